@@ -1,0 +1,17 @@
+# convgrad_options: what every target of this project is compiled with.
+add_library(convgrad_options INTERFACE)
+target_compile_options(convgrad_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic)
+if(CONVGRAD_WERROR)
+  target_compile_options(convgrad_options INTERFACE -Werror)
+endif()
+if(CONVGRAD_SANITIZE)
+  target_compile_options(convgrad_options INTERFACE
+    -fsanitize=${CONVGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(convgrad_options INTERFACE -fsanitize=${CONVGRAD_SANITIZE})
+endif()
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# Release keeps assert() off and optimises fully; no fast-math anywhere.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")

@@ -1,0 +1,14 @@
+// commands.hpp - one function a subcommand: returns the exit status, fills the report.
+#pragma once
+
+#include "options.hpp"
+#include "report.hpp"
+
+namespace convgrad::cli {
+
+int compute(const Options& options, Json& report);
+int verify(const Options& options, Json& report);
+int inspect(const Options& options, Json& report);
+int info(const Options& options, Json& report);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,100 @@
+// compute.cpp - the main job: a filter gradient from .npy to .npy.
+#include <chrono>
+#include <cstdio>
+
+#include "commands.hpp"
+#include "convgrad/gradient_file.hpp"
+#include "convgrad/reference.hpp"
+#include "job.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void check_output_options(const Options& options) {
+  const std::string& output = options.problem.output;
+  if (output.empty() && !options.execution.dry_run) {
+    throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
+  }
+  if (options.execution.accumulate && output == "-") {
+    throw Error(ErrorKind::usage, "--accumulate: --output is -, expected a file to add to");
+  }
+  if (options.execution.accumulate && options.execution.no_clobber) {
+    throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");
+  }
+  check_stdout_is_free(options);
+}
+
+// Both kinds of sums, behind one interface; exactly one of them exists.
+struct Sums {
+  std::optional<GradientSum> gradient;
+  std::optional<ReferenceSum> reference;
+
+  Sums(const Plan& plan, TaskPool& pool) {
+    if (plan.kernel != nullptr) {
+      gradient.emplace(plan, pool);
+    } else {
+      reference.emplace(plan.problem, pool);
+    }
+  }
+  Timing run(Job& job, const Plan& plan) {
+    return run_job(job, plan, gradient ? &*gradient : nullptr,
+                   reference ? &*reference : nullptr);
+  }
+  const double* finish() {
+    if (gradient) return gradient->finish();
+    reference->finish();
+    return reference->values().data();
+  }
+};
+
+void print_timing(const Plan& plan, const Timing& timing, double write_s) {
+  const double kernel = timing.kernel_s + timing.reference_s;
+  const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
+  std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
+  std::fprintf(stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
+               timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3,
+               (timing.total_s + write_s) * 1e3);
+}
+
+}  // namespace
+
+int compute(const Options& options, Json& report) {
+  if (listed_algorithms(options, report)) return 0;
+  check_output_options(options);
+  const std::string& output = options.problem.output;
+  const OutputOptions output_options{options.execution.no_clobber};
+  Job job = open_job(options, report);
+  std::vector<double> addend;
+  if (options.execution.accumulate && !options.execution.dry_run) {
+    addend = read_gradient(output, job.problem, true).values;
+  }
+  const Plan plan = plan_job(job, options, false, job.backend == Backend::reference);
+  report["execution"] = plan_json(plan);
+  if (options.execution.dry_run) {
+    if (options.json != "-") std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+    return 0;
+  }
+  check_output(output, output_options);
+  TaskPool pool(plan.threads);
+  Sums sums(plan, pool);
+  Timing timing = sums.run(job, plan);
+  const auto start = Clock::now();
+  const double* dw = sums.finish();
+  timing.kernel_s += seconds_since(start);
+  timing.total_s += seconds_since(start);
+  const auto write_start = Clock::now();
+  write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(), output_options);
+  const double write_s = seconds_since(write_start);
+  report["timing_ms"] = timing_json(timing, write_s);
+  report["output"] = output;
+  if (options.execution.verbose) print_timing(plan, timing, write_s);
+  return 0;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,54 @@
+// help.cpp - see help.hpp.
+#include "help.hpp"
+
+#include "version.hpp"
+
+namespace convgrad::cli {
+
+std::string version_text() {
+  return std::string("convgrad ") + kVersion + " (" + kGitRevision + ", " + kCompiler + ", " +
+         kBuildType + ")";
+}
+
+std::string compute_footer() {
+  return R"(Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
+data-format order; "2,2", "2 2" and "[2,2]" are the same. Hyphens and underscores in
+option names are the same. Every option can also come from a CONVGRAD_* variable
+(CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over the file.
+
+Examples:
+  convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy -k 3 -s 2 -p same
+  convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy --filter-sizes 3,3,3,8 --strides 1,2,2,1 --padding SAME
+  convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --dry-run
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
+
+Exit status: 0 done, or match; 1 mismatch; 2 usage; 3 bad input (file, dtype, shape,
+attribute); 4 not available here; 5 failed while running; 130, 143 interrupted.)";
+}
+
+std::string verify_footer() {
+  return R"(Without --result the chosen backend and algorithm compute the gradient that is judged.
+By default an element passes if |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|,
+L terms, u the unit roundoffs of the result's and the accumulator's dtype.
+
+Examples:
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden dw.npy --bitwise
+
+Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
+}
+
+std::string inspect_footer() {
+  return R"(Examples:
+  convgrad inspect x.npy dy.npy
+  convgrad inspect --json x.npy)";
+}
+
+std::string info_footer() {
+  return R"(Examples:
+  convgrad info
+  convgrad info --json)";
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,14 @@
+// help.hpp - the texts around --help and --version.
+#pragma once
+
+#include <string>
+
+namespace convgrad::cli {
+
+std::string version_text();
+std::string compute_footer();
+std::string verify_footer();
+std::string inspect_footer();
+std::string info_footer();
+
+}  // namespace convgrad::cli

@@ -1,0 +1,64 @@
+// info.cpp - what this program and this machine can do.
+#include <cstdio>
+#include <cstdlib>
+
+#include "commands.hpp"
+#include "convgrad/device.hpp"
+#include "help.hpp"
+#include "job.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+std::string version_of(int number) { return cat(number / 1000, ".", number % 1000 / 10); }
+
+std::string cuda_text(const CudaInfo& cuda) {
+  std::string text;
+  text += cat("CUDA         ", cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in",
+              ", driver for ",
+              cuda.driver_version > 0 ? version_of(cuda.driver_version) : std::string("none"), "\n");
+  if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
+  for (const Device& device : cuda.devices) {
+    text += cat("device ", device.number, "     ", device.name, ", compute capability ",
+                device.major, ".", device.minor, ", ",
+                format_bytes(static_cast<double>(device.memory_bytes)), "\n");
+  }
+  return text;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+}  // namespace
+
+int info(const Options& options, Json& report) {
+  const Machine& machine = this_machine();
+  const BlasInfo blas = blas_info();
+  const CudaInfo cuda = cuda_info();
+  report["machine"] = {{"processor", machine.processor},
+                       {"threads", machine.threads},
+                       {"memory_bytes", machine.memory_bytes},
+                       {"instruction_sets", machine.instruction_sets}};
+  report["cuda"] = cuda_json(cuda);
+  for (const Kernel& kernel : kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
+  if (options.json == "-") return 0;
+  const char* core = std::getenv("OPENBLAS_CORETYPE");
+  std::string text = version_text() + "\n";
+  text += cat("processor    ", machine.processor, ", ", machine.threads, " threads, ",
+              format_bytes(static_cast<double>(machine.memory_bytes)), "\n");
+  text += cat("             ", join(machine.instruction_sets), "\n");
+  text += cat("BLAS         ", blas.config, "\n");
+  text += cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
+              core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
+  text += cuda_text(cuda);
+  text += "algorithms\n" + algorithm_table(nullptr);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,227 @@
+// job.cpp - see job.hpp.
+#include "job.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <iomanip>
+
+#include "convgrad/device.hpp"
+#include "convgrad/reference.hpp"
+#include "convgrad/suggest.hpp"
+#include "progress.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Shape of a filter file, or the integers of a filter_sizes file.
+std::vector<std::int64_t> shape_of_file(const std::string& path) {
+  return NpyReader(path).header().shape;
+}
+
+std::vector<std::int64_t> read_filter_sizes(const Words& words) {
+  const bool is_file =
+      words.size() == 1 && words[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
+  return is_file ? read_npy_integers(words[0]) : parse_numbers("--filter-sizes", words);
+}
+
+WgradAttributes attributes_of(const ProblemOptions& o) {
+  WgradAttributes a;
+  a.op = o.op;
+  a.filter_sizes = read_filter_sizes(o.filter_sizes);
+  a.kernel = parse_numbers("--kernel", o.kernel);
+  if (!o.filter_like.empty()) a.filter_like = shape_of_file(o.filter_like);
+  a.strides = parse_numbers("--strides", o.strides);
+  a.dilations = parse_numbers("--dilations", o.dilations);
+  a.padding = o.padding;
+  a.explicit_paddings = parse_numbers("--explicit-paddings", o.explicit_paddings);
+  a.data_format = o.data_format;
+  a.filter_format = o.filter_format;
+  a.groups = o.groups;
+  a.out_dtype = o.out_dtype;
+  return a;
+}
+
+TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
+  return {cat(flag, " (", reader.name(), ")"), float_dtype(reader.header(), reader.name()),
+          reader.header().shape};
+}
+
+// A stream that cannot be read in whole images front to back is held in memory.
+std::int64_t held_bytes(const NpyReader& reader, bool rows) {
+  const bool held = !reader.seekable() && (rows || reader.header().fortran_order);
+  return held ? reader.header().payload_bytes : 0;
+}
+
+}  // namespace
+
+Backend choose_backend(const std::string& name) {
+  if (name == "auto" || name == "cpu") return Backend::cpu;
+  if (name == "reference") return Backend::reference;
+  const std::vector<std::string> names = {"auto", "cpu", "cuda", "reference"};
+  if (name != "cuda") {
+    throw Error(ErrorKind::usage, cat("--backend: '", name, "' is unknown, expected ",
+                                      join_or(names), did_you_mean(name, names)));
+  }
+  const CudaInfo info = cuda_info();
+  throw Error(ErrorKind::unavailable,
+              cat("--backend cuda: ",
+                  info.devices.empty() ? info.why_none : "this version has no CUDA kernels",
+                  "; use --backend cpu"));
+}
+
+Job open_job(const Options& options, Json& report) {
+  const ProblemOptions& o = options.problem;
+  if (o.op.empty()) {
+    throw Error(ErrorKind::usage,
+                "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
+  }
+  parse_op(o.op);
+  if (o.input.empty()) throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
+  if (o.out_backprop.empty()) {
+    throw Error(ErrorKind::usage, "--out-backprop is missing, expected a .npy file or -");
+  }
+  if (o.input == "-" && o.out_backprop == "-") {
+    throw Error(ErrorKind::usage,
+                "--input and --out-backprop are both -, expected one array on standard input");
+  }
+  Job job;
+  job.backend = choose_backend(options.execution.backend);
+  const WgradAttributes attributes = attributes_of(o);
+  job.x = std::make_unique<NpyReader>(o.input);
+  job.dy = std::make_unique<NpyReader>(o.out_backprop);
+  report["tensors"]["input"] = tensor_json(o.input, job.x->header());
+  report["tensors"]["out_backprop"] = tensor_json(o.out_backprop, job.dy->header());
+  job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
+                             attributes);
+  report["attrs"] = problem_json(job.problem);
+  report["work"] = work_json(job.problem);
+  return job;
+}
+
+Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference) {
+  PlanOptions o;
+  o.algorithm = options.execution.algorithm;
+  o.threads = options.execution.threads;
+  o.memory_limit_bytes = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  o.with_reference = with_reference;
+  o.only_reference = only_reference;
+  o.source_bytes = held_bytes(*job.x, false) + held_bytes(*job.dy, false);
+  Plan plan = make_plan(job.problem, this_machine(), o);
+  if (plan.blocks.axis > 0) {  // blocks of rows: a stream cannot be read in that order
+    o.source_bytes = held_bytes(*job.x, true) + held_bytes(*job.dy, true);
+    if (o.source_bytes > 0) plan = make_plan(job.problem, this_machine(), o);
+  }
+  return plan;
+}
+
+std::string algorithm_table(const WgradProblem* problem) {
+  std::ostringstream text;
+  if (problem == nullptr) {
+    for (const Kernel& kernel : kernels()) {
+      text << std::left << std::setw(14) << kernel.name << kernel.summary << "\n";
+    }
+    text << std::left << std::setw(14) << "auto" << "the least estimated time for the problem\n";
+    return text.str();
+  }
+  text << describe(*problem) << "\n";
+  const std::string_view best = choose_kernel(*problem, this_machine()).name;
+  for (const Kernel& kernel : kernels()) {
+    const std::string reason = kernel.why_not(*problem, this_machine());
+    text << (kernel.name == best ? "* " : "  ") << std::left << std::setw(14) << kernel.name;
+    if (reason.empty()) {
+      text << "estimated " << std::setprecision(3) << kernel.estimated_seconds(*problem) * 1e3
+           << " ms on one core\n";
+    } else {
+      text << reason << "\n";
+    }
+  }
+  return text.str();
+}
+
+bool listed_algorithms(const Options& options, Json& report) {
+  if (!options.execution.list_algorithms) return false;
+  const bool has_problem = !options.problem.input.empty() && !options.problem.out_backprop.empty();
+  std::string text;
+  if (has_problem) {
+    const Job job = open_job(options, report);
+    text = algorithm_table(&job.problem);
+  } else {
+    text = algorithm_table(nullptr);
+  }
+  for (const Kernel& kernel : kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
+  if (options.json != "-") std::fputs(text.c_str(), stdout);
+  return true;
+}
+
+std::string plan_text(const Plan& plan, const std::string& algorithm) {
+  const WgradProblem& pb = plan.problem;
+  const Json work = work_json(pb);
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  std::ostringstream text;
+  text << "problem    " << describe(pb) << "\n";
+  text << "gradient   " << filter_format_name(pb) << " [";
+  for (std::size_t i = 0; i < dw_shape(pb).size(); ++i) {
+    text << (i > 0 ? "," : "") << dw_shape(pb)[i];
+  }
+  text << "] " << dtype_name(pb.out_dtype) << "\n";
+  text << "plan       " << describe(plan) << "\n";
+  text << "work       " << std::setprecision(4) << work["flops"].get<double>() << " FLOPs, "
+       << format_bytes(work["bytes"].get<double>()) << " of tensors\n";
+  text << "memory     " << bytes(plan.memory.total()) << ": partial sums "
+       << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks)
+       << ", workspaces " << bytes(plan.memory.workspaces) << ", reference "
+       << bytes(plan.memory.reference) << ", streams " << bytes(plan.memory.sources)
+       << ", output " << bytes(plan.memory.output) << "; limit " << bytes(plan.memory_limit_bytes)
+       << "\n";
+  if (algorithm == "auto" && plan.kernel != nullptr) {
+    text << "algorithms\n" << algorithm_table(&pb);
+  }
+  return text.str();
+}
+
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient,
+               ReferenceSum* reference) {
+  Timing timing;
+  Progress progress(reference != nullptr ? "reference" : "gradient");
+  NpySource source(*job.x, *job.dy);
+  const double blocks = static_cast<double>(plan.blocks.count);
+  stream_blocks(
+      plan, source,
+      [&](const Block& block, std::int64_t index) {
+        if (gradient != nullptr) {
+          const auto start = Clock::now();
+          gradient->add(block, index);
+          timing.kernel_s += seconds_since(start);
+        }
+        if (reference != nullptr) {
+          const auto start = Clock::now();
+          reference->add(block, [&](std::int64_t done, std::int64_t total) {
+            const double part = static_cast<double>(done) / static_cast<double>(total);
+            progress.show((static_cast<double>(index) + part) / blocks);
+          });
+          timing.reference_s += seconds_since(start);
+        }
+      },
+      timing, [&](std::int64_t done, std::int64_t) {
+        progress.show(static_cast<double>(done) / blocks);
+      });
+  return timing;
+}
+
+void check_stdout_is_free(const Options& options) {
+  if (options.problem.output == "-" && options.json == "-") {
+    throw Error(ErrorKind::usage,
+                "--json and --output - both write to standard output; use --json=FILE");
+  }
+}
+
+}  // namespace convgrad::cli

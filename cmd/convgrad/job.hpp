@@ -1,0 +1,48 @@
+// job.hpp - from options to a checked problem and a plan; shared by compute and verify.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "convgrad/npy.hpp"
+#include "convgrad/plan.hpp"
+#include "convgrad/reference.hpp"
+#include "convgrad/run.hpp"
+#include "options.hpp"
+#include "report.hpp"
+
+namespace convgrad::cli {
+
+enum class Backend { cpu, reference };
+
+struct Job {
+  std::unique_ptr<NpyReader> x, dy;
+  WgradProblem problem;
+  Backend backend = Backend::cpu;
+};
+
+// Opens the two files and validates. Fills attrs and tensors of the report.
+Job open_job(const Options& options, Json& report);
+
+// with_reference: the reference is summed beside the kernel; only_reference: instead of it.
+Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference);
+
+// "cpu" or "auto"; Error(unavailable) for cuda where there is no device.
+Backend choose_backend(const std::string& name);
+
+// The table of algorithms; with a problem, what each makes of it.
+std::string algorithm_table(const WgradProblem* problem);
+// True if --list-algorithms was given: the table has been printed, and there is nothing to do.
+bool listed_algorithms(const Options& options, Json& report);
+
+// The text of --dry-run.
+std::string plan_text(const Plan& plan, const std::string& algorithm);
+
+// Progress, the blocks, the sums. gradient and reference may each be null.
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient,
+               ReferenceSum* reference);
+
+// stdout may be asked for once only: the gradient, the report, or text.
+void check_stdout_is_free(const Options& options);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,164 @@
+// main.cpp - parses, dispatches, and turns every failure into one line and an exit status.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <new>
+#include <unistd.h>
+
+#include "commands.hpp"
+#include "convgrad/error.hpp"
+#include "convgrad/output_file.hpp"
+#include "convgrad/suggest.hpp"
+#include "options.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+// Only async-signal-safe calls: a temporary must not survive, whatever the threads are doing.
+void on_signal(int signal) {
+  remove_temporaries_in_signal_handler();
+  const char text[] = "convgrad: interrupted\n";
+  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(128 + signal);
+}
+
+void install_signal_handlers() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction old = {};
+    // A signal that was ignored from the start (nohup) stays ignored.
+    if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) {
+      sigaction(signal, &action, nullptr);
+    }
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, with its message
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
+}
+
+std::string quoted(const std::string& word) {
+  const char* plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string result = "'";
+  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+std::string command_line(int argc, char** argv) {
+  std::string text = "convgrad";
+  for (int i = 1; i < argc; ++i) text += " " + quoted(argv[i]);
+  return text;
+}
+
+// What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
+void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
+  const std::vector<std::string> left = app.remaining(true);
+  if (left.empty()) return;
+  const std::string word = left.front().substr(0, left.front().find('='));
+  if (word.rfind('-', 0) == 0 && word.size() > 1) {
+    throw Error(ErrorKind::usage, cat("unknown option '", word, "'",
+                                      did_you_mean(word, option_names(command)),
+                                      "; see convgrad --help"));
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  throw Error(ErrorKind::usage, cat("'", word, "' is neither an option nor a command",
+                                    did_you_mean(word, names), "; see convgrad --help"));
+}
+
+struct Program {
+  Options options;
+  CLI::App app{"convgrad computes the gradient of a convolution with respect to its filter,\n"
+               "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
+               "convgrad"};
+  Json report;
+
+  int run(std::vector<std::string> arguments, const std::string& line) {
+    bind_options(app, options);
+    // CLI11 takes the arguments in reverse order.
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    for (std::string& argument : reversed) argument = with_hyphens(argument);
+    try {
+      app.parse(reversed);
+    } catch (const CLI::Success& success) {  // --help, --version
+      std::ostringstream out;
+      app.exit(success, out, std::cerr);
+      std::fputs(out.str().c_str(), stdout);
+      return 0;
+    } catch (const CLI::ParseError& error) {
+      throw Error(ErrorKind::usage, cat(error.what(), "; see convgrad --help"));
+    }
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    CLI::App& command = chosen.empty() ? app : *chosen.front();
+    report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
+    refuse_leftovers(app, command);
+    apply_environment_and_config(app, command, options);
+    return dispatch(command.get_name());
+  }
+
+  int dispatch(const std::string& name) {
+    if (name == "verify") return verify(options, report);
+    if (name == "inspect") return inspect(options, report);
+    if (name == "info") return info(options, report);
+    return compute(options, report);
+  }
+
+  // 5 if the report itself cannot be written.
+  int finish(int status) {
+    if (options.json.empty() || report.is_null()) return status;
+    report["exit_code"] = status;
+    try {
+      write_report(report, options.json);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "convgrad: error: --json: %s\n", error.what());
+      return static_cast<int>(error.kind());
+    }
+    return status;
+  }
+
+  int fail(int status, const std::string& message) {
+    std::string line = message;
+    for (char& c : line) c = c == '\n' ? ' ' : c;
+    std::fprintf(stderr, "convgrad: error: %s\n", line.c_str());
+    report["status"] = "error";
+    report["error"] = {{"code", status}, {"message", line}};
+    return finish(status);
+  }
+};
+
+// What stdio has buffered for standard output must get there, or the command has failed.
+int flush_stdout(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "convgrad: error: cannot write to standard output: %s\n",
+               std::strerror(errno));
+  return status >= 2 ? status : static_cast<int>(ErrorKind::runtime);
+}
+
+int run(int argc, char** argv) {
+  install_signal_handlers();
+  Program program;
+  try {
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    const int status = program.run(arguments, command_line(argc, argv));
+    return flush_stdout(program.finish(status));
+  } catch (const Error& error) {
+    return program.fail(static_cast<int>(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return program.fail(static_cast<int>(ErrorKind::runtime),
+                        "out of memory; lower --memory-limit or --threads");
+  } catch (const std::exception& error) {
+    return program.fail(static_cast<int>(ErrorKind::runtime), error.what());
+  }
+}
+
+}  // namespace
+}  // namespace convgrad::cli
+
+int main(int argc, char** argv) { return convgrad::cli::run(argc, argv); }

@@ -1,0 +1,216 @@
+// options.cpp - see options.hpp.
+#include "options.hpp"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <charconv>
+
+#include "convgrad/error.hpp"
+#include "help.hpp"
+#include "version.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr const char* kTensors = "Tensors";
+constexpr const char* kOperation = "Operation";
+constexpr const char* kExecution = "Execution";
+constexpr const char* kReporting = "Reporting";
+
+CLI::Option* text(CLI::App& app, const std::string& names, std::string& value,
+                  const std::string& type, const std::string& help, const char* group) {
+  return app.add_option(names, value, help)
+      ->type_name(type)
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value,
+                     const std::string& type, const std::string& help) {
+  return app.add_option(names, value, help)
+      ->type_name(type)
+      ->group(kOperation)
+      ->expected(1, 16)
+      ->type_size(1);
+}
+
+void add_problem(CLI::App& app, ProblemOptions& o) {
+  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+  text(app, "-i,--input", o.input, "FILE", "x: NHWC, NCHW, NDHWC or NCDHW .npy; - is stdin",
+       kTensors);
+  text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
+       kTensors);
+  text(app, "-o,--output", o.output, "FILE", "where the filter gradient goes; - is stdout",
+       kTensors);
+  numbers(app, "--filter-sizes", o.filter_sizes, "R,S,C,K|FILE",
+          "shape of the gradient in TensorFlow's order, as numbers or an integer .npy");
+  numbers(app, "-k,--kernel", o.kernel, "R,S",
+          "taps alone; the channels follow from the tensors");
+  text(app, "--filter-like", o.filter_like, "FILE", "a filter .npy whose shape is the gradient's",
+       kOperation);
+  numbers(app, "-s,--strides", o.strides, "SH,SW", "1 by default");
+  text(app, "-p,--padding", o.padding, "SAME|VALID|EXPLICIT", "as TensorFlow defines them",
+       kOperation);
+  numbers(app, "--explicit-paddings", o.explicit_paddings, "B,A,...",
+          "(before, after) for each spatial axis, or for every axis in data-format order");
+  numbers(app, "-d,--dilations", o.dilations, "DH,DW", "1 by default");
+  text(app, "-f,--data-format", o.data_format, "FORMAT", "NHWC (default) or NCHW; NDHWC or NCDHW",
+       kOperation);
+  app.add_option("--groups", o.groups, "checked against the shapes; needed only with --kernel")
+      ->type_name("G")
+      ->group(kOperation);
+  text(app, "--filter-format", o.filter_format, "FORMAT",
+       "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
+       kOperation);
+  text(app, "--out-dtype", o.out_dtype, "DTYPE",
+       "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs'",
+       kOperation);
+  app.add_flag("--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
+               "TensorFlow's attribute; without effect on the CPU")
+      ->group(kOperation);
+}
+
+void add_execution(CLI::App& app, ExecutionOptions& o) {
+  text(app, "-b,--backend", o.backend, "BACKEND", "auto, cpu, cuda or reference", kExecution);
+  app.add_option("--device", o.device, "CUDA device number")
+      ->type_name("N")
+      ->group(kExecution)
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
+      ->type_name("N")
+      ->group(kExecution)
+      ->check(CLI::Range(0, 4096));
+  text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
+       kExecution);
+  app.add_flag("--list-algorithms", o.list_algorithms,
+               "print the algorithms, and what each makes of the problem if one is given")
+      ->group(kExecution);
+  app.add_option("--memory-limit", o.memory_limit, "memory for sums and blocks, e.g. 512MiB")
+      ->type_name("SIZE")
+      ->group(kExecution)
+      ->transform(CLI::AsSizeValue(false));
+  app.add_flag("--dry-run", o.dry_run, "print the plan, FLOPs, bytes and memory; compute nothing")
+      ->group(kExecution);
+  app.add_flag("--accumulate", o.accumulate, "add the gradient to what --output holds")
+      ->group(kExecution);
+  app.add_flag("--no-clobber", o.no_clobber, "fail if --output exists")->group(kExecution);
+  app.add_flag("-v,--verbose", o.verbose, "plan and timings on stderr")->group(kReporting);
+}
+
+void add_json(CLI::App& app, Options& o) {
+  app.add_flag("--json{-}", o.json, "report as JSON on stdout, or --json=FILE")
+      ->group(kReporting)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void add_verify(CLI::App& app, VerifyOptions& o) {
+  constexpr const char* kComparison = "Comparison";
+  text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
+       kComparison);
+  text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
+       kComparison);
+  app.add_option("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|")
+      ->type_name("X")
+      ->group(kComparison)
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--atol", o.atol, "see --rtol")
+      ->type_name("X")
+      ->group(kComparison)
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--max-ulp", o.max_ulp, "pass if at most N numbers of the dtype lie between")
+      ->type_name("N")
+      ->group(kComparison)
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)")
+      ->group(kComparison);
+}
+
+void set_up(CLI::App& app) {
+  app.set_help_flag("-h,--help", "this text");
+  app.get_help_ptr()->group(kReporting);
+  app.allow_extras();  // what is left over is reported with a suggestion, by main
+  app.get_formatter()->column_width(34);
+}
+
+}  // namespace
+
+void bind_options(CLI::App& app, Options& o) {
+  set_up(app);
+  app.set_version_flag("--version", version_text(), "version, and what it was built with")
+      ->group(kReporting);
+  add_problem(app, o.problem);
+  add_execution(app, o.execution);
+  add_json(app, o);
+  text(app, "--config", o.config, "FILE", "TOML file of options; flags and CONVGRAD_* win over it",
+       kReporting);
+  app.footer(compute_footer());
+  app.require_subcommand(0, 1);
+
+  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
+  set_up(*verify);
+  add_problem(*verify, o.problem);
+  add_execution(*verify, o.execution);
+  add_verify(*verify, o.verify);
+  add_json(*verify, o);
+  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  verify->footer(verify_footer());
+
+  CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");
+  set_up(*inspect);
+  inspect->add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");
+  add_json(*inspect, o);
+  inspect->footer(inspect_footer());
+
+  CLI::App* info = app.add_subcommand("info", "say what this program and this machine can do");
+  set_up(*info);
+  add_json(*info, o);
+  info->footer(info_footer());
+}
+
+std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
+  std::vector<std::int64_t> result;
+  for (const std::string& word : words) {
+    std::size_t at = 0;
+    for (;;) {
+      at = word.find_first_not_of(" ,[]()\t", at);
+      if (at == std::string::npos) break;
+      const std::size_t end = std::min(word.find_first_of(" ,[]()\t", at), word.size());
+      std::int64_t value = 0;
+      const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
+      if (status != std::errc{} || rest != word.data() + end) {
+        throw Error(ErrorKind::usage, cat(flag, ": '", word.substr(at, end - at), "' is not a ",
+                                          status == std::errc::result_out_of_range ? "64-bit "
+                                                                                   : "",
+                                          "whole number"));
+      }
+      result.push_back(value);
+      at = end;
+    }
+  }
+  if (!words.empty() && result.empty()) {
+    throw Error(ErrorKind::usage, cat(flag, ": empty, expected whole numbers"));
+  }
+  return result;
+}
+
+std::string with_hyphens(const std::string& argument) {
+  std::string result = argument;
+  if (result.rfind("--", 0) != 0) return result;
+  for (char& c : result) {
+    if (c == '=') break;
+    if (c == '_') c = '-';
+  }
+  return result;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+}  // namespace convgrad::cli

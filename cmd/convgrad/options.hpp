@@ -1,0 +1,64 @@
+// options.hpp - everything the command line can say. The structs know nothing of CLI11.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace convgrad::cli {
+
+// Number lists stay as they are spelled until parse_numbers() can name the flag in its message.
+using Words = std::vector<std::string>;
+
+struct ProblemOptions {
+  std::string op, input, out_backprop, output;
+  Words filter_sizes, kernel, strides, dilations, explicit_paddings;
+  std::string filter_like, padding, data_format, filter_format, out_dtype;
+  std::optional<std::int64_t> groups;
+  bool use_cudnn_on_gpu = true;
+};
+
+struct ExecutionOptions {
+  std::string backend = "auto", algorithm = "auto";
+  int device = 0;
+  int threads = 0;
+  std::uint64_t memory_limit = 0;
+  bool list_algorithms = false, dry_run = false, accumulate = false, no_clobber = false;
+  bool verbose = false;
+};
+
+struct VerifyOptions {
+  std::string result, golden;
+  std::optional<double> rtol, atol;
+  std::optional<std::int64_t> max_ulp;
+  bool bitwise = false;
+};
+
+struct Options {
+  ProblemOptions problem;
+  ExecutionOptions execution;
+  VerifyOptions verify;
+  Words inspect_files;
+  std::string json;    // "" no report, "-" standard output, else a file
+  std::string config;  // TOML file
+};
+
+// Binds every option and subcommand of the program.
+void bind_options(CLI::App& app, Options& options);
+
+// "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
+std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
+
+// Fills options that the command line did not give from CONVGRAD_* variables, then from the
+// --config file. command is the app or subcommand that runs.
+void apply_environment_and_config(CLI::App& app, CLI::App& command, const Options& options);
+
+// "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
+std::string with_hyphens(const std::string& argument);
+
+// The long names of an app's options, "--op", "--strides", ...
+std::vector<std::string> option_names(const CLI::App& app);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,31 @@
+// progress.hpp - a line on stderr for jobs of more than a second, on a terminal only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace convgrad::cli {
+
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();  // wipes the line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // From any thread. fraction in [0, 1].
+  void show(double fraction);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::string label_;
+  const bool terminal_;
+  const Clock::time_point start_;
+  Clock::time_point last_;
+  bool shown_ = false;
+  std::mutex mutex_;
+};
+
+}  // namespace convgrad::cli

@@ -1,0 +1,129 @@
+// report.cpp - see report.hpp.
+#include "report.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "convgrad/output_file.hpp"
+#include "version.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+}  // namespace
+
+Json new_report(const std::string& command, const std::string& command_line) {
+  const BlasInfo blas = blas_info();
+  const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
+  Json report;
+  report["schema"] = "convgrad.report/1";
+  report["command"] = command;
+  report["command_line"] = command_line;
+  report["status"] = "ok";
+  report["exit_code"] = 0;
+  report["tool"] = {
+      {"name", "convgrad"},
+      {"version", kVersion},
+      {"git", kGitRevision},
+      {"compiler", kCompiler},
+      {"build_type", kBuildType},
+      {"blas",
+       {{"config", blas.config},
+        {"core", blas.core},
+        {"parallel", blas.parallel},
+        {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}}}};
+  return report;
+}
+
+Json problem_json(const WgradProblem& problem) {
+  Json strides = Json::array(), dilations = Json::array(), pads = Json::array();
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
+    strides.push_back(axis.stride);
+    dilations.push_back(axis.dilation);
+    pads.push_back({axis.pad_before, axis.pad_after});
+  }
+  return {{"op", op_name(problem.op)},
+          {"tensorflow_op", tensorflow_op_name(problem.op)},
+          {"dtype", dtype_name(problem.dtype)},
+          {"out_dtype", dtype_name(problem.out_dtype)},
+          {"data_format", data_format_name(problem)},
+          {"filter_format", filter_format_name(problem)},
+          {"filter_shape", dw_shape(problem)},
+          {"groups", problem.groups},
+          {"strides", strides},
+          {"dilations", dilations},
+          {"pads", pads},
+          {"line", describe(problem)}};
+}
+
+Json tensor_json(const std::string& path, const NpyHeader& header) {
+  return {{"file", path},
+          {"shape", header.shape},
+          {"descr", header.descr},
+          {"fortran_order", header.fortran_order},
+          {"bytes", header.payload_bytes}};
+}
+
+Json plan_json(const Plan& plan) {
+  return {{"backend", plan.kernel != nullptr ? "cpu" : "reference"},
+          {"algorithm", plan.kernel != nullptr ? Json(plan.kernel->name) : Json("reference")},
+          {"threads", plan.threads},
+          {"slices", plan.slices.count()},
+          {"tiles", plan.tiles},
+          {"chunks", plan.chunks.count},
+          {"blocks", plan.blocks.count},
+          {"memory_bytes", plan.memory.total()},
+          {"memory_limit_bytes", plan.memory_limit_bytes}};
+}
+
+Json work_json(const WgradProblem& problem) {
+  const double item = static_cast<double>(dtype_bytes(problem.dtype));
+  const double tensors =
+      item * (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
+  const double dw = static_cast<double>(problem.dw_count()) *
+                    static_cast<double>(dtype_bytes(problem.out_dtype));
+  return {{"flops", flop_count(problem)}, {"bytes", tensors + dw}};
+}
+
+Json timing_json(const Timing& timing, double write_s) {
+  return {{"read", milliseconds(timing.read_s)},
+          {"kernel", milliseconds(timing.kernel_s)},
+          {"reference", milliseconds(timing.reference_s)},
+          {"write", milliseconds(write_s)},
+          {"total", milliseconds(timing.total_s + write_s)}};
+}
+
+Json cuda_json(const CudaInfo& info) {
+  Json devices = Json::array();
+  for (const Device& device : info.devices) {
+    devices.push_back({{"number", device.number},
+                       {"name", device.name},
+                       {"compute_capability", cat(device.major, ".", device.minor)},
+                       {"memory_bytes", device.memory_bytes}});
+  }
+  return {{"built", info.built},
+          {"toolkit_version", info.toolkit_version},
+          {"driver_version", info.driver_version},
+          {"devices", devices},
+          {"why_none", info.why_none}};
+}
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+void write_report(const Json& report, const std::string& destination) {
+  // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
+  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  OutputFile file(destination);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+}  // namespace convgrad::cli

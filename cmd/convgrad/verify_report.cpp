@@ -1,0 +1,158 @@
+// verify_report.cpp - see verify_report.hpp.
+#include "verify_report.hpp"
+
+#include <cstdio>
+#include <iomanip>
+
+namespace convgrad::cli {
+namespace {
+
+// Rows of the table of errors per tap; the rest is summed up.
+constexpr std::size_t kMaxTapRows = 32;
+
+std::string general(double value, int digits) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
+std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
+  std::vector<std::int64_t> index;
+  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
+  if (pb.op == Op::conv3d) index.push_back(tap / S / R);
+  index.push_back(tap / S % R);
+  index.push_back(tap % S);
+  return index;
+}
+
+// [r,s,c,k], with t in front in 3-D; depthwise [r,s,c,m]. TensorFlow's order in any filter format.
+std::vector<std::int64_t> element_position(const WgradProblem& pb, std::int64_t index) {
+  std::vector<std::int64_t> position = tap_position(pb, index / (pb.group_c() * pb.K));
+  const std::int64_t c = index / pb.K % pb.group_c(), k = index % pb.K;
+  if (pb.op == Op::depthwise) {
+    position.insert(position.end(), {k / pb.group_k(), k % pb.group_k()});
+  } else {
+    position.insert(position.end(), {c, k});
+  }
+  return position;
+}
+
+std::string bracketed(const std::vector<std::int64_t>& numbers) {
+  std::string text = "[";
+  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
+  return text + "]";
+}
+
+std::string criterion_text(const Tolerance& t) {
+  switch (t.criterion) {
+    case Criterion::tolerance:
+      return cat("|got-want| <= ", general(t.atol, 6), " + ", general(t.rtol, 6), "*|want|");
+    case Criterion::max_ulp:
+      return cat("at most ", t.max_ulp, " ULP");
+    case Criterion::bitwise:
+      return "every bit equal";
+    default:
+      return cat("|got-want| <= u_out*|want| + ", kBoundFactor, "*sqrt(L)*u_acc*sum|x||dy|");
+  }
+}
+
+void error_line(std::ostringstream& text, const WgradProblem& pb, const char* name,
+                const ElementError& error) {
+  text << "  " << std::left << std::setw(16) << name << std::setw(12) << general(error.value, 4);
+  if (error.index >= 0) {
+    text << " at " << bracketed(element_position(pb, error.index)) << ": got "
+         << general(error.got, 9) << ", want " << general(error.want, 9);
+  }
+  text << "\n";
+}
+
+void tap_table(std::ostringstream& text, const VerifyReport& r) {
+  text << "errors per tap   mismatches  largest |error|"
+       << (r.comparison.has_bound ? "  error/bound" : "") << "\n";
+  const std::size_t rows = std::min(r.comparison.taps.size(), kMaxTapRows);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const TapErrors& tap = r.comparison.taps[i];
+    text << "  " << std::left << std::setw(15)
+         << bracketed(tap_position(r.problem, static_cast<std::int64_t>(i))) << std::setw(12)
+         << tap.mismatches << std::setw(17) << general(tap.max_abs, 4);
+    if (r.comparison.has_bound) text << general(tap.max_ratio, 3);
+    text << "\n";
+  }
+  if (rows == r.comparison.taps.size()) return;
+  TapErrors rest;
+  for (std::size_t i = rows; i < r.comparison.taps.size(); ++i) {
+    rest.mismatches += r.comparison.taps[i].mismatches;
+    rest.max_abs = std::max(rest.max_abs, r.comparison.taps[i].max_abs);
+  }
+  text << "  " << std::left << std::setw(15) << cat(r.comparison.taps.size() - rows, " more")
+       << std::setw(12) << rest.mismatches << general(rest.max_abs, 4) << "\n";
+}
+
+Json error_json(const WgradProblem& pb, const ElementError& error) {
+  Json json = {{"value", number(error.value)}};
+  if (error.index >= 0) {
+    json["index"] = element_position(pb, error.index);
+    json["got"] = number(error.got);
+    json["want"] = number(error.want);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string verify_text(const VerifyReport& r) {
+  const Comparison& c = r.comparison;
+  std::ostringstream text;
+  text << (c.match() ? "MATCH" : "MISMATCH") << ": " << r.got << " against " << r.want << ", "
+       << c.mismatches << " of " << c.count << " elements differ ("
+       << general(c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) /
+                                    static_cast<double>(c.count)
+                              : 0,
+                  3)
+       << " %)\n";
+  text << describe(r.problem) << "\n";
+  text << "criterion: " << criterion_text(r.tolerance) << "\n";
+  text << "largest errors\n";
+  error_line(text, r.problem, "absolute", c.abs);
+  error_line(text, r.problem, "relative", c.rel);
+  error_line(text, r.problem, "ULP", c.ulp);
+  if (c.has_bound) error_line(text, r.problem, "error/bound", c.ratio);
+  if (!c.match()) error_line(text, r.problem, "first mismatch", c.first_mismatch);
+  tap_table(text, r);
+  text << "non-finite: got " << c.got_nonfinite.nan << " NaN, " << c.got_nonfinite.inf
+       << " Inf; want " << c.want_nonfinite.nan << " NaN, " << c.want_nonfinite.inf << " Inf\n";
+  if (c.all_zero) text << "warning: every expected value is 0, so this check proves little\n";
+  text << "repeat: " << r.repeat << "\n";
+  return text.str();
+}
+
+Json verify_json(const VerifyReport& r) {
+  const Comparison& c = r.comparison;
+  Json taps = Json::array();
+  for (std::size_t i = 0; i < c.taps.size(); ++i) {
+    Json tap = {{"tap", tap_position(r.problem, static_cast<std::int64_t>(i))},
+                {"mismatches", c.taps[i].mismatches},
+                {"max_abs", number(c.taps[i].max_abs)}};
+    if (c.has_bound) tap["max_ratio"] = number(c.taps[i].max_ratio);
+    taps.push_back(tap);
+  }
+  Json json = {{"verdict", c.match() ? "match" : "mismatch"},
+               {"got", r.got},
+               {"want", r.want},
+               {"criterion", criterion_text(r.tolerance)},
+               {"count", c.count},
+               {"mismatches", c.mismatches},
+               {"max_abs", error_json(r.problem, c.abs)},
+               {"max_rel", error_json(r.problem, c.rel)},
+               {"max_ulp", error_json(r.problem, c.ulp)}};
+  if (c.has_bound) json["max_ratio"] = error_json(r.problem, c.ratio);
+  if (!c.match()) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
+  json["taps"] = taps;
+  json["nonfinite"] = {{"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
+                       {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
+  json["all_zero"] = c.all_zero;
+  json["repeat"] = r.repeat;
+  return json;
+}
+
+}  // namespace convgrad::cli

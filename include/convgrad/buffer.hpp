@@ -1,0 +1,33 @@
+// buffer.hpp - aligned, uninitialised memory that is owned by one object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "convgrad/error.hpp"
+
+namespace convgrad {
+
+// Bytes aligned to 64, contents undefined. Throws Error(runtime) instead of std::bad_alloc.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::int64_t bytes, const char* what = "a buffer");
+
+  std::byte* data() const { return data_.get(); }
+  template <typename Element>
+  Element* as() const {
+    return reinterpret_cast<Element*>(data_.get());
+  }
+  std::int64_t size_bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,27 @@
+// device.hpp - the CUDA devices that the process can see.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace convgrad {
+
+struct Device {
+  int number = 0;
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  std::int64_t memory_bytes = 0;
+};
+
+struct CudaInfo {
+  bool built = false;        // with the CUDA Toolkit
+  int toolkit_version = 0;   // 13000 is 13.0; 0 without
+  int driver_version = 0;    // the newest toolkit that the driver serves; 0 without a driver
+  std::vector<Device> devices;
+  std::string why_none;  // a clause, when devices is empty
+};
+// Loads the driver, which takes time where there is one: only call it when it is asked for.
+CudaInfo cuda_info();
+
+}  // namespace convgrad

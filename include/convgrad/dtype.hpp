@@ -1,0 +1,101 @@
+// dtype.hpp - the four element types and their conversions.
+//
+// float16 is IEEE 754 binary16, bfloat16 the upper half of a binary32. Widening is exact. Narrowing
+// rounds once, from double, to nearest with ties to even: going through float first would round
+// twice. NaN stays NaN (quiet, sign kept), overflow gives infinity, underflow gives subnormals.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace convgrad {
+
+enum class DType : std::uint8_t { f16, bf16, f32, f64 };
+
+struct Half {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2);
+
+std::string_view dtype_name(DType dtype);                     // "float16", "bfloat16", ...
+std::optional<DType> dtype_from_name(std::string_view name);  // also f2, half, bf16, float, double
+std::int64_t dtype_bytes(DType dtype);
+
+// Half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53.
+double unit_roundoff(DType dtype);
+double smallest_subnormal(DType dtype);
+double largest_finite(DType dtype);
+
+// The type in which products of this dtype are summed: float32, or float64 for float64.
+DType accumulator_dtype(DType dtype);
+
+std::uint16_t half_bits(double value);      // value rounded to float16
+std::uint16_t bfloat16_bits(double value);  // value rounded to bfloat16
+
+inline float to_float(Half value) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = value.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) {  // infinity and NaN: exponent all ones, payload kept
+    return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  }
+  if (magnitude < 0x0400u) {  // zero and subnormals: magnitude * 2^-24, exact in float
+    const float scaled = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
+  }
+  return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+}
+inline float to_float(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+inline float to_float(float value) { return value; }
+inline double to_double(Half value) { return to_float(value); }
+inline double to_double(BFloat16 value) { return to_float(value); }
+inline double to_double(float value) { return value; }
+inline double to_double(double value) { return value; }
+
+template <typename Scalar>
+Scalar from_double(double value);
+template <>
+inline Half from_double<Half>(double value) {
+  return {half_bits(value)};
+}
+template <>
+inline BFloat16 from_double<BFloat16>(double value) {
+  return {bfloat16_bits(value)};
+}
+template <>
+inline float from_double<float>(double value) {
+  return static_cast<float>(value);
+}
+template <>
+inline double from_double<double>(double value) {
+  return value;
+}
+
+// Calls f with a value of the C++ type that stores dtype: f(Half{}), f(float{}), ...
+template <typename Function>
+decltype(auto) with_scalar(DType dtype, Function&& f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(Half{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+
+// count doubles rounded to dtype, into destination.
+void round_to(DType dtype, const double* source, std::int64_t count, void* destination);
+// value rounded to dtype and widened again.
+double rounded(DType dtype, double value);
+
+}  // namespace convgrad

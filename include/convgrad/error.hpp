@@ -1,0 +1,36 @@
+// error.hpp - the one exception type of the library.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace convgrad {
+
+// Why a call failed. The values are the program's exit statuses.
+enum class ErrorKind {
+  usage = 2,        // the request itself: unknown name, flags that exclude each other
+  input = 3,        // a file, dtype, shape or attribute
+  unavailable = 4,  // legal, but not on this machine or in this build
+  runtime = 5,      // memory, device or disk, while running
+};
+
+// what() is one line: what was found, what was expected, which flag or file, how to mend it.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+// Joins the arguments as operator<< writes them (g++ 12 has no std::format).
+template <typename... Parts>
+std::string cat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,69 @@
+// kernel.hpp - the kernels and what they work on.
+//
+// A kernel is a plain single-threaded function: it adds the products of some chunks of a block to
+// one tile of one partial gradient. It starts no threads, takes no locks and allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convgrad/machine.hpp"
+#include "convgrad/problem.hpp"
+#include "convgrad/schedule.hpp"
+
+namespace convgrad {
+
+// Distances between neighbours along each axis, in elements.
+struct Strides {
+  std::int64_t n = 0, c = 0;               // image and channel
+  std::array<std::int64_t, 3> spatial{};   // d, h, w or z, p, q
+};
+
+// Part of x and dy in memory, in the files' dtype and native byte order. Both start at the first
+// element of their box: x holds images pixels[0] and the input positions `input`, all channels.
+struct Block {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  Strides x_strides, dy_strides;
+  PixelBox pixels;
+  std::array<Range, 3> input;  // d, h, w
+};
+
+// Part of dw[tap][c][k]: tap counts t, r, s in one (s fastest), c within a group, k over all.
+struct Tile {
+  Range tap, c, k;
+};
+
+struct Kernel {
+  std::string_view name;
+  std::string_view summary;
+  // Empty if it can compute the problem here, else the reason, as a sentence without full stop.
+  std::string (*why_not)(const WgradProblem&, const Machine&);
+  // Rough time on one core, by which auto chooses. Never measured: the choice must repeat.
+  double (*estimated_seconds)(const WgradProblem&);
+  // The tiles that cover dw, by the shape alone (a different cut could round differently).
+  std::vector<Tile> (*tiles)(const WgradProblem&);
+  std::int64_t (*workspace_bytes)(const WgradProblem&);
+  // partial: dw as float64 in [tap][c][k] order, whole; only the tile is touched. workspace:
+  // workspace_bytes() bytes, aligned to 64, contents undefined.
+  void (*accumulate)(const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun&,
+                     const Tile&, std::byte* workspace, double* partial);
+};
+
+// The one table of kernels. Every kernel the program has is written out there.
+std::span<const Kernel> kernels();
+
+// The named kernel, Error(usage) with a suggestion if there is none.
+const Kernel& find_kernel(std::string_view name);
+
+// The kernel of the least estimated time among those that can compute the problem, or the named
+// one; Error(unavailable) with its sentence if that cannot.
+const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
+                            std::string_view name = "auto");
+
+}  // namespace convgrad

@@ -1,0 +1,25 @@
+// machine.hpp - what the program may use of this machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace convgrad {
+
+struct Machine {
+  std::string processor;
+  int threads = 1;                       // that this process may run on
+  std::int64_t memory_bytes = 0;         // physical, or the control group's limit if lower
+  std::vector<std::string> instruction_sets;  // avx2, avx512f, amx_bf16, ...
+};
+const Machine& this_machine();
+
+struct BlasInfo {
+  std::string config;    // name, version and build options
+  std::string core;      // the kernels it chose at load time, e.g. SkylakeX
+  std::string parallel;  // serial, pthread or openmp
+};
+BlasInfo blas_info();
+
+}  // namespace convgrad

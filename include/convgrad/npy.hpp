@@ -1,0 +1,89 @@
+// npy.hpp - reading .npy files defensively and block by block.
+//
+// Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (1.0, 2.0, 3.0).
+// Every byte is counted: a file whose size is not exactly header + payload is refused before
+// anything is allocated. Plain reads, never a memory map: a file that shrinks while it is read
+// gives an Error, not a SIGBUS.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convgrad/dtype.hpp"
+
+namespace convgrad {
+
+struct NpyHeader {
+  int major = 1, minor = 0;
+  std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
+  // f float, i int, u unsigned, b bool, c complex, V void/bfloat16, S bytes, U text, M m dates,
+  // O Python objects (NpyReader refuses them), R structured
+  char kind = 'f';
+  std::int64_t item_bytes = 4;
+  bool big_endian = false;
+  bool fortran_order = false;
+  std::vector<std::int64_t> shape;  // empty for a 0-d array
+  std::int64_t data_offset = 0;     // bytes before the payload
+  std::int64_t element_count = 1;   // checked product of shape
+  std::int64_t payload_bytes = 0;   // checked element_count * item_bytes
+};
+
+// Headers longer than this are refused: the longest legal one for our tensors is far shorter.
+inline constexpr std::int64_t kMaxNpyHeaderBytes = 64 * 1024;
+
+// Parses magic, version, length and dictionary from the first bytes of a file. name is used in
+// messages. Throws Error(input) for anything numpy would not have written or read, products that
+// overflow 63 bits included. Any dtype is parsed; float_dtype() decides what can be computed with.
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
+
+// float16/32/64 or bfloat16 ('V2' in any byte order, or 'bfloat16'); Error(input) that names the
+// type otherwise ("'<i4' is int32, expected ...").
+DType float_dtype(const NpyHeader& header, std::string_view name);
+
+// One array, read once from front to back or (a regular file) in boxes.
+class NpyReader {
+ public:
+  // Opens path ("-" is standard input), parses the header and compares the file's size with it.
+  explicit NpyReader(std::string path);
+  ~NpyReader();
+  NpyReader(NpyReader&&) noexcept;
+  NpyReader& operator=(NpyReader&&) noexcept;
+
+  const std::string& name() const;  // for messages: the path, or "standard input"
+  const NpyHeader& header() const;
+
+  // False for pipes and the like. Boxes [n0,n1) x full that follow each other are then read straight
+  // from the stream; the first other box brings the rest of the payload into memory, and what has
+  // gone by before cannot be had again (Error(input)).
+  bool seekable() const;
+  // True if that happens at the first box already: a stream in Fortran order.
+  bool needs_whole_payload() const;
+
+  // Reads the elements with begin[i] <= index[i] < end[i] into out, in C order of the logical axes
+  // (whatever the file's order) and native byte order. out holds product(end - begin) *
+  // item_bytes bytes. Throws Error(input) if the file ends early or changed its size, and
+  // Error(runtime) if reading fails. Not for two threads at once.
+  void read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end, void* out);
+
+  // After the last box: a stream must be at its end, else Error(input) about trailing bytes. What
+  // was not asked for is read and discarded.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A 1-D integer array of any integer dtype (TensorFlow's filter_sizes tensor), at most 16 entries.
+std::vector<std::int64_t> read_npy_integers(const std::string& path);
+
+// Format 1.0 header for a C-order little-endian array, padded so that the payload starts at a
+// multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes does).
+std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape);
+
+}  // namespace convgrad

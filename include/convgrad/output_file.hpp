@@ -1,0 +1,47 @@
+// output_file.hpp - a file that appears complete or not at all.
+//
+// The bytes go to a temporary file in the target's folder, then fsync, rename, fsync of the folder.
+// A link's target is replaced, not the link. Devices and FIFOs are written to, never renamed over.
+// "-" is standard output; /dev/stdout and /dev/fd/N are redirections and written through as well.
+// The mode of a new file follows the umask; a replaced file's mode is kept. A write-protected file
+// is not replaced, even where its folder would allow it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace convgrad {
+
+struct OutputOptions {
+  // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" are
+  // nothing that could be lost: they are written to all the same.
+  bool no_clobber = false;
+};
+
+// Throws the Error that OutputFile would throw for what can be seen before computing: the folder
+// does not exist or cannot be written to, the target is a folder, or exists with no_clobber.
+void check_output(const std::string& path, const OutputOptions& options = {});
+
+class OutputFile {
+ public:
+  OutputFile(std::string path, const OutputOptions& options = {});
+  ~OutputFile();  // without commit(): the temporary is removed, the target stays as it was
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // Throws Error(runtime) with the system's reason (disk full, quota, closed pipe) and the path.
+  void write(const void* bytes, std::size_t count);
+  // Makes the file visible. After it returns, the bytes are on the disk under their name.
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Removes the temporaries of this process. Async-signal-safe: for the handler of a signal that ends
+// the process. At most 16 OutputFiles are covered at a time.
+void remove_temporaries_in_signal_handler() noexcept;
+
+}  // namespace convgrad

@@ -1,0 +1,60 @@
+// plan.hpp - how a problem will be computed, and what it will cost, before anything is allocated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "convgrad/kernel.hpp"
+
+namespace convgrad {
+
+struct PlanOptions {
+  std::string algorithm = "auto";
+  int threads = 0;                      // 0: all that the machine lets this process run on
+  std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
+  std::int64_t block_bytes = 0;         // of x and dy in memory at a time; 0: chosen
+  bool with_reference = false;          // the reference sums are kept beside the kernel's
+  bool only_reference = false;          // no kernel at all (--backend reference)
+  // Memory the sources need besides: whole payloads of streams that cannot be read in blocks.
+  std::int64_t source_bytes = 0;
+  // Data already in memory is one block that costs nothing.
+  bool in_memory = false;
+};
+
+// Bytes, as they are compared with the limit.
+struct MemoryNeed {
+  std::int64_t partials = 0;    // slices * |dw| * 8
+  std::int64_t workspaces = 0;  // threads * workspace of the kernel
+  std::int64_t blocks = 0;      // two blocks of x and dy, one when one holds everything
+  std::int64_t reference = 0;   // sums, compensations and magnitudes, for verify
+  std::int64_t sources = 0;
+  std::int64_t output = 0;  // the staging buffer of the writer
+  std::int64_t total() const {
+    return partials + workspaces + blocks + reference + sources + output;
+  }
+};
+
+struct Plan {
+  WgradProblem problem;
+  const Kernel* kernel = nullptr;  // null for the reference
+  int threads = 1;
+  ChunkGrid chunks;
+  SliceGrid slices;
+  BlockGrid blocks;
+  std::int64_t tiles = 0;
+  MemoryNeed memory;
+  std::int64_t memory_limit_bytes = 0;
+};
+
+// Throws Error(unavailable) if the algorithm cannot compute the problem, and Error(runtime) if the
+// memory that it needs is over the limit. Nothing that it decides but threads and blocks depends on
+// the options, so the bits of the result depend on the problem and the algorithm alone.
+Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
+
+// One line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
+std::string describe(const Plan& plan);
+
+// 1536 -> "1.5 KiB".
+std::string format_bytes(double bytes);
+
+}  // namespace convgrad

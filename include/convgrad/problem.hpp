@@ -1,0 +1,115 @@
+// problem.hpp - one filter-gradient problem, and the one place where requests are checked.
+//
+// dw[t,r,s,c,k] = sum over n,z,p,q of x[n,d,h,w,g(k)*C/groups + c] * dy[n,z,p,q,k]
+//   d = z*stride_d - pad_d + t*dilation_d, likewise h (p, r) and w (q, s); g(k) = k / (K/groups).
+// A tap outside x contributes nothing, also where dy is Inf or NaN. 2-D is D = Z = T = 1.
+// Definitions: TensorFlow's Conv2DBackpropFilter, DepthwiseConv2dNativeBackpropFilter and
+// Conv3DBackpropFilterV2; depthwise is groups = C with output channel k = c*M + m.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convgrad/dtype.hpp"
+#include "convgrad/error.hpp"
+
+namespace convgrad {
+
+enum class Op : std::uint8_t { conv2d, depthwise, conv3d };
+enum class Padding : std::uint8_t { same, valid, explicit_pads };
+// The order in which the filter gradient is written. hwio is TensorFlow's; with D in front for 3-D.
+enum class FilterFormat : std::uint8_t { hwio, oihw, ohwi };
+
+// One spatial axis. All counts in elements, stride and dilation counted from 1.
+struct SpatialAxis {
+  std::int64_t in = 1;    // extent of x: D, H or W
+  std::int64_t out = 1;   // extent of dy: Z, P or Q
+  std::int64_t taps = 1;  // extent of dw: T, R or S
+  std::int64_t stride = 1;
+  std::int64_t dilation = 1;
+  std::int64_t pad_before = 0;
+  std::int64_t pad_after = 0;
+  bool operator==(const SpatialAxis&) const = default;
+};
+
+// Plain data, valid by construction: make_problem() is the only maker. Every product of extents
+// that the program forms fits in 63 bits.
+struct WgradProblem {
+  Op op = Op::conv2d;
+  DType dtype = DType::f32;      // of x and dy
+  DType out_dtype = DType::f32;  // of dw
+  bool channels_last = true;     // NHWC, NDHWC; else NCHW, NCDHW
+  FilterFormat filter_format = FilterFormat::hwio;
+  std::int64_t N = 1, C = 1, K = 1, groups = 1;
+  std::array<SpatialAxis, 3> axis;  // d, h, w
+  bool operator==(const WgradProblem&) const = default;
+
+  int spatial_rank() const { return op == Op::conv3d ? 3 : 2; }
+  std::int64_t group_c() const { return C / groups; }  // C/groups
+  std::int64_t group_k() const { return K / groups; }  // K/groups
+  std::int64_t taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
+  std::int64_t out_pixels() const { return axis[0].out * axis[1].out * axis[2].out; }  // one image
+  std::int64_t dw_count() const { return taps() * group_c() * K; }
+  std::int64_t x_count() const { return N * C * axis[0].in * axis[1].in * axis[2].in; }
+  std::int64_t dy_count() const { return N * K * out_pixels(); }
+};
+
+// Multiply-adds counted as 2, padding included, so the count does not depend on the kernel.
+double flop_count(const WgradProblem& problem);
+// Terms of the longest sum that one element of dw can have: N*Z*P*Q.
+std::int64_t term_count(const WgradProblem& problem);
+
+// dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front, or
+// permuted by filter_format (depthwise other than hwio: as the grouped filter, K and 1).
+std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
+
+// One line, enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3 s3 stride2,2 ...".
+std::string describe(const WgradProblem& problem);
+
+// What a tensor file says of itself. name is what messages call it: "--input (x.npy)".
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+};
+
+// The request as it is spelled. Vectors take 1 value (all spatial axes), 2 or 3 (spatial) or 4 or 5
+// (data-format order, as TensorFlow's attributes). Empty means not given.
+struct WgradAttributes {
+  std::string op;
+  std::vector<std::int64_t> filter_sizes;        // 4 or 5 numbers, TensorFlow's order
+  std::vector<std::int64_t> kernel;              // taps alone; channels follow from the tensors
+  std::vector<std::int64_t> filter_like;         // shape of a filter, in filter_format's order
+  std::vector<std::int64_t> strides;             // default 1
+  std::vector<std::int64_t> dilations;           // default 1
+  std::string padding;                           // SAME, VALID or EXPLICIT, any case
+  std::vector<std::int64_t> explicit_paddings;   // (before, after) pairs: spatial, or every axis
+  std::string data_format;                       // default NHWC or NDHWC
+  std::string filter_format;                     // default HWIO or DHWIO
+  std::optional<std::int64_t> groups;            // checked against the shapes
+  std::string out_dtype;                         // default: the inputs' dtype
+};
+
+// The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
+// or are missing, Error(input) for values and shapes that do not fit each other.
+WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
+                          const WgradAttributes& attributes);
+
+// The names that --op and the like accept, for help, completion and suggestions.
+std::vector<std::string> op_names();
+Op parse_op(std::string_view name);  // Error(usage) with a suggestion
+
+std::string_view op_name(Op op);            // conv2d, depthwise, conv3d
+std::string_view tensorflow_op_name(Op op);
+std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW
+std::string filter_format_name(const WgradProblem& problem);  // HWIO, DHWIO, ...
+
+// a*b and a+b, or Error(input) that says what overflowed.
+std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what);
+std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what);
+
+}  // namespace convgrad

@@ -1,0 +1,37 @@
+// reference.hpp - the definition as naive loops: what everything else is compared with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "convgrad/kernel.hpp"
+#include "convgrad/task_pool.hpp"
+
+namespace convgrad {
+
+// Arrays of |dw| doubles that ReferenceSum keeps: 2, or 3 for float64.
+std::int64_t reference_arrays(const WgradProblem& problem);
+
+// Adds block after block. float64 accumulators; for float64 data the products and sums are
+// compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
+// element's sum is n, z, p, q, whatever the blocks and threads. Shares no code with the kernels.
+class ReferenceSum {
+ public:
+  ReferenceSum(const WgradProblem& problem, TaskPool& pool);
+  // progress(done, total) is called from the threads that do the work, if set.
+  void add(const Block& block, const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+  void finish();
+
+  // After finish(), in [tap][c][k] order:
+  const std::vector<double>& values() const { return sum_; }
+  // sum |x||dy| of each element: what errors are measured against.
+  const std::vector<double>& magnitudes() const { return magnitude_; }
+
+ private:
+  const WgradProblem& problem_;
+  TaskPool& pool_;
+  std::vector<double> sum_, compensation_, magnitude_;
+};
+
+}  // namespace convgrad

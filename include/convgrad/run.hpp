@@ -1,0 +1,92 @@
+// run.hpp - carrying out a plan: blocks of x and dy -> kernel -> partials -> tree.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "convgrad/buffer.hpp"
+#include "convgrad/kernel.hpp"
+#include "convgrad/npy.hpp"
+#include "convgrad/plan.hpp"
+#include "convgrad/task_pool.hpp"
+
+namespace convgrad {
+
+// Memory that a source may load a block into; kept from block to block.
+struct BlockMemory {
+  Buffer x, dy;
+};
+
+// Where blocks come from. load() is called for block 0, 1, ... once each, from one thread at a
+// time, but not always the same. The block is valid until its memory is loaded again.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  virtual Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) = 0;
+  // After the last block: what is wrong with the rest of the data, if anything, as Error(input).
+  virtual void finish() {}
+};
+
+// Reads x and dy from two files whose headers the problem was made from. Does not own them.
+class NpySource final : public BlockSource {
+ public:
+  NpySource(NpyReader& x, NpyReader& dy) : x_(x), dy_(dy) {}
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override;
+  void finish() override;
+
+ private:
+  NpyReader& x_;
+  NpyReader& dy_;
+};
+
+// Whole tensors in C order, native byte order, in the problem's dtype and layout. Views, no copies.
+class MemorySource final : public BlockSource {
+ public:
+  MemorySource(const void* x, const void* dy) : x_(x), dy_(dy) {}
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override;
+
+ private:
+  const void* x_;
+  const void* dy_;
+};
+
+struct Timing {
+  double read_s = 0;    // reading and byte-swapping, in the read-ahead thread
+  double kernel_s = 0;  // in GradientSum::add and finish
+  double reference_s = 0;
+  double total_s = 0;
+};
+
+// Calls use(block, index) for every block in order while the next one is being read. progress,
+// if set, is called between blocks with the finished and the total number.
+void stream_blocks(const Plan& plan, BlockSource& source,
+                   const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
+                   const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+// The partial gradients of a plan.
+class GradientSum {
+ public:
+  GradientSum(const Plan& plan, TaskPool& pool);
+  void add(const Block& block, std::int64_t index);
+  // Adds the partials in the fixed tree. The result is dw in [tap][c][k] order, C/groups channels
+  // c and K channels k, valid as long as this object.
+  const double* finish();
+
+ private:
+  double* partial(std::int64_t slice) const;
+
+  const Plan& plan_;
+  TaskPool& pool_;
+  std::vector<Tile> tiles_;
+  Buffer partials_;
+  std::vector<Buffer> workspaces_;
+};
+
+// A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()
+// order, rounded to out_dtype.
+std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
+                                       const PlanOptions& options = {});
+
+}  // namespace convgrad

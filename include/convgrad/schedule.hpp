@@ -1,0 +1,86 @@
+// schedule.hpp - how the sum over output pixels is cut, by the shape alone.
+//
+// The output pixels (n,z,p,q) are cut into chunks of at most 512, each a box: a chunk splits one
+// axis, is full in the axes inside it and single in those outside. float32 products are summed in
+// float32 within a chunk only. Chunks are dealt out to slices; each slice has its own float64
+// partial gradient, and the partials are added in a fixed binary tree. Nothing here looks at
+// threads, memory limits, file blocks or processes, so none of them can change a bit of the result.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "convgrad/problem.hpp"
+
+namespace convgrad {
+
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// A box of output pixels: n, z, p, q.
+using PixelBox = std::array<Range, 4>;
+
+inline constexpr std::int64_t kMaxChunkPixels = 512;
+
+struct ChunkGrid {
+  std::array<std::int64_t, 4> extent{};  // N, Z, P, Q
+  int axis = 0;                          // the axis that chunks split
+  std::int64_t step = 1;                 // extent of a chunk along it (the last may be shorter)
+  std::int64_t pieces = 0;               // chunks along it
+  std::int64_t count = 0;                // all chunks; 0 when dy is empty
+
+  PixelBox box(std::int64_t chunk) const;
+};
+ChunkGrid chunk_grid(const WgradProblem& problem);
+
+// A slice's chunks begin, begin + step, ... below end.
+struct ChunkRun {
+  std::int64_t begin = 0, end = 0, step = 1;
+};
+
+// Slices come in `coarse` contiguous stretches of chunks (what one process of several works on),
+// each dealt out to `lanes` slices in turn (so that a block of any size feeds all threads).
+struct SliceGrid {
+  std::int64_t chunks = 0;
+  std::int64_t coarse = 1;
+  std::int64_t lanes = 1;
+
+  std::int64_t count() const { return coarse * lanes; }
+  // The chunks of one slice that lie in `within`.
+  ChunkRun chunks_of(std::int64_t slice, Range within) const;
+};
+SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
+
+// Blocks are what is in memory at a time: whole images, or rows of one when an image is too large.
+// They are boxes of whole chunks, in the order of the chunks.
+struct BlockGrid {
+  ChunkGrid chunks;
+  int axis = 0;           // 0: images, 1: planes (z), 2: rows (p)
+  std::int64_t step = 1;  // extent of a block along it
+  std::int64_t pieces = 0;
+  std::int64_t count = 0;
+
+  PixelBox box(std::int64_t block) const;
+  Range chunk_range(std::int64_t block) const;
+};
+
+// The d, h and w that the taps see from the pixels of a box, clipped to x. Empty as {0, 0}.
+std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box);
+
+// The largest blocks whose x and dy together have at most budget_bytes. smallest_bytes is what the
+// smallest possible block needs; if that is over the budget, count is -1.
+struct BlockChoice {
+  BlockGrid grid;
+  std::int64_t x_bytes = 0, dy_bytes = 0;  // of the largest block
+  std::int64_t smallest_bytes = 0;
+};
+BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
+                          std::int64_t budget_bytes);
+
+// Output positions [begin, end) of one axis for which the tap at offset = tap * dilation lies in x.
+Range outputs_inside(const SpatialAxis& axis, std::int64_t tap);
+
+}  // namespace convgrad

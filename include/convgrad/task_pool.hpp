@@ -1,0 +1,29 @@
+// task_pool.hpp - the only place with threads besides the read-ahead.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace convgrad {
+
+// Runs tasks 0 .. count-1 on up to `threads` threads, the caller being one of them. Threads are
+// started when a first run has more than one task. The first exception of a task ends the run and
+// is thrown to the caller.
+class TaskPool {
+ public:
+  explicit TaskPool(int threads);
+  ~TaskPool();
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  int threads() const;
+  // task(index, worker), 0 <= worker < threads(). Not reentrant.
+  void run(std::int64_t count, const std::function<void(std::int64_t, int)>& task);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace convgrad

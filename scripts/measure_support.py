@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Measures which filter gradients TensorFlow's and PyTorch's CPU ops compute, and writes docs/support.md.
+
+    python3 scripts/measure_support.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
+
+Each combination of op, dtype, layout and variant runs in a process that may abort; the next process goes on behind it.
+The results are judged by check_testdata.py's float64 definition and its bound.
+"""
+import argparse
+import collections
+import itertools
+import json
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from check_testdata import DTYPES, LAYOUTS, filter_gradient, geometry, values_of, worst_ratio
+
+COLUMNS = list(DTYPES)
+NO_ATTRIBUTE = "no such attribute"
+# The four of conv2d and conv3d and the two of depthwise that are counted as "op, dtype, layout, dilation, groups".
+BASIC = ("plain", "dilated", "grouped", "dilated, grouped")
+VARIANTS = {"conv2d": (*BASIC, "explicit padding", "unequal strides"),
+            "depthwise": ("plain", "dilated", "explicit padding", "unequal strides"),
+            "conv3d": (*BASIC, "explicit padding", "unequal strides")}
+PEERS = {"TensorFlow, oneDNN on": ("tensorflow", {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+         "TensorFlow, TF_ENABLE_ONEDNN_OPTS=0": ("tensorflow", {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+         "PyTorch": ("torch", {})}
+TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
+                  "conv3d": "Conv3DBackpropFilterV2"}
+
+
+# ---- Problems ------------------------------------------------------------------------------------
+
+def make_problem(op, variant, layout, dtype, padding):
+    """A problem in the fields of golden.jsonl. With SAME the padding is even, so that PyTorch can express it."""
+    extents = [5, 17, 15] if op == "conv3d" else [17, 15]
+    axes, channels = len(extents), 8
+    grouped, dilated = "grouped" in variant, "dilated" in variant
+    strides = [1, 2, 1][-axes:] if variant == "unequal strides" else [1] * axes
+    dilations = [2] * axes if dilated else [1] * axes
+    pairs = [(1, 0), (0, 2), (1, 2)][-axes:]
+
+    def in_order(spatial, other):
+        return [other, *spatial, other] if layout.endswith("C") else [other, other, *spatial]
+
+    per_group = channels // 2 if grouped else channels
+    problem = {"op": op, "dtype": dtype, "data_format": layout, "padding": padding,
+               "filter_sizes": [3] * axes + [per_group, 2 if op == "depthwise" else channels],
+               "strides": in_order(strides, 1), "dilations": in_order(dilations, 1), "explicit_paddings": []}
+    if padding == "EXPLICIT":
+        problem["explicit_paddings"] = [p for pair in in_order(pairs, (0, 0)) for p in pair]
+    outs = [axis[3] for axis in geometry(problem, extents)]
+    wanted = channels * problem["filter_sizes"][-1] if op == "depthwise" else channels
+    shape = lambda spatial, count: (2, *spatial, count) if layout.endswith("C") else (2, count, *spatial)
+    return problem, shape(extents, channels), shape(outs, wanted)
+
+
+def to_dtype(array, dtype):
+    """Rounded; bfloat16 as its bits in uint16, cut off, which is as good for random numbers."""
+    if dtype == "bfloat16":
+        return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return array.astype(DTYPES[dtype])
+
+
+def all_combinations():
+    for op, variants in VARIANTS.items():
+        for variant, layout, dtype in itertools.product(variants, LAYOUTS[op], COLUMNS):
+            yield op, variant, layout, dtype
+
+
+def problems_of(combination):
+    """Both paddings: TensorFlow's depthwise op with dilations fails in another way with each."""
+    op, variant, layout, dtype = combination
+    paddings = ("EXPLICIT",) if variant == "explicit padding" else ("SAME", "VALID")
+    return {padding: make_problem(op, variant, layout, dtype, padding) for padding in paddings}
+
+
+# ---- Workers: they run in the peers' own Pythons -------------------------------------------------
+
+def run_tensorflow(problem, x, dy):
+    import ml_dtypes
+    import tensorflow as tf
+    if problem["dtype"] == "bfloat16":
+        x, dy = x.view(ml_dtypes.bfloat16), dy.view(ml_dtypes.bfloat16)
+    attributes = {key: problem[key] for key in ("filter_sizes", "strides", "padding", "data_format", "dilations")}
+    if problem["op"] != "conv3d":
+        attributes["explicit_paddings"] = problem["explicit_paddings"]
+    dw = getattr(tf.raw_ops, TENSORFLOW_OPS[problem["op"]])(input=x, out_backprop=dy, **attributes).numpy()
+    return dw.view(np.uint16) if problem["dtype"] == "bfloat16" else dw
+
+
+def run_torch(problem, x, dy):
+    import torch
+    bfloat16, last = problem["dtype"] == "bfloat16", problem["data_format"].endswith("C")
+    *kernel, per_group, out = problem["filter_sizes"]
+    extents = x.shape[1:-1] if last else x.shape[2:]
+    stride, dilation, padding, _ = zip(*geometry(problem, extents))
+
+    def tensor(array):
+        made = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bfloat16 else torch.from_numpy(array)
+        return made.movedim(-1, 1) if last else made   # a view: NHWC in memory is torch.channels_last
+
+    x, dy = tensor(x), tensor(dy)
+    groups = x.shape[1] if problem["op"] == "depthwise" else x.shape[1] // per_group
+    memory = {4: torch.channels_last, 5: torch.channels_last_3d}[x.dim()] if last else torch.contiguous_format
+    weight = torch.empty((dy.shape[1], x.shape[1] // groups, *kernel), dtype=x.dtype).to(memory_format=memory)
+    dw = torch.ops.aten.convolution_backward(dy, x, weight, None, stride, padding, dilation, False, [0] * len(kernel),
+                                             groups, [False, True, False])[1]
+    dw = dw.movedim((0, 1), (-1, -2)).contiguous().reshape(problem["filter_sizes"])
+    return dw.view(torch.int16).numpy().view(np.uint16) if bfloat16 else dw.numpy()
+
+
+def work(peer, folder):
+    """Answers the problems in a folder that have no answer yet, and says which versions it used."""
+    if peer == "tensorflow":
+        import tensorflow as module
+        module.config.threading.set_intra_op_parallelism_threads(1)
+        run = run_tensorflow
+    else:
+        import torch as module
+        module.set_num_threads(1)
+        run = run_torch
+    (folder / "version").write_text(module.__version__)
+    for path in sorted(folder.glob("*.json")):
+        answer = path.with_suffix(".answer")
+        if answer.exists():
+            continue
+        answer.write_text("aborts")   # stays if the process dies below
+        arrays = np.load(path.with_suffix(".npz"))
+        try:
+            np.save(path.with_suffix(".dw.npy"), run(json.loads(path.read_text()), arrays["x"], arrays["dy"]))
+            answer.write_text("computes")
+        except Exception as error:
+            answer.write_text("refuses\n" + re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip())
+
+
+def drive(python, peer, environment, folder, count):
+    """Starts workers until every problem has an answer."""
+    while len(list(folder.glob("*.answer"))) < count:
+        command = [python, __file__, "--worker", peer, str(folder)]
+        before = len(list(folder.glob("*.answer")))
+        try:
+            done = subprocess.run(command, env=os.environ | environment | {"TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=240,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        except subprocess.TimeoutExpired:
+            newest = max(folder.glob("*.answer"), key=lambda path: path.stat().st_mtime_ns)
+            newest.write_text("hangs")
+            continue
+        if len(list(folder.glob("*.answer"))) == before:
+            sys.exit(f"measure_support: {peer} does not start:\n{done.stderr[-2000:]}")
+
+
+# ---- Verdicts ------------------------------------------------------------------------------------
+
+def verdict_of(stem, problem, x, dy):
+    verdict, _, message = stem.with_suffix(".answer").read_text().partition("\n")
+    if verdict == "computes":
+        dw = values_of(np.load(stem.with_suffix(".dw.npy")), problem["dtype"])
+        ratio = worst_ratio(problem["dtype"], dw, *filter_gradient(problem, *(values_of(a, problem["dtype"])
+                                                                              for a in (x, dy))))
+        if not ratio <= 1:
+            return "wrong", f"{ratio:.2g} times the bound"
+    return verdict, message
+
+
+def measure(name, python):
+    """{combination: {padding: (verdict, message)}} and the peer's version."""
+    peer, environment = PEERS[name]
+    verdicts, stems = collections.defaultdict(dict), []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for combination in all_combinations():
+            for padding, (problem, *shapes) in problems_of(combination).items():
+                if padding == "EXPLICIT" and (peer == "torch" or problem["op"] == "conv3d"):
+                    verdicts[combination][padding] = (NO_ATTRIBUTE, "")
+                    continue
+                stem = folder / f"{len(stems):05}"
+                rng = np.random.default_rng(len(stems))
+                x, dy = (to_dtype(rng.standard_normal(shape), problem["dtype"]) for shape in shapes)
+                stem.with_suffix(".json").write_text(json.dumps(problem))
+                np.savez(stem.with_suffix(".npz"), x=x, dy=dy)
+                stems.append((stem, combination, padding, problem, x, dy))
+        drive(python, peer, environment, folder, len(stems))
+        for stem, combination, padding, problem, x, dy in stems:
+            verdicts[combination][padding] = verdict_of(stem, problem, x, dy)
+        return verdicts, (folder / "version").read_text()
+
+
+def cell(answers):
+    """One word, or one for each padding where they differ."""
+    words = {padding: verdict for padding, (verdict, _) in answers.items()}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return ", ".join(f"{padding} {word}" for padding, word in words.items())
+
+
+def count_computed(verdicts, combinations):
+    return sum(cell(verdicts[c]) == "computes" for c in combinations)
+
+
+def table(verdicts):
+    rows = ["| op | variant | layout | " + " | ".join(COLUMNS) + " |", "| --- " * (3 + len(COLUMNS)) + "|"]
+    for op, variants in VARIANTS.items():
+        for variant, layout in itertools.product(variants, LAYOUTS[op]):
+            cells = [cell(verdicts[op, variant, layout, dtype]) for dtype in COLUMNS]
+            rows.append(f"| {op} | {variant} | {layout} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def messages(verdicts):
+    seen = collections.Counter()
+    for (op, *_), answers in verdicts.items():
+        for verdict, message in answers.values():
+            if verdict == "refuses":
+                seen[f"{op}: {message}"] += 1
+    return "\n".join(f"- {text} ({count})" for text, count in sorted(seen.items()))
+
+
+def worst_of(verdicts):
+    """The largest error of each op, variant and dtype whose values are wrong."""
+    seen = collections.defaultdict(float)
+    for (op, variant, _, dtype), answers in verdicts.items():
+        for verdict, message in answers.values():
+            if verdict == "wrong":
+                key = f"{op}, {variant}, {dtype}"
+                seen[key] = max(seen[key], float(message.split()[0]))
+    return "\n".join(f"- {key}: up to {ratio:.2g} times the bound" for key, ratio in seen.items())
+
+
+def processor():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+INTRODUCTION = """# What TensorFlow and PyTorch compute on the CPU
+
+Filter gradients by op, dtype, layout and variant, as `scripts/measure_support.py` found them:
+```
+python3 scripts/measure_support.py --tensorflow-python PATH --torch-python PATH
+```
+TensorFlow by its raw ops (`Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropFilter`, `Conv3DBackpropFilterV2`),
+PyTorch by `torch.ops.aten.convolution_backward` with `output_mask=[False, True, False]`, on tensors in channels_last
+for NHWC and NDHWC. 3x3 (3x3x3) filters, batch 2, 17x15 pixels (5 frames), 8 channels, 2 groups, dilation 2, multiplier 2.
+Each combination is run with SAME and with VALID padding, the explicit ones with uneven padding; a cell has one word,
+or one for each padding. Processor: {processor}.
+
+- **computes**: every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp
+  of the dtype, e is 2^-24 (float64: 2^-53). A sum carried in float16 or bfloat16 breaks it.
+- **wrong**: it returns a value outside of it. **refuses**: an error. **aborts**: the process dies.
+- **no such attribute**: TensorFlow's conv3d and PyTorch have no uneven padding.
+
+| | of all {all} | of the {basic} of op, dtype, layout, dilation, groups |
+| --- | ---: | ---: |
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tensorflow-python", metavar="PATH")
+    parser.add_argument("--torch-python", metavar="PATH")
+    parser.add_argument("-o", "--output", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent / "docs" / "support.md")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker[0], pathlib.Path(options.worker[1]))
+        return
+    if not (options.tensorflow_python and options.torch_python):
+        parser.error("--tensorflow-python and --torch-python are needed")
+    everything = list(all_combinations())
+    basic = [c for c in everything if c[1] in BASIC]
+    text = INTRODUCTION.format(processor=processor(), all=len(everything), basic=len(basic))
+    tables = ""
+    for name, (peer, _) in PEERS.items():
+        python = options.tensorflow_python if peer == "tensorflow" else options.torch_python
+        verdicts, version = measure(name, python)
+        title = name.replace("TensorFlow", f"TensorFlow {version}").replace("PyTorch", f"PyTorch {version}")
+        text += (f"| {title} computes | {count_computed(verdicts, everything)} |"
+                 f" {count_computed(verdicts, basic)} |\n")
+        tables += f"\n## {title}\n{table(verdicts)}\n"
+        if messages(verdicts):
+            tables += f"\nIt refuses with:\n{messages(verdicts)}\n"
+        if worst_of(verdicts):
+            tables += f"\nWrong values:\n{worst_of(verdicts)}\n"
+    print(text + tables, end="")
+    options.output.write_text(text + tables)
+
+
+if __name__ == "__main__":
+    main()

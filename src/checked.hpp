@@ -1,0 +1,21 @@
+// checked.hpp - products and sums of sizes that are refused, not wrapped, past 63 bits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace convgrad {
+
+inline std::optional<std::int64_t> checked_multiply(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+}  // namespace convgrad

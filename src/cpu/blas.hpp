@@ -1,0 +1,25 @@
+// blas.hpp - the two GEMM calls the kernels make, with 64-bit sizes checked on the way in.
+#pragma once
+
+#include <cstdint>
+
+namespace convgrad {
+
+// A row-major matrix as GEMM sees it: op(data) with leading dimension ld.
+template <typename Acc>
+struct GemmOperand {
+  const Acc* data = nullptr;
+  std::int64_t ld = 0;
+  bool transposed = false;
+};
+
+// c[m][n] = beta * c + sum over i < depth of a(m, i) * b(i, n), on one thread.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
+          GemmOperand<float> b, float beta, float* c, std::int64_t ldc);
+void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,
+          GemmOperand<double> b, double beta, double* c, std::int64_t ldc);
+
+// Leading dimensions that OpenBLAS, built with 32-bit sizes, can take.
+bool fits_blas(std::int64_t ld);
+
+}  // namespace convgrad

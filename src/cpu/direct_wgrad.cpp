@@ -1,0 +1,258 @@
+// direct_wgrad.cpp - for each output row and tap, a sum over the row's pixels with 16 output
+// channels in registers. Suits depthwise and small groups; the portable kernel for everything else.
+#include "cpu/direct_wgrad.hpp"
+
+#include <algorithm>
+
+#include "cpu/pack.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr std::int64_t kLanes = 16;         // accumulators kept in registers
+constexpr std::int64_t kTileK = 64;         // output channels of a tile
+constexpr std::int64_t kTileCells = 16384;  // elements of dw in a tile
+constexpr std::int64_t kExpandedC = 8;      // input channels of a tile that crosses groups
+
+// x for the pixels of one run: x[i*pixel + c*channel + lane*Expanded].
+template <typename Acc>
+struct Run {
+  const Acc* x;
+  std::int64_t x_pixel, x_channel;
+  const Acc* dy;
+  std::int64_t dy_pixel;
+  std::int64_t pixels;
+};
+
+// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes.
+template <bool Expanded, typename Acc>
+void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t dy_pixel,
+               std::int64_t pixels, std::int64_t lanes, double* partial) {
+  Acc sum[kLanes] = {};
+  if (lanes == kLanes) {
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      for (std::int64_t j = 0; j < kLanes; ++j) {
+        sum[j] += x[i * x_pixel + (Expanded ? j : 0)] * dy[i * dy_pixel + j];
+      }
+    }
+  } else {
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        sum[j] += x[i * x_pixel + (Expanded ? j : 0)] * dy[i * dy_pixel + j];
+      }
+    }
+  }
+  for (std::int64_t j = 0; j < lanes; ++j) partial[j] += static_cast<double>(sum[j]);
+}
+
+template <bool Expanded, typename Acc>
+void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
+             double* partial) {
+  for (std::int64_t c = 0; c < c_count; ++c) {
+    for (std::int64_t j = 0; j < k_count; j += kLanes) {
+      add_lanes<Expanded>(run.x + c * run.x_channel + (Expanded ? j : 0), run.x_pixel, run.dy + j,
+                          run.dy_pixel, run.pixels, std::min(kLanes, k_count - j),
+                          partial + c * K + j);
+    }
+  }
+}
+
+// One tile's work on one chunk, for one storage type.
+template <typename Scalar, typename Acc>
+class DirectTile {
+ public:
+  DirectTile(const WgradProblem& problem, const Block& block, const Tile& tile, Acc* workspace)
+      : pb_(problem),
+        block_(block),
+        tile_(tile),
+        group_(tile.k.begin / problem.group_k()),
+        // Every lane needs its own group's x when the tile crosses groups.
+        expanded_((tile.k.end - 1) / problem.group_k() != group_),
+        x_pack_(workspace),
+        dy_pack_(workspace + kMaxChunkPixels * x_width()) {}
+
+  void add_row(std::int64_t n, std::int64_t z, std::int64_t p, Range q, double* partial) {
+    load_dy(n, z, p, q);
+    for (std::int64_t tap = tile_.tap.begin; tap < tile_.tap.end; ++tap) {
+      const auto [t, r, s] = tap_index(pb_, tap);
+      const std::int64_t d = input_position(pb_.axis[0], z, t);
+      const std::int64_t h = input_position(pb_.axis[1], p, r);
+      if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
+      const Range inside = intersect(q, outputs_inside(pb_.axis[2], s));
+      if (inside.size() <= 0) continue;
+      const std::int64_t w = input_position(pb_.axis[2], inside.begin, s);
+      load_x(x_offset(block_, n, d, h, w), inside.size());
+      run_.dy = dy_row_ + (inside.begin - q.begin) * run_.dy_pixel;
+      double* cell = partial + (tap * pb_.group_c() + tile_.c.begin) * pb_.K + tile_.k.begin;
+      if (expanded_) {
+        add_run<true>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
+      } else {
+        add_run<false>(run_, tile_.c.size(), tile_.k.size(), pb_.K, cell);
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kSameType = std::is_same_v<Scalar, Acc>;
+
+  std::int64_t x_width() const { return tile_.c.size() * (expanded_ ? tile_.k.size() : 1); }
+
+  // dy of the row as [q][k]; in place where the file has it so.
+  void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
+    const Scalar* source = static_cast<const Scalar*>(block_.dy) +
+                           dy_offset(block_, n, z, p, q.begin) +
+                           tile_.k.begin * block_.dy_strides.c;
+    if constexpr (kSameType) {
+      if (block_.dy_strides.c == 1) {
+        dy_row_ = source;
+        run_.dy_pixel = block_.dy_strides.spatial[2];
+        return;
+      }
+    }
+    pack_pixels(source, q.size(), block_.dy_strides.spatial[2], tile_.k.size(),
+                block_.dy_strides.c, dy_pack_, tile_.k.size());
+    dy_row_ = dy_pack_;
+    run_.dy_pixel = tile_.k.size();
+  }
+
+  void load_x(std::int64_t offset, std::int64_t pixels) {
+    const Scalar* source = static_cast<const Scalar*>(block_.x) + offset;
+    const std::int64_t pixel_stride = block_.x_strides.spatial[2] * pb_.axis[2].stride;
+    const std::int64_t channel_stride = block_.x_strides.c;
+    run_.pixels = pixels;
+    const std::int64_t first_channel = group_ * pb_.group_c() + tile_.c.begin;
+    if constexpr (kSameType) {
+      const bool lanes_in_place = pb_.group_c() == 1 && pb_.group_k() == 1;
+      if (!expanded_ || (lanes_in_place && channel_stride == 1)) {
+        run_.x = source + first_channel * channel_stride;
+        run_.x_pixel = pixel_stride;
+        run_.x_channel = channel_stride;
+        return;
+      }
+    }
+    run_.x = x_pack_;
+    run_.x_pixel = x_width();
+    run_.x_channel = expanded_ ? tile_.k.size() : 1;
+    if (!expanded_) {
+      pack_pixels(source + first_channel * channel_stride, pixels, pixel_stride, tile_.c.size(),
+                  channel_stride, x_pack_, x_width());
+      return;
+    }
+    for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
+      for (std::int64_t k = tile_.k.begin; k < tile_.k.end; ++k) {
+        const std::int64_t channel = k / pb_.group_k() * pb_.group_c() + c;
+        Acc* lane = x_pack_ + (c - tile_.c.begin) * tile_.k.size() + (k - tile_.k.begin);
+        for (std::int64_t i = 0; i < pixels; ++i) {
+          lane[i * x_width()] = widen<Acc>(source[i * pixel_stride + channel * channel_stride]);
+        }
+      }
+    }
+  }
+
+  const WgradProblem& pb_;
+  const Block& block_;
+  const Tile& tile_;
+  const std::int64_t group_;
+  const bool expanded_;
+  Acc* x_pack_;
+  Acc* dy_pack_;
+  const Acc* dy_row_ = nullptr;
+  Run<Acc> run_{};
+};
+
+template <typename Scalar, typename Acc>
+void chunk_of(const WgradProblem& problem, const Block& block, const PixelBox& box,
+              const Tile& tile, std::byte* workspace, double* partial) {
+  DirectTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
+  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
+    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
+      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
+        work.add_row(n, z, p, box[3], partial);
+      }
+    }
+  }
+}
+
+std::string why_not(const WgradProblem&, const Machine&) { return ""; }
+
+std::vector<Tile> tiles(const WgradProblem& problem) {
+  const std::int64_t group_k = problem.group_k(), group_c = problem.group_c();
+  // Whole groups side by side when they are small, else a part of one group.
+  const std::int64_t k_step = group_k >= kLanes ? std::min(kTileK, group_k)
+                                                : std::max<std::int64_t>(1, kTileK / group_k) *
+                                                      group_k;
+  const std::int64_t tap_step = std::clamp<std::int64_t>(kTileCells / k_step, 1, problem.taps());
+  const std::int64_t c_step =
+      group_k >= kLanes ? std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, group_c)
+                        : std::min(group_c, kExpandedC);
+  std::vector<Tile> result;
+  const auto add = [&](Range k) {
+    for (std::int64_t tap = 0; tap < problem.taps(); tap += tap_step) {
+      for (std::int64_t c = 0; c < group_c; c += c_step) {
+        result.push_back({{tap, std::min(tap + tap_step, problem.taps())},
+                          {c, std::min(c + c_step, group_c)},
+                          k});
+      }
+    }
+  };
+  if (group_k < kLanes) {
+    for (std::int64_t k = 0; k < problem.K; k += k_step) {
+      add({k, std::min(k + k_step, problem.K)});
+    }
+    return result;
+  }
+  for (std::int64_t g = 0; g < problem.groups; ++g) {
+    for (std::int64_t k = 0; k < group_k; k += k_step) {
+      add({g * group_k + k, g * group_k + std::min(k + k_step, group_k)});
+    }
+  }
+  return result;
+}
+
+std::int64_t workspace_bytes(const WgradProblem& problem) {
+  const std::int64_t k = problem.group_k() >= kLanes ? kTileK : kTileK + kLanes;
+  const std::int64_t c = problem.group_k() >= kLanes
+                             ? std::min(problem.group_c(), kTileCells / kLanes)
+                             : std::min(problem.group_c(), kExpandedC) * k;
+  return kMaxChunkPixels * (c + k) * dtype_bytes(accumulator_dtype(problem.dtype));
+}
+
+double estimated_seconds(const WgradProblem& problem) {
+  const double pixels = static_cast<double>(term_count(problem));
+  const double cells = static_cast<double>(problem.dw_count());
+  const double lanes = static_cast<double>(std::min(problem.K, kLanes));
+  return pixels * cells * (kLanes / lanes) / 2.5e9;
+}
+
+void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+  for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
+    direct_chunk(problem, block, grid.box(chunk), tile, workspace, partial);
+  }
+}
+
+}  // namespace
+
+std::int64_t direct_workspace_elements(const Tile& tile) {
+  return kMaxChunkPixels * (tile.c.size() + tile.k.size());
+}
+
+void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
+                  const Tile& tile, std::byte* workspace, double* partial) {
+  with_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+    chunk_of<Scalar, Acc>(problem, block, box, tile, workspace, partial);
+  });
+}
+
+const Kernel kDirectKernel = {
+    "direct",
+    "sums over rows of pixels with 16 output channels in registers; no im2col; every problem",
+    why_not,
+    estimated_seconds,
+    tiles,
+    workspace_bytes,
+    accumulate};
+
+}  // namespace convgrad

@@ -1,0 +1,78 @@
+// pack.hpp - copying pixels of x and dy into the [pixel][channel] form that the kernels read,
+// converted to the accumulator's type. One place knows the layouts and the dtypes.
+#pragma once
+
+#include <cstdint>
+
+#include "convgrad/kernel.hpp"
+
+namespace convgrad {
+
+template <typename Acc, typename Scalar>
+Acc widen(Scalar value) {
+  if constexpr (sizeof(Acc) == 8) {
+    return to_double(value);
+  } else {
+    return to_float(value);
+  }
+}
+
+// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w=0,c=0] in a block.
+inline std::int64_t dy_offset(const Block& block, std::int64_t n, std::int64_t z, std::int64_t p,
+                              std::int64_t q) {
+  return (n - block.pixels[0].begin) * block.dy_strides.n +
+         (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
+         (p - block.pixels[2].begin) * block.dy_strides.spatial[1] +
+         (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
+}
+inline std::int64_t x_offset(const Block& block, std::int64_t n, std::int64_t d, std::int64_t h,
+                             std::int64_t w) {
+  return (n - block.pixels[0].begin) * block.x_strides.n +
+         (d - block.input[0].begin) * block.x_strides.spatial[0] +
+         (h - block.input[1].begin) * block.x_strides.spatial[1] +
+         (w - block.input[2].begin) * block.x_strides.spatial[2];
+}
+
+// destination[pixel * ld + channel] = source[pixel * pixel_stride + channel * channel_stride].
+// The inner loop runs along whichever axis is contiguous in the source.
+template <typename Acc, typename Scalar>
+void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_stride,
+                 std::int64_t channels, std::int64_t channel_stride, Acc* destination,
+                 std::int64_t ld) {
+  if (channel_stride == 1) {
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c]);
+      }
+    }
+    return;
+  }
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c * channel_stride]);
+    }
+  }
+}
+
+// The tap's position along t, r and s.
+struct TapIndex {
+  std::int64_t t, r, s;
+};
+inline TapIndex tap_index(const WgradProblem& problem, std::int64_t tap) {
+  const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
+  return {tap / S / R, tap / S % R, tap % S};
+}
+
+// Position along one axis of x that a tap sees from an output position; outside x it is not in
+// [0, in).
+inline std::int64_t input_position(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
+  return out * axis.stride - axis.pad_before + tap * axis.dilation;
+}
+
+inline Range intersect(Range a, Range b) {
+  const std::int64_t begin = a.begin > b.begin ? a.begin : b.begin;
+  const std::int64_t end = a.end < b.end ? a.end : b.end;
+  return {begin, end > begin ? end : begin};
+}
+
+}  // namespace convgrad

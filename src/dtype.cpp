@@ -1,0 +1,108 @@
+// dtype.cpp - see dtype.hpp.
+#include "convgrad/dtype.hpp"
+
+#include <array>
+#include <limits>
+
+namespace convgrad {
+namespace {
+
+struct Format {
+  std::string_view name;
+  std::int64_t bytes;
+  double unit_roundoff, smallest_subnormal, largest_finite;
+};
+
+constexpr std::array<Format, 4> kFormats = {{
+    {"float16", 2, 0x1p-11, 0x1p-24, 65504.0},
+    {"bfloat16", 2, 0x1p-8, 0x1p-133, 0x1.fep127},
+    {"float32", 4, 0x1p-24, 0x1p-149, 0x1.fffffep127},
+    {"float64", 8, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023},
+}};
+
+const Format& format(DType dtype) { return kFormats[static_cast<std::size_t>(dtype)]; }
+
+// Rounds to a 16-bit format with the given widths of exponent and fraction, nearest, ties to even.
+std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 63) << 15);
+  const int exponent = static_cast<int>((bits >> 52) & 0x7ff);
+  const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
+  const std::uint64_t infinity = ((std::uint64_t{1} << exponent_bits) - 1) << fraction_bits;
+  if (exponent == 0x7ff) {
+    const std::uint64_t quiet = fraction != 0 ? std::uint64_t{1} << (fraction_bits - 1) : 0;
+    return static_cast<std::uint16_t>(sign | infinity | quiet);
+  }
+  if (exponent == 0) return sign;  // below 2^-1022: far under the smallest subnormal
+
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  int biased = exponent - 1023 + bias;
+  int shift = 52 - fraction_bits;
+  if (biased < 1) {  // a subnormal result has no implicit bit and a fixed exponent
+    shift += 1 - biased;
+    biased = 1;
+    if (shift > 54) return sign;
+  }
+  const std::uint64_t significand = fraction | (std::uint64_t{1} << 52);
+  const std::uint64_t half = std::uint64_t{1} << (shift - 1);
+  const std::uint64_t rest = significand & ((half << 1) - 1);
+  std::uint64_t kept = significand >> shift;
+  if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
+  // kept carries the implicit bit, which adds one to the exponent field of a normal number.
+  const std::uint64_t magnitude =
+      (static_cast<std::uint64_t>(biased - 1) << fraction_bits) + kept;
+  return static_cast<std::uint16_t>(sign | (magnitude < infinity ? magnitude : infinity));
+}
+
+template <typename Scalar>
+void round_all(const double* source, std::int64_t count, Scalar* destination) {
+  for (std::int64_t i = 0; i < count; ++i) destination[i] = from_double<Scalar>(source[i]);
+}
+
+}  // namespace
+
+std::string_view dtype_name(DType dtype) { return format(dtype).name; }
+std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
+double unit_roundoff(DType dtype) { return format(dtype).unit_roundoff; }
+double smallest_subnormal(DType dtype) { return format(dtype).smallest_subnormal; }
+double largest_finite(DType dtype) { return format(dtype).largest_finite; }
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (const auto& [spelling, dtype] :
+       {std::pair<std::string_view, DType>{"float16", DType::f16},
+        {"half", DType::f16},
+        {"f16", DType::f16},
+        {"f2", DType::f16},
+        {"bfloat16", DType::bf16},
+        {"bf16", DType::bf16},
+        {"float32", DType::f32},
+        {"float", DType::f32},
+        {"f32", DType::f32},
+        {"f4", DType::f32},
+        {"float64", DType::f64},
+        {"double", DType::f64},
+        {"f64", DType::f64},
+        {"f8", DType::f64}}) {
+    if (spelling == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+std::uint16_t half_bits(double value) { return narrow(value, 5, 10); }
+std::uint16_t bfloat16_bits(double value) { return narrow(value, 8, 7); }
+
+void round_to(DType dtype, const double* source, std::int64_t count, void* destination) {
+  with_scalar(dtype, [&](auto scalar) {
+    round_all(source, count, static_cast<decltype(scalar)*>(destination));
+  });
+}
+
+double rounded(DType dtype, double value) {
+  return with_scalar(dtype, [&](auto scalar) {
+    return to_double(from_double<decltype(scalar)>(value));
+  });
+}
+
+}  // namespace convgrad

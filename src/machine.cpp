@@ -1,0 +1,63 @@
+// machine.cpp - see machine.hpp.
+#include "convgrad/machine.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+namespace convgrad {
+namespace {
+
+// "key : value" of the first processor in /proc/cpuinfo.
+std::string cpuinfo(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    const std::size_t value = line.find_first_not_of(" \t", colon + 1);
+    return value == std::string::npos ? "" : line.substr(value);
+  }
+  return "";
+}
+
+int usable_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::int64_t usable_memory() {
+  std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
+  std::ifstream group("/sys/fs/cgroup/memory.max");  // "max" or a number
+  std::int64_t limit = 0;
+  if (group >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> sets;
+  std::istringstream flags(cpuinfo("flags"));
+  for (std::string flag; flags >> flag;) {
+    for (const char* known : {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw",
+                              "avx512vl", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
+                              "amx_int8"}) {
+      if (flag == known) sets.push_back(flag);
+    }
+  }
+  return sets;
+}
+
+}  // namespace
+
+const Machine& this_machine() {
+  static const Machine machine = {cpuinfo("model name"), usable_threads(), usable_memory(),
+                                  instruction_sets()};
+  return machine;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,111 @@
+// npy_box.hpp - which elements of a file make up a box of an array, as nested strides.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "convgrad/npy.hpp"
+
+namespace convgrad::npy {
+
+struct BoxAxis {
+  std::int64_t count;
+  std::int64_t file_stride;  // in elements
+  std::int64_t out_stride;
+};
+
+// Element sum(i[a] * file_stride[a]) + first of the payload goes to sum(i[a] * out_stride[a]).
+struct Box {
+  std::vector<BoxAxis> axes;  // in the file's order, outermost first; counts > 1; folded
+  std::int64_t first = 0;
+  std::int64_t count = 1;
+
+  // One run of elements, in the same order in the file and in the box.
+  bool is_run() const {
+    return axes.empty() ||
+           (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
+  }
+};
+
+// The logical axes begin <= index < end, which must lie within the shape.
+inline Box make_box(const NpyHeader& header, std::span<const std::int64_t> begin,
+                    std::span<const std::int64_t> end) {
+  const std::size_t rank = header.shape.size();
+  Box box;
+  for (std::size_t axis = 0; axis < rank; ++axis) box.count *= end[axis] - begin[axis];
+  if (box.count == 0) return box;  // other extents may be huge
+  std::vector<BoxAxis> logical(rank);
+  std::int64_t out_stride = 1;
+  for (std::size_t axis = rank; axis-- > 0;) {
+    logical[axis] = {end[axis] - begin[axis], 0, out_stride};
+    out_stride *= logical[axis].count;
+  }
+  std::int64_t file_stride = 1;
+  for (std::size_t i = 0; i < rank; ++i) {  // from the axis that is innermost in the file
+    const std::size_t axis = header.fortran_order ? i : rank - 1 - i;
+    logical[axis].file_stride = file_stride;
+    box.first += begin[axis] * file_stride;
+    file_stride *= header.shape[axis];
+  }
+  if (header.fortran_order) std::ranges::reverse(logical);
+  for (const BoxAxis& axis : logical) {
+    if (axis.count == 1) continue;
+    BoxAxis* outer = box.axes.empty() ? nullptr : &box.axes.back();
+    if (outer != nullptr && outer->file_stride == axis.count * axis.file_stride &&
+        outer->out_stride == axis.count * axis.out_stride) {
+      *outer = {outer->count * axis.count, axis.file_stride, axis.out_stride};
+    } else {
+      box.axes.push_back(axis);
+    }
+  }
+  return box;
+}
+
+// Copies elements of kItem bytes (0: of item bytes) from a copy of the file's part to the box.
+template <std::size_t kItem>
+void scatter(const std::byte* source, std::byte* out, std::span<const BoxAxis> axes,
+             std::size_t item) {
+  const std::size_t bytes = kItem == 0 ? item : kItem;
+  if (axes.empty()) {
+    std::memcpy(out, source, bytes);
+    return;
+  }
+  const BoxAxis axis = axes[0];
+  const std::int64_t source_step = axis.file_stride * static_cast<std::int64_t>(bytes);
+  const std::int64_t out_step = axis.out_stride * static_cast<std::int64_t>(bytes);
+  if (axes.size() > 1) {
+    for (std::int64_t i = 0; i < axis.count; ++i) {
+      scatter<kItem>(source + i * source_step, out + i * out_step, axes.subspan(1), item);
+    }
+  } else if (axis.file_stride == 1 && axis.out_stride == 1) {
+    std::memcpy(out, source, static_cast<std::size_t>(axis.count) * bytes);
+  } else {
+    for (std::int64_t i = 0; i < axis.count; ++i) {
+      std::memcpy(out + i * out_step, source + i * source_step, bytes);
+    }
+  }
+}
+
+// The same, with the axis that is innermost in the box as the inner loop: writes then fill whole
+// cache lines, and the lines read stay in the cache for the next element.
+inline void scatter(const std::byte* source, std::byte* out, std::vector<BoxAxis> axes,
+                    std::size_t item) {
+  const auto innermost = std::ranges::min_element(axes, {}, &BoxAxis::out_stride);
+  if (innermost != axes.end()) std::rotate(innermost, innermost + 1, axes.end());
+  switch (item) {
+    case 2:
+      return scatter<2>(source, out, axes, item);
+    case 4:
+      return scatter<4>(source, out, axes, item);
+    case 8:
+      return scatter<8>(source, out, axes, item);
+    default:
+      return scatter<0>(source, out, axes, item);
+  }
+}
+
+}  // namespace convgrad::npy

@@ -1,0 +1,21 @@
+// npy_parse.hpp - the first bytes of a .npy file, for a reader that must not read past the header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace convgrad::npy {
+
+inline constexpr std::int64_t kVersionBytes = 8;  // magic, major, minor
+
+// From the first kVersionBytes: where the dictionary starts, 10 (format 1.0) or 12 (2.0, 3.0).
+// Error(input) for anything that is not the start of a .npy file, a shorter span included.
+std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_view name);
+
+// From the first dictionary_offset() bytes: where the dictionary ends and the payload starts.
+// Error(input) for headers past kMaxNpyHeaderBytes.
+std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
+
+}  // namespace convgrad::npy

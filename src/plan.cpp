@@ -1,0 +1,123 @@
+// plan.cpp - see plan.hpp.
+#include "convgrad/plan.hpp"
+
+#include <algorithm>
+#include <iomanip>
+
+#include "convgrad/gradient_file.hpp"
+#include "convgrad/reference.hpp"
+
+namespace convgrad {
+namespace {
+
+// Blocks larger than this gain nothing: there is enough work in them for many threads.
+constexpr std::int64_t kUsualBlockBytes = std::int64_t{48} << 20;
+// What the program itself, its libraries and their buffers take (OpenBLAS: 32 MiB a thread, of
+// which it touches what a product of our size needs).
+constexpr std::int64_t kBaseBytes = std::int64_t{24} << 20;
+
+std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool limited) {
+  if (options.block_bytes > 0) return options.block_bytes;
+  if (!limited) return kUsualBlockBytes;
+  const std::int64_t room = plan.memory_limit_bytes - kBaseBytes - plan.memory.total();
+  return std::min(kUsualBlockBytes, room / 2);
+}
+
+[[noreturn]] void too_little_memory(const Plan& plan, std::int64_t needed, bool limited) {
+  throw Error(ErrorKind::runtime,
+              cat(limited ? "--memory-limit is " : "the machine has ",
+                  format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
+                  describe(plan.problem), " needs ", format_bytes(static_cast<double>(needed)),
+                  " (", format_bytes(static_cast<double>(plan.memory.partials)),
+                  " of partial sums, ", format_bytes(static_cast<double>(plan.memory.blocks)),
+                  " of tensor blocks); ",
+                  limited ? "raise the limit" : "use a machine with more memory"));
+}
+
+void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
+  if (plan.chunks.count == 0) return;
+  if (options.in_memory && options.block_bytes == 0) {
+    plan.blocks = choose_blocks(plan.problem, plan.chunks, std::int64_t{1} << 62).grid;
+    return;
+  }
+  const std::int64_t budget = block_budget(plan, options, limited);
+  const BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
+  const bool fits = choice.grid.count >= 0;
+  const std::int64_t bytes = fits ? choice.x_bytes + choice.dy_bytes : choice.smallest_bytes;
+  const std::int64_t copies = fits && choice.grid.count == 1 ? 1 : 2;
+  plan.memory.blocks = checked_mul(copies, bytes, "the blocks of x and dy");
+  if (fits) {
+    plan.blocks = choice.grid;
+    return;
+  }
+  // A single image or row over the usual size is fine as long as the memory is there.
+  if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
+    too_little_memory(plan, plan.memory.total() + kBaseBytes, limited);
+  }
+  plan.blocks = choose_blocks(plan.problem, plan.chunks, bytes).grid;
+}
+
+}  // namespace
+
+Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options) {
+  Plan plan;
+  plan.problem = problem;
+  plan.threads = options.threads > 0 ? options.threads : machine.threads;
+  plan.chunks = chunk_grid(problem);
+  plan.slices = slice_grid(problem, plan.chunks);
+  const bool limited = options.memory_limit_bytes > 0;
+  plan.memory_limit_bytes = limited ? options.memory_limit_bytes : machine.memory_bytes;
+
+  const std::string what = "the memory of the job";
+  const std::int64_t dw_bytes = checked_mul(problem.dw_count(), 8, what);
+  plan.memory.sources = options.source_bytes;
+  plan.memory.output = std::min(dw_bytes, kOutputStagingBytes);
+  if (options.with_reference || options.only_reference) {
+    plan.memory.reference = checked_mul(reference_arrays(problem), dw_bytes, what);
+  }
+  if (!options.only_reference) {
+    plan.kernel = &choose_kernel(problem, machine, options.algorithm);
+    plan.memory.partials = checked_mul(plan.slices.count(), dw_bytes, what);
+    plan.memory.workspaces = plan.threads * plan.kernel->workspace_bytes(problem);
+  }
+  if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
+    too_little_memory(plan, plan.memory.total() + kBaseBytes, limited);
+  }
+  if (plan.kernel != nullptr) {
+    plan.tiles = static_cast<std::int64_t>(plan.kernel->tiles(problem).size());
+  }
+  plan_blocks(plan, options, limited);
+  return plan;
+}
+
+std::string describe(const Plan& plan) {
+  static constexpr const char* kUnits[] = {"images", "planes", "rows"};
+  std::string text = cat(plan.kernel != nullptr ? plan.kernel->name : "reference", ": ");
+  if (plan.kernel != nullptr) {
+    text += cat(plan.slices.count(), " slices x ", plan.tiles, " tiles, ");
+  }
+  text += cat(plan.threads, plan.threads == 1 ? " thread, " : " threads, ");
+  if (plan.chunks.count == 0) {
+    text += "nothing to add";
+  } else {
+    text += cat(plan.blocks.count, plan.blocks.count == 1 ? " block" : " blocks", " of ",
+                plan.blocks.step, " ", kUnits[plan.blocks.axis], " (", plan.chunks.count,
+                " chunks)");
+  }
+  return cat(text, ", ", format_bytes(static_cast<double>(plan.memory.total())));
+}
+
+std::string format_bytes(double bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(unit == 0 || bytes >= 100 ? 0 : 1) << bytes << " "
+       << kUnits[unit];
+  return text.str();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,167 @@
+// problem.cpp - names, counts and the one-line description. The validator is make_problem.cpp.
+#include "convgrad/problem.hpp"
+
+#include <algorithm>
+
+#include "convgrad/suggest.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
+constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(c < 128 ? std::tolower(c) : c); });
+  return result;
+}
+
+// "name1,2" for the spatial axes of the problem; nothing when every value is the default.
+std::string axis_list(const WgradProblem& problem, std::string_view name,
+                      std::int64_t SpatialAxis::*field, std::int64_t usual) {
+  std::string text;
+  bool all_usual = true;
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const std::int64_t value = problem.axis[static_cast<std::size_t>(a)].*field;
+    all_usual = all_usual && value == usual;
+    text += cat(text.empty() ? "" : ",", value);
+  }
+  return all_usual ? "" : cat(" ", name, text);
+}
+
+}  // namespace
+
+std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) {
+    throw Error(ErrorKind::input, cat(what, ": ", a, " x ", b, " does not fit in 63 bits"));
+  }
+  return product;
+}
+
+std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) {
+    throw Error(ErrorKind::input, cat(what, ": ", a, " + ", b, " does not fit in 63 bits"));
+  }
+  return sum;
+}
+
+double flop_count(const WgradProblem& problem) {
+  return 2.0 * static_cast<double>(term_count(problem)) * static_cast<double>(problem.dw_count());
+}
+
+std::int64_t term_count(const WgradProblem& problem) { return problem.N * problem.out_pixels(); }
+
+std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
+  std::vector<std::int64_t> taps;
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    taps.push_back(problem.axis[static_cast<std::size_t>(a)].taps);
+  }
+  std::vector<std::int64_t> shape;
+  switch (problem.filter_format) {
+    case FilterFormat::hwio:
+      shape = taps;
+      if (problem.op == Op::depthwise) {
+        shape.insert(shape.end(), {problem.C, problem.group_k()});
+      } else {
+        shape.insert(shape.end(), {problem.group_c(), problem.K});
+      }
+      break;
+    case FilterFormat::oihw:
+      shape = {problem.K, problem.group_c()};
+      shape.insert(shape.end(), taps.begin(), taps.end());
+      break;
+    case FilterFormat::ohwi:
+      shape = {problem.K};
+      shape.insert(shape.end(), taps.begin(), taps.end());
+      shape.push_back(problem.group_c());
+      break;
+  }
+  return shape;
+}
+
+std::string describe(const WgradProblem& problem) {
+  std::string text = cat(op_name(problem.op), " ", dtype_name(problem.dtype));
+  if (problem.out_dtype != problem.dtype) text += cat("->", dtype_name(problem.out_dtype));
+  text += cat(" ", data_format_name(problem), " n", problem.N);
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const auto i = static_cast<std::size_t>(a);
+    text += cat(" ", kAxisIn[i], problem.axis[i].in);
+  }
+  text += cat(" c", problem.C, " k", problem.K);
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const auto i = static_cast<std::size_t>(a);
+    text += cat(" ", kAxisTaps[i], problem.axis[i].taps);
+  }
+  if (problem.groups != 1) text += cat(" groups", problem.groups);
+  text += axis_list(problem, "stride", &SpatialAxis::stride, 1);
+  text += axis_list(problem, "dilation", &SpatialAxis::dilation, 1);
+  text += axis_list(problem, "pad_before", &SpatialAxis::pad_before, 0);
+  text += axis_list(problem, "pad_after", &SpatialAxis::pad_after, 0);
+  if (problem.filter_format != FilterFormat::hwio) text += cat(" ", filter_format_name(problem));
+  return text;
+}
+
+std::string_view op_name(Op op) {
+  switch (op) {
+    case Op::conv2d:
+      return "conv2d";
+    case Op::depthwise:
+      return "depthwise";
+    default:
+      return "conv3d";
+  }
+}
+
+std::string_view tensorflow_op_name(Op op) {
+  switch (op) {
+    case Op::conv2d:
+      return "Conv2DBackpropFilter";
+    case Op::depthwise:
+      return "DepthwiseConv2dNativeBackpropFilter";
+    default:
+      return "Conv3DBackpropFilterV2";
+  }
+}
+
+std::vector<std::string> op_names() {
+  return {"conv2d",
+          "depthwise",
+          "conv3d",
+          "Conv2DBackpropFilter",
+          "DepthwiseConv2dNativeBackpropFilter",
+          "Conv3DBackpropFilterV2"};
+}
+
+Op parse_op(std::string_view name) {
+  const std::string key = lower(name);
+  for (const Op op : {Op::conv2d, Op::depthwise, Op::conv3d}) {
+    if (key == op_name(op) || key == lower(tensorflow_op_name(op))) return op;
+  }
+  if (key == "depthwise_conv2d") return Op::depthwise;
+  const std::vector<std::string> names = op_names();
+  throw Error(ErrorKind::usage, cat("--op: '", name, "' is not an operation, expected conv2d, ",
+                                    "depthwise or conv3d", did_you_mean(name, names)));
+}
+
+std::string data_format_name(const WgradProblem& problem) {
+  if (problem.op == Op::conv3d) return problem.channels_last ? "NDHWC" : "NCDHW";
+  return problem.channels_last ? "NHWC" : "NCHW";
+}
+
+std::string filter_format_name(const WgradProblem& problem) {
+  const bool deep = problem.op == Op::conv3d;
+  switch (problem.filter_format) {
+    case FilterFormat::hwio:
+      return deep ? "DHWIO" : "HWIO";
+    case FilterFormat::oihw:
+      return deep ? "OIDHW" : "OIHW";
+    default:
+      return deep ? "ODHWI" : "OHWI";
+  }
+}
+
+}  // namespace convgrad

@@ -1,0 +1,224 @@
+// run.cpp - see run.hpp.
+#include "convgrad/run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+
+#include "convgrad/gradient_file.hpp"
+
+namespace convgrad {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Strides of a C-order box [images][spatial...][channels] or [images][channels][spatial...].
+Strides box_strides(const WgradProblem& problem, std::int64_t channels,
+                    const std::array<std::int64_t, 3>& extent) {
+  Strides s;
+  std::int64_t step = 1;
+  if (problem.channels_last) {
+    s.c = 1;
+    step = channels;
+  }
+  for (int a = 2; a >= 0; --a) {
+    s.spatial[static_cast<std::size_t>(a)] = step;
+    step *= extent[static_cast<std::size_t>(a)];
+  }
+  if (!problem.channels_last) {
+    s.c = step;
+    step *= channels;
+  }
+  s.n = step;
+  return s;
+}
+
+// Positions of x that a block holds: whole axes inside the block's own axis (and whole images when
+// it is made of images, so that a stream can be read through), what the taps see otherwise.
+std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
+  std::array<Range, 3> input = input_box(plan.problem, pixels);
+  for (int a = 0; a < 3; ++a) {
+    if (plan.blocks.axis == 0 || a + 1 > plan.blocks.axis) {
+      input[static_cast<std::size_t>(a)] = {0, plan.problem.axis[static_cast<std::size_t>(a)].in};
+    }
+  }
+  return input;
+}
+
+// The box of a file that holds images, spatial ranges and all channels, in the file's axis order.
+void file_box(const WgradProblem& problem, Range images, const std::array<Range, 3>& spatial,
+              std::int64_t channels, std::vector<std::int64_t>& begin,
+              std::vector<std::int64_t>& end) {
+  std::vector<Range> axes = {images};
+  if (!problem.channels_last) axes.push_back({0, channels});
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    axes.push_back(spatial[static_cast<std::size_t>(a)]);
+  }
+  if (problem.channels_last) axes.push_back({0, channels});
+  begin.clear();
+  end.clear();
+  for (const Range& axis : axes) {
+    begin.push_back(axis.begin);
+    end.push_back(axis.end);
+  }
+}
+
+void read_part(NpyReader& reader, const WgradProblem& problem, Range images,
+               const std::array<Range, 3>& spatial, std::int64_t channels, Buffer& memory) {
+  std::int64_t bytes = dtype_bytes(problem.dtype) * images.size() * channels;
+  for (const Range& axis : spatial) bytes *= axis.size();
+  if (memory.size_bytes() < bytes) memory = Buffer(bytes, "a block of a tensor");
+  std::vector<std::int64_t> begin, end;
+  file_box(problem, images, spatial, channels, begin, end);
+  reader.read_box(begin, end, memory.data());
+}
+
+std::array<std::int64_t, 3> sizes(const std::array<Range, 3>& ranges) {
+  return {ranges[0].size(), ranges[1].size(), ranges[2].size()};
+}
+
+// Blocks of neighbouring tasks are handed out in pieces of this many doubles.
+constexpr std::int64_t kTreePiece = 16384;
+
+}  // namespace
+
+Block NpySource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
+  const WgradProblem& pb = plan.problem;
+  Block result;
+  result.pixels = plan.blocks.box(block);
+  result.input = block_input(plan, result.pixels);
+  const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
+  read_part(x_, pb, result.pixels[0], result.input, pb.C, memory.x);
+  read_part(dy_, pb, result.pixels[0], out, pb.K, memory.dy);
+  result.x = memory.x.data();
+  result.dy = memory.dy.data();
+  result.x_strides = box_strides(pb, pb.C, sizes(result.input));
+  result.dy_strides = box_strides(pb, pb.K, sizes(out));
+  return result;
+}
+
+void NpySource::finish() {
+  x_.finish();
+  dy_.finish();
+}
+
+Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
+  const WgradProblem& pb = plan.problem;
+  Block result;
+  result.pixels = plan.blocks.box(block);
+  result.input = block_input(plan, result.pixels);
+  const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
+  result.x_strides = box_strides(
+      pb, pb.C, {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in});
+  result.dy_strides = box_strides(
+      pb, pb.K, {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out});
+  const auto start = [&](const Strides& s, const std::array<Range, 3>& spatial) {
+    std::int64_t offset = result.pixels[0].begin * s.n;
+    for (std::size_t a = 0; a < 3; ++a) offset += spatial[a].begin * s.spatial[a];
+    return offset * dtype_bytes(pb.dtype);
+  };
+  result.x = static_cast<const std::byte*>(x_) + start(result.x_strides, result.input);
+  result.dy = static_cast<const std::byte*>(dy_) + start(result.dy_strides, out);
+  return result;
+}
+
+void stream_blocks(const Plan& plan, BlockSource& source,
+                   const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
+                   const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t count = plan.blocks.count;
+  BlockMemory memory[2];
+  const auto load = [&](std::int64_t index) {
+    const auto begin = std::chrono::steady_clock::now();
+    Block block = source.load(plan, index, memory[index % 2]);
+    timing.read_s += seconds_since(begin);
+    return block;
+  };
+  // The future's destructor waits, so memory outlives the reading also when use() throws.
+  std::future<Block> next;
+  for (std::int64_t index = 0; index < count; ++index) {
+    const Block block = index == 0 ? load(0) : next.get();
+    if (index + 1 < count) next = std::async(std::launch::async, load, index + 1);
+    use(block, index);
+    if (progress) progress(index + 1, count);
+  }
+  source.finish();
+  timing.total_s += seconds_since(start);
+}
+
+GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
+    : plan_(plan),
+      pool_(pool),
+      tiles_(plan.kernel->tiles(plan.problem)),
+      partials_(plan.memory.partials, "partial gradients") {
+  const std::int64_t bytes = plan.kernel->workspace_bytes(plan.problem);
+  for (int i = 0; i < pool.threads(); ++i) workspaces_.emplace_back(bytes, "a kernel's workspace");
+  const std::int64_t doubles = plan.memory.partials / 8;
+  pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kTreePiece;
+    std::fill_n(partials_.as<double>() + begin, std::min(kTreePiece, doubles - begin), 0.0);
+  });
+}
+
+double* GradientSum::partial(std::int64_t slice) const {
+  return partials_.as<double>() + slice * plan_.problem.dw_count();
+}
+
+void GradientSum::add(const Block& block, std::int64_t index) {
+  const Range chunks = plan_.blocks.chunk_range(index);
+  const auto tile_count = static_cast<std::int64_t>(tiles_.size());
+  // Slices without a chunk in this block make no tasks.
+  std::vector<std::pair<std::int64_t, ChunkRun>> active;
+  for (std::int64_t slice = 0; slice < plan_.slices.count(); ++slice) {
+    const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
+    if (run.begin < run.end) active.emplace_back(slice, run);
+  }
+  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
+            [&](std::int64_t task, int worker) {
+              const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
+              plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
+                                       tiles_[static_cast<std::size_t>(task % tile_count)],
+                                       workspaces_[static_cast<std::size_t>(worker)].data(),
+                                       partial(slice));
+            });
+}
+
+const double* GradientSum::finish() {
+  const std::int64_t count = plan_.problem.dw_count(), slices = plan_.slices.count();
+  pool_.run((count + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kTreePiece, end = std::min(begin + kTreePiece, count);
+    for (std::int64_t step = 1; step < slices; step *= 2) {
+      for (std::int64_t slice = 0; slice + step < slices; slice += 2 * step) {
+        double* left = partial(slice);
+        const double* right = partial(slice + step);
+        for (std::int64_t i = begin; i < end; ++i) left[i] += right[i];
+      }
+    }
+  });
+  return partial(0);
+}
+
+std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
+                                       const PlanOptions& options) {
+  PlanOptions in_memory = options;
+  in_memory.in_memory = true;
+  const Plan plan = make_plan(problem, this_machine(), in_memory);
+  TaskPool pool(plan.threads);
+  MemorySource source(x, dy);
+  GradientSum sum(plan, pool);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
+  const double* dw = sum.finish();
+  const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
+  std::vector<double> ordered(static_cast<std::size_t>(count));
+  gather_gradient(problem, dw, 0, count, ordered.data());
+  std::vector<std::byte> result(static_cast<std::size_t>(count * item));
+  round_to(problem.out_dtype, ordered.data(), count, result.data());
+  return result;
+}
+
+}  // namespace convgrad

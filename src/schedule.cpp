@@ -1,0 +1,187 @@
+// schedule.cpp - see schedule.hpp.
+#include "convgrad/schedule.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace convgrad {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The largest number of partial bytes that all slices together may take; a gradient larger than
+// this has one slice.
+constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
+// A slice of fewer chunks would spend its time on zeroing and adding partials.
+constexpr std::int64_t kMinChunksPerSlice = 4;
+constexpr std::int64_t kMaxSlices = 1024;
+
+PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
+                   std::int64_t pieces, std::int64_t index) {
+  PixelBox box;
+  for (int a = 3; a > axis; --a) {
+    box[static_cast<std::size_t>(a)] = {0, extent[static_cast<std::size_t>(a)]};
+  }
+  const auto split = static_cast<std::size_t>(axis);
+  const std::int64_t begin = index % pieces * step;
+  box[split] = {begin, std::min(begin + step, extent[split])};
+  std::int64_t rest = index / pieces;
+  for (int a = axis - 1; a >= 0; --a) {
+    const auto i = static_cast<std::size_t>(a);
+    box[i] = {rest % extent[i], rest % extent[i] + 1};
+    rest /= extent[i];
+  }
+  return box;
+}
+
+// Extent of x along an axis that `out` neighbouring output positions see, at most. The products
+// stay below in + pads + reach: make_problem has checked those.
+std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
+  return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
+}
+
+}  // namespace
+
+PixelBox ChunkGrid::box(std::int64_t chunk) const {
+  return split_box(extent, axis, step, pieces, chunk);
+}
+
+ChunkGrid chunk_grid(const WgradProblem& problem) {
+  ChunkGrid grid;
+  grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
+  if (term_count(problem) == 0) return grid;
+  std::int64_t inner = 1;
+  grid.axis = 3;
+  while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <=
+                              kMaxChunkPixels / inner) {
+    inner *= grid.extent[static_cast<std::size_t>(grid.axis)];
+    --grid.axis;
+  }
+  const std::int64_t extent = grid.extent[static_cast<std::size_t>(grid.axis)];
+  grid.pieces = ceil_div(extent, kMaxChunkPixels / inner);
+  grid.step = ceil_div(extent, grid.pieces);
+  grid.pieces = ceil_div(extent, grid.step);
+  grid.count = grid.pieces;
+  for (int a = 0; a < grid.axis; ++a) grid.count *= grid.extent[static_cast<std::size_t>(a)];
+  return grid;
+}
+
+ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
+  const std::int64_t stretch = slice / lanes;
+  // chunks * coarse stays small: both are bounded, coarse by kMaxSlices and chunks by 2^52.
+  const std::int64_t begin = chunks / coarse * stretch + chunks % coarse * stretch / coarse;
+  const std::int64_t next = stretch + 1;
+  const std::int64_t end = chunks / coarse * next + chunks % coarse * next / coarse;
+  ChunkRun run{begin + slice % lanes, std::min(end, within.end), lanes};
+  if (run.begin < within.begin) {
+    run.begin += ceil_div(within.begin - run.begin, lanes) * lanes;
+  }
+  return run;
+}
+
+SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
+  SliceGrid slices;
+  slices.chunks = grid.count;
+  const std::int64_t bytes = problem.dw_count() * 8;
+  const std::int64_t most =
+      std::clamp<std::int64_t>(std::min(kMaxPartialBytes / bytes, grid.count / kMinChunksPerSlice),
+                               1, kMaxSlices);
+  // A small gradient has few tiles, so a block must bring its parallelism as slices.
+  const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
+  slices.lanes = std::clamp<std::int64_t>(wanted_lanes, 1, std::min<std::int64_t>(32, most));
+  slices.coarse = most / slices.lanes;
+  return slices;
+}
+
+PixelBox BlockGrid::box(std::int64_t block) const {
+  return split_box(chunks.extent, axis, step, pieces, block);
+}
+
+Range BlockGrid::chunk_range(std::int64_t block) const {
+  // Chunks that begin before the block's first pixel come before it in the order.
+  const auto first_chunk = [&](std::int64_t outer, std::int64_t position) {
+    std::int64_t chunk = outer;  // index over the axes outside `axis`
+    if (axis == chunks.axis) return chunk * chunks.pieces + ceil_div(position, chunks.step);
+    chunk = chunk * chunks.extent[static_cast<std::size_t>(axis)] + position;
+    for (int a = axis + 1; a < chunks.axis; ++a) {
+      chunk *= chunks.extent[static_cast<std::size_t>(a)];
+    }
+    return chunk * chunks.pieces;
+  };
+  const std::int64_t outer = block / pieces;
+  const std::int64_t begin = block % pieces * step;
+  const std::int64_t end = std::min(begin + step, chunks.extent[static_cast<std::size_t>(axis)]);
+  return {first_chunk(outer, begin), first_chunk(outer, end)};
+}
+
+Range outputs_inside(const SpatialAxis& axis, std::int64_t tap) {
+  // 0 <= o*stride + offset < in, with offset = tap*dilation - pad_before.
+  const std::int64_t offset = tap * axis.dilation - axis.pad_before;
+  const std::int64_t begin = offset >= 0 ? 0 : ceil_div(-offset, axis.stride);
+  const std::int64_t end = offset >= axis.in ? 0 : (axis.in - 1 - offset) / axis.stride + 1;
+  return {std::min(begin, axis.out), std::clamp(end, std::min(begin, axis.out), axis.out)};
+}
+
+std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box) {
+  std::array<Range, 3> input;
+  for (std::size_t a = 0; a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[a];
+    const Range out = box[a + 1];
+    const std::int64_t begin = out.begin * axis.stride - axis.pad_before;
+    const std::int64_t end = (out.end - 1) * axis.stride - axis.pad_before +
+                             (axis.taps - 1) * axis.dilation + 1;
+    input[a] = {std::clamp<std::int64_t>(begin, 0, axis.in),
+                std::clamp<std::int64_t>(end, 0, axis.in)};
+    if (out.size() <= 0 || input[a].size() <= 0) input[a] = {0, 0};
+  }
+  return input;
+}
+
+BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
+                          std::int64_t budget_bytes) {
+  const std::int64_t item = dtype_bytes(problem.dtype);
+  BlockChoice choice;
+  choice.grid.chunks = grid;
+  // A block never needs more than the whole tensors, whose bytes make_problem has checked.
+  const auto bytes_of = [&](int axis, std::int64_t step) {
+    std::int64_t x = problem.C * item, dy = problem.K * item;
+    if (axis == 0) x *= step, dy *= step;
+    for (int a = 1; a < 4; ++a) {
+      const SpatialAxis& spatial = problem.axis[static_cast<std::size_t>(a - 1)];
+      const std::int64_t out = a < axis ? 1 : a == axis ? step : spatial.out;
+      dy *= out;
+      x *= a <= axis ? input_extent(spatial, out) : spatial.in;
+    }
+    return std::pair{x, dy};
+  };
+  for (int axis = 0; axis < 3 && axis <= grid.axis; ++axis) {
+    const std::int64_t extent = grid.extent[static_cast<std::size_t>(axis)];
+    const std::int64_t unit = axis == grid.axis ? grid.step : 1;
+    const auto [x_unit, dy_unit] = bytes_of(axis, std::min(unit, extent));
+    choice.smallest_bytes = x_unit + dy_unit;
+    std::int64_t low = 0, high = ceil_div(extent, unit);  // units that fit, by bisection
+    while (low < high) {
+      const std::int64_t middle = low + (high - low + 1) / 2;
+      const auto [x, dy] = bytes_of(axis, std::min(middle * unit, extent));
+      if (x + dy <= budget_bytes) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    if (low == 0) continue;
+    choice.grid.axis = axis;
+    choice.grid.step = std::min(low * unit, extent);
+    choice.grid.pieces = ceil_div(extent, choice.grid.step);
+    choice.grid.count = choice.grid.pieces;
+    for (int a = 0; a < axis; ++a) {
+      choice.grid.count *= grid.extent[static_cast<std::size_t>(a)];
+    }
+    std::tie(choice.x_bytes, choice.dy_bytes) = bytes_of(axis, choice.grid.step);
+    return choice;
+  }
+  choice.grid.count = -1;
+  return choice;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,163 @@
+// npy_bytes.hpp - .npy files put together by hand, right and wrong ones, and what became of them.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+
+namespace convgrad::testing {
+
+// Magic, version, length, then the dictionary exactly as given: no padding.
+inline std::string header_bytes(std::string_view dict, int major = 1,
+                                std::optional<std::size_t> length = std::nullopt) {
+  std::string bytes = "\x93NUMPY";
+  bytes += {static_cast<char>(major), '\0'};
+  const std::size_t announced = length.value_or(dict.size());
+  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) {
+    bytes += static_cast<char>((announced >> (8 * i)) & 0xff);
+  }
+  return bytes + std::string(dict);
+}
+
+inline std::string dict_text(std::string_view descr, std::string_view shape,
+                             std::string_view fortran_order = "False") {
+  return cat("{'descr': ", descr, ", 'fortran_order': ", fortran_order, ", 'shape': ", shape,
+             ", }\n");
+}
+
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+inline NpyHeader parse(std::string_view bytes) {
+  return parse_npy_header(as_bytes(bytes), "x.npy");
+}
+
+// The Error that f throws; nothing if it throws none. Any other exception fails the test.
+template <typename Function>
+std::optional<Error> error_of(Function&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+// f throws an Error of that kind, whose one line starts with the file's name and has the text.
+template <typename Function>
+void check_error(ErrorKind kind, std::string_view name, std::string_view text, Function&& f) {
+  const std::optional<Error> error = error_of(f);
+  CHECK_MESSAGE(error.has_value(), "no error, expected: ", std::string(text));
+  if (!error) return;
+  const std::string message = error->what();
+  CAPTURE(message);
+  CAPTURE(text);
+  CHECK(error->kind() == kind);
+  CHECK(message.starts_with(cat(name, ": ")));
+  CHECK(message.find('\n') == std::string::npos);
+  CHECK(message.find(text) != std::string::npos);
+}
+
+inline std::int64_t product(const std::vector<std::int64_t>& extents) {
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end())
+    return 0;  // others may be huge
+  std::int64_t result = 1;
+  for (const std::int64_t extent : extents) result *= extent;
+  return result;
+}
+
+// Stores the element whose position in C order is index: its number, cut to item bytes. So every
+// element of an array says where it belongs.
+inline void store_element(std::int64_t index, std::size_t item, bool big_endian, char* out) {
+  for (std::size_t i = 0; i < item; ++i) {
+    const auto byte = i < 8 ? static_cast<char>((index >> (8 * i)) & 0xff) : '\0';
+    out[big_endian ? item - 1 - i : i] = byte;
+  }
+}
+
+struct ArraySpec {
+  std::vector<std::int64_t> shape;
+  std::size_t item = 4;
+  bool fortran_order = false;
+  bool big_endian = false;
+  char kind = 'f';
+};
+
+inline std::string spec_header(const ArraySpec& spec, int major = 1) {
+  std::string shape = "(";
+  for (const std::int64_t extent : spec.shape) shape += cat(extent, ", ");
+  const std::string descr = cat("'", spec.big_endian ? '>' : '<', spec.kind, spec.item, "'");
+  return header_bytes(dict_text(descr, shape + ")", spec.fortran_order ? "True" : "False"), major);
+}
+
+// The elements in the order of the file.
+inline std::string spec_payload(const ArraySpec& spec) {
+  const std::int64_t count = product(spec.shape);
+  std::string bytes(static_cast<std::size_t>(count) * spec.item, '\0');
+  for (std::int64_t position = 0; position < count; ++position) {
+    std::int64_t index = position;
+    if (spec.fortran_order) {  // position counts the first axis fastest
+      index = 0;
+      std::int64_t rest = position;
+      std::int64_t stride = count;
+      for (const std::int64_t extent : spec.shape) {
+        stride /= extent;
+        index += rest % extent * stride;
+        rest /= extent;
+      }
+    }
+    store_element(index, spec.item, spec.big_endian,
+                  bytes.data() + static_cast<std::size_t>(position) * spec.item);
+  }
+  return bytes;
+}
+
+inline std::string spec_file(const ArraySpec& spec) {
+  return spec_header(spec) + spec_payload(spec);
+}
+
+// What read_box() must give, element by element.
+inline std::string expected_box(const ArraySpec& spec, const std::vector<std::int64_t>& begin,
+                                const std::vector<std::int64_t>& end) {
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
+  std::string bytes(static_cast<std::size_t>(count) * spec.item, '\0');
+  std::vector<std::int64_t> at = begin;
+  for (std::size_t done = 0; done < bytes.size(); done += spec.item) {
+    std::int64_t index = 0;
+    for (std::size_t i = 0; i < at.size(); ++i) index = index * spec.shape[i] + at[i];
+    store_element(index, spec.item, false, bytes.data() + done);
+    for (std::size_t axis = at.size(); axis > 0 && ++at[axis - 1] == end[axis - 1]; --axis) {
+      at[axis - 1] = begin[axis - 1];
+    }
+  }
+  return bytes;
+}
+
+// read_box() into a buffer of exactly the right size, so that a sanitizer sees a byte too many.
+inline std::string read_box(NpyReader& reader, const std::vector<std::int64_t>& begin,
+                            const std::vector<std::int64_t>& end) {
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
+  std::vector<char> bytes(static_cast<std::size_t>(count * reader.header().item_bytes), '\x5a');
+  reader.read_box(begin, end, bytes.data());
+  return {bytes.begin(), bytes.end()};
+}
+
+inline std::string read_all(NpyReader& reader) {
+  const std::vector<std::int64_t> begin(reader.header().shape.size(), 0);
+  return read_box(reader, begin, reader.header().shape);
+}
+
+}  // namespace convgrad::testing
