@@ -76,7 +76,8 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
       break;
     }
     case Criterion::tolerance:
-      e.pass = equal || e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want);
+      e.pass = equal ||
+               (std::isfinite(e.abs) && e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want));
       break;
     case Criterion::max_ulp:
       e.pass = equal || ulp <= tolerance.max_ulp;
@@ -92,11 +93,10 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
 
 double error_bound(const ErrorModel& model, double want, double magnitude) {
   const double terms = static_cast<double>(model.terms);
-  const double underflow = 0.5 * smallest_subnormal(model.out) +
-                           terms * smallest_subnormal(model.accumulator);
+  const double underflow =
+      0.5 * smallest_subnormal(model.out) + terms * smallest_subnormal(model.accumulator);
   return unit_roundoff(model.out) * std::fabs(want) +
-         kBoundFactor * std::sqrt(terms) * unit_roundoff(model.accumulator) * magnitude +
-         underflow;
+         kBoundFactor * std::sqrt(terms) * unit_roundoff(model.accumulator) * magnitude + underflow;
 }
 
 std::int64_t ulp_distance(DType dtype, double a, double b) {
@@ -132,7 +132,8 @@ Comparison compare_gradients(std::span<const double> got, std::span<const double
     keep_largest(result.rel, e.rel, index, got[i], want[i]);
     keep_largest(result.ulp, e.ulp, index, got[i], want[i]);
     if (result.has_bound) keep_largest(result.ratio, e.ratio, index, got[i], want[i]);
-    if (!e.pass && result.mismatches++ == 0) result.first_mismatch = {e.abs, index, got[i], want[i]};
+    if (!e.pass && result.mismatches++ == 0)
+      result.first_mismatch = {e.abs, index, got[i], want[i]};
     count_nonfinite(result.got_nonfinite, got[i]);
     count_nonfinite(result.want_nonfinite, want[i]);
     result.all_zero = result.all_zero && want[i] == 0;

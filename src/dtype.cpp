@@ -49,8 +49,7 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
   std::uint64_t kept = significand >> shift;
   if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
   // kept carries the implicit bit, which adds one to the exponent field of a normal number.
-  const std::uint64_t magnitude =
-      (static_cast<std::uint64_t>(biased - 1) << fraction_bits) + kept;
+  const std::uint64_t magnitude = (static_cast<std::uint64_t>(biased - 1) << fraction_bits) + kept;
   return static_cast<std::uint16_t>(sign | (magnitude < infinity ? magnitude : infinity));
 }
 
@@ -68,21 +67,20 @@ double smallest_subnormal(DType dtype) { return format(dtype).smallest_subnormal
 double largest_finite(DType dtype) { return format(dtype).largest_finite; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const auto& [spelling, dtype] :
-       {std::pair<std::string_view, DType>{"float16", DType::f16},
-        {"half", DType::f16},
-        {"f16", DType::f16},
-        {"f2", DType::f16},
-        {"bfloat16", DType::bf16},
-        {"bf16", DType::bf16},
-        {"float32", DType::f32},
-        {"float", DType::f32},
-        {"f32", DType::f32},
-        {"f4", DType::f32},
-        {"float64", DType::f64},
-        {"double", DType::f64},
-        {"f64", DType::f64},
-        {"f8", DType::f64}}) {
+  for (const auto& [spelling, dtype] : {std::pair<std::string_view, DType>{"float16", DType::f16},
+                                        {"half", DType::f16},
+                                        {"f16", DType::f16},
+                                        {"f2", DType::f16},
+                                        {"bfloat16", DType::bf16},
+                                        {"bf16", DType::bf16},
+                                        {"float32", DType::f32},
+                                        {"float", DType::f32},
+                                        {"f32", DType::f32},
+                                        {"f4", DType::f32},
+                                        {"float64", DType::f64},
+                                        {"double", DType::f64},
+                                        {"f64", DType::f64},
+                                        {"f8", DType::f64}}) {
     if (spelling == name) return dtype;
   }
   return std::nullopt;
@@ -100,9 +98,8 @@ void round_to(DType dtype, const double* source, std::int64_t count, void* desti
 }
 
 double rounded(DType dtype, double value) {
-  return with_scalar(dtype, [&](auto scalar) {
-    return to_double(from_double<decltype(scalar)>(value));
-  });
+  return with_scalar(dtype,
+                     [&](auto scalar) { return to_double(from_double<decltype(scalar)>(value)); });
 }
 
 }  // namespace convgrad

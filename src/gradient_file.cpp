@@ -60,9 +60,9 @@ GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
   result.dtype = float_dtype(reader.header(), reader.name());
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
-    throw Error(ErrorKind::input, cat(reader.name(), ": shape ", shape_text(reader.header().shape),
-                                      ", expected ", shape_text(shape), ", the ",
-                                      filter_format_name(problem), " filter gradient"));
+    throw Error(ErrorKind::input,
+                cat(reader.name(), ": shape ", shape_text(reader.header().shape), ", expected ",
+                    shape_text(shape), ", the ", filter_format_name(problem), " filter gradient"));
   }
   if (dtype_must_match && result.dtype != problem.out_dtype) {
     throw Error(ErrorKind::input,

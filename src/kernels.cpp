@@ -29,8 +29,8 @@ const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
     const Kernel& kernel = find_kernel(name);
     const std::string reason = kernel.why_not(problem, machine);
     if (!reason.empty()) {
-      throw Error(ErrorKind::unavailable, cat("--algorithm: ", name, " cannot compute ",
-                                              describe(problem), ": ", reason));
+      throw Error(ErrorKind::unavailable,
+                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
     }
     return kernel;
   }

@@ -234,12 +234,11 @@ class Maker {
   void check_channels(const std::string& flag, std::size_t in_at, std::int64_t in,
                       std::size_t out_at, std::int64_t out) {
     if (pb_.C % in != 0) {
-      bad(cat(flag, "[", in_at, "] (C/groups) is ", in, ", expected a divisor of the input's C=",
-              pb_.C, " (", x_.name, ")"));
+      bad(cat(flag, "[", in_at, "] (C/groups) is ", in,
+              ", expected a divisor of the input's C=", pb_.C, " (", x_.name, ")"));
     }
     if (out != pb_.K) {
-      bad(cat(flag, "[", out_at, "] (K) is ", out, ", expected ", pb_.K, " as ", dy_.name,
-              " has"));
+      bad(cat(flag, "[", out_at, "] (K) is ", out, ", expected ", pb_.K, " as ", dy_.name, " has"));
     }
     check_groups(pb_.C / in, flag);
   }

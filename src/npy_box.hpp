@@ -69,23 +69,28 @@ inline Box make_box(const NpyHeader& header, std::span<const std::int64_t> begin
 template <std::size_t kItem>
 void scatter(const std::byte* source, std::byte* out, std::span<const BoxAxis> axes,
              std::size_t item) {
-  const std::size_t bytes = kItem == 0 ? item : kItem;
-  if (axes.empty()) {
-    std::memcpy(out, source, bytes);
+  const auto bytes = static_cast<std::int64_t>(kItem == 0 ? item : kItem);
+  if (axes.size() > 2) {
+    const BoxAxis& outer = axes[0];
+    for (std::int64_t i = 0; i < outer.count; ++i) {
+      scatter<kItem>(source + i * outer.file_stride * bytes, out + i * outer.out_stride * bytes,
+                     axes.subspan(1), item);
+    }
     return;
   }
-  const BoxAxis axis = axes[0];
-  const std::int64_t source_step = axis.file_stride * static_cast<std::int64_t>(bytes);
-  const std::int64_t out_step = axis.out_stride * static_cast<std::int64_t>(bytes);
-  if (axes.size() > 1) {
-    for (std::int64_t i = 0; i < axis.count; ++i) {
-      scatter<kItem>(source + i * source_step, out + i * out_step, axes.subspan(1), item);
+  const BoxAxis outer = axes.size() == 2 ? axes[0] : BoxAxis{1, 0, 0};
+  const BoxAxis inner = axes.empty() ? BoxAxis{1, 1, 1} : axes.back();
+  const bool run = inner.file_stride == 1 && inner.out_stride == 1;
+  for (std::int64_t i = 0; i < outer.count; ++i) {
+    const std::byte* const from = source + i * outer.file_stride * bytes;
+    std::byte* const to = out + i * outer.out_stride * bytes;
+    if (run) {
+      std::memcpy(to, from, static_cast<std::size_t>(inner.count * bytes));
+      continue;
     }
-  } else if (axis.file_stride == 1 && axis.out_stride == 1) {
-    std::memcpy(out, source, static_cast<std::size_t>(axis.count) * bytes);
-  } else {
-    for (std::int64_t i = 0; i < axis.count; ++i) {
-      std::memcpy(out + i * out_step, source + i * source_step, bytes);
+    for (std::int64_t j = 0; j < inner.count; ++j) {
+      std::memcpy(to + j * inner.out_stride * bytes, from + j * inner.file_stride * bytes,
+                  static_cast<std::size_t>(bytes));
     }
   }
 }
@@ -94,6 +99,7 @@ void scatter(const std::byte* source, std::byte* out, std::span<const BoxAxis> a
 // cache lines, and the lines read stay in the cache for the next element.
 inline void scatter(const std::byte* source, std::byte* out, std::vector<BoxAxis> axes,
                     std::size_t item) {
+  std::erase_if(axes, [](const BoxAxis& axis) { return axis.count == 1; });
   const auto innermost = std::ranges::min_element(axes, {}, &BoxAxis::out_stride);
   if (innermost != axes.end()) std::rotate(innermost, innermost + 1, axes.end());
   switch (item) {

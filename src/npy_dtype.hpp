@@ -153,8 +153,9 @@ inline ElementType field_type(const Literal& field, std::string_view source,
   const std::size_t parts = field.items.size();
   const Literal::Type label = parts > 0 ? field.items[0].type : Literal::Type::none;
   const bool labelled = label == Literal::Type::string || label == Literal::Type::tuple;
-  if (field.type != Literal::Type::tuple || !labelled || parts < 2 || parts > 3)
+  if (field.type != Literal::Type::tuple || !labelled || parts < 2 || parts > 3) {
     refuse_descr(field, source, name);
+  }
   ElementType type = type_from(field.items[1], source, name);
   if (parts == 3) {
     const auto bytes = repeated_bytes(type.bytes, field.items[2]);

@@ -25,6 +25,7 @@ constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;     // one system 
 constexpr std::int64_t kScratchBytes = std::int64_t{4} << 20;     // a span that is picked from
 constexpr std::int64_t kDirectRunBytes = std::int64_t{64} << 10;  // worth a call of its own
 constexpr std::int64_t kMaxGapBytes = std::int64_t{16} << 10;     // read over rather than around
+constexpr std::int64_t kCacheLineBytes = 64;
 constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
 constexpr std::int64_t kNoOffset = -1;  // read() instead of pread()
 
@@ -215,8 +216,8 @@ void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis s
   }
   if (gather_spans(axes, strip, first, out)) return;
   const npy::BoxAxis axis = axes[0];
-  const std::int64_t step =  // 64 bytes: a cache line of the box
-      axis.out_stride == 1 && strip.count == 1 ? std::max<std::int64_t>(64 / item, 1) : 1;
+  const bool is_strip = axis.out_stride == 1 && strip.count == 1;
+  const std::int64_t step = is_strip ? std::max<std::int64_t>(kCacheLineBytes / item, 1) : 1;
   for (std::int64_t i = 0; i < axis.count; i += step) {
     const std::int64_t width = std::min(step, axis.count - i);
     gather(axes.subspan(1), step > 1 ? npy::BoxAxis{width, axis.file_stride, 1} : strip,
@@ -240,9 +241,12 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
   const bool runs = !axes.empty() && axes.back().file_stride == 1 && axes.back().out_stride == 1;
   if (axes.size() > 1 && runs && axes.back().count * item >= kDirectRunBytes) return false;
 
-  std::byte* const span = scratch_bytes();
   const npy::BoxAxis outer = axes.empty() ? npy::BoxAxis{1, 1, 1} : axes[0];
   const std::int64_t step = 1 + (room - inner) / outer.file_stride;
+  const bool wants_strip = axes.size() > 1 && outer.out_stride == 1;
+  if (wants_strip && step < outer.count && step * item < kCacheLineBytes) return false;
+
+  std::byte* const span = scratch_bytes();
   std::vector<npy::BoxAxis> part = {strip, outer};
   if (!axes.empty()) part.insert(part.end(), axes.begin() + 1, axes.end());
   for (std::int64_t i = 0; i < outer.count; i += step) {

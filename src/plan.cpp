@@ -24,14 +24,15 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
 }
 
 [[noreturn]] void too_little_memory(const Plan& plan, std::int64_t needed, bool limited) {
-  throw Error(ErrorKind::runtime,
-              cat(limited ? "--memory-limit is " : "the machine has ",
-                  format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
-                  describe(plan.problem), " needs ", format_bytes(static_cast<double>(needed)),
-                  " (", format_bytes(static_cast<double>(plan.memory.partials)),
-                  " of partial sums, ", format_bytes(static_cast<double>(plan.memory.blocks)),
-                  " of tensor blocks); ",
-                  limited ? "raise the limit" : "use a machine with more memory"));
+  throw Error(
+      ErrorKind::runtime,
+      cat(limited ? "--memory-limit is " : "the machine has ",
+          format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
+          describe(plan.problem), " needs ", format_bytes(static_cast<double>(needed)), " (",
+          format_bytes(static_cast<double>(plan.memory.partials)), " of partial sums, ",
+          format_bytes(static_cast<double>(plan.memory.blocks)), " of tensor blocks, ",
+          format_bytes(static_cast<double>(kBaseBytes)), " for the program itself); ",
+          limited ? "raise the limit" : "use a machine with more memory"));
 }
 
 void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
@@ -100,9 +101,9 @@ std::string describe(const Plan& plan) {
   if (plan.chunks.count == 0) {
     text += "nothing to add";
   } else {
-    text += cat(plan.blocks.count, plan.blocks.count == 1 ? " block" : " blocks", " of ",
-                plan.blocks.step, " ", kUnits[plan.blocks.axis], " (", plan.chunks.count,
-                " chunks)");
+    text +=
+        cat(plan.blocks.count, plan.blocks.count == 1 ? " block" : " blocks", " of ",
+            plan.blocks.step, " ", kUnits[plan.blocks.axis], " (", plan.chunks.count, " chunks)");
   }
   return cat(text, ", ", format_bytes(static_cast<double>(plan.memory.total())));
 }

@@ -121,11 +121,10 @@ void ReferenceSum::add(const Block& block,
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
     const std::int64_t S = problem_.axis[2].taps, R = problem_.axis[1].taps;
-    const Part part = {tap / S / R,       tap / S % R,        tap % S, task / c_parts / taps,
-                       Cg * i / c_parts, Cg * (i + 1) / c_parts};
-    with_scalar(problem_.dtype, [&](auto scalar) {
-      add_part<decltype(scalar)>(problem_, block, part, sums);
-    });
+    const Part part = {tap / S / R,           tap / S % R,      tap % S,
+                       task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
+    with_scalar(problem_.dtype,
+                [&](auto scalar) { add_part<decltype(scalar)>(problem_, block, part, sums); });
     if (progress) progress(++done, whole * c_parts);
   });
 }

@@ -111,10 +111,8 @@ Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
   result.pixels = plan.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  result.x_strides = box_strides(
-      pb, pb.C, {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in});
-  result.dy_strides = box_strides(
-      pb, pb.K, {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out});
+  result.x_strides = box_strides(pb, pb.C, {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in});
+  result.dy_strides = box_strides(pb, pb.K, {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out});
   const auto start = [&](const Strides& s, const std::array<Range, 3>& spatial) {
     std::int64_t offset = result.pixels[0].begin * s.n;
     for (std::size_t a = 0; a < 3; ++a) offset += spatial[a].begin * s.spatial[a];
@@ -176,14 +174,13 @@ void GradientSum::add(const Block& block, std::int64_t index) {
     const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
     if (run.begin < run.end) active.emplace_back(slice, run);
   }
-  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
-            [&](std::int64_t task, int worker) {
-              const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
-              plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
-                                       tiles_[static_cast<std::size_t>(task % tile_count)],
-                                       workspaces_[static_cast<std::size_t>(worker)].data(),
-                                       partial(slice));
-            });
+  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count, [&](std::int64_t task,
+                                                                       int worker) {
+    const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
+    plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
+                             tiles_[static_cast<std::size_t>(task % tile_count)],
+                             workspaces_[static_cast<std::size_t>(worker)].data(), partial(slice));
+  });
 }
 
 const double* GradientSum::finish() {

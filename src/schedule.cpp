@@ -52,8 +52,8 @@ ChunkGrid chunk_grid(const WgradProblem& problem) {
   if (term_count(problem) == 0) return grid;
   std::int64_t inner = 1;
   grid.axis = 3;
-  while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <=
-                              kMaxChunkPixels / inner) {
+  while (grid.axis > 0 &&
+         grid.extent[static_cast<std::size_t>(grid.axis)] <= kMaxChunkPixels / inner) {
     inner *= grid.extent[static_cast<std::size_t>(grid.axis)];
     --grid.axis;
   }
@@ -83,9 +83,8 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   SliceGrid slices;
   slices.chunks = grid.count;
   const std::int64_t bytes = problem.dw_count() * 8;
-  const std::int64_t most =
-      std::clamp<std::int64_t>(std::min(kMaxPartialBytes / bytes, grid.count / kMinChunksPerSlice),
-                               1, kMaxSlices);
+  const std::int64_t most = std::clamp<std::int64_t>(
+      std::min(kMaxPartialBytes / bytes, grid.count / kMinChunksPerSlice), 1, kMaxSlices);
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
   slices.lanes = std::clamp<std::int64_t>(wanted_lanes, 1, std::min<std::int64_t>(32, most));
@@ -128,8 +127,8 @@ std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box)
     const SpatialAxis& axis = problem.axis[a];
     const Range out = box[a + 1];
     const std::int64_t begin = out.begin * axis.stride - axis.pad_before;
-    const std::int64_t end = (out.end - 1) * axis.stride - axis.pad_before +
-                             (axis.taps - 1) * axis.dilation + 1;
+    const std::int64_t end =
+        (out.end - 1) * axis.stride - axis.pad_before + (axis.taps - 1) * axis.dilation + 1;
     input[a] = {std::clamp<std::int64_t>(begin, 0, axis.in),
                 std::clamp<std::int64_t>(end, 0, axis.in)};
     if (out.size() <= 0 || input[a].size() <= 0) input[a] = {0, 0};

@@ -43,8 +43,7 @@ struct Sums {
     }
   }
   Timing run(Job& job, const Plan& plan) {
-    return run_job(job, plan, gradient ? &*gradient : nullptr,
-                   reference ? &*reference : nullptr);
+    return run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
   }
   const double* finish() {
     if (gradient) return gradient->finish();
@@ -57,9 +56,9 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
   const double kernel = timing.kernel_s + timing.reference_s;
   const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
   std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
-  std::fprintf(stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
-               timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3,
-               (timing.total_s + write_s) * 1e3);
+  std::fprintf(
+      stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
+      timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
 }  // namespace
@@ -77,7 +76,8 @@ int compute(const Options& options, Json& report) {
   const Plan plan = plan_job(job, options, false, job.backend == Backend::reference);
   report["execution"] = plan_json(plan);
   if (options.execution.dry_run) {
-    if (options.json != "-") std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+    if (options.json != "-")
+      std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
   check_output(output, output_options);

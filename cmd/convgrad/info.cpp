@@ -14,14 +14,15 @@ std::string version_of(int number) { return cat(number / 1000, ".", number % 100
 
 std::string cuda_text(const CudaInfo& cuda) {
   std::string text;
-  text += cat("CUDA         ", cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in",
-              ", driver for ",
-              cuda.driver_version > 0 ? version_of(cuda.driver_version) : std::string("none"), "\n");
+  text += cat(
+      "CUDA         ", cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in",
+      ", driver for ",
+      cuda.driver_version > 0 ? version_of(cuda.driver_version) : std::string("none"), "\n");
   if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
   for (const Device& device : cuda.devices) {
-    text += cat("device ", device.number, "     ", device.name, ", compute capability ",
-                device.major, ".", device.minor, ", ",
-                format_bytes(static_cast<double>(device.memory_bytes)), "\n");
+    text +=
+        cat("device ", device.number, "     ", device.name, ", compute capability ", device.major,
+            ".", device.minor, ", ", format_bytes(static_cast<double>(device.memory_bytes)), "\n");
   }
   return text;
 }
@@ -53,8 +54,9 @@ int info(const Options& options, Json& report) {
               format_bytes(static_cast<double>(machine.memory_bytes)), "\n");
   text += cat("             ", join(machine.instruction_sets), "\n");
   text += cat("BLAS         ", blas.config, "\n");
-  text += cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
-              core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
+  text +=
+      cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
+          core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
   text += cuda_text(cuda);
   text += "algorithms\n" + algorithm_table(nullptr);
   std::fputs(text.c_str(), stdout);

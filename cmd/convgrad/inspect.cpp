@@ -73,14 +73,15 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   const Statistics s = read_statistics(reader, dtype);
   reader.finish();
   const double mean = s.finite > 0 ? s.sum / static_cast<double>(s.finite) : 0;
-  file["values"] = {{"count", header.element_count}, {"nan", s.nan},     {"inf", s.inf},
-                    {"min", number(s.min)},          {"max", number(s.max)}, {"mean", number(mean)}};
+  file["values"] = {
+      {"count", header.element_count}, {"nan", s.nan},         {"inf", s.inf},
+      {"min", number(s.min)},          {"max", number(s.max)}, {"mean", number(mean)}};
   text << reader.name() << ": " << dtype_name(dtype) << " " << shape_text(header.shape) << ", "
        << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
        << (header.big_endian ? "big" : "little") << " endian, format " << header.major << "."
        << header.minor << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
-  text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean << ", "
-       << s.nan << " NaN, " << s.inf << " Inf\n";
+  text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean
+       << ", " << s.nan << " NaN, " << s.inf << " Inf\n";
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ std::vector<std::int64_t> shape_of_file(const std::string& path) {
   return NpyReader(path).header().shape;
 }
 
-std::vector<std::int64_t> read_filter_sizes(const Words& words) {
+std::vector<std::int64_t> read_filter_sizes(const Words& given) {
+  const Words words = last_list(given);
   const bool is_file =
       words.size() == 1 && words[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
   return is_file ? read_npy_integers(words[0]) : parse_numbers("--filter-sizes", words);
@@ -82,7 +83,8 @@ Job open_job(const Options& options, Json& report) {
                 "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
   }
   parse_op(o.op);
-  if (o.input.empty()) throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
+  if (o.input.empty())
+    throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
   if (o.out_backprop.empty()) {
     throw Error(ErrorKind::usage, "--out-backprop is missing, expected a .npy file or -");
   }
@@ -127,7 +129,8 @@ std::string algorithm_table(const WgradProblem* problem) {
     for (const Kernel& kernel : kernels()) {
       text << std::left << std::setw(14) << kernel.name << kernel.summary << "\n";
     }
-    text << std::left << std::setw(14) << "auto" << "the least estimated time for the problem\n";
+    text << std::left << std::setw(14) << "auto"
+         << "the least estimated time for the problem\n";
     return text.str();
   }
   text << describe(*problem) << "\n";
@@ -177,19 +180,17 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
   text << "work       " << std::setprecision(4) << work["flops"].get<double>() << " FLOPs, "
        << format_bytes(work["bytes"].get<double>()) << " of tensors\n";
   text << "memory     " << bytes(plan.memory.total()) << ": partial sums "
-       << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks)
-       << ", workspaces " << bytes(plan.memory.workspaces) << ", reference "
-       << bytes(plan.memory.reference) << ", streams " << bytes(plan.memory.sources)
-       << ", output " << bytes(plan.memory.output) << "; limit " << bytes(plan.memory_limit_bytes)
-       << "\n";
+       << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks) << ", workspaces "
+       << bytes(plan.memory.workspaces) << ", reference " << bytes(plan.memory.reference)
+       << ", streams " << bytes(plan.memory.sources) << ", output " << bytes(plan.memory.output)
+       << "; limit " << bytes(plan.memory_limit_bytes) << "\n";
   if (algorithm == "auto" && plan.kernel != nullptr) {
     text << "algorithms\n" << algorithm_table(&pb);
   }
   return text.str();
 }
 
-Timing run_job(Job& job, const Plan& plan, GradientSum* gradient,
-               ReferenceSum* reference) {
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference) {
   Timing timing;
   Progress progress(reference != nullptr ? "reference" : "gradient");
   NpySource source(*job.x, *job.dy);
@@ -211,9 +212,8 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient,
           timing.reference_s += seconds_since(start);
         }
       },
-      timing, [&](std::int64_t done, std::int64_t) {
-        progress.show(static_cast<double>(done) / blocks);
-      });
+      timing,
+      [&](std::int64_t done, std::int64_t) { progress.show(static_cast<double>(done) / blocks); });
   return timing;
 }
 

@@ -39,8 +39,7 @@ bool listed_algorithms(const Options& options, Json& report);
 std::string plan_text(const Plan& plan, const std::string& algorithm);
 
 // Progress, the blocks, the sums. gradient and reference may each be null.
-Timing run_job(Job& job, const Plan& plan, GradientSum* gradient,
-               ReferenceSum* reference);
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference);
 
 // stdout may be asked for once only: the gradient, the report, or text.
 void check_stdout_is_free(const Options& options);

@@ -97,8 +97,8 @@ void apply_config(CLI::App& app, CLI::App& command, const std::string& path) {
     if (owner->get_option_no_throw("--" + name) == nullptr || !may_be_layered(name)) {
       std::vector<std::string> names = option_names(*owner);
       for (std::string& known : names) known = known.substr(2);
-      throw Error(ErrorKind::input, cat(path, ": key '", item.fullname(), "' is unknown",
-                                        did_you_mean(name, names)));
+      throw Error(ErrorKind::input,
+                  cat(path, ": key '", item.fullname(), "' is unknown", did_you_mean(name, names)));
     }
     CLI::Option* option = command.get_option_no_throw("--" + name);
     const bool applies = option != nullptr && (section.empty() || owner == &command);

@@ -1,4 +1,6 @@
 // main.cpp - parses, dispatches, and turns every failure into one line and an exit status.
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -7,7 +9,6 @@
 #include <cstring>
 #include <iostream>
 #include <new>
-#include <unistd.h>
 
 #include "commands.hpp"
 #include "convgrad/error.hpp"
@@ -41,8 +42,7 @@ void install_signal_handlers() {
 }
 
 std::string quoted(const std::string& word) {
-  const char* plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
   std::string result = "'";
   for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -61,9 +61,9 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
   if (left.empty()) return;
   const std::string word = left.front().substr(0, left.front().find('='));
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
-    throw Error(ErrorKind::usage, cat("unknown option '", word, "'",
-                                      did_you_mean(word, option_names(command)),
-                                      "; see convgrad --help"));
+    throw Error(ErrorKind::usage,
+                cat("unknown option '", word, "'", did_you_mean(word, option_names(command)),
+                    "; see convgrad --help"));
   }
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -75,16 +75,17 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
 
 struct Program {
   Options options;
-  CLI::App app{"convgrad computes the gradient of a convolution with respect to its filter,\n"
-               "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
-               "convgrad"};
+  CLI::App app{
+      "convgrad computes the gradient of a convolution with respect to its filter,\n"
+      "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
+      "convgrad"};
   Json report;
 
-  int run(std::vector<std::string> arguments, const std::string& line) {
+  int run(const std::vector<std::string>& arguments, const std::string& line) {
     bind_options(app, options);
     // CLI11 takes the arguments in reverse order.
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-    for (std::string& argument : reversed) argument = with_hyphens(argument);
+    const std::vector<std::string> words = prepared(arguments);
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
     try {
       app.parse(reversed);
     } catch (const CLI::Success& success) {  // --help, --version

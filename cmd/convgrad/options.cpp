@@ -6,6 +6,10 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <set>
 
 #include "convgrad/error.hpp"
 #include "help.hpp"
@@ -27,8 +31,62 @@ CLI::Option* text(CLI::App& app, const std::string& names, std::string& value,
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value,
-                     const std::string& type, const std::string& help) {
+// Checks whose messages name what was expected; CLI11's own print ranges with 300 digits.
+CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& word) -> std::string {
+        std::int64_t value = 0;
+        const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
+        const bool good = status == std::errc{} && end == word.data() + word.size();
+        if (good && value >= low && value <= high) return "";
+        return cat("'", word, "', expected a whole number from ", low, " to ", high);
+      },
+      "");
+}
+
+CLI::Validator tolerance() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(word.c_str(), &end);
+        const bool good = !word.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
+        return good ? "" : cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
+      },
+      "");
+}
+
+// "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
+CLI::Validator memory_size() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(word.c_str(), &end);
+        std::string unit = CLI::detail::to_lower(end);
+        while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
+        if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
+        if (unit.size() > 1 && unit.back() == 'i') unit.pop_back();
+        const std::size_t power = unit.empty() || unit == "b" ? 0
+                                  : unit.size() == 1          ? std::string("?kmgt").find(unit)
+                                                              : std::string::npos;
+        const double bytes =
+            power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));
+        if (end == word.c_str() || !(bytes >= 1) || !(bytes <= 0x1p62)) {
+          return cat("'", word, "', expected a size of at least 1 byte, e.g. 512MiB or 2GiB");
+        }
+        word = std::to_string(static_cast<std::int64_t>(bytes));
+        return "";
+      },
+      "");
+}
+
+constexpr std::int64_t kAnyWhole = std::numeric_limits<std::int64_t>::max();
+
+// Put in front of each list's words, so that of a flag that is given twice the last one counts, as
+// for other flags.
+constexpr char kListMark = '\x1e';
+
+CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, const std::string& type,
+                     const std::string& help) {
   return app.add_option(names, value, help)
       ->type_name(type)
       ->group(kOperation)
@@ -46,8 +104,7 @@ void add_problem(CLI::App& app, ProblemOptions& o) {
        kTensors);
   numbers(app, "--filter-sizes", o.filter_sizes, "R,S,C,K|FILE",
           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy");
-  numbers(app, "-k,--kernel", o.kernel, "R,S",
-          "taps alone; the channels follow from the tensors");
+  numbers(app, "-k,--kernel", o.kernel, "R,S", "taps alone; the channels follow from the tensors");
   text(app, "--filter-like", o.filter_like, "FILE", "a filter .npy whose shape is the gradient's",
        kOperation);
   numbers(app, "-s,--strides", o.strides, "SH,SW", "1 by default");
@@ -60,7 +117,9 @@ void add_problem(CLI::App& app, ProblemOptions& o) {
        kOperation);
   app.add_option("--groups", o.groups, "checked against the shapes; needed only with --kernel")
       ->type_name("G")
-      ->group(kOperation);
+      ->group(kOperation)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(-kAnyWhole, kAnyWhole));
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
        kOperation);
@@ -77,11 +136,13 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
   app.add_option("--device", o.device, "CUDA device number")
       ->type_name("N")
       ->group(kExecution)
-      ->check(CLI::NonNegativeNumber);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, 4095));
   app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
       ->type_name("N")
       ->group(kExecution)
-      ->check(CLI::Range(0, 4096));
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, 4096));
   text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
        kExecution);
   app.add_flag("--list-algorithms", o.list_algorithms,
@@ -90,7 +151,8 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
   app.add_option("--memory-limit", o.memory_limit, "memory for sums and blocks, e.g. 512MiB")
       ->type_name("SIZE")
       ->group(kExecution)
-      ->transform(CLI::AsSizeValue(false));
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->transform(memory_size());
   app.add_flag("--dry-run", o.dry_run, "print the plan, FLOPs, bytes and memory; compute nothing")
       ->group(kExecution);
   app.add_flag("--accumulate", o.accumulate, "add the gradient to what --output holds")
@@ -114,15 +176,18 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
   app.add_option("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|")
       ->type_name("X")
       ->group(kComparison)
-      ->check(CLI::NonNegativeNumber);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(tolerance());
   app.add_option("--atol", o.atol, "see --rtol")
       ->type_name("X")
       ->group(kComparison)
-      ->check(CLI::NonNegativeNumber);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(tolerance());
   app.add_option("--max-ulp", o.max_ulp, "pass if at most N numbers of the dtype lie between")
       ->type_name("N")
       ->group(kComparison)
-      ->check(CLI::NonNegativeNumber);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, kAnyWhole));
   app.add_flag("--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)")
       ->group(kComparison);
 }
@@ -169,9 +234,43 @@ void bind_options(CLI::App& app, Options& o) {
   info->footer(info_footer());
 }
 
+Words last_list(const Words& words) {
+  Words result;
+  for (const std::string& word : words) {
+    const std::size_t mark = word.rfind(kListMark);
+    if (mark != std::string::npos) result.clear();
+    const std::string rest = mark == std::string::npos ? word : word.substr(mark + 1);
+    if (!rest.empty()) result.push_back(rest);
+  }
+  return result;
+}
+
+std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
+  static const std::set<std::string> kLists = {"-k",
+                                               "--kernel",
+                                               "-s",
+                                               "--strides",
+                                               "-d",
+                                               "--dilations",
+                                               "--filter-sizes",
+                                               "--explicit-paddings"};
+  std::vector<std::string> result;
+  for (const std::string& argument : arguments) {
+    const std::string word = with_hyphens(argument);
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
+      result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
+    } else {
+      result.push_back(word);
+      if (kLists.count(word) != 0) result.emplace_back(1, kListMark);
+    }
+  }
+  return result;
+}
+
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
   std::vector<std::int64_t> result;
-  for (const std::string& word : words) {
+  for (const std::string& word : last_list(words)) {
     std::size_t at = 0;
     for (;;) {
       at = word.find_first_not_of(" ,[]()\t", at);
@@ -180,10 +279,9 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
       std::int64_t value = 0;
       const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
       if (status != std::errc{} || rest != word.data() + end) {
-        throw Error(ErrorKind::usage, cat(flag, ": '", word.substr(at, end - at), "' is not a ",
-                                          status == std::errc::result_out_of_range ? "64-bit "
-                                                                                   : "",
-                                          "whole number"));
+        throw Error(ErrorKind::usage,
+                    cat(flag, ": '", word.substr(at, end - at), "' is not a ",
+                        status == std::errc::result_out_of_range ? "64-bit " : "", "whole number"));
       }
       result.push_back(value);
       at = end;

@@ -57,6 +57,10 @@ void apply_environment_and_config(CLI::App& app, CLI::App& command, const Option
 
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
+// The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
+std::vector<std::string> prepared(const std::vector<std::string>& arguments);
+// The words of the last list, without marks.
+Words last_list(const Words& words);
 
 // The long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);

@@ -84,8 +84,8 @@ Json work_json(const WgradProblem& problem) {
   const double item = static_cast<double>(dtype_bytes(problem.dtype));
   const double tensors =
       item * (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
-  const double dw = static_cast<double>(problem.dw_count()) *
-                    static_cast<double>(dtype_bytes(problem.out_dtype));
+  const double dw =
+      static_cast<double>(problem.dw_count()) * static_cast<double>(dtype_bytes(problem.out_dtype));
   return {{"flops", flop_count(problem)}, {"bytes", tensors + dw}};
 }
 

@@ -107,8 +107,8 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   std::optional<ReferenceSum> reference;
   if (!only_reference) gradient.emplace(plan, pool);
   if (needs_reference || only_reference) reference.emplace(job.problem, pool);
-  const Timing timing = run_job(job, plan, gradient ? &*gradient : nullptr,
-                                reference ? &*reference : nullptr);
+  const Timing timing =
+      run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
   report["timing_ms"] = timing_json(timing, 0);
   if (options.execution.verbose) std::fprintf(stderr, "%s\n", describe(plan).c_str());
   if (reference) reference->finish();
@@ -142,7 +142,8 @@ int verify(const Options& options, Json& report) {
     const bool only_reference = !v.result.empty() || job.backend == Backend::reference;
     const Plan plan = plan_job(job, options, needs_reference, only_reference);
     report["execution"] = plan_json(plan);
-    if (options.json != "-") std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+    if (options.json != "-")
+      std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
   if (!options.problem.output.empty()) {
@@ -153,10 +154,10 @@ int verify(const Options& options, Json& report) {
                             term_count(job.problem)};
   std::optional<ErrorModel> want_model;
   if (judged.want_dtype) want_model = {*judged.want_dtype, model.accumulator, model.terms};
-  const Comparison comparison = compare_gradients(
-      judged.got, judged.want, judged.magnitudes, job.problem.taps(), model, tolerance, want_model);
-  const VerifyReport summary = {job.problem,       comparison,       tolerance,
-                                judged.got_name,   judged.want_name, report["command_line"]};
+  const Comparison comparison = compare_gradients(judged.got, judged.want, judged.magnitudes,
+                                                  job.problem.taps(), model, tolerance, want_model);
+  const VerifyReport summary = {job.problem,     comparison,       tolerance,
+                                judged.got_name, judged.want_name, report["command_line"]};
   report["compare"] = verify_json(summary);
   report["status"] = comparison.match() ? "match" : "mismatch";
   if (options.json != "-") std::fputs(verify_text(summary).c_str(), stdout);

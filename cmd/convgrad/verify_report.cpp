@@ -105,9 +105,9 @@ std::string verify_text(const VerifyReport& r) {
   std::ostringstream text;
   text << (c.match() ? "MATCH" : "MISMATCH") << ": " << r.got << " against " << r.want << ", "
        << c.mismatches << " of " << c.count << " elements differ ("
-       << general(c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) /
-                                    static_cast<double>(c.count)
-                              : 0,
+       << general(c.count > 0
+                      ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count)
+                      : 0,
                   3)
        << " %)\n";
   text << describe(r.problem) << "\n";

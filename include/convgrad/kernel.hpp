@@ -20,8 +20,8 @@ namespace convgrad {
 
 // Distances between neighbours along each axis, in elements.
 struct Strides {
-  std::int64_t n = 0, c = 0;               // image and channel
-  std::array<std::int64_t, 3> spatial{};   // d, h, w or z, p, q
+  std::int64_t n = 0, c = 0;              // image and channel
+  std::array<std::int64_t, 3> spatial{};  // d, h, w or z, p, q
 };
 
 // Part of x and dy in memory, in the files' dtype and native byte order. Both start at the first

@@ -9,8 +9,8 @@ namespace convgrad {
 
 struct Machine {
   std::string processor;
-  int threads = 1;                       // that this process may run on
-  std::int64_t memory_bytes = 0;         // physical, or the control group's limit if lower
+  int threads = 1;                            // that this process may run on
+  std::int64_t memory_bytes = 0;              // physical, or the control group's limit if lower
   std::vector<std::string> instruction_sets;  // avx2, avx512f, amx_bf16, ...
 };
 const Machine& this_machine();

@@ -81,17 +81,17 @@ struct TensorInfo {
 // (data-format order, as TensorFlow's attributes). Empty means not given.
 struct WgradAttributes {
   std::string op;
-  std::vector<std::int64_t> filter_sizes;        // 4 or 5 numbers, TensorFlow's order
-  std::vector<std::int64_t> kernel;              // taps alone; channels follow from the tensors
-  std::vector<std::int64_t> filter_like;         // shape of a filter, in filter_format's order
-  std::vector<std::int64_t> strides;             // default 1
-  std::vector<std::int64_t> dilations;           // default 1
-  std::string padding;                           // SAME, VALID or EXPLICIT, any case
-  std::vector<std::int64_t> explicit_paddings;   // (before, after) pairs: spatial, or every axis
-  std::string data_format;                       // default NHWC or NDHWC
-  std::string filter_format;                     // default HWIO or DHWIO
-  std::optional<std::int64_t> groups;            // checked against the shapes
-  std::string out_dtype;                         // default: the inputs' dtype
+  std::vector<std::int64_t> filter_sizes;       // 4 or 5 numbers, TensorFlow's order
+  std::vector<std::int64_t> kernel;             // taps alone; channels follow from the tensors
+  std::vector<std::int64_t> filter_like;        // shape of a filter, in filter_format's order
+  std::vector<std::int64_t> strides;            // default 1
+  std::vector<std::int64_t> dilations;          // default 1
+  std::string padding;                          // SAME, VALID or EXPLICIT, any case
+  std::vector<std::int64_t> explicit_paddings;  // (before, after) pairs: spatial, or every axis
+  std::string data_format;                      // default NHWC or NDHWC
+  std::string filter_format;                    // default HWIO or DHWIO
+  std::optional<std::int64_t> groups;           // checked against the shapes
+  std::string out_dtype;                        // default: the inputs' dtype
 };
 
 // The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
@@ -103,7 +103,7 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
 std::vector<std::string> op_names();
 Op parse_op(std::string_view name);  // Error(usage) with a suggestion
 
-std::string_view op_name(Op op);            // conv2d, depthwise, conv3d
+std::string_view op_name(Op op);  // conv2d, depthwise, conv3d
 std::string_view tensorflow_op_name(Op op);
 std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW
 std::string filter_format_name(const WgradProblem& problem);  // HWIO, DHWIO, ...

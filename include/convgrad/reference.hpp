@@ -20,7 +20,8 @@ class ReferenceSum {
  public:
   ReferenceSum(const WgradProblem& problem, TaskPool& pool);
   // progress(done, total) is called from the threads that do the work, if set.
-  void add(const Block& block, const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+  void add(const Block& block,
+           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
   void finish();
 
   // After finish(), in [tap][c][k] order:

@@ -43,8 +43,7 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double
           GemmOperand<double> b, double beta, double* c, std::int64_t ldc) {
   use_one_thread();
   cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
-              narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
-              narrow(ldc));
+              narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c, narrow(ldc));
 }
 
 BlasInfo blas_info() {

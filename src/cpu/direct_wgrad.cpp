@@ -109,8 +109,8 @@ class DirectTile {
         return;
       }
     }
-    pack_pixels(source, q.size(), block_.dy_strides.spatial[2], tile_.k.size(),
-                block_.dy_strides.c, dy_pack_, tile_.k.size());
+    pack_pixels(source, q.size(), block_.dy_strides.spatial[2], tile_.k.size(), block_.dy_strides.c,
+                dy_pack_, tile_.k.size());
     dy_row_ = dy_pack_;
     run_.dy_pixel = tile_.k.size();
   }
@@ -138,15 +138,22 @@ class DirectTile {
                   channel_stride, x_pack_, x_width());
       return;
     }
-    for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
-      for (std::int64_t k = tile_.k.begin; k < tile_.k.end; ++k) {
-        const std::int64_t channel = k / pb_.group_k() * pb_.group_c() + c;
-        Acc* lane = x_pack_ + (c - tile_.c.begin) * tile_.k.size() + (k - tile_.k.begin);
-        for (std::int64_t i = 0; i < pixels; ++i) {
-          lane[i * x_width()] = widen<Acc>(source[i * pixel_stride + channel * channel_stride]);
-        }
+    Acc* lane = x_pack_;
+    for (std::int64_t i = 0; i < pixels; ++i) {
+      for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
+        lane = spread_groups(source + i * pixel_stride + c * channel_stride, channel_stride, lane);
       }
     }
+  }
+
+  // One value of x for each group of the tile, repeated for the group's output channels.
+  Acc* spread_groups(const Scalar* source, std::int64_t channel_stride, Acc* lane) const {
+    const std::int64_t group_k = pb_.group_k();
+    for (std::int64_t g = group_; g * group_k < tile_.k.end; ++g) {
+      const Acc value = widen<Acc>(source[g * pb_.group_c() * channel_stride]);
+      for (std::int64_t j = 0; j < group_k; ++j) *lane++ = value;
+    }
+    return lane;
   }
 
   const WgradProblem& pb_;
@@ -178,9 +185,9 @@ std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 std::vector<Tile> tiles(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k(), group_c = problem.group_c();
   // Whole groups side by side when they are small, else a part of one group.
-  const std::int64_t k_step = group_k >= kLanes ? std::min(kTileK, group_k)
-                                                : std::max<std::int64_t>(1, kTileK / group_k) *
-                                                      group_k;
+  const std::int64_t k_step = group_k >= kLanes
+                                  ? std::min(kTileK, group_k)
+                                  : std::max<std::int64_t>(1, kTileK / group_k) * group_k;
   const std::int64_t tap_step = std::clamp<std::int64_t>(kTileCells / k_step, 1, problem.taps());
   const std::int64_t c_step =
       group_k >= kLanes ? std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, group_c)
@@ -221,7 +228,11 @@ double estimated_seconds(const WgradProblem& problem) {
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
   const double lanes = static_cast<double>(std::min(problem.K, kLanes));
-  return pixels * cells * (kLanes / lanes) / 2.5e9;
+  const double peak = problem.dtype == DType::f64 ? 3e9 : 5e9;  // multiply-adds a second
+  // Spreading x over the lanes of small groups costs more than the products.
+  const bool spreads = problem.group_k() < kLanes && problem.groups > 1 &&
+                       !(problem.group_c() == 1 && problem.group_k() == 1);
+  return pixels * cells * (kLanes / lanes) / (spreads ? 1.4e9 : peak);
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,

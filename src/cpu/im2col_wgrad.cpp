@@ -100,8 +100,9 @@ class Im2colTile {
     const std::int64_t ld = pb_.channels_last ? block_.x_strides.spatial[2] : block_.x_strides.c;
     if constexpr (kSameType) {
       if (is_pointwise(pb_) && in_place(box, ld)) {
-        x_ = {x + channel + x_offset(block_, box[0].begin, box[1].begin, box[2].begin, box[3].begin),
-              ld, pb_.channels_last};
+        x_ = {
+            x + channel + x_offset(block_, box[0].begin, box[1].begin, box[2].begin, box[3].begin),
+            ld, pb_.channels_last};
         return true;
       }
     }
@@ -110,8 +111,7 @@ class Im2colTile {
   }
 
   void dy_operand(const PixelBox& box) {
-    const Scalar* dy =
-        static_cast<const Scalar*>(block_.dy) + tile_.k.begin * block_.dy_strides.c;
+    const Scalar* dy = static_cast<const Scalar*>(block_.dy) + tile_.k.begin * block_.dy_strides.c;
     const std::int64_t ld = pb_.channels_last ? block_.dy_strides.spatial[2] : block_.dy_strides.c;
     if constexpr (kSameType) {
       if (in_place(box, ld)) {
@@ -274,12 +274,9 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }  // namespace
 
 const Kernel kIm2colGemmKernel = {
-    "im2col_gemm",
-    "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
-    why_not,
-    estimated_seconds,
-    tiles,
-    workspace_bytes,
+    "im2col_gemm", "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
+    why_not,       estimated_seconds,
+    tiles,         workspace_bytes,
     accumulate};
 
 }  // namespace convgrad

@@ -1,0 +1,106 @@
+// compare_test.cpp - what passes, what fails, and what NaN does.
+#include "convgrad/compare.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace convgrad;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+bool passes(double got, double want, double magnitude, const ErrorModel& model,
+            const Tolerance& tolerance = {}) {
+  const double g[] = {got}, w[] = {want}, m[] = {magnitude};
+  return compare_gradients(g, w, m, 1, model, tolerance).match();
+}
+
+}  // namespace
+
+TEST_CASE("the bound is the one of docs/numerics.md") {
+  const ErrorModel model = {DType::f32, DType::f32, 100};
+  const double bound = 0x1p-24 * 3 + 4 * 10 * 0x1p-24 * 7;
+  CHECK(error_bound(model, 3, 7) == doctest::Approx(bound).epsilon(1e-12));
+  CHECK(passes(3 + 0.999 * bound, 3, 7, model));
+  CHECK_FALSE(passes(3 + 1.001 * bound, 3, 7, model));
+  CHECK_FALSE(passes(3 - 1.001 * bound, 3, 7, model));
+  // Where nothing contributes, nothing but 0 passes.
+  CHECK(passes(0, 0, 0, model));
+  CHECK_FALSE(passes(1e-30, 0, 0, model));
+}
+
+TEST_CASE("a result of 16 bits may be off by its rounding, also when it is subnormal") {
+  const ErrorModel model = {DType::f16, DType::f32, 1};
+  CHECK(passes(1 + 0x1p-10, 1 + 0x1.001p-11, 1, model));
+  CHECK_FALSE(passes(1 + 0x1p-9, 1 + 0x1p-11, 1, model));
+  CHECK(passes(0, 0x1p-25, 0x1p-25, model));
+  CHECK(passes(kInf, 65520, 65520, model));
+  CHECK_FALSE(passes(kInf, 60000, 60000, model));
+  CHECK_FALSE(passes(-kInf, 65520, 65520, model));
+}
+
+TEST_CASE("NaN and infinities match their like and nothing else") {
+  for (const Criterion criterion :
+       {Criterion::bound, Criterion::tolerance, Criterion::max_ulp, Criterion::bitwise}) {
+    const Tolerance tolerance = {criterion, 1e30, 1e30, 1 << 20};
+    const ErrorModel model = {DType::f64, DType::f64, 1};
+    CHECK(passes(kNan, kNan, kNan, model, tolerance));
+    CHECK(passes(kInf, kInf, kInf, model, tolerance));
+    CHECK_FALSE(passes(kNan, 1, 1, model, tolerance));
+    CHECK_FALSE(passes(1, kNan, kNan, model, tolerance));
+    CHECK_FALSE(passes(kInf, -kInf, kInf, model, tolerance));
+    CHECK_FALSE(passes(1, kInf, kInf, model, tolerance));
+    CHECK_FALSE(passes(kInf, 1, 1, model, tolerance));
+  }
+}
+
+TEST_CASE("the other criteria") {
+  const ErrorModel model = {DType::f32, DType::f32, 1};
+  const float next = std::nextafter(1.0F, 2.0F), far = std::nextafter(next, 2.0F);
+  CHECK(passes(next, 1, 1, model, {Criterion::max_ulp, 0, 0, 1}));
+  CHECK_FALSE(passes(far, 1, 1, model, {Criterion::max_ulp, 0, 0, 1}));
+  CHECK(passes(-0.0, 0.0, 1, model, {Criterion::max_ulp, 0, 0, 0}));
+  CHECK_FALSE(passes(-0.0, 0.0, 1, model, {Criterion::bitwise, 0, 0, 0}));
+  CHECK(passes(1, 1, 1, model, {Criterion::bitwise, 0, 0, 0}));
+  CHECK_FALSE(passes(next, 1, 1, model, {Criterion::bitwise, 0, 0, 0}));
+  CHECK(passes(1.25, 1, 1, model, {Criterion::tolerance, 0.25, 0, 0}));
+  CHECK(passes(1.25, 1, 1, model, {Criterion::tolerance, 0, 0.25, 0}));
+  CHECK_FALSE(passes(1.2500001, 1, 1, model, {Criterion::tolerance, 0.25, 0, 0}));
+}
+
+TEST_CASE("the report counts and points") {
+  const double got[] = {0, 1, 2, 3, 4, 7, kNan, kInf};
+  const double want[] = {0, 1, 2, 3, 4, 5, 6, kInf};
+  const double magnitudes[] = {1, 1, 1, 1, 1, 5, 6, 1};
+  const Comparison c = compare_gradients(got, want, magnitudes, 4, {DType::f32, DType::f32, 1}, {});
+  CHECK(c.count == 8);
+  CHECK(c.mismatches == 2);
+  CHECK(c.first_mismatch.index == 5);
+  CHECK(c.abs.index == 6);
+  CHECK(c.abs.value == kInf);
+  CHECK(c.got_nonfinite.nan == 1);
+  CHECK(c.got_nonfinite.inf == 1);
+  CHECK(c.want_nonfinite.nan == 0);
+  CHECK(c.want_nonfinite.inf == 1);
+  REQUIRE(c.taps.size() == 4);
+  CHECK(c.taps[1].mismatches == 0);
+  CHECK(c.taps[2].mismatches == 1);
+  CHECK(c.taps[2].max_abs == 2);
+  CHECK(c.taps[3].mismatches == 1);
+  CHECK_FALSE(c.all_zero);
+  const double zeros[] = {0, 0};
+  CHECK(compare_gradients(zeros, zeros, zeros, 1, {}, {}).all_zero);
+}
+
+TEST_CASE("steps between numbers") {
+  CHECK(ulp_distance(DType::f16, 1, 1 + 0x1p-10) == 1);
+  CHECK(ulp_distance(DType::bf16, -1, 1) == 2 * 0x3f80);
+  CHECK(ulp_distance(DType::f64, -0x1p-1074, 0x1p-1074) == 2);
+  CHECK(ulp_distance(DType::f32, kNan, kNan) == 0);
+  CHECK(ulp_distance(DType::f32, kNan, 1) == std::numeric_limits<std::int64_t>::max());
+  CHECK(ulp_distance(DType::f64, -kInf, kInf) > 0);
+}

@@ -1,0 +1,109 @@
+// gradient_file_test.cpp - the order of the axes, rounding, and files of the wrong shape.
+#include "convgrad/gradient_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include "convgrad/npy.hpp"
+#include "problems.hpp"
+#include "temp_dir.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+// Sums that name their place: 1000 * tap + 100 * c + k.
+std::vector<double> numbered(const WgradProblem& pb) {
+  std::vector<double> dw;
+  for (std::int64_t tap = 0; tap < pb.taps(); ++tap)
+    for (std::int64_t c = 0; c < pb.group_c(); ++c)
+      for (std::int64_t k = 0; k < pb.K; ++k)
+        dw.push_back(static_cast<double>(1000 * tap + 100 * c + k));
+  return dw;
+}
+
+ProblemSpec spec() { return {"3x2", "conv2d", 1, 8, 6, 2, {{4, 3}, {4, 2}}}; }
+
+}  // namespace
+
+TEST_CASE("filter formats order taps, input and output channels") {
+  for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
+    const WgradProblem pb = make(spec(), DType::f32, true, format);
+    const std::vector<double> dw = numbered(pb);
+    std::vector<double> whole(dw.size()), parts(dw.size());
+    gather_gradient(pb, dw.data(), 0, pb.dw_count(), whole.data());
+    std::size_t i = 0;
+    const auto expect = [&](std::int64_t tap, std::int64_t c, std::int64_t k) {
+      CHECK(whole[i++] == static_cast<double>(1000 * tap + 100 * c + k));
+    };
+    const std::int64_t taps = 6, C = 4, K = 6;
+    if (std::string(format) == "HWIO") {
+      for (std::int64_t tap = 0; tap < taps; ++tap)
+        for (std::int64_t c = 0; c < C; ++c)
+          for (std::int64_t k = 0; k < K; ++k) expect(tap, c, k);
+    } else if (std::string(format) == "OIHW") {
+      for (std::int64_t k = 0; k < K; ++k)
+        for (std::int64_t c = 0; c < C; ++c)
+          for (std::int64_t tap = 0; tap < taps; ++tap) expect(tap, c, k);
+    } else {
+      for (std::int64_t k = 0; k < K; ++k)
+        for (std::int64_t tap = 0; tap < taps; ++tap)
+          for (std::int64_t c = 0; c < C; ++c) expect(tap, c, k);
+    }
+    for (std::int64_t begin = 0; begin < pb.dw_count(); begin += 7) {
+      gather_gradient(pb, dw.data(), begin, std::min<std::int64_t>(7, pb.dw_count() - begin),
+                      parts.data() + begin);
+    }
+    CHECK(parts == whole);
+  }
+}
+
+TEST_CASE("a written gradient is read back, rounded to its dtype") {
+  TempDir folder;
+  const std::string path = folder.path() + "/dw.npy";
+  for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
+    for (const char* out : {"float16", "bfloat16", "float32", "float64"}) {
+      const WgradProblem pb = make(spec(), DType::f32, true, format, out);
+      std::vector<double> dw = numbered(pb), ordered(dw.size());
+      for (double& value : dw) value += 1.0 / 3;
+      write_gradient(path, pb, dw.data(), nullptr, {});
+      gather_gradient(pb, dw.data(), 0, pb.dw_count(), ordered.data());
+      const GradientFile file = read_gradient(path, pb, true);
+      CHECK(file.dtype == pb.out_dtype);
+      for (std::size_t i = 0; i < ordered.size(); ++i) {
+        CHECK(file.values[i] == rounded(pb.out_dtype, ordered[i]));
+      }
+      write_gradient(path, pb, dw.data(), ordered.data(), {});
+      CHECK(read_gradient(path, pb, true).values[5] == rounded(pb.out_dtype, 2 * ordered[5]));
+    }
+  }
+}
+
+TEST_CASE("a gradient of another shape or dtype is refused") {
+  TempDir folder;
+  const std::string path = folder.path() + "/dw.npy";
+  const WgradProblem pb = make(spec(), DType::f32, true);
+  write_gradient(path, pb, numbered(pb).data(), nullptr, {});
+  const WgradProblem oihw = make(spec(), DType::f32, true, "OIHW");
+  CHECK_THROWS_WITH_AS(read_gradient(path, oihw, false),
+                       doctest::Contains("shape (3, 2, 4, 6), expected (6, 4, 3, 2)"), Error);
+  const WgradProblem wider = make(spec(), DType::f32, true, "HWIO", "float64");
+  CHECK_THROWS_WITH_AS(read_gradient(path, wider, true),
+                       doctest::Contains("dtype float32, expected float64"), Error);
+  CHECK(read_gradient(path, wider, false).dtype == DType::f32);
+}
+
+TEST_CASE("a gradient larger than the staging buffer is written in parts") {
+  TempDir folder;
+  const std::string path = folder.path() + "/dw.npy";
+  const WgradProblem pb =
+      make({"wide", "conv2d", 1, 300, 1100, 1, {{1, 1}, {1, 1}}}, DType::f32, true, "OIHW");
+  REQUIRE(pb.dw_count() * 16 > kOutputStagingBytes);
+  std::vector<double> dw(static_cast<std::size_t>(pb.dw_count()));
+  for (std::size_t i = 0; i < dw.size(); ++i) dw[i] = static_cast<double>(i);
+  write_gradient(path, pb, dw.data(), nullptr, {});
+  std::vector<double> ordered(dw.size());
+  gather_gradient(pb, dw.data(), 0, pb.dw_count(), ordered.data());
+  CHECK(read_gradient(path, pb, true).values == ordered);
+}

@@ -1,0 +1,211 @@
+// kernels_test.cpp - every algorithm on every problem in every dtype and layout.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "convgrad/kernel.hpp"
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
+
+PlanOptions with_algorithm(std::string_view name) {
+  PlanOptions options;
+  options.algorithm = name;
+  options.threads = 2;
+  return options;
+}
+
+// Calls check(problem, x, dy) for each spec, dtype and layout.
+template <typename Check>
+void for_each_case(Fill fill, Check&& check) {
+  unsigned seed = 1;
+  for (const ProblemSpec& spec : basic_problems()) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const std::string line = describe(problem);
+        CAPTURE(spec.name);
+        CAPTURE(line);
+        check(problem, filled(dtype, problem.x_count(), fill, seed),
+              filled(dtype, problem.dy_count(), fill, seed + 1));
+        seed += 2;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every kernel is bit-exact on small integers") {
+  std::vector<int> ran(kernels().size(), 0);
+  for_each_case(Fill::small_integers, [&](const WgradProblem& problem, const auto& x,
+                                          const auto& dy) {
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    for (std::size_t i = 0; i < kernels().size(); ++i) {
+      const Kernel& kernel = kernels()[i];
+      if (!kernel.why_not(problem, this_machine()).empty()) continue;
+      CAPTURE(kernel.name);
+      CHECK(sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name)) == reference.values);
+      ++ran[i];
+    }
+  });
+  for (const int count : ran) CHECK(count > 0);  // a kernel must not fall out of testing unseen
+}
+
+TEST_CASE("every kernel stays within the error bound on normal data") {
+  for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    // float32 sums run over at most 512 pixels, so the bound need not grow with more terms.
+    const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                              std::min(term_count(problem), kMaxChunkPixels)};
+    for (const Kernel& kernel : kernels()) {
+      if (!kernel.why_not(problem, this_machine()).empty()) continue;
+      CAPTURE(kernel.name);
+      const auto got = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
+      const Comparison comparison =
+          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
+      CAPTURE(comparison.ratio.value);
+      CHECK(comparison.mismatches == 0);
+    }
+  });
+}
+
+TEST_CASE("what only meets padding contributes nothing, also when it is not finite") {
+  const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
+                               {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
+                               {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
+                               {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        for (const double poison :
+             {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+          auto dy_values =
+              widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
+          // The first pixel of every channel: tap 0 never sees it.
+          const std::int64_t pixels = problem.out_pixels();
+          for (std::int64_t k = 0; k < problem.K; ++k) {
+            dy_values[static_cast<std::size_t>(channels_last ? k : k * pixels)] = poison;
+          }
+          std::vector<std::byte> dy(dy_values.size() *
+                                    static_cast<std::size_t>(dtype_bytes(dtype)));
+          round_to(dtype, dy_values.data(), problem.dy_count(), dy.data());
+          const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
+          const Reference reference = reference_of(problem, x.data(), dy.data());
+          const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
+          for (std::size_t i = 0; i < cells; ++i) CHECK(std::isfinite(reference.values[i]));
+          CHECK_FALSE(std::isfinite(reference.values.back()));
+          for (const Kernel& kernel : kernels()) {
+            CAPTURE(kernel.name);
+            CAPTURE(spec.name);
+            const auto got = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
+            const Comparison comparison = compare_gradients(
+                got, reference.values, {}, problem.taps(), {}, {Criterion::bitwise, 0, 0, 0});
+            // An infinity may become NaN where another infinity meets it, in any order alike.
+            CHECK(comparison.mismatches == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("threads and blocks do not change a bit") {
+  ProblemSpec specs[] = {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
+                         {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
+                         {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
+                         {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
+                         {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
+        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
+        for (const Kernel& kernel : kernels()) {
+          PlanOptions options = with_algorithm(kernel.name);
+          options.threads = 1;
+          const auto one = sums_of(problem, x.data(), dy.data(), options);
+          for (const int threads : {1, 2, 3, 8}) {
+            for (const std::int64_t block_bytes : {1, 3000, 40000, 1 << 30}) {
+              options.threads = threads;
+              options.block_bytes = block_bytes;
+              CAPTURE(spec.name);
+              CAPTURE(kernel.name);
+              CAPTURE(threads);
+              CAPTURE(block_bytes);
+              const auto got = sums_of(problem, x.data(), dy.data(), options);
+              CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("65535, 65536 and 65537 images") {
+  for (const std::int64_t images : {65535, 65536, 65537}) {
+    const WgradProblem problem =
+        make({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}}, DType::f32, true);
+    const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 3);
+    const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    for (const Kernel& kernel : kernels()) {
+      CHECK(sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name)) == reference.values);
+    }
+  }
+}
+
+TEST_CASE("scaling dy by a power of two scales every bit") {
+  for (const DType dtype : kDTypes) {
+    const WgradProblem problem =
+        make({"3x3", "conv2d", 3, 7, 21, 1, {{9, 3}, {10, 3}}}, dtype, true);
+    const auto x = filled(dtype, problem.x_count(), Fill::normal, 7);
+    const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 8);
+    auto scaled = widened(dtype, dy);
+    for (double& value : scaled) value *= 8;
+    std::vector<std::byte> dy8(dy.size());
+    round_to(dtype, scaled.data(), problem.dy_count(), dy8.data());
+    for (const Kernel& kernel : kernels()) {
+      auto want = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
+      for (double& value : want) value *= 8;
+      CHECK(sums_of(problem, x.data(), dy8.data(), with_algorithm(kernel.name)) == want);
+    }
+  }
+}
+
+TEST_CASE("the error does not grow with the batch") {
+  // A mean different from 0 makes sums grow, the hard case for float32 accumulators.
+  double previous = 0;
+  for (const std::int64_t images : {8, 512}) {
+    const WgradProblem problem =
+        make({"1x1", "conv2d", images, 8, 16, 1, {{16, 1}, {16, 1}}}, DType::f32, true);
+    auto x = widened(DType::f32, filled(DType::f32, problem.x_count(), Fill::normal, 1));
+    auto dy = widened(DType::f32, filled(DType::f32, problem.dy_count(), Fill::normal, 2));
+    std::vector<float> xf(x.size()), dyf(dy.size());
+    for (std::size_t i = 0; i < x.size(); ++i) xf[i] = static_cast<float>(std::fabs(x[i]));
+    for (std::size_t i = 0; i < dy.size(); ++i) dyf[i] = static_cast<float>(std::fabs(dy[i]));
+    const Reference reference = reference_of(problem, xf.data(), dyf.data());
+    for (const Kernel& kernel : kernels()) {
+      const auto got = sums_of(problem, xf.data(), dyf.data(), with_algorithm(kernel.name));
+      double worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::fabs(got[i] - reference.values[i]) / reference.magnitudes[i]);
+      }
+      CAPTURE(kernel.name);
+      CHECK(worst <= 4 * std::sqrt(512.0) * 0x1p-24);
+      if (images == 512 && &kernel == &kernels().front()) CHECK(worst <= 2 * previous);
+      if (&kernel == &kernels().front()) previous = worst;
+    }
+  }
+}

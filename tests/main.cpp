@@ -1,0 +1,3 @@
+// main.cpp - the doctest runner of the unit tests.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>

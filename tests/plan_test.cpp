@@ -1,0 +1,98 @@
+// plan_test.cpp - memory before allocation, the choice of an algorithm, and the task pool.
+#include "convgrad/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+
+#include "convgrad/task_pool.hpp"
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+WgradProblem large() {
+  return make({"large", "conv2d", 4096, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+}
+
+Plan plan_with_limit(const WgradProblem& problem, std::int64_t mebibytes) {
+  PlanOptions options;
+  options.threads = 2;
+  options.memory_limit_bytes = mebibytes << 20;
+  return make_plan(problem, this_machine(), options);
+}
+
+}  // namespace
+
+TEST_CASE("a plan stays below the memory limit, and the schedule does not depend on it") {
+  const Plan wide = plan_with_limit(large(), 1024), narrow = plan_with_limit(large(), 200);
+  CHECK(wide.memory.total() <= std::int64_t{1024} << 20);
+  CHECK(narrow.memory.total() <= std::int64_t{200} << 20);
+  CHECK(narrow.blocks.step < wide.blocks.step);
+  CHECK(narrow.slices.count() == wide.slices.count());
+  CHECK(narrow.chunks.count == wide.chunks.count);
+  CHECK(narrow.kernel == wide.kernel);
+}
+
+TEST_CASE("memory is flat in the batch") {
+  WgradProblem more = large();
+  more.N *= 1000;
+  CHECK(plan_with_limit(more, 1024).memory.total() <=
+        plan_with_limit(large(), 1024).memory.total() * 11 / 10);
+}
+
+TEST_CASE("too little memory is said before anything is allocated") {
+  CHECK_THROWS_WITH_AS(plan_with_limit(large(), 30),
+                       doctest::Contains("--memory-limit is 30.0 MiB"), Error);
+  const WgradProblem absurd =
+      make({"absurd", "conv2d", 1, 1000, 1000, 1, {{9, 20000}, {9, 20000}}}, DType::f32, true);
+  try {
+    make_plan(absurd, this_machine(), {});
+    FAIL("planned");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::runtime);
+    CHECK(std::string(error.what()).find("the machine has") != std::string::npos);
+  }
+}
+
+TEST_CASE("auto takes GEMM for dense layers and direct for thin groups") {
+  const auto chosen = [](const ProblemSpec& spec) {
+    return choose_kernel(make(spec, DType::f32, true), this_machine()).name;
+  };
+  CHECK(chosen({"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}}) == "im2col_gemm");
+  CHECK(chosen({"depthwise", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}}) == "direct");
+  CHECK(chosen({"groups of one", "conv2d", 16, 64, 64, 64, {{56, 3}, {56, 3}}}) == "direct");
+  CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
+                       Error);
+}
+
+TEST_CASE("the pool runs every task once and passes the first exception on") {
+  for (const int threads : {1, 2, 5}) {
+    TaskPool pool(threads);
+    for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+      pool.run(count, [&](std::int64_t task, int worker) {
+        CHECK(worker < threads);
+        ++seen[static_cast<std::size_t>(task)];
+      });
+      for (const auto& times : seen) CHECK(times == 1);
+    }
+    CHECK_THROWS_WITH_AS(pool.run(50,
+                                  [](std::int64_t task, int) {
+                                    if (task == 7) throw Error(ErrorKind::runtime, "seven");
+                                  }),
+                         "seven", Error);
+    std::atomic<int> after{0};
+    pool.run(10, [&](std::int64_t, int) { ++after; });
+    CHECK(after == 10);
+  }
+}
+
+TEST_CASE("byte counts for people") {
+  CHECK(format_bytes(0) == "0 bytes");
+  CHECK(format_bytes(1536) == "1.5 KiB");
+  CHECK(format_bytes(150.0 * 1024 * 1024) == "150 MiB");
+}

@@ -1,0 +1,221 @@
+// problem_test.cpp - the validator: what it computes, and what it refuses with which words.
+#include "convgrad/problem.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace convgrad;
+
+namespace {
+
+WgradAttributes conv2d_attributes() {
+  WgradAttributes a;
+  a.op = "conv2d";
+  a.kernel = {3};
+  a.padding = "SAME";
+  return a;
+}
+
+TensorInfo tensor(const char* name, std::vector<std::int64_t> shape, DType dtype = DType::f32) {
+  return {name, dtype, std::move(shape)};
+}
+
+// The message of the Error, after checking its kind.
+std::string refusal(ErrorKind kind, const TensorInfo& x, const TensorInfo& dy,
+                    const WgradAttributes& a) {
+  try {
+    make_problem(x, dy, a);
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    return error.what();
+  }
+  FAIL("not refused");
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("SAME pads as TensorFlow does") {
+  const struct {
+    std::int64_t in, taps, stride, dilation, out, before, after;
+  } table[] = {{5, 3, 1, 1, 5, 1, 1}, {5, 2, 1, 1, 5, 0, 1}, {6, 3, 2, 1, 3, 0, 1},
+               {5, 3, 2, 1, 3, 1, 1}, {7, 2, 3, 1, 3, 0, 1}, {9, 1, 2, 1, 5, 0, 0},
+               {8, 2, 5, 1, 2, 0, 0}, {8, 3, 1, 3, 8, 3, 3}, {1, 7, 1, 1, 1, 3, 3},
+               {4, 4, 4, 2, 1, 1, 2}, {0, 3, 1, 1, 0, 0, 0}};
+  for (const auto& row : table) {
+    WgradAttributes a = conv2d_attributes();
+    a.kernel = {row.taps, 1};
+    a.strides = {row.stride, 1};
+    a.dilations = {row.dilation, 1};
+    const WgradProblem problem =
+        make_problem(tensor("x", {2, row.in, 4, 3}), tensor("dy", {2, row.out, 4, 5}), a);
+    CHECK(problem.axis[1].out == row.out);
+    CHECK(problem.axis[1].pad_before == row.before);
+    CHECK(problem.axis[1].pad_after == row.after);
+  }
+}
+
+TEST_CASE("VALID leaves unread rows, an empty output and an error, in this order") {
+  WgradAttributes a = conv2d_attributes();
+  a.padding = "valid";
+  const auto problem = [&](std::int64_t in, std::int64_t out, std::int64_t stride) {
+    a.strides = {stride};
+    return make_problem(tensor("x", {1, in, 9, 1}), tensor("dy", {1, out, (9 - 3) / stride + 1, 1}),
+                        a);
+  };
+  CHECK(problem(6, 2, 2).axis[1].out == 2);  // the 6th row is never read
+  CHECK(problem(3, 1, 1).axis[1].out == 1);
+  CHECK(problem(2, 0, 1).axis[1].out == 0);
+  CHECK(problem(1, 0, 2).axis[1].out == 0);
+  a.strides = {1};
+  CHECK(
+      contains(refusal(ErrorKind::input, tensor("x", {1, 1, 9, 1}), tensor("dy", {1, 0, 7, 1}), a),
+               "x: H is 1 with padding 0,0, but the filter reaches over 3"));
+}
+
+TEST_CASE("short and long vectors mean the same, in both data formats") {
+  WgradAttributes a = conv2d_attributes();
+  a.padding = "EXPLICIT";
+  a.explicit_paddings = {1, 0, 2, 3};
+  a.strides = {2, 3};
+  a.dilations = {1, 2};
+  const TensorInfo x = tensor("x", {2, 9, 11, 4}), dy = tensor("dy", {2, 4, 4, 6});
+  const WgradProblem short_form = make_problem(x, dy, a);
+  a.explicit_paddings = {0, 0, 1, 0, 2, 3, 0, 0};
+  a.strides = {1, 2, 3, 1};
+  a.dilations = {1, 1, 2, 1};
+  a.kernel = {};
+  a.filter_sizes = {3, 3, 4, 6};
+  CHECK(make_problem(x, dy, a) == short_form);
+  a.data_format = "nchw";
+  a.explicit_paddings = {0, 0, 0, 0, 1, 0, 2, 3};
+  a.strides = {1, 1, 2, 3};
+  a.dilations = {1, 1, 1, 2};
+  WgradProblem nchw = make_problem(tensor("x", {2, 4, 9, 11}), tensor("dy", {2, 6, 4, 4}), a);
+  CHECK_FALSE(nchw.channels_last);
+  nchw.channels_last = true;
+  CHECK(nchw == short_form);
+}
+
+TEST_CASE("groups follow from the shapes and are checked") {
+  WgradAttributes a = conv2d_attributes();
+  a.kernel = {};
+  a.filter_sizes = {3, 3, 2, 8};
+  const TensorInfo x = tensor("x", {2, 5, 5, 8}), dy = tensor("dy", {2, 5, 5, 8});
+  CHECK(make_problem(x, dy, a).groups == 4);
+  a.groups = 2;
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--groups is 2"));
+  a.groups.reset();
+  a.filter_sizes = {3, 3, 3, 8};
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[2] (C/groups) is 3"));
+  a.filter_sizes = {3, 3, 2, 7};
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[3] (K) is 7, expected 8"));
+  a.filter_sizes = {3, 3, 2, 6};
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 5, 5, 6}), a),
+                 "4 groups do not divide out_backprop's K=6"));
+}
+
+TEST_CASE("a filter's shape is read in the filter format") {
+  WgradAttributes a = conv2d_attributes();
+  a.kernel = {};
+  const TensorInfo x = tensor("x", {2, 5, 6, 8}), dy = tensor("dy", {2, 5, 6, 12});
+  a.filter_like = {3, 2, 4, 12};
+  const WgradProblem hwio = make_problem(x, dy, a);
+  CHECK(dw_shape(hwio) == std::vector<std::int64_t>{3, 2, 4, 12});
+  a.filter_like = {12, 4, 3, 2};
+  a.filter_format = "OIHW";
+  const WgradProblem oihw = make_problem(x, dy, a);
+  CHECK(dw_shape(oihw) == a.filter_like);
+  CHECK(oihw.axis == hwio.axis);
+  CHECK(oihw.groups == 2);
+  a.filter_like = {12, 3, 2, 4};
+  a.filter_format = "ohwi";
+  CHECK(dw_shape(make_problem(x, dy, a)) == a.filter_like);
+  a.op = "DepthwiseConv2dNativeBackpropFilter";
+  a.filter_like = {16, 3, 2, 1};
+  const WgradProblem depthwise = make_problem(x, tensor("dy", {2, 5, 6, 16}), a);
+  CHECK(depthwise.groups == 8);
+  CHECK(dw_shape(depthwise) == a.filter_like);
+}
+
+TEST_CASE("what does not fit is named with axis, found and expected") {
+  const TensorInfo x = tensor("--input (x.npy)", {2, 8, 9, 3});
+  const TensorInfo dy = tensor("--out-backprop (dy.npy)", {2, 8, 9, 4});
+  WgradAttributes a = conv2d_attributes();
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 7, 9, 4}), a),
+                 "dy: axis 1 (P) is 7, expected 8: H=8 R=3 stride 1 dilation 1 padding 1,1"));
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {3, 8, 9, 4}), a),
+                 "dy: axis 0 (N) is 3, expected 2"));
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 8, 9, 4}, DType::f64), a),
+                 "dy: dtype float64, expected float32"));
+  CHECK(contains(refusal(ErrorKind::input, tensor("x", {8, 9, 3}), dy, a),
+                 "x: 3 axes [8,9,3], expected 4 (NHWC)"));
+  CHECK(contains(refusal(ErrorKind::input, tensor("x", {2, 8, 9, 0}), dy, a), "(C) is 0"));
+  a.padding = "SMAE";
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "did you mean 'SAME'?"));
+  a.padding = "";
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "--padding is missing"));
+  a.padding = "SAME";
+  a.explicit_paddings = {1, 1, 1, 1};
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "expected only with EXPLICIT"));
+  a.explicit_paddings = {};
+  a.kernel = {};
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "the filter's size is missing"));
+  a.op = "conv4d";
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'conv4d' is not an operation"));
+}
+
+TEST_CASE("numbers out of range are refused before they are multiplied") {
+  const TensorInfo x = tensor("x", {2, 8, 9, 3}), dy = tensor("dy", {2, 8, 9, 4});
+  const std::int64_t huge = std::int64_t{1} << 62;
+  for (const std::int64_t bad :
+       {std::int64_t{0}, std::int64_t{-1}, -huge, huge, std::int64_t{0x7fffffffffffffff}}) {
+    CAPTURE(bad);
+    WgradAttributes a = conv2d_attributes();
+    a.kernel = {bad, 3};
+    refusal(ErrorKind::input, x, dy, a);
+    a = conv2d_attributes();
+    a.strides = {bad};
+    refusal(ErrorKind::input, x, dy, a);
+    a = conv2d_attributes();
+    a.dilations = {1, bad, 1, 1};
+    refusal(ErrorKind::input, x, dy, a);
+    a = conv2d_attributes();
+    a.kernel = {};
+    a.filter_sizes = {3, 3, bad, 4};
+    refusal(ErrorKind::input, x, dy, a);
+    a = conv2d_attributes();
+    a.groups = bad;
+    refusal(ErrorKind::input, x, dy, a);
+    if (bad == 0) continue;
+    a = conv2d_attributes();
+    a.padding = "EXPLICIT";
+    a.explicit_paddings = {bad, 0, 0, 0};
+    refusal(ErrorKind::input, x, dy, a);
+  }
+  CHECK_THROWS_AS(make_problem(tensor("x", {huge, 8, 9, 3}), tensor("dy", {huge, 8, 9, 4}),
+                               conv2d_attributes()),
+                  Error);
+  // An extent of 0 must not hide that the others overflow.
+  CHECK_THROWS_AS(make_problem(tensor("x", {0, huge, 9, 3}), tensor("dy", {0, huge, 9, 4}),
+                               conv2d_attributes()),
+                  Error);
+}
+
+TEST_CASE("more than 2^31 elements are legal") {
+  WgradAttributes a = conv2d_attributes();
+  const WgradProblem problem =
+      make_problem(tensor("x", {70000, 300, 300, 3}), tensor("dy", {70000, 300, 300, 8}), a);
+  CHECK(problem.x_count() == 18900000000);
+  CHECK(term_count(problem) == 6300000000);
+  CHECK(flop_count(problem) == doctest::Approx(2.0 * 6.3e9 * 216));
+  a.kernel = {50000, 50000};
+  a.padding = "SAME";
+  const WgradProblem wide = make_problem(tensor("x", {1, 9, 9, 3}), tensor("dy", {1, 9, 9, 8}), a);
+  CHECK(wide.dw_count() == 60000000000);
+}

@@ -1,0 +1,125 @@
+// problems.cpp - see problems.hpp.
+#include "problems.hpp"
+
+namespace convgrad::testing {
+namespace {
+
+std::int64_t out_extent(const AxisSpec& axis, const std::string& padding, std::int64_t pads) {
+  if (padding == "SAME") return (axis.in + axis.stride - 1) / axis.stride;
+  const std::int64_t room = axis.in + pads - ((axis.taps - 1) * axis.dilation + 1);
+  return room < 0 ? 0 : room / axis.stride + 1;
+}
+
+}  // namespace
+
+WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
+                  const std::string& filter_format, const std::string& out_dtype) {
+  WgradAttributes a;
+  a.op = spec.op;
+  a.padding = spec.padding;
+  a.explicit_paddings = spec.pads;
+  a.out_dtype = out_dtype;
+  const bool deep = spec.axes.size() == 3;
+  a.data_format = channels_last ? (deep ? "NDHWC" : "NHWC") : (deep ? "NCDHW" : "NCHW");
+  a.filter_format = filter_format;
+  if (spec.op != "depthwise") a.groups = spec.groups;
+  TensorInfo x{"x", dtype, {spec.N}}, dy{"dy", dtype, {spec.N}};
+  if (!channels_last) {
+    x.shape.push_back(spec.C);
+    dy.shape.push_back(spec.K);
+  }
+  for (std::size_t i = 0; i < spec.axes.size(); ++i) {
+    const AxisSpec& axis = spec.axes[i];
+    const std::int64_t pads = spec.pads.empty() ? 0 : spec.pads[2 * i] + spec.pads[2 * i + 1];
+    x.shape.push_back(axis.in);
+    dy.shape.push_back(out_extent(axis, spec.padding, pads));
+    a.kernel.push_back(axis.taps);
+    a.strides.push_back(axis.stride);
+    a.dilations.push_back(axis.dilation);
+  }
+  if (channels_last) {
+    x.shape.push_back(spec.C);
+    dy.shape.push_back(spec.K);
+  }
+  return make_problem(x, dy, a);
+}
+
+std::vector<ProblemSpec> basic_problems() {
+  return {
+      {"stem 7x7 s2", "conv2d", 2, 3, 16, 1, {{23, 7, 2}, {31, 7, 2}}},
+      {"1x1", "conv2d", 3, 33, 20, 1, {{7, 1}, {9, 1}}},
+      {"1x1 with a partly read image", "conv2d", 2, 16, 24, 1, {{9, 1, 2}, {8, 1, 3}}, "VALID"},
+      {"1x1, one image of several chunks", "conv2d", 1, 19, 17, 1, {{40, 1}, {41, 1}}},
+      {"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}},
+      {"3x3 valid", "conv2d", 2, 8, 24, 1, {{9, 3}, {6, 3}}, "VALID"},
+      {"3x3, wider than a chunk", "conv2d", 1, 4, 8, 1, {{3, 3}, {1100, 3}}},
+      {"3x3, prime channels", "conv2d", 2, 13, 37, 1, {{8, 3}, {7, 3}}},
+      {"3x3, more channels than a tile", "conv2d", 1, 401, 67, 1, {{5, 3}, {4, 3}}},
+      {"3x3, more outputs than a tile", "conv2d", 1, 5, 530, 1, {{5, 3}, {4, 3}}},
+      {"2x3, strides 2,3", "conv2d", 2, 6, 18, 1, {{11, 2, 2}, {13, 3, 3}}},
+      {"3x3, dilations 2,3", "conv2d", 2, 6, 16, 1, {{11, 3, 1, 2}, {13, 3, 1, 3}}},
+      {"3x2, stride and dilation", "conv2d", 2, 6, 16, 1, {{17, 3, 2, 3}, {13, 2, 3, 2}}},
+      {"stride larger than the filter", "conv2d", 2, 5, 16, 1, {{17, 2, 5}, {13, 1, 4}}},
+      {"uneven padding", "conv2d", 2, 6, 16, 1, {{8, 3}, {7, 4}}, "EXPLICIT", {2, 0, 1, 3}},
+      {"padding larger than the filter",
+       "conv2d",
+       1,
+       3,
+       16,
+       1,
+       {{4, 2, 1, 2}, {3, 2}},
+       "EXPLICIT",
+       {5, 6, 4, 0}},
+      {"taps that only see padding", "conv2d", 2, 4, 16, 1, {{1, 5}, {2, 7}}},
+      {"one pixel", "conv2d", 5, 7, 19, 1, {{1, 1}, {1, 1}}},
+      {"P = Q = 1", "conv2d", 3, 7, 19, 1, {{5, 5}, {4, 4}}, "VALID"},
+      {"one image, one channel", "conv2d", 1, 1, 1, 1, {{6, 3}, {5, 3}}},
+      {"4 groups", "conv2d", 2, 16, 24, 4, {{9, 3}, {7, 3}}},
+      {"32 groups of 4", "conv2d", 2, 128, 128, 32, {{6, 3, 2}, {6, 3}}},
+      {"2 groups of 20, strided, dilated", "conv2d", 2, 10, 40, 2, {{12, 3, 2}, {11, 2, 1, 3}}},
+      {"groups of one", "conv2d", 2, 11, 11, 11, {{6, 3}, {6, 3}}},
+      {"empty output", "conv2d", 2, 3, 4, 1, {{3, 4}, {5, 2}}, "VALID"},
+      {"empty batch", "conv2d", 0, 3, 4, 1, {{5, 3}, {5, 3}}},
+      {"depthwise 3x3", "depthwise", 3, 40, 40, 40, {{9, 3}, {7, 3}}},
+      {"depthwise, multiplier 2", "depthwise", 2, 9, 18, 9, {{9, 3}, {7, 3}}},
+      {"depthwise, multiplier 17", "depthwise", 2, 3, 51, 3, {{6, 3}, {7, 3}}},
+      {"depthwise, prime channels, s2", "depthwise", 2, 101, 101, 101, {{9, 3, 2}, {7, 5, 2}}},
+      {"depthwise, strides 1,3", "depthwise", 2, 8, 8, 8, {{9, 3, 1}, {11, 3, 3}}},
+      {"depthwise, dilated", "depthwise", 2, 8, 16, 8, {{12, 3, 1, 2}, {11, 3, 2, 3}}},
+      {"depthwise, uneven padding",
+       "depthwise",
+       2,
+       8,
+       8,
+       8,
+       {{6, 3}, {5, 5}},
+       "EXPLICIT",
+       {0, 3, 4, 1}},
+      {"depthwise 31x31", "depthwise", 1, 3, 3, 3, {{20, 31}, {21, 31}}},
+      {"3-D 3x3x3", "conv3d", 2, 5, 16, 1, {{4, 3}, {6, 3}, {5, 3}}},
+      {"3-D 1x1x1", "conv3d", 2, 12, 20, 1, {{3, 1}, {4, 1}, {5, 1}}},
+      {"3-D stem, s2", "conv3d", 1, 3, 16, 1, {{5, 3, 2}, {13, 7, 2}, {12, 7, 2}}},
+      {"3-D strides 1,2,3, valid",
+       "conv3d",
+       1,
+       4,
+       16,
+       1,
+       {{5, 2, 1}, {7, 3, 2}, {11, 2, 3}},
+       "VALID"},
+      {"3-D dilated", "conv3d", 1, 4, 16, 1, {{7, 2, 1, 3}, {7, 3, 1, 2}, {9, 2, 2, 2}}},
+      {"3-D grouped, uneven padding",
+       "conv3d",
+       2,
+       8,
+       12,
+       4,
+       {{3, 2}, {4, 3}, {5, 2}},
+       "EXPLICIT",
+       {1, 0, 2, 1, 0, 2}},
+      {"3-D, groups = C", "conv3d", 2, 6, 6, 6, {{4, 3}, {5, 3}, {4, 3}}},
+      {"3-D, taps that only see padding", "conv3d", 1, 2, 3, 1, {{1, 3}, {1, 3}, {2, 5}}},
+  };
+}
+
+}  // namespace convgrad::testing

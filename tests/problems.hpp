@@ -1,0 +1,33 @@
+// problems.hpp - the problems that every kernel is tested on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convgrad/problem.hpp"
+
+namespace convgrad::testing {
+
+// Output extent by the definition, written here again so that make_problem() is tested too.
+struct AxisSpec {
+  std::int64_t in, taps, stride = 1, dilation = 1;
+};
+
+struct ProblemSpec {
+  std::string name;
+  std::string op;
+  std::int64_t N, C, K, groups;
+  std::vector<AxisSpec> axes;  // (d,) h, w
+  std::string padding = "SAME";
+  std::vector<std::int64_t> pads = {};  // (before, after) for each spatial axis, for EXPLICIT
+};
+
+// In every dtype, data format and filter format that the caller asks for.
+WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
+                  const std::string& filter_format = "", const std::string& out_dtype = "");
+
+// First layer, 1x1, 3x3, grouped, depthwise, 3-D x plain, channel tail, strided, dilated, uneven
+// padding, taps that only see padding, P = Q = 1, empty.
+std::vector<ProblemSpec> basic_problems();
+
+}  // namespace convgrad::testing

@@ -1,0 +1,163 @@
+// schedule_test.cpp - chunks, slices and blocks cover every pixel exactly once.
+#include "convgrad/schedule.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "problems.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+std::int64_t pixels(const PixelBox& box) {
+  std::int64_t count = 1;
+  for (const Range& range : box) count *= range.size();
+  return count;
+}
+
+std::vector<WgradProblem> problems() {
+  std::vector<WgradProblem> result;
+  for (const ProblemSpec& spec : basic_problems()) {
+    result.push_back(make(spec, DType::f32, true));
+  }
+  for (const ProblemSpec& spec :
+       std::vector<ProblemSpec>{{"one row", "conv2d", 1, 1, 1, 1, {{1, 1}, {5000, 1}}},
+                                {"513 columns", "conv2d", 2, 1, 1, 1, {{3, 1}, {513, 1}}},
+                                {"512 columns", "conv2d", 3, 1, 1, 1, {{3, 1}, {512, 1}}},
+                                {"many images", "conv2d", 1000, 1, 1, 1, {{5, 1}, {5, 1}}},
+                                {"deep", "conv3d", 3, 1, 1, 1, {{40, 1}, {9, 1}, {11, 1}}}}) {
+    result.push_back(make(spec, DType::f32, true));
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("chunks cover every output pixel once, in order, with at most 512 each") {
+  for (const WgradProblem& problem : problems()) {
+    CAPTURE(describe(problem));
+    const ChunkGrid grid = chunk_grid(problem);
+    std::int64_t total = 0;
+    std::set<std::array<std::int64_t, 4>> starts;
+    for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
+      const PixelBox box = grid.box(chunk);
+      CHECK(pixels(box) > 0);
+      CHECK(pixels(box) <= kMaxChunkPixels);
+      total += pixels(box);
+      const std::array<std::int64_t, 4> start = {box[0].begin, box[1].begin, box[2].begin,
+                                                 box[3].begin};
+      CHECK((starts.empty() || *starts.rbegin() < start));
+      starts.insert(start);
+    }
+    CHECK(total == term_count(problem));
+  }
+}
+
+TEST_CASE("slices deal out every chunk once, whatever the blocks") {
+  for (const WgradProblem& problem : problems()) {
+    CAPTURE(describe(problem));
+    const ChunkGrid grid = chunk_grid(problem);
+    const SliceGrid slices = slice_grid(problem, grid);
+    CHECK(slices.count() >= 1);
+    for (const std::int64_t block_chunks : {1, 3, 1 << 20}) {
+      std::vector<int> seen(static_cast<std::size_t>(grid.count), 0);
+      for (std::int64_t begin = 0; begin < grid.count; begin += block_chunks) {
+        const Range within{begin, std::min(begin + block_chunks, grid.count)};
+        for (std::int64_t slice = 0; slice < slices.count(); ++slice) {
+          const ChunkRun run = slices.chunks_of(slice, within);
+          for (std::int64_t c = run.begin; c < run.end; c += run.step) {
+            CHECK(c >= within.begin);
+            ++seen[static_cast<std::size_t>(c)];
+          }
+        }
+      }
+      for (const int count : seen) CHECK(count == 1);
+    }
+  }
+}
+
+TEST_CASE("blocks are whole chunks in order and hold what the taps see") {
+  for (const WgradProblem& problem : problems()) {
+    const ChunkGrid grid = chunk_grid(problem);
+    if (grid.count == 0) continue;
+    CAPTURE(describe(problem));
+    const BlockChoice smallest = choose_blocks(problem, grid, 0);
+    CHECK(smallest.grid.count == -1);
+    for (const std::int64_t budget :
+         {smallest.smallest_bytes, 2 * smallest.smallest_bytes + 7, std::int64_t{1} << 40}) {
+      const BlockChoice choice = choose_blocks(problem, grid, budget);
+      CHECK(choice.x_bytes + choice.dy_bytes <= budget);
+      std::int64_t next = 0, total = 0;
+      for (std::int64_t block = 0; block < choice.grid.count; ++block) {
+        const Range chunks = choice.grid.chunk_range(block);
+        const PixelBox box = choice.grid.box(block);
+        CHECK(chunks.begin == next);
+        CHECK(chunks.end > chunks.begin);
+        next = chunks.end;
+        total += pixels(box);
+        for (std::int64_t c = chunks.begin; c < chunks.end; ++c) {
+          const PixelBox inner = grid.box(c);
+          for (std::size_t a = 0; a < 4; ++a) {
+            CHECK(inner[a].begin >= box[a].begin);
+            CHECK(inner[a].end <= box[a].end);
+          }
+        }
+      }
+      CHECK(next == grid.count);
+      CHECK(total == term_count(problem));
+    }
+  }
+}
+
+TEST_CASE("outputs_inside agrees with trying every position") {
+  for (std::int64_t in = 1; in < 7; ++in)
+    for (std::int64_t out = 0; out < 8; ++out)
+      for (std::int64_t stride = 1; stride < 4; ++stride)
+        for (std::int64_t dilation = 1; dilation < 4; ++dilation)
+          for (std::int64_t pad = 0; pad < 9; ++pad)
+            for (std::int64_t tap = 0; tap < 4; ++tap) {
+              const SpatialAxis axis{in, out, 4, stride, dilation, pad, 0};
+              const Range range = outputs_inside(axis, tap);
+              CHECK(range.begin >= 0);
+              CHECK(range.end <= out);
+              for (std::int64_t o = 0; o < out; ++o) {
+                const std::int64_t at = o * stride - pad + tap * dilation;
+                const bool inside = at >= 0 && at < in;
+                CHECK(inside == (o >= range.begin && o < range.end));
+              }
+            }
+}
+
+TEST_CASE("the schedule depends on shape and dtype alone") {
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 64, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  WgradProblem other = problem;
+  other.channels_last = false;
+  const ChunkGrid grid = chunk_grid(problem);
+  CHECK(grid.count == chunk_grid(other).count);
+  CHECK(slice_grid(problem, grid).count() == slice_grid(other, grid).count());
+  // 3136 pixels an image: 7 chunks of 8 rows. Many slices for a small gradient, one for a huge one.
+  CHECK(grid.count == 64 * 7);
+  CHECK(slice_grid(problem, grid).count() == 96);
+  const WgradProblem huge =
+      make({"7x7", "conv2d", 64, 2048, 1024, 1, {{14, 7}, {14, 7}}}, DType::f32, true);
+  CHECK(slice_grid(huge, chunk_grid(huge)).count() == 1);
+}
+
+TEST_CASE("a tensor of more than 2^31 pixels and elements is scheduled in 64 bits") {
+  const WgradProblem problem =
+      make({"huge", "conv2d", 3, 1, 1, 1, {{40000, 3}, {50000, 3}}}, DType::f32, true);
+  const ChunkGrid grid = chunk_grid(problem);
+  CHECK(term_count(problem) == 6000000000);
+  const PixelBox last = grid.box(grid.count - 1);
+  CHECK(last[0].end == 3);
+  CHECK(last[2].end == 40000);
+  CHECK(last[3].end == 50000);
+  const BlockChoice choice = choose_blocks(problem, grid, std::int64_t{64} << 20);
+  CHECK(choice.grid.axis == 2);
+  CHECK(choice.grid.chunk_range(choice.grid.count - 1).end == grid.count);
+}

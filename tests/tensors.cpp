@@ -1,0 +1,63 @@
+// tensors.cpp - see tensors.hpp.
+#include "tensors.hpp"
+
+namespace convgrad::testing {
+namespace {
+
+PlanOptions from_memory(PlanOptions options) {
+  options.in_memory = true;
+  return options;
+}
+
+}  // namespace
+
+std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> integers(-4, 4);
+  std::normal_distribution<double> normal;
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& value : values) {
+    value = fill == Fill::small_integers ? integers(random) : normal(random);
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * dtype_bytes(dtype)));
+  round_to(dtype, values.data(), count, bytes.data());
+  return bytes;
+}
+
+std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<double> values(bytes.size() / static_cast<std::size_t>(dtype_bytes(dtype)));
+  with_scalar(dtype, [&](auto scalar) {
+    const auto* source = reinterpret_cast<const decltype(scalar)*>(bytes.data());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_double(source[i]);
+  });
+  return values;
+}
+
+Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads) {
+  PlanOptions options;
+  options.only_reference = true;
+  const Plan plan = make_plan(problem, this_machine(), from_memory(options));
+  TaskPool pool(threads);
+  ReferenceSum sum(problem, pool);
+  MemorySource source(x, dy);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
+  sum.finish();
+  return {sum.values(), sum.magnitudes()};
+}
+
+std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
+                            const PlanOptions& options) {
+  const Plan plan = make_plan(problem, this_machine(), from_memory(options));
+  TaskPool pool(plan.threads);
+  GradientSum sum(plan, pool);
+  MemorySource source(x, dy);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
+  const double* dw = sum.finish();
+  return {dw, dw + problem.dw_count()};
+}
+
+}  // namespace convgrad::testing
