@@ -80,7 +80,7 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
                (std::isfinite(e.abs) && e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want));
       break;
     case Criterion::max_ulp:
-      e.pass = equal || ulp <= tolerance.max_ulp;
+      e.pass = equal || (std::isfinite(e.abs) && ulp <= tolerance.max_ulp);
       break;
     case Criterion::bitwise:
       e.pass = same;

@@ -19,6 +19,10 @@ const Kernel& find_kernel(std::string_view name) {
     if (kernel.name == name) return kernel;
     names.emplace_back(kernel.name);
   }
+  if (name == "reference") {
+    throw Error(ErrorKind::usage,
+                "--algorithm: 'reference' is not one of the kernels; use --backend reference");
+  }
   throw Error(ErrorKind::usage, cat("--algorithm: '", name, "' is unknown, expected ",
                                     join_or(names), did_you_mean(name, names)));
 }

@@ -26,6 +26,10 @@ std::string list(const Numbers& numbers) {
   return text + "]";
 }
 
+std::string counted(std::size_t count, const char* noun) {
+  return cat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 std::string upper(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -94,7 +98,8 @@ class Maker {
 
   void check_rank(const TensorInfo& tensor) const {
     if (tensor.shape.size() != rank() + 2) {
-      bad(cat(tensor.name, ": ", tensor.shape.size(), " axes ", list(tensor.shape), ", expected ",
+      bad(cat(tensor.name, ": ", tensor.shape.size(),
+              tensor.shape.size() == 1 ? " axis " : " axes ", list(tensor.shape), ", expected ",
               rank_ + 2, " (", data_format_name(pb_), ") for ", op_name(pb_.op)));
     }
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -153,20 +158,24 @@ class Maker {
     if (!attr_.kernel.empty()) {
       read_kernel();
     } else if (!attr_.filter_sizes.empty()) {
-      read_filter_shape("--filter-sizes", attr_.filter_sizes, FilterFormat::hwio);
+      read_filter_shape(attr_.filter_sizes_name, attr_.filter_sizes, FilterFormat::hwio);
     } else {
-      read_filter_shape("--filter-like", attr_.filter_like, pb_.filter_format);
+      read_filter_shape(attr_.filter_like_name, attr_.filter_like, pb_.filter_format);
     }
   }
 
   void read_kernel() {
     const Numbers& kernel = attr_.kernel;
     if (kernel.size() != 1 && kernel.size() != rank()) {
-      bad(cat("--kernel: ", kernel.size(), " numbers ", list(kernel), ", expected 1 or ", rank_,
-              " (", rank_ == 3 ? "T,R,S" : "R,S", ")"));
+      bad(cat("--kernel: ", counted(kernel.size(), "number"), " ", list(kernel), ", expected 1 or ",
+              rank_, " (", rank_ == 3 ? "T,R,S" : "R,S", ")"));
     }
     for (std::size_t i = 0; i < rank(); ++i) {
       set_taps("--kernel", first() + i, kernel.size() == 1 ? kernel[0] : kernel[i]);
+    }
+    if (pb_.op == Op::depthwise && pb_.K % pb_.C != 0) {
+      bad(cat(dy_.name, ": axis ", channel_position(), " (K) is ", pb_.K,
+              ", expected a multiple of C=", pb_.C, " as ", x_.name, " has"));
     }
     const std::int64_t groups = attr_.groups.value_or(pb_.op == Op::depthwise ? pb_.C : 1);
     check_groups(groups, "--groups");
@@ -196,7 +205,8 @@ class Maker {
   // shape in the order of format; depthwise in hwio has [.., C, M], else one input channel a group.
   void read_filter_shape(const std::string& flag, const Numbers& shape, FilterFormat format) {
     if (shape.size() != rank() + 2) {
-      bad(cat(flag, ": ", shape.size(), " numbers ", list(shape), ", expected ", rank_ + 2));
+      bad(cat(flag, ": ", counted(shape.size(), "number"), " ", list(shape), ", expected ",
+              rank_ + 2, " for ", op_name(pb_.op)));
     }
     for (std::size_t i = 0; i < shape.size(); ++i) {
       check_range(cat(flag, "[", i, "]"), shape[i], 1);
@@ -248,8 +258,8 @@ class Maker {
     if (values.empty()) return;
     const bool full = values.size() == rank() + 2;
     if (values.size() != 1 && values.size() != rank() && !full) {
-      bad(cat(flag, ": ", values.size(), " numbers ", list(values), ", expected 1, ", rank_, " or ",
-              rank_ + 2, " (", data_format_name(pb_), ") for ", op_name(pb_.op)));
+      bad(cat(flag, ": ", counted(values.size(), "number"), " ", list(values), ", expected 1, ",
+              rank_, " or ", rank_ + 2, " (", data_format_name(pb_), ") for ", op_name(pb_.op)));
     }
     if (full && (values[0] != 1 || values[channel_position()] != 1)) {
       bad(cat(flag, ": ", list(values), " in ", data_format_name(pb_),
@@ -284,11 +294,15 @@ class Maker {
 
   void read_explicit_paddings() {
     const Numbers& pads = attr_.explicit_paddings;
+    if (pads.empty()) {
+      misuse(cat("--explicit-paddings is missing, expected ", 2 * rank_,
+                 " numbers (before,after for each spatial axis) with --padding EXPLICIT"));
+    }
     const bool full = pads.size() == 2 * (rank() + 2);
     if (pads.size() != 1 && pads.size() != 2 * rank() && !full) {
-      bad(cat("--explicit-paddings: ", pads.size(), " numbers, expected ", 2 * (rank_ + 2),
-              " (before,after for each axis of ", data_format_name(pb_), ") or ", 2 * rank_,
-              " (spatial axes)"));
+      bad(cat("--explicit-paddings: ", counted(pads.size(), "number"), ", expected ",
+              2 * (rank_ + 2), " (before,after for each axis of ", data_format_name(pb_), ") or ",
+              2 * rank_, " (spatial axes)"));
     }
     for (std::size_t i = 0; i < pads.size(); ++i) {
       check_range(cat("--explicit-paddings[", i, "]"), pads[i], 0);

@@ -360,6 +360,10 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), swap_unit(header));
 }
 
+void NpyReader::hold() {
+  if (!state_->regular && !state_->held) state_->hold_rest();
+}
+
 void NpyReader::finish() {
   if (!state_->regular) return state_->finish_stream();
   struct stat status {};

@@ -114,7 +114,6 @@ Target resolve(const std::string& name) {
     auto [folder, base] = split(path);
     target.folder = absolute_folder(folder, name);
     target.base = std::move(base);
-    if (target.base.empty()) fail(ErrorKind::input, name, "is a folder, expected a file name");
     target.descriptor = own_descriptor(target.folder, target.base);
     if (target.descriptor >= 0) return target;
     struct stat status {};

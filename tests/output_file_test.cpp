@@ -6,12 +6,17 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +24,45 @@
 #include "convgrad/error.hpp"
 #include "npy_bytes.hpp"
 #include "temp_dir.hpp"
+
+namespace {
+
+// What the three functions below, which stand before those of the C library, are to fail with.
+struct Faults {
+  int fsync = 0;
+  int close = 0;
+  int renameat2 = 0;
+};
+thread_local constinit Faults faults;
+thread_local std::string sync_calls;  // f: fsync of a file, d: of a folder, r: renameat2
+
+}  // namespace
+
+extern "C" int fsync(int fd) {
+  struct stat status {};
+  ::fstat(fd, &status);
+  sync_calls += S_ISDIR(status.st_mode) ? 'd' : 'f';
+  if (faults.fsync == 0) return static_cast<int>(::syscall(SYS_fsync, fd));
+  errno = faults.fsync;
+  return -1;
+}
+
+extern "C" int close(int fd) {
+  const auto result = static_cast<int>(::syscall(SYS_close, fd));
+  if (faults.close == 0) return result;
+  errno = faults.close;
+  return -1;
+}
+
+extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to,
+                         unsigned flags) noexcept {
+  sync_calls += 'r';
+  if (faults.renameat2 == 0) {
+    return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  }
+  errno = faults.renameat2;
+  return -1;
+}
 
 namespace convgrad {
 namespace {
@@ -57,6 +101,20 @@ class Umask {
  private:
   mode_t saved_;
 };
+
+// A device like /dev/full that may be renamed over without harm, or "" where none can be had. As
+// root that is one of our own: code that is wrong must not replace the machine's.
+std::string device(const TempDir& dir, const std::string& name, unsigned minor) {
+  const std::string path = ::geteuid() == 0 ? dir.file(name) : "/dev/" + name;
+  if (::geteuid() == 0) ::mknod(path.c_str(), S_IFCHR | 0666, ::makedev(1, minor));
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) {
+    MESSAGE("skipped: no device ", path);
+    return "";
+  }
+  ::close(fd);
+  return path;
+}
 
 class WorkingFolder {
  public:
@@ -239,6 +297,8 @@ TEST_CASE("check_output and OutputFile refuse the same targets") {
       {dir.file("sub/."), "is a folder"},
       {dir.file("sub/.."), "is a folder"},
       {"/", "is a folder"},
+      {"/dev", "is a folder"},
+      {dir.file("file/"), "Not a directory"},
       {".", "is a folder"},
       {"", "the name of the output file is empty"},
       {dir.file(std::string(256, 'n')), "File name too long"},
@@ -293,7 +353,6 @@ TEST_CASE("no_clobber") {
   CHECK(read_file(dir.file("late.npy")) == "somebody else's");
   CHECK(read_file(old) == "old");
   CHECK(dir.names() == Names{"late.npy", "link", "new.npy", "old.npy"});
-  write_whole("/dev/null", "x", keep);
 }
 
 TEST_CASE("of two that make a file with no_clobber one wins") {
@@ -339,16 +398,25 @@ TEST_CASE("names as long as the file system takes them") {
 }
 
 TEST_CASE("a full device") {
-  if (::access("/dev/full", W_OK) != 0) {
-    MESSAGE("skipped: no /dev/full");
-    return;
-  }
-  OutputFile file("/dev/full");
-  check_error(ErrorKind::runtime, "/dev/full", "cannot write: No space left on device",
+  const TempDir dir;
+  const std::string path = device(dir, "full", 7);
+  if (path.empty()) return;
+  OutputFile file(path);
+  check_error(ErrorKind::runtime, path, "cannot write: No space left on device; what was written",
               [&] { write_text(file, "x"); });
+}
+
+TEST_CASE("a device is written to and stays one, with no_clobber too") {
+  const TempDir dir;
+  const std::string path = device(dir, "null", 3);
+  if (path.empty()) return;
+  const auto entries = dir.names();
+  write_whole(path, "x");
+  write_whole(path, "x", {.no_clobber = true});
   struct stat status {};
-  CHECK(::stat("/dev/full", &status) == 0);
+  CHECK(::lstat(path.c_str(), &status) == 0);
   CHECK(S_ISCHR(status.st_mode));
+  CHECK(dir.names() == entries);
 }
 
 // Files of this process can have at most so many bytes while this lives.
@@ -401,6 +469,70 @@ TEST_CASE("a rename that fails leaves no temporary") {
     std::filesystem::remove_all(dir.file("sub"));
     check_error(ErrorKind::runtime, dir.file("sub/out.npy"), "No such file or directory",
                 [&] { file.commit(); });
+  }
+}
+
+TEST_CASE("the file is synced before it is renamed, its folder after that") {
+  const TempDir dir;
+  sync_calls.clear();
+  write_whole(dir.file("out.npy"), "x", {.no_clobber = true});
+  CHECK(sync_calls == "frd");
+  for (const int harmless : {EINVAL, EROFS, ENOTSUP}) {
+    sync_calls.clear();
+    faults = {.fsync = harmless};
+    write_whole(dir.file("out.npy"), "y");
+    CHECK(sync_calls == "fd");
+    faults = {};
+    CHECK(read_file(dir.file("out.npy")) == "y");
+  }
+}
+
+TEST_CASE("a failure that shows only at fsync or close leaves the old file") {
+  const TempDir dir;
+  const std::string path = dir.write("out.npy", "old");
+  for (const Faults& fault : {Faults{.fsync = EIO}, Faults{.close = EDQUOT}}) {
+    {
+      OutputFile file(path);
+      write_text(file, "new");
+      faults = fault;
+      const auto error = error_of([&] { file.commit(); });
+      faults = {};
+      REQUIRE(error.has_value());
+      CHECK(error->kind() == ErrorKind::runtime);
+      const std::string message = error->what();
+      CHECK(message.ends_with("; the old file is unchanged"));
+    }
+    CHECK(dir.names() == Names{"out.npy"});
+    CHECK(read_file(path) == "old");
+  }
+}
+
+TEST_CASE("no_clobber on file systems without RENAME_NOREPLACE") {
+  const TempDir dir;
+  const OutputOptions keep{.no_clobber = true};
+  for (const int error : {EINVAL, ENOSYS, ENOTSUP}) {
+    const std::string path = dir.file("out.npy");
+    faults = {.renameat2 = error};
+    write_whole(path, "new", keep);
+    CHECK(dir.names() == Names{"out.npy"});
+    CHECK(read_file(path) == "new");
+    ::unlink(path.c_str());
+    {
+      OutputFile file(path, keep);
+      dir.write("out.npy", "somebody else's");
+      check_error(ErrorKind::input, path, "exists already", [&] { file.commit(); });
+    }
+    CHECK(dir.names() == Names{"out.npy"});
+    CHECK(read_file(path) == "somebody else's");
+    faults = {.renameat2 = EIO};
+    {
+      OutputFile file(dir.file("other.npy"), keep);
+      check_error(ErrorKind::runtime, dir.file("other.npy"),
+                  "cannot write: ", [&] { file.commit(); });
+    }
+    faults = {};
+    CHECK(dir.names() == Names{"out.npy"});
+    ::unlink(path.c_str());
   }
 }
 
@@ -460,6 +592,29 @@ TEST_CASE("a pipe whose reader is gone is an error") {
   CHECK(error->kind() == ErrorKind::runtime);
   CHECK(std::string(error->what()) ==
         "standard output: cannot write: Broken pipe; what was written so far is incomplete");
+}
+
+TEST_CASE("a pipe that takes only a part at a time gets everything in order") {
+  std::string text(1'000'000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 + i / 4099);
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_NONBLOCK) == 0);
+  REQUIRE(::fcntl(ends[0], F_SETFL, 0) == 0);  // the reader waits
+  std::string got;
+  std::thread reader([&] {
+    char part[5000];
+    for (ssize_t size = 0; (size = ::read(ends[0], part, sizeof part)) > 0;) {
+      got.append(part, static_cast<std::size_t>(size));
+    }
+  });
+  {
+    const StdoutTo pipe(ends[1]);
+    write_whole("-", text);
+  }
+  ::close(ends[1]);
+  reader.join();
+  ::close(ends[0]);
+  CHECK((got == text));
 }
 
 TEST_CASE("standard output by all its names, appended where the shell appends") {

@@ -17,6 +17,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 void check_output_options(const Options& options) {
+  check_required(options.problem);
   const std::string& output = options.problem.output;
   if (output.empty() && !options.execution.dry_run) {
     throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
@@ -51,15 +52,6 @@ struct Sums {
     return reference->values().data();
   }
 };
-
-void print_timing(const Plan& plan, const Timing& timing, double write_s) {
-  const double kernel = timing.kernel_s + timing.reference_s;
-  const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
-  std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
-  std::fprintf(
-      stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
-      timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
-}
 
 }  // namespace
 

@@ -19,31 +19,47 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Shape of a filter file, or the integers of a filter_sizes file.
-std::vector<std::int64_t> shape_of_file(const std::string& path) {
-  return NpyReader(path).header().shape;
-}
-
-std::vector<std::int64_t> read_filter_sizes(const Words& given) {
+void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
   const Words words = last_list(given);
   const bool is_file =
       words.size() == 1 && words[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
-  return is_file ? read_npy_integers(words[0]) : parse_numbers("--filter-sizes", words);
+  if (!is_file) {
+    attributes.filter_sizes = parse_numbers("--filter-sizes", given);
+    return;
+  }
+  if (looks_like_a_flag(words[0])) {
+    throw Error(ErrorKind::usage,
+                cat("--filter-sizes: its value is missing, found '", words[0], "'"));
+  }
+  attributes.filter_sizes = read_npy_integers(words[0]);
+  attributes.filter_sizes_name = cat("--filter-sizes (", words[0], ")");
+  if (attributes.filter_sizes.empty()) {
+    throw Error(ErrorKind::input,
+                cat(attributes.filter_sizes_name, ": empty, expected 4 or 5 ", "integers"));
+  }
 }
 
 WgradAttributes attributes_of(const ProblemOptions& o) {
   WgradAttributes a;
   a.op = o.op;
-  a.filter_sizes = read_filter_sizes(o.filter_sizes);
+  read_filter_sizes(o.filter_sizes, a);
   a.kernel = parse_numbers("--kernel", o.kernel);
-  if (!o.filter_like.empty()) a.filter_like = shape_of_file(o.filter_like);
+  if (!o.filter_like.empty()) {
+    a.filter_like = NpyReader(o.filter_like).header().shape;
+    a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
+    if (a.filter_like.empty()) {
+      throw Error(ErrorKind::input, cat(a.filter_like_name, ": no axes, expected 4 or 5"));
+    }
+  }
   a.strides = parse_numbers("--strides", o.strides);
   a.dilations = parse_numbers("--dilations", o.dilations);
   a.padding = o.padding;
   a.explicit_paddings = parse_numbers("--explicit-paddings", o.explicit_paddings);
   a.data_format = o.data_format;
   a.filter_format = o.filter_format;
-  a.groups = o.groups;
+  const std::vector<std::int64_t> groups = parse_numbers("--groups", o.groups);
+  if (groups.size() > 1) throw Error(ErrorKind::usage, "--groups: expected one whole number");
+  if (!groups.empty()) a.groups = groups[0];
   a.out_dtype = o.out_dtype;
   return a;
 }
@@ -55,7 +71,7 @@ TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
 
 // A stream that cannot be read in whole images front to back is held in memory.
 std::int64_t held_bytes(const NpyReader& reader, bool rows) {
-  const bool held = !reader.seekable() && (rows || reader.header().fortran_order);
+  const bool held = reader.needs_whole_payload() || (rows && !reader.seekable());
   return held ? reader.header().payload_bytes : 0;
 }
 
@@ -76,8 +92,7 @@ Backend choose_backend(const std::string& name) {
                   "; use --backend cpu"));
 }
 
-Job open_job(const Options& options, Json& report) {
-  const ProblemOptions& o = options.problem;
+void check_required(const ProblemOptions& o) {
   if (o.op.empty()) {
     throw Error(ErrorKind::usage,
                 "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
@@ -92,6 +107,11 @@ Job open_job(const Options& options, Json& report) {
     throw Error(ErrorKind::usage,
                 "--input and --out-backprop are both -, expected one array on standard input");
   }
+}
+
+Job open_job(const Options& options, Json& report) {
+  const ProblemOptions& o = options.problem;
+  check_required(o);
   Job job;
   job.backend = choose_backend(options.execution.backend);
   const WgradAttributes attributes = attributes_of(o);
@@ -193,6 +213,10 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
 Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference) {
   Timing timing;
   Progress progress(reference != nullptr ? "reference" : "gradient");
+  if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
+    job.x->hold();
+    job.dy->hold();
+  }
   NpySource source(*job.x, *job.dy);
   const double blocks = static_cast<double>(plan.blocks.count);
   stream_blocks(
@@ -215,6 +239,15 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
       timing,
       [&](std::int64_t done, std::int64_t) { progress.show(static_cast<double>(done) / blocks); });
   return timing;
+}
+
+void print_timing(const Plan& plan, const Timing& timing, double write_s) {
+  const double kernel = timing.kernel_s + timing.reference_s;
+  const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
+  std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
+  std::fprintf(
+      stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
+      timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
 void check_stdout_is_free(const Options& options) {

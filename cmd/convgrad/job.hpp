@@ -21,6 +21,9 @@ struct Job {
   Backend backend = Backend::cpu;
 };
 
+// Error(usage) unless the operation and both tensors are named.
+void check_required(const ProblemOptions& options);
+
 // Opens the two files and validates. Fills attrs and tensors of the report.
 Job open_job(const Options& options, Json& report);
 
@@ -40,6 +43,9 @@ std::string plan_text(const Plan& plan, const std::string& algorithm);
 
 // Progress, the blocks, the sums. gradient and reference may each be null.
 Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference);
+
+// Problem, plan and timings on stderr, for --verbose.
+void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
 // stdout may be asked for once only: the gradient, the report, or text.
 void check_stdout_is_free(const Options& options);

@@ -1,12 +1,17 @@
 // layering.cpp - flag, CONVGRAD_* variable, --config file, default: in this order. CLI11's own
-// config support lets the file win over the environment and ignores unknown keys, so both are
-// applied here, to options that are still empty.
-#include <CLI/Config.hpp>
+// config support lets the file win over the environment, ignores unknown keys and reads broken TOML
+// in silence, so both layers are applied here, to options that are still empty.
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
 #include <CLI/Option.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <set>
 
 #include "convgrad/error.hpp"
 #include "convgrad/suggest.hpp"
@@ -15,106 +20,193 @@
 namespace convgrad::cli {
 namespace {
 
-const char* const kNeverLayered[] = {"help", "version", "config", "json"};
+using Names = std::set<std::string>;
 
-bool may_be_layered(const std::string& name) {
-  return std::find(std::begin(kNeverLayered), std::end(kNeverLayered), name) ==
-         std::end(kNeverLayered);
-}
+const Names kNeverLayered = {"help", "version", "config", "json"};
 
-bool is_given(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw("--" + name);
-  return option != nullptr && option->count() > 0;
-}
+// Options that answer the same question: one of them in a higher layer silences the others below.
+const std::vector<Names> kAlternatives = {{"kernel", "filter-sizes", "filter-like"},
+                                          {"rtol", "atol", "max-ulp", "bitwise"}};
 
-// Sets an option from words that came from `origin`, through the same checks as a flag.
-void set_option(CLI::Option& option, const std::vector<std::string>& words,
-                const std::string& origin) {
-  try {
-    for (const std::string& word : words) {
-      if (option.get_expected_max() == 0) {
-        option.add_result(option.get_flag_value(option.get_lnames().front(), word));
-      } else {
-        option.add_result(word);
+class Layers {
+ public:
+  Layers(CLI::App& app, CLI::App& command, Options& options)
+      : app_(app), command_(command), options_(options) {
+    for (const CLI::App* given : {&app, &command}) {
+      for (const CLI::Option* option : given->get_options()) {
+        if (option->count() > 0 && !option->get_lnames().empty()) {
+          settle(option->get_lnames().front());
+        }
       }
     }
-    option.run_callback();
-  } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::usage, cat(origin, ": ", error.what()));
   }
-}
 
-std::string variable_name(const std::string& option) {
-  std::string name = "CONVGRAD_" + option;
-  for (char& c : name) {
-    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return name;
-}
-
-void apply_environment(CLI::App& app, CLI::App& command) {
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames().front();
-    if (!may_be_layered(name) || is_given(app, name) || is_given(command, name)) continue;
-    const std::string variable = variable_name(name);
-    const char* value = std::getenv(variable.c_str());
-    if (value != nullptr && *value != '\0') set_option(*option, {value}, variable);
-  }
-}
-
-std::vector<CLI::ConfigItem> read_config(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw Error(ErrorKind::input, cat(path, ": cannot read the file that --config names"));
-  }
-  try {
-    return CLI::ConfigTOML().from_config(file);
-  } catch (const CLI::Error& error) {
-    throw Error(ErrorKind::input, cat(path, ": ", error.what()));
-  }
-}
-
-CLI::App* find_subcommand(CLI::App& app, const std::string& name) {
-  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
-    if (sub->get_name() == name) return sub;
-  }
-  return nullptr;
-}
-
-void apply_config(CLI::App& app, CLI::App& command, const std::string& path) {
-  for (const CLI::ConfigItem& item : read_config(path)) {
-    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks around a section
-    const std::string name = with_hyphens("--" + item.name).substr(2);
-    const std::string section = item.parents.empty() ? "" : item.parents.front();
-    CLI::App* owner = &app;
-    if (!section.empty() && section != "compute") {
-      owner = find_subcommand(app, section);
-      if (owner == nullptr || item.parents.size() > 1) {
-        throw Error(ErrorKind::input, cat(path, ": section '", item.fullname(), "' is unknown"));
-      }
+  void apply_environment() {
+    Names found;
+    for (CLI::Option* option : command_.get_options()) {
+      if (option->get_lnames().empty()) continue;
+      const std::string& name = option->get_lnames().front();
+      if (kNeverLayered.count(name) != 0 || settled_.count(name) != 0) continue;
+      const std::string variable = variable_name(name);
+      const char* value = std::getenv(variable.c_str());
+      if (value == nullptr || *value == '\0') continue;
+      set(*option, name, {value}, variable);
+      options_.variables.emplace_back(variable, value);
+      found.insert(name);
     }
-    if (owner->get_option_no_throw("--" + name) == nullptr || !may_be_layered(name)) {
-      std::vector<std::string> names = option_names(*owner);
-      for (std::string& known : names) known = known.substr(2);
+    for (const std::string& name : found) settle(name);
+  }
+
+  void apply_config(const std::string& path) {
+    const toml::table document = parse(path);
+    for (const auto& [key, value] : document) {
+      const toml::table* section = value.as_table();
+      if (section != nullptr) apply_section(path, std::string(key.str()), *section);
+    }
+    // The command's own section wins over what stands above all sections.
+    for (const std::string& name : from_section_) settle(name);
+    for (const auto& [key, value] : document) {
+      if (!value.is_table()) apply_key(path, app_, "", std::string(key.str()), value);
+    }
+  }
+
+ private:
+  static std::string variable_name(const std::string& option) {
+    std::string name = "CONVGRAD_" + option;
+    for (char& c : name) {
+      c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    return name;
+  }
+
+  void settle(const std::string& name) {
+    settled_.insert(name);
+    for (const Names& names : kAlternatives) {
+      if (names.count(name) != 0) settled_.insert(names.begin(), names.end());
+    }
+  }
+
+  // Sets an option from words that came from `origin`, through the same checks as a flag.
+  void set(CLI::Option& option, const std::string& name, const std::vector<std::string>& words,
+           const std::string& origin) {
+    options_.origins["--" + name] = origin;
+    try {
+      for (const std::string& word : words) {
+        option.add_result(option.get_expected_max() == 0 ? option.get_flag_value(name, word)
+                                                         : word);
+      }
+      option.run_callback();
+    } catch (const CLI::ParseError& error) {
+      throw Error(ErrorKind::usage, error.what());
+    }
+  }
+
+  static toml::table parse(const std::string& path) {
+    if (std::filesystem::is_directory(path)) {
+      throw Error(ErrorKind::input, cat("--config: ", path, " is a folder, expected a TOML file"));
+    }
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
       throw Error(ErrorKind::input,
-                  cat(path, ": key '", item.fullname(), "' is unknown", did_you_mean(name, names)));
+                  cat("--config: cannot open ", path, ": ", std::strerror(errno)));
     }
-    CLI::Option* option = command.get_option_no_throw("--" + name);
-    const bool applies = option != nullptr && (section.empty() || owner == &command);
-    if (!applies || is_given(app, name) || is_given(command, name)) continue;
-    set_option(*option, item.inputs, cat(path, ": ", item.fullname()));
+    std::ostringstream text;
+    text << file.rdbuf();
+    try {
+      return toml::parse(text.str());
+    } catch (const toml::parse_error& error) {
+      const auto line = error.source().begin.line;
+      throw Error(ErrorKind::input,
+                  cat("--config: ", path, line > 0 ? cat(", line ", line) : std::string(), ": ",
+                      error.description()));
+    }
   }
-}
+
+  void apply_section(const std::string& path, const std::string& section,
+                     const toml::table& table) {
+    CLI::App* owner = section == "compute" ? &app_ : nullptr;
+    std::vector<std::string> names = {"compute"};
+    for (CLI::App* sub : app_.get_subcommands([](CLI::App*) { return true; })) {
+      if (sub->get_name() == section) owner = sub;
+      names.push_back(sub->get_name());
+    }
+    if (owner == nullptr) {
+      throw Error(ErrorKind::input,
+                  cat("--config: ", path, ": section '", section, "' is unknown, expected ",
+                      join_or(names), did_you_mean(section, names)));
+    }
+    for (const auto& [key, value] : table) {
+      apply_key(path, *owner, section, std::string(key.str()), value);
+    }
+  }
+
+  void apply_key(const std::string& path, const CLI::App& owner, const std::string& section,
+                 const std::string& key, const toml::node& value) {
+    const std::string name = with_hyphens("--" + key).substr(2);
+    const std::string origin = cat(path, ": ", section, section.empty() ? "" : ".", key);
+    if (kNeverLayered.count(name) != 0) {
+      throw Error(ErrorKind::input, cat("--config: ", origin, " can only be given as a flag"));
+    }
+    if (owner.get_option_no_throw("--" + name) == nullptr) {
+      std::vector<std::string> names = option_names(owner);
+      for (std::string& word : names) word = word.substr(2);
+      throw Error(ErrorKind::input,
+                  cat("--config: ", path, ": '", section, section.empty() ? "" : ".", key,
+                      "' is not an option", did_you_mean(name, names)));
+    }
+    const std::vector<std::string> words = words_of(value, origin);
+    CLI::Option* option = command_.get_option_no_throw("--" + name);
+    const bool applies = option != nullptr && (section.empty() || &owner == &command_);
+    if (!applies || settled_.count(name) != 0) return;
+    set(*option, name, words, origin);
+    if (!section.empty()) from_section_.insert(name);
+  }
+
+  static std::vector<std::string> words_of(const toml::node& value, const std::string& origin) {
+    if (const auto* array = value.as_array()) {
+      std::vector<std::string> words;
+      for (const toml::node& element : *array) {
+        for (const std::string& word : words_of(element, origin)) words.push_back(word);
+      }
+      if (words.empty()) words.emplace_back("[]");
+      return words;
+    }
+    if (const auto* text = value.as_string()) return {text->get()};
+    if (const auto* whole = value.as_integer()) return {std::to_string(whole->get())};
+    if (const auto* truth = value.as_boolean()) return {truth->get() ? "true" : "false"};
+    if (const auto* real = value.as_floating_point()) {
+      char digits[40];
+      std::snprintf(digits, sizeof digits, "%.17g", real->get());
+      return {digits};
+    }
+    throw Error(ErrorKind::input, cat("--config: ", origin,
+                                      ", expected a string, a number, true, false or an array"));
+  }
+
+  CLI::App& app_;
+  CLI::App& command_;
+  Options& options_;
+  Names settled_;       // answered by a layer above the one that is being applied
+  Names from_section_;  // answered by the command's section of the file
+};
 
 }  // namespace
 
-void apply_environment_and_config(CLI::App& app, CLI::App& command, const Options& options) {
-  apply_environment(app, command);
+void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options) {
+  const CLI::Option* flag = command.get_option_no_throw("--config");
+  if (flag != nullptr && flag->count() > 0 && options.config.empty()) {
+    throw Error(ErrorKind::usage, "--config: empty, expected a TOML file");
+  }
+  Layers layers(app, command, options);
+  layers.apply_environment();
   std::string config = options.config;
   const char* variable = std::getenv("CONVGRAD_CONFIG");
-  if (config.empty() && variable != nullptr) config = variable;
-  if (!config.empty()) apply_config(app, command, config);
+  if (config.empty() && variable != nullptr && *variable != '\0') {
+    config = variable;
+    options.variables.emplace_back("CONVGRAD_CONFIG", config);
+  }
+  if (!config.empty()) layers.apply_config(config);
 }
 
 }  // namespace convgrad::cli

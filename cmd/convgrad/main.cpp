@@ -101,6 +101,9 @@ struct Program {
     report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
     refuse_leftovers(app, command);
     apply_environment_and_config(app, command, options);
+    std::string prefix;
+    for (const auto& [name, value] : options.variables) prefix += name + "=" + quoted(value) + " ";
+    report["command_line"] = prefix + line;
     return dispatch(command.get_name());
   }
 
@@ -124,9 +127,15 @@ struct Program {
     return status;
   }
 
+  // A message about a flag that was never given names the variable or the file instead.
+  std::string with_origin(const std::string& message) const {
+    const std::size_t end = message.find_first_of(" :[(");
+    const auto found = options.origins.find(message.substr(0, end));
+    return found == options.origins.end() ? message : found->second + message.substr(end);
+  }
+
   int fail(int status, const std::string& message) {
-    std::string line = message;
-    for (char& c : line) c = c == '\n' ? ' ' : c;
+    const std::string line = with_origin(message);
     std::fprintf(stderr, "convgrad: error: %s\n", line.c_str());
     report["status"] = "error";
     report["error"] = {{"code", status}, {"message", line}};

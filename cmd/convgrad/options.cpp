@@ -23,12 +23,43 @@ constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
 constexpr const char* kReporting = "Reporting";
 
+// "-o --dry-run" must not write a file of that name.
+CLI::Validator not_a_flag() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        if (word.size() < 2 || word.front() != '-') return "";
+        return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
+                   ")");
+      },
+      "");
+}
+
+CLI::Validator truth() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        for (const char* known : {"true", "false", "1", "0", "on", "off", "yes", "no"}) {
+          if (CLI::detail::to_lower(word) == known) return "";
+        }
+        return cat("'", word, "', expected true or false");
+      },
+      "");
+}
+
+CLI::Option* flag(CLI::App& app, const std::string& names, bool& value, const std::string& help,
+                  const char* group) {
+  return app.add_flag(names, value, help)
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(truth());
+}
+
 CLI::Option* text(CLI::App& app, const std::string& names, std::string& value,
                   const std::string& type, const std::string& help, const char* group) {
   return app.add_option(names, value, help)
       ->type_name(type)
       ->group(group)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(not_a_flag());
 }
 
 // Checks whose messages name what was expected; CLI11's own print ranges with 300 digits.
@@ -115,20 +146,16 @@ void add_problem(CLI::App& app, ProblemOptions& o) {
   numbers(app, "-d,--dilations", o.dilations, "DH,DW", "1 by default");
   text(app, "-f,--data-format", o.data_format, "FORMAT", "NHWC (default) or NCHW; NDHWC or NCDHW",
        kOperation);
-  app.add_option("--groups", o.groups, "checked against the shapes; needed only with --kernel")
-      ->type_name("G")
-      ->group(kOperation)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(whole_number(-kAnyWhole, kAnyWhole));
+  numbers(app, "--groups", o.groups, "G", "checked against the shapes; needed only with --kernel")
+      ->expected(1);
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
        kOperation);
   text(app, "--out-dtype", o.out_dtype, "DTYPE",
        "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs'",
        kOperation);
-  app.add_flag("--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
-               "TensorFlow's attribute; without effect on the CPU")
-      ->group(kOperation);
+  flag(app, "--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
+       "TensorFlow's attribute; without effect on the CPU", kOperation);
 }
 
 void add_execution(CLI::App& app, ExecutionOptions& o) {
@@ -145,20 +172,18 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
       ->check(whole_number(0, 4096));
   text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
        kExecution);
-  app.add_flag("--list-algorithms", o.list_algorithms,
-               "print the algorithms, and what each makes of the problem if one is given")
-      ->group(kExecution);
+  flag(app, "--list-algorithms", o.list_algorithms,
+       "print the algorithms, and what each makes of the problem if one is given", kExecution);
   app.add_option("--memory-limit", o.memory_limit, "memory for sums and blocks, e.g. 512MiB")
       ->type_name("SIZE")
       ->group(kExecution)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->transform(memory_size());
-  app.add_flag("--dry-run", o.dry_run, "print the plan, FLOPs, bytes and memory; compute nothing")
-      ->group(kExecution);
-  app.add_flag("--accumulate", o.accumulate, "add the gradient to what --output holds")
-      ->group(kExecution);
-  app.add_flag("--no-clobber", o.no_clobber, "fail if --output exists")->group(kExecution);
-  app.add_flag("-v,--verbose", o.verbose, "plan and timings on stderr")->group(kReporting);
+  flag(app, "--dry-run", o.dry_run, "print the plan, FLOPs, bytes and memory; compute nothing",
+       kExecution);
+  flag(app, "--accumulate", o.accumulate, "add the gradient to what --output holds", kExecution);
+  flag(app, "--no-clobber", o.no_clobber, "fail if --output exists", kExecution);
+  flag(app, "-v,--verbose", o.verbose, "plan and timings on stderr", kReporting);
 }
 
 void add_json(CLI::App& app, Options& o) {
@@ -188,14 +213,31 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, kAnyWhole));
-  app.add_flag("--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)")
-      ->group(kComparison);
+  flag(app, "--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)",
+       kComparison);
 }
+
+// CLI11 shows flags with their default values in braces; what users type looks like this.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    std::string result;
+    int depth = 0;
+    for (const char c : name) {
+      depth += c == '{' ? 1 : 0;
+      if (depth == 0) result += c;
+      depth -= c == '}' ? 1 : 0;
+    }
+    return result == "--json" ? "--json[=FILE]" : result;
+  }
+};
 
 void set_up(CLI::App& app) {
   app.set_help_flag("-h,--help", "this text");
   app.get_help_ptr()->group(kReporting);
   app.allow_extras();  // what is left over is reported with a suggestion, by main
+  app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(34);
 }
 
@@ -245,6 +287,11 @@ Words last_list(const Words& words) {
   return result;
 }
 
+bool looks_like_a_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' &&
+         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
 std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
   static const std::set<std::string> kLists = {"-k",
                                                "--kernel",
@@ -255,14 +302,15 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
                                                "--filter-sizes",
                                                "--explicit-paddings"};
   std::vector<std::string> result;
-  for (const std::string& argument : arguments) {
-    const std::string word = with_hyphens(argument);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string word = with_hyphens(arguments[i]);
     const std::size_t equals = word.find('=');
     if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
       result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
     } else {
       result.push_back(word);
-      if (kLists.count(word) != 0) result.emplace_back(1, kListMark);
+      const bool has_value = i + 1 < arguments.size() && !looks_like_a_flag(arguments[i + 1]);
+      if (kLists.count(word) != 0 && has_value) result.emplace_back(1, kListMark);
     }
   }
   return result;
@@ -278,10 +326,13 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
       const std::size_t end = std::min(word.find_first_of(" ,[]()\t", at), word.size());
       std::int64_t value = 0;
       const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
+      if (status == std::errc::result_out_of_range) {
+        throw Error(ErrorKind::input,
+                    cat(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits"));
+      }
       if (status != std::errc{} || rest != word.data() + end) {
         throw Error(ErrorKind::usage,
-                    cat(flag, ": '", word.substr(at, end - at), "' is not a ",
-                        status == std::errc::result_out_of_range ? "64-bit " : "", "whole number"));
+                    cat(flag, ": '", word.substr(at, end - at), "' is not a whole number"));
       }
       result.push_back(value);
       at = end;

@@ -3,8 +3,10 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace convgrad::cli {
@@ -16,7 +18,7 @@ struct ProblemOptions {
   std::string op, input, out_backprop, output;
   Words filter_sizes, kernel, strides, dilations, explicit_paddings;
   std::string filter_like, padding, data_format, filter_format, out_dtype;
-  std::optional<std::int64_t> groups;
+  Words groups;  // one number
   bool use_cudnn_on_gpu = true;
 };
 
@@ -43,6 +45,11 @@ struct Options {
   Words inspect_files;
   std::string json;    // "" no report, "-" standard output, else a file
   std::string config;  // TOML file
+
+  // Where options came from that no flag gave: "--strides" -> "CONVGRAD_STRIDES".
+  std::map<std::string, std::string> origins;
+  // The CONVGRAD_* variables that had a say, with their values.
+  std::vector<std::pair<std::string, std::string>> variables;
 };
 
 // Binds every option and subcommand of the program.
@@ -53,12 +60,14 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
 
 // Fills options that the command line did not give from CONVGRAD_* variables, then from the
 // --config file. command is the app or subcommand that runs.
-void apply_environment_and_config(CLI::App& app, CLI::App& command, const Options& options);
+void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options);
 
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
 // The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
 std::vector<std::string> prepared(const std::vector<std::string>& arguments);
+// "-v" and "--dry-run", but not "-" or "-1".
+bool looks_like_a_flag(const std::string& word);
 // The words of the last list, without marks.
 Words last_list(const Words& words);
 

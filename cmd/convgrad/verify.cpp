@@ -110,7 +110,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   const Timing timing =
       run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
   report["timing_ms"] = timing_json(timing, 0);
-  if (options.execution.verbose) std::fprintf(stderr, "%s\n", describe(plan).c_str());
+  if (options.execution.verbose) print_timing(plan, timing, 0);
   if (reference) reference->finish();
   if (computes) {
     const double* dw = gradient ? gradient->finish() : reference->values().data();
@@ -150,6 +150,7 @@ int verify(const Options& options, Json& report) {
     check_output(options.problem.output, {options.execution.no_clobber});
   }
   const Judged judged = gather(job, options, needs_reference, report);
+  report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
   const ErrorModel model = {job.problem.out_dtype, accumulator_dtype(job.problem.dtype),
                             term_count(job.problem)};
   std::optional<ErrorModel> want_model;

@@ -58,24 +58,31 @@ std::string criterion_text(const Tolerance& t) {
 
 void error_line(std::ostringstream& text, const WgradProblem& pb, const char* name,
                 const ElementError& error) {
-  text << "  " << std::left << std::setw(16) << name << std::setw(12) << general(error.value, 4);
-  if (error.index >= 0) {
-    text << " at " << bracketed(element_position(pb, error.index)) << ": got "
-         << general(error.got, 9) << ", want " << general(error.want, 9);
+  text << "  " << std::left << std::setw(16) << name;
+  if (error.index < 0) {
+    text << general(error.value, 4);
+  } else {
+    text << std::setw(12) << general(error.value, 4) << " at "
+         << bracketed(element_position(pb, error.index)) << ": got " << general(error.got, 9)
+         << ", want " << general(error.want, 9);
   }
   text << "\n";
 }
 
 void tap_table(std::ostringstream& text, const VerifyReport& r) {
-  text << "errors per tap   mismatches  largest |error|"
+  text << "errors per tap   failures    largest |error|"
        << (r.comparison.has_bound ? "  error/bound" : "") << "\n";
   const std::size_t rows = std::min(r.comparison.taps.size(), kMaxTapRows);
   for (std::size_t i = 0; i < rows; ++i) {
     const TapErrors& tap = r.comparison.taps[i];
     text << "  " << std::left << std::setw(15)
          << bracketed(tap_position(r.problem, static_cast<std::int64_t>(i))) << std::setw(12)
-         << tap.mismatches << std::setw(17) << general(tap.max_abs, 4);
-    if (r.comparison.has_bound) text << general(tap.max_ratio, 3);
+         << tap.mismatches;
+    if (r.comparison.has_bound) {
+      text << std::setw(17) << general(tap.max_abs, 4) << general(tap.max_ratio, 3);
+    } else {
+      text << general(tap.max_abs, 4);
+    }
     text << "\n";
   }
   if (rows == r.comparison.taps.size()) return;
@@ -104,7 +111,7 @@ std::string verify_text(const VerifyReport& r) {
   const Comparison& c = r.comparison;
   std::ostringstream text;
   text << (c.match() ? "MATCH" : "MISMATCH") << ": " << r.got << " against " << r.want << ", "
-       << c.mismatches << " of " << c.count << " elements differ ("
+       << c.mismatches << " of " << c.count << " elements fail ("
        << general(c.count > 0
                       ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count)
                       : 0,

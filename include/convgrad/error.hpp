@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace convgrad {
 
@@ -15,10 +16,14 @@ enum class ErrorKind {
   runtime = 5,      // memory, device or disk, while running
 };
 
+// text with control bytes (a file name may hold any) as \xNN, so that it stays one printable line.
+std::string one_line(std::string_view text);
+
 // what() is one line: what was found, what was expected, which flag or file, how to mend it.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, std::string_view message)
+      : std::runtime_error(one_line(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
  private:

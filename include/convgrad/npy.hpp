@@ -64,6 +64,10 @@ class NpyReader {
   // True if that happens at the first box already: a stream in Fortran order.
   bool needs_whole_payload() const;
 
+  // Before the first box: a stream's whole payload is read into memory, so that boxes may overlap
+  // and come in any order. Without effect on regular files.
+  void hold();
+
   // Reads the elements with begin[i] <= index[i] < end[i] into out, in C order of the logical axes
   // (whatever the file's order) and native byte order. out holds product(end - begin) *
   // item_bytes bytes. Throws Error(input) if the file ends early or changed its size, and

@@ -91,7 +91,10 @@ struct WgradAttributes {
   std::string data_format;                      // default NHWC or NDHWC
   std::string filter_format;                    // default HWIO or DHWIO
   std::optional<std::int64_t> groups;           // checked against the shapes
-  std::string out_dtype;                        // default: the inputs' dtype
+  // What messages call the filter's shape; with the file that it came from.
+  std::string filter_sizes_name = "--filter-sizes";
+  std::string filter_like_name = "--filter-like";
+  std::string out_dtype;  // default: the inputs' dtype
 };
 
 // The one validator. Throws Error(usage) for unknown names and attributes that exclude each other

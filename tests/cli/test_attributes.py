@@ -1,0 +1,308 @@
+"""Every spelling of every attribute, and random ones: computed right, or refused."""
+import itertools
+import unittest
+
+import numpy as np
+from harness import (DESCR, DTYPES, OPS, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
+                     save, small)
+
+
+class Spellings(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = Problem(size=(6, 8), c=3, k=5, taps=(3, 2), strides=(2, 1),
+                               dilations=(1, 2), padding=[(1, 2), (0, 3)])
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+        self.files = ["--input", "x.npy", "--out-backprop", "dy.npy", "--output", "dw.npy"]
+
+    def check(self, *args):
+        with self.subTest(args=args):
+            (self.folder / "dw.npy").unlink(missing_ok=True)
+            self.assert_quiet(self.run_here(*args))
+            self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    ATTRIBUTES = ["--kernel", "3,2", "--strides", "2,1", "--dilations", "1,2", "--padding",
+                  "EXPLICIT", "--explicit-paddings", "1,2,0,3"]
+
+    def test_op_names(self):
+        for op in ("conv2d", "Conv2D", "CONV2D", "Conv2DBackpropFilter"):
+            self.check("--op", op, *self.files, *self.ATTRIBUTES)
+
+    def test_tensorflow_op_names(self):
+        for op, names in (("depthwise", ("depthwise", "DepthwiseConv2dNativeBackpropFilter",
+                                         "Depthwise")),
+                          ("conv3d", ("conv3d", "Conv3DBackpropFilterV2", "Conv3D"))):
+            problem = small(op)
+            problem.save(self.folder)
+            for name in names:
+                with self.subTest(name):
+                    flags = problem.args()
+                    flags[flags.index("--op") + 1] = name
+                    self.assert_quiet(self.run_here(*flags))
+                    self.assertEqual(load(self.folder / "dw.npy")[1].tolist(),
+                                     problem.expected().tolist())
+
+    def test_vectors(self):
+        for strides in (["2,1"], ["2", "1"], ["[2,1]"], ["2 1"], ["[2, 1]"], ["(2, 1)"],
+                        ["1,2,1,1"], ["1", "2", "1", "1"], ["[1,2,1,1]"], ["1 2 1 1"]):
+            self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", *strides, "-d", "1,2",
+                       "-p", "explicit", "--explicit-paddings", "1,2,0,3")
+        for kernel in (["3,2"], ["3", "2"], ["[3,2]"], ["3 2"]):
+            self.check("--op", "conv2d", *self.files, "-s", "2,1", "-d", "1,2", "-p", "explicit",
+                       "--explicit-paddings", "1,2,0,3", "-k", *kernel)
+        for pads in (["1,2,0,3"], ["1", "2", "0", "3"], ["[1,2,0,3]"], ["0,0,1,2,0,3,0,0"],
+                     ["0 0 1 2 0 3 0 0"], ["[[0,0],[1,2],[0,3],[0,0]]"]):
+            self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2",
+                       "-p", "EXPLICIT", "--explicit-paddings", *pads)
+        for sizes in (["3,2,3,5"], ["3", "2", "3", "5"], ["[3,2,3,5]"], ["3 2 3 5"]):
+            self.check("--op", "conv2d", *self.files, "--filter-sizes", *sizes, "-s", "2,1",
+                       "-d", "1,1,2,1", "-p", "EXPLICIT", "--explicit-paddings", "1,2,0,3")
+
+    def test_equal_signs_and_short_forms(self):
+        self.check("--op=conv2d", "--input=x.npy", "--out-backprop=dy.npy", "--output=dw.npy",
+                   "--kernel=3,2", "--strides=2,1", "--dilations=1,2", "--padding=explicit",
+                   "--explicit-paddings=1,2,0,3")
+        self.check("--op", "conv2d", "-ix.npy", "-gdy.npy", "-odw.npy", "-k3,2", "-s2,1", "-d1,2",
+                   "-pexplicit", "--explicit-paddings", "1,2,0,3")
+
+    def test_underscores(self):
+        self.check("--op", "conv2d", "--input", "x.npy", "--out_backprop", "dy.npy", "--output",
+                   "dw.npy", "--filter_sizes", "3,2,3,5", "--strides", "2,1", "--dilations", "1,2",
+                   "--padding", "EXPLICIT", "--explicit_paddings", "1,2,0,3", "--data_format",
+                   "NHWC", "--filter_format", "HWIO", "--out_dtype", "float32")
+        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--use_cudnn_on_gpu")
+        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--no-use-cudnn-on-gpu")
+        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--use_cudnn_on_gpu=false")
+        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--memory_limit=1GiB")
+
+    def test_names_in_any_case(self):
+        for padding in ("explicit", "EXPLICIT", "Explicit"):
+            self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2", "-p",
+                       padding, "--explicit-paddings", "1,2,0,3")
+        for word in (["-f", "nhwc"], ["-f", "NHWC"], ["--filter-format", "hwio"]):
+            self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, *word)
+
+    def test_paddings_same_in_any_case(self):
+        for word, one in itertools.product(("same", "SAME", "Same"), ("1", "1,1", "1,1,1,1")):
+            problem = Problem(size=(4, 4), taps=(3, 3))
+            problem.save(self.folder)
+            self.assert_quiet(self.run_here("--op", "conv2d", *self.files, "-k", 3, "-p", word,
+                                            "-s", one, "-d", one))
+            self.assertEqual(load(self.folder / "dw.npy")[1].tolist(),
+                             problem.expected().tolist())
+
+    def test_one_value_for_all_axes(self):
+        problem = Problem("conv3d", size=(5, 6, 5), c=2, k=2, taps=(2, 2, 2), strides=(2, 2, 2),
+                          padding=[(1, 1)] * 3)
+        problem.save(self.folder)
+        for pads in ("1", "1,1,1,1,1,1", "0,0,1,1,1,1,1,1,0,0"):
+            for strides in ("2", "2,2,2", "1,2,2,2,1"):
+                self.assert_quiet(self.run_here("--op", "conv3d", *self.files, "-k", 2, "-p",
+                                                "explicit", "--explicit-paddings", pads, "-s",
+                                                strides))
+                self.assertEqual(load(self.folder / "dw.npy")[1].tolist(),
+                                 problem.expected().tolist())
+
+    def test_channels_first_vectors(self):
+        problem = Problem(size=(7, 6), taps=(2, 2), strides=(2, 1), dilations=(1, 2), last=False,
+                          padding=[(0, 1), (2, 3)])
+        problem.save(self.folder)
+        self.assert_quiet(self.run_here(
+            "--op", "conv2d", *self.files, "-k", 2, "-f", "NCHW", "-s", "1,1,2,1", "-d", "1,1,1,2",
+            "-p", "explicit", "--explicit-paddings", "0,0,0,0,0,1,2,3"))
+        self.assertEqual((self.folder / "dw.npy").read_bytes(),
+                         npy_bytes("float32", problem.expected()))
+
+    def test_order_of_flags_never_matters(self):
+        self.check("--explicit-paddings", "1,2,0,3", "-p", "explicit", "-d", "1,2", "-o", "dw.npy",
+                   "-s", "2,1", "-g", "dy.npy", "-k", "3,2", "-i", "x.npy", "--op", "conv2d")
+
+    def test_padding_may_be_left_out_with_explicit_paddings(self):
+        self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2",
+                   "--explicit-paddings", "1,2,0,3")
+
+    def test_a_flag_given_twice_counts_once(self):
+        # The values of both must not run together: strides are 1, not [2,1].
+        base = ["--op", "conv2d", *self.files, "-d", "1,2", "-p", "explicit",
+                "--explicit-paddings", "1,2,0,3", "-k", "3,2"]
+        result = self.run_here(*base, "-s", "2", "-s", "1")
+        self.assertIn(result.status, (2, 3), "strides 2,1 fit, but 1 was given last: " + str(result))
+        self.check(*base, "-s", "1", "-s", "2,1")
+        self.check(*base, "-s", "2,1", "-p", "same", "-p", "explicit", "-k", "1", "-k", "3,2")
+
+
+class FilterSize(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+
+    def test_an_integer_npy(self):
+        for descr, kind in (("<i4", "i4"), ("<i8", "i8"), (">i4", ">i4"), (">i8", ">i8"),
+                            ("<u4", "u4"), ("<i2", "i2"), ("|u1", "u1"), ("|i1", "i1")):
+            with self.subTest(descr):
+                np.save(self.folder / "sizes.npy", np.array(self.problem.filter_sizes(), kind))
+                self.assert_computes(self.problem, filter_flags=["--filter-sizes", "sizes.npy"])
+
+    def test_filter_like(self):
+        for op, form in itertools.product(OPS, ("HWIO", "OIHW", "OHWI")):
+            problem = small(op)
+            name = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
+            name = name if op == "conv3d" else form
+            # Any dtype will do: only the shape counts.
+            for dtype in ("f4", "i8"):
+                np.save(self.folder / "w.npy", problem.expected(form).astype(dtype))
+                with self.subTest(op=op, form=form, dtype=dtype):
+                    self.assert_computes(problem, "float32", "--filter-format", name,
+                                         filter_flags=["--filter-like", "w.npy"],
+                                         filter_format=form)
+
+    def test_filter_sizes_stay_in_tensorflows_order(self):
+        sizes = ",".join(map(str, self.problem.filter_sizes()))
+        self.assert_computes(self.problem, "float32", "--filter-format", "OIHW",
+                             filter_flags=["--filter-sizes", sizes], filter_format="OIHW")
+
+
+class Random(CliTest):
+    """Random jobs, sound and unsound: status 0 and the right bits, or 3 and one line."""
+
+    COUNT = 400
+
+    @staticmethod
+    def random_problem(rng):
+        def pick(*values):
+            return values[rng.integers(len(values))]
+
+        op = pick("conv2d", "conv2d", "depthwise", "conv3d")
+        rank = 3 if op == "conv3d" else 2
+        c = int(rng.integers(1, 9))
+        groups = pick(*[g for g in range(1, c + 1) if c % g == 0])
+        k = groups * int(rng.integers(1, 6))
+        if op == "depthwise":
+            groups, k = c, c * int(rng.integers(1, 4))
+        padding = pick("same", "valid", "explicit")
+        if padding == "explicit":
+            padding = [tuple(map(int, rng.integers(0, 5, 2))) for _ in range(rank)]
+        top = 7 if rank == 3 else 12
+        return Problem(op, n=int(rng.integers(0, 4)),
+                       size=[int(v) for v in rng.integers(0 if rng.random() < 0.1 else 1, top, rank)],
+                       c=c, k=k, taps=[int(v) for v in rng.integers(1, 5, rank)],
+                       strides=[int(v) for v in rng.integers(1, 5, rank)],
+                       dilations=[int(v) for v in rng.integers(1, 4, rank)], padding=padding,
+                       groups=groups, last=bool(rng.integers(2)),
+                       seed=int(rng.integers(1 << 30)))
+
+    def unsound(self, rng, problem, args):
+        """Spoils about a third of the jobs; returns what was done, or None."""
+        kind = rng.integers(9)
+        if kind == 0 and problem.dy.size:  # one extent of dy
+            axis = int(rng.integers(problem.dy.ndim))
+            shape = list(problem.stored(problem.dy).shape)
+            shape[axis] = max(shape[axis] + int(rng.integers(-2, 3)), 0)
+            if tuple(shape) == problem.stored(problem.dy).shape:
+                return None
+            save(self.folder / "dy.npy", np.ones(shape))
+            return "dy's extent"  # maybe sound all the same: another K
+        if kind == 1:
+            at = args.index("--strides") + 1
+            args[at] = ",".join(str(int(v)) for v in rng.integers(-1, 4, rng.integers(1, 6)))
+            return "strides"
+        if kind == 2:
+            at = args.index("--kernel") + 1
+            args[at] = ",".join(str(int(v)) for v in rng.integers(-1, 9, rng.integers(1, 6)))
+            return "kernel"
+        if kind == 3 and "--groups" in args:
+            args[args.index("--groups") + 1] = str(int(rng.integers(-1, 10)))
+            return "groups"
+        return None
+
+    def test_random_jobs(self):
+        rng = np.random.default_rng(20240611)
+        statuses, sound = {0: 0, 3: 0}, 0
+        for index in range(self.COUNT):
+            problem = self.random_problem(rng)
+            problem.save(self.folder)
+            args = problem.args()
+            spoiled = self.unsound(rng, problem, args)
+            legal = not spoiled and all(extent >= 0 for extent in problem.out)
+            (self.folder / "dw.npy").unlink(missing_ok=True)
+            result = self.run_here(*args, "-a", ("im2col_gemm", "direct", "auto")[index % 3],
+                                   "-t", str(1 + index % 3), timeout=20)
+            with self.subTest(index, spoiled=spoiled, args=args, size=problem.size,
+                              out=problem.out):
+                self.assertIn(result.status, statuses, str(result))
+                statuses[result.status] += 1
+                sound += legal
+                if result.status == 3:
+                    self.assert_one_error(result, 3)
+                    self.assertFalse(legal, "refused, but sound: " + str(result))
+                    self.assertNotIn("dw.npy", self.listing())
+                elif not spoiled:
+                    self.assert_quiet(result)
+                    self.assertEqual((self.folder / "dw.npy").read_bytes(),
+                                     npy_bytes("float32", problem.expected()))
+                else:
+                    self.check_against_the_flags(problem, args)
+        self.assertGreater(statuses[0], self.COUNT // 3)
+        self.assertGreater(statuses[3], self.COUNT // 10)
+        self.assertGreater(sound, self.COUNT // 3)
+
+    def test_random_files_and_formats(self):
+        # Sound jobs in every dtype, file form, filter format and way to give the filter.
+        rng = np.random.default_rng(77)
+
+        def pick(*values):
+            return values[rng.integers(len(values))]
+
+        for index in range(self.COUNT):
+            problem = self.random_problem(rng)
+            if min(problem.out) < 0:
+                continue
+            dtype, out, form = pick(*DTYPES), pick(*DTYPES, None), pick("HWIO", "OIHW", "OHWI")
+            for name, tensor in (("x.npy", problem.x), ("dy.npy", problem.dy)):
+                order, endian = pick("C", "F"), pick("<", ">")
+                stored = round_to(dtype, problem.stored(tensor))
+                descr = DESCR[dtype].replace("<", endian)
+                payload = stored.astype(descr.replace("V", "u")).tobytes(order)
+                (self.folder / name).write_bytes(raw_npy(
+                    stored.shape, repr(descr), payload, order == "F",
+                    version=pick((1, 0), (2, 0), (3, 0))))
+            sizes = list(problem.filter_sizes())
+            way = pick("kernel", "sizes", "file", "like")
+            np.save(self.folder / "sizes.npy", np.array(sizes, pick("<i4", ">i8", "<u2")))
+            save(self.folder / "w.npy", np.zeros(problem.expected(form).shape), pick(*DTYPES))
+            flags = {"kernel": None, "sizes": ["--filter-sizes", *sizes],
+                     "file": ["--filter-sizes", "sizes.npy"],
+                     "like": ["--filter-like", "w.npy"]}[way]
+            deep = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
+            more = ["--filter-format", deep if problem.op == "conv3d" else form]
+            more += ["--out-dtype", out] if out else []
+            more += pick([], ["-b", "reference"], ["-a", "direct"], ["-a", "im2col_gemm"])
+            with self.subTest(index, dtype=dtype, out=out, form=form, way=way):
+                self.assert_computes(problem, dtype, *more, out=out, filter_format=form,
+                                     save_tensors=False, filter_flags=flags)
+
+    def check_against_the_flags(self, problem, args):
+        """A spoiled job that was computed all the same: the definition for its own flags."""
+        rank = len(problem.taps)
+
+        def numbers(flag):
+            values = [int(v) for v in args[args.index(flag) + 1].split(",")]
+            if len(values) == rank + 2:
+                return values[1:-1] if problem.last else values[2:]
+            return values * rank if len(values) == 1 else values
+
+        taps, strides = numbers("--kernel"), numbers("--strides")
+        dy = load(self.folder / "dy.npy")[1]
+        dy = dy if problem.last else np.moveaxis(dy, 1, -1)
+        groups = int(args[args.index("--groups") + 1]) if "--groups" in args else problem.groups
+        job = Problem(problem.op, problem.n, problem.size, problem.c, dy.shape[-1], taps, strides,
+                      problem.dilations, problem.padding, groups, problem.last)
+        self.assertEqual(dy.shape, (job.n, *job.out, job.k), "out_backprop does not fit")
+        job.x, job.dy = problem.x, dy
+        self.assertEqual((self.folder / "dw.npy").read_bytes(),
+                         npy_bytes("float32", job.expected()))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,775 @@
+"""Malformed jobs, by the hundred: one line, status 2 or 3, nothing written, never a crash."""
+import itertools
+import os
+import re
+import subprocess
+import time
+import unittest
+
+import numpy as np
+from harness import (BINARY, OPS, CliTest, clean_environment, header_bytes, npy_bytes, raw_npy,
+                     save)
+
+USAGE, INPUT = 2, 3
+HUGE = (2**31, 2**31 + 1, 2**62, 2**63 - 1)
+BEYOND = (2**63, 2**64, 10**30)
+
+# Per op: x, dy, and flags that fit them.
+JOBS = {
+    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2", axes="PQ", taps="RS", ins="HW"),
+    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2", axes="PQ", taps="RS",
+                      ins="HW"),
+    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2", axes="ZPQ", taps="TRS",
+                   ins="DHW"),
+}
+
+
+class ErrorTest(CliTest):
+    """Each case is run twice: with no output yet, and with an old one that must stay."""
+
+    def write(self, name, shape, dtype="float32"):
+        save(self.folder / name, np.ones(shape), dtype)
+
+    def job(self, base, **changes):
+        """Flags of a sound job, with changes; None leaves one out. Writes its files."""
+        sound = JOBS[base]
+        for name, shape in (("x.npy", changes.pop("x", sound["x"])),
+                            ("dy.npy", changes.pop("dy", sound["dy"]))):
+            if shape is not None:
+                self.write(name, shape)
+        flags = {"op": base, "i": "x.npy", "g": "dy.npy", "k": sound["k"], "s": sound["s"],
+                 "p": "same", **changes}
+        args = []
+        for name, value in flags.items():
+            if value is None:
+                continue
+            flag = ("-" if len(name) == 1 else "--") + name.replace("_", "-")
+            args += [flag] if value is True else [flag, str(value)]
+        return args
+
+    def refuse(self, status, parts, *args, output=True, **more):
+        listing = self.listing()
+        old = b"an old gradient"
+        for name, content in (("new.npy", None), ("old.npy", old)):
+            path = self.folder / name
+            if content is not None:
+                path.write_bytes(content)
+            all_args = [*args, "-o", name] if output else args
+            begin = time.monotonic()
+            result = self.run_here(*all_args, timeout=20, **more)
+            seconds = time.monotonic() - begin
+            with self.subTest(args=[*map(str, all_args)]):
+                self.assertGreaterEqual(result.status, 0, "a signal: " + str(result))
+                self.assertLess(seconds, 5)
+                self.assert_one_error(result, status, *parts)
+                if content is None:
+                    self.assertEqual(self.listing(), listing)
+                else:
+                    self.assertEqual(path.read_bytes(), content)
+            path.unlink(missing_ok=True)
+            for leftover in set(self.listing()) - set(listing):
+                (self.folder / leftover).unlink()
+        self.assertEqual(self.listing(), listing)
+
+
+class Sound(ErrorTest):
+    def test_the_jobs_that_are_spoiled_below(self):
+        for op in JOBS:
+            self.assert_quiet(self.run_here(*self.job(op), "-o", "dw.npy"))
+
+
+class Shapes(ErrorTest):
+    def test_ranks(self):
+        for op, rank in itertools.product(OPS, range(8)):
+            right = len(JOBS[op]["x"])
+            if rank == right:
+                continue
+            shape = (2,) * rank
+            self.refuse(INPUT, ["--input", "x.npy", f"{rank} ax", f"expected {right}"],
+                        *self.job(op, x=shape))
+            self.refuse(INPUT, ["--out-backprop", "dy.npy", f"{rank} ax", f"expected {right}"],
+                        *self.job(op, dy=shape))
+            self.refuse(INPUT, [f"{rank} ax"], *self.job(op, x=shape, dy=shape))
+
+    def test_out_backprop_extents(self):
+        for op in OPS:
+            job = JOBS[op]
+            for axis, name in enumerate(job["axes"], 1):
+                for extent in (0, 1, job["dy"][axis] - 1, job["dy"][axis] + 1, 50):
+                    dy = list(job["dy"])
+                    if extent == dy[axis]:
+                        continue
+                    dy[axis] = extent
+                    self.refuse(INPUT, ["--out-backprop", "dy.npy",
+                                        f"axis {axis} ({name}) is {extent}",
+                                        f"expected {job['dy'][axis]}"],
+                                *self.job(op, dy=tuple(dy)))
+
+    def test_out_backprop_extents_channels_first(self):
+        for op, form in (("conv2d", "NCHW"), ("depthwise", "NCHW"), ("conv3d", "NCDHW")):
+            job = JOBS[op]
+            x = (job["x"][0], job["x"][-1], *job["x"][1:-1])
+            for axis, name in enumerate(job["axes"], 2):
+                dy = [job["dy"][0], job["dy"][-1], *job["dy"][1:-1]]
+                right = dy[axis]
+                dy[axis] += 1
+                self.refuse(INPUT, [f"axis {axis} ({name}) is {right + 1}", f"expected {right}"],
+                            *self.job(op, x=x, dy=tuple(dy), f=form))
+
+    def test_batches(self):
+        for op, n in itertools.product(OPS, (0, 1, 3)):
+            dy = (n, *JOBS[op]["dy"][1:])
+            self.refuse(INPUT, ["dy.npy", f"axis 0 (N) is {n}", "expected 2", "x.npy"],
+                        *self.job(op, dy=dy))
+
+    def test_empty_channels(self):
+        for op in OPS:
+            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
+            self.refuse(INPUT, ["x.npy", "(C) is 0"], *self.job(op, x=(*x[:-1], 0)))
+            self.refuse(INPUT, ["dy.npy", "(K) is 0"], *self.job(op, dy=(*dy[:-1], 0)))
+            self.refuse(INPUT, ["is 0"], *self.job(op, x=(*x[:-1], 0), dy=(*dy[:-1], 0)))
+            self.refuse(INPUT, ["is 0"], *self.job(op, x=(0,) * len(x), dy=(0,) * len(x)))
+
+    def test_empty_input_with_a_full_out_backprop(self):
+        for op in OPS:
+            x = JOBS[op]["x"]
+            for axis in range(1, len(x) - 1):
+                empty = list(x)
+                empty[axis] = 0
+                self.refuse(INPUT, [f"axis {axis} (", "expected 0"], *self.job(op, x=tuple(empty)))
+
+    def test_filters_larger_than_the_padded_input(self):
+        self.refuse(INPUT, ["x.npy", "H is 6", "filter"],
+                    *self.job("conv2d", k="9,1", p="valid", s=1))
+        self.refuse(INPUT, ["x.npy", "W is 7", "filter"],
+                    *self.job("conv2d", k="1,9", p="valid", s=1))
+        self.refuse(INPUT, ["x.npy", "D is 6", "dilation 3"],
+                    *self.job("conv3d", k="4,1,1", d="3,1,1", p="valid", s=1))
+        self.refuse(INPUT, ["padding 1,1"],
+                    *self.job("conv2d", k=10, p="explicit", explicit_paddings=1, s=1))
+
+    def test_transposed_tensors(self):
+        # Swapped x and dy, and the other layout.
+        for op in OPS:
+            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
+            self.refuse(INPUT, ["dy.npy"], *self.job(op, x=dy, dy=x))
+            form = "NCDHW" if op == "conv3d" else "NCHW"
+            self.refuse(INPUT, ["npy"], *self.job(op, f=form))
+
+    def test_huge_extents_in_the_header(self):
+        for shape in ((2**31, 6, 7, 4), (2**62, 2, 1, 1), (2**63 - 1, 1, 1, 1), (2, 2**63, 7, 4),
+                      (2**32, 2**32, 1, 1), (2, 10**30, 7, 4), (-1, 6, 7, 4), (2, -6, -7, 4)):
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(raw_npy(shape, payload=b"\0" * 64))
+            self.refuse(INPUT, ["x.npy"], *args)
+            args = self.job("conv2d")
+            (self.folder / "dy.npy").write_bytes(raw_npy(shape, payload=b"\0" * 64))
+            self.refuse(INPUT, ["dy.npy"], *args)
+
+    def test_huge_empty_tensors(self):
+        # numpy takes these: no payload, but extents whose products overflow.
+        for shape in ((0, 2**62, 2**62, 4), (2**62, 0, 2**40, 2**40), (2**40, 2**40, 2**40, 0),
+                      (0, 2**63 - 1, 2**63 - 1, 2**63 - 1)):
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(raw_npy(shape, payload=b""))
+            self.refuse(INPUT, ["x.npy"] if shape[0] == 2**40 else [], *args)
+            (self.folder / "dy.npy").write_bytes(raw_npy(shape, payload=b""))
+            self.refuse(INPUT, [], *args)
+
+    def test_a_gradient_too_large_for_the_machine(self):
+        # Sound shapes of an empty batch, but a gradient of 2^50 elements and more.
+        for sizes in ((2**25, 2**25), (2**30, 2**30), (2**31, 1)):
+            self.write("x.npy", (0, 6, 7, 4))
+            self.write("dy.npy", (0, 3, 4, 6))
+            result = self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy",
+                                   "-k", ",".join(map(str, sizes)), "-s", 2, "-p", "same",
+                                   timeout=20)
+            with self.subTest(sizes):
+                self.assertIn(result.status, (INPUT, 5), str(result))
+                self.assert_one_error(result, result.status)
+                self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+
+class Attributes(ErrorTest):
+    def test_zero_and_negative(self):
+        for op in OPS:
+            n = len(JOBS[op]["ins"])
+            for bad in (0, -1, -(2**31), -(2**63)):
+                for axis in range(n):
+                    numbers = [1] * n
+                    numbers[axis] = bad
+                    text = ",".join(map(str, numbers))
+                    self.refuse(INPUT, ["--strides", JOBS[op]["ins"][axis], str(bad), "at least 1"],
+                                *self.job(op, s=text))
+                    self.refuse(INPUT, ["--dilations", JOBS[op]["ins"][axis], str(bad),
+                                        "at least 1"], *self.job(op, d=text))
+                    self.refuse(INPUT, ["--kernel", JOBS[op]["taps"][axis], str(bad),
+                                        "at least 1"], *self.job(op, k=text))
+                self.refuse(INPUT, ["--strides", str(bad)], *self.job(op, s=bad))
+                self.refuse(INPUT, ["--dilations", str(bad)], *self.job(op, d=bad))
+                self.refuse(INPUT, ["--kernel", str(bad)], *self.job(op, k=bad))
+                self.refuse(INPUT, ["--groups", str(bad)], *self.job(op, groups=bad))
+            for bad in (-1, -(2**63)):
+                self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least 0"],
+                            *self.job(op, p="explicit", explicit_paddings=bad))
+                pads = [0] * (2 * n)
+                pads[-1] = bad
+                self.refuse(INPUT, ["--explicit-paddings", str(bad)], *self.job(
+                    op, p="explicit", explicit_paddings=",".join(map(str, pads))))
+
+    def test_huge(self):
+        for op, value in itertools.product(OPS, HUGE):
+            n = len(JOBS[op]["ins"])
+            # A stride of 2^31 is legal; it gives another extent of dy.
+            self.refuse(INPUT, [], *self.job(op, s=value))
+            self.refuse(INPUT, [], *self.job(op, k=value, p="valid"))
+            self.refuse(INPUT, [], *self.job(op, d=value, p="valid"))
+            self.refuse(INPUT, [], *self.job(op, d=value, k=value, p="valid"))
+            self.refuse(INPUT, [], *self.job(op, d=value, k=value, s=value, p="valid"))
+            self.refuse(INPUT, [], *self.job(op, p="explicit", explicit_paddings=value))
+            self.refuse(INPUT, [], *self.job(op, p="explicit", explicit_paddings=",".join(
+                ["0"] * (2 * n - 1) + [str(value)])))
+            self.refuse(INPUT, ["--groups", str(value)], *self.job(op, groups=value))
+
+    def test_huge_taps_under_same_padding(self):
+        # SAME never limits the taps: the gradient itself becomes too large (3 or 5).
+        for op, value in itertools.product(OPS, (2**28, *HUGE)):
+            result = self.run_here(*self.job(op, k=value), "-o", "dw.npy", timeout=20)
+            with self.subTest(op=op, value=value):
+                self.assertIn(result.status, (3, 5), str(result))
+                self.assert_one_error(result, result.status)
+                self.assertNotIn("dw.npy", self.listing())
+
+    def test_beyond_64_bits(self):
+        for op, value in itertools.product(OPS, (*BEYOND, *(-v - 1 for v in BEYOND))):
+            for flag in ("s", "d", "k", "groups"):
+                name = {"s": "--strides", "d": "--dilations", "k": "--kernel"}.get(flag, "--groups")
+                self.refuse(INPUT, [name, str(value)], *self.job(op, **{flag: value}))
+            self.refuse(INPUT, ["--explicit-paddings", str(value)],
+                        *self.job(op, p="explicit", explicit_paddings=value))
+            self.refuse(INPUT, ["--filter-sizes", str(value)], *self.job(
+                op, k=None, filter_sizes=",".join([str(value)] * len(JOBS[op]["x"]))))
+
+    def test_lengths(self):
+        for op, length in itertools.product(OPS, range(2, 9)):
+            n = len(JOBS[op]["ins"])
+            text = ",".join(["1"] * length)
+            if length not in (n, n + 2):
+                self.refuse(INPUT, ["--strides", f"{length} numbers", "expected 1"],
+                            *self.job(op, s=text))
+                self.refuse(INPUT, ["--dilations", f"{length} numbers", "expected 1"],
+                            *self.job(op, d=text))
+            if length != n:
+                self.refuse(INPUT, ["--kernel", f"{length} numbers", "expected 1"],
+                            *self.job(op, k=text))
+            if length != n + 2:
+                self.refuse(INPUT, ["--filter-sizes", f"{length} numbers", f"expected {n + 2}"],
+                            *self.job(op, k=None, filter_sizes=text))
+        for op, length in itertools.product(OPS, (2, 3, 5, 7, 9, 11, 12)):
+            self.refuse(INPUT, ["--explicit-paddings", f"{length} numbers", "expected"], *self.job(
+                op, p="explicit", explicit_paddings=",".join(["1"] * length)))
+
+    def test_batch_and_channel_entries(self):
+        for op, last in itertools.product(OPS, (True, False)):
+            n = len(JOBS[op]["ins"])
+            form = ("N" + "DHW"[3 - n:] + "C") if last else ("NC" + "DHW"[3 - n:])
+            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
+            shapes = {} if last else {"x": (x[0], x[-1], *x[1:-1]), "dy": (dy[0], dy[-1], *dy[1:-1])}
+            for at in (0, n + 1 if last else 1):
+                numbers = [1] * (n + 2)
+                numbers[at] = 2
+                text = ",".join(map(str, numbers))
+                for flag, name in (("s", "--strides"), ("d", "--dilations")):
+                    self.refuse(INPUT, [name, form, "expected 1", "batch", "channel"],
+                                *self.job(op, f=form, **shapes, **{flag: text}))
+                pads = [0] * (2 * (n + 2))
+                pads[2 * at] = 1
+                self.refuse(INPUT, ["--explicit-paddings", "batch", "channel"], *self.job(
+                    op, f=form, **shapes, p="explicit", explicit_paddings=",".join(map(str, pads))))
+
+    def test_not_numbers(self):
+        for word in ("abc", "1.5", "3x3", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):
+            for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"),
+                               ("groups", "--groups"), ("explicit_paddings", "--explicit-paddings")):
+                more = {"p": "explicit"} if flag == "explicit_paddings" else {}
+                if flag == "groups" and word in ("0x3", "1e3"):
+                    continue
+                result = self.run_here(*self.job("conv2d", **{flag: word}, **more), "-o", "dw.npy")
+                with self.subTest(flag=name, word=word):
+                    self.assertIn(result.status, (USAGE, INPUT), str(result))
+                    self.assertIn("whole number", result.err, str(result))
+                    self.assertIn(name, result.err, str(result))
+                    self.assertEqual(result.err.count("\n"), 1, str(result))
+                    self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_empty_lists(self):
+        for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"),
+                           ("filter_sizes", "--filter-sizes"),
+                           ("explicit_paddings", "--explicit-paddings")):
+            for text in ("[]", " ", ",", "()"):
+                more = {"p": "explicit"} if flag == "explicit_paddings" else {}
+                if flag == "filter_sizes":
+                    more["k"] = None
+                self.refuse(USAGE, [name, "empty"], *self.job("conv2d", **more, **{flag: text}))
+
+
+class FilterSize(ErrorTest):
+    def test_zero_size_filters(self):
+        for op in OPS:
+            sound = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
+                     "conv3d": (3, 3, 3, 4, 6)}[op]
+            for axis, bad in itertools.product(range(len(sound)), (0, -1, -(2**31))):
+                sizes = list(sound)
+                sizes[axis] = bad
+                text = ",".join(map(str, sizes))
+                self.refuse(INPUT, ["--filter-sizes", str(bad), "at least 1"],
+                            *self.job(op, k=None, filter_sizes=text))
+                np.save(self.folder / "sizes.npy", np.array(sizes, "i8"))
+                self.refuse(INPUT, [str(bad), "at least 1"],
+                            *self.job(op, k=None, filter_sizes="sizes.npy"))
+                (self.folder / "sizes.npy").unlink()
+
+    def test_huge_filter_sizes(self):
+        for op in OPS:
+            sound = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
+                     "conv3d": (3, 3, 3, 4, 6)}[op]
+            for axis, bad in itertools.product(range(len(sound)), HUGE):
+                sizes = list(sound)
+                sizes[axis] = bad
+                text = ",".join(map(str, sizes))
+                self.refuse(INPUT, [], *self.job(op, k=None, filter_sizes=text, p="valid"))
+            text = ",".join([str(2**31)] * len(sound))
+            self.refuse(INPUT, [], *self.job(op, k=None, filter_sizes=text))
+
+    def test_channels(self):
+        for op, at, bad, part in (
+                ("conv2d", 2, 3, "--filter-sizes[2] (C/groups) is 3"),
+                ("conv2d", 2, 5, "C=4"), ("conv2d", 2, 8, "C=4"),
+                ("conv2d", 3, 5, "expected 6"), ("conv2d", 3, 12, "expected 6"),
+                ("conv2d", 2, 1, "4 groups do not divide"),
+                ("depthwise", 2, 3, "expected 4"), ("depthwise", 2, 1, "expected 4"),
+                ("depthwise", 3, 1, "is 8"), ("depthwise", 3, 3, "expected 12"),
+                ("depthwise", 3, 8, "expected 32"),
+                ("conv3d", 3, 3, "--filter-sizes[3] (C/groups) is 3"), ("conv3d", 4, 7, "expected 6"),
+                ("conv3d", 3, 1, "4 groups do not divide")):
+            sizes = list({"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
+                          "conv3d": (3, 3, 3, 4, 6)}[op])
+            sizes[at] = bad
+            self.refuse(INPUT, [part], *self.job(op, k=None,
+                                                 filter_sizes=",".join(map(str, sizes))))
+
+    def test_groups(self):
+        for op, groups, part in (("conv2d", 3, "C=4"), ("conv2d", 4, "K=6"), ("conv2d", 8, "C=4"),
+                                 ("conv3d", 3, "C=4"), ("conv3d", 4, "K=6"),
+                                 ("depthwise", 2, "C=4"), ("depthwise", 1, "C=4"),
+                                 ("depthwise", 8, "C=4")):
+            self.refuse(INPUT, ["--groups", str(groups), part], *self.job(op, groups=groups))
+        self.refuse(INPUT, ["--groups is 2", "give 1"],
+                    *self.job("conv2d", k=None, filter_sizes="3,3,4,6", groups=2))
+        self.refuse(INPUT, ["--groups is 1", "give 2"],
+                    *self.job("conv2d", k=None, filter_sizes="3,3,2,6", groups=1))
+        # Depthwise: K is no multiple of C. Nobody gave --groups, so it must not be blamed.
+        for k in (6, 3):
+            self.refuse(INPUT, ["dy.npy", "(K)", re.compile(rf"\b{k}\b"), "C=4",
+                                re.compile("^(?!.*--groups)")],
+                        *self.job("depthwise", dy=(2, 3, 4, k)))
+
+    def test_missing_and_twice(self):
+        save(self.folder / "w.npy", np.zeros((3, 3, 4, 6)))
+        self.refuse(USAGE, ["filter's size is missing", "--kernel", "--filter-sizes",
+                            "--filter-like"], *self.job("conv2d", k=None))
+        for two in (dict(filter_sizes="3,3,4,6"), dict(filter_like="w.npy"),
+                    dict(filter_sizes="3,3,4,6", filter_like="w.npy"),
+                    dict(filter_sizes="3,3,4,6", filter_like="w.npy", k=None)):
+            self.refuse(USAGE, ["twice", "--kernel"], *self.job("conv2d", **two))
+
+    def test_filter_size_files(self):
+        cases = {
+            "floats": npy_bytes("float32", [3, 3, 4, 6]),
+            "2-D": raw_npy((2, 2), "'<i8'", np.array([3, 3, 4, 6], "<i8").tobytes()),
+            "0-D": raw_npy((), "'<i8'", np.array(3, "<i8").tobytes()),
+            "bools": raw_npy((4,), "'|b1'", b"\1\1\1\1"),
+            "too many": raw_npy((17,), "'<i4'", bytes(68)),
+            "empty": raw_npy((0,), "'<i4'", b""),
+            "three": raw_npy((3,), "'<i4'", np.array([3, 3, 4], "<i4").tobytes()),
+            "unsigned beyond": raw_npy((4,), "'<u8'", np.array([3, 3, 4, 2**63], "<u8").tobytes()),
+            "truncated": raw_npy((4,), "'<i8'", bytes(31)),
+            "trailing": raw_npy((4,), "'<i8'", bytes(33)),
+            "not npy": b"3,3,4,6\n",
+            "nothing": b"",
+            "huge shape": raw_npy((2**60,), "'<i8'", b""),
+        }
+        for name, data in cases.items():
+            (self.folder / "sizes.npy").write_bytes(data)
+            with self.subTest(name):
+                self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None,
+                                                              filter_sizes="sizes.npy"))
+        (self.folder / "sizes.npy").unlink()
+        self.refuse(INPUT, ["none.npy", "No such file"],
+                    *self.job("conv2d", k=None, filter_sizes="none.npy"))
+
+    def test_filter_like_files(self):
+        for shape, part in (((3, 3, 4), "3 numbers"), ((3, 3, 4, 6, 1), "5 numbers"),
+                            ((3, 3, 5, 6), "C=4"), ((3, 3, 4, 7), "expected 6"),
+                            ((0, 3, 4, 6), "at least 1"), ((), "expected 4")):
+            save(self.folder / "w.npy", np.zeros(shape))
+            self.refuse(INPUT, ["w.npy", part] if part != "C=4" else [part],
+                        *self.job("conv2d", k=None, filter_like="w.npy"))
+        self.refuse(INPUT, ["none.npy", "No such file"],
+                    *self.job("conv2d", k=None, filter_like="none.npy"))
+
+
+class Names(ErrorTest):
+    """Unknown words, each with the choices and, when it is close, a suggestion."""
+
+    def test_enums(self):
+        cases = (
+            ("op", "con2d", ["--op", "did you mean 'conv2d'"]),
+            ("op", "conv4d", ["--op", "did you mean 'conv"]),
+            ("op", "depthwize", ["--op", "did you mean 'depthwise'"]),
+            ("op", "Conv3DBackpropFilterV3", ["--op", "did you mean 'Conv3DBackpropFilterV2'"]),
+            ("op", "matmul", ["--op", "expected conv2d, depthwise or conv3d"]),
+            ("op", "", ["--op"]),
+            ("p", "smae", ["--padding", "SAME, VALID or EXPLICIT", "did you mean 'SAME'"]),
+            ("p", "vald", ["--padding", "did you mean 'VALID'"]),
+            ("p", "explict", ["--padding", "did you mean 'EXPLICIT'"]),
+            ("p", "full", ["--padding", "SAME, VALID or EXPLICIT"]),
+            ("f", "NHCW", ["--data-format", "NHWC or NCHW", "did you mean 'N"]),
+            ("f", "NDHWC", ["--data-format", "NHWC or NCHW", "did you mean 'NHWC'"]),
+            ("f", "NCDHW", ["--data-format", "NHWC or NCHW", "did you mean 'NCHW'"]),
+            ("f", "channels_last", ["--data-format", "NHWC or NCHW"]),
+            ("filter_format", "HWOI", ["--filter-format", "HWIO, OIHW or OHWI", "did you mean"]),
+            ("filter_format", "DHWIO", ["--filter-format", "did you mean 'HWIO'"]),
+            ("filter_format", "RSCK", ["--filter-format", "HWIO, OIHW or OHWI"]),
+            ("out_dtype", "flaot32", ["--out-dtype", "did you mean 'float32'"]),
+            ("out_dtype", "float8", ["--out-dtype", "float16, bfloat16, float32 or float64",
+                                     "did you mean 'float"]),
+            ("out_dtype", "int32", ["--out-dtype", "float16, bfloat16, float32 or float64"]),
+            ("a", "directt", ["--algorithm", "auto", "did you mean 'direct'"]),
+            ("a", "im2col", ["--algorithm", "did you mean 'im2col_gemm'"]),
+            ("a", "im2col-gemm", ["--algorithm", "did you mean 'im2col_gemm'"]),
+            ("a", "winograd", ["--algorithm", "im2col_gemm", "direct"]),
+            ("a", "reference", ["--algorithm", "--backend reference"]),
+            ("b", "cdua", ["--backend", "auto, cpu, cuda or reference", "did you mean 'cuda'"]),
+            ("b", "refrence", ["--backend", "did you mean 'reference'"]),
+            ("b", "rocm", ["--backend", "auto, cpu, cuda or reference"]),
+        )
+        for flag, word, parts in cases:
+            self.refuse(USAGE, parts, *self.job("conv2d", **{flag: word}))
+        self.refuse(USAGE, ["--data-format", "NDHWC or NCDHW", "did you mean 'NDHWC'"],
+                    *self.job("conv3d", f="NHWC"))
+        self.refuse(USAGE, ["--data-format", "did you mean 'NCDHW'"],
+                    *self.job("conv3d", f="NCHW"))
+        self.refuse(USAGE, ["--filter-format", "DHWIO, OIDHW or ODHWI", "did you mean 'OIDHW'"],
+                    *self.job("conv3d", filter_format="OIHW"))
+
+    def test_unknown_flags(self):
+        for flag, meant in (("--stride", "--strides"), ("--dilation", "--dilations"),
+                            ("--paddings", "--padding"), ("--inputs", "--input"),
+                            ("--outbackprop", "--out-backprop"), ("--ouput", "--output"),
+                            ("--filter-size", "--filter-sizes"), ("--filter_size", "--filter-sizes"),
+                            ("--dataformat", "--data-format"), ("--group", "--groups"),
+                            ("--explicit-padding", "--explicit-paddings"),
+                            ("--dryrun", "--dry-run"), ("--thread", "--threads"),
+                            ("--acumulate", "--accumulate"), ("--memorylimit", "--memory-limit"),
+                            ("--noclobber", "--no-clobber"), ("--algoritm", "--algorithm"),
+                            ("--verbos", "--verbose"), ("--jsn", "--json")):
+            for form in (f"{flag}=1", flag):
+                self.refuse(USAGE, [f"'{flag.replace('_', '-')}'" if "_" not in flag else "--filter",
+                                    f"did you mean '{meant}'", "--help"],
+                            *self.job("conv2d"), form)
+        for flag in ("-x", "-1", "--frobnicate", "-Z5"):
+            self.refuse(USAGE, [flag, "--help"], *self.job("conv2d"), flag)
+        # A flag of verify alone, in the compute command.
+        self.refuse(USAGE, ["--rtol"], *self.job("conv2d"), "--rtol", "1")
+        self.refuse(USAGE, ["--golden"], *self.job("conv2d"), "--golden", "x.npy")
+
+    def test_commands(self):
+        for word, meant in (("verfy", "verify"), ("Verify", "verify"), ("inspct", "inspect"),
+                            ("inf", "info")):
+            self.refuse(USAGE, [f"'{word}'", f"did you mean '{meant}'", "--help"], word,
+                        output=False)
+            self.refuse(USAGE, [f"'{word}'", f"did you mean '{meant}'"], word,
+                        *self.job("conv2d"))
+        self.refuse(USAGE, ["'frobnicate'"], "frobnicate", output=False)
+        self.refuse(USAGE, ["'x.npy'"], "x.npy", output=False)
+        self.refuse(USAGE, ["stray"], *self.job("conv2d"), "-o", "z.npy", "stray", output=False)
+        self.refuse(USAGE, ["stray"], "info", "stray", output=False)
+        self.refuse(USAGE, ["--bogus"], "info", "--bogus", output=False)
+        self.refuse(USAGE, ["--bogus"], "inspect", "--bogus", output=False)
+
+    def test_missing_flags(self):
+        self.refuse(USAGE, ["--op", "conv2d, depthwise or conv3d", "--help"], output=False)
+        for flag, name in (("op", "--op"), ("i", "--input"), ("g", "--out-backprop"),
+                           ("p", "--padding")):
+            self.refuse(USAGE, [name, "is missing"], *self.job("conv2d", **{flag: None}))
+        self.refuse(USAGE, ["--output is missing"], *self.job("conv2d"), output=False)
+        self.refuse(USAGE, ["is missing"], "verify", output=False)
+        self.refuse(USAGE, ["no file"], "inspect", output=False)
+
+    LONG = {"-i": "--input", "-g": "--out-backprop", "-k": "--kernel", "-s": "--strides",
+            "-p": "--padding", "-d": "--dilations", "-f": "--data-format", "-b": "--backend",
+            "-t": "--threads", "-a": "--algorithm"}
+
+    def test_flags_without_their_value(self):
+        for flag in ("--op", "-i", "--input", "-g", "--out-backprop", "--output", "-k", "--kernel",
+                     "--filter-sizes", "--filter-like", "-s", "--strides", "-p", "--padding",
+                     "--explicit-paddings", "-d", "--dilations", "-f", "--data-format", "--groups",
+                     "--filter-format", "--out-dtype", "-b", "--backend", "--device", "-t",
+                     "--threads", "-a", "--algorithm", "--memory-limit", "--config"):
+            name = self.LONG.get(flag, flag)
+            self.refuse(USAGE, [name], flag, output=False)
+            # Before another flag, which must not be taken for the value.
+            self.refuse(USAGE, [name], *self.job("conv2d"), flag, "--dry-run")
+        for flag in ("--rtol", "--atol", "--max-ulp", "--golden", "--result"):
+            self.refuse(USAGE, [flag], "verify", flag, output=False)
+
+    def test_values_for_flags_that_take_none(self):
+        for flag in ("--dry-run=maybe", "--accumulate=7.5", "--verbose=loud", "--no-clobber=x"):
+            self.refuse(USAGE, [flag.split("=", maxsplit=1)[0]], *self.job("conv2d"), flag)
+
+    def test_conflicts(self):
+        self.refuse(USAGE, ["--padding is missing"], *self.job("conv2d", p=None))
+        for padding in ("same", "VALID"):
+            self.refuse(USAGE, ["--explicit-paddings", padding.upper(), "EXPLICIT"],
+                        *self.job("conv2d", p=padding, explicit_paddings="1,1,1,1"))
+        self.refuse(USAGE, ["--explicit-paddings", "is missing"], *self.job("conv2d", p="explicit"))
+        self.refuse(USAGE, ["--input", "--out-backprop", "standard input"],
+                    *self.job("conv2d", i="-", g="-"))
+        result = self.run_here(*self.job("conv2d"), "-o", "-", "--json")
+        self.assertEqual(result.status, USAGE)
+        self.assertIn("--json", result.err)
+        self.assertNotIn(b"NUMPY", result.raw)
+
+    def test_numbers_of_execution_flags(self):
+        for flag, words in (("--threads", ("-1", "x", "1.5", "5000", "9" * 30, "")),
+                            ("--device", ("-1", "x", "1.5", "9" * 30)),
+                            ("--memory-limit", ("x", "12XB", "MiB", "-5", "-1GiB", "1e400",
+                                                "9" * 30, "99999999999999GiB", "nan"))):
+            for word in words:
+                if (flag, word) == ("--threads", ""):
+                    continue
+                self.refuse(USAGE, [flag, "expected"], *self.job("conv2d"), flag, word)
+
+
+class Files(ErrorTest):
+    def test_missing_folders_and_odd_paths(self):
+        (self.folder / "folder").mkdir()
+        os.symlink("loop", self.folder / "loop")
+        os.symlink("nowhere", self.folder / "dangling")
+        for name, part in (("none.npy", "No such file"), ("folder", "folder"), ("folder/", "folder"),
+                           ("none/x.npy", "No such file"), ("x.npy/y", "Not a directory"),
+                           ("loop", "symbolic links"), ("dangling", "No such file"),
+                           ("n" * 300, "too long"), ("/dev/null", "empty")):
+            for flag in ("i", "g"):
+                part_name = name if len(name) < 100 else name[:50]
+                self.refuse(INPUT, [part_name, part], *self.job("conv2d", **{flag: name}))
+        self.refuse(USAGE, ["--input"], *self.job("conv2d", i=""))
+
+    def test_unreadable(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may read everything")
+        args = self.job("conv2d")
+        os.chmod(self.folder / "x.npy", 0)
+        self.refuse(INPUT, ["x.npy", "Permission denied"], *args)
+
+    def test_output_paths(self):
+        (self.folder / "folder").mkdir()
+        os.symlink("loop", self.folder / "loop")
+        for name, part in (("none/dw.npy", "No such file"), ("folder", "folder"), ("folder/", "folder"),
+                           ("x.npy/dw.npy", "Not a directory"), ("loop", "symbolic links"),
+                           ("n" * 300, "too long")):
+            self.refuse(INPUT, [part], *self.job("conv2d"), "-o", name, output=False)
+        if os.geteuid() != 0:
+            (self.folder / "locked").mkdir(mode=0o500)
+            self.refuse(INPUT, ["locked", "Permission denied"], *self.job("conv2d"), "-o",
+                        "locked/dw.npy", output=False)
+
+    def test_output_is_checked_before_the_work(self):
+        # A job of minutes must not end in an error that could be known at its start.
+        save(self.folder / "big.npy", np.zeros((16, 64, 64, 64)))
+        begin = time.monotonic()
+        result = self.run_here("--op", "conv2d", "-i", "big.npy", "-g", "big.npy", "-k", 7, "-p",
+                               "same", "-b", "reference", "-t", 1, "-o", "none/dw.npy")
+        self.assert_one_error(result, INPUT, "none/dw.npy")
+        self.assertLess(time.monotonic() - begin, 2)
+
+    DTYPES = (("'|b1'", "bool", 1), ("'|i1'", "int8", 1), ("'<i2'", "int16", 2),
+              ("'<i4'", "int32", 4), ("'>i8'", "int64", 8), ("'|u1'", "uint8", 1),
+              ("'<u2'", "uint16", 2), ("'<u4'", "uint32", 4), ("'<u8'", "uint64", 8),
+              ("'<c8'", "complex64", 8), ("'<c16'", "complex128", 16), ("'<f16'", "float128", 16),
+              ("'<U3'", "strings", 12), ("'|S5'", "strings", 5), ("'|O'", "objects", 8),
+              ("'<M8[s]'", "datetime64", 8), ("'<m8[ns]'", "timedelta64", 8),
+              ("'|V4'", "raw bytes", 4), ("'|V1'", "raw bytes", 1),
+              ("[('a', '<f4'), ('b', '<f4')]", "structured", 8))
+
+    def test_dtypes(self):
+        for descr, name, item in self.DTYPES:
+            for file, flag in (("x.npy", "x"), ("dy.npy", "dy")):
+                args = self.job("conv2d")
+                (self.folder / file).write_bytes(raw_npy(JOBS["conv2d"][flag], descr, item=item))
+                self.refuse(INPUT, [file, name, "float16, bfloat16, float32 or float64"], *args)
+
+    def test_mixed_dtypes(self):
+        for one, other in itertools.permutations(("float16", "bfloat16", "float32", "float64"), 2):
+            args = self.job("conv2d")
+            self.write("x.npy", JOBS["conv2d"]["x"], one)
+            self.write("dy.npy", JOBS["conv2d"]["dy"], other)
+            self.refuse(INPUT, ["dy.npy", f"dtype {other}", f"expected {one}", "x.npy"], *args)
+
+    def test_truncated_and_trailing(self):
+        sound = npy_bytes("float32", np.ones(JOBS["conv2d"]["x"]))
+        for size in (0, 1, 5, 6, 7, 8, 9, 10, 11, 64, 127, 128, 129, len(sound) - 4,
+                     len(sound) - 1):
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(sound[:size])
+            self.refuse(INPUT, ["x.npy", "empty" if size == 0 else "truncated"], *args)
+        for extra in (b"\0", b"\0" * 4, sound):
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(sound + extra)
+            self.refuse(INPUT, ["x.npy", "exactly one array"], *args)
+
+    def test_damaged_headers(self):
+        good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 6, 7, 4), }"
+        payload = bytes(2 * 6 * 7 * 4 * 4)
+        cases = {
+            "no dict": "hello", "list": "[1, 2]", "empty text": "", "open": good[:-1],
+            "no descr": good.replace("'descr': '<f4', ", ""),
+            "no shape": good.replace("'shape': (2, 6, 7, 4), ", ""),
+            "no order": good.replace("'fortran_order': False, ", ""),
+            "extra key": good.replace("}", "'more': 1}"),
+            "order 2": good.replace("False", "2"), "order text": good.replace("False", "'no'"),
+            "order None": good.replace("False", "None"),
+            "shape list": good.replace("(2, 6, 7, 4)", "[2, 6, 7, 4]"),
+            "shape int": good.replace("(2, 6, 7, 4)", "336"),
+            "shape text": good.replace("(2, 6, 7, 4)", "('2', 6, 7, 4)"),
+            "shape float": good.replace("(2, 6, 7, 4)", "(2.0, 6, 7, 4)"),
+            "shape bool": good.replace("(2, 6, 7, 4)", "(True, 6, 7, 4)"),
+            "shape negative": good.replace("(2, 6", "(-2, 6"),
+            "shape nested": good.replace("(2, 6, 7, 4)", "((2, 6), 7, 4)"),
+            "shape expression": good.replace("(2, 6", "(1+1, 6"),
+            "65 axes": good.replace("(2, 6, 7, 4)", "(" + "1, " * 65 + ")"),
+            "descr number": good.replace("'<f4'", "4"), "descr None": good.replace("'<f4'", "None"),
+            "descr unknown": good.replace("<f4", "<z9"), "descr empty": good.replace("<f4", ""),
+            "descr f5": good.replace("<f4", "<f5"), "descr huge": good.replace("<f4", "<f" + "9" * 30),
+            "descr nul": good.replace("<f4", "<f4\0"), "code": "__import__('os').system('true')",
+            "deep": "{'descr': " + "(" * 5000 + ")" * 5000 + "}",
+            "unterminated string": good.replace("'descr'", "'descr"),
+            "trailing text": good + " and more",
+            "newline in a string": good.replace("descr", "de\nscr"),
+            "escape": good.replace("<f4", "\\x1b[31m"),
+        }
+        for name, text in cases.items():
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(header_bytes(text) + payload)
+            with self.subTest(name):
+                self.refuse(INPUT, ["x.npy"], *args)
+        sound = header_bytes(good)
+        for name, data in {
+                "format 0": sound[:6] + b"\0\0" + sound[8:], "format 4": sound[:6] + b"\4\0" + sound[8:],
+                "format 1.1": sound[:6] + b"\1\1" + sound[8:],
+                "length 0": sound[:8] + b"\0\0", "length 65535": sound[:8] + b"\xff\xff" + sound[10:],
+                "2.0, 4 GiB": sound[:6] + b"\2\0\xff\xff\xff\xff" + sound[10:],
+                "3.0, bad UTF-8": header_bytes(good.replace("descr", "descr"), (3, 0))
+                .replace(b"<f4", b"\xff\xfe4"),
+                "zip": b"PK\3\4" + bytes(100), "gzip": b"\x1f\x8b" + bytes(100),
+                "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100), "pickle": b"\x80\4\x95" + bytes(100),
+                "text": b"1 2 3\n4 5 6\n", "zeros": bytes(500), "wrong magic": b"\x93NUMPX" + sound[6:],
+        }.items():
+            args = self.job("conv2d")
+            (self.folder / "x.npy").write_bytes(data + payload)
+            with self.subTest(name):
+                self.refuse(INPUT, ["x.npy"], *args)
+
+    def test_bit_flips_in_the_header(self):
+        # Whatever a flipped bit makes of the header: computed or refused, never a crash.
+        args = self.job("conv2d")
+        sound = (self.folder / "x.npy").read_bytes()
+        rng = np.random.default_rng(3)
+        for _ in range(150):
+            data = bytearray(sound)
+            data[rng.integers(0, 76)] ^= 1 << rng.integers(0, 8)
+            (self.folder / "x.npy").write_bytes(data)
+            result = self.run_here(*args, "-o", "dw.npy", timeout=20)
+            with self.subTest(header=bytes(data[:80])):
+                self.assertIn(result.status, (0, INPUT), str(result))
+                if result.status:
+                    self.assert_one_error(result, INPUT)
+
+    def test_names_with_odd_characters(self):
+        self.write("x.npy", (2, 6, 7, 3))
+        for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
+            self.refuse(INPUT, ["No such file"], *self.job("conv2d", x=None, i=f"./{name}"))
+
+    def test_devices_as_input(self):
+        self.refuse(INPUT, ["/dev/zero", "not a .npy"], *self.job("conv2d", i="/dev/zero"))
+        self.refuse(INPUT, ["standard input", "empty"], *self.job("conv2d", i="-"))
+
+    def test_standard_input_is_closed(self):
+        words = " ".join(self.job("conv2d", i="-"))
+        done = subprocess.run(["bash", "-c", f"{BINARY} {words} -o dw.npy <&-"], cwd=self.folder,
+                              env=clean_environment(), capture_output=True, check=False, timeout=20)
+        self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done.stderr)
+        self.assertEqual(done.stderr.count(b"\n"), 1)
+        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+
+class Verify(ErrorTest):
+    """The same validator, behind verify."""
+
+    def test_problem_errors(self):
+        save(self.folder / "dw.npy", np.zeros((3, 3, 4, 6)))
+        for changes, status, part in ((dict(s=0), INPUT, "--strides"),
+                                      (dict(x=(2, 6, 7)), INPUT, "3 axes"),
+                                      (dict(op="con2d"), USAGE, "did you mean"),
+                                      (dict(i="none.npy"), INPUT, "none.npy"),
+                                      (dict(k=None), USAGE, "filter's size")):
+            for extra in ([], ["--result", "dw.npy"]):
+                args = self.job("conv2d", **changes)
+                self.refuse(status, [part], "verify", *args, *extra, output=False)
+
+    def test_result_files(self):
+        args = self.job("conv2d")
+        for flag in ("--result", "--golden"):
+            for shape in ((3, 3, 6, 4), (6, 4, 3, 3), (3, 3, 4), (216,), (), (3, 3, 4, 7)):
+                save(self.folder / "r.npy", np.zeros(shape))
+                self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args, flag,
+                            "r.npy", output=False)
+            self.refuse(INPUT, ["none.npy"], "verify", *args, flag, "none.npy", output=False)
+            (self.folder / "r.npy").write_bytes(raw_npy((3, 3, 4, 6), "'<i4'"))
+            self.refuse(INPUT, ["r.npy", "int32"], "verify", *args, flag, "r.npy", output=False)
+            (self.folder / "r.npy").write_bytes(npy_bytes("float32", np.zeros((3, 3, 4, 6)))[:-1])
+            self.refuse(INPUT, ["r.npy", "truncated"], "verify", *args, flag, "r.npy", output=False)
+            (self.folder / "r.npy").unlink()
+
+    def test_usage(self):
+        save(self.folder / "dw.npy", np.zeros((3, 3, 4, 6)))
+        args = ["verify", *self.job("conv2d")]
+        for extra, parts in (
+                (["--bitwise", "--max-ulp", "1"], ["--bitwise", "--max-ulp"]),
+                (["--bitwise", "--rtol", "1"], ["--bitwise", "--rtol"]),
+                (["--bitwise", "--atol", "1"], ["--bitwise", "--rtol/--atol"]),
+                (["--max-ulp", "1", "--atol", "1"], ["--max-ulp", "--rtol/--atol"]),
+                (["--max-ulp", "0", "--rtol", "0"], ["--max-ulp"]),
+                (["--bitwise", "--max-ulp", "1", "--rtol", "1"], ["--bitwise"]),
+                (["--rtol", "-1"], ["--rtol", "expected"]), (["--atol", "-1"], ["--atol", "expected"]),
+                (["--rtol", "x"], ["--rtol", "expected"]), (["--rtol", "nan"], ["--rtol", "expected"]),
+                (["--atol", "nan"], ["--atol", "expected"]),
+                (["--max-ulp", "-1"], ["--max-ulp", "expected"]),
+                (["--max-ulp", "1.5"], ["--max-ulp", "expected"]),
+                (["--max-ulp", "x"], ["--max-ulp", "expected"]),
+                (["--max-ulp", "9" * 30], ["--max-ulp", "expected"]),
+                (["--reslt", "dw.npy"], ["did you mean '--result'"]),
+                (["--gold", "dw.npy"], ["--gold"]),
+                (["--max_ulps", "1"], ["did you mean '--max-ulp'"]),
+                (["--accumulate"], ["--accumulate"]),
+                (["--result", "dw.npy", "-o", "o.npy"], ["--output", "--result"]),
+                (["-o", "-"], ["--output"]),
+                (["--result", "-", "--golden", "-"], ["standard input"])):
+            self.refuse(USAGE, parts, *args, *extra, output=False)
+        self.refuse(USAGE, ["standard input"], "verify", *self.job("conv2d", i="-"), "--result", "-",
+                    output=False)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,347 @@
+"""The output appears complete or not at all: links, modes, signals, full disks, closed pipes."""
+import os
+import resource
+import signal
+import stat
+import subprocess
+import time
+import unittest
+
+import numpy as np
+from harness import (BINARY, CliTest, Problem, clean_environment, npy_bytes, run, save, small,
+                     start, umask)
+
+OLD = b"an old gradient, precious"
+
+
+class OutputTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+        self.before = self.listing()
+
+
+class Places(OutputTest):
+    def test_over_the_input(self):
+        for name in ("x.npy", "dy.npy"):
+            self.problem.save(self.folder)
+            self.assert_quiet(self.run_here(*self.problem.args(name)))
+            self.assertEqual((self.folder / name).read_bytes(), self.want)
+            self.assertEqual(self.listing(), self.before)
+
+    def test_over_an_old_file(self):
+        (self.folder / "dw.npy").write_bytes(OLD * 1000)
+        self.assert_quiet(self.run_here(*self.problem.args()))
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    def test_a_reader_of_the_old_file_keeps_it(self):
+        (self.folder / "dw.npy").write_bytes(OLD)
+        with open(self.folder / "dw.npy", "rb") as old:
+            self.assert_quiet(self.run_here(*self.problem.args()))
+            self.assertEqual(old.read(), OLD)
+
+    def test_a_link_stays_a_link(self):
+        (self.folder / "store").mkdir()
+        for target, relative in (("store/real.npy", True), ("store/new.npy", False)):
+            path = self.folder / target
+            if relative:
+                path.write_bytes(OLD)
+            (self.folder / "dw.npy").unlink(missing_ok=True)
+            os.symlink(target if relative else path, self.folder / "dw.npy")
+            self.assert_quiet(self.run_here(*self.problem.args()))
+            self.assertTrue((self.folder / "dw.npy").is_symlink())
+            self.assertEqual(path.read_bytes(), self.want)
+            self.assertFalse(path.is_symlink())
+
+    def test_a_chain_of_links(self):
+        (self.folder / "real.npy").write_bytes(OLD)
+        os.symlink("real.npy", self.folder / "b.npy")
+        os.symlink("b.npy", self.folder / "dw.npy")
+        self.assert_quiet(self.run_here(*self.problem.args()))
+        self.assertEqual((self.folder / "real.npy").read_bytes(), self.want)
+        self.assertTrue((self.folder / "b.npy").is_symlink())
+
+    def test_folders_and_long_names(self):
+        (self.folder / "sub").mkdir()
+        for name in ("sub/dw.npy", "./sub/../dw.npy", str(self.folder / "absolute.npy"),
+                     "n" * 250 + ".npy", "ü" * 120 + ".npy", "with space.npy", "new\nline"):
+            with self.subTest(name):
+                self.assert_quiet(self.run_here(*self.problem.args(name)))
+                self.assertEqual((self.folder / name).read_bytes(), self.want)
+
+    def test_a_name_with_a_dash(self):
+        self.assert_quiet(self.run_here(*self.problem.args("./-")))
+        self.assertEqual((self.folder / "-").read_bytes(), self.want)
+
+    def test_dev_null(self):
+        self.assert_quiet(self.run_here(*self.problem.args("/dev/null")))
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+
+    def test_dev_stdout_into_a_file_and_appended(self):
+        words = " ".join(self.problem.args("-"))
+        subprocess.run(["bash", "-c", f"printf head > all; {BINARY} {words} >> all"], check=True,
+                       cwd=self.folder, env=clean_environment(), timeout=60)
+        self.assertEqual((self.folder / "all").read_bytes(), b"head" + self.want)
+
+
+class Modes(OutputTest):
+    def test_umask(self):
+        for mask in (0o077, 0o022, 0o002, 0):
+            with self.subTest(oct(mask)), umask(mask):
+                (self.folder / "dw.npy").unlink(missing_ok=True)
+                self.assert_quiet(self.run_here(*self.problem.args()))
+                mode = stat.S_IMODE(os.stat(self.folder / "dw.npy").st_mode)
+                self.assertEqual(oct(mode), oct(0o666 & ~mask))
+
+    def test_an_old_files_mode_stays(self):
+        (self.folder / "dw.npy").write_bytes(OLD)
+        os.chmod(self.folder / "dw.npy", 0o640)
+        with umask(0o077):
+            self.assert_quiet(self.run_here(*self.problem.args()))
+        self.assertEqual(stat.S_IMODE(os.stat(self.folder / "dw.npy").st_mode), 0o640)
+
+    def test_a_report_under_umask(self):
+        with umask(0o077):
+            self.assert_quiet(self.run_here(*self.problem.args(), "--json=report.json"))
+        self.assertEqual(stat.S_IMODE(os.stat(self.folder / "report.json").st_mode), 0o600)
+
+
+class Failures(OutputTest):
+    """Writes that fail: 5, one line, the old file as it was."""
+
+    def check_kept(self, result, *parts):
+        self.assert_one_error(result, 5, *parts)
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
+
+    def test_a_full_device(self):
+        result = self.run_here(*self.problem.args("/dev/full"))
+        self.assert_one_error(result, 5, "/dev/full", "No space left")
+        self.assertEqual(self.listing(), self.before)
+
+    def test_a_full_standard_output(self):
+        with open("/dev/full", "wb") as full:
+            for args in (self.problem.args("-"), [*self.problem.args(), "--dry-run"], ["--help"],
+                         ["--version"], ["info"], ["info", "--json"], ["--list-algorithms"],
+                         ["inspect", "x.npy"], [*self.problem.args(), "--json"],
+                         ["verify", *self.problem.flags(), "-i", "x.npy", "-g", "dy.npy"]):
+                with self.subTest(args):
+                    result = self.run_here(*args, stdout=full)
+                    self.assert_one_error(result, 5, "standard output", "No space left")
+
+    def test_a_file_size_limit(self):
+        (self.folder / "dw.npy").write_bytes(OLD)
+        for limit in (0, 64, 100, 200, len(self.want) - 1):
+            with self.subTest(limit):
+                result = self.run_here(
+                    *self.problem.args(),
+                    preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+                self.check_kept(result, "dw.npy", "File too large", "unchanged")
+
+    def test_a_file_size_limit_without_an_old_file(self):
+        result = self.run_here(
+            *self.problem.args(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+        self.assert_one_error(result, 5, "dw.npy", "File too large")
+        self.assertEqual(self.listing(), self.before)
+
+    def test_ulimit_in_a_shell(self):
+        problem = Problem(n=1, size=(2, 2), c=64, k=64, taps=(1, 1))
+        problem.save(self.folder)
+        (self.folder / "dw.npy").write_bytes(OLD)
+        words = " ".join(problem.args())
+        done = subprocess.run(["bash", "-c", f"ulimit -f 4; {BINARY} {words}"], cwd=self.folder,
+                              env=clean_environment(), capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
+
+    def test_a_closed_pipe(self):
+        problem = Problem(n=1, size=(2, 2), c=256, k=256, taps=(1, 1))  # more than a pipe holds
+        problem.save(self.folder)
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as pipe:
+            result = self.run_here(*problem.args("-"), stdout=pipe)
+        self.assert_one_error(result, 5, "standard output", "Broken pipe")
+
+    def test_a_reader_that_leaves(self):
+        words = " ".join(self.problem.args("-"))
+        done = subprocess.run(["bash", "-c", f"{BINARY} {words} | head -c 10"], cwd=self.folder,
+                              env=clean_environment(), capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.stdout, self.want[:10])
+
+    def test_standard_output_is_closed(self):
+        words = " ".join(self.problem.args("-"))
+        done = subprocess.run(["bash", "-c", f"{BINARY} {words} >&-"], cwd=self.folder,
+                              env=clean_environment(), capture_output=True, check=False, timeout=60)
+        self.assertIn(done.returncode, (3, 5))
+        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+        self.assertEqual(self.listing(), self.before)
+
+    def test_memory_runs_out(self):
+        # 64 MiB of address space beyond the program's own: a status, not a crash.
+        problem = Problem(n=1, size=(1, 1), c=2048, k=2048, taps=(3, 3))
+        problem.save(self.folder)
+        (self.folder / "dw.npy").write_bytes(OLD)
+        for megabytes in (300, 500, 700):
+            limit = megabytes << 20
+            result = self.run_here(
+                *problem.args(), "-t", 1, timeout=60,
+                preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_AS, (n, n)))
+            with self.subTest(megabytes):
+                self.assertIn(result.status, (0, 5), str(result))
+                if result.status == 5:
+                    self.check_kept(result, "memory")
+
+    def test_a_file_that_shrinks(self):
+        # 130 MiB through a slow reference; the file is cut while it runs: no SIGBUS.
+        problem = Problem(n=64, size=(64, 64), c=64, k=1, taps=(1, 1))
+        problem.save(self.folder)
+        (self.folder / "dw.npy").write_bytes(OLD)
+        process = start(*problem.args(), "-b", "reference", "-t", 1, "--memory-limit", "40MiB",
+                        cwd=self.folder)
+        time.sleep(0.05)
+        os.truncate(self.folder / "x.npy", 1 << 20)
+        out, err = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 3, 5), err)
+        if process.returncode:
+            self.assertEqual((out, err.count(b"\n")), (b"", 1), err)
+            self.assertIn(b"x.npy", err)
+            self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+
+
+class Signals(OutputTest):
+    NAMES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+    def setUp(self):
+        super().setUp()
+        # Half a minute of reference.
+        self.long = Problem(n=8, size=(64, 64), c=64, k=64, taps=(7, 7))
+        self.long.save(self.folder)
+
+    def stop(self, process, number):
+        process.send_signal(number)
+        begin = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        self.assertLess(time.monotonic() - begin, 3)
+        return out, err
+
+    def test_during_the_work(self):
+        (self.folder / "dw.npy").write_bytes(OLD)
+        for number, status in self.NAMES.items():
+            for output in ("dw.npy", "new.npy"):
+                process = start(*self.long.args(output), "-b", "reference", "-t", 2,
+                                cwd=self.folder)
+                time.sleep(0.4)
+                self.assertIsNone(process.poll(), "the job was too short")
+                out, err = self.stop(process, number)
+                with self.subTest(number.name, output=output):
+                    self.assertEqual(process.returncode, status, err)
+                    self.assertEqual(out, b"")
+                    self.assertLessEqual(err.count(b"\n"), 1)
+                    self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+                    self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
+
+    def test_verify(self):
+        process = start("verify", *self.long.flags(), "-i", "x.npy", "-g", "dy.npy", "-t", 2,
+                        cwd=self.folder)
+        time.sleep(0.4)
+        out, _ = self.stop(process, signal.SIGINT)
+        self.assertEqual((process.returncode, out), (130, b""))
+
+    def test_while_waiting_for_a_fifo(self):
+        os.mkfifo(self.folder / "fifo")
+        process = start(*self.problem.args(x="fifo"), cwd=self.folder)
+        time.sleep(0.2)
+        self.stop(process, signal.SIGINT)
+        self.assertEqual(process.returncode, 130)
+
+    def test_while_waiting_for_standard_input(self):
+        process = start(*self.problem.args(x="-"), cwd=self.folder, stdin=subprocess.PIPE)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+        self.assertEqual(process.returncode, 143)
+
+    def test_while_writing(self):
+        # 72 MiB of gradient: the temporary is seen, then the signal comes.
+        problem = Problem(n=1, size=(1, 1), c=3072, k=3072, taps=(1, 1))
+        problem.save(self.folder, "float64")
+        (self.folder / "dw.npy").write_bytes(OLD)
+        caught = 0
+        for _ in range(6):
+            process = start(*problem.args(), cwd=self.folder)
+            while process.poll() is None and not any(".tmp" in name for name in self.listing()):
+                pass
+            _, err = self.stop(process, signal.SIGTERM)
+            self.assertIn(process.returncode, (0, 143), err)
+            self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
+            if process.returncode == 143:
+                caught += 1
+                self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+                if caught == 2:
+                    break
+            else:
+                (self.folder / "dw.npy").write_bytes(OLD)
+        self.assertGreater(caught, 0, "the writes were too quick for a signal")
+
+    def test_an_ignored_signal_stays_ignored(self):
+        # nohup: SIGHUP was ignored from the start.
+        process = start(*self.long.args(), "-b", "reference", cwd=self.folder,
+                        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        time.sleep(0.3)
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        self.assertIsNone(process.poll())
+        self.stop(process, signal.SIGTERM)
+        self.assertEqual(process.returncode, 143)
+
+
+class Race(OutputTest):
+    def test_two_writers(self):
+        other = small("conv2d", seed=9)
+        other.save(self.folder, x="x2.npy", dy="dy2.npy")
+        wants = {self.want, npy_bytes("float32", other.expected())}
+        for _ in range(5):
+            processes = [start(*self.problem.args(), cwd=self.folder),
+                         start(*other.args(x="x2.npy", dy="dy2.npy"), cwd=self.folder)]
+            for process in processes:
+                self.assertEqual(process.communicate(timeout=60), (b"", b""))
+                self.assertEqual(process.returncode, 0)
+            self.assertIn((self.folder / "dw.npy").read_bytes(), wants)
+        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy", "x2.npy", "dy2.npy"]))
+
+    def test_no_clobber_among_many(self):
+        processes = [start(*self.problem.args(), "--no-clobber", cwd=self.folder)
+                     for _ in range(8)]
+        statuses = []
+        for process in processes:
+            process.communicate(timeout=60)
+            statuses.append(process.returncode)
+        self.assertEqual(sorted(statuses), [0] + [3] * 7)
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
+
+
+class Startup(CliTest):
+    def test_an_empty_job_is_quick(self):
+        # The contract is 30 ms; a loaded machine is granted five times that.
+        save(self.folder / "x.npy", np.zeros((0, 4, 4, 2)))
+        save(self.folder / "dy.npy", np.zeros((0, 4, 4, 2)))
+        times = []
+        for _ in range(9):
+            begin = time.monotonic()
+            result = run("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "-", "-k", 3, "-p",
+                         "same", cwd=self.folder)
+            times.append(time.monotonic() - begin)
+            self.assertEqual(result.status, 0)
+        self.assertLess(min(times), 0.15, times)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,272 @@
+"""--json: one strict JSON document per run, for results and for errors alike."""
+import os
+import unittest
+
+import numpy as np
+from harness import BINARY, CliTest, Problem, npy_bytes, parse_report, raw_npy, run, save, small
+
+
+class ReportTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+
+    def report(self, *args, status=0, **more):
+        result = self.run_here(*args, **more)
+        self.assertEqual(result.status, status, str(result))
+        report = parse_report(result.out)
+        self.assertEqual(report["schema"], "convgrad.report/1")
+        self.assertEqual(report["exit_code"], status)
+        return report
+
+
+class Compute(ReportTest):
+    def test_fields(self):
+        report = self.report(*self.problem.args(), "--json", "-t", 2)
+        self.assertEqual(list(report), ["schema", "command", "command_line", "status", "exit_code",
+                                        "tool", "tensors", "attrs", "work", "execution",
+                                        "timing_ms", "output"])
+        self.assertEqual(report["command"], "compute")
+        self.assertEqual(report["status"], "ok")
+        self.assertEqual(report["output"], "dw.npy")
+        self.assertEqual(report["command_line"],
+                         "convgrad " + " ".join(map(str, self.problem.args())) + " --json -t 2")
+        tool = report["tool"]
+        self.assertEqual(tool["name"], "convgrad")
+        self.assertRegex(tool["version"], r"^\d+\.\d+\.\d+$")
+        self.assertIn("blas", tool)
+        self.assertEqual(report["tensors"]["input"], {
+            "file": "x.npy", "shape": [2, 7, 9, 4], "descr": "<f4", "fortran_order": False,
+            "bytes": 2 * 7 * 9 * 4 * 4})
+        self.assertEqual(report["tensors"]["out_backprop"]["shape"], [2, 4, 9, 6])
+        attrs = report["attrs"]
+        self.assertEqual(
+            {key: attrs[key] for key in ("op", "tensorflow_op", "dtype", "out_dtype", "data_format",
+                                         "filter_format", "filter_shape", "groups", "strides",
+                                         "dilations", "pads")},
+            {"op": "conv2d", "tensorflow_op": "Conv2DBackpropFilter", "dtype": "float32",
+             "out_dtype": "float32", "data_format": "NHWC", "filter_format": "HWIO",
+             "filter_shape": [3, 2, 2, 6], "groups": 2, "strides": [2, 1], "dilations": [1, 2],
+             "pads": [[1, 1], [1, 1]]})
+        # 2 flops for each of N P Q R S C/G K, padding included.
+        self.assertEqual(report["work"]["flops"], 2 * 2 * 4 * 9 * 3 * 2 * 2 * 6)
+        self.assertEqual(report["work"]["bytes"], 4 * (2 * 7 * 9 * 4 + 2 * 4 * 9 * 6 + 72))
+        execution = report["execution"]
+        self.assertEqual((execution["backend"], execution["threads"]), ("cpu", 2))
+        self.assertIn(execution["algorithm"], ("im2col_gemm", "direct"))
+        for key in ("memory_bytes", "memory_limit_bytes", "blocks", "slices", "tiles"):
+            self.assertGreater(execution[key], 0)
+        for key in ("read", "kernel", "write", "total"):
+            self.assertGreaterEqual(report["timing_ms"][key], 0)
+        self.assertEqual((self.folder / "dw.npy").read_bytes(),
+                         npy_bytes("float32", self.problem.expected()))
+
+    def test_nothing_else_on_stdout(self):
+        for extra in (["--json"], ["--json", "-v"], ["--json", "--dry-run"],
+                      ["--json", "--list-algorithms"], ["--json=-"]):
+            with self.subTest(extra):
+                self.report(*self.problem.args(), *extra)
+        self.report("--json", *self.problem.args())
+
+    def test_json_takes_no_separate_value(self):
+        # --json FILE would be ambiguous; the word after it is not swallowed.
+        self.report("--json", "--op", "conv2d", *self.problem.args())
+
+    def test_other_ops(self):
+        for op in ("depthwise", "conv3d"):
+            problem = small(op)
+            problem.save(self.folder)
+            attrs = self.report(*problem.args(), "--json")["attrs"]
+            self.assertEqual(attrs["op"], op)
+            self.assertEqual(attrs["filter_shape"], list(problem.filter_sizes()))
+            self.assertEqual(attrs["groups"], problem.groups)
+            self.assertEqual(attrs["strides"], list(problem.strides))
+
+    def test_a_file(self):
+        for name in ("report.json", "./r.json", str(self.folder / "abs.json")):
+            self.assert_quiet(self.run_here(*self.problem.args(), f"--json={name}"))
+            report = parse_report((self.folder / name).read_text())
+            self.assertEqual(report["status"], "ok")
+            self.assertTrue((self.folder / name).read_text().endswith("}\n"))
+        self.assertEqual(sum(".tmp" in name for name in self.listing()), 0)
+
+    def test_a_file_beside_standard_output(self):
+        result = self.run_here(*self.problem.args("-"), "--json=report.json")
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertEqual(result.raw, npy_bytes("float32", self.problem.expected()))
+        self.assertEqual(parse_report((self.folder / "report.json").read_text())["output"], "-")
+
+    def test_a_report_that_cannot_be_written(self):
+        for name, status in (("/dev/full", 5), ("none/r.json", 3), (".", 3)):
+            result = self.run_here(*self.problem.args(), f"--json={name}")
+            self.assert_one_error(result, status, name)
+
+    def test_dry_run_has_no_timing(self):
+        report = self.report(*self.problem.args(), "--json", "--dry-run")
+        self.assertNotIn("timing_ms", report)
+        self.assertIn("execution", report)
+        self.assertNotIn("dw.npy", self.listing())
+
+    def test_algorithms(self):
+        for args in (["--list-algorithms"], [*self.problem.args(), "--list-algorithms"], ["info"]):
+            names = [row["name"] for row in self.report(*args, "--json")["algorithms"]]
+            self.assertEqual(names[:2], ["im2col_gemm", "direct"])
+
+    def test_odd_names(self):
+        for name in ('quo"te.npy', "back\\slash.npy", "new\nline.npy", "ünï.npy", "tab\t.npy"):
+            save(self.folder / name, self.problem.x)
+            report = self.report(*self.problem.args(x=name), "--json")
+            self.assertEqual(report["tensors"]["input"]["file"], name)
+
+    def test_a_name_that_is_no_utf8(self):
+        name = b"caf\xe9.npy"
+        (self.folder / "x.npy").rename(os.fsdecode(bytes(self.folder) + b"/" + name))
+        report = self.report(*self.problem.args(x=os.fsdecode(name)), "--json")
+        self.assertIn("caf", report["tensors"]["input"]["file"])
+
+    def test_huge_but_empty_tensors_stay_numbers(self):
+        save(self.folder / "x.npy", np.zeros((0, 4, 4, 2)))
+        save(self.folder / "dy.npy", np.zeros((0, 4, 4, 2)))
+        report = self.report("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", "-k",
+                             3, "-p", "same", "--json")
+        self.assertEqual(report["work"]["flops"], 0)
+
+
+class Errors(ReportTest):
+    def test_errors_are_reported_too(self):
+        for changes, status in ((["-s", "0"], 3), (["-i", "none.npy"], 3), (["-p", "full"], 2),
+                                (["--frobnicate"], 2), (["--memory-limit", "1KiB"], 5),
+                                (["-o", "/dev/full"], 5)):
+            with self.subTest(changes):
+                result = self.run_here(*self.problem.args(), *changes, "--json")
+                self.assertEqual(result.status, status, str(result))
+                self.assertEqual(result.err.count("\n"), 1)
+                report = parse_report(result.out)
+                self.assertEqual((report["status"], report["exit_code"]), ("error", status))
+                self.assertEqual(report["error"]["code"], status)
+                self.assertEqual("convgrad: error: " + report["error"]["message"] + "\n",
+                                 result.err)
+
+    def test_errors_go_to_the_file(self):
+        result = self.run_here(*self.problem.args(), "-s", "0", "--json=report.json")
+        self.assert_one_error(result, 3, "--strides")
+        report = parse_report((self.folder / "report.json").read_text())
+        self.assertEqual((report["status"], report["exit_code"]), ("error", 3))
+
+    def test_an_error_of_both(self):
+        result = self.run_here(*self.problem.args(), "-s", "0", "--json=/dev/full")
+        self.assertIn(result.status, (3, 5))
+        self.assertEqual(result.raw, b"")
+
+
+class Verify(ReportTest):
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--json", *extra]
+
+    def test_fields(self):
+        report = self.report(*self.args())
+        self.assertEqual(report["command"], "verify")
+        self.assertEqual(report["status"], "match")
+        compare = report["compare"]
+        self.assertEqual(
+            set(compare), {"verdict", "got", "want", "criterion", "count", "mismatches", "max_abs",
+                           "max_rel", "max_ulp", "max_ratio", "taps", "nonfinite", "all_zero",
+                           "repeat"})
+        self.assertEqual((compare["count"], compare["mismatches"]), (72, 0))
+        self.assertIn(compare["got"], ("im2col_gemm", "direct"))
+        self.assertEqual(compare["max_abs"], {"value": 0.0})
+        self.assertEqual([tap["tap"] for tap in compare["taps"]],
+                         [[r, s] for r in range(3) for s in range(2)])
+
+    def test_mismatch(self):
+        save(self.folder / "r.npy", self.problem.expected() + np.inf)
+        report = self.report(*self.args("--result", "r.npy"), status=1)
+        compare = report["compare"]
+        self.assertEqual((report["status"], compare["mismatches"]), ("mismatch", 72))
+        self.assertEqual(compare["first_mismatch"]["index"], [0, 0, 0, 0])
+        self.assertEqual(compare["first_mismatch"]["got"], "inf")
+        self.assertEqual(compare["nonfinite"]["got"], {"nan": 0, "inf": 72})
+
+    def test_a_report_of_a_mismatch_that_cannot_be_written(self):
+        save(self.folder / "r.npy", self.problem.expected() + 1)
+        result = self.run_here(*self.args("--result", "r.npy", "--json=none/r.json"))
+        self.assertGreaterEqual(result.status, 2)
+
+
+class InspectAndInfo(ReportTest):
+    def test_inspect(self):
+        report = self.report("inspect", "--json", "x.npy", "dy.npy")
+        self.assertEqual([file["file"] for file in report["files"]], ["x.npy", "dy.npy"])
+        first = report["files"][0]
+        self.assertEqual(first["shape"], [2, 7, 9, 4])
+        self.assertEqual((first["dtype"], first["format"]), ("float32", "1.0"))
+        values = first["values"]
+        self.assertEqual((values["min"], values["max"], values["nan"]), (-4, 4, 0))
+        self.assertAlmostEqual(values["mean"], self.problem.x.mean(), 12)
+
+    def test_inspect_values(self):
+        save(self.folder / "odd.npy", np.array([1.5, np.nan, np.inf, -np.inf, -2]), "float16")
+        values = self.report("inspect", "--json", "odd.npy")["files"][0]["values"]
+        self.assertEqual((values["nan"], values["inf"], values["min"], values["max"]),
+                         (1, 2, -2.0, 1.5))
+        for shape in ((), (0,), (1,), (0, 3), (2, 3, 4)):
+            for dtype in ("float16", "bfloat16", "float32", "float64"):
+                save(self.folder / "s.npy", np.ones(shape), dtype)
+                with self.subTest(shape=shape, dtype=dtype):
+                    file = self.report("inspect", "--json", "s.npy")["files"][0]
+                    self.assertEqual((file["shape"], file["dtype"]), (list(shape), dtype))
+                    self.assertEqual(file["values"]["count"], int(np.prod(shape)))
+
+    def test_inspect_text(self):
+        result = self.run_here("inspect", "x.npy", "dy.npy")
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertIn("x.npy: float32 (2, 7, 9, 4), C order, '<f4', little endian, format 1.0",
+                      result.out)
+        fortran = raw_npy((2, 3), "'>f8'", np.ones(6, ">f8").tobytes(), fortran=True,
+                          version=(2, 0))
+        result = self.run_here("inspect", "-", stdin=fortran)
+        self.assertIn("float64 (2, 3), Fortran order, '>f8', big endian, format 2.0", result.out)
+
+    def test_inspect_names_what_it_cannot_read(self):
+        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        for name in ("none.npy", "."):
+            self.assert_one_error(self.run_here("inspect", name), 3, name)
+        result = self.run_here("inspect", "i.npy")
+        self.assertIn("int32", result.out + result.err)
+        # What was readable before the bad one is shown.
+        result = self.run_here("inspect", "x.npy", "none.npy")
+        self.assertEqual(result.status, 3)
+        self.assertIn("x.npy: float32", result.out)
+
+    def test_info(self):
+        report = self.report("info", "--json")
+        self.assertGreaterEqual(report["machine"]["threads"], 1)
+        self.assertGreater(report["machine"]["memory_bytes"], 1 << 28)
+        self.assertIn("devices", report["cuda"])
+        self.assertTrue(report["cuda"]["devices"] or report["cuda"]["why_none"])
+        text = run("info")
+        self.assertEqual((text.status, text.err), (0, ""))
+        for part in ("processor", "threads", "BLAS", "CUDA", "algorithms", "im2col_gemm", "direct"):
+            self.assertIn(part, text.out)
+
+
+class Determinism(ReportTest):
+    def test_same_report_but_for_the_times(self):
+        def stable():
+            report = self.report(*self.problem.args(), "--json")
+            del report["timing_ms"]
+            return report
+
+        self.assertTrue(BINARY)
+        self.assertEqual(stable(), stable())
+
+    def test_a_large_problem_has_exact_numbers(self):
+        problem = Problem(n=1, size=(1, 1), c=1, k=1, taps=(1, 1))
+        problem.save(self.folder)
+        report = self.report(*problem.args(), "--json", "--memory-limit", "1TiB")
+        self.assertEqual(report["execution"]["memory_limit_bytes"], 2**40)
+
+
+if __name__ == "__main__":
+    unittest.main()

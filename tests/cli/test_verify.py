@@ -1,0 +1,509 @@
+"""verify: the verdict, its status, its report, and each criterion at its edge."""
+import shlex
+import subprocess
+import unittest
+
+import numpy as np
+from harness import (ALGORITHMS, BINARY, DTYPES, OPS, CliTest, Problem, clean_environment,
+                     npy_bytes, parse_report, raw_npy, save, small)
+
+
+class VerifyTest(CliTest):
+    def prepare(self, problem, dtype="float32"):
+        self.problem = problem
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
+
+    def verify(self, *extra, status=0, **more):
+        result = self.run_here(*self.args(*extra), **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        first = result.out.split(":")[0]
+        self.assertEqual(first, "MISMATCH" if status else "MATCH", str(result))
+        return result.out
+
+    def report(self, *extra, status=0):
+        result = self.run_here(*self.args(*extra, "--json"))
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        report = parse_report(result.out)
+        self.assertEqual(report["exit_code"], status)
+        self.assertEqual(report["status"], "mismatch" if status else "match")
+        self.assertEqual(report["compare"]["verdict"], report["status"])
+        return report
+
+    def result_file(self, values, dtype="float32", name="r.npy"):
+        save(self.folder / name, values, dtype)
+        return name
+
+
+class Match(VerifyTest):
+    def test_own_results(self):
+        for op, dtype in [(op, dtype) for op in OPS for dtype in DTYPES]:
+            problem = small(op)
+            rng = np.random.default_rng(1)
+            problem.x = rng.standard_normal(problem.x.shape)
+            problem.dy = rng.standard_normal(problem.dy.shape)
+            self.problem = problem
+            for tensor, name in ((problem.x, "x.npy"), (problem.dy, "dy.npy")):
+                # Rounded through float32 first, which round_to() demands for bfloat16.
+                save(self.folder / name, tensor.astype("f4").astype("f8"), dtype)
+            for extra in (["-a", "im2col_gemm"], ["-a", "direct"], ["-b", "reference"], []):
+                with self.subTest(op=op, dtype=dtype, extra=extra):
+                    self.verify(*extra)
+            self.assert_quiet(self.run_here("-o", "dw.npy", *self.args()[1:]))
+            self.verify("--result", "dw.npy")
+            self.verify("--result", "dw.npy", "--golden", "dw.npy", "--bitwise")
+
+    def test_integers_match_bit_by_bit(self):
+        for op in OPS:
+            self.prepare(small(op))
+            for extra in (["-a", name] for name in ALGORITHMS):
+                self.verify("--bitwise", *extra)
+                self.verify("--max-ulp", 0, *extra)
+                self.verify("--rtol", 0, "--atol", 0, *extra)
+
+    def test_filter_formats(self):
+        for op in OPS:
+            self.prepare(small(op))
+            for form in ("HWIO", "OIHW", "OHWI"):
+                name = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
+                name = name if op == "conv3d" else form
+                self.result_file(self.problem.expected(form))
+                with self.subTest(op=op, form=form):
+                    self.verify("--result", "r.npy", "--filter-format", name, "--bitwise")
+                    self.verify("--golden", "r.npy", "--filter-format", name, "--bitwise")
+
+    def test_a_result_of_another_dtype(self):
+        self.prepare(small("conv2d"))
+        for dtype in DTYPES:
+            self.result_file(self.dw, dtype)
+            with self.subTest(dtype):
+                self.verify("--result", "r.npy")
+                report = self.report("--result", "r.npy")
+                self.assertEqual(report["attrs"]["out_dtype"], dtype)
+                # Judged by its own spacing: the reference is rounded to it.
+                self.verify("--result", "r.npy", "--max-ulp", 0)
+
+    def test_results_in_other_file_forms(self):
+        self.prepare(small("conv2d"))
+        for descr, fortran in (("'>f4'", False), ("'<f4'", True), ("'>f4'", True)):
+            payload = self.dw.astype(descr.strip("'")).tobytes("F" if fortran else "C")
+            (self.folder / "r.npy").write_bytes(
+                raw_npy(self.dw.shape, descr, payload, fortran=fortran))
+            self.verify("--result", "r.npy", "--bitwise")
+
+    def test_result_on_standard_input(self):
+        self.prepare(small("conv2d"))
+        out = self.verify("--result", "-", stdin=npy_bytes("float32", self.dw))
+        self.assertIn("0 of ", out)
+        with self.subTest("golden"):
+            self.verify("--golden", "-", stdin=npy_bytes("float32", self.dw))
+
+    def test_an_empty_batch(self):
+        self.prepare(small("conv2d", n=0))
+        out = self.verify()
+        self.assertIn("warning: every expected value is 0", out)
+
+    def test_all_zero_warns(self):
+        problem = small("conv2d")
+        problem.x[:] = 0
+        self.prepare(problem)
+        self.assertIn("proves little", self.verify())
+        self.assertTrue(self.report()["compare"]["all_zero"])
+        self.result_file(self.dw * 0 + 1)
+        self.assertIn("proves little", self.verify("--result", "r.npy", status=1))
+        self.prepare(small("conv2d"))
+        self.assertNotIn("warning", self.verify())
+        self.assertFalse(self.report()["compare"]["all_zero"])
+
+    def test_output_is_written_too(self):
+        self.prepare(small("conv2d"))
+        self.verify("-o", "dw.npy")
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", self.dw))
+        result = self.run_here(*self.args("-o", "dw.npy", "--no-clobber"))
+        self.assert_one_error(result, 3, "dw.npy", "--no-clobber")
+
+    def test_nothing_is_written_without_output(self):
+        self.prepare(small("conv2d"))
+        self.verify()
+        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_threads_and_limits_do_not_change_the_report(self):
+        rng = np.random.default_rng(2)
+        problem = Problem(n=9, size=(20, 19), c=8, k=8, taps=(3, 3))
+        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(
+            problem.dy.shape)
+        self.prepare(problem)
+        texts = set()
+        for extra in (["-t", 1], ["-t", 3], ["-t", 8], ["-t", 2, "--memory-limit", "60MiB"]):
+            texts.add(self.verify(*extra).rsplit("repeat:", maxsplit=1)[0])
+        self.assertEqual(len(texts), 1)
+
+    def test_verbose(self):
+        self.prepare(small("conv2d"))
+        quiet = self.verify()
+        result = self.run_here(*self.args("-v"))
+        self.assertEqual(result.status, 0)
+        self.assertEqual(result.out.rsplit("repeat:", maxsplit=1)[0],
+                         quiet.rsplit("repeat:", maxsplit=1)[0])
+        for part in ("thread", "block", " ms"):
+            self.assertIn(part, result.err)
+
+    def test_dry_run_and_list(self):
+        self.prepare(small("conv2d"))
+        result = self.run_here(*self.args("--dry-run"))
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertIn("memory", result.out)
+        self.assertNotIn("MATCH", result.out)
+        self.assertEqual(self.run_here(*self.args("--list-algorithms")).status, 0)
+
+
+class Mismatch(VerifyTest):
+    def corrupted(self, *changes):
+        """The right gradient with (index, factor or value) changes; the file's name."""
+        values = self.dw.copy()
+        for index, value in changes:
+            values[index] = value
+        return self.result_file(values)
+
+    def test_one_element(self):
+        for op, index in (("conv2d", (1, 1, 0, 3)), ("depthwise", (0, 2, 1, 1)),
+                          ("conv3d", (1, 2, 0, 1, 2))):
+            self.prepare(small(op))
+            self.corrupted((index, self.dw[index] + 2))
+            with self.subTest(op):
+                out = self.verify("--result", "r.npy", status=1)
+                place = "[" + ",".join(map(str, index)) + "]"
+                tap = "[" + ",".join(map(str, index[:-2])) + "]"
+                got, want = self.dw[index] + 2, self.dw[index]
+                self.assertIn(f"1 of {self.dw.size} elements", out)
+                self.assertRegex(out, rf"absolute +2 +at {self.quote(place)}: got {got:g}, want "
+                                      rf"{want:g}\n")
+                self.assertRegex(out, rf"first mismatch +2 +at {self.quote(place)}")
+                self.assertRegex(out, rf"(?m)^ *{self.quote(tap)} +1 +2\b")
+                self.assertEqual(len([1 for line in out.splitlines()
+                                      if line.startswith("  [") and line.split()[1] != "0"]), 1)
+                compare = self.report("--result", "r.npy", status=1)["compare"]
+                self.assertEqual(compare["mismatches"], 1)
+                self.assertEqual(compare["count"], self.dw.size)
+                self.assertEqual(compare["max_abs"], {"value": 2.0, "index": list(index),
+                                                      "got": got, "want": want})
+                self.assertEqual(compare["first_mismatch"]["index"], list(index))
+                wrong = [tap for tap in compare["taps"] if tap["mismatches"]]
+                self.assertEqual([(tap["tap"], tap["max_abs"]) for tap in wrong],
+                                 [(list(index[:-2]), 2.0)])
+                self.assertEqual(len(compare["taps"]), np.prod(self.problem.taps))
+
+    @staticmethod
+    def quote(text):
+        return text.replace("[", r"\[").replace("]", r"\]")
+
+    def test_several_elements(self):
+        self.prepare(small("conv2d"))
+        self.corrupted(((0, 0, 0, 0), 1e6), ((2, 1, 1, 5), -1e7), ((2, 1, 0, 0), 99.5))
+        compare = self.report("--result", "r.npy", status=1)["compare"]
+        self.assertEqual(compare["mismatches"], 3)
+        self.assertEqual(compare["first_mismatch"]["index"], [0, 0, 0, 0])
+        self.assertEqual(compare["max_abs"]["index"], [2, 1, 1, 5])
+        self.assertEqual({tuple(tap["tap"]): tap["mismatches"] for tap in compare["taps"]},
+                         {(0, 0): 1, (0, 1): 0, (1, 0): 0, (1, 1): 0, (2, 0): 0, (2, 1): 2})
+
+    def test_another_filter_format_still_names_tensorflows_index(self):
+        self.prepare(small("conv2d"))
+        values = self.problem.expected("OIHW")
+        values[4, 1, 2, 0] += 5  # [k, c, r, s]
+        self.result_file(values)
+        compare = self.report("--result", "r.npy", "--filter-format", "OIHW", status=1)["compare"]
+        self.assertEqual(compare["first_mismatch"]["index"], [2, 0, 1, 4])
+
+    def test_channel_mixed_up(self):
+        self.prepare(small("conv2d"))
+        self.result_file(self.dw[..., ::-1])
+        self.verify("--result", "r.npy", status=1)
+
+    def test_non_finite(self):
+        self.prepare(small("conv2d"))
+        for value, nan, inf in ((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1)):
+            for dtype in DTYPES:
+                values = self.dw.copy()
+                values[1, 0, 1, 2] = value
+                self.result_file(values, dtype)
+                for extra in ([], ["--rtol", "1e30"], ["--max-ulp", 2**62], ["--bitwise"],
+                              ["--atol", "1e300"]):
+                    with self.subTest(value=value, dtype=dtype, extra=extra):
+                        out = self.verify("--result", "r.npy", *extra, status=1)
+                        self.assertIn(f"non-finite: got {nan} NaN, {inf} Inf; want 0 NaN, 0 Inf",
+                                      out)
+                        compare = self.report("--result", "r.npy", *extra, status=1)["compare"]
+                        self.assertEqual(compare["nonfinite"]["got"], {"nan": nan, "inf": inf})
+                        self.assertEqual(compare["max_abs"]["value"], "inf")
+                        self.assertEqual(compare["first_mismatch"]["got"],
+                                         "nan" if nan else ("inf" if value > 0 else "-inf"))
+
+    def test_all_nan(self):
+        self.prepare(small("conv2d"))
+        self.result_file(self.dw * np.nan)
+        out = self.verify("--result", "r.npy", status=1)
+        self.assertIn(f"{self.dw.size} of {self.dw.size} elements", out)
+
+    def test_expected_nan(self):
+        # NaN where NaN is due is right; a number there is wrong.
+        problem = small("conv2d")
+        problem.dy[0, 0, 0, 0] = np.nan
+        self.prepare(problem)
+        self.assertTrue(np.isnan(self.dw).any() and np.isfinite(self.dw).any())
+        self.verify()
+        self.result_file(self.dw)
+        self.verify("--result", "r.npy")
+        self.result_file(np.nan_to_num(self.dw))
+        self.verify("--result", "r.npy", status=1)
+
+    def test_a_zero_result(self):
+        self.prepare(small("conv2d"))
+        self.result_file(self.dw * 0)
+        self.verify("--result", "r.npy", status=1)
+
+    def test_many_taps_are_summed_up(self):
+        self.prepare(Problem(n=1, size=(9, 9), c=1, k=1, taps=(7, 7)))
+        self.result_file(self.dw + 1)
+        out = self.verify("--result", "r.npy", status=1)
+        rows = [line for line in out.splitlines() if line.startswith("  [")]
+        self.assertEqual(len(rows), 32)
+        self.assertRegex(out, r"\n  17 more +17 +1\b")
+
+
+class Criteria(VerifyTest):
+    """Each criterion passes at its edge and fails just past it."""
+
+    def setUp(self):
+        super().setUp()
+        problem = Problem(n=1, size=(1, 1), c=1, k=4, taps=(1, 1))
+        problem.x[:] = 1
+        problem.dy[:] = [100, -200, 0, 1]
+        self.prepare(problem)
+
+    def check(self, values, passing, failing, dtype="float32"):
+        self.result_file(np.reshape(values, (1, 1, 1, 4)), dtype)
+        for extra in passing:
+            with self.subTest(passing=extra, dtype=dtype):
+                self.verify("--result", "r.npy", *extra)
+        for extra in failing:
+            with self.subTest(failing=extra, dtype=dtype):
+                self.verify("--result", "r.npy", *extra, status=1)
+
+    def test_atol(self):
+        self.check([100.5, -200, 0, 1], [["--atol", "0.5"], ["--atol", "1"]],
+                   [["--atol", "0.49999"], ["--atol", "0"], []])
+        self.check([100, -200, 0.25, 1], [["--atol", "0.25"]], [["--atol", "0.24"],
+                                                                ["--rtol", "1000"]])
+
+    def test_rtol(self):
+        self.check([100, -201, 0, 1], [["--rtol", "0.005"]], [["--rtol", "0.004999"],
+                                                              ["--rtol", "0"]])
+        # rtol is of what is wanted, not of what was got: 2 against 1 needs 1.
+        self.check([100, -200, 0, 2], [["--rtol", "1"]], [["--rtol", "0.6"]])
+
+    def test_rtol_and_atol_add(self):
+        self.check([101.5, -200, 0, 1], [["--rtol", "0.01", "--atol", "0.5"]],
+                   [["--rtol", "0.01"], ["--atol", "0.5"], ["--rtol", "0.01", "--atol", "0.49"]])
+
+    def test_max_ulp(self):
+        for dtype, ulps in (("float32", 3), ("float64", 3), ("float16", 3), ("bfloat16", 2)):
+            unit = {"float32": 2.0**-17, "float64": 2.0**-46, "float16": 2.0**-4,
+                    "bfloat16": 2.0**-1}[dtype]  # of 100, between 64 and 128
+            self.check([100 + ulps * unit, -200, 0, 1], [["--max-ulp", ulps]],
+                       [["--max-ulp", ulps - 1], ["--max-ulp", 0], ["--bitwise"]], dtype)
+            report = self.report("--result", "r.npy", "--max-ulp", ulps)
+            self.assertEqual(report["compare"]["max_ulp"]["value"], ulps)
+            self.assertEqual(report["compare"]["max_ulp"]["index"], [0, 0, 0, 0])
+
+    def test_signed_zeros(self):
+        self.check([100, -200, -0.0, 1], [["--max-ulp", 0], ["--atol", 0], []], [["--bitwise"]])
+
+    def test_bitwise(self):
+        self.check([100, -200, 0, 1], [["--bitwise"]], [])
+        self.check([100, -200, 0, 1 + 2.0**-23], [[]], [["--bitwise"]])
+
+    def test_the_default_bound(self):
+        # L = 1: u_out|want| + 4 u_acc |x||dy| = 5 units of roundoff (2^-24) of 1.
+        self.check([100, -200, 0, 1 + 2 * 2.0**-23], [[]], [])
+        self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [[]])
+
+    def test_the_bound_grows_with_cancellation(self):
+        # The sum is 0, the terms are 1e4: an error of 1e-4 is allowed, which no rtol allows.
+        problem = Problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1))
+        problem.x[:] = 1
+        problem.dy[0], problem.dy[1] = 1e4, -1e4
+        self.prepare(problem)
+        self.result_file(np.full((1, 1, 1, 1), 1e-4))
+        self.verify("--result", "r.npy")
+        self.verify("--result", "r.npy", "--rtol", "1000", status=1)
+        self.result_file(np.full((1, 1, 1, 1), 1.0))
+        self.verify("--result", "r.npy", status=1)
+
+    def test_the_bound_is_of_the_dtype(self):
+        # Half precision: 2^-11 of 100 is 0.05; float32 would not forgive that.
+        self.check([100.0625, -200, 0, 1], [], [[]], "float32")
+        problem = self.problem
+        problem.save(self.folder, "float16")
+        self.check([100.0625, -200, 0, 1], [], [[]], "float16")  # a whole unit; half is allowed
+        self.check([100, -200, 0, 1], [[]], [], "float16")
+
+    def test_criterion_is_printed(self):
+        self.result_file(self.dw)
+        for extra, text in ((["--max-ulp", "5"], "at most 5 ULP"), (["--bitwise"], "every bit equal"),
+                            (["--rtol", "0.5", "--atol", "2"], "|got-want| <= 2 + 0.5*|want|"),
+                            ([], "|got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|")):
+            self.assertIn(f"criterion: {text}\n", self.verify("--result", "r.npy", *extra))
+
+
+class Golden(VerifyTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare(small("conv2d"))
+
+    def test_golden(self):
+        self.result_file(self.dw, name="golden.npy")
+        for extra in ([], ["--bitwise"], ["--max-ulp", 0], ["--rtol", 0], ["-a", "direct"],
+                      ["-b", "reference"]):
+            with self.subTest(extra):
+                out = self.verify("--golden", "golden.npy", *extra)
+                self.assertIn("against golden.npy", out)
+
+    def test_a_wrong_golden(self):
+        values = self.dw.copy()
+        values[0, 1, 0, 1] += 1
+        self.result_file(values, name="golden.npy")
+        for extra in ([], ["--bitwise"], ["--max-ulp", 1], ["--rtol", "1e-6"]):
+            with self.subTest(extra):
+                out = self.verify("--golden", "golden.npy", *extra, status=1)
+                self.assertIn("[0,1,0,1]", out)
+
+    def test_result_against_golden(self):
+        # Both are wrong, and equal: verify compares what it is told to.
+        self.result_file(self.dw + 1)
+        self.result_file(self.dw + 1, name="golden.npy")
+        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise")
+        self.result_file(self.dw)
+        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise", status=1)
+        self.verify("--result", "r.npy", "--golden", "golden.npy", "--atol", 1)
+
+    def test_golden_nan(self):
+        values = self.dw.copy()
+        values[0, 0, 0, 0] = np.nan
+        self.result_file(values, name="golden.npy")
+        for extra in ([], ["--bitwise"], ["--rtol", "1e30"], ["--max-ulp", 2**62]):
+            self.verify("--golden", "golden.npy", *extra, status=1)
+        self.result_file(values)
+        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise")
+
+    def test_golden_of_another_dtype(self):
+        # A golden in float16 has its own rounding, which the bound grants it.
+        rng = np.random.default_rng(4)
+        problem = small("conv2d")
+        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(
+            problem.dy.shape)
+        self.prepare(problem)
+        self.result_file(self.dw, "float16", "golden.npy")
+        self.verify("--golden", "golden.npy")
+        self.result_file(self.dw, "bfloat16", "golden.npy")
+        self.verify("--golden", "golden.npy")
+        self.result_file(self.dw * (1 + 2.0**-6), "bfloat16", "golden.npy")
+        self.verify("--golden", "golden.npy", status=1)
+
+
+class Text(VerifyTest):
+    """The whole text of a small run, but for spaces at line ends."""
+
+    def lines(self, text):
+        return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+    def setUp(self):
+        super().setUp()
+        problem = Problem(n=1, size=(2, 2), c=1, k=2, taps=(2, 1))
+        problem.x[:] = np.array([1, 2, 3, 4]).reshape(1, 2, 2, 1)
+        problem.dy[:] = np.array([1, 0, 2, -1, 0, 1, 3, 2]).reshape(1, 2, 2, 2)
+        self.prepare(problem)
+        self.flags = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", "2,1", "-p", "same",
+                      "--result", "r.npy"]
+        self.command = "convgrad verify " + " ".join(self.flags)
+
+    def test_match(self):
+        self.assertEqual(self.dw.tolist(), [[[[17.0, 9.0]]], [[[11.0, -4.0]]]])
+        self.result_file(self.dw)
+        result = self.run_here("verify", *self.flags)
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertEqual(self.lines(result.out), f"""\
+MATCH: r.npy against the float64 reference, 0 of 4 elements differ (0 %)
+conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
+criterion: |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|
+largest errors
+  absolute        0
+  relative        0
+  ULP             0
+  error/bound     0
+errors per tap   mismatches  largest |error|  error/bound
+  [0,0]          0           0                0
+  [1,0]          0           0                0
+non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
+repeat: {self.command}
+""")
+
+    def test_mismatch(self):
+        values = self.dw.copy()
+        values[1, 0, 0] = [11.5, -8]
+        self.result_file(values)
+        result = self.run_here("verify", *self.flags, "--rtol", "0.01")
+        self.assertEqual((result.status, result.err), (1, ""))
+        text = self.lines(result.out)
+        # The bound's own number is left out: it is tested in Criteria.
+        text = "\n".join(line for line in text.splitlines() if "error/bound" not in line) + "\n"
+        ratios = [line.split()[-1] for line in text.splitlines() if line.startswith("  [")]
+        self.assertEqual(len(ratios), 2)
+        for ratio in ratios:
+            text = text.replace(f" {ratio}\nnon", " *\nnon").replace(f" {ratio}\n  [", " *\n  [")
+        self.assertEqual(text, f"""\
+MISMATCH: r.npy against the float64 reference, 2 of 4 elements differ (50 %)
+conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
+criterion: |got-want| <= 0 + 0.01*|want|
+largest errors
+  absolute        4            at [1,0,0,1]: got -8, want -4
+  relative        1            at [1,0,0,1]: got -8, want -4
+  ULP             8.389e+06    at [1,0,0,1]: got -8, want -4
+  first mismatch  0.5          at [1,0,0,0]: got 11.5, want 11
+  [0,0]          0           0                *
+  [1,0]          2           4                *
+non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
+repeat: {self.command} --rtol 0.01
+""")
+
+    def test_repeat_is_a_command(self):
+        for name in ("r.npy", "with space.npy", "it's.npy", "$HOME.npy"):
+            self.result_file(self.dw + 1, name=name)
+            result = self.run_here("verify", *self.flags[:-1], name)
+            repeat = result.out.rsplit("repeat: ", maxsplit=1)[1].strip()
+            words = shlex.split(repeat)
+            self.assertEqual(words, ["convgrad", "verify", *self.flags[:-1], name])
+            again = subprocess.run(["bash", "-c", BINARY + repeat[len("convgrad"):]],
+                                   cwd=self.folder, env=clean_environment(), capture_output=True,
+                                   check=False, timeout=60)
+            self.assertEqual((again.returncode, again.stdout.decode()), (1, result.out))
+
+    def test_repeat_with_variables(self):
+        # What came from the environment belongs to the command that repeats it.
+        self.result_file(self.dw)
+        flags = [flag for flag in self.flags if flag not in ("-k", "2,1", "-p", "same")]
+        result = self.run_here("verify", *flags, env={"CONVGRAD_KERNEL": "2,1",
+                                                      "CONVGRAD_PADDING": "same"})
+        self.assertEqual(result.status, 0)
+        repeat = result.out.rsplit("repeat: ", maxsplit=1)[1].strip()
+        again = subprocess.run(["bash", "-c", f"convgrad() {{ {BINARY} \"$@\"; }}; {repeat}"],
+                               cwd=self.folder, env=clean_environment(), capture_output=True,
+                               check=False, timeout=60)
+        self.assertEqual((again.returncode, again.stderr), (0, b""), repeat)
+
+
+if __name__ == "__main__":
+    unittest.main()
