@@ -376,7 +376,7 @@ class Maker {
     }
     const std::string what = "the filter gradient's size";
     for (const SpatialAxis& axis : pb_.axis) dw_bytes = checked_mul(dw_bytes, axis.taps, what);
-    dw_bytes = checked_mul(checked_mul(dw_bytes, pb_.group_c(), what), pb_.K, what);
+    checked_mul(checked_mul(dw_bytes, pb_.group_c(), what), pb_.K, what);
   }
 
   const TensorInfo& x_;

@@ -328,7 +328,8 @@ class LiteralParser {
     static constexpr std::string_view kValues = "\\'\"\a\b\f\n\r\t\v";
     if (position_ >= source_.size()) fail("a string is not closed");
     const char c = source_[position_++];
-    if (raw) {
+    // A raw string keeps the backslash, as does an unknown escape (at the end of the chain).
+    if (raw) {  // NOLINT(bugprone-branch-clone)
       text += {'\\', c};
     } else if (const auto at = kLetters.find(c); at != std::string_view::npos) {
       text += kValues[at];

@@ -139,7 +139,16 @@ struct NpyReader::State {
   void read_from_stream(const npy::Box& box, std::byte* out);
   void hold_rest();
   void finish_stream();
+  [[noreturn]] void refuse_to_open(int error) const;
 };
+
+// The file's fault (missing, no permission) or this process's and the machine's.
+void NpyReader::State::refuse_to_open(int error) const {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO) {
+    throw Error(ErrorKind::runtime, cat(name, ": cannot open: ", std::strerror(error)));
+  }
+  refuse("cannot open: ", std::strerror(error));
+}
 
 void NpyReader::State::open_file() {
   if (path == "-") {
@@ -150,7 +159,7 @@ void NpyReader::State::open_file() {
     do {
       fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);  // a FIFO waits for its writer
-    if (fd < 0) refuse("cannot open: ", std::strerror(errno));
+    if (fd < 0) refuse_to_open(errno);
   }
   struct stat status {};
   if (::fstat(fd, &status) != 0) refuse("cannot open: ", std::strerror(errno));

@@ -23,16 +23,33 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
   return std::min(kUsualBlockBytes, room / 2);
 }
 
-[[noreturn]] void too_little_memory(const Plan& plan, std::int64_t needed, bool limited) {
-  throw Error(
-      ErrorKind::runtime,
-      cat(limited ? "--memory-limit is " : "the machine has ",
-          format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
-          describe(plan.problem), " needs ", format_bytes(static_cast<double>(needed)), " (",
-          format_bytes(static_cast<double>(plan.memory.partials)), " of partial sums, ",
-          format_bytes(static_cast<double>(plan.memory.blocks)), " of tensor blocks, ",
-          format_bytes(static_cast<double>(kBaseBytes)), " for the program itself); ",
-          limited ? "raise the limit" : "use a machine with more memory"));
+// "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.
+std::string memory_parts(const MemoryNeed& memory) {
+  const std::pair<std::int64_t, const char*> parts[] = {
+      {memory.partials, "of partial sums"},   {memory.workspaces, "of workspaces for the threads"},
+      {memory.blocks, "of tensor blocks"},    {memory.reference, "of reference sums"},
+      {memory.sources, "of held streams"},    {memory.output, "for the output"},
+      {kBaseBytes, "for the program itself"},
+  };
+  std::string text;
+  for (const auto& [bytes, what] : parts) {
+    if (bytes == 0) continue;
+    text += cat(text.empty() ? "" : ", ", format_bytes(static_cast<double>(bytes)), " ", what);
+  }
+  return text;
+}
+
+[[noreturn]] void too_little_memory(const Plan& plan, bool limited) {
+  const MemoryNeed& memory = plan.memory;
+  const char* cure = limited ? "raise the limit" : "use a machine with more memory";
+  if (memory.workspaces > (memory.total() + kBaseBytes) / 2) cure = "lower --threads";
+  if (memory.sources > (memory.total() + kBaseBytes) / 2) cure = "save the stream to a file first";
+  throw Error(ErrorKind::runtime,
+              cat(limited ? "--memory-limit is " : "the machine has ",
+                  format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
+                  describe(plan.problem), " needs ",
+                  format_bytes(static_cast<double>(memory.total() + kBaseBytes)), " (",
+                  memory_parts(memory), "); ", cure));
 }
 
 void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
@@ -53,7 +70,7 @@ void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
   }
   // A single image or row over the usual size is fine as long as the memory is there.
   if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
-    too_little_memory(plan, plan.memory.total() + kBaseBytes, limited);
+    too_little_memory(plan, limited);
   }
   plan.blocks = choose_blocks(plan.problem, plan.chunks, bytes).grid;
 }
@@ -82,7 +99,7 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
     plan.memory.workspaces = plan.threads * plan.kernel->workspace_bytes(problem);
   }
   if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
-    too_little_memory(plan, plan.memory.total() + kBaseBytes, limited);
+    too_little_memory(plan, limited);
   }
   if (plan.kernel != nullptr) {
     plan.tiles = static_cast<std::int64_t>(plan.kernel->tiles(problem).size());

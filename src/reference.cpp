@@ -112,7 +112,7 @@ void ReferenceSum::add(const Block& block,
                        const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::int64_t Cg = problem_.C / problem_.groups, taps = problem_.taps();
   // Enough parts to keep the threads busy; how many has no influence on any element's sum.
-  const std::int64_t parts_wanted = 8 * pool_.threads();
+  const std::int64_t parts_wanted = std::int64_t{8} * pool_.threads();
   const std::int64_t whole = taps * problem_.groups;
   const std::int64_t c_parts = std::min(Cg, (parts_wanted + whole - 1) / whole);
   const Sums sums = {sum_.data(), compensation_.empty() ? nullptr : compensation_.data(),

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <iomanip>
 
 #include "convgrad/device.hpp"
@@ -250,7 +251,40 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
+namespace {
+
+// Both name the same existing file, through whatever links; devices may be shared.
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  namespace fs = std::filesystem;
+  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+  if (fs::exists(a, ignored) && fs::exists(b, ignored)) {
+    return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
+  }
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+}  // namespace
+
+void check_report_is_its_own(const Options& options) {
+  const ProblemOptions& o = options.problem;
+  const std::pair<const char*, const std::string*> files[] = {{"--output", &o.output},
+                                                              {"--input", &o.input},
+                                                              {"--out-backprop", &o.out_backprop},
+                                                              {"--filter-like", &o.filter_like},
+                                                              {"--result", &options.verify.result},
+                                                              {"--golden", &options.verify.golden},
+                                                              {"--config", &options.config}};
+  for (const auto& [flag, path] : files) {
+    if (same_file(options.json, *path)) {
+      throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
+                                        " file too; name another file for the report"));
+    }
+  }
+}
+
 void check_stdout_is_free(const Options& options) {
+  check_report_is_its_own(options);
   if (options.problem.output == "-" && options.json == "-") {
     throw Error(ErrorKind::usage,
                 "--json and --output - both write to standard output; use --json=FILE");

@@ -47,6 +47,9 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
+// The report must not replace a tensor.
+void check_report_is_its_own(const Options& options);
+
 // stdout may be asked for once only: the gradient, the report, or text.
 void check_stdout_is_free(const Options& options);
 

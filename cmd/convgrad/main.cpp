@@ -14,6 +14,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/suggest.hpp"
+#include "job.hpp"
 #include "options.hpp"
 
 namespace convgrad::cli {
@@ -119,10 +120,11 @@ struct Program {
     if (options.json.empty() || report.is_null()) return status;
     report["exit_code"] = status;
     try {
+      check_report_is_its_own(options);  // an error's report must not replace a tensor either
       write_report(report, options.json);
     } catch (const Error& error) {
-      std::fprintf(stderr, "convgrad: error: --json: %s\n", error.what());
-      return static_cast<int>(error.kind());
+      if (status < 2) std::fprintf(stderr, "convgrad: error: --json: %s\n", error.what());
+      return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;
   }
@@ -171,4 +173,14 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace convgrad::cli
 
-int main(int argc, char** argv) { return convgrad::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  const int status = convgrad::cli::run(argc, argv);
+  std::fflush(nullptr);
+#ifdef __SANITIZE_ADDRESS__
+  return status;  // leaks are looked for in the exit handlers
+#else
+  // OpenBLAS's exit handler waits for its worker threads, and those retry for ever when their
+  // buffers cannot be had (ulimit -v). Everything of ours is written and closed by now.
+  _exit(status);
+#endif
+}

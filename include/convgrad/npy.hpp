@@ -34,7 +34,7 @@ struct NpyHeader {
 };
 
 // Headers longer than this are refused: the longest legal one for our tensors is far shorter.
-inline constexpr std::int64_t kMaxNpyHeaderBytes = 64 * 1024;
+inline constexpr std::int64_t kMaxNpyHeaderBytes = std::int64_t{64} * 1024;
 
 // Parses magic, version, length and dictionary from the first bytes of a file. name is used in
 // messages. Throws Error(input) for anything numpy would not have written or read, products that

@@ -281,9 +281,9 @@ class Streams(CliTest):
 
     def test_a_shell_pipe(self):
         words = " ".join(self.problem.args("-", x="-"))
-        done = subprocess.run(["bash", "-c", f"set -o pipefail; cat x.npy | {BINARY} {words} | cat"],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, timeout=60)
+        line = f"set -o pipefail; cat x.npy | {BINARY} {words} | cat"
+        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
+                              capture_output=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, self.want, b""))
 
     def test_dev_stdin_and_stdout(self):
@@ -463,7 +463,8 @@ class Options(CliTest):
     def test_verbose_speaks_on_stderr_alone(self):
         result = self.run_here(*self.problem.args("-"), "-v")
         self.assertEqual((result.status, result.raw), (0, self.want))
-        for part in ("conv2d float32 NHWC", "kernel", "GFLOP/s", "threads", "read", "write", "total"):
+        for part in ("conv2d float32 NHWC", "kernel", "GFLOP/s", "threads", "read", "write",
+                     "total"):
             self.assertIn(part, result.err)
         self.assertNotIn("\r", result.err)
 
@@ -482,6 +483,11 @@ class Options(CliTest):
                 result = self.run_here(*self.problem.args(), "--memory-limit", limit)
                 self.assert_one_error(result, 5, "--memory-limit", "needs", "raise")
                 self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_memory_message_adds_up(self):
+        # The largest part of what is needed is named, and how to need less.
+        result = self.run_here(*self.problem.args(), "-t", 4096, "--memory-limit", "30MiB")
+        self.assert_one_error(result, 5, "--memory-limit", "workspace", "--threads")
 
     def test_blas_and_locale_do_not_matter(self):
         for env in ({"OPENBLAS_NUM_THREADS": "7"}, {"OMP_NUM_THREADS": "3"},
@@ -561,7 +567,8 @@ class SameBytes(CliTest):
         problem = self.normal(Problem(n=5, size=(20, 19), c=8, k=8, taps=(3, 3)))
         problem.save(self.folder)
         want = self.bytes_of(problem)
-        result = self.run_here(*problem.args("-", x="-"), stdin=(self.folder / "x.npy").read_bytes())
+        x = (self.folder / "x.npy").read_bytes()
+        result = self.run_here(*problem.args("-", x="-"), stdin=x)
         self.assertEqual(result.raw, want)
 
     def test_scaling_by_a_power_of_two(self):

@@ -274,7 +274,8 @@ class Attributes(ErrorTest):
             n = len(JOBS[op]["ins"])
             form = ("N" + "DHW"[3 - n:] + "C") if last else ("NC" + "DHW"[3 - n:])
             x, dy = JOBS[op]["x"], JOBS[op]["dy"]
-            shapes = {} if last else {"x": (x[0], x[-1], *x[1:-1]), "dy": (dy[0], dy[-1], *dy[1:-1])}
+            shapes = {} if last else {"x": (x[0], x[-1], *x[1:-1]),
+                                      "dy": (dy[0], dy[-1], *dy[1:-1])}
             for at in (0, n + 1 if last else 1):
                 numbers = [1] * (n + 2)
                 numbers[at] = 2
@@ -290,7 +291,8 @@ class Attributes(ErrorTest):
     def test_not_numbers(self):
         for word in ("abc", "1.5", "3x3", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):
             for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"),
-                               ("groups", "--groups"), ("explicit_paddings", "--explicit-paddings")):
+                               ("groups", "--groups"),
+                               ("explicit_paddings", "--explicit-paddings")):
                 more = {"p": "explicit"} if flag == "explicit_paddings" else {}
                 if flag == "groups" and word in ("0x3", "1e3"):
                     continue
@@ -350,7 +352,8 @@ class FilterSize(ErrorTest):
                 ("depthwise", 2, 3, "expected 4"), ("depthwise", 2, 1, "expected 4"),
                 ("depthwise", 3, 1, "is 8"), ("depthwise", 3, 3, "expected 12"),
                 ("depthwise", 3, 8, "expected 32"),
-                ("conv3d", 3, 3, "--filter-sizes[3] (C/groups) is 3"), ("conv3d", 4, 7, "expected 6"),
+                ("conv3d", 3, 3, "--filter-sizes[3] (C/groups) is 3"),
+                ("conv3d", 4, 7, "expected 6"),
                 ("conv3d", 3, 1, "4 groups do not divide")):
             sizes = list({"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
                           "conv3d": (3, 3, 3, 4, 6)}[op])
@@ -467,7 +470,8 @@ class Names(ErrorTest):
         for flag, meant in (("--stride", "--strides"), ("--dilation", "--dilations"),
                             ("--paddings", "--padding"), ("--inputs", "--input"),
                             ("--outbackprop", "--out-backprop"), ("--ouput", "--output"),
-                            ("--filter-size", "--filter-sizes"), ("--filter_size", "--filter-sizes"),
+                            ("--filter-size", "--filter-sizes"),
+                            ("--filter_size", "--filter-sizes"),
                             ("--dataformat", "--data-format"), ("--group", "--groups"),
                             ("--explicit-padding", "--explicit-paddings"),
                             ("--dryrun", "--dry-run"), ("--thread", "--threads"),
@@ -475,8 +479,8 @@ class Names(ErrorTest):
                             ("--noclobber", "--no-clobber"), ("--algoritm", "--algorithm"),
                             ("--verbos", "--verbose"), ("--jsn", "--json")):
             for form in (f"{flag}=1", flag):
-                self.refuse(USAGE, [f"'{flag.replace('_', '-')}'" if "_" not in flag else "--filter",
-                                    f"did you mean '{meant}'", "--help"],
+                spelled = f"'{flag.replace('_', '-')}'"
+                self.refuse(USAGE, [spelled, f"did you mean '{meant}'", "--help"],
                             *self.job("conv2d"), form)
         for flag in ("-x", "-1", "--frobnicate", "-Z5"):
             self.refuse(USAGE, [flag, "--help"], *self.job("conv2d"), flag)
@@ -557,7 +561,8 @@ class Files(ErrorTest):
         (self.folder / "folder").mkdir()
         os.symlink("loop", self.folder / "loop")
         os.symlink("nowhere", self.folder / "dangling")
-        for name, part in (("none.npy", "No such file"), ("folder", "folder"), ("folder/", "folder"),
+        for name, part in (("none.npy", "No such file"), ("folder", "folder"),
+                           ("folder/", "folder"),
                            ("none/x.npy", "No such file"), ("x.npy/y", "Not a directory"),
                            ("loop", "symbolic links"), ("dangling", "No such file"),
                            ("n" * 300, "too long"), ("/dev/null", "empty")):
@@ -576,7 +581,8 @@ class Files(ErrorTest):
     def test_output_paths(self):
         (self.folder / "folder").mkdir()
         os.symlink("loop", self.folder / "loop")
-        for name, part in (("none/dw.npy", "No such file"), ("folder", "folder"), ("folder/", "folder"),
+        for name, part in (("none/dw.npy", "No such file"), ("folder", "folder"),
+                           ("folder/", "folder"),
                            ("x.npy/dw.npy", "Not a directory"), ("loop", "symbolic links"),
                            ("n" * 300, "too long")):
             self.refuse(INPUT, [part], *self.job("conv2d"), "-o", name, output=False)
@@ -651,7 +657,8 @@ class Files(ErrorTest):
             "65 axes": good.replace("(2, 6, 7, 4)", "(" + "1, " * 65 + ")"),
             "descr number": good.replace("'<f4'", "4"), "descr None": good.replace("'<f4'", "None"),
             "descr unknown": good.replace("<f4", "<z9"), "descr empty": good.replace("<f4", ""),
-            "descr f5": good.replace("<f4", "<f5"), "descr huge": good.replace("<f4", "<f" + "9" * 30),
+            "descr f5": good.replace("<f4", "<f5"),
+            "descr huge": good.replace("<f4", "<f" + "9" * 30),
             "descr nul": good.replace("<f4", "<f4\0"), "code": "__import__('os').system('true')",
             "deep": "{'descr': " + "(" * 5000 + ")" * 5000 + "}",
             "unterminated string": good.replace("'descr'", "'descr"),
@@ -666,15 +673,18 @@ class Files(ErrorTest):
                 self.refuse(INPUT, ["x.npy"], *args)
         sound = header_bytes(good)
         for name, data in {
-                "format 0": sound[:6] + b"\0\0" + sound[8:], "format 4": sound[:6] + b"\4\0" + sound[8:],
+                "format 0": sound[:6] + b"\0\0" + sound[8:],
+                "format 4": sound[:6] + b"\4\0" + sound[8:],
                 "format 1.1": sound[:6] + b"\1\1" + sound[8:],
-                "length 0": sound[:8] + b"\0\0", "length 65535": sound[:8] + b"\xff\xff" + sound[10:],
+                "length 0": sound[:8] + b"\0\0",
+                "length 65535": sound[:8] + b"\xff\xff" + sound[10:],
                 "2.0, 4 GiB": sound[:6] + b"\2\0\xff\xff\xff\xff" + sound[10:],
                 "3.0, bad UTF-8": header_bytes(good.replace("descr", "descr"), (3, 0))
                 .replace(b"<f4", b"\xff\xfe4"),
                 "zip": b"PK\3\4" + bytes(100), "gzip": b"\x1f\x8b" + bytes(100),
                 "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100), "pickle": b"\x80\4\x95" + bytes(100),
-                "text": b"1 2 3\n4 5 6\n", "zeros": bytes(500), "wrong magic": b"\x93NUMPX" + sound[6:],
+                "text": b"1 2 3\n4 5 6\n", "zeros": bytes(500),
+                "wrong magic": b"\x93NUMPX" + sound[6:],
         }.items():
             args = self.job("conv2d")
             (self.folder / "x.npy").write_bytes(data + payload)
@@ -733,8 +743,8 @@ class Verify(ErrorTest):
         for flag in ("--result", "--golden"):
             for shape in ((3, 3, 6, 4), (6, 4, 3, 3), (3, 3, 4), (216,), (), (3, 3, 4, 7)):
                 save(self.folder / "r.npy", np.zeros(shape))
-                self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args, flag,
-                            "r.npy", output=False)
+                self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args,
+                            flag, "r.npy", output=False)
             self.refuse(INPUT, ["none.npy"], "verify", *args, flag, "none.npy", output=False)
             (self.folder / "r.npy").write_bytes(raw_npy((3, 3, 4, 6), "'<i4'"))
             self.refuse(INPUT, ["r.npy", "int32"], "verify", *args, flag, "r.npy", output=False)
@@ -752,8 +762,10 @@ class Verify(ErrorTest):
                 (["--max-ulp", "1", "--atol", "1"], ["--max-ulp", "--rtol/--atol"]),
                 (["--max-ulp", "0", "--rtol", "0"], ["--max-ulp"]),
                 (["--bitwise", "--max-ulp", "1", "--rtol", "1"], ["--bitwise"]),
-                (["--rtol", "-1"], ["--rtol", "expected"]), (["--atol", "-1"], ["--atol", "expected"]),
-                (["--rtol", "x"], ["--rtol", "expected"]), (["--rtol", "nan"], ["--rtol", "expected"]),
+                (["--rtol", "-1"], ["--rtol", "expected"]),
+                (["--atol", "-1"], ["--atol", "expected"]),
+                (["--rtol", "x"], ["--rtol", "expected"]),
+                (["--rtol", "nan"], ["--rtol", "expected"]),
                 (["--atol", "nan"], ["--atol", "expected"]),
                 (["--max-ulp", "-1"], ["--max-ulp", "expected"]),
                 (["--max-ulp", "1.5"], ["--max-ulp", "expected"]),
@@ -767,8 +779,8 @@ class Verify(ErrorTest):
                 (["-o", "-"], ["--output"]),
                 (["--result", "-", "--golden", "-"], ["standard input"])):
             self.refuse(USAGE, parts, *args, *extra, output=False)
-        self.refuse(USAGE, ["standard input"], "verify", *self.job("conv2d", i="-"), "--result", "-",
-                    output=False)
+        self.refuse(USAGE, ["standard input"], "verify", *self.job("conv2d", i="-"),
+                    "--result", "-", output=False)
 
 
 if __name__ == "__main__":

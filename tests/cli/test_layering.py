@@ -208,7 +208,7 @@ class Refused(LayeringTest):
                             ("frobnicate = 2\n", ["'frobnicate'"]),
                             ("[verify]\nrtl = 2\n", ["rtl", "did you mean 'rtol'"]),
                             ("[verfy]\nrtol = 2\n", ["'verfy'", "did you mean 'verify'"]),
-                            ("[verify.more]\nrtol = 2\n", ["verify.more"]),
+                            ("[verify.more]\nrtol = 2\n", ["more"]),
                             ("[info]\nthreads = 2\n", ["threads"]),
                             ("rtol = 2\n", ["rtol"])):
             self.config(text)

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import numpy as np
-from harness import (BINARY, CliTest, Problem, clean_environment, npy_bytes, run, save, small,
+from harness import (BINARY, SANITIZED, CliTest, Problem, clean_environment, npy_bytes, run, save, small,
                      start, umask)
 
 OLD = b"an old gradient, precious"
@@ -181,6 +181,7 @@ class Failures(OutputTest):
         self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
         self.assertEqual(self.listing(), self.before)
 
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_memory_runs_out(self):
         # 64 MiB of address space beyond the program's own: a status, not a crash.
         problem = Problem(n=1, size=(1, 1), c=2048, k=2048, taps=(3, 3))
@@ -195,6 +196,34 @@ class Failures(OutputTest):
                 self.assertIn(result.status, (0, 5), str(result))
                 if result.status == 5:
                     self.check_kept(result, "memory")
+
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
+    def test_little_address_space(self):
+        # OpenBLAS's own thread may fail to get its buffer: the job must still come to its end.
+        for megabytes in (100, 150, 250):
+            limit = megabytes << 20
+            for args in (self.problem.args("-"), ["info"], ["--version"]):
+                result = self.run_here(
+                    *args, timeout=15,
+                    preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_AS, (n, n)))
+                with self.subTest(args=args, megabytes=megabytes):
+                    self.assertIn(result.status, (0, 5), str(result))
+                    self.assertLessEqual(result.err.count("\n"), 1)
+
+    def test_open_files_run_out(self):
+        statuses = set()
+        for files in range(4, 9):
+            result = self.run_here(
+                *self.problem.args(),
+                preexec_fn=lambda n=files: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+            statuses.add(result.status)
+            with self.subTest(files):
+                if result.status == 127:
+                    continue  # not even the libraries could be loaded
+                self.assertIn(result.status, (0, 5), str(result))
+                if result.status:
+                    self.assert_one_error(result, 5, ".npy", "Too many open files")
+        self.assertLessEqual({0, 5}, statuses)
 
     def test_a_file_that_shrinks(self):
         # 130 MiB through a slow reference; the file is cut while it runs: no SIGBUS.
@@ -329,6 +358,7 @@ class Race(OutputTest):
 
 
 class Startup(CliTest):
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_an_empty_job_is_quick(self):
         # The contract is 30 ms; a loaded machine is granted five times that.
         save(self.folder / "x.npy", np.zeros((0, 4, 4, 2)))

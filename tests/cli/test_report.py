@@ -102,6 +102,29 @@ class Compute(ReportTest):
             result = self.run_here(*self.problem.args(), f"--json={name}")
             self.assert_one_error(result, status, name)
 
+    def test_a_report_never_replaces_a_tensor(self):
+        self.assert_quiet(self.run_here(*self.problem.args()))
+        os.symlink("x.npy", self.folder / "link.npy")
+        names = ("x.npy", "dy.npy", "dw.npy")
+        before = [(self.folder / name).read_bytes() for name in names]
+        verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
+        for args in ([*self.problem.args(), "--json=dw.npy"], [*self.problem.args(), "--json=x.npy"],
+                     [*self.problem.args(), "--json=./dy.npy"],
+                     [*self.problem.args(), "--json=link.npy"],
+                     [*verify, "--result", "dw.npy", "--json=dw.npy"],
+                     [*verify, "--golden", "dw.npy", "--json=dw.npy"]):
+            result = self.run_here(*args)
+            with self.subTest(args):
+                self.assert_one_error(result, 2, args[-1][:6])
+                after = [(self.folder / name).read_bytes() for name in names]
+                self.assertTrue(after == before, "a file was replaced")
+            for name, data in zip(names, before):
+                (self.folder / name).write_bytes(data)
+        # A new output and the report cannot be one file either.
+        result = self.run_here(*self.problem.args("new.npy"), "--json=new.npy")
+        self.assertEqual(result.status, 2, str(result))
+        self.assertNotIn("new.npy", self.listing())
+
     def test_dry_run_has_no_timing(self):
         report = self.report(*self.problem.args(), "--json", "--dry-run")
         self.assertNotIn("timing_ms", report)

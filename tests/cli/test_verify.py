@@ -353,7 +353,8 @@ class Criteria(VerifyTest):
 
     def test_criterion_is_printed(self):
         self.result_file(self.dw)
-        for extra, text in ((["--max-ulp", "5"], "at most 5 ULP"), (["--bitwise"], "every bit equal"),
+        for extra, text in ((["--max-ulp", "5"], "at most 5 ULP"),
+                            (["--bitwise"], "every bit equal"),
                             (["--rtol", "0.5", "--atol", "2"], "|got-want| <= 2 + 0.5*|want|"),
                             ([], "|got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|")):
             self.assertIn(f"criterion: {text}\n", self.verify("--result", "r.npy", *extra))
@@ -436,7 +437,7 @@ class Text(VerifyTest):
         result = self.run_here("verify", *self.flags)
         self.assertEqual((result.status, result.err), (0, ""))
         self.assertEqual(self.lines(result.out), f"""\
-MATCH: r.npy against the float64 reference, 0 of 4 elements differ (0 %)
+MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
 criterion: |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|
 largest errors
@@ -444,7 +445,7 @@ largest errors
   relative        0
   ULP             0
   error/bound     0
-errors per tap   mismatches  largest |error|  error/bound
+errors per tap   failures    largest |error|  error/bound
   [0,0]          0           0                0
   [1,0]          0           0                0
 non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
@@ -465,7 +466,7 @@ repeat: {self.command}
         for ratio in ratios:
             text = text.replace(f" {ratio}\nnon", " *\nnon").replace(f" {ratio}\n  [", " *\n  [")
         self.assertEqual(text, f"""\
-MISMATCH: r.npy against the float64 reference, 2 of 4 elements differ (50 %)
+MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
 criterion: |got-want| <= 0 + 0.01*|want|
 largest errors
