@@ -31,6 +31,9 @@ TEST_CASE("the bound is the one of docs/numerics.md") {
   // Where nothing contributes, nothing but 0 passes.
   CHECK(passes(0, 0, 0, model));
   CHECK_FALSE(passes(1e-30, 0, 0, model));
+  // A bound that is not a number lets nothing pass but equality.
+  CHECK_FALSE(passes(1, 2, kNan, model));
+  CHECK(passes(2, 2, kNan, model));
 }
 
 TEST_CASE("a result of 16 bits may be off by its rounding, also when it is subnormal") {

@@ -113,6 +113,12 @@ TEST_CASE("groups follow from the shapes and are checked") {
   a.groups.reset();
   a.filter_sizes = {3, 3, 3, 8};
   CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[2] (C/groups) is 3"));
+  a.filter_sizes = {};
+  a.kernel = {3};
+  a.groups = 3;
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "3 groups do not divide the input's C=8"));
+  a.kernel = {};
+  a.groups.reset();
   a.filter_sizes = {3, 3, 2, 7};
   CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[3] (K) is 7, expected 8"));
   a.filter_sizes = {3, 3, 2, 6};

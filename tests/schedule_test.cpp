@@ -113,6 +113,34 @@ TEST_CASE("blocks are whole chunks in order and hold what the taps see") {
   }
 }
 
+TEST_CASE("the input of a box is what its taps see inside x, and no more") {
+  for (const WgradProblem& problem : problems()) {
+    const ChunkGrid grid = chunk_grid(problem);
+    CAPTURE(describe(problem));
+    for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
+      const PixelBox box = grid.box(chunk);
+      const std::array<Range, 3> input = input_box(problem, box);
+      for (std::size_t a = 0; a < 3; ++a) {
+        const SpatialAxis& axis = problem.axis[a];
+        std::int64_t first = axis.in, last = -1;
+        for (std::int64_t o = box[a + 1].begin; o < box[a + 1].end; ++o) {
+          for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
+            const std::int64_t at = o * axis.stride - axis.pad_before + tap * axis.dilation;
+            if (at < 0 || at >= axis.in) continue;
+            first = std::min(first, at);
+            last = std::max(last, at);
+          }
+        }
+        if (last < 0) continue;  // only padding: any range will do
+        CHECK(input[a].begin <= first);
+        CHECK(input[a].end >= last + 1);
+        CHECK(input[a].size() <=
+              (box[a + 1].size() - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
+      }
+    }
+  }
+}
+
 TEST_CASE("outputs_inside agrees with trying every position") {
   for (std::int64_t in = 1; in < 7; ++in)
     for (std::int64_t out = 0; out < 8; ++out)

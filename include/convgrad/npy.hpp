@@ -20,7 +20,7 @@ namespace convgrad {
 
 struct NpyHeader {
   int major = 1, minor = 0;
-  std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
+  std::string descr;  // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
   // f float, i int, u unsigned, b bool, c complex, V void/bfloat16, S bytes, U text, M m dates,
   // O Python objects (NpyReader refuses them), R structured
   char kind = 'f';
@@ -57,9 +57,9 @@ class NpyReader {
   const std::string& name() const;  // for messages: the path, or "standard input"
   const NpyHeader& header() const;
 
-  // False for pipes and the like. Boxes [n0,n1) x full that follow each other are then read straight
-  // from the stream; the first other box brings the rest of the payload into memory, and what has
-  // gone by before cannot be had again (Error(input)).
+  // False for pipes and the like. Boxes [n0,n1) x full that follow each other are then read
+  // straight from the stream; the first other box brings the rest of the payload into memory, and
+  // what has gone by before cannot be had again (Error(input)).
   bool seekable() const;
   // True if that happens at the first box already: a stream in Fortran order.
   bool needs_whole_payload() const;

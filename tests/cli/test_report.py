@@ -108,7 +108,8 @@ class Compute(ReportTest):
         names = ("x.npy", "dy.npy", "dw.npy")
         before = [(self.folder / name).read_bytes() for name in names]
         verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
-        for args in ([*self.problem.args(), "--json=dw.npy"], [*self.problem.args(), "--json=x.npy"],
+        for args in ([*self.problem.args(), "--json=dw.npy"],
+                     [*self.problem.args(), "--json=x.npy"],
                      [*self.problem.args(), "--json=./dy.npy"],
                      [*self.problem.args(), "--json=link.npy"],
                      [*verify, "--result", "dw.npy", "--json=dw.npy"],

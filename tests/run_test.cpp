@@ -1,0 +1,107 @@
+// run_test.cpp - whole runs from files in blocks: the bytes, and the memory they take.
+#include "convgrad/run.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "problems.hpp"
+#include "temp_dir.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+std::string file_of(const TempDir& folder, const char* name, DType dtype,
+                    const std::vector<std::int64_t>& shape, const std::vector<std::byte>& bytes) {
+  return folder.write(name,
+                      npy_header_text(dtype, shape) +
+                          std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+std::vector<std::int64_t> shape_of(const WgradProblem& pb, std::int64_t channels, bool in) {
+  std::vector<std::int64_t> shape = {pb.N};
+  if (!pb.channels_last) shape.push_back(channels);
+  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
+    const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
+    shape.push_back(in ? axis.in : axis.out);
+  }
+  if (pb.channels_last) shape.push_back(channels);
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("files in blocks of any size give the bytes of the tensors in memory") {
+  const ProblemSpec specs[] = {
+      {"images", "conv2d", 7, 3, 5, 1, {{11, 3}, {9, 3}}},
+      {"rows", "conv2d", 2, 3, 17, 1, {{80, 5, 2, 2}, {41, 3}}},
+      {"padded rows", "depthwise", 1, 4, 8, 4, {{60, 3}, {30, 3}}, "EXPLICIT", {4, 0, 2, 7}},
+      {"planes", "conv3d", 2, 3, 4, 1, {{12, 3}, {9, 3}, {30, 2}}},
+      {"rows of planes", "conv3d", 1, 2, 4, 1, {{4, 3, 1, 2}, {50, 3, 2}, {40, 3}}}};
+  TempDir folder;
+  for (const ProblemSpec& spec : specs) {
+    for (const bool channels_last : {true, false}) {
+      const WgradProblem pb = make(spec, DType::f32, channels_last);
+      const auto x = filled(DType::f32, pb.x_count(), Fill::normal, 3);
+      const auto dy = filled(DType::f32, pb.dy_count(), Fill::normal, 4);
+      const std::string x_file = file_of(folder, "x.npy", DType::f32, shape_of(pb, pb.C, true), x);
+      const std::string dy_file =
+          file_of(folder, "dy.npy", DType::f32, shape_of(pb, pb.K, false), dy);
+      for (const Kernel& kernel : kernels()) {
+        PlanOptions options;
+        options.algorithm = kernel.name;
+        options.threads = 2;
+        const std::vector<double> want = sums_of(pb, x.data(), dy.data(), options);
+        std::int64_t most_blocks = 0;
+        for (const std::int64_t block_bytes : {1, 30000, 1 << 30}) {
+          options.block_bytes = block_bytes;
+          CAPTURE(spec.name);
+          CAPTURE(kernel.name);
+          CAPTURE(block_bytes);
+          const Plan plan = make_plan(pb, this_machine(), options);
+          most_blocks = std::max(most_blocks, plan.blocks.count);
+          NpyReader x_reader(x_file), dy_reader(dy_file);
+          NpySource source(x_reader, dy_reader);
+          TaskPool pool(2);
+          GradientSum sum(plan, pool);
+          Timing timing;
+          BlockMemory memory;
+          for (std::int64_t i = 0; i < plan.blocks.count; ++i) {
+            sum.add(source.load(plan, i, memory), i);
+          }
+          source.finish();
+          const double* got = sum.finish();
+          CHECK(std::memcmp(got, want.data(), want.size() * 8) == 0);
+          // What the plan said it would hold.
+          const std::int64_t copies = plan.blocks.count == 1 ? 1 : 2;
+          CHECK(copies * (memory.x.size_bytes() + memory.dy.size_bytes()) <= plan.memory.blocks);
+        }
+        CHECK(most_blocks > 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("filter_gradient rounds and orders like a file") {
+  const WgradProblem pb =
+      make({"3x2", "conv2d", 2, 4, 6, 2, {{5, 3}, {4, 2}}}, DType::bf16, true, "OIHW", "float16");
+  const auto x = filled(DType::bf16, pb.x_count(), Fill::normal, 5);
+  const auto dy = filled(DType::bf16, pb.dy_count(), Fill::normal, 6);
+  const std::vector<std::byte> bytes = filter_gradient(pb, x.data(), dy.data());
+  PlanOptions options;
+  const std::vector<double> sums = sums_of(pb, x.data(), dy.data(), options);
+  const std::vector<double> got = widened(DType::f16, bytes);
+  REQUIRE(got.size() == sums.size());
+  const std::int64_t taps = 6, c_count = 2, K = 6;
+  for (std::int64_t k = 0, i = 0; k < K; ++k) {
+    for (std::int64_t c = 0; c < c_count; ++c) {
+      for (std::int64_t tap = 0; tap < taps; ++tap, ++i) {
+        CHECK(got[static_cast<std::size_t>(i)] ==
+              rounded(DType::f16, sums[static_cast<std::size_t>((tap * c_count + c) * K + k)]));
+      }
+    }
+  }
+}
