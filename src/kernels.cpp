@@ -5,11 +5,14 @@
 #include "convgrad/suggest.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/im2col_wgrad.hpp"
+#include "cpu/outer_product_wgrad.hpp"
 
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
-  static const std::array<Kernel, 2> table = {kIm2colGemmKernel, kDirectKernel};
+  static const std::array<Kernel, 5> table = {kOuterProductAvx512Kernel, kOuterProductAvx2Kernel,
+                                              kIm2colGemmKernel, kOuterProductKernel,
+                                              kDirectKernel};
   return table;
 }
 

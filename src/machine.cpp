@@ -44,7 +44,7 @@ std::vector<std::string> instruction_sets() {
   std::istringstream flags(cpuinfo("flags"));
   for (std::string flag; flags >> flag;) {
     for (const char* known :
-         {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_bf16",
+         {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
           "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) {
       if (flag == known) sets.push_back(flag);
     }

@@ -58,13 +58,22 @@ TEST_CASE("too little memory is said before anything is allocated") {
   }
 }
 
-TEST_CASE("auto takes GEMM for dense layers and direct for thin groups") {
-  const auto chosen = [](const ProblemSpec& spec) {
-    return choose_kernel(make(spec, DType::f32, true), this_machine()).name;
+TEST_CASE("auto takes what suits the shape and the processor") {
+  Machine machine;
+  const auto chosen = [&](const ProblemSpec& spec) {
+    return choose_kernel(make(spec, DType::f32, true), machine).name;
   };
-  CHECK(chosen({"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}}) == "im2col_gemm");
+  const ProblemSpec dense = {"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
+  CHECK(chosen(dense) == "im2col_gemm");
   CHECK(chosen({"depthwise", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}}) == "direct");
-  CHECK(chosen({"groups of one", "conv2d", 16, 64, 64, 64, {{56, 3}, {56, 3}}}) == "direct");
+  machine.instruction_sets = {"avx2", "fma"};
+  CHECK(chosen(dense) == "outer_product_avx2");
+  CHECK_THROWS_WITH_AS(
+      choose_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512"),
+      doctest::Contains("the processor has no avx512f"), Error);
+  machine.instruction_sets = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
+  CHECK(chosen(dense) == "outer_product_avx512");
+  CHECK(chosen({"depthwise", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}}) == "direct");
   CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
                        Error);
 }

@@ -79,6 +79,7 @@ std::vector<ProblemSpec> basic_problems() {
       {"2 groups of 20, strided, dilated", "conv2d", 2, 10, 40, 2, {{12, 3, 2}, {11, 2, 1, 3}}},
       {"groups of one", "conv2d", 2, 11, 11, 11, {{6, 3}, {6, 3}}},
       {"empty output", "conv2d", 2, 3, 4, 1, {{3, 4}, {5, 2}}, "VALID"},
+      {"empty rows", "conv2d", 2, 9, 4, 1, {{5, 2}, {3, 4}}, "VALID"},
       {"empty batch", "conv2d", 0, 3, 4, 1, {{5, 3}, {5, 3}}},
       {"depthwise 3x3", "depthwise", 3, 40, 40, 40, {{9, 3}, {7, 3}}},
       {"depthwise, multiplier 2", "depthwise", 2, 9, 18, 9, {{9, 3}, {7, 3}}},

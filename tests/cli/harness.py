@@ -25,7 +25,13 @@ SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 DESCR = {"float16": "<f2", "bfloat16": "<V2", "float32": "<f4", "float64": "<f8"}
 OPS = ("conv2d", "depthwise", "conv3d")
-ALGORITHMS = ("im2col_gemm", "direct")
+FLAGS = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text() + "\nflags :",
+                      re.M).group(1).split())
+# The table of kernels in its order, without what this processor cannot run.
+ALGORITHMS = tuple(name for name, needs in (
+    ("outer_product_avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}),
+    ("outer_product_avx2", {"avx2", "fma"}), ("im2col_gemm", set()), ("outer_product", set()),
+    ("direct", set())) if needs <= FLAGS)
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
 TIMEOUT_S = 60

@@ -3,7 +3,7 @@ import itertools
 import unittest
 
 import numpy as np
-from harness import (DESCR, DTYPES, OPS, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
+from harness import (ALGORITHMS, DESCR, DTYPES, OPS, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
                      save, small)
 
 
@@ -226,7 +226,7 @@ class Random(CliTest):
             spoiled = self.unsound(rng, problem, args)
             legal = not spoiled and all(extent >= 0 for extent in problem.out)
             (self.folder / "dw.npy").unlink(missing_ok=True)
-            result = self.run_here(*args, "-a", ("im2col_gemm", "direct", "auto")[index % 3],
+            result = self.run_here(*args, "-a", (*ALGORITHMS, "auto")[index % (len(ALGORITHMS) + 1)],
                                    "-t", str(1 + index % 3), timeout=20)
             with self.subTest(index, spoiled=spoiled, args=args, size=problem.size,
                               out=problem.out):
@@ -277,7 +277,7 @@ class Random(CliTest):
             deep = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
             more = ["--filter-format", deep if problem.op == "conv3d" else form]
             more += ["--out-dtype", out] if out else []
-            more += pick([], ["-b", "reference"], ["-a", "direct"], ["-a", "im2col_gemm"])
+            more += pick([], ["-b", "reference"], *(["-a", name] for name in ALGORITHMS))
             with self.subTest(index, dtype=dtype, out=out, form=form, way=way):
                 self.assert_computes(problem, dtype, *more, out=out, filter_format=form,
                                      save_tensors=False, filter_flags=flags)

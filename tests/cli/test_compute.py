@@ -188,7 +188,7 @@ class Padding(CliTest):
             problem.x[:] = np.abs(problem.x) + 1  # no 0 * Inf
             want = problem.expected()
             self.assertTrue(np.any(~np.isfinite(want)) and np.any(np.isfinite(want)))
-            for extra in (["-a", "im2col_gemm"], ["-a", "direct"], ["-b", "reference"]):
+            for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"]):
                 with self.subTest(op=op, dtype=dtype, value=value, last=last, extra=extra):
                     kind, got = load(self.compute(problem, dtype, *extra))
                     np.testing.assert_array_equal(got, to_float64(kind, round_to(kind, want)))

@@ -37,7 +37,7 @@ class Support(harness.CliTest):
                 harness.save(self.folder / "x.npy", x, dtype)
                 harness.save(self.folder / "dy.npy", dy, dtype)
                 want = filter_gradient(problem, x, dy)
-                for algorithm in ("im2col_gemm", "direct"):
+                for algorithm in harness.ALGORITHMS:
                     with self.subTest(combination, padding=padding, algorithm=algorithm):
                         self.assert_quiet(self.run_here(*flags(problem), "-i", "x.npy", "-g", "dy.npy", "-o",
                                                         "dw.npy", "-a", algorithm))

@@ -49,7 +49,7 @@ class Match(VerifyTest):
             for tensor, name in ((problem.x, "x.npy"), (problem.dy, "dy.npy")):
                 # Rounded through float32 first, which round_to() demands for bfloat16.
                 save(self.folder / name, tensor.astype("f4").astype("f8"), dtype)
-            for extra in (["-a", "im2col_gemm"], ["-a", "direct"], ["-b", "reference"], []):
+            for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []):
                 with self.subTest(op=op, dtype=dtype, extra=extra):
                     self.verify(*extra)
             self.assert_quiet(self.run_here("-o", "dw.npy", *self.args()[1:]))
