@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -109,6 +110,7 @@ void measure(const Layer& layer, const Settings& settings) {
   for (int round = 0; round < settings.rounds; ++round) {
     gemm = std::min(gemm, gemm_seconds(pb, settings.threads, columns, dy, dw));
     for (std::size_t i = 0; i < best.size(); ++i) {
+      if (!kernels()[i].why_not(pb, this_machine()).empty()) continue;
       options.algorithm = kernels()[i].name;
       best[i] =
           std::min(best[i], seconds([&] { filter_gradient(pb, x.data(), dy.data(), options); }));
@@ -117,6 +119,10 @@ void measure(const Layer& layer, const Settings& settings) {
   const double gflop = flop_count(pb) * 1e-9;
   std::printf("%-38s %7.1f", layer.name, gflop / gemm);
   for (std::size_t i = 0; i < best.size(); ++i) {
+    if (std::isinf(best[i])) {
+      std::printf("  %-26s", "-");
+      continue;
+    }
     const double estimate = kernels()[i].estimated_seconds(pb) / settings.threads;
     std::printf("  %7.1f (%4.2f, est %5.1f)", gflop / best[i], gemm / best[i], gflop / estimate);
   }

@@ -6,13 +6,15 @@
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/im2col_wgrad.hpp"
 #include "cpu/outer_product_wgrad.hpp"
+#include "cpu/streaming_wgrad.hpp"
 
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
-  static const std::array<Kernel, 5> table = {kOuterProductAvx512Kernel, kOuterProductAvx2Kernel,
-                                              kIm2colGemmKernel, kOuterProductKernel,
-                                              kDirectKernel};
+  static const std::array<Kernel, 8> table = {kStreamingAvx512Kernel, kOuterProductAvx512Kernel,
+                                              kStreamingAvx2Kernel,   kOuterProductAvx2Kernel,
+                                              kIm2colGemmKernel,      kOuterProductKernel,
+                                              kStreamingKernel,       kDirectKernel};
   return table;
 }
 

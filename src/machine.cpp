@@ -44,8 +44,8 @@ std::vector<std::string> instruction_sets() {
   std::istringstream flags(cpuinfo("flags"));
   for (std::string flag; flags >> flag;) {
     for (const char* known :
-         {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
-          "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) {
+         {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
+          "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) {
       if (flag == known) sets.push_back(flag);
     }
   }
@@ -53,6 +53,16 @@ std::vector<std::string> instruction_sets() {
 }
 
 }  // namespace
+
+std::string lacks(const Machine& machine, std::initializer_list<const char*> sets) {
+  for (const char* set : sets) {
+    const auto& has = machine.instruction_sets;
+    if (std::find(has.begin(), has.end(), set) == has.end()) {
+      return std::string("the processor has no ") + set;
+    }
+  }
+  return "";
+}
 
 const Machine& this_machine() {
   static const Machine machine = {cpuinfo("model name"), usable_threads(), usable_memory(),

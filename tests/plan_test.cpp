@@ -64,16 +64,20 @@ TEST_CASE("auto takes what suits the shape and the processor") {
     return choose_kernel(make(spec, DType::f32, true), machine).name;
   };
   const ProblemSpec dense = {"3x3", "conv2d", 16, 64, 64, 1, {{56, 3}, {56, 3}}};
+  const ProblemSpec depthwise = {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}};
   CHECK(chosen(dense) == "im2col_gemm");
-  CHECK(chosen({"depthwise", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}}) == "direct");
+  CHECK(chosen(depthwise) == "direct");
   machine.instruction_sets = {"avx2", "fma"};
   CHECK(chosen(dense) == "outer_product_avx2");
+  CHECK(chosen(depthwise) == "streaming_avx2");
+  CHECK_THROWS_WITH_AS(choose_kernel(make(dense, DType::f32, true), machine, "streaming"),
+                       doctest::Contains("channels are too wide"), Error);
   CHECK_THROWS_WITH_AS(
       choose_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512"),
       doctest::Contains("the processor has no avx512f"), Error);
   machine.instruction_sets = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
   CHECK(chosen(dense) == "outer_product_avx512");
-  CHECK(chosen({"depthwise", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}}) == "direct");
+  CHECK(chosen(depthwise) == "streaming_avx512");
   CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
                        Error);
 }

@@ -83,6 +83,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"empty batch", "conv2d", 0, 3, 4, 1, {{5, 3}, {5, 3}}},
       {"depthwise 3x3", "depthwise", 3, 40, 40, 40, {{9, 3}, {7, 3}}},
       {"depthwise, multiplier 2", "depthwise", 2, 9, 18, 9, {{9, 3}, {7, 3}}},
+      {"depthwise, multiplier 2, many", "depthwise", 2, 70, 140, 70, {{6, 3}, {7, 5, 2}}},
+      {"60 groups of 3 to 2", "conv2d", 2, 180, 120, 60, {{6, 3}, {7, 7}}},
       {"depthwise, multiplier 17", "depthwise", 2, 3, 51, 3, {{6, 3}, {7, 3}}},
       {"depthwise, prime channels, s2", "depthwise", 2, 101, 101, 101, {{9, 3, 2}, {7, 5, 2}}},
       {"depthwise, strides 1,3", "depthwise", 2, 8, 8, 8, {{9, 3, 1}, {11, 3, 3}}},

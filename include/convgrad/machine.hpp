@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct Machine {
   std::vector<std::string> instruction_sets;  // avx2, avx512f, amx_bf16, ...
 };
 const Machine& this_machine();
+
+// "the processor has no avx2" for the first of the sets that it lacks, or "".
+std::string lacks(const Machine& machine, std::initializer_list<const char*> sets);
 
 struct BlasInfo {
   std::string config;    // name, version and build options

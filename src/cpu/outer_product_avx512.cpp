@@ -3,6 +3,8 @@ namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 64;
 constexpr int kMaxM = 14;
+constexpr int kStreamVectors = 4;
+constexpr int kMaxTaps = 6;
 }  // namespace
 }  // namespace convgrad
 #define CONVGRAD_OUTER_PRODUCT_SET kOuterProductAvx512

@@ -1,4 +1,5 @@
-// outer_product_isa.hpp - what outer_product_wgrad.cpp needs from each instruction set.
+// outer_product_isa.hpp - what outer_product_wgrad.cpp and streaming_wgrad.cpp need from each
+// instruction set.
 //
 // Included by files that are compiled with their own ISA flags: plain structs only, no standard
 // headers, so that no AVX code ends up in a function that other files share.
@@ -34,6 +35,20 @@ struct OuterProductIsa {
   // of the runs. dy is aligned to 64.
   void (*multiply)(int m, int columns, const Acc* x, long x_pixel, const Acc* dy,
                    const PanelRun* runs, long run_count, long pixels, double* const* partial);
+
+  // For streaming, whose register tile is taps x lanes: every lane has its own x and its own dy.
+  int max_taps;  // neighbouring taps of a filter row in registers
+  int lanes;     // width of its panels, a multiple of n / 2
+
+  // panel[i*lanes + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and
+  // j < count <= lanes. channel[] rises.
+  void (*spread)(const PackSource& source, long pixels, const int* channel, int count, Acc* panel);
+
+  // partial[s][j] += sum over runs and pixels p of x[run.x + p*x_pixel + s*x_tap + j] *
+  // dy[run.dy + p*lanes + j], for s < taps <= max_taps and j < columns <= lanes. x and dy are
+  // aligned to 64.
+  void (*stream)(int taps, int columns, const Acc* x, long x_tap, long x_pixel, const Acc* dy,
+                 const PanelRun* runs, long run_count, long pixels, double* const* partial);
 };
 
 struct OuterProductSet {

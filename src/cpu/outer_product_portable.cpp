@@ -4,6 +4,8 @@ namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 16;
 constexpr int kMaxM = 6;
+constexpr int kStreamVectors = 2;
+constexpr int kMaxTaps = 5;
 }  // namespace
 }  // namespace convgrad
 #define CONVGRAD_OUTER_PRODUCT_SET kOuterProductPortable

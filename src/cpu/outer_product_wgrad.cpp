@@ -349,21 +349,11 @@ double seconds(const WgradProblem& problem, double peak, std::int64_t max_m, std
          pixels * cells / static_cast<double>(k) * packing * 0.3e-9;
 }
 
-std::string runs_on(const Machine& machine, std::initializer_list<const char*> sets) {
-  for (const char* set : sets) {
-    if (std::find(machine.instruction_sets.begin(), machine.instruction_sets.end(), set) ==
-        machine.instruction_sets.end()) {
-      return cat("the processor has no ", set);
-    }
-  }
-  return "";
-}
-
 std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
-  return runs_on(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"});
+  return lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"});
 }
 std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
-  return runs_on(machine, {"avx2", "fma"});
+  return lacks(machine, {"avx2", "fma"});
 }
 std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
 
