@@ -19,17 +19,20 @@ constexpr std::int64_t kBaseBytes = std::int64_t{24} << 20;
 std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool limited) {
   if (options.block_bytes > 0) return options.block_bytes;
   if (!limited) return kUsualBlockBytes;
-  const std::int64_t room = plan.memory_limit_bytes - kBaseBytes - plan.memory.total();
+  const std::int64_t room = plan.memory_limit_bytes - plan.memory.total();
   return std::min(kUsualBlockBytes, room / 2);
 }
 
 // "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.
 std::string memory_parts(const MemoryNeed& memory) {
   const std::pair<std::int64_t, const char*> parts[] = {
-      {memory.partials, "of partial sums"},   {memory.workspaces, "of workspaces for the threads"},
-      {memory.blocks, "of tensor blocks"},    {memory.reference, "of reference sums"},
-      {memory.sources, "of held streams"},    {memory.output, "for the output"},
-      {kBaseBytes, "for the program itself"},
+      {memory.partials, "of partial sums"},
+      {memory.workspaces, "of workspaces for the threads"},
+      {memory.blocks, "of tensor blocks"},
+      {memory.reference, "of reference sums"},
+      {memory.sources, "of held streams"},
+      {memory.output, "for the output"},
+      {memory.program, "for the program itself"},
   };
   std::string text;
   for (const auto& [bytes, what] : parts) {
@@ -42,16 +45,17 @@ std::string memory_parts(const MemoryNeed& memory) {
 [[noreturn]] void too_little_memory(const Plan& plan, bool limited) {
   const MemoryNeed& memory = plan.memory;
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
-  if (memory.workspaces > (memory.total() + kBaseBytes) / 2) cure = "lower --threads";
-  if (memory.sources > (memory.total() + kBaseBytes) / 2) cure = "save the stream to a file first";
-  throw Error(ErrorKind::runtime,
-              cat(limited ? "--memory-limit is " : "the machine has ",
-                  format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
-                  describe(plan.problem), " needs ",
-                  format_bytes(static_cast<double>(memory.total() + kBaseBytes)), " (",
-                  memory_parts(memory), "); ", cure));
+  if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
+  if (memory.sources > memory.total() / 2) cure = "save the stream to a file first";
+  throw Error(ErrorKind::runtime, cat(limited ? "--memory-limit is " : "the machine has ",
+                                      format_bytes(static_cast<double>(plan.memory_limit_bytes)),
+                                      ", but ", describe(plan.problem), " needs ",
+                                      format_bytes(static_cast<double>(memory.total())), " (",
+                                      memory_parts(memory), "); ", cure));
 }
 
+// Chooses blocks within what the rest leaves of the limit; where not even the smallest fits, sets
+// memory.blocks to what that needs, for the check that follows.
 void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
   if (plan.chunks.count == 0) return;
   if (options.in_memory && options.block_bytes == 0) {
@@ -59,20 +63,14 @@ void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
     return;
   }
   const std::int64_t budget = block_budget(plan, options, limited);
-  const BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
-  const bool fits = choice.grid.count >= 0;
-  const std::int64_t bytes = fits ? choice.x_bytes + choice.dy_bytes : choice.smallest_bytes;
-  const std::int64_t copies = fits && choice.grid.count == 1 ? 1 : 2;
-  plan.memory.blocks = checked_mul(copies, bytes, "the blocks of x and dy");
-  if (fits) {
-    plan.blocks = choice.grid;
-    return;
+  BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
+  if (choice.grid.count < 0) {
+    choice = choose_blocks(plan.problem, plan.chunks, choice.smallest_bytes);
   }
-  // A single image or row over the usual size is fine as long as the memory is there.
-  if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
-    too_little_memory(plan, limited);
-  }
-  plan.blocks = choose_blocks(plan.problem, plan.chunks, bytes).grid;
+  const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
+  plan.memory.blocks =
+      checked_mul(copies, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
+  plan.blocks = choice.grid;
 }
 
 }  // namespace
@@ -88,6 +86,7 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
 
   const std::string what = "the memory of the job";
   const std::int64_t dw_bytes = checked_mul(problem.dw_count(), 8, what);
+  plan.memory.program = kBaseBytes;
   plan.memory.sources = options.source_bytes;
   plan.memory.output = std::min(dw_bytes, kOutputStagingBytes);
   if (options.with_reference || options.only_reference) {
@@ -98,29 +97,35 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
     plan.memory.partials = checked_mul(plan.slices.count(), dw_bytes, what);
     plan.memory.workspaces = plan.threads * plan.kernel->workspace_bytes(problem);
   }
-  if (plan.memory.total() + kBaseBytes > plan.memory_limit_bytes) {
-    too_little_memory(plan, limited);
-  }
+  plan_blocks(plan, options, limited);
+  if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);
   if (plan.kernel != nullptr) {
     plan.tiles = static_cast<std::int64_t>(plan.kernel->tiles(problem).size());
   }
-  plan_blocks(plan, options, limited);
   return plan;
 }
 
+namespace {
+
+std::string counted(std::int64_t count, const char* noun) {
+  return cat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
 std::string describe(const Plan& plan) {
-  static constexpr const char* kUnits[] = {"images", "planes", "rows"};
+  static constexpr const char* kUnits[] = {"image", "plane", "row", "column"};
   std::string text = cat(plan.kernel != nullptr ? plan.kernel->name : "reference", ": ");
   if (plan.kernel != nullptr) {
-    text += cat(plan.slices.count(), " slices x ", plan.tiles, " tiles, ");
+    text += cat(counted(plan.slices.count(), "slice"), " x ", counted(plan.tiles, "tile"), ", ");
   }
-  text += cat(plan.threads, plan.threads == 1 ? " thread, " : " threads, ");
+  text += cat(counted(plan.threads, "thread"), ", ");
   if (plan.chunks.count == 0) {
     text += "nothing to add";
   } else {
-    text +=
-        cat(plan.blocks.count, plan.blocks.count == 1 ? " block" : " blocks", " of ",
-            plan.blocks.step, " ", kUnits[plan.blocks.axis], " (", plan.chunks.count, " chunks)");
+    text += cat(counted(plan.blocks.count, "block"), " of ",
+                counted(plan.blocks.step, kUnits[plan.blocks.axis]), " (",
+                counted(plan.chunks.count, "chunk"), ")");
   }
   return cat(text, ", ", format_bytes(static_cast<double>(plan.memory.total())));
 }

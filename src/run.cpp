@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <system_error>
 
 #include "convgrad/gradient_file.hpp"
 
@@ -80,6 +81,15 @@ std::array<std::int64_t, 3> sizes(const std::array<Range, 3>& ranges) {
   return {ranges[0].size(), ranges[1].size(), ranges[2].size()};
 }
 
+// A system that refuses another thread makes the work slower: the block is read when it is needed.
+std::future<Block> read_ahead(const std::function<Block(std::int64_t)>& load, std::int64_t index) {
+  try {
+    return std::async(std::launch::async, load, index);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, load, index);
+  }
+}
+
 // Blocks of neighbouring tasks are handed out in pieces of this many doubles.
 constexpr std::int64_t kTreePiece = 16384;
 
@@ -129,7 +139,7 @@ void stream_blocks(const Plan& plan, BlockSource& source,
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t count = plan.blocks.count;
   BlockMemory memory[2];
-  const auto load = [&](std::int64_t index) {
+  const std::function<Block(std::int64_t)> load = [&](std::int64_t index) {
     const auto begin = std::chrono::steady_clock::now();
     Block block = source.load(plan, index, memory[index % 2]);
     timing.read_s += seconds_since(begin);
@@ -139,7 +149,7 @@ void stream_blocks(const Plan& plan, BlockSource& source,
   std::future<Block> next;
   for (std::int64_t index = 0; index < count; ++index) {
     const Block block = index == 0 ? load(0) : next.get();
-    if (index + 1 < count) next = std::async(std::launch::async, load, index + 1);
+    if (index + 1 < count) next = read_ahead(load, index + 1);
     use(block, index);
     if (progress) progress(index + 1, count);
   }
@@ -147,14 +157,14 @@ void stream_blocks(const Plan& plan, BlockSource& source,
   timing.total_s += seconds_since(start);
 }
 
-GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
-    : plan_(plan),
+GradientSum::GradientSum(Plan plan, TaskPool& pool)
+    : plan_(std::move(plan)),
       pool_(pool),
-      tiles_(plan.kernel->tiles(plan.problem)),
-      partials_(plan.memory.partials, "partial gradients") {
-  const std::int64_t bytes = plan.kernel->workspace_bytes(plan.problem);
+      tiles_(plan_.kernel->tiles(plan_.problem)),
+      partials_(plan_.memory.partials, "partial gradients") {
+  const std::int64_t bytes = plan_.kernel->workspace_bytes(plan_.problem);
   for (int i = 0; i < pool.threads(); ++i) workspaces_.emplace_back(bytes, "a kernel's workspace");
-  const std::int64_t doubles = plan.memory.partials / 8;
+  const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kTreePiece;
     std::fill_n(partials_.as<double>() + begin, std::min(kTreePiece, doubles - begin), 0.0);

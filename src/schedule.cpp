@@ -153,7 +153,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
     }
     return std::pair{x, dy};
   };
-  for (int axis = 0; axis < 3 && axis <= grid.axis; ++axis) {
+  for (int axis = 0; axis <= grid.axis; ++axis) {
     const std::int64_t extent = grid.extent[static_cast<std::size_t>(axis)];
     const std::int64_t unit = axis == grid.axis ? grid.step : 1;
     const auto [x_unit, dy_unit] = bytes_of(axis, std::min(unit, extent));

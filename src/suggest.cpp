@@ -36,10 +36,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > 64) return "";
   const std::string* best = nullptr;
-  // One slip in a short word, two in a usual one, more in a long one; or a beginning of a name.
-  std::size_t best_distance = std::max<std::size_t>(word.size() < 4 ? 1 : 2, word.size() / 3) + 1;
+  // One slip in a short word, two in a usual one, more in a long one; or a beginning of a name. The
+  // dashes of a flag do not make it longer.
+  const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
+  const std::size_t letters = word.size() - dashes;
+  std::size_t best_distance = std::max<std::size_t>(letters < 4 ? 1 : 2, letters / 3) + 1;
   for (const std::string& candidate : candidates) {
-    const bool begins = word.size() >= 3 && word.size() < candidate.size() &&
+    const bool begins = letters >= 3 && word.size() < candidate.size() &&
                         edit_distance(word, candidate.substr(0, word.size())) == 0;
     const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
     if (distance < best_distance) {

@@ -136,7 +136,9 @@ TEST_CASE("keys that are missing, misspelt or too many") {
     return header_bytes(dict + "}");
   };
   CHECK_FALSE(error_of([&] { parse(text("", "")); }).has_value());
-  for (const auto& [key, value] : entries) {
+  for (const auto& entry : entries) {
+    const std::string& key = entry.first;
+    const std::string& value = entry.second;
     CAPTURE(key);
     check_refused(text(key, ""), cat("no key '", key, "', expected the keys descr, fortran_order"));
     std::string upper = key;

@@ -338,7 +338,9 @@ TEST_CASE("whole arrays of rank 0 to 5, either byte order, either axis order") {
   const Extents all = {2, 3, 1, 5, 4};
   const std::vector<std::pair<char, std::size_t>> types = {{'f', 2}, {'f', 4}, {'f', 8}, {'V', 2}};
   for (std::size_t rank = 0; rank <= all.size(); ++rank) {
-    for (const auto& [kind, item] : types) {
+    for (const auto& type : types) {
+      const char kind = type.first;
+      const std::size_t item = type.second;
       for (const int flags : {0, 1, 2, 3}) {
         const Extents shape(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rank));
         const ArraySpec spec{shape, item, (flags & 1) != 0, (flags & 2) != 0, kind};

@@ -40,6 +40,7 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
       {"rows", "conv2d", 2, 3, 17, 1, {{80, 5, 2, 2}, {41, 3}}},
       {"padded rows", "depthwise", 1, 4, 8, 4, {{60, 3}, {30, 3}}, "EXPLICIT", {4, 0, 2, 7}},
       {"planes", "conv3d", 2, 3, 4, 1, {{12, 3}, {9, 3}, {30, 2}}},
+      {"columns", "conv2d", 1, 3, 4, 1, {{3, 3}, {4001, 5, 2, 3}}},
       {"rows of planes", "conv3d", 1, 2, 4, 1, {{4, 3, 1, 2}, {50, 3, 2}, {40, 3}}}};
   TempDir folder;
   for (const ProblemSpec& spec : specs) {

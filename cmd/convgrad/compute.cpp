@@ -31,6 +31,15 @@ void check_output_options(const Options& options) {
   check_stdout_is_free(options);
 }
 
+std::vector<double> read_addend(const std::string& path, const WgradProblem& problem) {
+  try {
+    return read_gradient(path, problem, true).values;
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                cat("--accumulate: ", error.what(), "; compute it once without --accumulate"));
+  }
+}
+
 // Both kinds of sums, behind one interface; exactly one of them exists.
 struct Sums {
   std::optional<GradientSum> gradient;
@@ -63,7 +72,7 @@ int compute(const Options& options, Json& report) {
   Job job = open_job(options, report);
   std::vector<double> addend;
   if (options.execution.accumulate && !options.execution.dry_run) {
-    addend = read_gradient(output, job.problem, true).values;
+    addend = read_addend(output, job.problem);
   }
   const Plan plan = plan_job(job, options, false, job.backend == Backend::reference);
   report["execution"] = plan_json(plan);

@@ -13,8 +13,9 @@ std::string version_text() {
 std::string compute_footer() {
   return R"(Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
 data-format order; "2,2", "2 2" and "[2,2]" are the same. Hyphens and underscores in
-option names are the same. Every option can also come from a CONVGRAD_* variable
-(CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over the file.
+option names are the same. Options other than --json can also come from CONVGRAD_*
+variables (CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over
+the file.
 
 Examples:
   convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy -k 3 -s 2 -p same
@@ -23,7 +24,8 @@ Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
 
 Exit status: 0 done, or match; 1 mismatch; 2 usage; 3 bad input (file, dtype, shape,
-attribute); 4 not available here; 5 failed while running; 130, 143 interrupted.)";
+attribute); 4 not available here; 5 failed while running; 128 + n ended by signal n
+(130 interrupted, 143 terminated).)";
 }
 
 std::string verify_footer() {

@@ -14,10 +14,11 @@ std::string version_of(int number) { return cat(number / 1000, ".", number % 100
 
 std::string cuda_text(const CudaInfo& cuda) {
   std::string text;
-  text += cat(
-      "CUDA         ", cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in",
-      ", driver for ",
-      cuda.driver_version > 0 ? version_of(cuda.driver_version) : std::string("none"), "\n");
+  text += cat("CUDA         ",
+              cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in", ", ",
+              cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
+                                      : std::string("no driver"),
+              "\n");
   if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
   for (const Device& device : cuda.devices) {
     text +=

@@ -73,15 +73,22 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   const Statistics s = read_statistics(reader, dtype);
   reader.finish();
   const double mean = s.finite > 0 ? s.sum / static_cast<double>(s.finite) : 0;
-  file["values"] = {
-      {"count", header.element_count}, {"nan", s.nan},         {"inf", s.inf},
-      {"min", number(s.min)},          {"max", number(s.max)}, {"mean", number(mean)}};
+  file["values"] = {{"count", header.element_count},
+                    {"nan", s.nan},
+                    {"inf", s.inf},
+                    {"min", s.finite > 0 ? number(s.min) : Json()},
+                    {"max", s.finite > 0 ? number(s.max) : Json()},
+                    {"mean", s.finite > 0 ? number(mean) : Json()}};
   text << reader.name() << ": " << dtype_name(dtype) << " " << shape_text(header.shape) << ", "
        << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
        << (header.big_endian ? "big" : "little") << " endian, format " << header.major << "."
        << header.minor << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
-  text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean
-       << ", " << s.nan << " NaN, " << s.inf << " Inf\n";
+  if (s.finite > 0) {
+    text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean;
+  } else {
+    text << "  no finite values";
+  }
+  text << ", " << s.nan << " NaN, " << s.inf << " Inf\n";
 }
 
 }  // namespace
@@ -91,14 +98,24 @@ int inspect(const Options& options, Json& report) {
     throw Error(ErrorKind::usage, "inspect: no file is named, expected one or more .npy files");
   }
   report["files"] = Json::array();
+  int status = 0;
   for (const std::string& path : options.inspect_files) {
     Json file;
     std::ostringstream text;
-    inspect_file(path, file, text);
+    try {
+      inspect_file(path, file, text);
+    } catch (const Error& error) {  // the other files are still worth a look
+      std::fprintf(stderr, "convgrad: error: %s\n", error.what());
+      status = std::max(status, static_cast<int>(error.kind()));
+      file["file"] = path;
+      file["error"] = error.what();
+      report["status"] = "error";
+      report["error"] = {{"code", static_cast<int>(error.kind())}, {"message", error.what()}};
+    }
     report["files"].push_back(file);
     if (options.json != "-") std::fputs(text.str().c_str(), stdout);
   }
-  return 0;
+  return status;
 }
 
 }  // namespace convgrad::cli

@@ -115,6 +115,10 @@ Job open_job(const Options& options, Json& report) {
   check_required(o);
   Job job;
   job.backend = choose_backend(options.execution.backend);
+  if (job.backend == Backend::reference && options.execution.algorithm != "auto") {
+    throw Error(ErrorKind::usage, cat("--algorithm: ", options.execution.algorithm,
+                                      " is given with --backend reference, which has none"));
+  }
   const WgradAttributes attributes = attributes_of(o);
   job.x = std::make_unique<NpyReader>(o.input);
   job.dy = std::make_unique<NpyReader>(o.out_backprop);
@@ -204,7 +208,8 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
        << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks) << ", workspaces "
        << bytes(plan.memory.workspaces) << ", reference " << bytes(plan.memory.reference)
        << ", streams " << bytes(plan.memory.sources) << ", output " << bytes(plan.memory.output)
-       << "; limit " << bytes(plan.memory_limit_bytes) << "\n";
+       << ", program " << bytes(plan.memory.program) << "; limit " << bytes(plan.memory_limit_bytes)
+       << "\n";
   if (algorithm == "auto" && plan.kernel != nullptr) {
     text << "algorithms\n" << algorithm_table(&pb);
   }

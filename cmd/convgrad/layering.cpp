@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <CLI/Option.hpp>
+#include <CLI/StringTools.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -39,6 +40,12 @@ class Layers {
         }
       }
     }
+    // Explicit paddings imply EXPLICIT, and any other padding has none.
+    if (settled_.count("explicit-paddings") != 0) settled_.insert("padding");
+    const std::string padding = CLI::detail::to_lower(options.problem.padding);
+    if (!padding.empty() && padding != "explicit") settled_.insert("explicit-paddings");
+    // Meant for jobs that compute.
+    if (command.get_name() == "verify") settled_.insert({"output", "accumulate", "no-clobber"});
   }
 
   void apply_environment() {

@@ -31,7 +31,7 @@ void on_signal(int signal) {
 void install_signal_handlers() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction old = {};
     // A signal that was ignored from the start (nohup) stays ignored.
     if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) {
@@ -65,6 +65,11 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
     throw Error(ErrorKind::usage,
                 cat("unknown option '", word, "'", did_you_mean(word, option_names(command)),
                     "; see convgrad --help"));
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == word) {
+      throw Error(ErrorKind::usage, cat("'", word, "' is a command of its own and takes no other"));
+    }
   }
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {

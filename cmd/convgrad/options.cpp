@@ -102,7 +102,8 @@ CLI::Validator memory_size() {
         const double bytes =
             power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));
         if (end == word.c_str() || !(bytes >= 1) || !(bytes <= 0x1p62)) {
-          return cat("'", word, "', expected a size of at least 1 byte, e.g. 512MiB or 2GiB");
+          return cat("'", word,
+                     "', expected a size from 1 byte to 4EiB, e.g. 512MiB or 2GiB (units of 1024)");
         }
         word = std::to_string(static_cast<std::int64_t>(bytes));
         return "";
@@ -208,7 +209,8 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(tolerance());
-  app.add_option("--max-ulp", o.max_ulp, "pass if at most N numbers of the dtype lie between")
+  app.add_option("--max-ulp", o.max_ulp,
+                 "pass if at most N steps between numbers of the dtype apart")
       ->type_name("N")
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)

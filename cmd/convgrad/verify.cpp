@@ -119,6 +119,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
     if (!options.problem.output.empty()) {
       write_gradient(options.problem.output, job.problem, dw, nullptr,
                      {options.execution.no_clobber});
+      report["output"] = options.problem.output;
     }
   }
   if (needs_reference) judged.magnitudes = reference->magnitudes();

@@ -1,6 +1,7 @@
 // verify_report.cpp - see verify_report.hpp.
 #include "verify_report.hpp"
 
+#include <cmath>
 #include <cstdio>
 #include <iomanip>
 
@@ -11,6 +12,7 @@ namespace {
 constexpr std::size_t kMaxTapRows = 32;
 
 std::string general(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
   char text[40];
   std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;

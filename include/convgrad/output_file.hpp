@@ -25,7 +25,7 @@ void check_output(const std::string& path, const OutputOptions& options = {});
 
 class OutputFile {
  public:
-  OutputFile(std::string path, const OutputOptions& options = {});
+  explicit OutputFile(std::string path, const OutputOptions& options = {});
   ~OutputFile();  // without commit(): the temporary is removed, the target stays as it was
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

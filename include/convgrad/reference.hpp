@@ -30,7 +30,7 @@ class ReferenceSum {
   const std::vector<double>& magnitudes() const { return magnitude_; }
 
  private:
-  const WgradProblem& problem_;
+  const WgradProblem problem_;
   TaskPool& pool_;
   std::vector<double> sum_, compensation_, magnitude_;
 };

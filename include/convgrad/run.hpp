@@ -1,6 +1,7 @@
 // run.hpp - carrying out a plan: blocks of x and dy -> kernel -> partials -> tree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,7 +69,7 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 // The partial gradients of a plan.
 class GradientSum {
  public:
-  GradientSum(const Plan& plan, TaskPool& pool);
+  GradientSum(Plan plan, TaskPool& pool);  // the pool is not owned
   void add(const Block& block, std::int64_t index);
   // Adds the partials in the fixed tree. The result is dw in [tap][c][k] order, C/groups channels
   // c and K channels k, valid as long as this object.
@@ -77,7 +78,7 @@ class GradientSum {
  private:
   double* partial(std::int64_t slice) const;
 
-  const Plan& plan_;
+  const Plan plan_;
   TaskPool& pool_;
   std::vector<Tile> tiles_;
   Buffer partials_;

@@ -54,11 +54,11 @@ struct SliceGrid {
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
 
-// Blocks are what is in memory at a time: whole images, or rows of one when an image is too large.
-// They are boxes of whole chunks, in the order of the chunks.
+// Blocks are what is in memory at a time: whole images, or rows of one when an image is too large,
+// or a part of one when a row is. They are boxes of whole chunks, in the order of the chunks.
 struct BlockGrid {
   ChunkGrid chunks;
-  int axis = 0;           // 0: images, 1: planes (z), 2: rows (p)
+  int axis = 0;           // 0: images, 1: planes (z), 2: rows (p), 3: columns (q)
   std::int64_t step = 1;  // extent of a block along it
   std::int64_t pieces = 0;
   std::int64_t count = 0;

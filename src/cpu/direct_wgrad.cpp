@@ -259,7 +259,7 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
 
 const Kernel kDirectKernel = {
     "direct",
-    "sums over rows of pixels with 16 output channels in registers; no im2col; every problem",
+    "sums over rows of pixels with 16 output channels in registers; no im2col",
     why_not,
     estimated_seconds,
     tiles,

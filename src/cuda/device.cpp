@@ -10,6 +10,10 @@ CudaInfo cuda_info() {
   info.built = true;
   info.toolkit_version = CUDART_VERSION;
   if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) info.driver_version = 0;
+  if (info.driver_version == 0) {
+    info.why_none = "no CUDA device: no NVIDIA driver is loaded";
+    return info;
+  }
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {

@@ -1,6 +1,6 @@
 // main.cpp - the gradient of a 2x2 filter over a 2x3 image, from memory.
+#include <convgrad/convgrad.hpp>
 #include <convgrad/device.hpp>
-#include <convgrad/run.hpp>
 #include <cstdio>
 #include <cstring>
 
