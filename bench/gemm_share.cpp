@@ -2,7 +2,7 @@
 // SGEMM (DGEMM) of the shape that im2col of the whole batch would have, on the same threads, and
 // each algorithm on the tensors themselves; interleaved, the minimum of several rounds.
 //
-//   convgrad_bench_gemm [--threads N] [--rounds N] [--float64]
+//   convgrad_bench_gemm [--threads N] [--rounds N] [--float64] [--only TEXT]
 #include <cblas.h>
 
 #include <algorithm>
@@ -43,6 +43,7 @@ struct Settings {
   int threads = 0;
   int rounds = 7;
   DType dtype = DType::f32;
+  std::string only;  // layers whose names hold this
 };
 
 WgradProblem problem_of(const Layer& layer, DType dtype) {
@@ -137,6 +138,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--float64") settings.dtype = DType::f64;
+    if (word == "--only" && i + 1 < argc) settings.only = argv[++i];
     if (word == "--threads" && i + 1 < argc) settings.threads = std::atoi(argv[++i]);
     if (word == "--rounds" && i + 1 < argc) settings.rounds = std::atoi(argv[++i]);
   }
@@ -151,6 +153,7 @@ int main(int argc, char** argv) {
   }
   std::printf("  auto\n");
   for (const Layer& layer : kLayers) {
+    if (std::string(layer.name).find(settings.only) == std::string::npos) continue;
     if (settings.dtype == DType::f64) {
       measure<double>(layer, settings);
     } else {

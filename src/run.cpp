@@ -221,10 +221,18 @@ std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* 
       plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
   const double* dw = sum.finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
-  std::vector<double> ordered(static_cast<std::size_t>(count));
-  gather_gradient(problem, dw, 0, count, ordered.data());
   std::vector<std::byte> result(static_cast<std::size_t>(count * item));
-  round_to(problem.out_dtype, ordered.data(), count, result.data());
+  pool.run((count + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kTreePiece, n = std::min(kTreePiece, count - begin);
+    std::byte* destination = result.data() + begin * item;
+    if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums
+      round_to(problem.out_dtype, dw + begin, n, destination);
+      return;
+    }
+    std::array<double, kTreePiece> ordered;
+    gather_gradient(problem, dw, begin, n, ordered.data());
+    round_to(problem.out_dtype, ordered.data(), n, destination);
+  });
   return result;
 }
 

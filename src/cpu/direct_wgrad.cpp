@@ -258,12 +258,9 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
 }
 
 const Kernel kDirectKernel = {
-    "direct",
-    "sums over rows of pixels with 16 output channels in registers; no im2col",
-    why_not,
-    estimated_seconds,
-    tiles,
-    workspace_bytes,
+    "direct",  "sums over rows of pixels with 16 output channels in registers; no im2col",
+    why_not,   estimated_seconds,
+    tiles,     workspace_bytes,
     accumulate};
 
 }  // namespace convgrad
