@@ -95,6 +95,7 @@ double gemm_seconds(const WgradProblem& pb, int threads, const std::vector<Scala
     }
   });
   openblas_set_num_threads(1);
+  stop_blas_threads();  // they would spin through the next measurement
   return time;
 }
 

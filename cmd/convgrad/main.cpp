@@ -12,6 +12,7 @@
 
 #include "commands.hpp"
 #include "convgrad/error.hpp"
+#include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/suggest.hpp"
 #include "job.hpp"
@@ -160,6 +161,7 @@ int flush_stdout(int status) {
 
 int run(int argc, char** argv) {
   install_signal_handlers();
+  stop_blas_threads();
   Program program;
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);

@@ -26,4 +26,10 @@ struct BlasInfo {
 };
 BlasInfo blas_info();
 
+// Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never
+// used here, but while they wait for work they spin, and take up to half of a 2-core machine from
+// the task pool. For programs, before anything else uses OpenBLAS: a later call of OpenBLAS with
+// more than one thread starts them again.
+void stop_blas_threads();
+
 }  // namespace convgrad

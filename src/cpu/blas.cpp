@@ -3,6 +3,7 @@
 #include "cpu/blas.hpp"
 
 #include <cblas.h>
+#include <dlfcn.h>
 
 #include <cassert>
 #include <limits>
@@ -44,6 +45,14 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double
   use_one_thread();
   cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
               narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c, narrow(ldc));
+}
+
+void stop_blas_threads() {
+  use_one_thread();  // first, because it would start them again
+  // Not in OpenBLAS's headers, and not in its serial and OpenMP builds, which have no such threads.
+  using Stop = int (*)();
+  const auto stop = reinterpret_cast<Stop>(dlsym(RTLD_DEFAULT, "blas_thread_shutdown_"));
+  if (stop != nullptr) stop();
 }
 
 BlasInfo blas_info() {
