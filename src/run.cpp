@@ -157,8 +157,8 @@ void stream_blocks(const Plan& plan, BlockSource& source,
   timing.total_s += seconds_since(start);
 }
 
-GradientSum::GradientSum(Plan plan, TaskPool& pool)
-    : plan_(std::move(plan)),
+GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
+    : plan_(plan),
       pool_(pool),
       tiles_(plan_.kernel->tiles(plan_.problem)),
       partials_(plan_.memory.partials, "partial gradients") {

@@ -67,7 +67,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   const ProblemSpec depthwise = {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}};
   CHECK(chosen(dense) == "im2col_gemm");
   CHECK(chosen(depthwise) == "direct");
-  machine.instruction_sets = {"avx2", "fma"};
+  machine.instruction_sets = {"avx2", "fma", "f16c"};
   CHECK(chosen(dense) == "outer_product_avx2");
   CHECK(chosen(depthwise) == "streaming_avx2");
   CHECK_THROWS_WITH_AS(choose_kernel(make(dense, DType::f32, true), machine, "streaming"),
@@ -75,7 +75,7 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   CHECK_THROWS_WITH_AS(
       choose_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512"),
       doctest::Contains("the processor has no avx512f"), Error);
-  machine.instruction_sets = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
+  machine.instruction_sets = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
   CHECK(chosen(dense) == "outer_product_avx512");
   CHECK(chosen(depthwise) == "streaming_avx512");
   CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),

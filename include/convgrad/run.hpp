@@ -69,7 +69,7 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 // The partial gradients of a plan.
 class GradientSum {
  public:
-  GradientSum(Plan plan, TaskPool& pool);  // the pool is not owned
+  GradientSum(const Plan& plan, TaskPool& pool);  // copies the plan, does not own the pool
   void add(const Block& block, std::int64_t index);
   // Adds the partials in the fixed tree. The result is dw in [tap][c][k] order, C/groups channels
   // c and K channels k, valid as long as this object.

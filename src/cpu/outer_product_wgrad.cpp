@@ -17,7 +17,7 @@
 #include <algorithm>
 
 #include "cpu/direct_wgrad.hpp"
-#include "cpu/outer_product_isa.hpp"
+#include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
 
 namespace convgrad {
@@ -32,20 +32,6 @@ constexpr int kMostM = 16;
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
-template <typename Acc>
-const OuterProductIsa<Acc>& isa_of(const OuterProductSet& set) {
-  if constexpr (sizeof(Acc) == 8) {
-    return set.f64;
-  } else {
-    return set.f32;
-  }
-}
-
-// Input columns that a filter row's taps span from `pixels` neighbouring outputs.
-std::int64_t spanned_columns(const SpatialAxis& w, std::int64_t pixels) {
-  return (pixels - 1) * w.stride + (w.taps - 1) * w.dilation + 1;
-}
-
 // Pixels of a chunk's row; 1 when there is no output at all.
 std::int64_t row_pixels(const WgradProblem& problem) {
   return std::clamp<std::int64_t>(problem.axis[2].out, 1, kMaxChunkPixels);
@@ -56,7 +42,7 @@ bool packs_pairs(const WgradProblem& problem) {
   const SpatialAxis& w = problem.axis[2];
   const std::int64_t pixels = row_pixels(problem);
   return w.taps == 1 || problem.group_c() < kFewC ||
-         spanned_columns(w, pixels) > 2 * pixels + 2 * w.taps;
+         spanned_inputs(w, pixels) > 2 * pixels + 2 * w.taps;
 }
 
 // Rows of an x panel times its columns never exceed this (pixels of a chunk, spanned columns).
@@ -64,7 +50,7 @@ std::int64_t panel_pixels(const WgradProblem& problem) {
   if (packs_pairs(problem)) return kMaxChunkPixels;
   const std::int64_t pixels = row_pixels(problem);
   const std::int64_t rows = std::max<std::int64_t>(1, kMaxChunkPixels / pixels);
-  return rows * spanned_columns(problem.axis[2], pixels);
+  return rows * spanned_inputs(problem.axis[2], pixels);
 }
 
 struct Steps {
@@ -135,7 +121,7 @@ class OuterProductTile {
 
   // dy_panels_[k / n][pixel][k % n], zeros behind the last k.
   bool pack_dy() {
-    const bool zeros_in_x = pb_.axis[2].pad_before > 0 || pads_after();
+    const bool zeros_in_x = sees_padding(pb_.axis[2]);
     std::int64_t panel = 0;
     for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
       const std::int64_t columns = std::min<std::int64_t>(isa_.n, tile_.k.end - k);
@@ -158,11 +144,6 @@ class OuterProductTile {
     return true;
   }
 
-  bool pads_after() const {
-    const SpatialAxis& w = pb_.axis[2];
-    return input_position(w, w.out - 1, w.taps - 1) >= w.in;
-  }
-
   // The chunk's rows for which filter row (t, r) lies in x.
   void list_rows(std::int64_t t, std::int64_t r) {
     row_count_ = 0;
@@ -183,7 +164,7 @@ class OuterProductTile {
   // Blocks of c, each packed once for all s.
   void add_columns(double* filter_row) {
     const SpatialAxis& w = pb_.axis[2];
-    const std::int64_t columns = spanned_columns(w, q_count_);
+    const std::int64_t columns = spanned_inputs(w, q_count_);
     const std::int64_t blocks = ceil_div(tile_.c.size(), isa_.max_m);
     for (std::int64_t b = 0; b < blocks; ++b) {
       const Range c = {tile_.c.begin + tile_.c.size() * b / blocks,
@@ -350,10 +331,10 @@ double seconds(const WgradProblem& problem, double peak, std::int64_t max_m, std
 }
 
 std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
-  return lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"});
+  return lacks_avx512(machine);
 }
 std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
-  return lacks(machine, {"avx2", "fma"});
+  return lacks_avx2(machine);
 }
 std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
 

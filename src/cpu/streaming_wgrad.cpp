@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "cpu/direct_wgrad.hpp"
-#include "cpu/outer_product_isa.hpp"
+#include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
 
 namespace convgrad {
@@ -23,19 +23,6 @@ constexpr int kMostTaps = 8;
 constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 // Groups wider than this fill the lanes of outer_product.
 constexpr std::int64_t kMostGroupC = 16;
-
-template <typename Acc>
-const OuterProductIsa<Acc>& isa_of(const OuterProductSet& set) {
-  if constexpr (sizeof(Acc) == 8) {
-    return set.f64;
-  } else {
-    return set.f32;
-  }
-}
-
-std::int64_t spanned(const SpatialAxis& axis, std::int64_t out) {
-  return (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
-}
 
 // The largest extent of a chunk along n, z, p, q.
 std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
@@ -53,10 +40,10 @@ std::int64_t panel_pixels(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
   std::int64_t rows = extent[0];
   for (std::size_t a = 0; a < 2; ++a) {
-    rows *= std::min(problem.axis[a].in, spanned(problem.axis[a], extent[a + 1]));
+    rows *= std::min(problem.axis[a].in, spanned_inputs(problem.axis[a], extent[a + 1]));
     if (rows > kMostPanelPixels) return rows;
   }
-  return rows * std::min(spanned(problem.axis[2], extent[3]), kMostPanelPixels + 1);
+  return rows * std::min(spanned_inputs(problem.axis[2], extent[3]), kMostPanelPixels + 1);
 }
 
 template <typename Scalar, typename Acc>
@@ -75,7 +62,7 @@ class StreamingTile {
   bool add_chunk(const PixelBox& box, double* partial) {
     box_ = box;
     input_ = input_box(pb_, box);
-    columns_ = spanned(pb_.axis[2], box[3].size());
+    columns_ = spanned_inputs(pb_.axis[2], box[3].size());
     // The tile may be wider than the panels of this instruction set.
     for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.lanes) {
       k_ = {k, std::min<std::int64_t>(k + isa_.lanes, tile_.k.end)};
@@ -118,9 +105,7 @@ class StreamingTile {
                 q_count, static_cast<int>(k_.size()), static_cast<int>(lanes), out);
       out += q_count * lanes;
     });
-    const SpatialAxis& w = pb_.axis[2];
-    const bool padded = w.pad_before > 0 || input_position(w, w.out - 1, w.taps - 1) >= w.in;
-    return !padded || isa_.all_finite(dy_panel_, out - dy_panel_);
+    return !sees_padding(pb_.axis[2]) || isa_.all_finite(dy_panel_, out - dy_panel_);
   }
 
   // x_panel_[input row][column][lane]: column 0 is what tap 0 of the first output sees.
@@ -279,8 +264,7 @@ const Kernel kStreamingAvx512Kernel = {
     "streaming_avx512",
     "depthwise and small groups: up to 6 taps x 64 channels in registers; AVX-512",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason =
-          lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"});
+      const std::string reason = lacks_avx512(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
     },
     [](const WgradProblem& problem) { return seconds(problem, 40e9, 64); },
@@ -292,7 +276,7 @@ const Kernel kStreamingAvx2Kernel = {
     "streaming_avx2",
     "the same, up to 5 taps x 16 channels; AVX2 and FMA",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason = lacks(machine, {"avx2", "fma"});
+      const std::string reason = lacks_avx2(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
     },
     [](const WgradProblem& problem) { return seconds(problem, 20e9, 16); },

@@ -29,8 +29,8 @@ FLAGS = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_tex
                       re.M).group(1).split())
 # The table of kernels in its order, without what this processor cannot run.
 ALGORITHMS = tuple(name for name, needs in (
-    ("outer_product_avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}),
-    ("outer_product_avx2", {"avx2", "fma"}), ("im2col_gemm", set()), ("outer_product", set()),
+    ("outer_product_avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"}),
+    ("outer_product_avx2", {"avx2", "fma", "f16c"}), ("im2col_gemm", set()), ("outer_product", set()),
     ("direct", set())) if needs <= FLAGS)
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
