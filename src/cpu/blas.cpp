@@ -4,6 +4,7 @@
 
 #include <cblas.h>
 #include <dlfcn.h>
+#include <sys/resource.h>
 
 #include <cassert>
 #include <limits>
@@ -49,6 +50,10 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double
 
 void stop_blas_threads() {
   use_one_thread();  // first, because it would start them again
+  // Where address space is limited (ulimit -v) a worker may be retrying for its buffer for ever,
+  // and waiting for its end would hang: there it is left alone.
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
   // Not in OpenBLAS's headers, and not in its serial and OpenMP builds, which have no such threads.
   using Stop = int (*)();
   const auto stop = reinterpret_cast<Stop>(dlsym(RTLD_DEFAULT, "blas_thread_shutdown_"));
