@@ -254,12 +254,7 @@ template <typename Scalar, typename Acc>
 void accumulate_as(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                    const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-  for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
-    const PixelBox box = grid.box(chunk);
-    if (!work.add_chunk(box, partial)) {
-      direct_chunk(problem, block, box, tile, workspace, partial);
-    }
-  }
+  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,

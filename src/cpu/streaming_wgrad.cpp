@@ -225,12 +225,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
     using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
     StreamingTile<Scalar, Acc> work(isa_of<Acc>(set), problem, block, tile,
                                     reinterpret_cast<Acc*>(workspace));
-    for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
-      const PixelBox box = grid.box(chunk);
-      if (!work.add_chunk(box, partial)) {
-        direct_chunk(problem, block, box, tile, workspace, partial);
-      }
-    }
+    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
 
