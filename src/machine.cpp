@@ -2,6 +2,9 @@
 #include "convgrad/machine.hpp"
 
 #include <sched.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +42,18 @@ std::int64_t usable_memory() {
   return bytes;
 }
 
+// Linux keeps AMX's 8 KiB of tile registers from a process until it asks for them; all threads
+// that it starts afterwards may use them.
+bool may_use_tiles() {
+#if defined(__linux__) && defined(__x86_64__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> sets;
   std::istringstream flags(cpuinfo("flags"));
@@ -48,6 +63,10 @@ std::vector<std::string> instruction_sets() {
           "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) {
       if (flag == known) sets.push_back(flag);
     }
+  }
+  const auto is_amx = [](const std::string& set) { return set.starts_with("amx"); };
+  if (std::any_of(sets.begin(), sets.end(), is_amx) && !may_use_tiles()) {
+    std::erase_if(sets, is_amx);
   }
   return sets;
 }

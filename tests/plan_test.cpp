@@ -82,6 +82,19 @@ TEST_CASE("auto takes what suits the shape and the processor") {
                        Error);
 }
 
+TEST_CASE("extents near the end of the range are estimated without overflow") {
+  // 2^57 taps of one channel: their bytes still fit an int64, products with a vector's lanes do
+  // not.
+  const std::int64_t taps = std::int64_t{1} << 29;
+  const WgradProblem huge =
+      make({"huge", "conv2d", 1, 1, 1, 1, {{1, taps / 2}, {1, taps}}}, DType::f32, true);
+  for (const Kernel& kernel : kernels()) {
+    CAPTURE(kernel.name);
+    CHECK(kernel.estimated_seconds(huge) > 1e6);
+    CHECK_NOTHROW(kernel.why_not(huge, this_machine()));
+  }
+}
+
 TEST_CASE("the pool runs every task once and passes the first exception on") {
   for (const int threads : {1, 2, 5}) {
     TaskPool pool(threads);

@@ -9,6 +9,7 @@
 #include "cpu/streaming_wgrad.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa_set.hpp"
@@ -40,7 +41,10 @@ std::int64_t panel_pixels(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
   std::int64_t rows = extent[0];
   for (std::size_t a = 0; a < 2; ++a) {
-    rows *= std::min(problem.axis[a].in, spanned_inputs(problem.axis[a], extent[a + 1]));
+    const std::int64_t seen =
+        std::min(problem.axis[a].in, spanned_inputs(problem.axis[a], extent[a + 1]));
+    // Extents go up to 2^60: the product is only formed when it stays small.
+    rows = seen > kMostPanelPixels ? kMostPanelPixels + 1 : rows * seen;
     if (rows > kMostPanelPixels) return rows;
   }
   return rows * std::min(spanned_inputs(problem.axis[2], extent[3]), kMostPanelPixels + 1);
@@ -235,13 +239,15 @@ double seconds(const WgradProblem& problem, double peak, std::int64_t lanes) {
     peak /= 2;
     lanes /= 2;
   }
-  const std::int64_t used_lanes = (problem.K + lanes - 1) / lanes * lanes;
-  const double cells = static_cast<double>(problem.taps() * problem.group_c() * used_lanes);
+  const double used_lanes = std::ceil(static_cast<double>(problem.K) / static_cast<double>(lanes)) *
+                            static_cast<double>(lanes);
+  const double cells =
+      static_cast<double>(problem.taps()) * static_cast<double>(problem.group_c()) * used_lanes;
   const double pixels = static_cast<double>(term_count(problem));
   // A pixel of a panel costs about as much as four multiply-adds, and more when it is spread.
   const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
   const double packing = 4 + (spreads ? 8.0 : 4.0) * static_cast<double>(problem.group_c());
-  return (pixels * cells + pixels * static_cast<double>(used_lanes) * packing) / peak;
+  return (pixels * cells + pixels * used_lanes * packing) / peak;
 }
 
 std::string why_not_shape(const WgradProblem& problem) {
