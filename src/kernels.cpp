@@ -11,10 +11,10 @@
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
-  static const std::array<Kernel, 8> table = {kStreamingAvx512Kernel, kOuterProductAvx512Kernel,
-                                              kStreamingAvx2Kernel,   kOuterProductAvx2Kernel,
-                                              kIm2colGemmKernel,      kOuterProductKernel,
-                                              kStreamingKernel,       kDirectKernel};
+  static const std::array<Kernel, 9> table = {
+      kStreamingAvx512Kernel, kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
+      kStreamingAvx2Kernel,   kOuterProductAvx2Kernel, kIm2colGemmKernel,
+      kOuterProductKernel,    kStreamingKernel,        kDirectKernel};
   return table;
 }
 

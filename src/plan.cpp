@@ -95,7 +95,10 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   if (!options.only_reference) {
     plan.kernel = &choose_kernel(problem, machine, options.algorithm);
     plan.memory.partials = checked_mul(plan.slices.count(), dw_bytes, what);
-    plan.memory.workspaces = plan.threads * plan.kernel->workspace_bytes(problem);
+    // Each aligned to a cache line.
+    const std::int64_t line = 64;
+    plan.memory.workspaces =
+        plan.threads * ((plan.kernel->workspace_bytes(problem) + line - 1) / line * line);
   }
   plan_blocks(plan, options, limited);
   if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);

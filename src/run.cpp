@@ -161,9 +161,9 @@ GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     : plan_(plan),
       pool_(pool),
       tiles_(plan_.kernel->tiles(plan_.problem)),
-      partials_(plan_.memory.partials, "partial gradients") {
-  const std::int64_t bytes = plan_.kernel->workspace_bytes(plan_.problem);
-  for (int i = 0; i < pool.threads(); ++i) workspaces_.emplace_back(bytes, "a kernel's workspace");
+      partials_(plan_.memory.partials, "partial gradients"),
+      workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
+  if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kTreePiece;
@@ -175,6 +175,10 @@ double* GradientSum::partial(std::int64_t slice) const {
   return partials_.as<double>() + slice * plan_.problem.dw_count();
 }
 
+std::byte* GradientSum::workspace(int worker) const {
+  return workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
+}
+
 void GradientSum::add(const Block& block, std::int64_t index) {
   const Range chunks = plan_.blocks.chunk_range(index);
   const auto tile_count = static_cast<std::int64_t>(tiles_.size());
@@ -184,13 +188,13 @@ void GradientSum::add(const Block& block, std::int64_t index) {
     const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
     if (run.begin < run.end) active.emplace_back(slice, run);
   }
-  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count, [&](std::int64_t task,
-                                                                       int worker) {
-    const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
-    plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
-                             tiles_[static_cast<std::size_t>(task % tile_count)],
-                             workspaces_[static_cast<std::size_t>(worker)].data(), partial(slice));
-  });
+  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
+            [&](std::int64_t task, int worker) {
+              const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
+              plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
+                                       tiles_[static_cast<std::size_t>(task % tile_count)],
+                                       workspace(worker), partial(slice));
+            });
 }
 
 const double* GradientSum::finish() {
@@ -208,8 +212,8 @@ const double* GradientSum::finish() {
   return partial(0);
 }
 
-std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
-                                       const PlanOptions& options) {
+void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
+                     const PlanOptions& options) {
   PlanOptions in_memory = options;
   in_memory.in_memory = true;
   const Plan plan = make_plan(problem, this_machine(), in_memory);
@@ -221,10 +225,9 @@ std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* 
       plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
   const double* dw = sum.finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
-  std::vector<std::byte> result(static_cast<std::size_t>(count * item));
   pool.run((count + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kTreePiece, n = std::min(kTreePiece, count - begin);
-    std::byte* destination = result.data() + begin * item;
+    std::byte* destination = static_cast<std::byte*>(result) + begin * item;
     if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums
       round_to(problem.out_dtype, dw + begin, n, destination);
       return;
@@ -233,6 +236,13 @@ std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* 
     gather_gradient(problem, dw, begin, n, ordered.data());
     round_to(problem.out_dtype, ordered.data(), n, destination);
   });
+}
+
+std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
+                                       const PlanOptions& options) {
+  const std::int64_t bytes = problem.dw_count() * dtype_bytes(problem.out_dtype);
+  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
+  filter_gradient(problem, x, dy, result.data(), options);
   return result;
 }
 

@@ -12,8 +12,12 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b !=
 // The largest number of partial bytes that all slices together may take; a gradient larger than
 // this has one slice.
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-// A slice of fewer chunks would spend its time on zeroing and adding partials.
+// A slice of fewer chunks would spend its time on zeroing and adding partials...
 constexpr std::int64_t kMinChunksPerSlice = 4;
+// ... which stays below a hundredth of the work in one of this many.
+constexpr std::int64_t kManyChunks = 64;
+// Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
+constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kMaxSlices = 1024;
 
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
@@ -83,8 +87,10 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   SliceGrid slices;
   slices.chunks = grid.count;
   const std::int64_t bytes = problem.dw_count() * 8;
-  const std::int64_t most = std::clamp<std::int64_t>(
-      std::min(kMaxPartialBytes / bytes, grid.count / kMinChunksPerSlice), 1, kMaxSlices);
+  const std::int64_t early =
+      std::min<std::int64_t>({kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, 32});
+  const std::int64_t many = std::min(kMaxPartialBytes / bytes, grid.count / kManyChunks);
+  const std::int64_t most = std::clamp<std::int64_t>(std::max(early, many), 1, kMaxSlices);
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
   slices.lanes = std::clamp<std::int64_t>(wanted_lanes, 1, std::min<std::int64_t>(32, most));

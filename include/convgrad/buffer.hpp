@@ -9,7 +9,8 @@
 
 namespace convgrad {
 
-// Bytes aligned to 64, contents undefined. Throws Error(runtime) instead of std::bad_alloc.
+// Bytes aligned to 64. Their contents are undefined, except that memory fresh from the system is
+// zeros, which zeroed() tells. Throws Error(runtime) instead of std::bad_alloc.
 class Buffer {
  public:
   Buffer() = default;
@@ -21,12 +22,14 @@ class Buffer {
     return reinterpret_cast<Element*>(data_.get());
   }
   std::int64_t size_bytes() const { return bytes_; }
+  bool zeroed() const { return data_.get_deleter().mapped_bytes > 0; }
 
  private:
   struct Free {
+    std::size_t mapped_bytes;  // 0: from operator new
     void operator()(std::byte* bytes) const noexcept;
   };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Free> data_{nullptr, Free{0}};
   std::int64_t bytes_ = 0;
 };
 

@@ -77,16 +77,19 @@ class GradientSum {
 
  private:
   double* partial(std::int64_t slice) const;
+  std::byte* workspace(int worker) const;
 
   const Plan plan_;
   TaskPool& pool_;
   std::vector<Tile> tiles_;
   Buffer partials_;
-  std::vector<Buffer> workspaces_;
+  Buffer workspaces_;  // one for each thread
 };
 
 // A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()
-// order, rounded to out_dtype.
+// order, rounded to out_dtype, which the caller has room for or gets.
+void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
+                     const PlanOptions& options);
 std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
                                        const PlanOptions& options = {});
 

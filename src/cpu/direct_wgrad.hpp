@@ -12,14 +12,17 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
                   const Tile& tile, std::byte* workspace, double* partial);
 std::int64_t direct_workspace_elements(const Tile& tile);
 
-// work.add_chunk(box, partial) for each chunk of the run; a chunk that it returns false for,
-// because dy is not finite where its packed x holds zeros for padding, goes to direct_chunk().
+// work.add_chunk(box, next, partial) for each chunk of the run, next the box of the one after it or
+// null; a chunk that it returns false for, because dy is not finite where its packed x holds zeros
+// for padding, goes to direct_chunk().
 template <typename Work>
 void add_chunks(Work& work, const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
     const PixelBox box = grid.box(chunk);
-    if (!work.add_chunk(box, partial)) {
+    const bool last = chunk + run.step >= run.end;
+    const PixelBox next = last ? box : grid.box(chunk + run.step);
+    if (!work.add_chunk(box, last ? nullptr : &next, partial)) {
       direct_chunk(problem, block, box, tile, workspace, partial);
     }
   }

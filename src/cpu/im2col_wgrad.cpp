@@ -61,7 +61,7 @@ class Im2colTile {
         product_(dy_pack_ + kMaxChunkPixels * tile.k.size()) {}
 
   // False if the chunk's dy is not finite where taps see padding: 0 * Inf must not be added.
-  bool add_chunk(const PixelBox& box, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox*, double* partial) {
     const bool padded = !x_operand(box);
     dy_operand(box);
     if (padded && !finite_dy(pixel_count(box))) return false;

@@ -1,22 +1,49 @@
 // isa_set.hpp - what the drivers of the register-tile kernels share.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "convgrad/machine.hpp"
 #include "convgrad/problem.hpp"
-#include "cpu/outer_product_isa.hpp"
+#include "convgrad/schedule.hpp"
+#include "cpu/isa.hpp"
 
 namespace convgrad {
 
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+inline std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
 template <typename Acc>
-const OuterProductIsa<Acc>& isa_of(const OuterProductSet& set) {
+const OuterProductIsa<Acc>& outer_product_isa(const IsaSet& set) {
   if constexpr (sizeof(Acc) == 8) {
     return set.f64;
   } else {
     return set.f32;
   }
+}
+template <typename Acc>
+const StreamingIsa<Acc>& streaming_isa(const IsaSet& set) {
+  if constexpr (sizeof(Acc) == 8) {
+    return set.stream64;
+  } else {
+    return set.stream32;
+  }
+}
+
+// The largest extent of a chunk along n, z, p, q.
+inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
+  const ChunkGrid grid = chunk_grid(problem);
+  std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
+  for (std::size_t a = 0; a < 4; ++a) {
+    const auto axis = static_cast<std::size_t>(grid.axis);
+    extent[a] = a < axis ? 1 : a == axis ? grid.step : std::max<std::int64_t>(grid.extent[a], 1);
+  }
+  return extent;
 }
 
 // Input positions that the taps of one axis span from `outputs` neighbouring output positions.
@@ -29,12 +56,17 @@ inline bool sees_padding(const SpatialAxis& axis) {
   return axis.pad_before > 0 || spanned_inputs(axis, axis.out) - axis.pad_before > axis.in;
 }
 
-// Empty, or which instructions of those that outer_product_avx*.cpp are compiled for are missing.
+// Empty, or which instructions of those that isa_*.cpp are compiled for are missing.
 inline std::string lacks_avx512(const Machine& machine) {
   return lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"});
 }
 inline std::string lacks_avx2(const Machine& machine) {
   return lacks(machine, {"avx2", "fma", "f16c"});
+}
+
+inline std::string lacks_avx512_bf16(const Machine& machine) {
+  const std::string reason = lacks_avx512(machine);
+  return reason.empty() ? lacks(machine, {"avx512_bf16"}) : reason;
 }
 
 }  // namespace convgrad

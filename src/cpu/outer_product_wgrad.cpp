@@ -1,106 +1,117 @@
-// outer_product_wgrad.cpp - a filter gradient is a sum of outer products over pixels:
-// dw[tap][c][k] += x[pixel shifted by the tap][c] * dy[pixel][k]. No im2col is needed: a tap only
-// changes where the runs of pixels begin.
+// outer_product_wgrad.cpp - a filter gradient without im2col: a sum of outer products over pixels,
+// dw[tap][c][k] += x[pixel seen by the tap][c] * dy[pixel][k], from packed panels.
 //
-// For each chunk of at most 512 pixels, dy is packed once into panels [pixel][n channels]. Then,
-// for each filter row (t, r) and each block of at most max_m rows of the register tile, x is packed
-// into a panel, and the register tile runs over all the chunk's pixels, whatever rows and images
-// they lie in, before it is added to the float64 partial. Packing is also where layouts and dtypes
-// end.
-//
-// A row of the register tile is one (s, c) of the filter row. Usually a block is some c of all s,
-// and x is packed once for all of them: [input column][c]. Where C is small (a 7x7 stem has 21
-// pairs of s and c), or where taps are so far apart that columns between them are never read, a
-// block is a list of pairs and x is packed pair by pair: [output column][pair].
+// For each chunk of at most 512 pixels and each tile of channels, dy is packed once into panels of
+// n output channels. The rows of x that the chunk sees are packed into panels of up to max_m
+// channels, padding columns as zeros; all taps of a filter row (with luck, of the whole filter)
+// read the same panel, each a few columns further on. max_m x n sums stay in registers over all the
+// chunk's pixels, also across rows and images, and are added to the float64 partial at the end.
+// While a chunk is computed, the next one is fetched into the cache.
 #include "cpu/outer_product_wgrad.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
+#include "cpu/region.hpp"
+#include "cpu/x_panels.hpp"
 
 namespace convgrad {
 namespace {
 
-// Limits of a tile. dy's panels of a chunk (512 x 256 floats) are half of a 1 MiB L2 cache.
+// Limits of a tile: dy's panels (512 x 256 floats) and x's share the L2 cache.
 constexpr std::int64_t kTileK = 256;
-constexpr std::int64_t kTileC = 112;
-constexpr std::int64_t kFewC = 8;  // fewer channels than this share a block with other taps
-constexpr int kMostM = 16;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
-
-// Pixels of a chunk's row; 1 when there is no output at all.
-std::int64_t row_pixels(const WgradProblem& problem) {
-  return std::clamp<std::int64_t>(problem.axis[2].out, 1, kMaxChunkPixels);
-}
-
-// Whether x is packed pair by pair: by the shape of the problem alone.
-bool packs_pairs(const WgradProblem& problem) {
-  const SpatialAxis& w = problem.axis[2];
-  const std::int64_t pixels = row_pixels(problem);
-  return w.taps == 1 || problem.group_c() < kFewC ||
-         spanned_inputs(w, pixels) > 2 * pixels + 2 * w.taps;
-}
-
-// Rows of an x panel times its columns never exceed this (pixels of a chunk, spanned columns).
-std::int64_t panel_pixels(const WgradProblem& problem) {
-  if (packs_pairs(problem)) return kMaxChunkPixels;
-  const std::int64_t pixels = row_pixels(problem);
-  const std::int64_t rows = std::max<std::int64_t>(1, kMaxChunkPixels / pixels);
-  return rows * spanned_inputs(problem.axis[2], pixels);
-}
+constexpr std::int64_t kTileC = 128;
+constexpr std::int64_t kMostXElements = 64 << 10;
+// Pixels of a run: short enough to give each its own lines to fetch.
+constexpr std::int64_t kRunPixels = 32;
 
 struct Steps {
   std::int64_t c, k;
 };
 Steps tile_steps(const WgradProblem& problem) {
   const std::int64_t c = problem.group_c(), k = problem.group_k();
-  return {ceil_div(c, ceil_div(c, kTileC)), std::min(k, kTileK)};
+  const std::int64_t few = std::min<std::int64_t>(c, 16);
+  const XPanels panels = x_panels(problem, kMostXElements, few);
+  const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
+  const std::int64_t most_c = std::clamp<std::int64_t>(fit, few, kTileC);
+  return {ceil_div(c, ceil_div(c, most_c)), ceil_div(k, ceil_div(k, kTileK))};
 }
 
-std::int64_t workspace_elements(const WgradProblem& problem) {
-  const Steps steps = tile_steps(problem);
-  const std::int64_t dy = kMaxChunkPixels * round_up(steps.k, 32);
-  return dy + (panel_pixels(problem) + 1) * kMostM;
+XPanels panels_of(const WgradProblem& problem) {
+  return x_panels(problem, kMostXElements, tile_steps(problem).c);
 }
 
-// A part of a filter row: rows of the register tile with the same distance between their x.
-struct Pair {
-  std::int64_t s, c;
+// Room for the panels of any instruction set: rows of x panels are as wide as the next vector.
+std::int64_t dy_elements(const WgradProblem& problem) {
+  return kMaxChunkPixels * round_up(tile_steps(problem).k, 32);
+}
+std::int64_t x_elements(const WgradProblem& problem) {
+  const XPanels panels = panels_of(problem);
+  const std::int64_t c = tile_steps(problem).c;
+  return panels.most_lines * panels.most_columns * (c + c / 2 + 16) + 64;
+}
+
+// How many pixels one element of a panel holds, and the type in which a tile is summed.
+template <typename Element>
+struct Traits {
+  static constexpr std::int64_t kPixels = 1;
+};
+template <>
+struct Traits<BrainPair> {
+  static constexpr std::int64_t kPixels = 2;
 };
 
-template <typename Scalar, typename Acc>
+template <typename Scalar, typename Element>
 class OuterProductTile {
  public:
-  OuterProductTile(const OuterProductIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
-                   const Tile& tile, Acc* workspace)
+  OuterProductTile(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
+                   const Block& block, const Tile& tile, Element* workspace)
       : isa_(isa),
         pb_(problem),
         block_(block),
         tile_(tile),
-        pairs_(packs_pairs(problem)),
+        panels_(panels_of(problem)),
         first_channel_(tile.k.begin / problem.group_k() * problem.group_c()),
         dy_panels_(workspace),
-        x_panel_(workspace + kMaxChunkPixels * round_up(tile_steps(problem).k, 32)) {}
+        x_panels_(workspace + dy_elements(problem)) {
+    const std::int64_t c = tile.c.size();
+    if (panels_.joined) {
+      x_shape_ = {static_cast<int>(c), static_cast<int>(c), 0};
+      total_ = pb_.axis[2].taps * c;
+    } else {
+      x_shape_.step = static_cast<int>(ceil_div(c, ceil_div(c, isa.max_m)));
+      x_shape_.width = isa.x_width;
+      total_ = c;
+    }
+    m_step_ = ceil_div(total_, ceil_div(total_, isa.max_m));
+  }
 
-  // False if dy is not finite where x panels hold zeros for padding: 0 * Inf must not be added.
-  bool add_chunk(const PixelBox& box, double* partial) {
+  // False if a chunk must be left to plain multiply-adds: dy is not finite where x panels hold
+  // zeros for padding (0 * Inf must not be added), or numbers are too small for this instruction.
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
-    q_count_ = box[3].size();
-    if (!pack_dy()) return false;
-    const std::int64_t T = pb_.axis[0].taps, R = pb_.axis[1].taps;
-    for (std::int64_t t = 0; t < T; ++t) {
-      for (std::int64_t r = 0; r < R; ++r) {
+    input_ = input_box(pb_, box);
+    steps_ = ceil_div(box[3].size(), kPixels);
+    if (!in_range() || !pack_dy()) return false;
+    const Region none;
+    fetch_.start(next == nullptr ? none : x_region(pb_, block_, *next, x_channels()),
+                 next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
+    const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1];
+    if (panels_.reuse == Reuse::filter) pack_planes(input_[0]);
+    for (std::int64_t t = 0; t < ad.taps; ++t) {
+      if (panels_.reuse == Reuse::plane) pack_plane_rows(t);
+      for (std::int64_t r = 0; r < ah.taps; ++r) {
         list_rows(t, r);
         if (row_count_ == 0) continue;
-        double* filter_row = partial + (t * R + r) * pb_.axis[2].taps * pb_.group_c() * pb_.K;
-        if (pairs_) {
-          add_pairs(filter_row);
+        double* filter_row = partial + (t * ah.taps + r) * pb_.axis[2].taps * pb_.group_c() * pb_.K;
+        if (panels_.reuse == Reuse::tap) {
+          add_taps(filter_row);
         } else {
-          add_columns(filter_row);
+          if (panels_.reuse == Reuse::row) pack_rows(0, pb_.axis[2].taps);
+          add_filter_row(filter_row);
         }
       }
     }
@@ -108,165 +119,284 @@ class OuterProductTile {
   }
 
  private:
-  std::int64_t pixels() const {
-    return box_[0].size() * box_[1].size() * box_[2].size() * q_count_;
-  }
+  static constexpr std::int64_t kPixels = Traits<Element>::kPixels;
+
+  struct Row {
+    std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
+  };
+
   std::int64_t panel_elements() const { return kMaxChunkPixels * isa_.n; }
+  Range x_channels() const {
+    return {first_channel_ + tile_.c.begin, first_channel_ + tile_.c.end};
+  }
+
+  // Where products of pairs are as IEEE arithmetic has them: bfloat16 has 8 bits, so a sum of
+  // products of exponents that add up to -112 and more is 0 or at least 2^-126 in size.
+  bool in_range() const {
+    if (isa_.survey == nullptr) return true;
+    unsigned least[2] = {254, 254}, most = 0;
+    Region regions[2] = {x_region(pb_, block_, box_, x_channels()),
+                         dy_region(pb_, block_, box_, tile_.k)};
+    for (int i = 0; i < 2; ++i) {
+      for (; !regions[i].done(); regions[i].advance()) {
+        isa_.survey(regions[i].piece(), regions[i].piece_bytes() / 2, &least[i], &most);
+      }
+    }
+    return most < 255 && least[0] > 0 && least[1] > 0 && least[0] + least[1] >= 2 * 127 - 112;
+  }
 
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
-                    std::int64_t channel_stride) const {
-    return {static_cast<const Scalar*>(data) + offset, static_cast<int>(pb_.dtype), pixel_stride,
-            channel_stride};
+                    std::int64_t pair_stride, std::int64_t channel_stride) const {
+    const Scalar* at = static_cast<const Scalar*>(data) + offset;
+    return {at, at + pair_stride, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
   }
 
-  // dy_panels_[k / n][pixel][k % n], zeros behind the last k.
+  // dy_panels_[k / n][row][pixel][k % n], zeros behind the last k.
   bool pack_dy() {
-    const bool zeros_in_x = sees_padding(pb_.axis[2]);
-    std::int64_t panel = 0;
-    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
-      const std::int64_t columns = std::min<std::int64_t>(isa_.n, tile_.k.end - k);
-      Acc* out = dy_panels_ + panel * panel_elements();
-      if (columns < isa_.n) std::fill_n(out, pixels() * isa_.n, Acc{0});
-      for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
-        for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-          for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p) {
-            const std::int64_t offset =
-                dy_offset(block_, n, z, p, box_[3].begin) + k * block_.dy_strides.c;
-            isa_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
-                      q_count_, static_cast<int>(columns), isa_.n, out);
-            out += q_count_ * isa_.n;
-          }
+    const PanelShape shape = {isa_.n, isa_.n, panel_elements()};
+    const std::int64_t stride = block_.dy_strides.spatial[2], k = tile_.k.size();
+    const std::int64_t whole = box_[3].size() / kPixels;
+    Element* out = dy_panels_;
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
+        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, out += steps_ * isa_.n) {
+          const std::int64_t offset =
+              dy_offset(block_, n, z, p, box_[3].begin) + tile_.k.begin * block_.dy_strides.c;
+          PackSource from =
+              source(block_.dy, offset, kPixels * stride, stride, block_.dy_strides.c);
+          isa_.pack(from, whole, k, shape, out);
+          if (whole == steps_) continue;
+          from =
+              source(block_.dy, offset + whole * kPixels * stride, stride, 0, block_.dy_strides.c);
+          from.second = nullptr;  // an odd pixel out
+          isa_.pack(from, 1, k, shape, out + whole * isa_.n);
         }
       }
-      const Acc* begin = dy_panels_ + panel * panel_elements();
-      if (zeros_in_x && !isa_.all_finite(begin, pixels() * isa_.n)) return false;
+    }
+    if (!sees_padding(pb_.axis[2])) return true;
+    for (std::int64_t panel = 0; panel * isa_.n < k; ++panel) {
+      const Element* begin = dy_panels_ + panel * panel_elements();
+      if (!isa_.all_finite(begin, out - dy_panels_)) return false;
     }
     return true;
   }
 
-  // The chunk's rows for which filter row (t, r) lies in x.
+  // The chunk's rows for which filter row (t, r) lies in x, and where the x panel has them.
   void list_rows(std::int64_t t, std::int64_t r) {
     row_count_ = 0;
     std::int64_t pixel = 0;
     for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
         const std::int64_t d = input_position(pb_.axis[0], z, t);
-        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, pixel += q_count_) {
+        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, pixel += steps_) {
           const std::int64_t h = input_position(pb_.axis[1], p, r);
           if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
-          runs_[row_count_].dy = pixel * isa_.n;
-          row_start_[row_count_++] = x_offset(block_, n, d, h, 0);
+          rows_[row_count_] = {line_of(n, z, d, h), pixel * isa_.n, x_offset(block_, n, d, h, 0)};
+          ++row_count_;
+        }
+      }
+    }
+    if (panels_.reuse == Reuse::row || panels_.reuse == Reuse::tap) lines_ = row_count_;
+  }
+
+  std::int64_t line_of(std::int64_t n, std::int64_t z, std::int64_t d, std::int64_t h) const {
+    const std::int64_t image = n - box_[0].begin, row = h - input_[1].begin;
+    switch (panels_.reuse) {
+      case Reuse::filter:
+        return (image * input_[0].size() + d - input_[0].begin) * input_[1].size() + row;
+      case Reuse::plane:
+        return (image * box_[1].size() + z - box_[1].begin) * input_[1].size() + row;
+      default:
+        return row_count_;
+    }
+  }
+
+  void begin_panels(std::int64_t lines, std::int64_t taps) {
+    lines_ = lines;
+    columns_ = panels_.columns(box_[3].size(), taps);
+    x_shape_.panel_stride = lines_ * columns_ * x_shape_.width;
+  }
+
+  void pack_planes(Range planes) {
+    begin_panels(box_[0].size() * planes.size() * input_[1].size(), pb_.axis[2].taps);
+    std::int64_t line = 0;
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+      for (std::int64_t d = planes.begin; d < planes.end; ++d) {
+        for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
+          pack_line(line++, x_offset(block_, n, d, h, 0), 0);
         }
       }
     }
   }
 
-  // Blocks of c, each packed once for all s.
-  void add_columns(double* filter_row) {
+  void pack_plane_rows(std::int64_t t) {
+    begin_panels(box_[0].size() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
+    std::int64_t line = 0;
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
+        const std::int64_t d = input_position(pb_.axis[0], z, t);
+        if (d < 0 || d >= pb_.axis[0].in) {
+          line += input_[1].size();
+          continue;
+        }
+        for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
+          pack_line(line++, x_offset(block_, n, d, h, 0), 0);
+        }
+      }
+    }
+  }
+
+  // The listed rows, for taps first_tap, ... of the filter row.
+  void pack_rows(std::int64_t first_tap, std::int64_t taps) {
+    begin_panels(row_count_, taps);
+    for (std::int64_t row = 0; row < row_count_; ++row) pack_line(row, rows_[row].start, first_tap);
+  }
+
+  // One row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside x.
+  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap) {
     const SpatialAxis& w = pb_.axis[2];
-    const std::int64_t columns = spanned_inputs(w, q_count_);
-    const std::int64_t blocks = ceil_div(tile_.c.size(), isa_.max_m);
+    const std::int64_t first = input_position(w, box_[3].begin, first_tap);
+    // Columns for which the pixel, and for pairs its partner, is inside x.
+    const Range low = inside_columns(first), high = inside_columns(first + w.stride);
+    if constexpr (kPixels == 1) {
+      pack_columns(line, row_start, first, {0, low.begin}, false, false);
+      pack_columns(line, row_start, first, low, true, false);
+      pack_columns(line, row_start, first, {low.end, columns_}, false, false);
+    } else {
+      std::int64_t cuts[] = {0, low.begin, low.end, high.begin, high.end, columns_};
+      std::sort(std::begin(cuts), std::end(cuts));
+      for (int i = 0; i < 5; ++i) {
+        const Range part = {cuts[i], cuts[i + 1]};
+        if (part.size() <= 0) continue;
+        pack_columns(line, row_start, first, part, part.begin >= low.begin && part.end <= low.end,
+                     part.begin >= high.begin && part.end <= high.end);
+      }
+    }
+  }
+
+  Range inside_columns(std::int64_t first) const {
+    const std::int64_t begin = first >= 0 ? 0 : ceil_div(-first, panels_.step);
+    const std::int64_t in = pb_.axis[2].in;
+    const std::int64_t end = first >= in ? 0 : (in - 1 - first) / panels_.step + 1;
+    const std::int64_t low = std::min(begin, columns_);
+    return {low, std::clamp(end, low, columns_)};
+  }
+
+  void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
+                    bool low, bool high) {
+    if (columns.size() <= 0) return;
+    Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.width;
+    if (!low && !high) {
+      zero_columns(out, columns.size());
+      return;
+    }
+    const Strides& strides = block_.x_strides;
+    const std::int64_t w = strides.spatial[2];
+    const std::int64_t offset =
+        row_start + (first + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
+    PackSource from = source(block_.x, offset, panels_.step * w, pb_.axis[2].stride * w, strides.c);
+    if (!low) from.data = nullptr;
+    if (!high) from.second = nullptr;
+    const std::int64_t channels = tile_.c.size();
+    if (panels_.joined && from.channel_stride == 1 && from.pixel_stride == channels) {
+      // The panel is the row as it stands in the file.
+      const auto count = static_cast<int>(columns.size() * channels);
+      isa_.pack(from, 1, count, {count, static_cast<int>(round_up(count, 64)), 0}, out);
+      return;
+    }
+    isa_.pack(from, columns.size(), channels, x_shape_, out);
+  }
+
+  void zero_columns(Element* out, std::int64_t count) {
+    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), x_shape_.step);
     for (std::int64_t b = 0; b < blocks; ++b) {
-      const Range c = {tile_.c.begin + tile_.c.size() * b / blocks,
-                       tile_.c.begin + tile_.c.size() * (b + 1) / blocks};
-      const std::int64_t m = c.size();
-      for (std::int64_t row = 0; row < row_count_; ++row) {
-        Acc* panel = x_panel_ + row * columns * m;
-        runs_[row].x = row * columns * m;
-        pack_columns(row_start_[row], box_[3].begin * w.stride - w.pad_before, columns, c, panel);
-      }
-      for (std::int64_t s = 0; s < w.taps; ++s) {
-        for (std::int64_t i = 0; i < m; ++i) rows_[i] = {s, c.begin + i};
-        multiply(m, x_panel_ + s * w.dilation * m, w.stride * m, filter_row);
+      std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.width, Element{});
+    }
+  }
+
+  void add_filter_row(double* filter_row) {
+    if (panels_.joined) {
+      add_joined(filter_row);
+    } else {
+      add_blocks(0, pb_.axis[2].taps, filter_row);
+    }
+  }
+
+  void add_taps(double* filter_row) {
+    for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
+      pack_rows(s, 1);
+      add_blocks(s, 1, filter_row);
+    }
+  }
+
+  // Taps first_tap, ... from a panel that begins with what first_tap sees.
+  void add_blocks(std::int64_t first_tap, std::int64_t taps, double* filter_row) {
+    for (std::int64_t c = 0; c < tile_.c.size(); c += x_shape_.step) {
+      const std::int64_t m = std::min<std::int64_t>(x_shape_.step, tile_.c.size() - c);
+      const Element* panel = x_panels_ + c / x_shape_.step * x_shape_.panel_stride;
+      for (std::int64_t s = 0; s < taps; ++s) {
+        multiply(m, panel + s * panels_.tap_columns * x_shape_.width,
+                 filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }
   }
 
-  // Input columns [first, first + count) of one row, channels c: zeros outside x.
-  void pack_columns(std::int64_t row_start, std::int64_t first, std::int64_t count, Range c,
-                    Acc* panel) const {
-    const std::int64_t m = c.size();
-    const Range inside = intersect({first, first + count}, {0, pb_.axis[2].in});
-    const std::int64_t before = std::min(std::max<std::int64_t>(inside.begin - first, 0), count);
-    std::fill_n(panel, before * m, Acc{0});
-    if (inside.size() > 0) {
-      const std::int64_t stride = block_.x_strides.spatial[2];
-      const std::int64_t offset =
-          row_start + inside.begin * stride + (first_channel_ + c.begin) * block_.x_strides.c;
-      isa_.pack(source(block_.x, offset, stride, block_.x_strides.c), inside.size(),
-                static_cast<int>(m), static_cast<int>(m), panel + before * m);
-    }
-    const std::int64_t done = before + std::max<std::int64_t>(inside.size(), 0);
-    std::fill_n(panel + done * m, (count - done) * m, Acc{0});
-  }
-
-  // Blocks of (s, c) pairs, c fastest.
-  void add_pairs(double* filter_row) {
-    const std::int64_t S = pb_.axis[2].taps, c_count = tile_.c.size(), total = S * c_count;
-    const std::int64_t blocks = ceil_div(total, isa_.max_m);
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      const Range range = {total * b / blocks, total * (b + 1) / blocks};
-      const std::int64_t m = range.size();
-      for (std::int64_t i = 0; i < m; ++i) {
-        rows_[i] = {(range.begin + i) / c_count, tile_.c.begin + (range.begin + i) % c_count};
-      }
-      for (std::int64_t row = 0; row < row_count_; ++row) {
-        runs_[row].x = row * q_count_ * m;
-        pack_pairs(row_start_[row], m, x_panel_ + row * q_count_ * m);
-      }
-      multiply(m, x_panel_, m, filter_row);
+  // Rows of the register tile are neighbouring (s, c), as they are in the panel and in the filter.
+  void add_joined(double* filter_row) {
+    for (std::int64_t i = 0; i < total_; i += m_step_) {
+      multiply(std::min(m_step_, total_ - i), x_panels_ + i, filter_row + i * pb_.K);
     }
   }
 
-  void pack_pairs(std::int64_t row_start, std::int64_t m, Acc* panel) const {
-    const SpatialAxis& w = pb_.axis[2];
-    const std::int64_t stride = block_.x_strides.spatial[2];
-    for (std::int64_t i = 0, next = 0; i < m; i = next) {
-      while (next < m && rows_[next].s == rows_[i].s) ++next;  // neighbouring c of one tap
-      const Range inside = intersect(box_[3], outputs_inside(w, rows_[i].s));
-      zero_pairs(panel + i, m, next - i, {0, inside.begin - box_[3].begin});
-      zero_pairs(panel + i, m, next - i, {inside.end - box_[3].begin, q_count_});
-      if (inside.size() <= 0) continue;
-      const std::int64_t offset = row_start + input_position(w, inside.begin, rows_[i].s) * stride +
-                                  (first_channel_ + rows_[i].c) * block_.x_strides.c;
-      isa_.pack(source(block_.x, offset, stride * w.stride, block_.x_strides.c), inside.size(),
-                static_cast<int>(next - i), static_cast<int>(m),
-                panel + (inside.begin - box_[3].begin) * m + i);
-    }
-  }
-
-  static void zero_pairs(Acc* panel, std::int64_t m, std::int64_t count, Range q) {
-    for (std::int64_t i = q.begin; i < q.end; ++i) std::fill_n(panel + i * m, count, Acc{0});
-  }
-
-  // rows_[0 .. m) of the register tile against every dy panel.
-  void multiply(std::int64_t m, const Acc* x, std::int64_t x_pixel, double* filter_row) {
-    double* out[kMostM];
+  // The listed rows of a panel against every dy panel, for m rows of the filter from `out` on.
+  void multiply(std::int64_t m, const Element* x, double* out) {
+    const std::int64_t pixel = kPixels * panels_.pixel_columns * x_shape_.width;
+    const std::int64_t line = columns_ * x_shape_.width;
     std::int64_t panel = 0;
     for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
-      for (std::int64_t i = 0; i < m; ++i) {
-        out[i] = filter_row + (rows_[i].s * pb_.group_c() + rows_[i].c) * pb_.K + k;
-      }
       const auto columns = static_cast<int>(std::min<std::int64_t>(isa_.n, tile_.k.end - k));
-      isa_.multiply(static_cast<int>(m), columns, x, x_pixel, dy_panels_ + panel * panel_elements(),
-                    runs_, row_count_, q_count_, out);
+      const Element* dy = dy_panels_ + panel * panel_elements();
+      list_runs(line, pixel, dy);
+      isa_.multiply(static_cast<int>(m), columns, x, pixel, dy, runs_, run_count_, out + k, pb_.K);
     }
   }
 
-  const OuterProductIsa<Acc>& isa_;
+  // The listed rows as runs, with lines of the next chunk to fetch.
+  void list_runs(std::int64_t line, std::int64_t pixel, const Element* dy) {
+    run_count_ = 0;
+    for (std::int64_t row = 0; row < row_count_; ++row) {
+      for (std::int64_t p = 0; p < steps_;) {
+        PanelRun& run = runs_[run_count_++];
+        run = {rows_[row].line * line + p * pixel, rows_[row].dy + p * isa_.n,
+               std::min(kRunPixels, steps_ - p), reinterpret_cast<const char*>(dy), 0};
+        const std::int64_t lines = fetch_.next(run.pixels, &run.prefetch);
+        if (lines > 0) {
+          run.pixels = lines;
+          run.prefetch_step = LineCursor::kLineBytes;
+        }
+        p += run.pixels;
+      }
+    }
+  }
+
+  const OuterProductIsa<Element>& isa_;
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
-  const bool pairs_;
+  const XPanels panels_;
   const std::int64_t first_channel_;
-  Acc* dy_panels_;
-  Acc* x_panel_;
+  Element* dy_panels_;
+  Element* x_panels_;
+  PanelShape x_shape_{};
+  std::int64_t total_ = 0, m_step_ = 1;  // rows of all register tiles, of one
   PixelBox box_;
-  std::int64_t q_count_ = 0;
-  std::int64_t row_count_ = 0;
+  std::array<Range, 3> input_;
+  std::int64_t steps_ = 0;                // elements of a row of dy panels
+  std::int64_t lines_ = 0, columns_ = 0;  // of the x panels as they are packed now
+  LineCursor fetch_;
+  std::int64_t row_count_ = 0, run_count_ = 0;
+  Row rows_[kMaxChunkPixels];
   PanelRun runs_[kMaxChunkPixels];
-  std::int64_t row_start_[kMaxChunkPixels];
-  Pair rows_[kMostM];
 };
 
 std::vector<Tile> tiles(const WgradProblem& problem) {
@@ -289,20 +419,29 @@ std::vector<Tile> tiles(const WgradProblem& problem) {
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const Steps steps = tile_steps(problem);
   // direct_chunk() works in the same space when dy is not finite.
-  return std::max(workspace_elements(problem), kMaxChunkPixels * (steps.c + steps.k)) *
+  return std::max(dy_elements(problem) + x_elements(problem),
+                  kMaxChunkPixels * (steps.c + steps.k)) *
          dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
-template <const OuterProductSet& set>
+template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    OuterProductTile<Scalar, Acc> work(isa_of<Acc>(set), problem, block, tile,
+    OuterProductTile<Scalar, Acc> work(outer_product_isa<Acc>(set), problem, block, tile,
                                        reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
+}
+
+void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                      const ChunkRun& run, const Tile& tile, std::byte* workspace,
+                      double* partial) {
+  OuterProductTile<BFloat16, BrainPair> work(kAvx512Bf16Isa, problem, block, tile,
+                                             reinterpret_cast<BrainPair*>(workspace));
+  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
 // Multiply-adds a second of a full register tile on one core.
@@ -311,18 +450,19 @@ double seconds(const WgradProblem& problem, double peak, std::int64_t max_m, std
     peak /= 2;
     lanes /= 2;
   }
-  const std::int64_t k = problem.group_k();
-  const double k_used = static_cast<double>(k) / static_cast<double>(round_up(k, lanes));
+  const double k = static_cast<double>(problem.group_k());
+  const double k_used =
+      k / (std::ceil(k / static_cast<double>(lanes)) * static_cast<double>(lanes));
+  const XPanels panels = panels_of(problem);
   const std::int64_t rows =
-      packs_pairs(problem) ? problem.axis[2].taps * problem.group_c() : problem.group_c();
+      panels.joined ? problem.axis[2].taps * problem.group_c() : problem.group_c();
   // A tile of few rows waits for its own sums: 8 of them hide the latency of a multiply-add.
   const double m = static_cast<double>(rows) / static_cast<double>(ceil_div(rows, max_m));
   const double m_used = m / (m + 1);
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
-  const double packing = packs_pairs(problem) ? 1 : 1 / static_cast<double>(problem.axis[2].taps);
   return pixels * cells / (peak * k_used * m_used) +
-         pixels * cells / static_cast<double>(k) * packing * 0.3e-9;
+         pixels * cells / k / static_cast<double>(problem.axis[2].taps) * 0.3e-9;
 }
 
 std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
@@ -332,8 +472,23 @@ std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
   return lacks_avx2(machine);
 }
 std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
+std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
+  if (problem.dtype != DType::bf16) {
+    return cat("it multiplies bfloat16, not ", dtype_name(problem.dtype));
+  }
+  return lacks_avx512_bf16(machine);
+}
 
 }  // namespace
+
+const Kernel kOuterProductBf16Kernel = {
+    "outer_product_avx512_bf16",
+    "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
+    why_not_pairs,
+    [](const WgradProblem& pb) { return seconds(pb, 100e9, 14, 32); },
+    tiles,
+    workspace_bytes,
+    accumulate_pairs};
 
 const Kernel kOuterProductAvx512Kernel = {
     "outer_product_avx512",
@@ -342,7 +497,7 @@ const Kernel kOuterProductAvx512Kernel = {
     [](const WgradProblem& pb) { return seconds(pb, 60e9, 14, 32); },
     tiles,
     workspace_bytes,
-    accumulate<kOuterProductAvx512>};
+    accumulate<kAvx512Isa>};
 
 const Kernel kOuterProductAvx2Kernel = {
     "outer_product_avx2",
@@ -351,7 +506,7 @@ const Kernel kOuterProductAvx2Kernel = {
     [](const WgradProblem& pb) { return seconds(pb, 35e9, 6, 16); },
     tiles,
     workspace_bytes,
-    accumulate<kOuterProductAvx2>};
+    accumulate<kAvx2Isa>};
 
 const Kernel kOuterProductKernel = {"outer_product",
                                     "the same, 6 x 8 in registers; any processor",
@@ -359,6 +514,6 @@ const Kernel kOuterProductKernel = {"outer_product",
                                     [](const WgradProblem& pb) { return seconds(pb, 9e9, 6, 8); },
                                     tiles,
                                     workspace_bytes,
-                                    accumulate<kOuterProductPortable>};
+                                    accumulate<kPortableIsa>};
 
 }  // namespace convgrad

@@ -5,6 +5,7 @@
 
 namespace convgrad {
 
+extern const Kernel kOuterProductBf16Kernel;
 extern const Kernel kOuterProductAvx512Kernel;
 extern const Kernel kOuterProductAvx2Kernel;
 extern const Kernel kOuterProductKernel;

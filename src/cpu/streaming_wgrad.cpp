@@ -25,17 +25,6 @@ constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 // Groups wider than this fill the lanes of outer_product.
 constexpr std::int64_t kMostGroupC = 16;
 
-// The largest extent of a chunk along n, z, p, q.
-std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
-  const ChunkGrid grid = chunk_grid(problem);
-  std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
-  for (std::size_t a = 0; a < 4; ++a) {
-    const auto axis = static_cast<std::size_t>(grid.axis);
-    extent[a] = a < axis ? 1 : a == axis ? grid.step : std::max<std::int64_t>(grid.extent[a], 1);
-  }
-  return extent;
-}
-
 // Input pixels in a chunk's panel: rows inside x only, but padding columns as zeros.
 std::int64_t panel_pixels(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
@@ -53,9 +42,10 @@ std::int64_t panel_pixels(const WgradProblem& problem) {
 template <typename Scalar, typename Acc>
 class StreamingTile {
  public:
-  StreamingTile(const OuterProductIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
+  StreamingTile(const IsaSet& set, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : isa_(isa),
+      : packer_(outer_product_isa<Acc>(set)),
+        isa_(streaming_isa<Acc>(set)),
         pb_(problem),
         block_(block),
         tile_(tile),
@@ -63,7 +53,7 @@ class StreamingTile {
         x_panel_(workspace + kMaxChunkPixels * kMostLanes) {}
 
   // False if dy is not finite where the x panel holds zeros for padding.
-  bool add_chunk(const PixelBox& box, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox*, double* partial) {
     box_ = box;
     input_ = input_box(pb_, box);
     columns_ = spanned_inputs(pb_.axis[2], box[3].size());
@@ -82,8 +72,8 @@ class StreamingTile {
  private:
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
                     std::int64_t channel_stride) const {
-    return {static_cast<const Scalar*>(data) + offset, static_cast<int>(pb_.dtype), pixel_stride,
-            channel_stride};
+    return {static_cast<const Scalar*>(data) + offset, nullptr, static_cast<int>(pb_.dtype),
+            pixel_stride, channel_stride};
   }
 
   template <typename Function>
@@ -98,18 +88,14 @@ class StreamingTile {
   bool pack_dy() {
     const std::int64_t q_count = box_[3].size(), lanes = isa_.lanes;
     Acc* out = dy_panel_;
-    if (k_.size() < lanes) {
-      const std::int64_t rows = box_[0].size() * box_[1].size() * box_[2].size();
-      std::fill_n(out, rows * q_count * lanes, Acc{0});
-    }
     for_each_row([&](std::int64_t n, std::int64_t z, std::int64_t p) {
       const std::int64_t offset =
           dy_offset(block_, n, z, p, box_[3].begin) + k_.begin * block_.dy_strides.c;
-      isa_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
-                q_count, static_cast<int>(k_.size()), static_cast<int>(lanes), out);
+      packer_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
+                   q_count, k_.size(), {isa_.lanes, isa_.lanes, 0}, out);
       out += q_count * lanes;
     });
-    return !sees_padding(pb_.axis[2]) || isa_.all_finite(dy_panel_, out - dy_panel_);
+    return !sees_padding(pb_.axis[2]) || packer_.all_finite(dy_panel_, out - dy_panel_);
   }
 
   // x_panel_[input row][column][lane]: column 0 is what tap 0 of the first output sees.
@@ -144,7 +130,7 @@ class StreamingTile {
         source(block_.x, offset, block_.x_strides.spatial[2], block_.x_strides.c);
     const int count = static_cast<int>(k_.size());
     if (pb_.group_c() == 1 && pb_.group_k() == 1) {
-      isa_.pack(from, pixels, count, isa_.lanes, panel);
+      packer_.pack(from, pixels, count, {isa_.lanes, isa_.lanes, 0}, panel);
     } else {
       isa_.spread(from, pixels, channel_, count, panel);
     }
@@ -152,7 +138,7 @@ class StreamingTile {
 
   void add_taps(std::int64_t c, double* partial) {
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const std::int64_t lanes = isa_.lanes, q_count = box_[3].size();
+    const std::int64_t lanes = isa_.lanes;
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         const std::int64_t runs = list_runs(t, r);
@@ -166,7 +152,7 @@ class StreamingTile {
           }
           isa_.stream(static_cast<int>(taps), static_cast<int>(k_.size()),
                       x_panel_ + s * aw.dilation * lanes, aw.dilation * lanes, aw.stride * lanes,
-                      dy_panel_, runs_, runs, q_count, out);
+                      dy_panel_, lanes, runs_, runs, out);
         }
       }
     }
@@ -181,14 +167,16 @@ class StreamingTile {
       const std::int64_t h = input_position(pb_.axis[1], p, r);
       if (d >= 0 && d < pb_.axis[0].in && h >= 0 && h < pb_.axis[1].in) {
         const std::int64_t image = (n - box_[0].begin) * input_[0].size() + d - input_[0].begin;
-        runs_[count++] = {(image * input_[1].size() + h - input_[1].begin) * row, dy};
+        runs_[count++] = {(image * input_[1].size() + h - input_[1].begin) * row, dy,
+                          box_[3].size(), nullptr, 0};
       }
       dy += box_[3].size() * lanes;
     });
     return count;
   }
 
-  const OuterProductIsa<Acc>& isa_;
+  const OuterProductIsa<Acc>& packer_;
+  const StreamingIsa<Acc>& isa_;
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
@@ -221,14 +209,13 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return std::max(panels, direct) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
-template <const OuterProductSet& set>
+template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    StreamingTile<Scalar, Acc> work(isa_of<Acc>(set), problem, block, tile,
-                                    reinterpret_cast<Acc*>(workspace));
+    StreamingTile<Scalar, Acc> work(set, problem, block, tile, reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
@@ -271,7 +258,7 @@ const Kernel kStreamingAvx512Kernel = {
     [](const WgradProblem& problem) { return seconds(problem, 40e9, 64); },
     tiles,
     workspace_bytes,
-    accumulate<kOuterProductAvx512>};
+    accumulate<kAvx512Isa>};
 
 const Kernel kStreamingAvx2Kernel = {
     "streaming_avx2",
@@ -283,7 +270,7 @@ const Kernel kStreamingAvx2Kernel = {
     [](const WgradProblem& problem) { return seconds(problem, 20e9, 16); },
     tiles,
     workspace_bytes,
-    accumulate<kOuterProductAvx2>};
+    accumulate<kAvx2Isa>};
 
 const Kernel kStreamingKernel = {
     "streaming",
@@ -292,6 +279,6 @@ const Kernel kStreamingKernel = {
     [](const WgradProblem& problem) { return seconds(problem, 7e9, 8); },
     tiles,
     workspace_bytes,
-    accumulate<kOuterProductPortable>};
+    accumulate<kPortableIsa>};
 
 }  // namespace convgrad

@@ -1,11 +1,12 @@
-// outer_product_avx2.cpp - the register tile for AVX2 and FMA.
+// isa_avx2.cpp - packers and register tiles for AVX2 and FMA.
 namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 32;
 constexpr int kMaxM = 6;
+constexpr int kXVectors = 1;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 2;
 constexpr int kMaxTaps = 5;
 }  // namespace
 }  // namespace convgrad
-#define CONVGRAD_OUTER_PRODUCT_SET kOuterProductAvx2
-#include "cpu/outer_product_isa.inc"
+#define CONVGRAD_ISA_SET kAvx2Isa
+#include "cpu/isa_kernels.inc"

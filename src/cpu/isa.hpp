@@ -1,0 +1,99 @@
+// isa.hpp - what outer_product_wgrad.cpp and streaming_wgrad.cpp need from each
+// instruction set.
+//
+// Included by files that are compiled with their own ISA flags: plain structs only, no standard
+// headers, so that no AVX code ends up in a function that other files share.
+#pragma once
+
+namespace convgrad {
+
+// A strided view of pixels and channels in a file's dtype: DType as an int. `second` is for panels
+// whose elements hold two pixels: where the second pixel of the first element is. Either may be
+// null, which stands for zeros.
+struct PackSource {
+  const void* data;
+  const void* second;
+  int dtype;
+  long pixel_stride, channel_stride;  // in elements of the file
+};
+
+// The shape of panels: [panel][pixel][width], each of `step` channels, the rest undefined, except
+// that the last panel has zeros behind the last channel up to `step`.
+struct PanelShape {
+  int step, width;    // step <= width
+  long panel_stride;  // from one panel to the next, in elements
+};
+
+// One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile: one cache
+// line for each pixel, prefetch_step bytes apart.
+struct PanelRun {
+  long x, dy;
+  long pixels;
+  const char* prefetch;
+  long prefetch_step;
+};
+
+// A bfloat16 pair, [0] in the low half: two neighbouring pixels of one channel.
+struct BrainPair {
+  unsigned bits;
+};
+
+// Element is float, double or BrainPair. For a pair, "pixel" below means "pair of pixels".
+template <typename Element>
+struct OuterProductIsa {
+  int max_m;    // rows of the largest register tile: values of x that are broadcast
+  int x_width;  // room for them in an x panel
+  int n;        // the tile's columns: dy's channels side by side, the width of a dy panel
+
+  // panel[j / step * panel_stride + i*width + j % step] = source[i*pixel_stride + j*channel_stride]
+  // for i < pixels, j < channels.
+  void (*pack)(const PackSource& source, long pixels, long channels, const PanelShape& shape,
+               Element* panel);
+
+  // False if any of count values is NaN or infinite.
+  bool (*all_finite)(const Element* values, long count);
+
+  // For elements whose products are not those of IEEE arithmetic at the ends of the range, else
+  // null: lowers *least to the least exponent, as it is stored, of count values that are not 0, and
+  // raises *most to the greatest; values as they are in the file.
+  void (*survey)(const void* values, long count, unsigned* least, unsigned* most);
+
+  // partial[i*partial_row + j] += sum over runs and over pixels p of x[run.x + p*x_pixel + i] *
+  // dy[run.dy + p*n + j], for i < m <= max_m and j < columns <= n. The sums are float or double, in
+  // the order of the runs. dy is aligned to 64.
+  void (*multiply)(int m, int columns, const Element* x, long x_pixel, const Element* dy,
+                   const PanelRun* runs, long run_count, double* partial, long partial_row);
+};
+
+// For streaming, whose register tile is taps x lanes: every lane has its own x and its own dy.
+template <typename Element>
+struct StreamingIsa {
+  int max_taps;  // neighbouring taps of a filter row in registers
+  int lanes;     // width of its panels
+
+  // panel[i*lanes + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and
+  // j < count <= lanes. channel[] rises.
+  void (*spread)(const PackSource& source, long pixels, const int* channel, int count,
+                 Element* panel);
+
+  // partial[s][j] += sum over runs and pixels p of x[run.x + p*x_pixel + s*x_tap + j] *
+  // dy[run.dy + p*dy_pixel + j], for s < taps <= max_taps and j < columns <= lanes.
+  void (*stream)(int taps, int columns, const Element* x, long x_tap, long x_pixel,
+                 const Element* dy, long dy_pixel, const PanelRun* runs, long run_count,
+                 double* const* partial);
+};
+
+struct IsaSet {
+  OuterProductIsa<float> f32;
+  OuterProductIsa<double> f64;
+  StreamingIsa<float> stream32;
+  StreamingIsa<double> stream64;
+};
+extern const IsaSet kPortableIsa;
+extern const IsaSet kAvx2Isa;
+extern const IsaSet kAvx512Isa;
+
+// AVX512-BF16: products of bfloat16 pairs, summed in float.
+extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa;
+
+}  // namespace convgrad

@@ -1,0 +1,13 @@
+// isa_portable.cpp - packers and register tiles for SSE2, which every x86-64 processor has (and
+// any vector unit elsewhere).
+namespace convgrad {
+namespace {
+constexpr int kVectorBytes = 16;
+constexpr int kMaxM = 6;
+constexpr int kXVectors = 2;  // of float, in a row of an x panel
+constexpr int kStreamVectors = 2;
+constexpr int kMaxTaps = 5;
+}  // namespace
+}  // namespace convgrad
+#define CONVGRAD_ISA_SET kPortableIsa
+#include "cpu/isa_kernels.inc"

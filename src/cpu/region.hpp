@@ -1,0 +1,127 @@
+// region.hpp - the bytes of x and dy that one tile of one chunk reads, as contiguous pieces.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/pack.hpp"
+
+namespace convgrad {
+
+// Nested loops over contiguous pieces of memory.
+class Region {
+ public:
+  Region() = default;
+  // Positions [begin, end) of n, three spatial axes and channels, of a tensor with these strides (in
+  // elements of item bytes), relative to first[] (n and the spatial axes).
+  Region(const void* data, std::int64_t item, const Strides& strides,
+         const std::array<Range, 4>& box, const std::array<std::int64_t, 4>& first, Range channels)
+      : data_(static_cast<const std::byte*>(data)) {
+    std::array<Loop, 5> loops;
+    for (std::size_t a = 0; a < 4; ++a) {
+      const std::int64_t stride = a == 0 ? strides.n : strides.spatial[a - 1];
+      data_ += (box[a].begin - first[a]) * stride * item;
+      loops[a] = {box[a].size(), stride * item};
+    }
+    data_ += channels.begin * strides.c * item;
+    loops[4] = {channels.size(), strides.c * item};
+    std::sort(loops.begin(), loops.end(),
+              [](const Loop& a, const Loop& b) { return a.stride > b.stride; });
+    bytes_ = item;
+    depth_ = 5;
+    // Whatever is contiguous becomes part of the piece.
+    while (depth_ > 0 && (loops[depth_ - 1].count == 1 || loops[depth_ - 1].stride == bytes_)) {
+      bytes_ *= loops[--depth_].count;
+    }
+    for (std::size_t i = 0; i < depth_; ++i) loops_[i] = loops[i];
+    for (const Loop& loop : loops) {
+      if (loop.count <= 0) bytes_ = 0;
+    }
+    done_ = bytes_ == 0;
+  }
+
+  bool done() const { return done_; }
+  const std::byte* piece() const { return data_ + offset_; }
+  std::int64_t piece_bytes() const { return bytes_; }
+
+  void advance() {
+    for (std::size_t i = depth_; i-- > 0;) {
+      offset_ += loops_[i].stride;
+      if (++index_[i] < loops_[i].count) return;
+      offset_ -= loops_[i].stride * loops_[i].count;
+      index_[i] = 0;
+    }
+    done_ = true;
+  }
+
+ private:
+  struct Loop {
+    std::int64_t count = 0, stride = 0;
+  };
+  const std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0, offset_ = 0;
+  std::size_t depth_ = 0;
+  std::array<Loop, 5> loops_{};
+  std::array<std::int64_t, 5> index_{};
+  bool done_ = true;
+};
+
+// The part of a block that a chunk's products read: dy's pixels, and all of x between the first and
+// the last position that a tap sees.
+inline Region dy_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
+                        Range k) {
+  return {block.dy,
+          dtype_bytes(problem.dtype),
+          block.dy_strides,
+          box,
+          {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin,
+           block.pixels[3].begin},
+          k};
+}
+inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
+                       Range c) {
+  const std::array<Range, 3> input = input_box(problem, box);
+  return {block.x,
+          dtype_bytes(problem.dtype),
+          block.x_strides,
+          {box[0], input[0], input[1], input[2]},
+          {block.pixels[0].begin, block.input[0].begin, block.input[1].begin,
+           block.input[2].begin},
+          c};
+}
+
+// Hands out cache lines of regions, one after the other.
+class LineCursor {
+ public:
+  void start(const Region& first, const Region& second) {
+    regions_ = {first, second};
+    current_ = 0;
+    line_ = 0;
+  }
+  // At most `most` neighbouring lines; 0 when there are none left.
+  std::int64_t next(std::int64_t most, const char** begin) {
+    while (current_ < 2 && regions_[current_].done()) ++current_;
+    if (current_ == 2) return 0;
+    Region& region = regions_[current_];
+    const std::int64_t lines = (region.piece_bytes() + kLineBytes - 1) / kLineBytes;
+    const std::int64_t count = std::min(most, lines - line_);
+    *begin = reinterpret_cast<const char*>(region.piece() + line_ * kLineBytes);
+    line_ += count;
+    if (line_ == lines) {
+      line_ = 0;
+      region.advance();
+    }
+    return count;
+  }
+
+  static constexpr std::int64_t kLineBytes = 64;
+
+ private:
+  std::array<Region, 2> regions_;
+  std::size_t current_ = 2;
+  std::int64_t line_ = 0;
+};
+
+}  // namespace convgrad
