@@ -24,13 +24,13 @@ struct PanelShape {
   long panel_stride;  // from one panel to the next, in elements
 };
 
-// One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile: one cache
-// line for each pixel, prefetch_step bytes apart.
+// One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile:
+// neighbouring cache lines, one for each pixel (streaming: several) until prefetch_end.
 struct PanelRun {
   long x, dy;
   long pixels;
   const char* prefetch;
-  long prefetch_step;
+  const char* prefetch_end;
 };
 
 // A bfloat16 pair, [0] in the low half: two neighbouring pixels of one channel.
@@ -65,22 +65,35 @@ struct OuterProductIsa {
                    const PanelRun* runs, long run_count, double* partial, long partial_row);
 };
 
-// For streaming, whose register tile is taps x lanes: every lane has its own x and its own dy.
+// What streaming reads and adds to: every lane has its own x and its own dy. Distances in elements.
+template <typename Element>
+struct StreamView {
+  const Element* x;
+  const Element* dy;
+  long x_row, x_tap, x_pixel;  // between filter rows, their taps, and output pixels
+  long dy_pixel;
+  long sum_row, sum_tap;
+  long prefetch_lines;  // for each pixel of a run, if it has something to fetch
+};
+
+// sums[r*sum_row + s*sum_tap + j] += sum over runs and pixels p of
+// x[run.x + r*x_row + s*x_tap + p*x_pixel + j] * dy[run.dy + p*dy_pixel + j] for r < rows,
+// s < taps and every lane j of the vectors. sums is aligned to a vector.
+template <typename Element>
+using StreamFunction = void (*)(const StreamView<Element>& view, const PanelRun* runs,
+                                long run_count, Element* sums);
+
 template <typename Element>
 struct StreamingIsa {
-  int max_taps;  // neighbouring taps of a filter row in registers
-  int lanes;     // width of its panels
+  int lanes;    // of one vector
+  int vectors;  // at most, side by side
+  int sums;     // rows * taps * vectors at most; rows and taps at most 7
+  StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
 
-  // panel[i*lanes + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and
-  // j < count <= lanes. channel[] rises.
-  void (*spread)(const PackSource& source, long pixels, const int* channel, int count,
+  // panel[i*width + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and
+  // j < count <= width, zeros behind. channel[] rises; width is a multiple of lanes.
+  void (*spread)(const PackSource& source, long pixels, const int* channel, int count, int width,
                  Element* panel);
-
-  // partial[s][j] += sum over runs and pixels p of x[run.x + p*x_pixel + s*x_tap + j] *
-  // dy[run.dy + p*dy_pixel + j], for s < taps <= max_taps and j < columns <= lanes.
-  void (*stream)(int taps, int columns, const Element* x, long x_tap, long x_pixel,
-                 const Element* dy, long dy_pixel, const PanelRun* runs, long run_count,
-                 double* const* partial);
 };
 
 struct IsaSet {

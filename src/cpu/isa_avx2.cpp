@@ -5,8 +5,9 @@ constexpr int kVectorBytes = 32;
 constexpr int kMaxM = 6;
 constexpr int kXVectors = 1;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 2;
-constexpr int kMaxTaps = 5;
+constexpr int kMaxSums = 12;  // in registers, of streaming
 }  // namespace
 }  // namespace convgrad
+#define CONVGRAD_STREAM_VECTORS 2
 #define CONVGRAD_ISA_SET kAvx2Isa
 #include "cpu/isa_kernels.inc"

@@ -5,8 +5,9 @@ constexpr int kVectorBytes = 64;
 constexpr int kMaxM = 14;
 constexpr int kXVectors = 1;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 4;
-constexpr int kMaxTaps = 6;
+constexpr int kMaxSums = 28;  // in registers, of streaming
 }  // namespace
 }  // namespace convgrad
+#define CONVGRAD_STREAM_VECTORS 4
 #define CONVGRAD_ISA_SET kAvx512Isa
 #include "cpu/isa_kernels.inc"

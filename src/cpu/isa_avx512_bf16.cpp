@@ -12,8 +12,8 @@ constexpr int kVectorBytes = 64;
 constexpr int kMaxM = 14;
 
 #include "cpu/isa_load.inc"
-#include "cpu/isa_pack.inc"
 #include "cpu/isa_multiply.inc"
+#include "cpu/isa_pack.inc"
 
 void pack_pairs(const PackSource& source, long pixels, long channels, const PanelShape& shape,
                 BrainPair* panel) {
@@ -45,8 +45,12 @@ void survey_bf16(const void* values, long count, unsigned* least, unsigned* most
 
 }  // namespace
 
-extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {
-    kMaxM,        VectorOf<float>::kLanes, 2 * VectorOf<float>::kLanes, pack_pairs,
-    finite_pairs, survey_bf16, multiply_rows<kMaxM, BrainPair>};
+extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {kMaxM,
+                                                          VectorOf<float>::kLanes,
+                                                          2 * VectorOf<float>::kLanes,
+                                                          pack_pairs,
+                                                          finite_pairs,
+                                                          survey_bf16,
+                                                          multiply_rows<kMaxM, BrainPair>};
 
 }  // namespace convgrad

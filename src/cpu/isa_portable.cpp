@@ -6,8 +6,9 @@ constexpr int kVectorBytes = 16;
 constexpr int kMaxM = 6;
 constexpr int kXVectors = 2;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 2;
-constexpr int kMaxTaps = 5;
+constexpr int kMaxSums = 12;  // in registers, of streaming
 }  // namespace
 }  // namespace convgrad
+#define CONVGRAD_STREAM_VECTORS 2
 #define CONVGRAD_ISA_SET kPortableIsa
 #include "cpu/isa_kernels.inc"

@@ -368,11 +368,12 @@ class OuterProductTile {
       for (std::int64_t p = 0; p < steps_;) {
         PanelRun& run = runs_[run_count_++];
         run = {rows_[row].line * line + p * pixel, rows_[row].dy + p * isa_.n,
-               std::min(kRunPixels, steps_ - p), reinterpret_cast<const char*>(dy), 0};
+               std::min(kRunPixels, steps_ - p), reinterpret_cast<const char*>(dy), nullptr};
+        run.prefetch_end = run.prefetch;
         const std::int64_t lines = fetch_.next(run.pixels, &run.prefetch);
         if (lines > 0) {
           run.pixels = lines;
-          run.prefetch_step = LineCursor::kLineBytes;
+          run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
         }
         p += run.pixels;
       }

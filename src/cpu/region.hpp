@@ -14,8 +14,8 @@ namespace convgrad {
 class Region {
  public:
   Region() = default;
-  // Positions [begin, end) of n, three spatial axes and channels, of a tensor with these strides (in
-  // elements of item bytes), relative to first[] (n and the spatial axes).
+  // Positions [begin, end) of n, three spatial axes and channels, of a tensor with these strides
+  // (in elements of item bytes), relative to first[] (n and the spatial axes).
   Region(const void* data, std::int64_t item, const Strides& strides,
          const std::array<Range, 4>& box, const std::array<std::int64_t, 4>& first, Range channels)
       : data_(static_cast<const std::byte*>(data)) {
@@ -29,19 +29,18 @@ class Region {
     loops[4] = {channels.size(), strides.c * item};
     std::sort(loops.begin(), loops.end(),
               [](const Loop& a, const Loop& b) { return a.stride > b.stride; });
-    bytes_ = item;
+    bytes_ = all_bytes_ = item;
+    for (const Loop& loop : loops) all_bytes_ *= std::max<std::int64_t>(loop.count, 0);
     depth_ = 5;
     // Whatever is contiguous becomes part of the piece.
     while (depth_ > 0 && (loops[depth_ - 1].count == 1 || loops[depth_ - 1].stride == bytes_)) {
       bytes_ *= loops[--depth_].count;
     }
     for (std::size_t i = 0; i < depth_; ++i) loops_[i] = loops[i];
-    for (const Loop& loop : loops) {
-      if (loop.count <= 0) bytes_ = 0;
-    }
-    done_ = bytes_ == 0;
+    done_ = all_bytes_ == 0;
   }
 
+  std::int64_t bytes() const { return all_bytes_; }
   bool done() const { return done_; }
   const std::byte* piece() const { return data_ + offset_; }
   std::int64_t piece_bytes() const { return bytes_; }
@@ -61,7 +60,7 @@ class Region {
     std::int64_t count = 0, stride = 0;
   };
   const std::byte* data_ = nullptr;
-  std::int64_t bytes_ = 0, offset_ = 0;
+  std::int64_t bytes_ = 0, all_bytes_ = 0, offset_ = 0;
   std::size_t depth_ = 0;
   std::array<Loop, 5> loops_{};
   std::array<std::int64_t, 5> index_{};
@@ -72,24 +71,26 @@ class Region {
 // the last position that a tap sees.
 inline Region dy_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
                         Range k) {
-  return {block.dy,
-          dtype_bytes(problem.dtype),
-          block.dy_strides,
-          box,
-          {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin,
-           block.pixels[3].begin},
-          k};
+  return {
+      block.dy,
+      dtype_bytes(problem.dtype),
+      block.dy_strides,
+      box,
+      {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin, block.pixels[3].begin},
+      k};
 }
-inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
-                       Range c) {
-  const std::array<Range, 3> input = input_box(problem, box);
+inline Region x_region(const WgradProblem& problem, const Block& block, Range n,
+                       const std::array<Range, 3>& input, Range c) {
   return {block.x,
           dtype_bytes(problem.dtype),
           block.x_strides,
-          {box[0], input[0], input[1], input[2]},
-          {block.pixels[0].begin, block.input[0].begin, block.input[1].begin,
-           block.input[2].begin},
+          {n, input[0], input[1], input[2]},
+          {block.pixels[0].begin, block.input[0].begin, block.input[1].begin, block.input[2].begin},
           c};
+}
+inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
+                       Range c) {
+  return x_region(problem, block, box[0], input_box(problem, box), c);
 }
 
 // Hands out cache lines of regions, one after the other.

@@ -2,10 +2,12 @@
 // that each lane has the value of its own group beside its dy, and no product is wasted on other
 // groups.
 //
-// For each chunk of at most 512 pixels and a tile of `lanes` output channels, dy and the input rows
-// that the chunk sees are packed once into panels [pixel][lane] (for each of the C/groups input
-// channels of a group). Then, for each filter row, the sums of neighbouring taps stay in registers
-// over all the chunk's pixels, and are added to the float64 partial at the end.
+// The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
+// and dy pass through once; over a chunk they are kept in the data's type and then added to the
+// float64 partial. Where a lane's x and dy lie side by side in memory as they are, nothing is
+// copied: a few rows at a time go through all lanes, in spans of outputs that see x with the same
+// taps, while the next rows are fetched. Otherwise x is packed into panels [pixel][lane] with zeros
+// for padding, dy into panels [pixel][lane].
 #include "cpu/streaming_wgrad.hpp"
 
 #include <algorithm>
@@ -14,29 +16,30 @@
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
+#include "cpu/region.hpp"
+#include "cpu/stream_shape.hpp"
 
 namespace convgrad {
 namespace {
 
-constexpr std::int64_t kMostLanes = 64;
-constexpr int kMostTaps = 8;
-// Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
-constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
+constexpr std::int64_t kMostLanes = 64;  // of a panel
+constexpr std::int64_t kTileK = 256;     // output channels of a tile with one input channel each
 // Groups wider than this fill the lanes of outer_product.
 constexpr std::int64_t kMostGroupC = 16;
+constexpr int kMostTaps = 7;                    // of a filter row in registers, and filter rows
+constexpr std::int64_t kGroupBytes = 64 << 10;  // of x or dy that go through all lanes at a time
 
-// Input pixels in a chunk's panel: rows inside x only, but padding columns as zeros.
-std::int64_t panel_pixels(const WgradProblem& problem) {
-  const auto extent = chunk_extent(problem);
-  std::int64_t rows = extent[0];
-  for (std::size_t a = 0; a < 2; ++a) {
-    const std::int64_t seen =
-        std::min(problem.axis[a].in, spanned_inputs(problem.axis[a], extent[a + 1]));
-    // Extents go up to 2^60: the product is only formed when it stays small.
-    rows = seen > kMostPanelPixels ? kMostPanelPixels + 1 : rows * seen;
-    if (rows > kMostPanelPixels) return rows;
-  }
-  return rows * std::min(spanned_inputs(problem.axis[2], extent[3]), kMostPanelPixels + 1);
+// Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
+std::int64_t tile_k(const WgradProblem& problem) {
+  const std::int64_t group_k = problem.group_k();
+  const std::int64_t most = std::max(kTileK / problem.group_c(), kMostLanes);
+  const std::int64_t groups = std::max<std::int64_t>(most / group_k, 1);  // in a tile
+  return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
+}
+
+// Room for the sums of a tile's taps and lanes, and for those of its last vectors.
+std::int64_t sum_elements(const WgradProblem& problem) {
+  return round_up(problem.taps() * (tile_k(problem) + 2 * kMostLanes), kMostLanes);
 }
 
 template <typename Scalar, typename Acc>
@@ -49,27 +52,88 @@ class StreamingTile {
         pb_(problem),
         block_(block),
         tile_(tile),
-        dy_panel_(workspace),
-        x_panel_(workspace + kMaxChunkPixels * kMostLanes) {}
+        shape_(stream_shape(problem)),
+        sums_(workspace),
+        dy_panel_(sums_ + sum_elements(problem)),
+        x_panel_(dy_panel_ + kMaxChunkPixels * kMostLanes) {
+    const SpatialAxis &ah = problem.axis[1], &aw = problem.axis[2];
+    const std::int64_t most = std::min(isa_.sums, kMostTaps);
+    taps_ = ceil_div(aw.taps, ceil_div(aw.taps, most));
+    const std::int64_t rows = std::min<std::int64_t>(isa_.sums / taps_, kMostTaps);
+    rows_ = ceil_div(ah.taps, ceil_div(ah.taps, rows));
+    vectors_ = std::min<std::int64_t>(isa_.sums / (rows_ * taps_), isa_.vectors);
+    list_lanes();
+  }
 
   // False if dy is not finite where the x panel holds zeros for padding.
-  bool add_chunk(const PixelBox& box, const PixelBox*, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
     input_ = input_box(pb_, box);
-    columns_ = spanned_inputs(pb_.axis[2], box[3].size());
-    // The tile may be wider than the panels of this instruction set.
-    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.lanes) {
-      k_ = {k, std::min<std::int64_t>(k + isa_.lanes, tile_.k.end)};
-      if (!pack_dy()) return false;
+    if (in_place_x()) {
+      add_in_place(next, partial);
+      return true;
+    }
+    if (has_padding() && !dy_is_finite()) return false;
+    for (const Lanes& lanes : lanes_) {
+      use_lanes(lanes, sums_);
+      load_dy();
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
+        std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0});
         pack_x(c);
-        add_taps(c, partial);
+        add_panel();
+        flush(c, partial);
       }
     }
     return true;
   }
 
  private:
+  // Fewer channels than a vector has lanes are packed.
+  bool in_place_dy() const { return shape_.dy_in_place && tile_.k.size() >= isa_.lanes; }
+  bool in_place_x() const { return shape_.x_in_place && in_place_dy(); }
+
+  bool has_padding() const { return sees_padding(pb_.axis[1]) || sees_padding(pb_.axis[2]); }
+
+  // Output channels that are worked on together: whole vectors, and what is then left as the last
+  // lanes of a vector that begins earlier, or, packed, as the first of one with zeros.
+  struct Lanes {
+    Range k;
+    std::int64_t vectors;
+    std::int64_t first;  // lanes before it belong to the one before
+  };
+  void list_lanes() {
+    const std::int64_t lanes = isa_.lanes;
+    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k = lanes_.back().k.end) {
+      const std::int64_t left = tile_.k.end - k;
+      if (left >= lanes || !in_place_dy()) {
+        const std::int64_t vectors = std::clamp<std::int64_t>(left / lanes, 1, vectors_);
+        lanes_.push_back({{k, std::min(k + vectors * lanes, tile_.k.end)}, vectors, 0});
+      } else {
+        lanes_.push_back({{tile_.k.end - lanes, tile_.k.end}, 1, lanes - left});
+      }
+    }
+  }
+  void use_lanes(const Lanes& lanes, Acc* sums) {
+    k_ = lanes.k;
+    width_vectors_ = lanes.vectors;
+    first_lane_ = lanes.first;
+    lane_sums_ = sums;
+    view_.sum_tap = width();
+    view_.sum_row = pb_.axis[2].taps * width();
+  }
+
+  // Adds lane_sums_ to the partial of channel c.
+  void flush(std::int64_t c, double* partial) const {
+    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
+      const Acc* sums = lane_sums_ + tap * width();
+      double* out = partial + (tap * pb_.group_c() + c) * pb_.K + k_.begin;
+      for (std::int64_t j = first_lane_; j < k_.size(); ++j) {
+        out[j] += static_cast<double>(sums[j]);
+      }
+    }
+  }
+  std::int64_t width() const { return width_vectors_ * isa_.lanes; }
+
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
                     std::int64_t channel_stride) const {
     return {static_cast<const Scalar*>(data) + offset, nullptr, static_cast<int>(pb_.dtype),
@@ -77,102 +141,271 @@ class StreamingTile {
   }
 
   template <typename Function>
-  void for_each_row(Function&& function) const {
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
-      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p) function(n, z, p);
+  static void for_each_row(const PixelBox& box, Function&& function) {
+    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
+      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
+        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
       }
     }
   }
 
-  bool pack_dy() {
-    const std::int64_t q_count = box_[3].size(), lanes = isa_.lanes;
+  // Looks at the tile's dy where it stands.
+  bool dy_is_finite() const {
+    for (Region region = dy_region(pb_, block_, box_, tile_.k); !region.done(); region.advance()) {
+      const auto* values = reinterpret_cast<const Scalar*>(region.piece());
+      const std::int64_t count = region.piece_bytes() / static_cast<std::int64_t>(sizeof(Scalar));
+      if constexpr (std::is_same_v<Scalar, Acc>) {
+        if (!packer_.all_finite(values, count)) return false;
+      } else {
+        if (!all_finite(values, count)) return false;
+      }
+    }
+    return true;
+  }
+  static bool all_finite(const Scalar* values, std::int64_t count) {
+    constexpr unsigned kExponent = std::is_same_v<Scalar, Half> ? 0x7c00u : 0x7f80u;
+    unsigned any = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      any |= (values[i].bits & kExponent) == kExponent ? 1u : 0u;
+    }
+    return any == 0;
+  }
+
+  // dy of the chunk's rows and of k_, as it stands or as a panel.
+  void load_dy() {
+    if (in_place_dy()) {
+      if constexpr (std::is_same_v<Scalar, Acc>) {
+        view_.dy = static_cast<const Acc*>(block_.dy) + k_.begin;
+        view_.dy_pixel = block_.dy_strides.spatial[2];
+      }
+      return;
+    }
+    const std::int64_t q_count = box_[3].size();
     Acc* out = dy_panel_;
-    for_each_row([&](std::int64_t n, std::int64_t z, std::int64_t p) {
+    const auto step = static_cast<int>(width());
+    for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
       const std::int64_t offset =
           dy_offset(block_, n, z, p, box_[3].begin) + k_.begin * block_.dy_strides.c;
       packer_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
-                   q_count, k_.size(), {isa_.lanes, isa_.lanes, 0}, out);
-      out += q_count * lanes;
+                   q_count, k_.size(), {step, step, 0}, out);
+      out += q_count * width();
     });
-    return !sees_padding(pb_.axis[2]) || packer_.all_finite(dy_panel_, out - dy_panel_);
+    view_.dy = dy_panel_;
+    view_.dy_pixel = width();
+  }
+  // Of a row of the box in what view_.dy points at, at column q.
+  std::int64_t dy_at(std::int64_t n, std::int64_t z, std::int64_t p, std::int64_t q) const {
+    if (in_place_dy()) return dy_offset(block_, n, z, p, q);
+    const std::int64_t row =
+        ((n - box_[0].begin) * box_[1].size() + z - box_[1].begin) * box_[2].size() + p -
+        box_[2].begin;
+    return (row * box_[3].size() + q - box_[3].begin) * width();
   }
 
-  // x_panel_[input row][column][lane]: column 0 is what tap 0 of the first output sees.
+  // ---- x as it stands
+
+  template <typename Use>
+  void for_each_lanes(Use&& use) {
+    Acc* sums = sums_;
+    for (const Lanes& lanes : lanes_) {
+      use_lanes(lanes, sums);
+      use();
+      sums += pb_.taps() * width();
+    }
+  }
+
+  void add_in_place(const PixelBox* next, double* partial) {
+    for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
+    const Strides& x = block_.x_strides;
+    view_.x_row = pb_.axis[1].dilation * x.spatial[1];
+    view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
+    view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
+    const std::int64_t groups = group_count();
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const PixelBox group = group_of(box_, g, groups);
+      if (g + 1 < groups) {
+        fetch_rows(group_of(box_, g + 1, groups), group);
+      } else if (next != nullptr) {
+        fetch_rows(group_of(*next, 0, groups), group);
+      } else {
+        fetch_.start({}, {});
+      }
+      add_group(group);
+    }
+    for_each_lanes([&] { flush(0, partial); });
+  }
+
+  // The axis that groups of rows split: the first with more than one position.
+  std::size_t group_axis() const { return box_[0].size() > 1 ? 0 : box_[1].size() > 1 ? 1 : 2; }
+
+  std::int64_t group_count() const {
+    std::int64_t most = 0;
+    for (const Region& region :
+         {x_region(pb_, block_, box_, tile_.k), dy_region(pb_, block_, box_, tile_.k)}) {
+      most = std::max(most, region.bytes());
+    }
+    return std::clamp<std::int64_t>(most / kGroupBytes, 1, box_[group_axis()].size());
+  }
+  PixelBox group_of(const PixelBox& box, std::int64_t g, std::int64_t groups) const {
+    PixelBox group = box;
+    Range& range = group[group_axis()];
+    const std::int64_t size = range.size(), begin = range.begin;
+    range = {begin + size * g / groups, begin + size * (g + 1) / groups};
+    return group;
+  }
+
+  // Fetches what `next` reads and `current` does not.
+  void fetch_rows(const PixelBox& next, const PixelBox& current) {
+    std::array<Range, 3> input = input_box(pb_, next);
+    const std::array<Range, 3> seen = input_box(pb_, current);
+    if (next[0] == current[0] && next[1] == current[1] && next[2].begin >= current[2].begin) {
+      input[1].begin = std::clamp(seen[1].end, input[1].begin, input[1].end);
+    }
+    const Region x = x_region(pb_, block_, next[0], input, tile_.k);
+    const Region dy = dy_region(pb_, block_, next, tile_.k);
+    // Spread over the pixels and lanes of the current rows.
+    std::int64_t pixels = 1;
+    for (const Range& range : current) pixels *= range.size();
+    const std::int64_t vectors = std::max<std::int64_t>(pixels * tile_.k.size() / isa_.lanes, 1);
+    lines_a_vector_ = ceil_div((x.bytes() + dy.bytes()) / LineCursor::kLineBytes, vectors);
+    fetch_.start(x, dy);
+  }
+
+  void add_group(const PixelBox& group) {
+    for (std::int64_t t = 0; t < pb_.axis[0].taps; ++t) {
+      for_each_span(pb_.axis[1], group[2], [&](const TapSpan& rows) {
+        for_each_span(pb_.axis[2], group[3],
+                      [&](const TapSpan& columns) { add_span(group, t, rows, columns); });
+      });
+    }
+  }
+
+  void add_span(const PixelBox& group, std::int64_t t, const TapSpan& rows,
+                const TapSpan& columns) {
+    const std::int64_t q = columns.outputs.begin;
+    for (std::int64_t r = rows.taps.begin; r < rows.taps.end; r += rows_) {
+      for (std::int64_t s = columns.taps.begin; s < columns.taps.end; s += taps_) {
+        run_count_ = 0;
+        const std::int64_t w = input_position(pb_.axis[2], q, s);
+        for_each_row({group[0], group[1], rows.outputs, group[3]},
+                     [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+                       const std::int64_t d = input_position(pb_.axis[0], z, t);
+                       if (d < 0 || d >= pb_.axis[0].in) return;
+                       const std::int64_t h = input_position(pb_.axis[1], p, r);
+                       runs_[run_count_++] = {x_offset(block_, n, d, h, w),
+                                              dy_offset(block_, n, z, p, q), columns.outputs.size(),
+                                              nullptr, nullptr};
+                     });
+        stream_lanes({t, r, s}, std::min(rows_, rows.taps.end - r),
+                     std::min(taps_, columns.taps.end - s));
+      }
+    }
+  }
+
+  // The listed runs through all lanes, each run with a share of the lines to fetch.
+  void stream_lanes(const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+    if constexpr (std::is_same_v<Scalar, Acc>) {
+      if (run_count_ == 0) return;
+      for_each_lanes([&] {
+        load_dy();
+        view_.x = static_cast<const Acc*>(block_.x) + k_.begin;
+        view_.prefetch_lines = lines_a_vector_ * width_vectors_;
+        for (std::int64_t i = 0; i < run_count_; ++i) {
+          PanelRun& run = runs_[i];
+          const std::int64_t lines = fetch_.next(run.pixels * view_.prefetch_lines, &run.prefetch);
+          run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
+        }
+        stream(first, rows, taps);
+      });
+    }
+  }
+
+  // ---- x packed
+
+  std::int64_t panel_rows() const { return spanned_inputs(pb_.axis[1], box_[2].size()); }
+  std::int64_t panel_columns() const { return spanned_inputs(pb_.axis[2], box_[3].size()); }
+
+  // x_panel_[image and depth][row][column][lane]: row and column 0 are what tap 0 of the first
+  // output sees.
   void pack_x(std::int64_t c) {
-    const std::int64_t lanes = isa_.lanes;
-    const std::int64_t first = box_[3].begin * pb_.axis[2].stride - pb_.axis[2].pad_before;
-    const Range inside = intersect({first, first + columns_}, {0, pb_.axis[2].in});
-    const std::int64_t before = std::clamp<std::int64_t>(inside.begin - first, 0, columns_);
-    const std::int64_t count = std::max<std::int64_t>(inside.size(), 0);
     for (std::int64_t k = k_.begin; k < k_.end; ++k) {
       channel_[k - k_.begin] =
           static_cast<int>((k / pb_.group_k() - k_.begin / pb_.group_k()) * pb_.group_c() + c);
     }
     const std::int64_t base = k_.begin / pb_.group_k() * pb_.group_c() * block_.x_strides.c;
+    const std::int64_t first_h = input_position(pb_.axis[1], box_[2].begin, 0);
+    const std::int64_t columns = panel_columns();
     Acc* row = x_panel_;
     for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
       for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) {
-        for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
-          std::fill_n(row, before * lanes, Acc{0});
-          if (count > 0) {
-            pack_row(base + x_offset(block_, n, d, h, inside.begin), count, row + before * lanes);
+        for (std::int64_t h = first_h; h < first_h + panel_rows(); ++h) {
+          if (h < 0 || h >= pb_.axis[1].in) {
+            std::fill_n(row, columns * width(), Acc{0});
+          } else {
+            pack_columns(base, n, d, h, row);
           }
-          std::fill_n(row + (before + count) * lanes, (columns_ - before - count) * lanes, Acc{0});
-          row += columns_ * lanes;
+          row += columns * width();
         }
       }
     }
+  }
+
+  void pack_columns(std::int64_t base, std::int64_t n, std::int64_t d, std::int64_t h, Acc* row) {
+    const std::int64_t columns = panel_columns();
+    const std::int64_t first = input_position(pb_.axis[2], box_[3].begin, 0);
+    const Range inside = intersect({first, first + columns}, {0, pb_.axis[2].in});
+    const std::int64_t before = std::clamp<std::int64_t>(inside.begin - first, 0, columns);
+    const std::int64_t count = std::max<std::int64_t>(inside.size(), 0);
+    std::fill_n(row, before * width(), Acc{0});
+    if (count > 0) {
+      pack_row(base + x_offset(block_, n, d, h, inside.begin), count, row + before * width());
+    }
+    std::fill_n(row + (before + count) * width(), (columns - before - count) * width(), Acc{0});
   }
 
   void pack_row(std::int64_t offset, std::int64_t pixels, Acc* panel) const {
     const PackSource from =
         source(block_.x, offset, block_.x_strides.spatial[2], block_.x_strides.c);
-    const int count = static_cast<int>(k_.size());
+    const auto step = static_cast<int>(width());
     if (pb_.group_c() == 1 && pb_.group_k() == 1) {
-      packer_.pack(from, pixels, count, {isa_.lanes, isa_.lanes, 0}, panel);
+      packer_.pack(from, pixels, k_.size(), {step, step, 0}, panel);
     } else {
-      isa_.spread(from, pixels, channel_, count, panel);
+      isa_.spread(from, pixels, channel_, static_cast<int>(k_.size()), step, panel);
     }
   }
 
-  void add_taps(std::int64_t c, double* partial) {
+  void add_panel() {
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const std::int64_t lanes = isa_.lanes;
+    const std::int64_t row = panel_columns() * width();
+    view_.x_row = ah.dilation * row;
+    view_.x_tap = aw.dilation * width();
+    view_.x_pixel = aw.stride * width();
     for (std::int64_t t = 0; t < ad.taps; ++t) {
-      for (std::int64_t r = 0; r < ah.taps; ++r) {
-        const std::int64_t runs = list_runs(t, r);
-        if (runs == 0) continue;
-        for (std::int64_t s = 0; s < aw.taps; s += isa_.max_taps) {
-          const std::int64_t taps = std::min<std::int64_t>(isa_.max_taps, aw.taps - s);
-          double* out[kMostTaps];
-          for (std::int64_t i = 0; i < taps; ++i) {
-            const std::int64_t tap = (t * ah.taps + r) * aw.taps + s + i;
-            out[i] = partial + (tap * pb_.group_c() + c) * pb_.K + k_.begin;
-          }
-          isa_.stream(static_cast<int>(taps), static_cast<int>(k_.size()),
-                      x_panel_ + s * aw.dilation * lanes, aw.dilation * lanes, aw.stride * lanes,
-                      dy_panel_, lanes, runs_, runs, out);
+      run_count_ = 0;
+      for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+        const std::int64_t d = input_position(ad, z, t);
+        if (d < 0 || d >= ad.in) return;
+        const std::int64_t image = (n - box_[0].begin) * input_[0].size() + d - input_[0].begin;
+        const std::int64_t first = image * panel_rows() + (p - box_[2].begin) * ah.stride;
+        runs_[run_count_++] = {first * row, dy_at(n, z, p, box_[3].begin), box_[3].size(), nullptr,
+                               nullptr};
+      });
+      if (run_count_ == 0) continue;
+      for (std::int64_t r = 0; r < ah.taps; r += rows_) {
+        for (std::int64_t s = 0; s < aw.taps; s += taps_) {
+          view_.x = x_panel_ + r * view_.x_row + s * view_.x_tap;
+          stream({t, r, s}, std::min(rows_, ah.taps - r), std::min(taps_, aw.taps - s));
         }
       }
     }
   }
 
-  // The chunk's rows for which filter row (t, r) lies in x.
-  std::int64_t list_runs(std::int64_t t, std::int64_t r) {
-    const std::int64_t lanes = isa_.lanes, row = columns_ * lanes;
-    std::int64_t count = 0, dy = 0;
-    for_each_row([&](std::int64_t n, std::int64_t z, std::int64_t p) {
-      const std::int64_t d = input_position(pb_.axis[0], z, t);
-      const std::int64_t h = input_position(pb_.axis[1], p, r);
-      if (d >= 0 && d < pb_.axis[0].in && h >= 0 && h < pb_.axis[1].in) {
-        const std::int64_t image = (n - box_[0].begin) * input_[0].size() + d - input_[0].begin;
-        runs_[count++] = {(image * input_[1].size() + h - input_[1].begin) * row, dy,
-                          box_[3].size(), nullptr, 0};
-      }
-      dy += box_[3].size() * lanes;
-    });
-    return count;
+  // The listed runs, for the taps from `first` on.
+  void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+    const std::int64_t R = pb_.axis[1].taps;
+    isa_.stream(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(width_vectors_))(
+        view_, runs_, run_count_,
+        lane_sums_ + (first.t * R + first.r) * view_.sum_row + first.s * view_.sum_tap);
   }
 
   const OuterProductIsa<Acc>& packer_;
@@ -180,21 +413,29 @@ class StreamingTile {
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
+  const StreamShape shape_;
+  Acc* sums_;
   Acc* dy_panel_;
   Acc* x_panel_;
+  Acc* lane_sums_ = nullptr;                        // [tap][lane] of the lanes chosen now
+  std::int64_t rows_ = 1, taps_ = 1, vectors_ = 1;  // in registers at a time, at most
   PixelBox box_;
   std::array<Range, 3> input_;
   Range k_;
-  std::int64_t columns_ = 0;
+  std::int64_t width_vectors_ = 1;
+  std::int64_t first_lane_ = 0;  // those before it belong to the lanes chosen before
+  std::int64_t lines_a_vector_ = 0;
+  std::vector<Lanes> lanes_;
+  StreamView<Acc> view_{};
+  LineCursor fetch_;
   int channel_[kMostLanes];
+  std::int64_t run_count_ = 0;
   PanelRun runs_[kMaxChunkPixels];
 };
 
 std::vector<Tile> tiles(const WgradProblem& problem) {
   std::vector<Tile> result;
-  // Whole groups, so that direct_chunk() can take over any tile.
-  const std::int64_t group_k = problem.group_k();
-  const std::int64_t step = std::max<std::int64_t>(kMostLanes / group_k, 1) * group_k;
+  const std::int64_t step = tile_k(problem);
   for (std::int64_t k = 0; k < problem.K; k += step) {
     result.push_back(
         {{0, problem.taps()}, {0, problem.group_c()}, {k, std::min(k + step, problem.K)}});
@@ -203,9 +444,13 @@ std::vector<Tile> tiles(const WgradProblem& problem) {
 }
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  const std::int64_t lanes = std::max(kMostLanes, problem.group_k());
-  const std::int64_t panels = (kMaxChunkPixels + panel_pixels(problem)) * kMostLanes;
-  const std::int64_t direct = kMaxChunkPixels * lanes * (problem.group_c() + 1);
+  const StreamShape shape = stream_shape(problem);
+  const std::int64_t sums = sum_elements(problem);
+  if (shape.x_in_place && problem.K >= kMostLanes) {  // no instruction set copies anything
+    return sums * dtype_bytes(accumulator_dtype(problem.dtype));
+  }
+  const std::int64_t panels = (kMaxChunkPixels + shape.panel_pixels) * kMostLanes + sums;
+  const std::int64_t direct = kMaxChunkPixels * tile_k(problem) * (problem.group_c() + 1);
   return std::max(panels, direct) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
@@ -242,7 +487,7 @@ std::string why_not_shape(const WgradProblem& problem) {
     return cat("groups of ", problem.group_c(), " to ", problem.group_k(),
                " channels are too wide, expected at most ", kMostGroupC, " to ", kMostLanes);
   }
-  if (panel_pixels(problem) > kMostPanelPixels) return "its taps are too far apart";
+  if (stream_shape(problem).panel_pixels > kMostPanelPixels) return "its taps are too far apart";
   return "";
 }
 
@@ -250,7 +495,7 @@ std::string why_not_shape(const WgradProblem& problem) {
 
 const Kernel kStreamingAvx512Kernel = {
     "streaming_avx512",
-    "depthwise and small groups: up to 6 taps x 64 channels in registers; AVX-512",
+    "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512",
     [](const WgradProblem& problem, const Machine& machine) {
       const std::string reason = lacks_avx512(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
@@ -262,7 +507,7 @@ const Kernel kStreamingAvx512Kernel = {
 
 const Kernel kStreamingAvx2Kernel = {
     "streaming_avx2",
-    "the same, up to 5 taps x 16 channels; AVX2 and FMA",
+    "the same, up to 12 vectors of 8; AVX2 and FMA",
     [](const WgradProblem& problem, const Machine& machine) {
       const std::string reason = lacks_avx2(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
@@ -274,7 +519,7 @@ const Kernel kStreamingAvx2Kernel = {
 
 const Kernel kStreamingKernel = {
     "streaming",
-    "the same, up to 5 taps x 8 channels; any processor",
+    "the same, up to 12 vectors of 4; any processor",
     [](const WgradProblem& problem, const Machine&) { return why_not_shape(problem); },
     [](const WgradProblem& problem) { return seconds(problem, 7e9, 8); },
     tiles,

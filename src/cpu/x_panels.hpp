@@ -20,12 +20,12 @@ enum class Reuse {
 // By the shape of the problem alone. A panel's columns are `step` input columns apart.
 struct XPanels {
   Reuse reuse = Reuse::row;
-  bool joined = false;            // few channels: the rows of a register tile are (s, c) pairs
-  std::int64_t step = 1;          // input columns between neighbouring panel columns
-  std::int64_t pixel_columns = 1; // panel columns between neighbouring output pixels
-  std::int64_t tap_columns = 0;   // ... between neighbouring taps
-  std::int64_t most_lines = 1;    // rows of x in a panel, at most
-  std::int64_t most_columns = 1;  // columns of one, at most
+  bool joined = false;             // few channels: the rows of a register tile are (s, c) pairs
+  std::int64_t step = 1;           // input columns between neighbouring panel columns
+  std::int64_t pixel_columns = 1;  // panel columns between neighbouring output pixels
+  std::int64_t tap_columns = 0;    // ... between neighbouring taps
+  std::int64_t most_lines = 1;     // rows of x in a panel, at most
+  std::int64_t most_columns = 1;   // columns of one, at most
 
   std::int64_t columns(std::int64_t outputs, std::int64_t taps) const {
     return (outputs - 1) * pixel_columns + (taps - 1) * tap_columns + 1;
@@ -72,8 +72,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   const double T = static_cast<double>(ad.taps);
   const double by_filter = n * seen_d * seen_h, by_plane = n * z * seen_h;
   const double by_row = static_cast<double>(rows);
-  const double most = static_cast<double>(most_elements) /
-                      static_cast<double>(p.most_columns * channels);
+  const double most =
+      static_cast<double>(most_elements) / static_cast<double>(p.most_columns * channels);
   double cost = by_row * T * static_cast<double>(ah.taps);
   p.most_lines = rows;
   if (by_plane <= most && by_plane * T < cost) {

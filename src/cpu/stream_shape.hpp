@@ -1,0 +1,83 @@
+// stream_shape.hpp - how streaming reads x and dy, by the shape of the problem alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/isa_set.hpp"
+#include "cpu/pack.hpp"
+
+namespace convgrad {
+
+// Neighbouring output positions of one axis that see x with the same taps.
+struct TapSpan {
+  Range outputs, taps;
+};
+
+inline Range taps_inside(const SpatialAxis& axis, std::int64_t output) {
+  const std::int64_t first = input_position(axis, output, 0);
+  const std::int64_t begin = first >= 0 ? 0 : ceil_div(-first, axis.dilation);
+  const std::int64_t end = first >= axis.in ? 0 : (axis.in - 1 - first) / axis.dilation + 1;
+  const std::int64_t low = std::min(begin, axis.taps);
+  return {low, std::clamp(end, low, axis.taps)};
+}
+
+// Calls use(TapSpan) for each span of `outputs` whose taps see x.
+template <typename Use>
+void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
+  for (std::int64_t o = outputs.begin; o < outputs.end;) {
+    const Range taps = taps_inside(axis, o);
+    std::int64_t end = o + 1;
+    if (taps == Range{0, axis.taps}) {
+      // All taps, up to the last output whose last tap is inside.
+      const std::int64_t reach = axis.in - 1 - input_position(axis, 0, axis.taps - 1);
+      end = std::min(outputs.end, reach / axis.stride + 1);
+    } else {
+      while (end < outputs.end && taps_inside(axis, end) == taps) ++end;
+    }
+    if (taps.size() > 0) use(TapSpan{{o, end}, taps});
+    o = end;
+  }
+}
+
+inline std::int64_t span_count(const SpatialAxis& axis, std::int64_t outputs) {
+  std::int64_t count = 0;
+  for_each_span(axis, {0, outputs}, [&](const TapSpan&) { ++count; });
+  return count;
+}
+
+// Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
+inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
+
+struct StreamShape {
+  bool dy_in_place = false;  // the file's dtype and channels side by side: nothing to copy
+  bool x_in_place = false;   // ... and no lane shares its x; only taps inside x are visited
+  std::int64_t panel_pixels = 0;  // of x with its padding, for one chunk; at most one more than
+                                  // kMostPanelPixels
+};
+
+inline StreamShape stream_shape(const WgradProblem& problem) {
+  const auto extent = chunk_extent(problem);
+  StreamShape shape;
+  double pixels = static_cast<double>(extent[0]) *
+                  static_cast<double>(std::min(std::max<std::int64_t>(problem.axis[0].in, 1),
+                                               spanned_inputs(problem.axis[0], extent[1])));
+  for (std::size_t a = 1; a < 3; ++a) {
+    pixels *= static_cast<double>(spanned_inputs(problem.axis[a], extent[a + 1]));
+  }
+  shape.panel_pixels = pixels > kMostPanelPixels ? kMostPanelPixels + 1
+                                                 : static_cast<std::int64_t>(pixels);
+  const bool widened = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
+  shape.dy_in_place = problem.channels_last && !widened;
+  if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
+  // Each span of rows and columns ends with adding its sums to the partial: about 6 cycles for a
+  // tap. A pixel that is copied takes about 3.
+  const std::int64_t spans = span_count(problem.axis[1], std::min<std::int64_t>(extent[2], 4096)) *
+                             span_count(problem.axis[2], std::min<std::int64_t>(extent[3], 4096));
+  const double taps = static_cast<double>(problem.axis[1].taps) *
+                      static_cast<double>(problem.axis[2].taps);
+  shape.x_in_place = static_cast<double>(spans) * taps * 6 < pixels * 3;
+  return shape;
+}
+
+}  // namespace convgrad
