@@ -126,14 +126,20 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
       ->type_size(1);
 }
 
-void add_problem(CLI::App& app, ProblemOptions& o) {
-  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+void add_tensors(CLI::App& app, ProblemOptions& o) {
   text(app, "-i,--input", o.input, "FILE", "x: NHWC, NCHW, NDHWC or NCDHW .npy; - is stdin",
        kTensors);
   text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
        kTensors);
+}
+
+void add_output(CLI::App& app, ProblemOptions& o) {
   text(app, "-o,--output", o.output, "FILE", "where the filter gradient goes; - is stdout",
        kTensors);
+}
+
+void add_operation(CLI::App& app, ProblemOptions& o) {
+  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
   numbers(app, "--filter-sizes", o.filter_sizes, "R,S,C,K|FILE",
           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy");
   numbers(app, "-k,--kernel", o.kernel, "R,S", "taps alone; the channels follow from the tensors");
@@ -159,6 +165,28 @@ void add_problem(CLI::App& app, ProblemOptions& o) {
        "TensorFlow's attribute; without effect on the CPU", kOperation);
 }
 
+void add_problem(CLI::App& app, ProblemOptions& o) {
+  add_tensors(app, o);
+  add_output(app, o);
+  add_operation(app, o);
+}
+
+void add_threads(CLI::App& app, ExecutionOptions& o) {
+  app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
+      ->type_name("N")
+      ->group(kExecution)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, kMostThreads));
+}
+
+void add_memory_limit(CLI::App& app, ExecutionOptions& o) {
+  app.add_option("--memory-limit", o.memory_limit, "memory for sums and blocks, e.g. 512MiB")
+      ->type_name("SIZE")
+      ->group(kExecution)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->transform(memory_size());
+}
+
 void add_execution(CLI::App& app, ExecutionOptions& o) {
   text(app, "-b,--backend", o.backend, "BACKEND", "auto, cpu, cuda or reference", kExecution);
   app.add_option("--device", o.device, "CUDA device number")
@@ -166,11 +194,7 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
       ->group(kExecution)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, 4095));
-  app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
-      ->type_name("N")
-      ->group(kExecution)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(whole_number(0, 4096));
+  add_threads(app, o);
   text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
        kExecution);
   flag(app, "--list-algorithms", o.list_algorithms,
@@ -217,6 +241,48 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
       ->check(whole_number(0, kAnyWhole));
   flag(app, "--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)",
        kComparison);
+}
+
+void add_bench(CLI::App& app, BenchOptions& o) {
+  constexpr const char* kProblem = "Problem";
+  constexpr const char* kMeasurement = "Measurement";
+  const auto count = [&](const char* name, std::int64_t& value, std::int64_t least,
+                         const char* help) {
+    app.add_option(name, value, help)
+        ->type_name("N")
+        ->group(kMeasurement)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->check(whole_number(least, 1000000));
+  };
+  numbers(app, "--input-shape", o.input_shape, "N,H,W,C",
+          "x in data-format order; the tensors are made, from a fixed seed")
+      ->group(kProblem);
+  numbers(app, "--out-channels", o.out_channels, "K", "channels of dy, with --kernel")
+      ->group(kProblem)
+      ->expected(1);
+  numbers(app, "--multiplier", o.multiplier, "M", "the same for depthwise: K = C*M; 1 by default")
+      ->group(kProblem)
+      ->expected(1);
+  text(app, "--suite", o.suite, "FILE", "one problem a line; see docs/bench.md", kProblem);
+  text(app, "--only", o.only, "PART", "the suite's problems whose names hold PART", kProblem);
+  text(app, "--dtype", o.dtype, "DTYPE,...", "a list, or all; float32 by default", kProblem);
+  text(app, "-a,--algorithm", o.algorithm, "NAME,...",
+       "a list, auto (the default), or all that can compute the problem", kExecution);
+  text(app, "-t,--threads", o.threads, "N,...", "a list; 0, the default, is all", kExecution);
+  count("--warmup", o.warmup, 0, "runs that are not measured; 1 by default");
+  count("--repeat", o.repeat, 1, "measured runs at least; 10 by default");
+  app.add_option("--min-time", o.min_time, "seconds of measured runs at least; 0.5 by default")
+      ->type_name("S")
+      ->group(kMeasurement)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(tolerance());
+  flag(app, "--no-peaks", o.no_peaks, "do not measure the machine's peaks", kMeasurement);
+  text(app, "--baseline", o.baseline, "FILE", "compare with this report of an earlier --json=FILE",
+       kMeasurement);
+  text(app, "--max-slowdown", o.max_slowdown, "P%",
+       "with --baseline: status 1 if a median is more than this slower; 10% by default",
+       kMeasurement);
+  text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
 }
 
 // CLI11 shows flags with their default values in braces; what users type looks like this.
@@ -266,6 +332,16 @@ void bind_options(CLI::App& app, Options& o) {
   text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
   verify->footer(verify_footer());
 
+  CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
+  set_up(*bench);
+  add_tensors(*bench, o.problem);
+  add_operation(*bench, o.problem);
+  add_bench(*bench, o.bench);
+  add_memory_limit(*bench, o.execution);
+  add_json(*bench, o);
+  text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  bench->footer(bench_footer());
+
   CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");
   set_up(*inspect);
   inspect->add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");
@@ -274,6 +350,9 @@ void bind_options(CLI::App& app, Options& o) {
 
   CLI::App* info = app.add_subcommand("info", "say what this program and this machine can do");
   set_up(*info);
+  flag(*info, "--peaks", o.info_peaks, "measure multiply-adds, GEMM and memory; takes a second",
+       kExecution);
+  add_threads(*info, o.execution);
   add_json(*info, o);
   info->footer(info_footer());
 }
@@ -302,6 +381,7 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
                                                "-d",
                                                "--dilations",
                                                "--filter-sizes",
+                                               "--input-shape",
                                                "--explicit-paddings"};
   std::vector<std::string> result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
