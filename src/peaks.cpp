@@ -19,7 +19,7 @@
 namespace convgrad {
 namespace {
 
-constexpr double kSeconds = 0.15;       // for each figure
+constexpr double kSeconds = 0.15;  // for each figure
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kTasksPerThread = 32;
 constexpr std::int64_t kGemmSize = 1024;
@@ -91,7 +91,8 @@ std::int64_t third_level_bytes() {
   std::int64_t total = 0;
   std::set<int> seen;
   for (int cpu = 0;; ++cpu) {
-    const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
     std::ifstream id_file(folder + "id"), size_file(folder + "size");  // size is "32768K"
     int id = 0;
     std::int64_t kib = 0;
@@ -112,7 +113,8 @@ std::int64_t read_size(std::int64_t memory_bytes) {
 double read_peak(TaskPool& pool, const PeakIsa& isa, std::int64_t bytes) {
   const Buffer buffer(bytes, "the buffer that measures reads");
   // As many pieces as threads, so that each one reads what it has touched first.
-  const std::int64_t pieces = bytes / kReadPiece, parts = std::min<std::int64_t>(pieces, pool.threads());
+  const std::int64_t pieces = bytes / kReadPiece,
+                     parts = std::min<std::int64_t>(pieces, pool.threads());
   const auto begin = [&](std::int64_t part) { return part * pieces / parts * kReadPiece; };
   pool.run(parts, [&](std::int64_t part, int) {
     std::fill(buffer.data() + begin(part), buffer.data() + begin(part + 1), std::byte{1});
@@ -154,9 +156,8 @@ Peaks measure_peaks(const PeakRequest& request) {
     peaks.gemm_f32 = gemm_peak<float>(pool);
   }
   if (request.f64) {
-    peaks.fma_f64 = arithmetic_peak(pool, isa.flops_f64, [&](long rounds) {
-      return isa.multiply_add_f64(rounds, 0.5, 0.25);
-    });
+    peaks.fma_f64 = arithmetic_peak(
+        pool, isa.flops_f64, [&](long rounds) { return isa.multiply_add_f64(rounds, 0.5, 0.25); });
     peaks.gemm_f64 = gemm_peak<double>(pool);
   }
   if (request.bf16 && lacks(machine, {"avx512f", "avx512_bf16"}).empty()) {

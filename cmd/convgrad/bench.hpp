@@ -55,7 +55,8 @@ struct Statistics {  // of seconds
   std::int64_t n = 0;
   double min = 0, median = 0, p95 = 0, mean = 0, deviation = 0;
 };
-Statistics measure(const BenchCase& bench_case, const Tensors& tensors, const BenchOptions& options);
+Statistics measure(const BenchCase& bench_case, const Tensors& tensors,
+                   const BenchOptions& options);
 
 struct Measured {
   const BenchCase* bench_case = nullptr;

@@ -63,8 +63,9 @@ Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases)
                       execution.at("threads").get<int>())] = median;
     }
   } catch (const Json::exception&) {
-    bad(path, " has a problem without name, attrs.dtype, execution.requested_algorithm, "
-              "execution.threads or timing_ms.kernel.median");
+    bad(path,
+        " has a problem without name, attrs.dtype, execution.requested_algorithm, "
+        "execution.threads or timing_ms.kernel.median");
   }
   for (const BenchCase& c : cases) {
     if (median_ms(c)) return;
@@ -106,7 +107,8 @@ bool passes(const Baseline& baseline, const std::string& path, double max_slowdo
     if (!(slowdown > max_slowdown)) continue;
     regressions.push_back(
         {{"problem", key}, {"median_ms", now}, {"baseline_ms", *before}, {"slowdown", slowdown}});
-    std::fprintf(stderr, "convgrad: slower: %s: median %s ms, baseline %s ms: +%s %%, allowed %s %%\n",
+    std::fprintf(stderr,
+                 "convgrad: slower: %s: median %s ms, baseline %s ms: +%s %%, allowed %s %%\n",
                  one_line(key).c_str(), fixed(now, 4).c_str(), fixed(*before, 4).c_str(),
                  fixed(100 * slowdown, 1).c_str(), fixed(100 * max_slowdown, 1).c_str());
   }

@@ -185,11 +185,11 @@ void check_memory(const BenchCase& c) {
   if (need <= c.plan.memory_limit_bytes) return;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   const bool limited = c.plan_options.memory_limit_bytes > 0;
-  throw Error(ErrorKind::runtime,
-              cat(limited ? "--memory-limit is " : "the machine has ",
-                  bytes(c.plan.memory_limit_bytes), ", but ", c.name, " needs ", bytes(need), " (",
-                  bytes(tensors), " of tensors); ",
-                  limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
+  throw Error(
+      ErrorKind::runtime,
+      cat(limited ? "--memory-limit is " : "the machine has ", bytes(c.plan.memory_limit_bytes),
+          ", but ", c.name, " needs ", bytes(need), " (", bytes(tensors), " of tensors); ",
+          limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
 }
 
 // The cases of one problem: algorithms x threads.
@@ -233,8 +233,8 @@ void check_sources(const Options& options) {
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
     refuse(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
-    for (const auto& [flag, words] : {std::pair{"--out-channels", &b.out_channels},
-                                      {"--multiplier", &b.multiplier}}) {
+    for (const auto& [flag, words] :
+         {std::pair{"--out-channels", &b.out_channels}, {"--multiplier", &b.multiplier}}) {
       refuse(options, flag, !words->empty(), "--out-backprop, which says K");
     }
   }

@@ -30,10 +30,10 @@ std::string fixed(double value, int digits) {
   return text.str();
 }
 
-// Four significant digits.
+// Milliseconds with four significant digits, down to nanoseconds.
 std::string short_number(double value) {
-  const int digits = value >= 1000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : value >= 1 ? 3 : 4;
-  return fixed(value, digits);
+  const int power = value > 0 ? static_cast<int>(std::floor(std::log10(value))) : -6;
+  return fixed(value, std::clamp(3 - power, 0, 6));
 }
 
 std::string dash(const std::optional<double>& value, int digits) {
@@ -115,8 +115,8 @@ Performance performance(const Measured& m) {
   }
   p.of_read = percent(p.gbytes_per_s, m.peaks->read_gbytes_per_s);
   // The fastest arithmetic for the dtype, then memory if that takes longer still.
-  for (const auto& [name, value] : {std::pair{"fma", p.of_fma},
-                                    {"avx512_bf16", p.of_avx512_bf16}, {"amx", p.of_amx}}) {
+  for (const auto& [name, value] :
+       {std::pair{"fma", p.of_fma}, {"avx512_bf16", p.of_avx512_bf16}, {"amx", p.of_amx}}) {
     if (!value || (p.of_limit && *p.of_limit <= *value)) continue;
     p.limit = name;
     p.of_limit = value;
@@ -199,20 +199,20 @@ std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
   const auto cv = variation(m.time);
-  return row(cases, {c.name, std::string(dtype_name(c.problem.dtype)),
-                     std::string(c.plan.kernel->name), cat(c.plan.threads),
-                     short_number(m.time.median * 1e3), short_number(m.time.min * 1e3),
-                     cv ? fixed(*cv * 100, 1) : "-", fixed(p.gflops, 1), fixed(p.gbytes_per_s, 1),
-                     dash(p.of_limit, 0), p.limit});
+  return row(cases,
+             {c.name, std::string(dtype_name(c.problem.dtype)), std::string(c.plan.kernel->name),
+              cat(c.plan.threads), short_number(m.time.median * 1e3),
+              short_number(m.time.min * 1e3), cv ? fixed(*cv * 100, 1) : "-", fixed(p.gflops, 1),
+              fixed(p.gbytes_per_s, 1), dash(p.of_limit, 0), p.limit});
 }
 
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases) {
   std::string text;
   for (const Total& t : totals_of(all)) {
-    text += row(cases, {"total", t.dtype, t.algorithm, cat(t.threads),
-                        short_number(t.seconds * 1e3), "", "",
-                        fixed(t.flops / t.seconds * 1e-9, 1), ""}) +
-            cat("  (", t.convolutions, " convolutions)\n");
+    text +=
+        row(cases, {"total", t.dtype, t.algorithm, cat(t.threads), short_number(t.seconds * 1e3),
+                    "", "", fixed(t.flops / t.seconds * 1e-9, 1), ""}) +
+        cat("  (", t.convolutions, " convolutions)\n");
   }
   return text;
 }
@@ -228,13 +228,29 @@ std::string csv_row(const Measured& m) {
   const Json &attrs = j["attrs"], &execution = j["execution"], &perf = j["perf"],
              &time = j["timing_ms"]["kernel"];
   std::string text;
-  for (const Json& value :
-       {j["name"], attrs["op"], attrs["dtype"], attrs["data_format"],
-        execution["requested_algorithm"], execution["algorithm"], execution["threads"], j["count"],
-        time["n"], time["min"], time["median"], time["p95"], time["cv"], perf["gflops"],
-        perf["gbytes_per_s"], perf["percent_of_fma"], perf["percent_of_gemm"],
-        perf["percent_of_avx512_bf16"], perf["percent_of_amx"], perf["percent_of_read_bandwidth"],
-        perf["limit"], perf["percent_of_limit"], attrs["line"]}) {
+  for (const Json& value : {j["name"],
+                            attrs["op"],
+                            attrs["dtype"],
+                            attrs["data_format"],
+                            execution["requested_algorithm"],
+                            execution["algorithm"],
+                            execution["threads"],
+                            j["count"],
+                            time["n"],
+                            time["min"],
+                            time["median"],
+                            time["p95"],
+                            time["cv"],
+                            perf["gflops"],
+                            perf["gbytes_per_s"],
+                            perf["percent_of_fma"],
+                            perf["percent_of_gemm"],
+                            perf["percent_of_avx512_bf16"],
+                            perf["percent_of_amx"],
+                            perf["percent_of_read_bandwidth"],
+                            perf["limit"],
+                            perf["percent_of_limit"],
+                            attrs["line"]}) {
     const std::string word = value.is_null()     ? ""
                              : value.is_string() ? value.get<std::string>()
                                                  : value.dump();

@@ -11,10 +11,23 @@ namespace convgrad::cli {
 namespace {
 
 // name op layout N in_spatial C K_or_mult kernel stride dilation padding groups [count]
-enum Column { kName, kOp, kLayout, kN, kIn, kC, kK, kKernel, kStride, kDilation, kPadding, kGroups };
-constexpr const char* kColumns[] = {"name",      "op",      "layout", "N",      "in_spatial",
-                                    "C",         "K_or_mult", "kernel", "stride", "dilation",
-                                    "padding",   "groups",  "count"};
+enum Column {
+  kName,
+  kOp,
+  kLayout,
+  kN,
+  kIn,
+  kC,
+  kK,
+  kKernel,
+  kStride,
+  kDilation,
+  kPadding,
+  kGroups
+};
+constexpr const char* kColumns[] = {"name",    "op",        "layout", "N",      "in_spatial",
+                                    "C",       "K_or_mult", "kernel", "stride", "dilation",
+                                    "padding", "groups",    "count"};
 constexpr std::size_t kRequired = 12;
 
 std::int64_t number_of(const Words& words, std::size_t column, std::int64_t low) {
