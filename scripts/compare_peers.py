@@ -389,6 +389,7 @@ def first_line(options, info, peers):
 # ---- The picture ---------------------------------------------------------------------------------
 
 COLOURS = {"torch": "#d9593d", "tensorflow": "#e8a33d", "im2col": "#7a869a"}
+MARKERS = {"torch": "o", "tensorflow": "s", "im2col": "D"}
 
 
 def draw_panel(axis, rows, dtype, low, high):
@@ -396,17 +397,21 @@ def draw_panel(axis, rows, dtype, low, high):
     for place, row in enumerate(rows):
         best, ratio = row["best_peer"], row["ratio"]
         if ratio:
-            axis.barh(place, ratio - 1, left=1, height=0.62, color=COLOURS[best], alpha=0.9, zorder=2)
-            ahead = ratio >= 1
-            axis.annotate(f"{ratio:.2f}", (ratio, place), xytext=(6 if ahead else -6, 0), textcoords="offset points",
-                          ha="left" if ahead else "right", va="center", fontsize=8.5, color="#222222", zorder=4)
-        if "im2col" in row["ratios"]:
-            axis.plot(row["ratios"]["im2col"], place, marker="D", markersize=4.5, color=COLOURS["im2col"],
-                      markeredgecolor="white", markeredgewidth=0.7, linestyle="none", zorder=3)
-    axis.axvline(1, color="#222222", linewidth=1.2, zorder=3)
+            axis.barh(place, ratio - 1, left=1, height=0.62, color=COLOURS[best], zorder=2)
+            # A column of its own, where no bar or marker can be.
+            axis.text(0.012, place, f"{ratio:.2f}", transform=axis.get_yaxis_transform(), ha="left", va="center", fontsize=8.5,
+                      fontweight="bold" if ratio >= 1 else "normal", color="#222222" if ratio >= 1 else "#777777")
+        for name, value in row["ratios"].items():
+            if name == best:
+                continue
+            inside = value < high  # what is beyond the panel points out of it
+            axis.plot(value if inside else high * 0.985, place, marker=MARKERS[name] if inside else ">", markersize=5,
+                      color=COLOURS[name], markeredgecolor="white", markeredgewidth=0.8, linestyle="none", zorder=3)
+    axis.axvline(1, color="#222222", linewidth=1.2, zorder=2.5)
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    axis.xaxis.set_major_locator(FixedLocator([t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= t <= high]))
+    ticks = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
+    axis.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1.25 * low <= tick <= high]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axis.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=9)
@@ -419,30 +424,36 @@ def draw_panel(axis, rows, dtype, low, high):
     axis.set_title(f"{dtype}" + (f" – geometric mean {mean['ratio']:.2f}×" if mean else ""), fontsize=10.5, loc="left")
 
 
+def legend_handles(rows):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    best = {row["best_peer"] for row in rows}
+    others = {name for row in rows for name in row["ratios"] if name != row["best_peer"]}
+    return [*(Patch(color=COLOURS[name], label=f"{TITLES[name]}, the faster peer") for name in PEERS if name in best),
+            *(Line2D([], [], marker=MARKERS[name], linestyle="none", color=COLOURS[name], label=TITLES[name])
+              for name in MARKERS if name in others)]
+
+
 def plot(report_file, picture):
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
     report = json.loads(pathlib.Path(report_file).read_text())
     panels = [(dtype, [row for row in report["layers"] if row["dtype"] == dtype]) for dtype in report["dtypes"]]
-    shown = [value for row in report["layers"] for value in (row["ratio"], row["ratios"].get("im2col")) if value]
-    low, high = min([0.7, *(v * 0.75 for v in shown)]), max([1.6, *(v * 1.35 for v in shown)])
-    tallest = max(len(rows) for _, rows in panels)
-    height = 0.29 * tallest + 1.7
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 + 4.2 * len(panels), height), sharey=True, squeeze=False)
+    shown = [value for row in report["layers"] for value in (row["ratio"], *row["ratios"].values()) if value]
+    # A few far ones must not squeeze the rest: beyond 12, only the faster peer widens the axis.
+    best = [row["ratio"] for row in report["layers"] if row["ratio"]]
+    low, high = min([0.6, *(v * 0.75 for v in shown)]), max([1.6, *(v * 1.2 for v in best), *(min(v, 12) * 1.2 for v in shown)])
+    height = 0.29 * max(len(rows) for _, rows in panels) + 1.6
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 + 4.2 * len(panels), height), sharey=True, squeeze=False)
     for axis, (dtype, rows) in zip(axes[0], panels):
         draw_panel(axis, rows, dtype, low, high)
-    best = {row["best_peer"] for row in report["layers"]}
-    handles = [Patch(color=COLOURS[name], label=f"{TITLES[name]} is the faster peer") for name in PEERS if name in best]
-    if any("im2col" in row["ratios"] for row in report["layers"]):
-        handles.append(Line2D([], [], marker="D", linestyle="none", color=COLOURS["im2col"], label="OpenBLAS im2col"))
-    figure.suptitle("Time of a filter gradient, relative to convgrad (right of 1×: convgrad is faster)", x=0.012, y=1 - 0.12 / height,
-                    ha="left", va="top", fontsize=12, fontweight="bold")
-    figure.text(0.012, 1 - 0.42 / height, report["machine"], ha="left", va="top", fontsize=7.5, color="#555555")
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.005, 0), ncols=len(handles), frameon=False, fontsize=9)
-    figure.tight_layout(rect=(0, 0.34 / height, 1, 1 - 0.62 / height))
+    figure.text(0.012, 1 - 0.12 / height, "Time of a filter gradient, relative to convgrad (right of 1×: convgrad is faster)",
+                ha="left", va="top", fontsize=12, fontweight="bold")
+    figure.text(0.012, 1 - 0.4 / height, report["machine"], ha="left", va="top", fontsize=7.5, color="#555555")
+    handles = legend_handles(report["layers"])
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.005, 0), ncols=len(handles), frameon=False, fontsize=8.5)
+    figure.tight_layout(rect=(0, 0.34 / height, 1, 1 - 0.6 / height))
     figure.savefig(picture, dpi=160)
 
 

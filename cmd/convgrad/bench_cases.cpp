@@ -106,20 +106,11 @@ void check_suite_flags(const Options& options) {
       {"--groups", !p.groups.empty()},
       {"--filter-format", !p.filter_format.empty()},
       {"--out-dtype", !p.out_dtype.empty()},
-      {"--out-channels", !options.bench.out_channels.empty()},
-      {"--multiplier", !options.bench.multiplier.empty()}};
+      {"--out-channels", options.bench.out_channels > 0},
+      {"--multiplier", options.bench.multiplier > 0}};
   for (const auto& [flag, given] : flags) {
     refuse(options, flag, given, "--suite, whose lines say it");
   }
-}
-
-std::int64_t one_number(const std::string& flag, const Words& words) {
-  const std::vector<std::int64_t> numbers = parse_numbers(flag, words);
-  if (numbers.size() != 1) misuse(cat(flag, ": expected one whole number"));
-  if (numbers[0] < 1) {
-    throw Error(ErrorKind::input, cat(flag, " is ", numbers[0], ", expected at least 1"));
-  }
-  return numbers[0];
 }
 
 // K of --kernel; 0 where the filter's shape says it.
@@ -128,22 +119,22 @@ std::int64_t channels_of(const Options& options, const BenchProblem& problem) {
   const bool depthwise = parse_op(problem.attributes.op) == Op::depthwise;
   const bool by_kernel = !problem.attributes.kernel.empty();
   if (!by_kernel) {
-    refuse(options, "--out-channels", !b.out_channels.empty(), "the filter's shape, which says K");
-    refuse(options, "--multiplier", !b.multiplier.empty(), "the filter's shape, which says K");
+    refuse(options, "--out-channels", b.out_channels > 0, "the filter's shape, which says K");
+    refuse(options, "--multiplier", b.multiplier > 0, "the filter's shape, which says K");
     return 0;
   }
   if (!depthwise) {
-    refuse(options, "--multiplier", !b.multiplier.empty(),
+    refuse(options, "--multiplier", b.multiplier > 0,
            cat("--op ", problem.attributes.op, ", expected --out-channels"));
-    if (b.out_channels.empty()) {
+    if (b.out_channels == 0) {
       misuse("--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
     }
   }
-  if (!b.out_channels.empty() && !b.multiplier.empty()) {
+  if (b.out_channels > 0 && b.multiplier > 0) {
     misuse("--out-channels and --multiplier are both given, expected one of them");
   }
-  if (!b.out_channels.empty()) return one_number("--out-channels", b.out_channels);
-  const std::int64_t M = b.multiplier.empty() ? 1 : one_number("--multiplier", b.multiplier);
+  if (b.out_channels > 0) return b.out_channels;
+  const std::int64_t M = std::max<std::int64_t>(b.multiplier, 1);
   const std::string format = problem.attributes.data_format;
   const bool last = format.empty() || std::toupper(format.back()) == 'C';
   const auto& shape = problem.input_shape;
@@ -233,10 +224,8 @@ void check_sources(const Options& options) {
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
     refuse(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
-    for (const auto& [flag, words] :
-         {std::pair{"--out-channels", &b.out_channels}, {"--multiplier", &b.multiplier}}) {
-      refuse(options, flag, !words->empty(), "--out-backprop, which says K");
-    }
+    refuse(options, "--out-channels", b.out_channels > 0, "--out-backprop, which says K");
+    refuse(options, "--multiplier", b.multiplier > 0, "--out-backprop, which says K");
   }
 }
 

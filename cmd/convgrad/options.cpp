@@ -246,31 +246,28 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
 void add_bench(CLI::App& app, BenchOptions& o) {
   constexpr const char* kProblem = "Problem";
   constexpr const char* kMeasurement = "Measurement";
-  const auto count = [&](const char* name, std::int64_t& value, std::int64_t least,
-                         const char* help) {
+  const auto count = [&](const char* name, std::int64_t& value, const char* group,
+                         std::int64_t least, const char* type, const char* help) {
     app.add_option(name, value, help)
-        ->type_name("N")
-        ->group(kMeasurement)
+        ->type_name(type)
+        ->group(group)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->check(whole_number(least, 1000000));
+        ->check(whole_number(least, std::int64_t{1} << 31));
   };
   numbers(app, "--input-shape", o.input_shape, "N,H,W,C",
           "x in data-format order; the tensors are made, from a fixed seed")
       ->group(kProblem);
-  numbers(app, "--out-channels", o.out_channels, "K", "channels of dy, with --kernel")
-      ->group(kProblem)
-      ->expected(1);
-  numbers(app, "--multiplier", o.multiplier, "M", "the same for depthwise: K = C*M; 1 by default")
-      ->group(kProblem)
-      ->expected(1);
+  count("--out-channels", o.out_channels, kProblem, 1, "K", "channels of dy, with --kernel");
+  count("--multiplier", o.multiplier, kProblem, 1, "M",
+        "the same for depthwise: K = C*M; 1 by default");
   text(app, "--suite", o.suite, "FILE", "one problem a line; see docs/bench.md", kProblem);
   text(app, "--only", o.only, "PART", "the suite's problems whose names hold PART", kProblem);
   text(app, "--dtype", o.dtype, "DTYPE,...", "a list, or all; float32 by default", kProblem);
   text(app, "-a,--algorithm", o.algorithm, "NAME,...",
        "a list, auto (the default), or all that can compute the problem", kExecution);
   text(app, "-t,--threads", o.threads, "N,...", "a list; 0, the default, is all", kExecution);
-  count("--warmup", o.warmup, 0, "runs that are not measured; 1 by default");
-  count("--repeat", o.repeat, 1, "measured runs at least; 10 by default");
+  count("--warmup", o.warmup, kMeasurement, 0, "N", "runs that are not measured; 1 by default");
+  count("--repeat", o.repeat, kMeasurement, 1, "N", "measured runs at least; 10 by default");
   app.add_option("--min-time", o.min_time, "seconds of measured runs at least; 0.5 by default")
       ->type_name("S")
       ->group(kMeasurement)

@@ -41,7 +41,7 @@ struct VerifyOptions {
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
 struct BenchOptions {
   Words input_shape;
-  Words out_channels, multiplier;  // one number each
+  std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
   std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
