@@ -221,6 +221,11 @@ void check_sources(const Options& options) {
     misuse(cat(sources == 0 ? "the problem is missing" : "the problem is given twice",
                ", expected one of --input-shape, --input and --out-backprop, and --suite"));
   }
+  // Given in front of the command.
+  if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
+  if (choose_backend(options.execution.backend) == Backend::reference) {
+    misuse("--backend: reference is given, but bench measures the algorithms of cpu");
+  }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
     refuse(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
@@ -240,6 +245,11 @@ std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& jo
     base.problem = job->problem;
     base.input_shape = job->x->header().shape;
     base.out_backprop_shape = job->dy->header().shape;
+    for (const NpyReader* reader : {job->x.get(), job->dy.get()}) {  // held besides the tensors
+      if (reader->needs_whole_payload()) {
+        base.plan_options.source_bytes += reader->header().payload_bytes;
+      }
+    }
     add_cases(options, base, cases);
     return cases;
   }

@@ -4,16 +4,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <set>
 
-#include "convgrad/error.hpp"
 #include "help.hpp"
-#include "version.hpp"
+#include "validators.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -22,28 +16,6 @@ constexpr const char* kTensors = "Tensors";
 constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
 constexpr const char* kReporting = "Reporting";
-
-// "-o --dry-run" must not write a file of that name.
-CLI::Validator not_a_flag() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        if (word.size() < 2 || word.front() != '-') return "";
-        return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
-                   ")");
-      },
-      "");
-}
-
-CLI::Validator truth() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        for (const char* known : {"true", "false", "1", "0", "on", "off", "yes", "no"}) {
-          if (CLI::detail::to_lower(word) == known) return "";
-        }
-        return cat("'", word, "', expected true or false");
-      },
-      "");
-}
 
 CLI::Option* flag(CLI::App& app, const std::string& names, bool& value, const std::string& help,
                   const char* group) {
@@ -62,60 +34,7 @@ CLI::Option* text(CLI::App& app, const std::string& names, std::string& value,
       ->check(not_a_flag());
 }
 
-// Checks whose messages name what was expected; CLI11's own print ranges with 300 digits.
-CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& word) -> std::string {
-        std::int64_t value = 0;
-        const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
-        const bool good = status == std::errc{} && end == word.data() + word.size();
-        if (good && value >= low && value <= high) return "";
-        return cat("'", word, "', expected a whole number from ", low, " to ", high);
-      },
-      "");
-}
-
-CLI::Validator tolerance() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(word.c_str(), &end);
-        const bool good = !word.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
-        return good ? "" : cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
-      },
-      "");
-}
-
-// "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
-CLI::Validator memory_size() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(word.c_str(), &end);
-        std::string unit = CLI::detail::to_lower(end);
-        while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
-        if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
-        if (unit.size() > 1 && unit.back() == 'i') unit.pop_back();
-        const std::size_t power = unit.empty() || unit == "b" ? 0
-                                  : unit.size() == 1          ? std::string("?kmgt").find(unit)
-                                                              : std::string::npos;
-        const double bytes =
-            power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));
-        if (end == word.c_str() || !(bytes >= 1) || !(bytes <= 0x1p62)) {
-          return cat("'", word,
-                     "', expected a size from 1 byte to 4EiB, e.g. 512MiB or 2GiB (units of 1024)");
-        }
-        word = std::to_string(static_cast<std::int64_t>(bytes));
-        return "";
-      },
-      "");
-}
-
 constexpr std::int64_t kAnyWhole = std::numeric_limits<std::int64_t>::max();
-
-// Put in front of each list's words, so that of a flag that is given twice the last one counts, as
-// for other flags.
-constexpr char kListMark = '\x1e';
 
 CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, const std::string& type,
                      const std::string& help) {
@@ -306,6 +225,29 @@ void set_up(CLI::App& app) {
   app.get_formatter()->column_width(34);
 }
 
+void bind_verify(CLI::App& app, Options& o) {
+  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
+  set_up(*verify);
+  add_problem(*verify, o.problem);
+  add_execution(*verify, o.execution);
+  add_verify(*verify, o.verify);
+  add_json(*verify, o);
+  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  verify->footer(verify_footer());
+}
+
+void bind_bench(CLI::App& app, Options& o) {
+  CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
+  set_up(*bench);
+  add_tensors(*bench, o.problem);
+  add_operation(*bench, o.problem);
+  add_bench(*bench, o.bench);
+  add_memory_limit(*bench, o.execution);
+  add_json(*bench, o);
+  text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  bench->footer(bench_footer());
+}
+
 }  // namespace
 
 void bind_options(CLI::App& app, Options& o) {
@@ -320,24 +262,8 @@ void bind_options(CLI::App& app, Options& o) {
   app.footer(compute_footer());
   app.require_subcommand(0, 1);
 
-  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
-  set_up(*verify);
-  add_problem(*verify, o.problem);
-  add_execution(*verify, o.execution);
-  add_verify(*verify, o.verify);
-  add_json(*verify, o);
-  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  verify->footer(verify_footer());
-
-  CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
-  set_up(*bench);
-  add_tensors(*bench, o.problem);
-  add_operation(*bench, o.problem);
-  add_bench(*bench, o.bench);
-  add_memory_limit(*bench, o.execution);
-  add_json(*bench, o);
-  text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  bench->footer(bench_footer());
+  bind_verify(app, o);
+  bind_bench(app, o);
 
   CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");
   set_up(*inspect);
@@ -352,93 +278,6 @@ void bind_options(CLI::App& app, Options& o) {
   add_threads(*info, o.execution);
   add_json(*info, o);
   info->footer(info_footer());
-}
-
-Words last_list(const Words& words) {
-  Words result;
-  for (const std::string& word : words) {
-    const std::size_t mark = word.rfind(kListMark);
-    if (mark != std::string::npos) result.clear();
-    const std::string rest = mark == std::string::npos ? word : word.substr(mark + 1);
-    if (!rest.empty()) result.push_back(rest);
-  }
-  return result;
-}
-
-bool looks_like_a_flag(const std::string& word) {
-  return word.size() > 1 && word[0] == '-' &&
-         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
-}
-
-std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
-  static const std::set<std::string> kLists = {"-k",
-                                               "--kernel",
-                                               "-s",
-                                               "--strides",
-                                               "-d",
-                                               "--dilations",
-                                               "--filter-sizes",
-                                               "--input-shape",
-                                               "--explicit-paddings"};
-  std::vector<std::string> result;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string word = with_hyphens(arguments[i]);
-    const std::size_t equals = word.find('=');
-    if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
-      result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
-    } else {
-      result.push_back(word);
-      const bool has_value = i + 1 < arguments.size() && !looks_like_a_flag(arguments[i + 1]);
-      if (kLists.count(word) != 0 && has_value) result.emplace_back(1, kListMark);
-    }
-  }
-  return result;
-}
-
-std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
-  std::vector<std::int64_t> result;
-  for (const std::string& word : last_list(words)) {
-    std::size_t at = 0;
-    for (;;) {
-      at = word.find_first_not_of(" ,[]()\t", at);
-      if (at == std::string::npos) break;
-      const std::size_t end = std::min(word.find_first_of(" ,[]()\t", at), word.size());
-      std::int64_t value = 0;
-      const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
-      if (status == std::errc::result_out_of_range) {
-        throw Error(ErrorKind::input,
-                    cat(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits"));
-      }
-      if (status != std::errc{} || rest != word.data() + end) {
-        throw Error(ErrorKind::usage,
-                    cat(flag, ": '", word.substr(at, end - at), "' is not a whole number"));
-      }
-      result.push_back(value);
-      at = end;
-    }
-  }
-  if (!words.empty() && result.empty()) {
-    throw Error(ErrorKind::usage, cat(flag, ": empty, expected whole numbers"));
-  }
-  return result;
-}
-
-std::string with_hyphens(const std::string& argument) {
-  std::string result = argument;
-  if (result.rfind("--", 0) != 0) return result;
-  for (char& c : result) {
-    if (c == '=') break;
-    if (c == '_') c = '-';
-  }
-  return result;
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
 }
 
 }  // namespace convgrad::cli

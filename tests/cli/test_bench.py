@@ -296,6 +296,8 @@ class Refused(BenchTest):
             self.refuse(2, parts, *args)
         self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
                     "-p", "same", "--dtype", "float32")
+        for part, front in (("--output", ["-o", "dw.npy"]), ("--backend", ["-b", "reference"])):
+            self.assert_one_error(self.run_here(*front, "bench", *TINY, *QUICK), 2, part, "bench")
         self.refuse(2, ["CONVGRAD_DTYPE: 'x'"], *TINY, env={"CONVGRAD_DTYPE": "x"})
         result = self.run_here("bench", *TINY, *QUICK, "--json", "--format", "csv")
         self.assertEqual((result.status, parse_report(result.out)["exit_code"]), (2, 2))
