@@ -410,8 +410,8 @@ def draw_panel(axis, rows, dtype, low, high):
     axis.axvline(1, color="#222222", linewidth=1.2, zorder=2.5)
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    ticks = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
-    axis.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1.25 * low <= tick <= high]))
+    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if high / low > 40 else (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10)
+    axis.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low * (high / low) ** 0.08 <= tick <= high]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axis.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=9)
@@ -441,9 +441,10 @@ def plot(report_file, picture):
     report = json.loads(pathlib.Path(report_file).read_text())
     panels = [(dtype, [row for row in report["layers"] if row["dtype"] == dtype]) for dtype in report["dtypes"]]
     shown = [value for row in report["layers"] for value in (row["ratio"], *row["ratios"].values()) if value]
-    # A few far ones must not squeeze the rest: beyond 12, only the faster peer widens the axis.
+    # A few far ones must not squeeze the rest: the axis ends at 30, at 12 where the faster peer is nearer.
     best = [row["ratio"] for row in report["layers"] if row["ratio"]]
-    low, high = min([0.6, *(v * 0.75 for v in shown)]), max([1.6, *(v * 1.2 for v in best), *(min(v, 12) * 1.2 for v in shown)])
+    least, high = min([0.8, *shown]), max([1.6, *(min(v, 30) * 1.2 for v in best), *(min(v, 12) * 1.2 for v in shown)])
+    low = least * (least / high) ** 0.14  # room for the column of ratios
     height = 0.29 * max(len(rows) for _, rows in panels) + 1.6
     figure, axes = plt.subplots(1, len(panels), figsize=(4.4 + 4.2 * len(panels), height), sharey=True, squeeze=False)
     for axis, (dtype, rows) in zip(axes[0], panels):
@@ -457,13 +458,12 @@ def plot(report_file, picture):
     figure.savefig(picture, dpi=160)
 
 
-def plot_somewhere(options, report_file):
-    """matplotlib may be in any of the Pythons."""
+def python_with_matplotlib(options):
+    """It may be in any of the Pythons."""
     for python in (sys.executable, options.tensorflow_python, options.torch_python):
         if python and subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0:
-            subprocess.run([python, __file__, "--plot-report", report_file, "--plot", options.plot], check=True)
-            return
-    sys.exit("compare_peers.py: --plot: none of the Pythons has matplotlib; install it in one of them")
+            return python
+    return sys.exit("compare_peers.py: --plot: none of the Pythons has matplotlib; install it in one of them")
 
 
 # ---- The program ---------------------------------------------------------------------------------
@@ -525,6 +525,7 @@ def main():
     if options.plot_report:
         return plot(options.plot_report, options.plot)
     layers = read_suite(options.suite, options.layout, options.only)
+    plotter = python_with_matplotlib(options) if options.plot else None  # known before anything is measured
     programs = {"convgrad": Convgrad("auto", options), "im2col": Convgrad("im2col_gemm", options)}
     peers = {}
     for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
@@ -543,7 +544,7 @@ def main():
         if options.markdown:
             pathlib.Path(options.markdown).write_text(markdown(report, programs))
         if options.plot:
-            plot_somewhere(options, file)
+            subprocess.run([plotter, __file__, "--plot-report", file, "--plot", options.plot], check=True)
     return 0
 
 
