@@ -57,21 +57,55 @@ class Maker {
       : x_(x), dy_(dy), attr_(attributes) {}
 
   WgradProblem make() {
-    if (attr_.op.empty()) misuse("--op is missing, expected conv2d, depthwise or conv3d");
-    pb_.op = parse_op(attr_.op);
-    rank_ = pb_.spatial_rank();
-    read_formats();
-    read_tensors();
-    read_filter();
-    read_vector("--strides", attr_.strides, &SpatialAxis::stride);
-    read_vector("--dilations", attr_.dilations, &SpatialAxis::dilation);
-    read_padding();
+    read_op();
+    read_attributes();
     check_out_extents();
     check_products();
     return pb_;
   }
 
+  // dy's shape: everything of make() but the comparison with the dy that is there.
+  Numbers out_backprop_shape(std::int64_t K) {
+    read_op();
+    check_rank(x_);
+    dy_ = {K > 0 ? "--out-channels" : filter_name(), x_.dtype, x_.shape};
+    dy_.shape[channel_position()] = K > 0 ? K : channels_of_filter();
+    read_attributes();
+    for (std::size_t a = first(); a < 3; ++a) dy_.shape[position(a)] = pb_.axis[a].out;
+    return dy_.shape;
+  }
+
  private:
+  void read_op() {
+    if (attr_.op.empty()) misuse("--op is missing, expected conv2d, depthwise or conv3d");
+    pb_.op = parse_op(attr_.op);
+    rank_ = pb_.spatial_rank();
+    read_formats();
+  }
+
+  void read_attributes() {
+    read_tensors();
+    read_filter();
+    read_vector("--strides", attr_.strides, &SpatialAxis::stride);
+    read_vector("--dilations", attr_.dilations, &SpatialAxis::dilation);
+    read_padding();
+  }
+
+  // What K follows from where it is not given.
+  const std::string& filter_name() const {
+    return attr_.filter_like.empty() ? attr_.filter_sizes_name : attr_.filter_like_name;
+  }
+
+  // K by the filter's shape. A shape that is not one gets some K; read_filter() refuses it.
+  std::int64_t channels_of_filter() const {
+    const bool like = !attr_.filter_like.empty();
+    const Numbers& shape = like ? attr_.filter_like : attr_.filter_sizes;
+    if (shape.size() != rank() + 2) return 1;
+    if (like && pb_.filter_format != FilterFormat::hwio) return shape[0];
+    const std::int64_t last = shape[rank() + 1];
+    return pb_.op == Op::depthwise ? checked_mul(shape[rank()], last, filter_name()) : last;
+  }
+
   // axis[first()], ..., axis[2] are the spatial axes of this op.
   std::size_t first() const { return static_cast<std::size_t>(3 - rank_); }
   std::size_t rank() const { return static_cast<std::size_t>(rank_); }
@@ -380,7 +414,7 @@ class Maker {
   }
 
   const TensorInfo& x_;
-  const TensorInfo& dy_;
+  TensorInfo dy_;
   const WgradAttributes& attr_;
   WgradProblem pb_;
   int rank_ = 2;
@@ -392,6 +426,11 @@ class Maker {
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes) {
   return Maker(x, dy, attributes).make();
+}
+
+std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
+                                             std::int64_t K) {
+  return Maker(x, {}, attributes).out_backprop_shape(K);
 }
 
 }  // namespace convgrad

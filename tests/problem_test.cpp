@@ -78,6 +78,61 @@ TEST_CASE("VALID leaves unread rows, an empty output and an error, in this order
                "x: H is 1 with padding 0,0, but the filter reaches over 3"));
 }
 
+TEST_CASE("the shape of out_backprop follows from the input and the attributes") {
+  WgradAttributes a = conv2d_attributes();
+  a.kernel = {3, 2};
+  a.strides = {2, 1};
+  a.dilations = {1, 3};
+  using Shape = std::vector<std::int64_t>;
+  const TensorInfo x = tensor("x", {4, 9, 7, 6});
+  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 5, 7, 5});
+  a.padding = "VALID";
+  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 4, 4, 5});
+  a.padding = "";
+  a.explicit_paddings = {2, 1, 0, 5};
+  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 5, 9, 5});
+  a.data_format = "NCHW";
+  CHECK(out_backprop_shape(tensor("x", {4, 6, 9, 7}), a, 5) == Shape{4, 5, 5, 9});
+  // K as each spelling of the filter says it.
+  a = conv2d_attributes();
+  a.kernel = {};
+  a.filter_sizes = {3, 3, 3, 8};
+  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 8});
+  a.filter_sizes = {};
+  a.filter_like = {8, 3, 3, 3};
+  a.filter_format = "OIHW";
+  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 8});
+  a.op = "depthwise";
+  a.filter_format = "";
+  a.filter_like = {3, 3, 6, 2};
+  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 12});
+  a.filter_format = "OHWI";
+  a.filter_like = {12, 3, 3, 1};
+  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 12});
+}
+
+TEST_CASE("a shape of out_backprop that cannot be is refused as make_problem does") {
+  const auto message = [](const TensorInfo& x, const WgradAttributes& a, std::int64_t K) {
+    try {
+      out_backprop_shape(x, a, K);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::input);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  WgradAttributes a = conv2d_attributes();
+  CHECK(contains(message(tensor("x", {2, 5, 3}), a, 4), "x: 3 axes [2,5,3], expected 4"));
+  a.groups = 2;
+  CHECK(contains(message(tensor("x", {2, 5, 5, 4}), a, 3), "2 groups do not divide"));
+  a.groups = {};
+  a.padding = "VALID";
+  CHECK(contains(message(tensor("x", {2, 1, 5, 4}), a, 3), "but the filter reaches over 3"));
+  a.kernel = {};
+  a.filter_sizes = {3, 3};
+  CHECK(contains(message(tensor("x", {2, 5, 5, 4}), a, 0), "--filter-sizes: 2 numbers"));
+}
+
 TEST_CASE("short and long vectors mean the same, in both data formats") {
   WgradAttributes a = conv2d_attributes();
   a.padding = "EXPLICIT";

@@ -41,6 +41,20 @@ Examples:
 Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
 }
 
+std::string bench_footer() {
+  return R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
+the rounding; nothing is kept from run to run. The problem is --op, --input-shape and a
+filter, or two files (-i, -g), or a --suite. --json=FILE writes a report that a later run
+can take as its --baseline.
+
+Examples:
+  convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
+  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv
+  convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
+
+Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";
+}
+
 std::string inspect_footer() {
   return R"(Examples:
   convgrad inspect x.npy dy.npy
@@ -50,7 +64,8 @@ std::string inspect_footer() {
 std::string info_footer() {
   return R"(Examples:
   convgrad info
-  convgrad info --json)";
+  convgrad info --json
+  convgrad info --peaks --threads 1)";
 }
 
 }  // namespace convgrad::cli

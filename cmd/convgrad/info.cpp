@@ -1,9 +1,12 @@
 // info.cpp - what this program and this machine can do.
 #include <cstdio>
 #include <cstdlib>
+#include <iomanip>
+#include <sstream>
 
 #include "commands.hpp"
 #include "convgrad/device.hpp"
+#include "convgrad/peaks.hpp"
 #include "help.hpp"
 #include "job.hpp"
 
@@ -34,6 +37,26 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string peaks_text(const Peaks& peaks) {
+  std::ostringstream text;
+  const auto line = [&](const std::string& what, const std::optional<double>& value,
+                        const char* unit) {
+    if (!value) return;
+    text << "             " << std::left << std::setw(34) << what << std::right << std::fixed
+         << std::setprecision(1) << std::setw(9) << *value << " " << unit << "\n";
+  };
+  text << "peaks        measured on " << peaks.threads
+       << (peaks.threads == 1 ? " thread\n" : " threads\n");
+  line(cat("multiply-adds, ", peaks.instruction_set, ", float32"), peaks.fma_f32, "GFLOP/s");
+  line(cat("multiply-adds, ", peaks.instruction_set, ", float64"), peaks.fma_f64, "GFLOP/s");
+  line("OpenBLAS GEMM, float32", peaks.gemm_f32, "GFLOP/s");
+  line("OpenBLAS GEMM, float64", peaks.gemm_f64, "GFLOP/s");
+  line("AVX512-BF16, bfloat16", peaks.avx512_bf16, "GFLOP/s");
+  line("AMX, bfloat16", peaks.amx_bf16, "GFLOP/s");
+  line("reading memory", peaks.read_gbytes_per_s, "GB/s");
+  return text.str();
+}
+
 }  // namespace
 
 int info(const Options& options, Json& report) {
@@ -45,6 +68,13 @@ int info(const Options& options, Json& report) {
                        {"memory_bytes", machine.memory_bytes},
                        {"instruction_sets", machine.instruction_sets}};
   report["cuda"] = cuda_json(cuda);
+  std::optional<Peaks> peaks;
+  if (options.info_peaks) {
+    PeakRequest request;
+    request.threads = options.execution.threads;
+    peaks = measure_peaks(request);
+    report["peaks"] = peaks_json(*peaks);
+  }
   for (const Kernel& kernel : kernels()) {
     report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
   }
@@ -59,6 +89,7 @@ int info(const Options& options, Json& report) {
       cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
           core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
   text += cuda_text(cuda);
+  if (peaks) text += peaks_text(*peaks);
   text += "algorithms\n" + algorithm_table(nullptr);
   std::fputs(text.c_str(), stdout);
   return 0;

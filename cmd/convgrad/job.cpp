@@ -40,6 +40,8 @@ void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
   }
 }
 
+}  // namespace
+
 WgradAttributes attributes_of(const ProblemOptions& o) {
   WgradAttributes a;
   a.op = o.op;
@@ -64,6 +66,8 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
   a.out_dtype = o.out_dtype;
   return a;
 }
+
+namespace {
 
 TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
   return {cat(flag, " (", reader.name(), ")"), float_dtype(reader.header(), reader.name()),
@@ -93,12 +97,16 @@ Backend choose_backend(const std::string& name) {
                   "; use --backend cpu"));
 }
 
-void check_required(const ProblemOptions& o) {
+void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
     throw Error(ErrorKind::usage,
                 "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
   }
   parse_op(o.op);
+}
+
+void check_required(const ProblemOptions& o) {
+  check_op(o);
   if (o.input.empty())
     throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
   if (o.out_backprop.empty()) {
@@ -273,13 +281,16 @@ bool same_file(const std::string& a, const std::string& b) {
 
 void check_report_is_its_own(const Options& options) {
   const ProblemOptions& o = options.problem;
-  const std::pair<const char*, const std::string*> files[] = {{"--output", &o.output},
-                                                              {"--input", &o.input},
-                                                              {"--out-backprop", &o.out_backprop},
-                                                              {"--filter-like", &o.filter_like},
-                                                              {"--result", &options.verify.result},
-                                                              {"--golden", &options.verify.golden},
-                                                              {"--config", &options.config}};
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--output", &o.output},
+      {"--input", &o.input},
+      {"--out-backprop", &o.out_backprop},
+      {"--filter-like", &o.filter_like},
+      {"--result", &options.verify.result},
+      {"--golden", &options.verify.golden},
+      {"--suite", &options.bench.suite},
+      {"--baseline", &options.bench.baseline},
+      {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
     if (same_file(options.json, *path)) {
       throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,

@@ -21,8 +21,13 @@ struct Job {
   Backend backend = Backend::cpu;
 };
 
+// Error(usage) unless the operation is named.
+void check_op(const ProblemOptions& options);
 // Error(usage) unless the operation and both tensors are named.
 void check_required(const ProblemOptions& options);
+
+// The operation and its attributes as they were spelled, for make_problem().
+WgradAttributes attributes_of(const ProblemOptions& options);
 
 // Opens the two files and validates. Fills attrs and tensors of the report.
 Job open_job(const Options& options, Json& report);

@@ -33,17 +33,29 @@ class Layers {
  public:
   Layers(CLI::App& app, CLI::App& command, Options& options)
       : app_(app), command_(command), options_(options) {
-    for (const CLI::App* given : {&app, &command}) {
-      for (const CLI::Option* option : given->get_options()) {
+    for (const CLI::App* owner : {&app, &command}) {
+      for (const CLI::Option* option : owner->get_options()) {
         if (option->count() > 0 && !option->get_lnames().empty()) {
           settle(option->get_lnames().front());
         }
       }
     }
+    const Names given = settled_;
     // Explicit paddings imply EXPLICIT, and any other padding has none.
     if (settled_.count("explicit-paddings") != 0) settled_.insert("padding");
     const std::string padding = CLI::detail::to_lower(options.problem.padding);
     if (!padding.empty() && padding != "explicit") settled_.insert("explicit-paddings");
+    // A flag that says where bench's problems come from silences the other ways.
+    const Names shape = {"input-shape", "out-channels", "multiplier"},
+                files = {"input", "out-backprop"};
+    for (const auto& [rivals, others] :
+         {std::pair{Names{"suite"}, Names{"input-shape", "input", "out-backprop"}},
+          {shape, {"suite", "input", "out-backprop"}},
+          {files, {"suite", "input-shape"}}}) {
+      for (const std::string& name : rivals) {
+        if (given.count(name) != 0) settled_.insert(others.begin(), others.end());
+      }
+    }
     // Meant for jobs that compute.
     if (command.get_name() == "verify") settled_.insert({"output", "accumulate", "no-clobber"});
   }
@@ -162,12 +174,20 @@ class Layers {
                   cat("--config: ", path, ": '", section, section.empty() ? "" : ".", key,
                       "' is not an option", did_you_mean(name, names)));
     }
-    const std::vector<std::string> words = words_of(value, origin);
+    std::vector<std::string> words = words_of(value, origin);
     CLI::Option* option = command_.get_option_no_throw("--" + name);
     const bool applies = option != nullptr && (section.empty() || &owner == &command_);
     if (!applies || settled_.count(name) != 0) return;
+    // An array for an option of one word is a list with commas, not its last element.
+    if (option->get_items_expected_max() == 1) words = {joined(words)};
     set(*option, name, words, origin);
     if (!section.empty()) from_section_.insert(name);
+  }
+
+  static std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+    return text;
   }
 
   static std::vector<std::string> words_of(const toml::node& value, const std::string& origin) {

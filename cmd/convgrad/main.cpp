@@ -108,6 +108,7 @@ struct Program {
     report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
     refuse_leftovers(app, command);
     apply_environment_and_config(app, command, options);
+    if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [name, value] : options.variables) prefix += name + "=" + quoted(value) + " ";
     report["command_line"] = prefix + line;
@@ -116,6 +117,7 @@ struct Program {
 
   int dispatch(const std::string& name) {
     if (name == "verify") return verify(options, report);
+    if (name == "bench") return bench(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
     return compute(options, report);

@@ -4,16 +4,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <set>
 
-#include "convgrad/error.hpp"
 #include "help.hpp"
-#include "version.hpp"
+#include "validators.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -22,28 +16,6 @@ constexpr const char* kTensors = "Tensors";
 constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
 constexpr const char* kReporting = "Reporting";
-
-// "-o --dry-run" must not write a file of that name.
-CLI::Validator not_a_flag() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        if (word.size() < 2 || word.front() != '-') return "";
-        return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
-                   ")");
-      },
-      "");
-}
-
-CLI::Validator truth() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        for (const char* known : {"true", "false", "1", "0", "on", "off", "yes", "no"}) {
-          if (CLI::detail::to_lower(word) == known) return "";
-        }
-        return cat("'", word, "', expected true or false");
-      },
-      "");
-}
 
 CLI::Option* flag(CLI::App& app, const std::string& names, bool& value, const std::string& help,
                   const char* group) {
@@ -62,60 +34,7 @@ CLI::Option* text(CLI::App& app, const std::string& names, std::string& value,
       ->check(not_a_flag());
 }
 
-// Checks whose messages name what was expected; CLI11's own print ranges with 300 digits.
-CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& word) -> std::string {
-        std::int64_t value = 0;
-        const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
-        const bool good = status == std::errc{} && end == word.data() + word.size();
-        if (good && value >= low && value <= high) return "";
-        return cat("'", word, "', expected a whole number from ", low, " to ", high);
-      },
-      "");
-}
-
-CLI::Validator tolerance() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(word.c_str(), &end);
-        const bool good = !word.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
-        return good ? "" : cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
-      },
-      "");
-}
-
-// "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
-CLI::Validator memory_size() {
-  return CLI::Validator(
-      [](std::string& word) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(word.c_str(), &end);
-        std::string unit = CLI::detail::to_lower(end);
-        while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
-        if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
-        if (unit.size() > 1 && unit.back() == 'i') unit.pop_back();
-        const std::size_t power = unit.empty() || unit == "b" ? 0
-                                  : unit.size() == 1          ? std::string("?kmgt").find(unit)
-                                                              : std::string::npos;
-        const double bytes =
-            power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));
-        if (end == word.c_str() || !(bytes >= 1) || !(bytes <= 0x1p62)) {
-          return cat("'", word,
-                     "', expected a size from 1 byte to 4EiB, e.g. 512MiB or 2GiB (units of 1024)");
-        }
-        word = std::to_string(static_cast<std::int64_t>(bytes));
-        return "";
-      },
-      "");
-}
-
 constexpr std::int64_t kAnyWhole = std::numeric_limits<std::int64_t>::max();
-
-// Put in front of each list's words, so that of a flag that is given twice the last one counts, as
-// for other flags.
-constexpr char kListMark = '\x1e';
 
 CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, const std::string& type,
                      const std::string& help) {
@@ -126,14 +45,20 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
       ->type_size(1);
 }
 
-void add_problem(CLI::App& app, ProblemOptions& o) {
-  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+void add_tensors(CLI::App& app, ProblemOptions& o) {
   text(app, "-i,--input", o.input, "FILE", "x: NHWC, NCHW, NDHWC or NCDHW .npy; - is stdin",
        kTensors);
   text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
        kTensors);
+}
+
+void add_output(CLI::App& app, ProblemOptions& o) {
   text(app, "-o,--output", o.output, "FILE", "where the filter gradient goes; - is stdout",
        kTensors);
+}
+
+void add_operation(CLI::App& app, ProblemOptions& o) {
+  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
   numbers(app, "--filter-sizes", o.filter_sizes, "R,S,C,K|FILE",
           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy");
   numbers(app, "-k,--kernel", o.kernel, "R,S", "taps alone; the channels follow from the tensors");
@@ -159,6 +84,28 @@ void add_problem(CLI::App& app, ProblemOptions& o) {
        "TensorFlow's attribute; without effect on the CPU", kOperation);
 }
 
+void add_problem(CLI::App& app, ProblemOptions& o) {
+  add_tensors(app, o);
+  add_output(app, o);
+  add_operation(app, o);
+}
+
+void add_threads(CLI::App& app, ExecutionOptions& o) {
+  app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
+      ->type_name("N")
+      ->group(kExecution)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, kMostThreads));
+}
+
+void add_memory_limit(CLI::App& app, ExecutionOptions& o) {
+  app.add_option("--memory-limit", o.memory_limit, "memory for sums and blocks, e.g. 512MiB")
+      ->type_name("SIZE")
+      ->group(kExecution)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->transform(memory_size());
+}
+
 void add_execution(CLI::App& app, ExecutionOptions& o) {
   text(app, "-b,--backend", o.backend, "BACKEND", "auto, cpu, cuda or reference", kExecution);
   app.add_option("--device", o.device, "CUDA device number")
@@ -166,11 +113,7 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
       ->group(kExecution)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, 4095));
-  app.add_option("-t,--threads", o.threads, "CPU threads; 0, the default, is all")
-      ->type_name("N")
-      ->group(kExecution)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(whole_number(0, 4096));
+  add_threads(app, o);
   text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
        kExecution);
   flag(app, "--list-algorithms", o.list_algorithms,
@@ -219,6 +162,45 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
        kComparison);
 }
 
+void add_bench(CLI::App& app, BenchOptions& o) {
+  constexpr const char* kProblem = "Problem";
+  constexpr const char* kMeasurement = "Measurement";
+  const auto count = [&](const char* name, std::int64_t& value, const char* group,
+                         std::int64_t least, const char* type, const char* help) {
+    app.add_option(name, value, help)
+        ->type_name(type)
+        ->group(group)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->check(whole_number(least, std::int64_t{1} << 31));
+  };
+  numbers(app, "--input-shape", o.input_shape, "N,H,W,C",
+          "x in data-format order; the tensors are made, from a fixed seed")
+      ->group(kProblem);
+  count("--out-channels", o.out_channels, kProblem, 1, "K", "channels of dy, with --kernel");
+  count("--multiplier", o.multiplier, kProblem, 1, "M",
+        "the same for depthwise: K = C*M; 1 by default");
+  text(app, "--suite", o.suite, "FILE", "one problem a line; see docs/bench.md", kProblem);
+  text(app, "--only", o.only, "PART", "the suite's problems whose names hold PART", kProblem);
+  text(app, "--dtype", o.dtype, "DTYPE,...", "a list, or all; float32 by default", kProblem);
+  text(app, "-a,--algorithm", o.algorithm, "NAME,...",
+       "a list, auto (the default), or all that can compute the problem", kExecution);
+  text(app, "-t,--threads", o.threads, "N,...", "a list; 0, the default, is all", kExecution);
+  count("--warmup", o.warmup, kMeasurement, 0, "N", "runs that are not measured; 1 by default");
+  count("--repeat", o.repeat, kMeasurement, 1, "N", "measured runs at least; 10 by default");
+  app.add_option("--min-time", o.min_time, "seconds of measured runs at least; 0.5 by default")
+      ->type_name("S")
+      ->group(kMeasurement)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(tolerance());
+  flag(app, "--no-peaks", o.no_peaks, "do not measure the machine's peaks", kMeasurement);
+  text(app, "--baseline", o.baseline, "FILE", "compare with this report of an earlier --json=FILE",
+       kMeasurement);
+  text(app, "--max-slowdown", o.max_slowdown, "P%",
+       "with --baseline: status 1 if a median is more than this slower; 10% by default",
+       kMeasurement);
+  text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
+}
+
 // CLI11 shows flags with their default values in braces; what users type looks like this.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -243,6 +225,29 @@ void set_up(CLI::App& app) {
   app.get_formatter()->column_width(34);
 }
 
+void bind_verify(CLI::App& app, Options& o) {
+  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
+  set_up(*verify);
+  add_problem(*verify, o.problem);
+  add_execution(*verify, o.execution);
+  add_verify(*verify, o.verify);
+  add_json(*verify, o);
+  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  verify->footer(verify_footer());
+}
+
+void bind_bench(CLI::App& app, Options& o) {
+  CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
+  set_up(*bench);
+  add_tensors(*bench, o.problem);
+  add_operation(*bench, o.problem);
+  add_bench(*bench, o.bench);
+  add_memory_limit(*bench, o.execution);
+  add_json(*bench, o);
+  text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  bench->footer(bench_footer());
+}
+
 }  // namespace
 
 void bind_options(CLI::App& app, Options& o) {
@@ -257,14 +262,8 @@ void bind_options(CLI::App& app, Options& o) {
   app.footer(compute_footer());
   app.require_subcommand(0, 1);
 
-  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
-  set_up(*verify);
-  add_problem(*verify, o.problem);
-  add_execution(*verify, o.execution);
-  add_verify(*verify, o.verify);
-  add_json(*verify, o);
-  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  verify->footer(verify_footer());
+  bind_verify(app, o);
+  bind_bench(app, o);
 
   CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");
   set_up(*inspect);
@@ -274,94 +273,11 @@ void bind_options(CLI::App& app, Options& o) {
 
   CLI::App* info = app.add_subcommand("info", "say what this program and this machine can do");
   set_up(*info);
+  flag(*info, "--peaks", o.info_peaks, "measure multiply-adds, GEMM and memory; takes a second",
+       kExecution);
+  add_threads(*info, o.execution);
   add_json(*info, o);
   info->footer(info_footer());
-}
-
-Words last_list(const Words& words) {
-  Words result;
-  for (const std::string& word : words) {
-    const std::size_t mark = word.rfind(kListMark);
-    if (mark != std::string::npos) result.clear();
-    const std::string rest = mark == std::string::npos ? word : word.substr(mark + 1);
-    if (!rest.empty()) result.push_back(rest);
-  }
-  return result;
-}
-
-bool looks_like_a_flag(const std::string& word) {
-  return word.size() > 1 && word[0] == '-' &&
-         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
-}
-
-std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
-  static const std::set<std::string> kLists = {"-k",
-                                               "--kernel",
-                                               "-s",
-                                               "--strides",
-                                               "-d",
-                                               "--dilations",
-                                               "--filter-sizes",
-                                               "--explicit-paddings"};
-  std::vector<std::string> result;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string word = with_hyphens(arguments[i]);
-    const std::size_t equals = word.find('=');
-    if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
-      result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
-    } else {
-      result.push_back(word);
-      const bool has_value = i + 1 < arguments.size() && !looks_like_a_flag(arguments[i + 1]);
-      if (kLists.count(word) != 0 && has_value) result.emplace_back(1, kListMark);
-    }
-  }
-  return result;
-}
-
-std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
-  std::vector<std::int64_t> result;
-  for (const std::string& word : last_list(words)) {
-    std::size_t at = 0;
-    for (;;) {
-      at = word.find_first_not_of(" ,[]()\t", at);
-      if (at == std::string::npos) break;
-      const std::size_t end = std::min(word.find_first_of(" ,[]()\t", at), word.size());
-      std::int64_t value = 0;
-      const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
-      if (status == std::errc::result_out_of_range) {
-        throw Error(ErrorKind::input,
-                    cat(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits"));
-      }
-      if (status != std::errc{} || rest != word.data() + end) {
-        throw Error(ErrorKind::usage,
-                    cat(flag, ": '", word.substr(at, end - at), "' is not a whole number"));
-      }
-      result.push_back(value);
-      at = end;
-    }
-  }
-  if (!words.empty() && result.empty()) {
-    throw Error(ErrorKind::usage, cat(flag, ": empty, expected whole numbers"));
-  }
-  return result;
-}
-
-std::string with_hyphens(const std::string& argument) {
-  std::string result = argument;
-  if (result.rfind("--", 0) != 0) return result;
-  for (char& c : result) {
-    if (c == '=') break;
-    if (c == '_') c = '-';
-  }
-  return result;
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
 }
 
 }  // namespace convgrad::cli

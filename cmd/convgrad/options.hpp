@@ -38,11 +38,23 @@ struct VerifyOptions {
   bool bitwise = false;
 };
 
+// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
+struct BenchOptions {
+  Words input_shape;
+  std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
+  std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
+  std::int64_t warmup = 1, repeat = 10;
+  double min_time = 0.5;
+  bool no_peaks = false;
+};
+
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
   VerifyOptions verify;
+  BenchOptions bench;
   Words inspect_files;
+  bool info_peaks = false;
   std::string json;    // "" no report, "-" standard output, else a file
   std::string config;  // TOML file
 
@@ -51,6 +63,8 @@ struct Options {
   // The CONVGRAD_* variables that had a say, with their values.
   std::vector<std::pair<std::string, std::string>> variables;
 };
+
+inline constexpr std::int64_t kMostThreads = 4096;
 
 // Binds every option and subcommand of the program.
 void bind_options(CLI::App& app, Options& options);

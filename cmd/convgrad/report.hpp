@@ -6,6 +6,7 @@
 
 #include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
+#include "convgrad/peaks.hpp"
 #include "convgrad/plan.hpp"
 #include "convgrad/run.hpp"
 
@@ -22,6 +23,7 @@ Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
 Json timing_json(const Timing& timing, double write_s);
 Json cuda_json(const CudaInfo& info);
+Json peaks_json(const Peaks& peaks);
 
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);

@@ -102,6 +102,11 @@ struct WgradAttributes {
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
 
+// The shape of the out_backprop that fits x and the attributes, by make_problem's rules and with
+// its errors. K channels, or as many as the filter's shape says where K is 0.
+std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
+                                             std::int64_t K = 0);
+
 // The names that --op and the like accept, for help, completion and suggestions.
 std::vector<std::string> op_names();
 Op parse_op(std::string_view name);  // Error(usage) with a suggestion

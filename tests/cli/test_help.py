@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 from harness import BINARY, CliTest, clean_environment, run, save
 
-COMMANDS = ([], ["verify"], ["inspect"], ["info"])
+COMMANDS = ([], ["verify"], ["bench"], ["inspect"], ["info"])
 
 
 class Help(CliTest):
@@ -38,7 +38,7 @@ class Help(CliTest):
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
                      "--json", "--config", "--version"):
             self.assertIn(flag, text)
-        for command in ("verify", "inspect", "info"):
+        for command in ("verify", "bench", "inspect", "info"):
             self.assertRegex(text, rf"(?m)^  {command} ")
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",

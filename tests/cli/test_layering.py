@@ -209,7 +209,7 @@ class Refused(LayeringTest):
                             ("[verify]\nrtl = 2\n", ["rtl", "did you mean 'rtol'"]),
                             ("[verfy]\nrtol = 2\n", ["'verfy'", "did you mean 'verify'"]),
                             ("[verify.more]\nrtol = 2\n", ["more"]),
-                            ("[info]\nthreads = 2\n", ["threads"]),
+                            ("[inspect]\nthreads = 2\n", ["threads"]),
                             ("rtol = 2\n", ["rtol"])):
             self.config(text)
             self.refuse(3, ["c.toml", *parts], "--config", "c.toml")

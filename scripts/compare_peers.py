@@ -1,0 +1,552 @@
+#!/usr/bin/env python3
+"""Measures filter gradients of convgrad, PyTorch, TensorFlow and OpenBLAS im2col (convgrad's im2col_gemm) over a suite.
+
+    python3 scripts/compare_peers.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
+
+For each layer the programs take turns, --rounds times, so that all of them see the same machine. A turn is one run that is
+not counted, then at least --repeat runs and --min-time seconds; its time is the shortest. The table has the median of the
+turns' times. Every time is of the whole gradient, from tensors in memory to the tensor in memory.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COLUMNS = ("name", "op", "layout", "N", "in_spatial", "C", "K_or_mult", "kernel", "stride", "dilation", "padding", "groups")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+TITLES = {"convgrad": "convgrad", "im2col": "OpenBLAS im2col", "torch": "PyTorch", "tensorflow": "TensorFlow"}
+PEERS = ("torch", "tensorflow")
+SLOW_S = 20       # a program that takes longer for one run is measured once
+SILENCE_S = 900   # a worker that says nothing for so long is given up
+TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
+                  "conv3d": "Conv3DBackpropFilterV2"}
+
+
+# ---- Layers --------------------------------------------------------------------------------------
+
+def numbers(text, rank):
+    values = [int(word) for word in text.split(",")]
+    return values * rank if len(values) == 1 else values
+
+
+def geometry(extent, taps, stride, dilation, padding):
+    """(before, after, out) of one axis; padding is SAME, VALID or (before, after)."""
+    reach = (taps - 1) * dilation + 1
+    if padding == "SAME":
+        out = -(-extent // stride)
+        total = max((out - 1) * stride + reach - extent, 0)
+        return total // 2, total - total // 2, out
+    before, after = (0, 0) if padding == "VALID" else padding
+    return before, after, (extent + before + after - reach) // stride + 1
+
+
+def layer_of(row, layout):
+    """A line of a suite as a dictionary of numbers, with pads and output extents worked out."""
+    rank = 3 if row["op"] == "conv3d" else 2
+    layer = {"name": row["name"], "op": row["op"], "padding": row["padding"], "N": int(row["N"]), "C": int(row["C"])}
+    for key, column in (("in", "in_spatial"), ("taps", "kernel"), ("strides", "stride"), ("dilations", "dilation")):
+        layer[key] = numbers(row[column], rank)
+    deep = "D" if rank == 3 else ""
+    layer["layout"] = {"nhwc": f"N{deep}HWC", "nchw": f"NC{deep}HW"}.get(layout, row["layout"])
+    depthwise = row["op"] == "depthwise"
+    layer["K"] = int(row["K_or_mult"]) * (layer["C"] if depthwise else 1)
+    layer["groups"] = layer["C"] if depthwise else int(row["groups"])
+    padding = row["padding"].upper()
+    if padding[0].isdigit():
+        pads = [int(word) for word in row["padding"].split(",")]
+        pads = pads * 2 * rank if len(pads) == 1 else pads
+        paddings = list(zip(pads[::2], pads[1::2]))
+    else:
+        paddings = [padding] * rank
+    axes = [geometry(*axis) for axis in zip(layer["in"], layer["taps"], layer["strides"], layer["dilations"], paddings)]
+    layer["pads"] = [axis[:2] for axis in axes]
+    layer["out"] = [axis[2] for axis in axes]
+    layer["flops"] = (2 * layer["N"] * math.prod(layer["out"]) * math.prod(layer["taps"])
+                      * layer["C"] // layer["groups"] * layer["K"])
+    return layer
+
+
+def read_suite(path, layout, only):
+    layers = []
+    for line in pathlib.Path(path).read_text().splitlines():
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) not in (len(COLUMNS), len(COLUMNS) + 1):
+            sys.exit(f"compare_peers.py: {path}: {len(words)} columns in '{line}', expected {' '.join(COLUMNS)} [count]")
+        if only in words[0]:
+            layers.append(layer_of(dict(zip(COLUMNS, words)), layout))
+    if not layers:
+        sys.exit(f"compare_peers.py: {path} has no layer whose name holds '{only}'")
+    return layers
+
+
+# ---- Workers: they run in the peers' own Pythons -------------------------------------------------
+
+class Torch:
+    def __init__(self, threads):
+        import torch
+        self.torch = torch
+        torch.set_num_threads(threads)
+        torch.set_num_interop_threads(1)
+        torch.set_grad_enabled(False)
+        self.version = torch.__version__
+
+    def prepare(self, layer, dtype):
+        torch = self.torch
+        last = layer["layout"].endswith("C")
+        deep = torch.channels_last_3d if layer["op"] == "conv3d" else torch.channels_last
+        form = {"memory_format": deep if last else torch.contiguous_format}
+        generator = torch.Generator().manual_seed(1)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator).to(getattr(torch, dtype)).contiguous(**form)
+
+        x = normal(layer["N"], layer["C"], *layer["in"])
+        dy = normal(layer["N"], layer["K"], *layer["out"])
+        w = normal(layer["K"], layer["C"] // layer["groups"], *layer["taps"])
+        padding = [before for before, _ in layer["pads"]]
+        if any(before != after for before, after in layer["pads"]):
+            # PyTorch pads both ends alike: the zeros are there before the clock starts.
+            pads = [p for pair in reversed(layer["pads"]) for p in pair]
+            x = torch.nn.functional.pad(x, pads).contiguous(**form)
+            padding = [0] * len(padding)
+        backward = torch.ops.aten.convolution_backward
+        return lambda: backward(dy, x, w, None, layer["strides"], padding, layer["dilations"], False, [0], layer["groups"],
+                                [False, True, False])
+
+
+class TensorFlow:
+    def __init__(self, threads):
+        import tensorflow
+        self.tf = tensorflow
+        tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(threads)
+        tensorflow.config.set_visible_devices([], "GPU")
+        self.version = tensorflow.__version__
+
+    def prepare(self, layer, dtype):
+        tf = self.tf
+        if not layer["layout"].endswith("C"):
+            raise RuntimeError("its CPU ops take channels last alone")
+        if layer["op"] == "depthwise" and set(layer["dilations"]) != {1}:
+            raise RuntimeError("its depthwise op ignores dilations")
+        generator = tf.random.Generator.from_seed(1)
+
+        def normal(*shape):
+            return tf.cast(generator.normal(shape), dtype)
+
+        x, dy = normal(layer["N"], *layer["in"], layer["C"]), normal(layer["N"], *layer["out"], layer["K"])
+        padding = layer["padding"].upper()
+        if padding not in ("SAME", "VALID"):  # not every op has explicit paddings: the zeros come first
+            x, padding = tf.pad(x, [[0, 0], *layer["pads"], [0, 0]]), "VALID"
+        per_group = layer["C"] // layer["groups"]
+        channels = [layer["C"], layer["K"] // layer["C"]] if layer["op"] == "depthwise" else [per_group, layer["K"]]
+        attributes = {"filter_sizes": [*layer["taps"], *channels], "strides": [1, *layer["strides"], 1],
+                      "dilations": [1, *layer["dilations"], 1], "padding": padding, "data_format": layer["layout"]}
+        op = getattr(tf.raw_ops, TENSORFLOW_OPS[layer["op"]])
+        compiled = tf.function(lambda x, dy: op(input=x, out_backprop=dy, **attributes))
+
+        def run():
+            result = compiled(x, dy)
+            tf.test.experimental.sync_devices()
+            return result
+
+        return run
+
+
+def seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def serve(kind, threads, repeat, min_time):
+    """Answers lines of JSON: a problem is prepared, null is a turn with it."""
+    # The libraries' own chatter must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    peer = {"torch": Torch, "tensorflow": TensorFlow}[kind](threads)
+    print(json.dumps({"version": peer.version}), file=answers, flush=True)
+    run = None
+    for line in sys.stdin:
+        problem = json.loads(line)
+        try:
+            if problem is not None:
+                run = None  # frees the last problem's tensors first
+                run = peer.prepare(*problem)
+                answer = {"first": seconds(run)}
+            else:
+                times = []
+                seconds(run)
+                while len(times) < repeat or sum(times) < min_time:
+                    times.append(seconds(run))
+                answer = {"times": times}
+        except Exception as error:  # what a peer cannot do is a result
+            answer = {"error": " ".join(str(error).split())[:300]}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+# ---- The programs, as the parent sees them -------------------------------------------------------
+
+def environment():
+    # It would choose other kernels in OpenBLAS than the processor's.
+    return {k: v for k, v in os.environ.items()
+            if k != "OPENBLAS_CORETYPE" and not k.startswith("CONVGRAD_")} | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+class Peer:
+    """A worker process that stays alive; one that dies is started again for the next problem."""
+
+    def __init__(self, kind, python, options):
+        self.kind, self.python, self.options = kind, python, options
+        self.process = None
+        self.version = self.start()
+
+    def start(self):
+        o = self.options
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [self.python, __file__, "--worker", self.kind, "--threads", str(o.threads), "--repeat", str(o.repeat),
+             "--min-time", str(o.min_time)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment())
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.process.stdout, selectors.EVENT_READ)
+        ready = self.answer()
+        if "version" not in ready:
+            sys.exit(f"compare_peers.py: {self.python} cannot run {TITLES[self.kind]}: {ready['error']}")
+        return ready["version"]
+
+    def answer(self):
+        line = self.process.stdout.readline() if self.selector.select(SILENCE_S) else b""
+        if line:
+            return json.loads(line)
+        self.process.kill()
+        self.process.wait()
+        self.log.seek(0)
+        last = self.log.read().strip().splitlines()[-1:] or ["no message"]
+        self.process = None
+        return {"error": f"ended: {last[0][:300]}"}
+
+    def ask(self, problem):
+        self.process.stdin.write((json.dumps(problem) + "\n").encode())
+        self.process.stdin.flush()
+        answer = self.answer()
+        self.rest()
+        return answer
+
+    def rest(self):
+        """Returns when the worker's threads have stopped waiting actively, or after a second."""
+        def ticks():
+            fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+
+        before, deadline = -1, time.monotonic() + 1
+        while self.process and ticks() != before and time.monotonic() < deadline:
+            before = ticks()
+            time.sleep(0.05)
+
+    def prepare(self, layer, dtype):
+        if self.process is None:
+            self.start()
+        self.once = None
+        answer = self.ask([layer, dtype])
+        if answer.get("first", 0) > SLOW_S:
+            self.once = answer["first"]
+        return answer.get("error")
+
+    def turn(self):
+        """The shortest time of a turn in seconds, or the error as text."""
+        if self.once is not None:
+            return self.once
+        answer = self.ask(None)
+        return answer.get("error") or min(answer["times"])
+
+
+class Convgrad:
+    """The program itself: it starts in milliseconds, and makes its own tensors."""
+
+    def __init__(self, algorithm, options):
+        self.algorithm, self.options = algorithm, options
+
+    def call(self, *args):
+        return subprocess.run([self.options.binary, *map(str, args)], env=environment(), capture_output=True, text=True,
+                              check=False)
+
+    def prepare(self, layer, dtype):
+        def words(values):
+            return ",".join(map(str, values))
+
+        o = self.options
+        last = layer["layout"].endswith("C")
+        shape = [layer["N"], *layer["in"], layer["C"]] if last else [layer["N"], layer["C"], *layer["in"]]
+        self.args = ["bench", "--op", layer["op"], "--input-shape", words(shape), "-k", words(layer["taps"]),
+                     "--out-channels", layer["K"], "-s", words(layer["strides"]), "-d", words(layer["dilations"]),
+                     "-f", layer["layout"], "--explicit-paddings", words(p for pair in layer["pads"] for p in pair),
+                     "--dtype", dtype, "-a", self.algorithm, "-t", o.threads, "--repeat", o.repeat, "--min-time", o.min_time,
+                     "--no-peaks", "--json"]
+        if layer["op"] != "depthwise":
+            self.args += ["--groups", layer["groups"]]
+
+    def turn(self):
+        done = self.call(*self.args)
+        if done.returncode != 0:
+            return done.stderr.strip()
+        report = json.loads(done.stdout)
+        self.used = report["execution"]["algorithm"]
+        return report["timing_ms"]["kernel"]["min"] / 1e3
+
+
+# ---- Measuring and printing ----------------------------------------------------------------------
+
+def measure(programs, layer, dtype, rounds):
+    """Per program its turns' times, or the error."""
+    result = {name: program.prepare(layer, dtype) or [] for name, program in programs.items()}
+    for _ in range(rounds):
+        for name, program in programs.items():
+            if isinstance(result[name], str):
+                continue
+            time_or_error = program.turn()
+            if isinstance(time_or_error, str):
+                result[name] = time_or_error
+            else:
+                result[name].append(time_or_error)
+    return result
+
+
+def summarise(layer, dtype, turns, algorithm):
+    milliseconds = {name: None if isinstance(times, str) else statistics.median(times) * 1e3
+                    for name, times in turns.items()}
+    own = milliseconds["convgrad"]
+    known = {name: milliseconds[name] for name in PEERS if milliseconds.get(name)}
+    best = min(known, key=known.get) if known else None
+    return {"name": layer["name"], "dtype": dtype, "layout": layer["layout"], "algorithm": algorithm,
+            "gflop": layer["flops"] * 1e-9, "ms": milliseconds,
+            "gflops": {name: layer["flops"] / ms * 1e-6 if ms else None for name, ms in milliseconds.items()},
+            "turns_ms": {name: [t * 1e3 for t in times] for name, times in turns.items() if not isinstance(times, str)},
+            "errors": {name: times for name, times in turns.items() if isinstance(times, str)},
+            "best_peer": best, "ratio": known[best] / own if best and own else None,
+            "ratios": {name: ms / own for name, ms in milliseconds.items() if ms and own and name != "convgrad"}}
+
+
+def geometric_means(rows):
+    """Of the layers that each program computes; best is the faster of the peers."""
+    means = {}
+    for name in ("im2col", *PEERS, "best"):
+        ratios = [row["ratio"] if name == "best" else row["ratios"].get(name) for row in rows]
+        logs = [math.log(ratio) for ratio in ratios if ratio]
+        if logs:
+            means[name] = {"ratio": math.exp(sum(logs) / len(logs)), "layers": len(logs)}
+    return means
+
+
+def cell(value, digits=2):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def titles_of(programs):
+    return [*(f"{TITLES[name]} ms" for name in programs), "GFLOP/s", "best peer / convgrad"]
+
+
+def cells_of(row, programs):
+    return [*(cell(row["ms"][name]) for name in programs), cell(row["gflops"]["convgrad"], 1), cell(row["ratio"])]
+
+
+def mean_lines(rows):
+    parts = [f"{'best peer' if name == 'best' else TITLES[name]} / convgrad {mean['ratio']:.2f} ({mean['layers']} layers)"
+             for name, mean in geometric_means(rows).items()]
+    return f"geometric mean of {rows[0]['dtype']}: " + ", ".join(parts)
+
+
+def markdown(report, programs):
+    lines = [report["machine"], ""]
+    for dtype in report["dtypes"]:
+        rows = [row for row in report["layers"] if row["dtype"] == dtype]
+        lines += [f"| {dtype} | " + " | ".join(titles_of(programs)) + " |",
+                  "| --- |" + " ---: |" * (len(programs) + 2)]
+        lines += [f"| {row['name']} | " + " | ".join(cells_of(row, programs)) + " |" for row in rows]
+        lines += ["", mean_lines(rows).capitalize() + ".", ""]
+    return "\n".join(lines)
+
+
+def first_line(options, info, peers):
+    tool, blas = info["tool"], info["tool"]["blas"]
+    versions = [f"convgrad {tool['version']} ({tool['git']})",
+                f"{' '.join(blas['config'].split()[:2])} ({blas['core']} kernels)",
+                *(f"{TITLES[name]} {peer.version}" for name, peer in peers.items())]
+    plural = "" if options.threads == 1 else "s"
+    return f"{info['machine']['processor']}, {options.threads} thread{plural}; {', '.join(versions)}"
+
+
+# ---- The picture ---------------------------------------------------------------------------------
+
+COLOURS = {"torch": "#d9593d", "tensorflow": "#e8a33d", "im2col": "#7a869a"}
+MARKERS = {"torch": "o", "tensorflow": "s", "im2col": "D"}
+
+
+def draw_panel(axis, rows, dtype, low, high):
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    for place, row in enumerate(rows):
+        best, ratio = row["best_peer"], row["ratio"]
+        if ratio:
+            axis.barh(place, ratio - 1, left=1, height=0.62, color=COLOURS[best], zorder=2)
+            # A column of its own, where no bar or marker can be.
+            axis.text(0.012, place, f"{ratio:.2f}", transform=axis.get_yaxis_transform(), ha="left", va="center", fontsize=8.5,
+                      fontweight="bold" if ratio >= 1 else "normal", color="#222222" if ratio >= 1 else "#777777")
+        for name, value in row["ratios"].items():
+            if name == best:
+                continue
+            inside = value < high  # what is beyond the panel points out of it
+            axis.plot(value if inside else high * 0.985, place, marker=MARKERS[name] if inside else ">", markersize=5,
+                      color=COLOURS[name], markeredgecolor="white", markeredgewidth=0.8, linestyle="none", zorder=3)
+    axis.axvline(1, color="#222222", linewidth=1.2, zorder=2.5)
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if high / low > 40 else (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10)
+    axis.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low * (high / low) ** 0.08 <= tick <= high]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    axis.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=9)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.grid(axis="x", color="#dddddd", linewidth=0.8, zorder=0)
+    axis.tick_params(length=0)
+    for side in ("top", "right", "left", "bottom"):
+        axis.spines[side].set_visible(False)
+    mean = geometric_means(rows).get("best")
+    axis.set_title(f"{dtype}" + (f" – geometric mean {mean['ratio']:.2f}×" if mean else ""), fontsize=10.5, loc="left")
+
+
+def legend_handles(rows):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    best = {row["best_peer"] for row in rows}
+    others = {name for row in rows for name in row["ratios"] if name != row["best_peer"]}
+    return [*(Patch(color=COLOURS[name], label=f"{TITLES[name]}, the faster peer") for name in PEERS if name in best),
+            *(Line2D([], [], marker=MARKERS[name], linestyle="none", color=COLOURS[name], label=TITLES[name])
+              for name in MARKERS if name in others)]
+
+
+def plot(report_file, picture):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    report = json.loads(pathlib.Path(report_file).read_text())
+    panels = [(dtype, [row for row in report["layers"] if row["dtype"] == dtype]) for dtype in report["dtypes"]]
+    shown = [value for row in report["layers"] for value in (row["ratio"], *row["ratios"].values()) if value]
+    # A few far ones must not squeeze the rest: the axis ends at 30, at 12 where the faster peer is nearer.
+    best = [row["ratio"] for row in report["layers"] if row["ratio"]]
+    least, high = min([0.8, *shown]), max([1.6, *(min(v, 30) * 1.2 for v in best), *(min(v, 12) * 1.2 for v in shown)])
+    low = least * (least / high) ** 0.14  # room for the column of ratios
+    height = 0.29 * max(len(rows) for _, rows in panels) + 1.6
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 + 4.2 * len(panels), height), sharey=True, squeeze=False)
+    for axis, (dtype, rows) in zip(axes[0], panels):
+        draw_panel(axis, rows, dtype, low, high)
+    figure.text(0.012, 1 - 0.12 / height, "Time of a filter gradient, relative to convgrad (right of 1×: convgrad is faster)",
+                ha="left", va="top", fontsize=12, fontweight="bold")
+    figure.text(0.012, 1 - 0.4 / height, report["machine"], ha="left", va="top", fontsize=7.5, color="#555555")
+    handles = legend_handles(report["layers"])
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.005, 0), ncols=len(handles), frameon=False, fontsize=8.5)
+    figure.tight_layout(rect=(0, 0.34 / height, 1, 1 - 0.6 / height))
+    figure.savefig(picture, dpi=160)
+
+
+def python_with_matplotlib(options):
+    """It may be in any of the Pythons."""
+    for python in (sys.executable, options.tensorflow_python, options.torch_python):
+        if python and subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0:
+            return python
+    return sys.exit("compare_peers.py: --plot: none of the Pythons has matplotlib; install it in one of them")
+
+
+# ---- The program ---------------------------------------------------------------------------------
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; without it, it is left out")
+    parser.add_argument("--torch-python", metavar="PATH", help="a Python that has torch; without it, it is left out")
+    parser.add_argument("--binary", metavar="PATH", default=str(ROOT / "build/release/convgrad"), help="convgrad")
+    parser.add_argument("--suite", metavar="FILE", default=str(ROOT / "bench/layers/reference.tsv"))
+    parser.add_argument("--only", metavar="TEXT", default="", help="layers whose names hold TEXT")
+    parser.add_argument("--dtype", default="float32", help="a list with commas; float32 by default")
+    parser.add_argument("--layout", choices=("nhwc", "nchw"), help="for all layers; by default as the suite says")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=3, help="runs of a turn at least")
+    parser.add_argument("--min-time", type=float, default=0.2, help="seconds of a turn at least")
+    parser.add_argument("--markdown", metavar="FILE")
+    parser.add_argument("--plot", metavar="FILE.png")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--plot-report", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.dtypes = options.dtype.split(",")
+    if not set(options.dtypes) <= set(DTYPES):
+        parser.error(f"--dtype: '{options.dtype}', expected a list of {', '.join(DTYPES)}")
+    if min(options.threads, options.rounds, options.repeat) < 1:
+        parser.error("--threads, --rounds and --repeat must be at least 1")
+    return options
+
+
+def compare(options, programs, layers, machine):
+    rows = []
+    width = max(len(layer["name"]) for layer in layers)
+    for dtype in options.dtypes:
+        titles = titles_of(programs)
+        print(f"\n{dtype:{width}}  " + "  ".join(titles), flush=True)
+        of_dtype = []
+        for layer in layers:
+            turns = measure(programs, layer, dtype, options.rounds)
+            row = summarise(layer, dtype, turns, getattr(programs["convgrad"], "used", None))
+            of_dtype.append(row)
+            print(f"{row['name']:{width}}  " + "  ".join(f"{text:>{len(title)}}" for text, title in
+                                                         zip(cells_of(row, programs), titles)), flush=True)
+            for name, error in row["errors"].items():
+                print(f"{'':{width}}  {TITLES[name]}: {error}", file=sys.stderr, flush=True)
+        print(mean_lines(of_dtype), flush=True)
+        rows += of_dtype
+    return {"machine": machine, "threads": options.threads, "rounds": options.rounds, "repeat": options.repeat,
+            "min_time_s": options.min_time, "suite": options.suite, "dtypes": options.dtypes, "layers": rows,
+            "geometric_mean": {dtype: geometric_means([row for row in rows if row["dtype"] == dtype])
+                               for dtype in options.dtypes}}
+
+
+def main():
+    options = parse()
+    if options.worker:
+        return serve(options.worker, options.threads, options.repeat, options.min_time)
+    if options.plot_report:
+        return plot(options.plot_report, options.plot)
+    layers = read_suite(options.suite, options.layout, options.only)
+    plotter = python_with_matplotlib(options) if options.plot else None  # known before anything is measured
+    programs = {"convgrad": Convgrad("auto", options), "im2col": Convgrad("im2col_gemm", options)}
+    peers = {}
+    for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
+        if python:
+            peers[name] = Peer(name, python, options)
+        else:
+            print(f"{TITLES[name]} is left out: no --{name}-python", file=sys.stderr)
+    info = json.loads(programs["convgrad"].call("info", "--json").stdout)
+    machine = first_line(options, info, peers)
+    print(machine, flush=True)
+    programs.update(peers)
+    report = compare(options, programs, layers, machine)
+    with tempfile.TemporaryDirectory() as folder:
+        file = options.json or str(pathlib.Path(folder) / "report.json")
+        pathlib.Path(file).write_text(json.dumps(report, indent=1) + "\n")
+        if options.markdown:
+            pathlib.Path(options.markdown).write_text(markdown(report, programs))
+        if options.plot:
+            subprocess.run([plotter, __file__, "--plot-report", file, "--plot", options.plot], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

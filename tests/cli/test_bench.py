@@ -1,0 +1,348 @@
+"""bench and info --peaks: what they take, what they print, and when they say slower."""
+import csv
+import io
+import json
+import unittest
+
+from harness import ALGORITHMS, DTYPES, CliTest, Problem, parse_report, run
+
+QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]
+TINY = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", "3", "--out-channels", "4", "-p", "same"]
+SUITE = """# name op layout N in_spatial C K_or_mult kernel stride dilation padding groups count
+first conv2d NHWC 2 6,5 3 4 3,3 1 1 SAME 1   # the rest is a comment
+
+second\tdepthwise\tNCHW\t2\t6,5\t3\t2\t3,2\t2\t1\tVALID\t0\t5
+third conv3d NDHWC 1 4,5,6 2 4 2 1,2,1 1 1,0,0,2,1,1 2 1
+"""
+
+
+class BenchTest(CliTest):
+    def bench(self, *args, status=0, **more):
+        result = self.run_here("bench", *args, **more)
+        self.assertEqual(result.status, status, str(result))
+        return result
+
+    def report(self, *args, **more):
+        result = self.bench(*args, *QUICK, "--json", **more)
+        self.assertEqual(result.err, "")
+        return parse_report(result.out)
+
+    def suite(self, text=SUITE, name="layers.tsv"):
+        (self.folder / name).write_text(text)
+        return ["--suite", name]
+
+    def refuse(self, status, parts, *args, **more):
+        with self.subTest(args=args):
+            self.assert_one_error(self.run_here("bench", *args, *QUICK, **more), status, *parts)
+
+
+class Report(BenchTest):
+    def test_fields_of_one_problem(self):
+        report = self.report(*TINY, "-t", 2)
+        self.assertEqual((report["schema"], report["command"], report["status"]),
+                         ("convgrad.report/1", "bench", "ok"))
+        time = report["timing_ms"]["kernel"]
+        self.assertEqual(time["n"], 2)
+        self.assertGreater(time["min"], 0)
+        self.assertLessEqual(time["min"], time["median"])
+        self.assertLessEqual(time["median"], time["p95"])
+        self.assertGreaterEqual(time["cv"], 0)
+        flops = 2 * 2 * 6 * 5 * 9 * 3 * 4
+        self.assertEqual(report["work"]["flops"], flops)
+        self.assertAlmostEqual(report["perf"]["gflops"], flops / time["median"] * 1e-6, places=2)
+        self.assertAlmostEqual(report["perf"]["gbytes_per_s"],
+                               4 * (2 * 30 * 7 + 108) / time["median"] * 1e-6, places=2)
+        self.assertEqual(report["tensors"]["out_backprop"]["shape"], [2, 6, 5, 4])
+        self.assertEqual(report["execution"]["threads"], 2)
+        self.assertEqual(report["execution"]["requested_algorithm"], "auto")
+        self.assertIn(report["execution"]["algorithm"], (*ALGORITHMS, "streaming"))
+        self.assertEqual(len(report["problems"]), 1)
+        for key in ("name", "attrs", "execution", "work", "timing_ms", "perf"):
+            self.assertEqual(report["problems"][0][key], report[key])
+        self.assertIsNone(report["peaks"])
+
+    def test_peaks_and_percentages(self):
+        args = [*TINY, "--repeat", "1", "--min-time", "0", "-t", "1", "--format", "json"]
+        report = parse_report(self.bench(*args).out)
+        peaks, perf = report["peaks"], report["perf"]
+        self.assertEqual(peaks["threads"], 1)
+        self.assertGreater(peaks["fma_gflops"]["float32"], 0)
+        self.assertIsNone(peaks["fma_gflops"]["float64"])
+        self.assertIsNone(peaks["amx_bf16_gflops"])  # no bfloat16 problem
+        self.assertAlmostEqual(perf["percent_of_fma"],
+                               100 * perf["gflops"] / peaks["fma_gflops"]["float32"], places=6)
+        self.assertAlmostEqual(perf["percent_of_gemm"],
+                               100 * perf["gflops"] / peaks["gemm_gflops"]["float32"], places=6)
+        if peaks["read_gbytes_per_s"]:
+            self.assertAlmostEqual(perf["percent_of_read_bandwidth"],
+                                   100 * perf["gbytes_per_s"] / peaks["read_gbytes_per_s"], places=6)
+        self.assertIn(perf["limit"], ("fma", "read"))
+        self.assertEqual(perf["percent_of_limit"],
+                         max(perf["percent_of_fma"], perf["percent_of_read_bandwidth"] or 0))
+        self.assertIsNone(report["timing_ms"]["kernel"]["cv"])  # of one run
+
+    def test_repeats(self):
+        self.assertEqual(parse_report(self.bench(
+            *TINY, "--no-peaks", "--json", "--repeat", 7, "--min-time", 0).out)
+            ["timing_ms"]["kernel"]["n"], 7)
+        many = parse_report(self.bench(*TINY, "--no-peaks", "--json", "--repeat", 1, "--min-time",
+                                       "0.05", "--warmup", "0").out)["timing_ms"]["kernel"]
+        self.assertGreater(many["n"], 1)
+
+    def test_every_way_to_give_the_filter(self):
+        line = self.report(*TINY)["attrs"]["line"]
+        for args in (["--filter-sizes", "3,3,3,4"], ["-k", "3,3", "--out-channels", "4"]):
+            report = self.report("--op", "conv2d", "--input-shape", "2 6 5 3", "-p", "same", *args)
+            self.assertEqual(report["attrs"]["line"], line)
+        depthwise = ["--op", "depthwise", "--input-shape", "[2,6,5,3]", "-p", "same"]
+        for args, shape in ((["-k", 3], [3, 3, 3, 1]), (["-k", 3, "--multiplier", 2], [3, 3, 3, 2]),
+                            (["-k", 3, "--out-channels", 6], [3, 3, 3, 2]),
+                            (["--filter-sizes", "2,1,3,4"], [2, 1, 3, 4])):
+            self.assertEqual(self.report(*depthwise, *args)["attrs"]["filter_shape"], shape)
+        nchw = self.report("--op", "depthwise", "-f", "NCHW", "--input-shape", "2,3,6,5", "-k", 2,
+                           "--multiplier", 2, "-p", "valid", "-s", "2,1", "-d", "1,2")
+        self.assertEqual(nchw["tensors"]["out_backprop"]["shape"], [2, 6, 3, 3])
+        deep = self.report("--op", "conv3d", "--input-shape", "1,4,5,6,4", "-k", 2, "--groups", 2,
+                           "--out-channels", 6, "--explicit-paddings", "1,0,0,0,2,1")
+        self.assertEqual(deep["tensors"]["out_backprop"]["shape"], [1, 4, 4, 8, 6])
+        self.assertEqual(deep["attrs"]["filter_shape"], [2, 2, 2, 2, 6])
+
+    def test_lists(self):
+        report = self.report(*TINY, "--dtype", "float32,bfloat16", "-a", "direct,im2col_gemm", "-t",
+                             "1,2")
+        self.assertEqual([(p["attrs"]["dtype"], p["execution"]["algorithm"], p["execution"]["threads"])
+                          for p in report["problems"]],
+                         [(d, a, t) for d in ("float32", "bfloat16")
+                          for a in ("direct", "im2col_gemm") for t in (1, 2)])
+        self.assertNotIn("timing_ms", report)
+        report = self.report(*TINY, "--dtype", "all", "-a", "all")
+        self.assertEqual({p["attrs"]["dtype"] for p in report["problems"]}, set(DTYPES))
+        for problem in report["problems"]:
+            self.assertEqual(problem["execution"]["requested_algorithm"],
+                             problem["execution"]["algorithm"])
+        self.assertLessEqual(set(ALGORITHMS), {p["execution"]["algorithm"] for p in report["problems"]})
+
+    def test_files(self):
+        problem = Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3))
+        problem.save(self.folder, "bfloat16")
+        report = self.report("-i", "x.npy", "-g", "dy.npy", *problem.flags())
+        self.assertEqual(report["attrs"]["dtype"], "bfloat16")
+        self.assertEqual(report["tensors"]["input"]["file"], "x.npy")
+        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_layers_of_options(self):
+        (self.folder / "c.toml").write_text(
+            'threads = [1, 2]\n[bench]\nalgorithm = "direct"\nrepeat = 3\nno-peaks = true\n'
+            'min-time = 0\n')
+        result = self.bench(*TINY, "--config", "c.toml", "--json", env={"CONVGRAD_DTYPE": "float64"})
+        problems = parse_report(result.out)["problems"]
+        self.assertEqual([(p["execution"]["threads"], p["execution"]["algorithm"], p["attrs"]["dtype"],
+                           p["timing_ms"]["kernel"]["n"]) for p in problems],
+                         [(1, "direct", "float64", 3), (2, "direct", "float64", 3)])
+        # What is meant for jobs on files does not disturb one without.
+        self.report(*TINY, env={"CONVGRAD_INPUT": "x.npy", "CONVGRAD_OUT_BACKPROP": "dy.npy"})
+        self.report(*self.suite(), env={"CONVGRAD_INPUT": "x.npy", "CONVGRAD_OP": "conv2d"})
+        result = self.run_here("-t", 1, "bench", *TINY, *QUICK, "--json")
+        self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
+
+
+class Text(BenchTest):
+    def test_table(self):
+        result = self.bench(*self.suite(), *QUICK, "--dtype", "float32,float64")
+        lines = result.out.splitlines()
+        self.assertRegex(lines[0], r"^name +dtype +algorithm +threads +median ms +min ms")
+        self.assertEqual([line.split()[0] for line in lines[1:]],
+                         ["first"] * 2 + ["second"] * 2 + ["third"] * 2 + ["total"] * 2)
+        self.assertIn("(7 convolutions)", lines[-1])
+        self.assertEqual([line for line in lines if line != line.rstrip()], [])
+        with_peaks = self.bench(*TINY, "--repeat", 1, "--min-time", 0, "-t", 1).out.splitlines()
+        self.assertRegex(with_peaks[0], r"^peaks on 1 thread: float32 multiply-adds [\d.]+ GFLOP/s")
+
+    def test_csv(self):
+        args = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", 3, "--out-channels", 4, "-p", "same"]
+        result = self.bench(*args, *QUICK, "-a", "all", "--format", "csv", "--json=r.json")
+        rows = list(csv.DictReader(io.StringIO(result.out)))
+        report = parse_report((self.folder / "r.json").read_text())
+        self.assertEqual(len(rows), len(report["problems"]))
+        for row, problem in zip(rows, report["problems"]):
+            self.assertNotIn(None, row)
+            self.assertEqual(row["name"], problem["name"])
+            self.assertEqual(row["algorithm"], problem["execution"]["algorithm"])
+            self.assertEqual(float(row["median_ms"]), problem["timing_ms"]["kernel"]["median"])
+            self.assertEqual(row["percent_of_fma"], "")
+        for name in ("op", "dtype", "threads", "n", "min_ms", "p95_ms", "cv", "gflops"):
+            self.assertTrue(rows[0][name], name)
+
+
+class Suite(BenchTest):
+    def test_a_suite(self):
+        report = self.report(*self.suite())
+        self.assertEqual([p["name"] for p in report["problems"]], ["first", "second", "third"])
+        self.assertEqual([p["count"] for p in report["problems"]], [1, 5, 1])
+        first, second, third = (p["attrs"]["line"] for p in report["problems"])
+        self.assertIn("conv2d float32 NHWC n2 h6 w5 c3 k4 r3 s3", first)
+        self.assertIn("depthwise float32 NCHW n2 h6 w5 c3 k6 r3 s2 groups3 stride2,2", second)
+        self.assertIn("conv3d float32 NDHWC n1 d4 h5 w6 c2 k4 t2 r2 s2 groups2 stride1,2,1 "
+                      "pad_before1,0,1 pad_after0,2,1", third)
+        total = report["totals"][0]
+        self.assertEqual((total["problems"], total["convolutions"]), (3, 7))
+        self.assertAlmostEqual(total["median_ms"], sum(
+            p["count"] * p["timing_ms"]["kernel"]["median"] for p in report["problems"]), places=4)
+
+    def test_only(self):
+        report = self.report(*self.suite(), "--only", "ir")
+        self.assertEqual([p["name"] for p in report["problems"]], ["first", "third"])
+
+    def test_broken_lines_are_named(self):
+        good = SUITE.splitlines()[1].split("#")[0]
+        for change, part in ((("conv2d", "conv4d"), "'conv4d' is not an operation"),
+                             (("6,5", "6,x"), "in_spatial: 'x' is not a whole number"),
+                             (("6,5", "6,5,4"), "in_spatial: 3 numbers"), (("SAME", "SOME"), "did you mean 'SAME'"),
+                             (("NHWC", "NWHC"), "'NWHC' is unknown"), ((" 1 1 ", " 0 1 "), "--strides: H is 0"),
+                             (("SAME 1", "SAME 2"), "2 groups do not divide"), (("SAME 1", "SAME"), "11 columns"),
+                             (("SAME 1", "SAME 1 0"), "count: '0'"), (("SAME 1", "SAME 1 1 1"), "14 columns"),
+                             (("2 6,5", "-2 6,5"), "N: '-2'")):
+            self.assertIn(change[0], good)
+            self.refuse(3, ["--suite: layers.tsv, line 3: ", part],
+                        *self.suite(f"# header\n\n{good.replace(*change)}\n"))
+        self.refuse(3, ["line 2: the name first is there twice"], *self.suite(f"{good}\n{good}\n"))
+        self.refuse(3, ["no problem"], *self.suite("# nothing\n"))
+        self.refuse(3, ["--suite: cannot open none.tsv: No such file"], "--suite", "none.tsv")
+        self.refuse(3, ["is a folder"], "--suite", ".")
+        self.refuse(3, ["--only", "'zzz'"], *self.suite(), "--only", "zzz")
+
+
+class AgainstABaseline(BenchTest):
+    def baseline(self, scale, keep=lambda problem: True):
+        report = self.report(*self.suite())
+        report["problems"] = [p for p in report["problems"] if keep(p)]
+        for problem in report["problems"]:
+            problem["timing_ms"]["kernel"]["median"] *= scale
+        (self.folder / "old.json").write_text(json.dumps(report))
+        return [*self.suite(), *QUICK, "--baseline", "old.json"]
+
+    def test_faster(self):
+        result = self.bench(*self.baseline(1e6), "--json")
+        self.assertEqual(result.err, "")
+        report = parse_report(result.out)
+        self.assertEqual(report["baseline"]["compared"], 3)
+        self.assertEqual((report["baseline"]["regressions"], report["baseline"]["max_slowdown"]), ([], 0.1))
+
+    def test_slower(self):
+        args = self.baseline(1e-6)
+        result = self.bench(*args, "--json", status=1)
+        report = parse_report(result.out)
+        self.assertEqual((report["status"], report["exit_code"]), ("slower", 1))
+        self.assertEqual(len(report["baseline"]["regressions"]), 3)
+        lines = result.err.splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): median "
+                                   r"[\d.]+ ms, baseline [\d.]+ ms: \+[\d.]+ %, allowed 10.0 %$")
+        self.assertEqual(self.bench(*args, "--max-slowdown", "1e12%").err, "")
+
+    def test_new_problems_do_not_fail(self):
+        result = self.bench(*self.baseline(1e6, lambda p: p["name"] == "second"), "--format", "csv")
+        self.assertEqual([line.split(" (")[0] for line in result.err.splitlines()],
+                         ["convgrad: new: first", "convgrad: new: third"])
+
+    def test_what_is_no_baseline(self):
+        args = self.baseline(1)
+        self.refuse(3, ["--baseline: old.json has none of the problems"], *args, "--dtype", "float64")
+        for text in ("", "[]", "{}", "{nonsense", '{"problems": 3}', '{"problems": [{"name": "x"}]}',
+                     '{"problems": [1]}'):
+            (self.folder / "old.json").write_text(text)
+            self.refuse(3, ["--baseline: old.json"], *args)
+        self.refuse(3, ["No such file"], *TINY, "--baseline", "none.json")
+        for word in ("10", "x%", "nan%", "%"):
+            self.refuse(2, ["--max-slowdown", "10%"], *TINY, "--baseline", "old.json", f"--max-slowdown={word}")
+        self.refuse(2, ["--max-slowdown: given without --baseline"], *TINY, "--max-slowdown", "5%")
+
+    def test_the_report_does_not_replace_it(self):
+        args = self.baseline(1)
+        old = (self.folder / "old.json").read_text()
+        self.refuse(2, ["old.json", "--baseline"], *args, "--json=old.json")
+        self.refuse(2, ["layers.tsv", "--suite"], *args, "--json=layers.tsv")
+        self.assertEqual((self.folder / "old.json").read_text(), old)
+
+
+class Refused(BenchTest):
+    def test_usage(self):
+        shape = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-p", "same"]
+        suite = self.suite()
+        for parts, args in (
+                (["the problem is missing"], ["--op", "conv2d"]),
+                (["the problem is given twice"], [*TINY, *suite]),
+                (["the problem is given twice"], [*TINY, "-i", "x.npy"]),
+                (["--op is missing"], ["--input-shape", "2,6,5,3"]),
+                (["--out-channels is missing"], [*shape, "-k", 3]),
+                (["the filter's size is missing"], shape),
+                (["--multiplier", "--out-channels"], [*TINY, "--multiplier", 2]),
+                (["--out-channels", "which says K"], [*shape, "--filter-sizes", "3,3,3,4", "--out-channels", 4]),
+                (["--op: given with --suite"], ["--op", "conv2d", *suite]),
+                (["--strides: given with --suite"], ["-s", 2, *suite]),
+                (["--only: given without --suite"], [*TINY, "--only", "x"]),
+                (["--dtype: 'flaot32'", "did you mean 'float32'"], [*TINY, "--dtype", "flaot32"]),
+                (["--dtype", "empty element"], [*TINY, "--dtype", "float32,,float64"]),
+                (["--algorithm: 'dirct'", "did you mean 'direct'"], [*TINY, "-a", "direct,dirct"]),
+                (["--threads: 'x'"], [*TINY, "-t", "1,x"]), (["--threads: '5000'"], [*TINY, "-t", 5000]),
+                (["--threads", "'-1'"], [*TINY, "--threads=-1"]),
+                (["--out-channels", "'0'", "from 1"], [*TINY, "--out-channels", 0]),
+                (["--multiplier", "'x'"], [*TINY, "--multiplier", "x"]),
+                (["--repeat", "'0'"], [*TINY, "--repeat", 0]), (["--warmup"], [*TINY, "--warmup", -1]),
+                (["--min-time", "'-1'"], [*TINY, "--min-time=-1"]),
+                (["--format: 'tabel'", "did you mean 'table'"], [*TINY, "--format", "tabel"]),
+                (["'--wamup'", "did you mean '--warmup'"], [*TINY, "--wamup", 1]),
+                (["unknown option '--output'"], [*TINY, "--output", "dw.npy"])):
+            self.refuse(2, parts, *args)
+        self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
+                    "-p", "same", "--dtype", "float32")
+        for part, front in (("--output", ["-o", "dw.npy"]), ("--backend", ["-b", "reference"])):
+            self.assert_one_error(self.run_here(*front, "bench", *TINY, *QUICK), 2, part, "bench")
+        self.refuse(2, ["CONVGRAD_DTYPE: 'x'"], *TINY, env={"CONVGRAD_DTYPE": "x"})
+        result = self.run_here("bench", *TINY, *QUICK, "--json", "--format", "csv")
+        self.assertEqual((result.status, parse_report(result.out)["exit_code"]), (2, 2))
+
+    def test_input(self):
+        for parts, args in (
+                (["--input-shape: 3 axes [2,6,5], expected 4 (NHWC)"],
+                 ["--op", "conv2d", "--input-shape", "2,6,5", "-k", 3, "--out-channels", 4, "-p", "same"]),
+                (["--out-channels", "multiple of C=3"],
+                 ["--op", "depthwise", "--input-shape", "2,6,5,3", "-k", 3, "--out-channels", 4, "-p", "same"]),
+                (["--filter-sizes[2] (C/groups) is 2"],
+                 ["--op", "conv2d", "--input-shape", "2,6,5,3", "--filter-sizes", "3,3,2,4", "-p", "same"])):
+            self.refuse(3, parts, *args)
+
+    def test_a_kernel_that_cannot(self):
+        big = ["--op", "conv2d", "--input-shape", "1,2,2,2048", "-k", 1, "--out-channels", 2048, "-p", "same"]
+        self.refuse(4, ["--algorithm", "streaming"], *big, "-a", "streaming")
+
+    def test_memory_is_counted_before_it_is_taken(self):
+        huge = ["--op", "conv2d", "--input-shape", "1000000,1000,1000,3", "-k", 3, "--out-channels", 4, "-p", "same"]
+        self.refuse(5, ["the machine has", "of tensors"], *huge)
+        big = ["--op", "conv2d", "--input-shape", "8,512,512,3", "-k", 3, "--out-channels", 4, "-p", "same"]
+        self.refuse(5, ["--memory-limit is 64.0 MiB", "56.0 MiB of tensors"], *big, "--memory-limit", "64MiB")
+        beyond = ["--op", "conv2d", "--input-shape", f"{2**62},8,8,3", "-k", 3, "--out-channels", 4, "-p", "same"]
+        self.refuse(3, ["63 bits"], *beyond)
+
+
+class Peaks(CliTest):
+    def test_info_peaks(self):
+        result = run("info", "--peaks", "--threads", 1, "--json")
+        self.assertEqual((result.status, result.err), (0, ""))
+        peaks = parse_report(result.out)["peaks"]
+        self.assertEqual(peaks["threads"], 1)
+        for kind in ("fma_gflops", "gemm_gflops"):
+            for dtype in ("float32", "float64"):
+                self.assertGreater(peaks[kind][dtype], 0)
+        sets = parse_report(run("info", "--json").out)["machine"]["instruction_sets"]
+        self.assertEqual(peaks["amx_bf16_gflops"] is None, "amx_bf16" not in sets)
+        self.assertEqual(peaks["avx512_bf16_gflops"] is None, "avx512_bf16" not in sets)
+
+    def test_text(self):
+        text = run("info", "--peaks", "--threads", 1).out
+        self.assertRegex(text, r"peaks +measured on 1 thread\n +multiply-adds, \w+, float32 +[\d.]+ GFLOP/s")
+        self.assertNotIn("peaks", run("info").out)
+
+
+if __name__ == "__main__":
+    unittest.main()
