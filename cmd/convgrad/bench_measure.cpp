@@ -88,9 +88,11 @@ Tensors read_tensors(Job& job) {
 }
 
 Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
+  const WgradProblem& pb = c.problem;
+  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
   const auto run = [&] {
     const auto start = std::chrono::steady_clock::now();
-    filter_gradient(c.problem, tensors.x.data(), tensors.dy.data(), c.plan_options);
+    filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
     return seconds_since(start);
   };
   for (std::int64_t i = 0; i < options.warmup; ++i) run();

@@ -17,12 +17,14 @@ struct PackSource {
   long pixel_stride, channel_stride;  // in elements of the file
 };
 
-// The shape of panels: [panel][pixel][width], each of `step` channels, the rest undefined, except
-// that the last panel has zeros behind the last channel up to `step`.
+// The shape of panels: [panel][pixel][step channels], zeros behind the last channel of the last
+// panel. Packing pixels may spoil up to kPanelSlack elements behind them, so a panel is packed from
+// its first pixel to its last and has room behind that.
 struct PanelShape {
-  int step, width;    // step <= width
+  int step;
   long panel_stride;  // from one panel to the next, in elements
 };
+inline constexpr long kPanelSlack = 16;
 
 // One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile:
 // neighbouring cache lines, one for each pixel (streaming: several) until prefetch_end.
@@ -41,11 +43,10 @@ struct BrainPair {
 // Element is float, double or BrainPair. For a pair, "pixel" below means "pair of pixels".
 template <typename Element>
 struct OuterProductIsa {
-  int max_m;    // rows of the largest register tile: values of x that are broadcast
-  int x_width;  // room for them in an x panel
-  int n;        // the tile's columns: dy's channels side by side, the width of a dy panel
+  int max_m;  // rows of the largest register tile: values of x that are broadcast
+  int n;      // the tile's columns: dy's channels side by side, the width of a dy panel
 
-  // panel[j / step * panel_stride + i*width + j % step] = source[i*pixel_stride + j*channel_stride]
+  // panel[j / step * panel_stride + i*step + j % step] = source[i*pixel_stride + j*channel_stride]
   // for i < pixels, j < channels.
   void (*pack)(const PackSource& source, long pixels, long channels, const PanelShape& shape,
                Element* panel);

@@ -3,7 +3,6 @@ namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 32;
 constexpr int kMaxM = 6;
-constexpr int kXVectors = 1;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 2;
 constexpr int kMaxSums = 12;  // in registers, of streaming
 }  // namespace

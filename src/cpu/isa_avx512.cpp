@@ -3,7 +3,6 @@ namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 64;
 constexpr int kMaxM = 14;
-constexpr int kXVectors = 1;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 4;
 constexpr int kMaxSums = 28;  // in registers, of streaming
 }  // namespace

@@ -45,12 +45,8 @@ void survey_bf16(const void* values, long count, unsigned* least, unsigned* most
 
 }  // namespace
 
-extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {kMaxM,
-                                                          VectorOf<float>::kLanes,
-                                                          2 * VectorOf<float>::kLanes,
-                                                          pack_pairs,
-                                                          finite_pairs,
-                                                          survey_bf16,
-                                                          multiply_rows<kMaxM, BrainPair>};
+extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {
+    kMaxM,       2 * VectorOf<float>::kLanes,    pack_pairs, finite_pairs,
+    survey_bf16, multiply_rows<kMaxM, BrainPair>};
 
 }  // namespace convgrad

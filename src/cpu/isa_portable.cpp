@@ -4,7 +4,6 @@ namespace convgrad {
 namespace {
 constexpr int kVectorBytes = 16;
 constexpr int kMaxM = 6;
-constexpr int kXVectors = 2;  // of float, in a row of an x panel
 constexpr int kStreamVectors = 2;
 constexpr int kMaxSums = 12;  // in registers, of streaming
 }  // namespace

@@ -23,7 +23,8 @@ namespace {
 
 // Limits of a tile: dy's panels (512 x 256 floats) and x's share the L2 cache.
 constexpr std::int64_t kTileK = 256;
-constexpr std::int64_t kTileC = 128;
+constexpr std::int64_t kTileC = 64;
+constexpr std::int64_t kTileC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
 constexpr std::int64_t kMostXElements = 64 << 10;
 // Pixels of a run: short enough to give each its own lines to fetch.
 constexpr std::int64_t kRunPixels = 32;
@@ -36,7 +37,8 @@ Steps tile_steps(const WgradProblem& problem) {
   const std::int64_t few = std::min<std::int64_t>(c, 16);
   const XPanels panels = x_panels(problem, kMostXElements, few);
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
-  const std::int64_t most_c = std::clamp<std::int64_t>(fit, few, kTileC);
+  const std::int64_t most_c =
+      std::clamp<std::int64_t>(fit, few, problem.taps() == 1 ? kTileC1 : kTileC);
   return {ceil_div(c, ceil_div(c, most_c)), ceil_div(k, ceil_div(k, kTileK))};
 }
 
@@ -44,14 +46,14 @@ XPanels panels_of(const WgradProblem& problem) {
   return x_panels(problem, kMostXElements, tile_steps(problem).c);
 }
 
-// Room for the panels of any instruction set: rows of x panels are as wide as the next vector.
+// Room for the panels of any instruction set, of 6 channels and more (fewer only if there is one).
 std::int64_t dy_elements(const WgradProblem& problem) {
   return kMaxChunkPixels * round_up(tile_steps(problem).k, 32);
 }
 std::int64_t x_elements(const WgradProblem& problem) {
   const XPanels panels = panels_of(problem);
   const std::int64_t c = tile_steps(problem).c;
-  return panels.most_lines * panels.most_columns * (c + c / 2 + 16) + 64;
+  return panels.most_lines * panels.most_columns * (c + 14) + (c / 3 + 1) * kPanelSlack + 64;
 }
 
 // How many pixels one element of a panel holds, and the type in which a tile is summed.
@@ -79,11 +81,10 @@ class OuterProductTile {
         x_panels_(workspace + dy_elements(problem)) {
     const std::int64_t c = tile.c.size();
     if (panels_.joined) {
-      x_shape_ = {static_cast<int>(c), static_cast<int>(c), 0};
+      x_shape_ = {static_cast<int>(c), 0};
       total_ = pb_.axis[2].taps * c;
     } else {
       x_shape_.step = static_cast<int>(ceil_div(c, ceil_div(c, isa.max_m)));
-      x_shape_.width = isa.x_width;
       total_ = c;
     }
     m_step_ = ceil_div(total_, ceil_div(total_, isa.max_m));
@@ -96,9 +97,7 @@ class OuterProductTile {
     input_ = input_box(pb_, box);
     steps_ = ceil_div(box[3].size(), kPixels);
     if (!in_range() || !pack_dy()) return false;
-    const Region none;
-    fetch_.start(next == nullptr ? none : x_region(pb_, block_, *next, x_channels()),
-                 next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
+    fetch_next(next);
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1];
     if (panels_.reuse == Reuse::filter) pack_planes(input_[0]);
     for (std::int64_t t = 0; t < ad.taps; ++t) {
@@ -124,6 +123,15 @@ class OuterProductTile {
   struct Row {
     std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
   };
+
+  // Pixels between strides that no tap reads are not worth fetching.
+  void fetch_next(const PixelBox* next) {
+    const SpatialAxis &ah = pb_.axis[1], &aw = pb_.axis[2];
+    const bool skips = ah.stride > ah.taps || aw.stride > aw.taps;
+    const Region none;
+    fetch_.start(next == nullptr || skips ? none : x_region(pb_, block_, *next, x_channels()),
+                 next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
+  }
 
   std::int64_t panel_elements() const { return kMaxChunkPixels * isa_.n; }
   Range x_channels() const {
@@ -153,7 +161,7 @@ class OuterProductTile {
 
   // dy_panels_[k / n][row][pixel][k % n], zeros behind the last k.
   bool pack_dy() {
-    const PanelShape shape = {isa_.n, isa_.n, panel_elements()};
+    const PanelShape shape = {isa_.n, panel_elements()};
     const std::int64_t stride = block_.dy_strides.spatial[2], k = tile_.k.size();
     const std::int64_t whole = box_[3].size() / kPixels;
     Element* out = dy_panels_;
@@ -184,6 +192,7 @@ class OuterProductTile {
   // The chunk's rows for which filter row (t, r) lies in x, and where the x panel has them.
   void list_rows(std::int64_t t, std::int64_t r) {
     row_count_ = 0;
+    runs_stay_ = false;
     std::int64_t pixel = 0;
     for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
@@ -214,7 +223,7 @@ class OuterProductTile {
   void begin_panels(std::int64_t lines, std::int64_t taps) {
     lines_ = lines;
     columns_ = panels_.columns(box_[3].size(), taps);
-    x_shape_.panel_stride = lines_ * columns_ * x_shape_.width;
+    x_shape_.panel_stride = lines_ * columns_ * x_shape_.step + kPanelSlack;
   }
 
   void pack_planes(Range planes) {
@@ -285,7 +294,7 @@ class OuterProductTile {
   void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
                     bool low, bool high) {
     if (columns.size() <= 0) return;
-    Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.width;
+    Element* out = x_panels_ + (line * columns_ + columns.begin) * x_shape_.step;
     if (!low && !high) {
       zero_columns(out, columns.size());
       return;
@@ -301,7 +310,7 @@ class OuterProductTile {
     if (panels_.joined && from.channel_stride == 1 && from.pixel_stride == channels) {
       // The panel is the row as it stands in the file.
       const auto count = static_cast<int>(columns.size() * channels);
-      isa_.pack(from, 1, count, {count, static_cast<int>(round_up(count, 64)), 0}, out);
+      isa_.pack(from, 1, count, {count, 0}, out);
       return;
     }
     isa_.pack(from, columns.size(), channels, x_shape_, out);
@@ -310,7 +319,7 @@ class OuterProductTile {
   void zero_columns(Element* out, std::int64_t count) {
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), x_shape_.step);
     for (std::int64_t b = 0; b < blocks; ++b) {
-      std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.width, Element{});
+      std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.step, Element{});
     }
   }
 
@@ -335,7 +344,7 @@ class OuterProductTile {
       const std::int64_t m = std::min<std::int64_t>(x_shape_.step, tile_.c.size() - c);
       const Element* panel = x_panels_ + c / x_shape_.step * x_shape_.panel_stride;
       for (std::int64_t s = 0; s < taps; ++s) {
-        multiply(m, panel + s * panels_.tap_columns * x_shape_.width,
+        multiply(m, panel + s * panels_.tap_columns * x_shape_.step,
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }
@@ -350,13 +359,13 @@ class OuterProductTile {
 
   // The listed rows of a panel against every dy panel, for m rows of the filter from `out` on.
   void multiply(std::int64_t m, const Element* x, double* out) {
-    const std::int64_t pixel = kPixels * panels_.pixel_columns * x_shape_.width;
-    const std::int64_t line = columns_ * x_shape_.width;
+    const std::int64_t pixel = kPixels * panels_.pixel_columns * x_shape_.step;
+    const std::int64_t line = columns_ * x_shape_.step;
     std::int64_t panel = 0;
     for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
       const auto columns = static_cast<int>(std::min<std::int64_t>(isa_.n, tile_.k.end - k));
       const Element* dy = dy_panels_ + panel * panel_elements();
-      list_runs(line, pixel, dy);
+      if (!runs_stay_) list_runs(line, pixel, dy);
       isa_.multiply(static_cast<int>(m), columns, x, pixel, dy, runs_, run_count_, out + k, pb_.K);
     }
   }
@@ -364,6 +373,7 @@ class OuterProductTile {
   // The listed rows as runs, with lines of the next chunk to fetch.
   void list_runs(std::int64_t line, std::int64_t pixel, const Element* dy) {
     run_count_ = 0;
+    runs_stay_ = fetch_.done();  // nothing is left to fetch: these runs serve all tiles
     for (std::int64_t row = 0; row < row_count_; ++row) {
       for (std::int64_t p = 0; p < steps_;) {
         PanelRun& run = runs_[run_count_++];
@@ -396,6 +406,7 @@ class OuterProductTile {
   std::int64_t lines_ = 0, columns_ = 0;  // of the x panels as they are packed now
   LineCursor fetch_;
   std::int64_t row_count_ = 0, run_count_ = 0;
+  bool runs_stay_ = false;
   Row rows_[kMaxChunkPixels];
   PanelRun runs_[kMaxChunkPixels];
 };

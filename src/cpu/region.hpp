@@ -101,10 +101,13 @@ class LineCursor {
     current_ = 0;
     line_ = 0;
   }
+  bool done() {
+    while (current_ < 2 && regions_[current_].done()) ++current_;
+    return current_ == 2;
+  }
   // At most `most` neighbouring lines; 0 when there are none left.
   std::int64_t next(std::int64_t most, const char** begin) {
-    while (current_ < 2 && regions_[current_].done()) ++current_;
-    if (current_ == 2) return 0;
+    if (done()) return 0;
     Region& region = regions_[current_];
     const std::int64_t lines = (region.piece_bytes() + kLineBytes - 1) / kLineBytes;
     const std::int64_t count = std::min(most, lines - line_);

@@ -50,8 +50,8 @@ inline std::int64_t span_count(const SpatialAxis& axis, std::int64_t outputs) {
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 
 struct StreamShape {
-  bool dy_in_place = false;  // the file's dtype and channels side by side: nothing to copy
-  bool x_in_place = false;   // ... and no lane shares its x; only taps inside x are visited
+  bool dy_in_place = false;       // the file's dtype and channels side by side: nothing to copy
+  bool x_in_place = false;        // ... and no lane shares its x; only taps inside x are visited
   std::int64_t panel_pixels = 0;  // of x with its padding, for one chunk; at most one more than
                                   // kMostPanelPixels
 };
@@ -65,8 +65,8 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   for (std::size_t a = 1; a < 3; ++a) {
     pixels *= static_cast<double>(spanned_inputs(problem.axis[a], extent[a + 1]));
   }
-  shape.panel_pixels = pixels > kMostPanelPixels ? kMostPanelPixels + 1
-                                                 : static_cast<std::int64_t>(pixels);
+  shape.panel_pixels =
+      pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
   const bool widened = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
   shape.dy_in_place = problem.channels_last && !widened;
   if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
@@ -74,8 +74,8 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   // tap. A pixel that is copied takes about 3.
   const std::int64_t spans = span_count(problem.axis[1], std::min<std::int64_t>(extent[2], 4096)) *
                              span_count(problem.axis[2], std::min<std::int64_t>(extent[3], 4096));
-  const double taps = static_cast<double>(problem.axis[1].taps) *
-                      static_cast<double>(problem.axis[2].taps);
+  const double taps =
+      static_cast<double>(problem.axis[1].taps) * static_cast<double>(problem.axis[2].taps);
   shape.x_in_place = static_cast<double>(spans) * taps * 6 < pixels * 3;
   return shape;
 }

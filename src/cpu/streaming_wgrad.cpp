@@ -187,7 +187,7 @@ class StreamingTile {
       const std::int64_t offset =
           dy_offset(block_, n, z, p, box_[3].begin) + k_.begin * block_.dy_strides.c;
       packer_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
-                   q_count, k_.size(), {step, step, 0}, out);
+                   q_count, k_.size(), {step, 0}, out);
       out += q_count * width();
     });
     view_.dy = dy_panel_;
@@ -368,7 +368,7 @@ class StreamingTile {
         source(block_.x, offset, block_.x_strides.spatial[2], block_.x_strides.c);
     const auto step = static_cast<int>(width());
     if (pb_.group_c() == 1 && pb_.group_k() == 1) {
-      packer_.pack(from, pixels, k_.size(), {step, step, 0}, panel);
+      packer_.pack(from, pixels, k_.size(), {step, 0}, panel);
     } else {
       isa_.spread(from, pixels, channel_, static_cast<int>(k_.size()), step, panel);
     }
