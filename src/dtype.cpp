@@ -53,9 +53,44 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
   return static_cast<std::uint16_t>(sign | (magnitude < infinity ? magnitude : infinity));
 }
 
+// The same for kBatch values whose results are normal numbers, without branches, so that it is
+// vectorized; false if some result is not, and destination is undefined then.
+constexpr std::int64_t kBatch = 16;
+template <int ExponentBits, int FractionBits>
+bool narrow_normal(const double* source, std::uint16_t* destination) {
+  constexpr int kShift = 52 - FractionBits;
+  constexpr std::uint64_t kRebias = std::uint64_t{1023 - ((1 << (ExponentBits - 1)) - 1)} << 52;
+  constexpr std::uint64_t kSmallest = kRebias + (std::uint64_t{1} << 52);
+  constexpr std::uint64_t kLargest = (((std::uint64_t{1} << ExponentBits) - 1) << FractionBits) - 1;
+  constexpr std::uint64_t kJustUnderHalf = (std::uint64_t{1} << (kShift - 1)) - 1;
+  std::uint64_t outside = 0;
+  for (std::int64_t i = 0; i < kBatch; ++i) {
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(source[i]);
+    const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+    const std::uint64_t up = kJustUnderHalf + ((magnitude >> kShift) & 1);
+    const std::uint64_t value = (magnitude + up - kRebias) >> kShift;
+    outside |= (magnitude - kSmallest) | (kLargest - value);  // the top bit: negative
+    destination[i] = static_cast<std::uint16_t>((bits >> 63 << 15) | value);
+  }
+  return (outside >> 63) == 0;
+}
+
 template <typename Scalar>
 void round_all(const double* source, std::int64_t count, Scalar* destination) {
-  for (std::int64_t i = 0; i < count; ++i) destination[i] = from_double<Scalar>(source[i]);
+  std::int64_t i = 0;
+  if constexpr (sizeof(Scalar) == 2) {
+    constexpr int kExponentBits = std::is_same_v<Scalar, Half> ? 5 : 8;
+    std::uint16_t batch[kBatch];
+    for (; i + kBatch <= count; i += kBatch) {
+      if (narrow_normal<kExponentBits, 15 - kExponentBits>(source + i, batch)) {
+        for (std::int64_t j = 0; j < kBatch; ++j) destination[i + j].bits = batch[j];
+      } else {
+        for (std::int64_t j = i; j < i + kBatch; ++j)
+          destination[j] = from_double<Scalar>(source[j]);
+      }
+    }
+  }
+  for (; i < count; ++i) destination[i] = from_double<Scalar>(source[i]);
 }
 
 }  // namespace

@@ -3,8 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <random>
+#include <vector>
 
 using namespace convgrad;
 
@@ -76,4 +81,31 @@ TEST_CASE("the constants of a dtype are its own numbers") {
     CHECK(dtype_from_name(dtype_name(dtype)) == dtype);
   }
   CHECK_FALSE(dtype_from_name("int8").has_value());
+}
+
+TEST_CASE("many values are rounded as one is") {
+  std::mt19937_64 random(5);
+  std::vector<double> values(1 << 16);
+  for (int spread : {1, 30, 200, 2000}) {  // of exponents: normal results, subnormal, infinite
+    for (double& value : values) {
+      const auto fraction = random() >> 12;
+      const auto exponent = 1023 - spread / 2 + static_cast<int>(random() % spread);
+      const auto bits = random() << 63 |
+                        static_cast<std::uint64_t>(std::clamp(exponent, 0, 2047)) << 52 |
+                        (random() % 4 == 0 ? fraction >> 44 << 44 : fraction);  // often ties
+      value = std::bit_cast<double>(bits);
+    }
+    for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+      const auto item = static_cast<std::size_t>(dtype_bytes(dtype));
+      std::vector<std::byte> all(values.size() * item), one(item);
+      round_to(dtype, values.data(), static_cast<std::int64_t>(values.size()), all.data());
+      int wrong = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        round_to(dtype, &values[i], 1, one.data());
+        wrong += std::memcmp(one.data(), all.data() + i * item, item) != 0 ? 1 : 0;
+      }
+      CAPTURE(dtype_name(dtype));
+      CHECK(wrong == 0);
+    }
+  }
 }

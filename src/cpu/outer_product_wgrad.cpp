@@ -79,6 +79,9 @@ class OuterProductTile {
         first_channel_(tile.k.begin / problem.group_k() * problem.group_c()),
         dy_panels_(workspace),
         x_panels_(workspace + dy_elements(problem)) {
+    // Pairs are of neighbouring images where a chunk has several, else of neighbouring pixels.
+    if (kPixels == 2 && chunk_extent(problem)[0] > 1) images_ = 2;
+    pixels_ = kPixels / images_;
     const std::int64_t c = tile.c.size();
     if (panels_.joined) {
       x_shape_ = {static_cast<int>(c), 0};
@@ -95,7 +98,7 @@ class OuterProductTile {
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
     input_ = input_box(pb_, box);
-    steps_ = ceil_div(box[3].size(), kPixels);
+    steps_ = ceil_div(box[3].size(), pixels_);
     if (!in_range() || !pack_dy()) return false;
     fetch_next(next);
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1];
@@ -104,7 +107,10 @@ class OuterProductTile {
       if (panels_.reuse == Reuse::plane) pack_plane_rows(t);
       for (std::int64_t r = 0; r < ah.taps; ++r) {
         list_rows(t, r);
-        if (row_count_ == 0) continue;
+        if (row_count_ == 0) {
+          calls_left_ -= calls_in_row_;
+          continue;
+        }
         double* filter_row = partial + (t * ah.taps + r) * pb_.axis[2].taps * pb_.group_c() * pb_.K;
         if (panels_.reuse == Reuse::tap) {
           add_taps(filter_row);
@@ -122,18 +128,27 @@ class OuterProductTile {
 
   struct Row {
     std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
+    bool partner;                  // whether the image has one
   };
 
-  // Pixels between strides that no tap reads are not worth fetching.
+  // Fetches what the next chunk reads, late enough to be still in the cache when it is read.
   void fetch_next(const PixelBox* next) {
-    const SpatialAxis &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const bool skips = ah.stride > ah.taps || aw.stride > aw.taps;
     const Region none;
-    fetch_.start(next == nullptr || skips ? none : x_region(pb_, block_, *next, x_channels()),
+    fetch_.start(next == nullptr ? none : x_region(pb_, block_, *next, x_channels()),
                  next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
+    const std::int64_t taps = panels_.joined ? 1 : pb_.axis[2].taps;
+    const std::int64_t blocks =
+        panels_.joined ? ceil_div(total_, m_step_) : ceil_div(tile_.c.size(), x_shape_.step);
+    calls_in_row_ = taps * blocks * ceil_div(tile_.k.size(), isa_.n);
+    calls_left_ = pb_.axis[0].taps * pb_.axis[1].taps * calls_in_row_;
+    const std::int64_t steps = image_steps() * box_[1].size() * box_[2].size() * steps_;
+    const std::int64_t lines = fetch_.bytes() / LineCursor::kLineBytes;
+    fetch_calls_ = lines / steps * 5 / 4 + 1;
   }
 
   std::int64_t panel_elements() const { return kMaxChunkPixels * isa_.n; }
+  std::int64_t image_steps() const { return ceil_div(box_[0].size(), images_); }
+  bool has_partner(std::int64_t n) const { return images_ > 1 && n + 1 < box_[0].end; }
   Range x_channels() const {
     return {first_channel_ + tile_.c.begin, first_channel_ + tile_.c.end};
   }
@@ -163,19 +178,21 @@ class OuterProductTile {
   bool pack_dy() {
     const PanelShape shape = {isa_.n, panel_elements()};
     const std::int64_t stride = block_.dy_strides.spatial[2], k = tile_.k.size();
-    const std::int64_t whole = box_[3].size() / kPixels;
+    const std::int64_t partner = images_ > 1 ? block_.dy_strides.n : stride;
+    const std::int64_t whole = box_[3].size() / pixels_;
     Element* out = dy_panels_;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += images_) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
         for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, out += steps_ * isa_.n) {
           const std::int64_t offset =
               dy_offset(block_, n, z, p, box_[3].begin) + tile_.k.begin * block_.dy_strides.c;
           PackSource from =
-              source(block_.dy, offset, kPixels * stride, stride, block_.dy_strides.c);
+              source(block_.dy, offset, pixels_ * stride, partner, block_.dy_strides.c);
+          if (images_ > 1 && !has_partner(n)) from.second = nullptr;
           isa_.pack(from, whole, k, shape, out);
           if (whole == steps_) continue;
           from =
-              source(block_.dy, offset + whole * kPixels * stride, stride, 0, block_.dy_strides.c);
+              source(block_.dy, offset + whole * pixels_ * stride, stride, 0, block_.dy_strides.c);
           from.second = nullptr;  // an odd pixel out
           isa_.pack(from, 1, k, shape, out + whole * isa_.n);
         }
@@ -194,13 +211,14 @@ class OuterProductTile {
     row_count_ = 0;
     runs_stay_ = false;
     std::int64_t pixel = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += images_) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
         const std::int64_t d = input_position(pb_.axis[0], z, t);
         for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, pixel += steps_) {
           const std::int64_t h = input_position(pb_.axis[1], p, r);
           if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
-          rows_[row_count_] = {line_of(n, z, d, h), pixel * isa_.n, x_offset(block_, n, d, h, 0)};
+          rows_[row_count_] = {line_of(n, z, d, h), pixel * isa_.n, x_offset(block_, n, d, h, 0),
+                               has_partner(n)};
           ++row_count_;
         }
       }
@@ -209,7 +227,7 @@ class OuterProductTile {
   }
 
   std::int64_t line_of(std::int64_t n, std::int64_t z, std::int64_t d, std::int64_t h) const {
-    const std::int64_t image = n - box_[0].begin, row = h - input_[1].begin;
+    const std::int64_t image = (n - box_[0].begin) / images_, row = h - input_[1].begin;
     switch (panels_.reuse) {
       case Reuse::filter:
         return (image * input_[0].size() + d - input_[0].begin) * input_[1].size() + row;
@@ -227,21 +245,21 @@ class OuterProductTile {
   }
 
   void pack_planes(Range planes) {
-    begin_panels(box_[0].size() * planes.size() * input_[1].size(), pb_.axis[2].taps);
+    begin_panels(image_steps() * planes.size() * input_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += images_) {
       for (std::int64_t d = planes.begin; d < planes.end; ++d) {
         for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
-          pack_line(line++, x_offset(block_, n, d, h, 0), 0);
+          pack_line(line++, x_offset(block_, n, d, h, 0), 0, has_partner(n));
         }
       }
     }
   }
 
   void pack_plane_rows(std::int64_t t) {
-    begin_panels(box_[0].size() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
+    begin_panels(image_steps() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
+    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += images_) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
         const std::int64_t d = input_position(pb_.axis[0], z, t);
         if (d < 0 || d >= pb_.axis[0].in) {
@@ -249,7 +267,7 @@ class OuterProductTile {
           continue;
         }
         for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
-          pack_line(line++, x_offset(block_, n, d, h, 0), 0);
+          pack_line(line++, x_offset(block_, n, d, h, 0), 0, has_partner(n));
         }
       }
     }
@@ -258,18 +276,20 @@ class OuterProductTile {
   // The listed rows, for taps first_tap, ... of the filter row.
   void pack_rows(std::int64_t first_tap, std::int64_t taps) {
     begin_panels(row_count_, taps);
-    for (std::int64_t row = 0; row < row_count_; ++row) pack_line(row, rows_[row].start, first_tap);
+    for (std::int64_t row = 0; row < row_count_; ++row) {
+      pack_line(row, rows_[row].start, first_tap, rows_[row].partner);
+    }
   }
 
   // One row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside x.
-  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap) {
+  void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap, bool partner) {
     const SpatialAxis& w = pb_.axis[2];
     const std::int64_t first = input_position(w, box_[3].begin, first_tap);
     // Columns for which the pixel, and for pairs its partner, is inside x.
     const Range low = inside_columns(first), high = inside_columns(first + w.stride);
-    if constexpr (kPixels == 1) {
+    if (pixels_ == 1) {
       pack_columns(line, row_start, first, {0, low.begin}, false, false);
-      pack_columns(line, row_start, first, low, true, false);
+      pack_columns(line, row_start, first, low, true, partner);
       pack_columns(line, row_start, first, {low.end, columns_}, false, false);
     } else {
       std::int64_t cuts[] = {0, low.begin, low.end, high.begin, high.end, columns_};
@@ -303,7 +323,8 @@ class OuterProductTile {
     const std::int64_t w = strides.spatial[2];
     const std::int64_t offset =
         row_start + (first + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
-    PackSource from = source(block_.x, offset, panels_.step * w, pb_.axis[2].stride * w, strides.c);
+    const std::int64_t partner = images_ > 1 ? strides.n : pb_.axis[2].stride * w;
+    PackSource from = source(block_.x, offset, panels_.step * w, partner, strides.c);
     if (!low) from.data = nullptr;
     if (!high) from.second = nullptr;
     const std::int64_t channels = tile_.c.size();
@@ -359,28 +380,30 @@ class OuterProductTile {
 
   // The listed rows of a panel against every dy panel, for m rows of the filter from `out` on.
   void multiply(std::int64_t m, const Element* x, double* out) {
-    const std::int64_t pixel = kPixels * panels_.pixel_columns * x_shape_.step;
+    const std::int64_t pixel = pixels_ * panels_.pixel_columns * x_shape_.step;
     const std::int64_t line = columns_ * x_shape_.step;
     std::int64_t panel = 0;
     for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
       const auto columns = static_cast<int>(std::min<std::int64_t>(isa_.n, tile_.k.end - k));
       const Element* dy = dy_panels_ + panel * panel_elements();
-      if (!runs_stay_) list_runs(line, pixel, dy);
+      const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();
+      if (fetches || !runs_stay_) list_runs(line, pixel, dy, fetches);
       isa_.multiply(static_cast<int>(m), columns, x, pixel, dy, runs_, run_count_, out + k, pb_.K);
     }
   }
 
-  // The listed rows as runs, with lines of the next chunk to fetch.
-  void list_runs(std::int64_t line, std::int64_t pixel, const Element* dy) {
+  // The listed rows as runs, with lines of the next chunk to fetch if it is time for that. Without,
+  // they serve until other rows are listed.
+  void list_runs(std::int64_t line, std::int64_t pixel, const Element* dy, bool fetches) {
     run_count_ = 0;
-    runs_stay_ = fetch_.done();  // nothing is left to fetch: these runs serve all tiles
+    runs_stay_ = !fetches;
     for (std::int64_t row = 0; row < row_count_; ++row) {
       for (std::int64_t p = 0; p < steps_;) {
         PanelRun& run = runs_[run_count_++];
         run = {rows_[row].line * line + p * pixel, rows_[row].dy + p * isa_.n,
                std::min(kRunPixels, steps_ - p), reinterpret_cast<const char*>(dy), nullptr};
         run.prefetch_end = run.prefetch;
-        const std::int64_t lines = fetch_.next(run.pixels, &run.prefetch);
+        const std::int64_t lines = fetches ? fetch_.next(run.pixels, &run.prefetch) : 0;
         if (lines > 0) {
           run.pixels = lines;
           run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
@@ -402,11 +425,13 @@ class OuterProductTile {
   std::int64_t total_ = 0, m_step_ = 1;  // rows of all register tiles, of one
   PixelBox box_;
   std::array<Range, 3> input_;
+  std::int64_t images_ = 1, pixels_ = 1;  // of an element of the panels
   std::int64_t steps_ = 0;                // elements of a row of dy panels
   std::int64_t lines_ = 0, columns_ = 0;  // of the x panels as they are packed now
   LineCursor fetch_;
   std::int64_t row_count_ = 0, run_count_ = 0;
   bool runs_stay_ = false;
+  std::int64_t calls_in_row_ = 0, calls_left_ = 0, fetch_calls_ = 0;  // of isa_.multiply
   Row rows_[kMaxChunkPixels];
   PanelRun runs_[kMaxChunkPixels];
 };

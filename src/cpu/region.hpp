@@ -14,16 +14,17 @@ namespace convgrad {
 class Region {
  public:
   Region() = default;
-  // Positions [begin, end) of n, three spatial axes and channels, of a tensor with these strides
-  // (in elements of item bytes), relative to first[] (n and the spatial axes).
+  // Positions begin, begin + step, ... below end of n, three spatial axes and channels, of a tensor
+  // with these strides (in elements of item bytes), relative to first[] (n and the spatial axes).
   Region(const void* data, std::int64_t item, const Strides& strides,
-         const std::array<Range, 4>& box, const std::array<std::int64_t, 4>& first, Range channels)
+         const std::array<Range, 4>& box, const std::array<std::int64_t, 4>& step,
+         const std::array<std::int64_t, 4>& first, Range channels)
       : data_(static_cast<const std::byte*>(data)) {
     std::array<Loop, 5> loops;
     for (std::size_t a = 0; a < 4; ++a) {
       const std::int64_t stride = a == 0 ? strides.n : strides.spatial[a - 1];
       data_ += (box[a].begin - first[a]) * stride * item;
-      loops[a] = {box[a].size(), stride * item};
+      loops[a] = {(box[a].size() + step[a] - 1) / step[a], stride * item * step[a]};
     }
     data_ += channels.begin * strides.c * item;
     loops[4] = {channels.size(), strides.c * item};
@@ -67,8 +68,8 @@ class Region {
   bool done_ = true;
 };
 
-// The part of a block that a chunk's products read: dy's pixels, and all of x between the first and
-// the last position that a tap sees.
+// The part of a block that a chunk's products read: dy's pixels, and x between the first and the
+// last position that a tap sees.
 inline Region dy_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
                         Range k) {
   return {
@@ -76,15 +77,23 @@ inline Region dy_region(const WgradProblem& problem, const Block& block, const P
       dtype_bytes(problem.dtype),
       block.dy_strides,
       box,
+      {1, 1, 1, 1},
       {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin, block.pixels[3].begin},
       k};
 }
 inline Region x_region(const WgradProblem& problem, const Block& block, Range n,
                        const std::array<Range, 3>& input, Range c) {
+  // A single tap reads one of `stride` positions; input begins with the first that is read.
+  std::array<std::int64_t, 4> step = {1, 1, 1, 1};
+  for (std::size_t a = 0; a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[a];
+    if (axis.taps == 1 && axis.pad_before == 0) step[a + 1] = axis.stride;
+  }
   return {block.x,
           dtype_bytes(problem.dtype),
           block.x_strides,
           {n, input[0], input[1], input[2]},
+          step,
           {block.pixels[0].begin, block.input[0].begin, block.input[1].begin, block.input[2].begin},
           c};
 }
@@ -105,6 +114,7 @@ class LineCursor {
     while (current_ < 2 && regions_[current_].done()) ++current_;
     return current_ == 2;
   }
+  std::int64_t bytes() const { return regions_[0].bytes() + regions_[1].bytes(); }
   // At most `most` neighbouring lines; 0 when there are none left.
   std::int64_t next(std::int64_t most, const char** begin) {
     if (done()) return 0;
