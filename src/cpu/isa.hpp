@@ -29,7 +29,7 @@ inline constexpr long kPanelSlack = 16;
 // One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile:
 // neighbouring cache lines, one for each pixel (streaming: several) until prefetch_end.
 struct PanelRun {
-  long x, dy;
+  long a, b;  // of the two panels; streaming: of x and of dy
   long pixels;
   const char* prefetch;
   const char* prefetch_end;
@@ -59,11 +59,12 @@ struct OuterProductIsa {
   // raises *most to the greatest; values as they are in the file.
   void (*survey)(const void* values, long count, unsigned* least, unsigned* most);
 
-  // partial[i*partial_row + j] += sum over runs and over pixels p of x[run.x + p*x_pixel + i] *
-  // dy[run.dy + p*n + j], for i < m <= max_m and j < columns <= n. The sums are float or double, in
-  // the order of the runs. dy is aligned to 64.
-  void (*multiply)(int m, int columns, const Element* x, long x_pixel, const Element* dy,
-                   const PanelRun* runs, long run_count, double* partial, long partial_row);
+  // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
+  // b[run.b + p*b_pixel + j], for i < m <= max_m and j < columns <= n; all n values of b are read
+  // if columns > n / 2, else n / 2. The sums are float or double, in the order of the runs.
+  void (*multiply)(int m, int columns, const Element* a, long a_pixel, const Element* b,
+                   long b_pixel, const PanelRun* runs, long run_count, double* partial,
+                   long partial_row);
 };
 
 // What streaming reads and adds to: every lane has its own x and its own dy. Distances in elements.
@@ -78,7 +79,7 @@ struct StreamView {
 };
 
 // sums[r*sum_row + s*sum_tap + j] += sum over runs and pixels p of
-// x[run.x + r*x_row + s*x_tap + p*x_pixel + j] * dy[run.dy + p*dy_pixel + j] for r < rows,
+// x[run.a + r*x_row + s*x_tap + p*x_pixel + j] * dy[run.b + p*dy_pixel + j] for r < rows,
 // s < taps and every lane j of the vectors. sums is aligned to a vector.
 template <typename Element>
 using StreamFunction = void (*)(const StreamView<Element>& view, const PanelRun* runs,

@@ -28,6 +28,7 @@ constexpr std::int64_t kTileC1 = 256;  // of 1x1 filters, for which packing dy i
 constexpr std::int64_t kMostXElements = 64 << 10;
 // Pixels of a run: short enough to give each its own lines to fetch.
 constexpr std::int64_t kRunPixels = 32;
+constexpr std::int64_t kMostTileCells = 14 * 32;
 
 struct Steps {
   std::int64_t c, k;
@@ -48,12 +49,31 @@ XPanels panels_of(const WgradProblem& problem) {
 
 // Room for the panels of any instruction set, of 6 channels and more (fewer only if there is one).
 std::int64_t dy_elements(const WgradProblem& problem) {
-  return kMaxChunkPixels * round_up(tile_steps(problem).k, 32);
+  return (kMaxChunkPixels + kPanelSlack) * round_up(tile_steps(problem).k, 32);
 }
 std::int64_t x_elements(const WgradProblem& problem) {
   const XPanels panels = panels_of(problem);
   const std::int64_t c = tile_steps(problem).c;
-  return panels.most_lines * panels.most_columns * (c + 14) + (c / 3 + 1) * kPanelSlack + 64;
+  return panels.most_lines * panels.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
+}
+
+// The largest step of at most `most` that cuts count into equal parts.
+std::int64_t even_step(std::int64_t count, std::int64_t most) {
+  return ceil_div(count, ceil_div(count, most));
+}
+
+// Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer than 8
+// sums in registers wait for each other.
+template <typename Element>
+std::int64_t tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows,
+                       std::int64_t columns) {
+  const std::int64_t step = even_step(rows, isa.max_m), lanes = isa.n / 2;
+  std::int64_t cost = 0;
+  for (std::int64_t j = 0; j < columns; j += isa.n) {
+    const std::int64_t vectors = ceil_div(std::min<std::int64_t>(columns - j, isa.n), lanes);
+    cost += ceil_div(rows, step) * std::max<std::int64_t>(step * vectors, 8);
+  }
+  return cost;
 }
 
 // How many pixels one element of a panel holds, and the type in which a tile is summed.
@@ -82,15 +102,12 @@ class OuterProductTile {
     // Pairs are of neighbouring images where a chunk has several, else of neighbouring pixels.
     if (kPixels == 2 && chunk_extent(problem)[0] > 1) images_ = 2;
     pixels_ = kPixels / images_;
-    const std::int64_t c = tile.c.size();
-    if (panels_.joined) {
-      x_shape_ = {static_cast<int>(c), 0};
-      total_ = pb_.axis[2].taps * c;
-    } else {
-      x_shape_.step = static_cast<int>(ceil_div(c, ceil_div(c, isa.max_m)));
-      total_ = c;
-    }
-    m_step_ = ceil_div(total_, ceil_div(total_, isa.max_m));
+    const std::int64_t c = tile.c.size(), k = tile.k.size();
+    const std::int64_t rows = panels_.joined ? pb_.axis[2].taps * c : c;
+    swapped_ = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
+    x_step_ = swapped_ ? isa.n : even_step(rows, isa.max_m);
+    k_step_ = swapped_ ? even_step(k, isa.max_m) : isa.n;
+    x_shape_ = {static_cast<int>(panels_.joined ? c : x_step_), 0};
   }
 
   // False if a chunk must be left to plain multiply-adds: dy is not finite where x panels hold
@@ -136,17 +153,17 @@ class OuterProductTile {
     const Region none;
     fetch_.start(next == nullptr ? none : x_region(pb_, block_, *next, x_channels()),
                  next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
-    const std::int64_t taps = panels_.joined ? 1 : pb_.axis[2].taps;
+    const std::int64_t c = tile_.c.size(), taps = pb_.axis[2].taps;
     const std::int64_t blocks =
-        panels_.joined ? ceil_div(total_, m_step_) : ceil_div(tile_.c.size(), x_shape_.step);
-    calls_in_row_ = taps * blocks * ceil_div(tile_.k.size(), isa_.n);
+        panels_.joined ? ceil_div(taps * c, x_step_) : taps * ceil_div(c, x_step_);
+    calls_in_row_ = blocks * ceil_div(tile_.k.size(), k_step_);
     calls_left_ = pb_.axis[0].taps * pb_.axis[1].taps * calls_in_row_;
     const std::int64_t steps = image_steps() * box_[1].size() * box_[2].size() * steps_;
     const std::int64_t lines = fetch_.bytes() / LineCursor::kLineBytes;
     fetch_calls_ = lines / steps * 5 / 4 + 1;
   }
 
-  std::int64_t panel_elements() const { return kMaxChunkPixels * isa_.n; }
+  std::int64_t panel_elements() const { return kMaxChunkPixels * k_step_ + kPanelSlack; }
   std::int64_t image_steps() const { return ceil_div(box_[0].size(), images_); }
   bool has_partner(std::int64_t n) const { return images_ > 1 && n + 1 < box_[0].end; }
   Range x_channels() const {
@@ -174,32 +191,37 @@ class OuterProductTile {
     return {at, at + pair_stride, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
   }
 
-  // dy_panels_[k / n][row][pixel][k % n], zeros behind the last k.
+  // dy_panels_[k / k_step_][row][pixel][k % k_step_], zeros behind the last k.
   bool pack_dy() {
-    const PanelShape shape = {isa_.n, panel_elements()};
+    const PanelShape shape = {static_cast<int>(k_step_), panel_elements()};
     const std::int64_t stride = block_.dy_strides.spatial[2], k = tile_.k.size();
     const std::int64_t partner = images_ > 1 ? block_.dy_strides.n : stride;
     const std::int64_t whole = box_[3].size() / pixels_;
+    // Whole rows follow each other in the file as in the panel.
+    const bool together =
+        block_.dy_strides.spatial[1] == box_[3].size() * stride && whole == steps_;
+    const std::int64_t rows = together ? box_[2].size() : 1;
     Element* out = dy_panels_;
     for (std::int64_t n = box_[0].begin; n < box_[0].end; n += images_) {
       for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-        for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, out += steps_ * isa_.n) {
+        for (std::int64_t p = box_[2].begin; p < box_[2].end; p += rows) {
           const std::int64_t offset =
               dy_offset(block_, n, z, p, box_[3].begin) + tile_.k.begin * block_.dy_strides.c;
           PackSource from =
               source(block_.dy, offset, pixels_ * stride, partner, block_.dy_strides.c);
           if (images_ > 1 && !has_partner(n)) from.second = nullptr;
-          isa_.pack(from, whole, k, shape, out);
+          isa_.pack(from, rows * whole, k, shape, out);
+          out += rows * steps_ * k_step_;
           if (whole == steps_) continue;
           from =
               source(block_.dy, offset + whole * pixels_ * stride, stride, 0, block_.dy_strides.c);
           from.second = nullptr;  // an odd pixel out
-          isa_.pack(from, 1, k, shape, out + whole * isa_.n);
+          isa_.pack(from, 1, k, shape, out - k_step_);
         }
       }
     }
     if (!sees_padding(pb_.axis[2])) return true;
-    for (std::int64_t panel = 0; panel * isa_.n < k; ++panel) {
+    for (std::int64_t panel = 0; panel * k_step_ < k; ++panel) {
       const Element* begin = dy_panels_ + panel * panel_elements();
       if (!isa_.all_finite(begin, out - dy_panels_)) return false;
     }
@@ -217,7 +239,7 @@ class OuterProductTile {
         for (std::int64_t p = box_[2].begin; p < box_[2].end; ++p, pixel += steps_) {
           const std::int64_t h = input_position(pb_.axis[1], p, r);
           if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
-          rows_[row_count_] = {line_of(n, z, d, h), pixel * isa_.n, x_offset(block_, n, d, h, 0),
+          rows_[row_count_] = {line_of(n, z, d, h), pixel * k_step_, x_offset(block_, n, d, h, 0),
                                has_partner(n)};
           ++row_count_;
         }
@@ -338,7 +360,7 @@ class OuterProductTile {
   }
 
   void zero_columns(Element* out, std::int64_t count) {
-    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), x_shape_.step);
+    const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), x_step_);
     for (std::int64_t b = 0; b < blocks; ++b) {
       std::fill_n(out + b * x_shape_.panel_stride, count * x_shape_.step, Element{});
     }
@@ -361,48 +383,64 @@ class OuterProductTile {
 
   // Taps first_tap, ... from a panel that begins with what first_tap sees.
   void add_blocks(std::int64_t first_tap, std::int64_t taps, double* filter_row) {
-    for (std::int64_t c = 0; c < tile_.c.size(); c += x_shape_.step) {
-      const std::int64_t m = std::min<std::int64_t>(x_shape_.step, tile_.c.size() - c);
-      const Element* panel = x_panels_ + c / x_shape_.step * x_shape_.panel_stride;
+    for (std::int64_t c = 0; c < tile_.c.size(); c += x_step_) {
+      const std::int64_t count = std::min(x_step_, tile_.c.size() - c);
+      const Element* panel = x_panels_ + c / x_step_ * x_shape_.panel_stride;
       for (std::int64_t s = 0; s < taps; ++s) {
-        multiply(m, panel + s * panels_.tap_columns * x_shape_.step,
+        multiply(count, panel + s * panels_.tap_columns * x_step_,
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }
   }
 
-  // Rows of the register tile are neighbouring (s, c), as they are in the panel and in the filter.
+  // A register tile's (s, c) are neighbours, in the panel as in the filter.
   void add_joined(double* filter_row) {
-    for (std::int64_t i = 0; i < total_; i += m_step_) {
-      multiply(std::min(m_step_, total_ - i), x_panels_ + i, filter_row + i * pb_.K);
+    const std::int64_t total = pb_.axis[2].taps * tile_.c.size();
+    for (std::int64_t i = 0; i < total; i += x_step_) {
+      multiply(std::min(x_step_, total - i), x_panels_ + i, filter_row + i * pb_.K);
     }
   }
 
-  // The listed rows of a panel against every dy panel, for m rows of the filter from `out` on.
-  void multiply(std::int64_t m, const Element* x, double* out) {
-    const std::int64_t pixel = pixels_ * panels_.pixel_columns * x_shape_.step;
-    const std::int64_t line = columns_ * x_shape_.step;
-    std::int64_t panel = 0;
-    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k += isa_.n, ++panel) {
-      const auto columns = static_cast<int>(std::min<std::int64_t>(isa_.n, tile_.k.end - k));
+  // The listed rows of `count` channels of x against every dy panel, for `count` rows of the filter
+  // from `out` on.
+  void multiply(std::int64_t count, const Element* x, double* out) {
+    const std::int64_t x_pixel = pixels_ * panels_.pixel_columns * x_shape_.step;
+    for (std::int64_t k = 0, panel = 0; k < tile_.k.size(); k += k_step_, ++panel) {
+      const std::int64_t k_count = std::min(k_step_, tile_.k.size() - k);
       const Element* dy = dy_panels_ + panel * panel_elements();
       const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();
-      if (fetches || !runs_stay_) list_runs(line, pixel, dy, fetches);
-      isa_.multiply(static_cast<int>(m), columns, x, pixel, dy, runs_, run_count_, out + k, pb_.K);
+      if (fetches || !runs_stay_) list_runs(x_pixel, fetches);
+      double* cells = out + tile_.k.begin + k;
+      if (!swapped_) {
+        isa_.multiply(static_cast<int>(count), static_cast<int>(k_count), x, x_pixel, dy, k_step_,
+                      runs_, run_count_, cells, pb_.K);
+        continue;
+      }
+      std::fill_n(transposed_, k_count * isa_.n, 0.0);
+      isa_.multiply(static_cast<int>(k_count), static_cast<int>(count), dy, k_step_, x, x_pixel,
+                    runs_, run_count_, transposed_, isa_.n);
+      for (std::int64_t c = 0; c < count; ++c) {
+        for (std::int64_t i = 0; i < k_count; ++i) {
+          cells[c * pb_.K + i] += transposed_[i * isa_.n + c];
+        }
+      }
     }
   }
 
   // The listed rows as runs, with lines of the next chunk to fetch if it is time for that. Without,
   // they serve until other rows are listed.
-  void list_runs(std::int64_t line, std::int64_t pixel, const Element* dy, bool fetches) {
+  void list_runs(std::int64_t x_pixel, bool fetches) {
+    const std::int64_t line = columns_ * x_shape_.step;
+    const auto* nothing = reinterpret_cast<const char*>(dy_panels_);
     run_count_ = 0;
     runs_stay_ = !fetches;
     for (std::int64_t row = 0; row < row_count_; ++row) {
       for (std::int64_t p = 0; p < steps_;) {
+        const std::int64_t x = rows_[row].line * line + p * x_pixel;
+        const std::int64_t dy = rows_[row].dy + p * k_step_;
         PanelRun& run = runs_[run_count_++];
-        run = {rows_[row].line * line + p * pixel, rows_[row].dy + p * isa_.n,
-               std::min(kRunPixels, steps_ - p), reinterpret_cast<const char*>(dy), nullptr};
-        run.prefetch_end = run.prefetch;
+        run = {swapped_ ? dy : x, swapped_ ? x : dy, std::min(kRunPixels, steps_ - p), nothing,
+               nothing};
         const std::int64_t lines = fetches ? fetch_.next(run.pixels, &run.prefetch) : 0;
         if (lines > 0) {
           run.pixels = lines;
@@ -422,7 +460,9 @@ class OuterProductTile {
   Element* dy_panels_;
   Element* x_panels_;
   PanelShape x_shape_{};
-  std::int64_t total_ = 0, m_step_ = 1;  // rows of all register tiles, of one
+  bool swapped_ = false;                  // dy is broadcast to channels of x side by side
+  std::int64_t x_step_ = 1, k_step_ = 1;  // channels of a register tile
+  double transposed_[kMostTileCells];     // the sums of a register tile, when swapped
   PixelBox box_;
   std::array<Range, 3> input_;
   std::int64_t images_ = 1, pixels_ = 1;  // of an element of the panels
@@ -481,25 +521,30 @@ void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const 
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
-// Multiply-adds a second of a full register tile on one core.
-double seconds(const WgradProblem& problem, double peak, std::int64_t max_m, std::int64_t lanes) {
-  if (problem.dtype == DType::f64) {
-    peak /= 2;
-    lanes /= 2;
-  }
-  const double k = static_cast<double>(problem.group_k());
-  const double k_used =
-      k / (std::ceil(k / static_cast<double>(lanes)) * static_cast<double>(lanes));
+// Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
+// long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
+template <typename Element>
+double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
   const XPanels panels = panels_of(problem);
-  const std::int64_t rows =
-      panels.joined ? problem.axis[2].taps * problem.group_c() : problem.group_c();
-  // A tile of few rows waits for its own sums: 8 of them hide the latency of a multiply-add.
-  const double m = static_cast<double>(rows) / static_cast<double>(ceil_div(rows, max_m));
-  const double m_used = m / (m + 1);
-  const double pixels = static_cast<double>(term_count(problem));
-  const double cells = static_cast<double>(problem.dw_count());
-  return pixels * cells / (peak * k_used * m_used) +
-         pixels * cells / k / static_cast<double>(problem.axis[2].taps) * 0.3e-9;
+  const std::int64_t c = problem.group_c(), k = problem.group_k();
+  const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
+  const auto cost =
+      static_cast<double>(std::min(tile_cost(isa, rows, k), tile_cost(isa, k, rows) * 4 / 3));
+  const double filter_rows = static_cast<double>(problem.taps()) /
+                             static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
+  const Steps steps = tile_steps(problem);
+  const double moves = static_cast<double>(k * ceil_div(c, steps.c)) +
+                       static_cast<double>(c * ceil_div(k, steps.k)) *
+                           (panels.reuse == Reuse::tap ? filter_rows : 1.5);
+  return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
+         (cost * filter_rows / peak + moves * 0.3e-9) /
+         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BrainPair> ? 2 : 1);
+}
+
+template <const IsaSet& set>
+double seconds_of(const WgradProblem& problem, double peak) {
+  return problem.dtype == DType::f64 ? seconds(problem, set.f64, peak)
+                                     : seconds(problem, set.f32, peak);
 }
 
 std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
@@ -522,7 +567,7 @@ const Kernel kOuterProductBf16Kernel = {
     "outer_product_avx512_bf16",
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
-    [](const WgradProblem& pb) { return seconds(pb, 100e9, 14, 32); },
+    [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, 3.5e9); },
     tiles,
     workspace_bytes,
     accumulate_pairs};
@@ -531,7 +576,7 @@ const Kernel kOuterProductAvx512Kernel = {
     "outer_product_avx512",
     "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
     why_not_avx512,
-    [](const WgradProblem& pb) { return seconds(pb, 60e9, 14, 32); },
+    [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
     tiles,
     workspace_bytes,
     accumulate<kAvx512Isa>};
@@ -540,17 +585,18 @@ const Kernel kOuterProductAvx2Kernel = {
     "outer_product_avx2",
     "the same, 6 x 16 in registers; AVX2 and FMA",
     why_not_avx2,
-    [](const WgradProblem& pb) { return seconds(pb, 35e9, 6, 16); },
+    [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
     tiles,
     workspace_bytes,
     accumulate<kAvx2Isa>};
 
-const Kernel kOuterProductKernel = {"outer_product",
-                                    "the same, 6 x 8 in registers; any processor",
-                                    why_not_portable,
-                                    [](const WgradProblem& pb) { return seconds(pb, 9e9, 6, 8); },
-                                    tiles,
-                                    workspace_bytes,
-                                    accumulate<kPortableIsa>};
+const Kernel kOuterProductKernel = {
+    "outer_product",
+    "the same, 6 x 8 in registers; any processor",
+    why_not_portable,
+    [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
+    tiles,
+    workspace_bytes,
+    accumulate<kPortableIsa>};
 
 }  // namespace convgrad
