@@ -85,12 +85,25 @@ template <typename Element>
 using StreamFunction = void (*)(const StreamView<Element>& view, const PanelRun* runs,
                                 long run_count, Element* sums);
 
+// The same for one vector of lanes that stand for input channels, and `outputs` output channels of
+// the group of each: sums[r*sum_row + s*sum_tap + j*lanes + l] += x[... + l] *
+// dy[... + pick[j*lanes + l]] for j < outputs, lanes l. pick[] is below lanes, or below 2 * lanes
+// if `wide`, and as many values of dy are read.
+template <typename Element>
+using GroupFunction = void (*)(const StreamView<Element>& view, const int* pick,
+                               const PanelRun* runs, long run_count, Element* sums);
+
 template <typename Element>
 struct StreamingIsa {
   int lanes;    // of one vector
   int vectors;  // at most, side by side
   int sums;     // rows * taps * vectors at most; rows and taps at most 7
   StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
+
+  // Where lanes can be permuted at will, else null: rows * taps * outputs at most group_sums, rows,
+  // taps and outputs at most 3, 7 and 4.
+  int group_sums;
+  GroupFunction<Element> (*stream_group)(int rows, int taps, int outputs, bool wide);
 
   // panel[i*width + j] = source[i*pixel_stride + channel[j]*channel_stride] for i < pixels and
   // j < count <= width, zeros behind. channel[] rises; width is a multiple of lanes.

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "cpu/direct_wgrad.hpp"
+#include "cpu/in_place_walk.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
 #include "cpu/region.hpp"
@@ -26,8 +28,9 @@ constexpr std::int64_t kMostLanes = 64;  // of a panel
 constexpr std::int64_t kTileK = 256;     // output channels of a tile with one input channel each
 // Groups wider than this fill the lanes of outer_product.
 constexpr std::int64_t kMostGroupC = 16;
-constexpr int kMostTaps = 7;                    // of a filter row in registers, and filter rows
-constexpr std::int64_t kGroupBytes = 64 << 10;  // of x or dy that go through all lanes at a time
+// Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
+constexpr std::size_t kMostLaneSets = kTileK / 2 + 1;
+constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
 
 // Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
 std::int64_t tile_k(const WgradProblem& problem) {
@@ -74,7 +77,7 @@ class StreamingTile {
       return true;
     }
     if (has_padding() && !dy_is_finite()) return false;
-    for (const Lanes& lanes : lanes_) {
+    for (const Lanes& lanes : lane_sets()) {
       use_lanes(lanes, sums_);
       load_dy();
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
@@ -103,15 +106,18 @@ class StreamingTile {
   };
   void list_lanes() {
     const std::int64_t lanes = isa_.lanes;
-    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k = lanes_.back().k.end) {
+    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k = lanes_[lanes_count_++].k.end) {
       const std::int64_t left = tile_.k.end - k;
       if (left >= lanes || !in_place_dy()) {
         const std::int64_t vectors = std::clamp<std::int64_t>(left / lanes, 1, vectors_);
-        lanes_.push_back({{k, std::min(k + vectors * lanes, tile_.k.end)}, vectors, 0});
+        lanes_[lanes_count_] = {{k, std::min(k + vectors * lanes, tile_.k.end)}, vectors, 0};
       } else {
-        lanes_.push_back({{tile_.k.end - lanes, tile_.k.end}, 1, lanes - left});
+        lanes_[lanes_count_] = {{tile_.k.end - lanes, tile_.k.end}, 1, lanes - left};
       }
     }
+  }
+  std::span<const Lanes> lane_sets() const {
+    return {lanes_.data(), static_cast<std::size_t>(lanes_count_)};
   }
   void use_lanes(const Lanes& lanes, Acc* sums) {
     k_ = lanes.k;
@@ -207,7 +213,7 @@ class StreamingTile {
   template <typename Use>
   void for_each_lanes(Use&& use) {
     Acc* sums = sums_;
-    for (const Lanes& lanes : lanes_) {
+    for (const Lanes& lanes : lane_sets()) {
       use_lanes(lanes, sums);
       use();
       sums += pb_.taps() * width();
@@ -215,108 +221,22 @@ class StreamingTile {
   }
 
   void add_in_place(const PixelBox* next, double* partial) {
-    for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
-    const Strides& x = block_.x_strides;
-    view_.x_row = pb_.axis[1].dilation * x.spatial[1];
-    view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
-    view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
-    const std::int64_t groups = group_count();
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const PixelBox group = group_of(box_, g, groups);
-      if (g + 1 < groups) {
-        fetch_rows(group_of(box_, g + 1, groups), group);
-      } else if (next != nullptr) {
-        fetch_rows(group_of(*next, 0, groups), group);
-      } else {
-        fetch_.start({}, {});
-      }
-      add_group(group);
-    }
-    for_each_lanes([&] { flush(0, partial); });
-  }
-
-  // The axis that groups of rows split: the first with more than one position.
-  std::size_t group_axis() const { return box_[0].size() > 1 ? 0 : box_[1].size() > 1 ? 1 : 2; }
-
-  std::int64_t group_count() const {
-    std::int64_t most = 0;
-    for (const Region& region :
-         {x_region(pb_, block_, box_, tile_.k), dy_region(pb_, block_, box_, tile_.k)}) {
-      most = std::max(most, region.bytes());
-    }
-    return std::clamp<std::int64_t>(most / kGroupBytes, 1, box_[group_axis()].size());
-  }
-  PixelBox group_of(const PixelBox& box, std::int64_t g, std::int64_t groups) const {
-    PixelBox group = box;
-    Range& range = group[group_axis()];
-    const std::int64_t size = range.size(), begin = range.begin;
-    range = {begin + size * g / groups, begin + size * (g + 1) / groups};
-    return group;
-  }
-
-  // Fetches what `next` reads and `current` does not.
-  void fetch_rows(const PixelBox& next, const PixelBox& current) {
-    std::array<Range, 3> input = input_box(pb_, next);
-    const std::array<Range, 3> seen = input_box(pb_, current);
-    if (next[0] == current[0] && next[1] == current[1] && next[2].begin >= current[2].begin) {
-      input[1].begin = std::clamp(seen[1].end, input[1].begin, input[1].end);
-    }
-    const Region x = x_region(pb_, block_, next[0], input, tile_.k);
-    const Region dy = dy_region(pb_, block_, next, tile_.k);
-    // Spread over the pixels and lanes of the current rows.
-    std::int64_t pixels = 1;
-    for (const Range& range : current) pixels *= range.size();
-    const std::int64_t vectors = std::max<std::int64_t>(pixels * tile_.k.size() / isa_.lanes, 1);
-    lines_a_vector_ = ceil_div((x.bytes() + dy.bytes()) / LineCursor::kLineBytes, vectors);
-    fetch_.start(x, dy);
-  }
-
-  void add_group(const PixelBox& group) {
-    for (std::int64_t t = 0; t < pb_.axis[0].taps; ++t) {
-      for_each_span(pb_.axis[1], group[2], [&](const TapSpan& rows) {
-        for_each_span(pb_.axis[2], group[3],
-                      [&](const TapSpan& columns) { add_span(group, t, rows, columns); });
-      });
-    }
-  }
-
-  void add_span(const PixelBox& group, std::int64_t t, const TapSpan& rows,
-                const TapSpan& columns) {
-    const std::int64_t q = columns.outputs.begin;
-    for (std::int64_t r = rows.taps.begin; r < rows.taps.end; r += rows_) {
-      for (std::int64_t s = columns.taps.begin; s < columns.taps.end; s += taps_) {
-        run_count_ = 0;
-        const std::int64_t w = input_position(pb_.axis[2], q, s);
-        for_each_row({group[0], group[1], rows.outputs, group[3]},
-                     [&](std::int64_t n, std::int64_t z, std::int64_t p) {
-                       const std::int64_t d = input_position(pb_.axis[0], z, t);
-                       if (d < 0 || d >= pb_.axis[0].in) return;
-                       const std::int64_t h = input_position(pb_.axis[1], p, r);
-                       runs_[run_count_++] = {x_offset(block_, n, d, h, w),
-                                              dy_offset(block_, n, z, p, q), columns.outputs.size(),
-                                              nullptr, nullptr};
-                     });
-        stream_lanes({t, r, s}, std::min(rows_, rows.taps.end - r),
-                     std::min(taps_, columns.taps.end - s));
-      }
-    }
-  }
-
-  // The listed runs through all lanes, each run with a share of the lines to fetch.
-  void stream_lanes(const TapIndex& first, std::int64_t rows, std::int64_t taps) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
-      if (run_count_ == 0) return;
-      for_each_lanes([&] {
-        load_dy();
-        view_.x = static_cast<const Acc*>(block_.x) + k_.begin;
-        view_.prefetch_lines = lines_a_vector_ * width_vectors_;
-        for (std::int64_t i = 0; i < run_count_; ++i) {
-          PanelRun& run = runs_[i];
-          const std::int64_t lines = fetch_.next(run.pixels * view_.prefetch_lines, &run.prefetch);
-          run.prefetch_end = run.prefetch + lines * LineCursor::kLineBytes;
-        }
-        stream(first, rows, taps);
+      for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
+      const Strides& x = block_.x_strides;
+      view_.x_row = pb_.axis[1].dilation * x.spatial[1];
+      view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
+      view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
+      InPlaceWalk walk(pb_, block_, tile_.k, tile_.k, rows_, taps_, tile_.k.size() / isa_.lanes);
+      walk.visit(box_, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+        for_each_lanes([&] {
+          load_dy();
+          view_.x = static_cast<const Acc*>(block_.x) + k_.begin;
+          view_.prefetch_lines = walk.share_lines(width_vectors_);
+          stream(first, rows, taps, walk.runs(), walk.run_count());
+        });
       });
+      for_each_lanes([&] { flush(0, partial); });
     }
   }
 
@@ -394,17 +314,19 @@ class StreamingTile {
       for (std::int64_t r = 0; r < ah.taps; r += rows_) {
         for (std::int64_t s = 0; s < aw.taps; s += taps_) {
           view_.x = x_panel_ + r * view_.x_row + s * view_.x_tap;
-          stream({t, r, s}, std::min(rows_, ah.taps - r), std::min(taps_, aw.taps - s));
+          stream({t, r, s}, std::min(rows_, ah.taps - r), std::min(taps_, aw.taps - s), runs_,
+                 run_count_);
         }
       }
     }
   }
 
-  // The listed runs, for the taps from `first` on.
-  void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+  // The runs, for the taps from `first` on.
+  void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps, const PanelRun* runs,
+              std::int64_t run_count) {
     const std::int64_t R = pb_.axis[1].taps;
     isa_.stream(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(width_vectors_))(
-        view_, runs_, run_count_,
+        view_, runs, run_count,
         lane_sums_ + (first.t * R + first.r) * view_.sum_row + first.s * view_.sum_tap);
   }
 
@@ -424,13 +346,145 @@ class StreamingTile {
   Range k_;
   std::int64_t width_vectors_ = 1;
   std::int64_t first_lane_ = 0;  // those before it belong to the lanes chosen before
-  std::int64_t lines_a_vector_ = 0;
-  std::vector<Lanes> lanes_;
+  std::int64_t lanes_count_ = 0;
+  std::array<Lanes, kMostLaneSets> lanes_;
   StreamView<Acc> view_{};
-  LineCursor fetch_;
   int channel_[kMostLanes];
   std::int64_t run_count_ = 0;
   PanelRun runs_[kMaxChunkPixels];
+};
+
+// Small groups where they lie: lanes are input channels, and each meets the output channels of its
+// group, which are picked from a vector of dy (or two) in registers.
+template <typename Acc>
+class GroupTile {
+ public:
+  // Whether this instruction set and shape can do so; by the shape of the problem alone.
+  static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+    if (isa.stream_group == nullptr || !stream_shape(problem).dy_in_place) return false;
+    const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
+    const std::int64_t picked = (ceil_div(lanes, c) + (lanes % c != 0 ? 1 : 0)) * k;
+    const bool spread = c > 1 || k > 1;
+    return spread && picked <= 2 * lanes && problem.C >= lanes &&
+           problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps &&
+           spans_are_few(problem);
+  }
+
+  GroupTile(const StreamingIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
+            const Tile& tile, Acc* workspace)
+      : isa_(isa),
+        pb_(problem),
+        block_(block),
+        c_{tile.k.begin / problem.group_k() * problem.group_c(),
+           tile.k.end / problem.group_k() * problem.group_c()},
+        k_(tile.k),
+        sums_(workspace) {
+    const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
+    outputs_ = std::min<std::int64_t>({problem.group_k(), 4, isa.group_sums / S});
+    rows_ =
+        std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1, std::min<std::int64_t>(R, 3));
+  }
+
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
+    const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
+    std::fill_n(sums_, blocks * block_sums(), Acc{0});
+    const Strides& x = block_.x_strides;
+    view_.x_row = pb_.axis[1].dilation * x.spatial[1];
+    view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
+    view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
+    view_.dy_pixel = block_.dy_strides.spatial[2];
+    view_.sum_tap = pb_.group_k() * isa_.lanes;
+    view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
+    InPlaceWalk walk(pb_, block_, c_, k_, rows_, pb_.axis[2].taps, blocks);
+    walk.visit(box, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+      for (std::int64_t b = 0; b < blocks; ++b) add_block(b, first, rows, taps, walk);
+    });
+    for (std::int64_t b = 0; b < blocks; ++b) flush(b, partial);
+    return true;
+  }
+
+ private:
+  std::int64_t block_sums() const { return pb_.taps() * pb_.group_k() * isa_.lanes; }
+  // The last block begins early enough to be full.
+  std::int64_t first_channel(std::int64_t b) const {
+    return std::min(c_.begin + b * isa_.lanes, pb_.C - isa_.lanes);
+  }
+
+  static bool spans_are_few(const WgradProblem& problem) {
+    const auto extent = chunk_extent(problem);
+    const auto spans = [&](std::size_t a) {
+      return span_count(problem.axis[a], std::min<std::int64_t>(extent[a + 1], 4096));
+    };
+    return spans(1) * spans(2) <= 25;
+  }
+
+  void add_block(std::int64_t b, const TapIndex& first, std::int64_t rows, std::int64_t taps,
+                 InPlaceWalk& walk) {
+    const std::int64_t lanes = isa_.lanes, c = first_channel(b);
+    const std::int64_t group = c / pb_.group_c(), k_count = pb_.group_k();
+    const std::int64_t last_group = (c + lanes - 1) / pb_.group_c();
+    const bool wide = (last_group + 1 - group) * k_count > lanes;
+    const std::int64_t k = std::min(group * k_count, pb_.K - (wide ? 2 : 1) * lanes);
+    view_.x = static_cast<const Acc*>(block_.x) + c;
+    view_.dy = static_cast<const Acc*>(block_.dy) + k;
+    view_.prefetch_lines = walk.share_lines(1);
+    Acc* sums = sums_ + b * block_sums() + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row +
+                first.s * view_.sum_tap;
+    list_picks(c % pb_.group_c(), group * k_count - k);
+    for (std::int64_t j = 0; j < k_count; j += outputs_) {
+      const std::int64_t outputs = std::min(outputs_, k_count - j);
+      isa_.stream_group(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(outputs),
+                        wide)(view_, pick_ + j * lanes, walk.runs(), walk.run_count(),
+                              sums + j * lanes);
+      view_.prefetch_lines = 0;
+    }
+  }
+
+  // For lanes that begin with channel `row` of a group whose dy begins at `first`: the same for
+  // nearly all blocks.
+  void list_picks(std::int64_t row, std::int64_t first) {
+    if (row == picked_row_ && first == picked_first_) return;
+    picked_row_ = row;
+    picked_first_ = first;
+    for (std::int64_t j = 0; j < pb_.group_k(); ++j) {
+      for (std::int64_t l = 0; l < isa_.lanes; ++l) {
+        pick_[j * isa_.lanes + l] =
+            static_cast<int>(first + (row + l) / pb_.group_c() * pb_.group_k() + j);
+      }
+    }
+  }
+
+  void flush(std::int64_t b, double* partial) const {
+    const std::int64_t lanes = isa_.lanes, c = first_channel(b), k_count = pb_.group_k();
+    const std::int64_t begin =
+        c_.begin + b * lanes - c;  // lanes before it belong to the block before
+    const std::int64_t end = std::min(lanes, c_.end - c);
+    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
+      const Acc* sums = sums_ + b * block_sums() + tap * k_count * lanes;
+      double* out = partial + tap * pb_.group_c() * pb_.K;
+      std::int64_t group = (c + begin) / pb_.group_c(), row = (c + begin) % pb_.group_c();
+      for (std::int64_t l = begin; l < end; ++l) {
+        double* cells = out + row * pb_.K + group * k_count;
+        for (std::int64_t j = 0; j < k_count; ++j) {
+          cells[j] += static_cast<double>(sums[j * lanes + l]);
+        }
+        if (++row == pb_.group_c()) {
+          row = 0;
+          ++group;
+        }
+      }
+    }
+  }
+
+  const StreamingIsa<Acc>& isa_;
+  const WgradProblem& pb_;
+  const Block& block_;
+  const Range c_, k_;
+  Acc* sums_;
+  std::int64_t outputs_ = 1, rows_ = 1;
+  std::int64_t picked_row_ = -1, picked_first_ = -1;
+  int pick_[2 * 16 * 16];  // [output][lane]: at most 2 vectors of outputs
+  StreamView<Acc> view_{};
 };
 
 std::vector<Tile> tiles(const WgradProblem& problem) {
@@ -450,8 +504,10 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
     return sums * dtype_bytes(accumulator_dtype(problem.dtype));
   }
   const std::int64_t panels = (kMaxChunkPixels + shape.panel_pixels) * kMostLanes + sums;
+  const std::int64_t group_sums = problem.taps() * problem.group_k() *
+                                  (tile_k(problem) / problem.group_k() * problem.group_c() + 64);
   const std::int64_t direct = kMaxChunkPixels * tile_k(problem) * (problem.group_c() + 1);
-  return std::max(panels, direct) * dtype_bytes(accumulator_dtype(problem.dtype));
+  return std::max({panels, direct, group_sums}) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
 template <const IsaSet& set>
@@ -460,26 +516,34 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+    if constexpr (std::is_same_v<Scalar, Acc>) {
+      if (GroupTile<Acc>::fits(streaming_isa<Acc>(set), problem)) {
+        GroupTile<Acc> work(streaming_isa<Acc>(set), problem, block, tile,
+                            reinterpret_cast<Acc*>(workspace));
+        return add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+      }
+    }
     StreamingTile<Scalar, Acc> work(set, problem, block, tile, reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
 
-// peak: multiply-adds a second of full lanes on one core.
-double seconds(const WgradProblem& problem, double peak, std::int64_t lanes) {
-  if (problem.dtype == DType::f64) {
-    peak /= 2;
-    lanes /= 2;
-  }
-  const double used_lanes = std::ceil(static_cast<double>(problem.K) / static_cast<double>(lanes)) *
-                            static_cast<double>(lanes);
-  const double cells =
-      static_cast<double>(problem.taps()) * static_cast<double>(problem.group_c()) * used_lanes;
-  const double pixels = static_cast<double>(term_count(problem));
-  // A pixel of a panel costs about as much as four multiply-adds, and more when it is spread.
+// Rough seconds on one core with `peak` vector operations a second. A multiply-add waits a little
+// for its operands; a packed value of x or dy takes as long as a few of them.
+template <const IsaSet& set>
+double seconds(const WgradProblem& problem, double peak) {
+  const bool wide = problem.dtype == DType::f64;
+  const double lanes = wide ? set.stream64.lanes : set.stream32.lanes;
+  const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
+  const double c = static_cast<double>(problem.group_c());
+  const StreamShape shape = stream_shape(problem);
+  const bool groups = wide ? GroupTile<double>::fits(set.stream64, problem)
+                           : GroupTile<float>::fits(set.stream32, problem);
+  const bool lies = groups || (shape.x_in_place && static_cast<double>(problem.K) >= lanes);
   const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
-  const double packing = 4 + (spreads ? 8.0 : 4.0) * static_cast<double>(problem.group_c());
-  return (pixels * cells + pixels * used_lanes * packing) / peak;
+  const double packing = lies ? 4 : 6 + c * (spreads ? 16 : 6);
+  return static_cast<double>(term_count(problem)) * vectors *
+         (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
 }
 
 std::string why_not_shape(const WgradProblem& problem) {
@@ -500,7 +564,7 @@ const Kernel kStreamingAvx512Kernel = {
       const std::string reason = lacks_avx512(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
     },
-    [](const WgradProblem& problem) { return seconds(problem, 40e9, 64); },
+    [](const WgradProblem& problem) { return seconds<kAvx512Isa>(problem, 3.5e9); },
     tiles,
     workspace_bytes,
     accumulate<kAvx512Isa>};
@@ -512,7 +576,7 @@ const Kernel kStreamingAvx2Kernel = {
       const std::string reason = lacks_avx2(machine);
       return reason.empty() ? why_not_shape(problem) : reason;
     },
-    [](const WgradProblem& problem) { return seconds(problem, 20e9, 16); },
+    [](const WgradProblem& problem) { return seconds<kAvx2Isa>(problem, 5e9); },
     tiles,
     workspace_bytes,
     accumulate<kAvx2Isa>};
@@ -521,7 +585,7 @@ const Kernel kStreamingKernel = {
     "streaming",
     "the same, up to 12 vectors of 4; any processor",
     [](const WgradProblem& problem, const Machine&) { return why_not_shape(problem); },
-    [](const WgradProblem& problem) { return seconds(problem, 7e9, 8); },
+    [](const WgradProblem& problem) { return seconds<kPortableIsa>(problem, 3e9); },
     tiles,
     workspace_bytes,
     accumulate<kPortableIsa>};

@@ -32,6 +32,9 @@ ALGORITHMS = tuple(name for name, needs in (
     ("outer_product_avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"}),
     ("outer_product_avx2", {"avx2", "fma", "f16c"}), ("im2col_gemm", set()), ("outer_product", set()),
     ("direct", set())) if needs <= FLAGS)
+# Those and the ones that are for some problems only.
+ALL_ALGORITHMS = (*ALGORITHMS, "streaming_avx512", "streaming_avx2", "streaming",
+                  "outer_product_avx512_bf16", "outer_product_amx")
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
 TIMEOUT_S = 60

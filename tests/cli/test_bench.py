@@ -4,7 +4,7 @@ import io
 import json
 import unittest
 
-from harness import ALGORITHMS, DTYPES, CliTest, Problem, parse_report, run
+from harness import ALL_ALGORITHMS, ALGORITHMS, DTYPES, CliTest, Problem, parse_report, run
 
 QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]
 TINY = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", "3", "--out-channels", "4", "-p", "same"]
@@ -55,7 +55,7 @@ class Report(BenchTest):
         self.assertEqual(report["tensors"]["out_backprop"]["shape"], [2, 6, 5, 4])
         self.assertEqual(report["execution"]["threads"], 2)
         self.assertEqual(report["execution"]["requested_algorithm"], "auto")
-        self.assertIn(report["execution"]["algorithm"], (*ALGORITHMS, "streaming"))
+        self.assertIn(report["execution"]["algorithm"], ALL_ALGORITHMS)
         self.assertEqual(len(report["problems"]), 1)
         for key in ("name", "attrs", "execution", "work", "timing_ms", "perf"):
             self.assertEqual(report["problems"][0][key], report[key])
