@@ -99,6 +99,22 @@ std::vector<ProblemSpec> basic_problems() {
        "EXPLICIT",
        {0, 3, 4, 1}},
       {"depthwise 31x31", "depthwise", 1, 3, 3, 3, {{20, 31}, {21, 31}}},
+      // What the kernels choose by the shape: x and dy where they lie, in several groups of rows
+      // and with a part of a vector left over; groups picked in registers; the wider side in
+      // vectors.
+      {"depthwise, wide", "depthwise", 2, 150, 150, 150, {{20, 3}, {25, 3}}},
+      {"depthwise, wide, s2", "depthwise", 1, 33, 33, 33, {{31, 3, 2}, {40, 3, 2}}},
+      {"depthwise 7x3, wide, dilated", "depthwise", 1, 20, 20, 20, {{40, 7, 1, 2}, {30, 3}}},
+      {"33 groups of 4", "conv2d", 1, 132, 132, 33, {{18, 3}, {20, 3}}},
+      {"5 groups of 8", "conv2d", 1, 40, 40, 5, {{18, 3}, {20, 5}}},
+      {"16 groups of 3 to 2", "conv2d", 2, 48, 32, 16, {{11, 3, 2}, {20, 3}}},
+      {"16 groups of 4 to 8", "conv2d", 1, 64, 128, 16, {{9, 3}, {20, 3}}},
+      {"depthwise, multiplier 2, wide", "depthwise", 2, 35, 70, 35, {{12, 3}, {13, 3}}},
+      {"one output channel", "conv2d", 2, 70, 1, 1, {{9, 3}, {13, 3}}},
+      {"3 channels to 2", "conv2d", 2, 3, 2, 1, {{9, 5}, {13, 3}}},
+      {"taps far apart", "conv2d", 3, 20, 24, 1, {{9, 3, 1, 3}, {9, 3, 1, 4}}},
+      {"3-D, panels for a plane of taps", "conv3d", 1, 64, 4, 1, {{5, 3}, {30, 3}, {30, 3}}},
+      {"3-D, groups = C, wide", "conv3d", 1, 20, 20, 20, {{4, 3}, {8, 3}, {9, 3}}},
       {"3-D 3x3x3", "conv3d", 2, 5, 16, 1, {{4, 3}, {6, 3}, {5, 3}}},
       {"3-D 1x1x1", "conv3d", 2, 12, 20, 1, {{3, 1}, {4, 1}, {5, 1}}},
       {"3-D stem, s2", "conv3d", 1, 3, 16, 1, {{5, 3, 2}, {13, 7, 2}, {12, 7, 2}}},

@@ -71,8 +71,8 @@ class InPlaceWalk {
   std::size_t group_axis() const { return box_[0].size() > 1 ? 0 : box_[1].size() > 1 ? 1 : 2; }
 
   std::int64_t group_count() const {
-    const std::int64_t most = std::max(x_region(pb_, block_, box_, c_).bytes(),
-                                       dy_region(pb_, block_, box_, k_).bytes());
+    const std::int64_t most =
+        std::max(x_region(pb_, block_, box_, c_).bytes(), dy_region(pb_, block_, box_, k_).bytes());
     return std::clamp<std::int64_t>(most / kGroupBytes, 1, box_[group_axis()].size());
   }
   PixelBox group_of(const PixelBox& box, std::int64_t g, std::int64_t groups) const {
