@@ -61,9 +61,10 @@ struct OuterProductIsa {
 
   // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
   // b[run.b + p*b_pixel + j], for i < m <= max_m and j < columns <= n; all n values of b are read
-  // if columns > n / 2, else n / 2. The sums are float or double, in the order of the runs.
+  // if columns > n / 2, else n / 2. Of each run, the last `trim` pixels are left out. The sums are
+  // float or double, in the order of the runs.
   void (*multiply)(int m, int columns, const Element* a, long a_pixel, const Element* b,
-                   long b_pixel, const PanelRun* runs, long run_count, double* partial,
+                   long b_pixel, const PanelRun* runs, long run_count, long trim, double* partial,
                    long partial_row);
 };
 

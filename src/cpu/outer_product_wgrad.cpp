@@ -387,7 +387,7 @@ class OuterProductTile {
       const std::int64_t count = std::min(x_step_, tile_.c.size() - c);
       const Element* panel = x_panels_ + c / x_step_ * x_shape_.panel_stride;
       for (std::int64_t s = 0; s < taps; ++s) {
-        multiply(count, panel + s * panels_.tap_columns * x_step_,
+        multiply(count, panel + s * panels_.tap_columns * x_step_, seen_by(first_tap + s),
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
     }
@@ -397,13 +397,20 @@ class OuterProductTile {
   void add_joined(double* filter_row) {
     const std::int64_t total = pb_.axis[2].taps * tile_.c.size();
     for (std::int64_t i = 0; i < total; i += x_step_) {
-      multiply(std::min(x_step_, total - i), x_panels_ + i, filter_row + i * pb_.K);
+      multiply(std::min(x_step_, total - i), x_panels_ + i, {0, steps_}, filter_row + i * pb_.K);
     }
   }
 
+  // The elements of a row of dy for which tap s lies in x, or a few more.
+  Range seen_by(std::int64_t s) const {
+    const Range inside = intersect(box_[3], outputs_inside(pb_.axis[2], s));
+    return {(inside.begin - box_[3].begin) / pixels_,
+            ceil_div(inside.end - box_[3].begin, pixels_)};
+  }
+
   // The listed rows of `count` channels of x against every dy panel, for `count` rows of the filter
-  // from `out` on.
-  void multiply(std::int64_t count, const Element* x, double* out) {
+  // from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left out.
+  void multiply(std::int64_t count, const Element* x, Range seen, double* out) {
     const std::int64_t x_pixel = pixels_ * panels_.pixel_columns * x_shape_.step;
     for (std::int64_t k = 0, panel = 0; k < tile_.k.size(); k += k_step_, ++panel) {
       const std::int64_t k_count = std::min(k_step_, tile_.k.size() - k);
@@ -411,14 +418,19 @@ class OuterProductTile {
       const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();
       if (fetches || !runs_stay_) list_runs(x_pixel, fetches);
       double* cells = out + tile_.k.begin + k;
+      if (seen.size() <= 0) continue;
+      const Range part = fetches ? Range{0, steps_} : seen;
+      const Element* x_first = x + part.begin * x_pixel;
+      const Element* dy_first = dy + part.begin * k_step_;
+      const std::int64_t trim = steps_ - part.size();
       if (!swapped_) {
-        isa_.multiply(static_cast<int>(count), static_cast<int>(k_count), x, x_pixel, dy, k_step_,
-                      runs_, run_count_, cells, pb_.K);
+        isa_.multiply(static_cast<int>(count), static_cast<int>(k_count), x_first, x_pixel,
+                      dy_first, k_step_, runs_, run_count_, trim, cells, pb_.K);
         continue;
       }
       std::fill_n(transposed_, k_count * isa_.n, 0.0);
-      isa_.multiply(static_cast<int>(k_count), static_cast<int>(count), dy, k_step_, x, x_pixel,
-                    runs_, run_count_, transposed_, isa_.n);
+      isa_.multiply(static_cast<int>(k_count), static_cast<int>(count), dy_first, k_step_, x_first,
+                    x_pixel, runs_, run_count_, trim, transposed_, isa_.n);
       for (std::int64_t c = 0; c < count; ++c) {
         for (std::int64_t i = 0; i < k_count; ++i) {
           cells[c * pb_.K + i] += transposed_[i * isa_.n + c];
@@ -428,7 +440,7 @@ class OuterProductTile {
   }
 
   // The listed rows as runs, with lines of the next chunk to fetch if it is time for that. Without,
-  // they serve until other rows are listed.
+  // each is a whole row, and they serve until other rows are listed.
   void list_runs(std::int64_t x_pixel, bool fetches) {
     const std::int64_t line = columns_ * x_shape_.step;
     const auto* nothing = reinterpret_cast<const char*>(dy_panels_);
@@ -439,8 +451,8 @@ class OuterProductTile {
         const std::int64_t x = rows_[row].line * line + p * x_pixel;
         const std::int64_t dy = rows_[row].dy + p * k_step_;
         PanelRun& run = runs_[run_count_++];
-        run = {swapped_ ? dy : x, swapped_ ? x : dy, std::min(kRunPixels, steps_ - p), nothing,
-               nothing};
+        run = {swapped_ ? dy : x, swapped_ ? x : dy,
+               fetches ? std::min(kRunPixels, steps_ - p) : steps_, nothing, nothing};
         const std::int64_t lines = fetches ? fetch_.next(run.pixels, &run.prefetch) : 0;
         if (lines > 0) {
           run.pixels = lines;
