@@ -12,15 +12,23 @@ namespace {
 
 // Blocks larger than this gain nothing: there is enough work in them for many threads.
 constexpr std::int64_t kUsualBlockBytes = std::int64_t{48} << 20;
+// Where reading takes longer than computing, blocks that stay in the cache from one to the other.
+constexpr std::int64_t kStreamedBlockBytes = std::int64_t{8} << 20;
+constexpr double kStreamedFlopsPerByte = 16;
 // What the program itself, its libraries and their buffers take (OpenBLAS: 32 MiB a thread, of
 // which it touches what a product of our size needs).
 constexpr std::int64_t kBaseBytes = std::int64_t{24} << 20;
 
 std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool limited) {
   if (options.block_bytes > 0) return options.block_bytes;
-  if (!limited) return kUsualBlockBytes;
+  const WgradProblem& pb = plan.problem;
+  const double bytes = static_cast<double>(dtype_bytes(pb.dtype)) *
+                       (static_cast<double>(pb.x_count()) + static_cast<double>(pb.dy_count()));
+  const bool streamed = flop_count(pb) < kStreamedFlopsPerByte * bytes;
+  const std::int64_t usual = streamed ? kStreamedBlockBytes : kUsualBlockBytes;
+  if (!limited) return usual;
   const std::int64_t room = plan.memory_limit_bytes - plan.memory.total();
-  return std::min(kUsualBlockBytes, room / 2);
+  return std::min(usual, room / 2);
 }
 
 // "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Times whole processes, from files to file, with the files in the page cache.
+
+    python3 scripts/measure_process.py [--binary PATH] [--tensorflow-python PATH] [--rounds N]
+
+1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`.
+2. A 3x3 layer of 16x14x14x256 -> 256, beside a Python process that imports TensorFlow, loads the same files, computes the
+   same gradient and saves it.
+All take turns; the shortest time of each counts.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TENSORFLOW = """
+import sys
+import numpy as np
+import tensorflow as tf
+x, dy = np.load("x.npy"), np.load("dy.npy")
+dw = tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=[3, 3, 256, 256], out_backprop=dy, strides=[1, 1, 1, 1],
+                                     padding="SAME")
+np.save("dw_tensorflow.npy", dw.numpy())
+"""
+
+
+def save(folder, name, shape, rng):
+    np.save(folder / name, rng.standard_normal(shape, dtype=np.float32))
+
+
+def seconds(command, folder, env):
+    start = time.perf_counter()
+    subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def shortest(commands, folder, rounds, env):
+    times = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            times[name].append(seconds(command, folder, env))
+    return {name: min(values) for name, values in times.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default=str(ROOT / "build/release/convgrad"), metavar="PATH")
+    parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; left out without it")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    env = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE" and not k.startswith("CONVGRAD_")}
+    binary = str(pathlib.Path(arguments.binary).resolve())
+    rng = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for tensor in ("x.npy", "dy.npy"):
+            save(folder, tensor, (27, 80, 80, 144), rng)
+        job = [binary, "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", "-k", "3", "-p", "same", "--op"]
+        times = shortest({"cat": ["sh", "-c", "cat x.npy dy.npy > /dev/null"], "convgrad": [*job, "depthwise"]}, folder,
+                         arguments.rounds, env)
+        print(f"depthwise 3x3, {2 * (folder / 'x.npy').stat().st_size / 1e6:.0f} MB of x and dy: "
+              f"cat {times['cat'] * 1e3:.1f} ms, convgrad {times['convgrad'] * 1e3:.1f} ms "
+              f"({times['convgrad'] / times['cat']:.2f} x cat)")
+        for tensor in ("x.npy", "dy.npy"):
+            save(folder, tensor, (16, 14, 14, 256), rng)
+        times = shortest({"convgrad": [*job, "conv2d"]}, folder, arguments.rounds, env)
+        print(f"3x3, 16x14x14x256 -> 256: convgrad {times['convgrad'] * 1e3:.1f} ms")
+        if arguments.tensorflow_python:
+            command = {"TensorFlow": [os.path.abspath(arguments.tensorflow_python), "-c", TENSORFLOW]}
+            slow = shortest(command, folder, min(arguments.rounds, 3), env)["TensorFlow"]
+            print(f"the same in a Python process with TensorFlow: {slow * 1e3:.0f} ms "
+                  f"({slow / times['convgrad']:.0f} x convgrad)")
+            ours, theirs = np.load(folder / "dw.npy"), np.load(folder / "dw_tensorflow.npy")
+            if not np.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
+                sys.exit("the two gradients differ")
+
+
+if __name__ == "__main__":
+    main()
