@@ -160,9 +160,9 @@ std::string algorithm_table(const WgradProblem* problem) {
   std::ostringstream text;
   if (problem == nullptr) {
     for (const Kernel& kernel : kernels()) {
-      text << std::left << std::setw(22) << kernel.name << kernel.summary << "\n";
+      text << std::left << std::setw(27) << kernel.name << kernel.summary << "\n";
     }
-    text << std::left << std::setw(22) << "auto"
+    text << std::left << std::setw(27) << "auto"
          << "the least estimated time for the problem\n";
     return text.str();
   }
@@ -170,7 +170,7 @@ std::string algorithm_table(const WgradProblem* problem) {
   const std::string_view best = choose_kernel(*problem, this_machine()).name;
   for (const Kernel& kernel : kernels()) {
     const std::string reason = kernel.why_not(*problem, this_machine());
-    text << (kernel.name == best ? "* " : "  ") << std::left << std::setw(22) << kernel.name;
+    text << (kernel.name == best ? "* " : "  ") << std::left << std::setw(27) << kernel.name;
     if (reason.empty()) {
       text << "estimated " << std::setprecision(3) << kernel.estimated_seconds(*problem) * 1e3
            << " ms on one core\n";
