@@ -116,9 +116,8 @@ TEST_CASE("emulated AMX is bit-exact on small integers") {
 
 TEST_CASE("emulated AMX stays within the error bound on normal data") {
   for_each_case(Fill::normal, [](const WgradProblem& problem, const auto& x, const auto& dy) {
-    for_each_kernel(problem, [&](const Kernel& kernel) {
-      check_bound(kernel, problem, x.data(), dy.data());
-    });
+    for_each_kernel(
+        problem, [&](const Kernel& kernel) { check_bound(kernel, problem, x.data(), dy.data()); });
   });
 }
 
@@ -172,21 +171,25 @@ TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
 }
 
 TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that see it") {
-  // Strided: the last column is seen by no tap of the last output, but lies in a panel.
-  const ProblemSpec spec = {"s2", "conv2d", 1, 18, 16, 1, {{9, 3, 2}, {9, 3, 2}}};
-  for (const DType dtype : kDTypes) {
-    const WgradProblem problem = make(spec, dtype, true);
-    auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
-    values[0] = std::numeric_limits<double>::infinity();  // channel 0 of the first pixel
-    const auto x = stored(dtype, values);
-    const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 5);
-    const Reference reference = reference_of(problem, x.data(), dy.data());
-    for_each_kernel(problem, [&](const Kernel& kernel) {
-      const auto got = emulated_sums(kernel, problem, x.data(), dy.data());
-      const Comparison comparison = compare_gradients(got, reference.values, {}, problem.taps(), {},
-                                                      {Criterion::bitwise, 0, 0, 0});
-      CHECK(comparison.mismatches == 0);
-    });
+  // Panels hold rows and columns between those that a chunk's taps see: of the second, chunks of 5
+  // output rows end with x's row 9, and their panels with row 10.
+  const std::pair<ProblemSpec, std::int64_t> cases[] = {
+      {{"a corner", "conv2d", 1, 18, 16, 1, {{9, 3, 2}, {9, 3, 2}}}, 0},
+      {{"behind a chunk", "conv2d", 1, 3, 20, 1, {{67, 3, 2}, {90, 5}}}, 10 * 90}};
+  for (const auto& [spec, pixel] : cases) {
+    for (const DType dtype : kDTypes) {
+      const WgradProblem problem = make(spec, dtype, true);
+      auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
+      values[static_cast<std::size_t>(pixel * problem.C)] = std::numeric_limits<double>::infinity();
+      const auto x = stored(dtype, values);
+      const auto dy =
+          stored(dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), 1.0));
+      const Reference reference = reference_of(problem, x.data(), dy.data());
+      for_each_kernel(problem, [&](const Kernel& kernel) {
+        CAPTURE(spec.name);
+        CHECK(emulated_sums(kernel, problem, x.data(), dy.data()) == reference.values);
+      });
+    }
   }
 }
 
@@ -237,7 +240,8 @@ TEST_CASE("all finite float16 values are sums of two bfloat16") {
     for (std::size_t i = 0; i < high.size(); ++i) {
       if ((i & 0x7c00u) == 0x7c00u) continue;
       const float a = to_float(BFloat16{high[i]}), b = to_float(BFloat16{low[i]});
-      wrong += to_double(a) + to_double(b) == to_double(Half{static_cast<std::uint16_t>(i)}) ? 0 : 1;
+      wrong +=
+          to_double(a) + to_double(b) == to_double(Half{static_cast<std::uint16_t>(i)}) ? 0 : 1;
       subnormal += (a != 0 && std::fabs(a) < 0x1p-126f) || (b != 0 && std::fabs(b) < 0x1p-126f);
     }
     CHECK(wrong == 0);
@@ -247,19 +251,18 @@ TEST_CASE("all finite float16 values are sums of two bfloat16") {
 
 TEST_CASE("dense 16-bit layers choose AMX where there is, small and other ones do not") {
   Machine machine = this_machine();
-  machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",         "avx2",
-                              "avx512f",  "avx512bw", "avx512dq", "avx512vl",    "avx512_bf16",
+  machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",        "avx2",
+                              "avx512f",  "avx512bw", "avx512dq", "avx512vl",   "avx512_bf16",
                               "amx_tile", "amx_bf16", "amx_int8", "avx512_fp16"};
   const auto chosen = [&](const ProblemSpec& spec, DType dtype) {
     return std::string(choose_kernel(make(spec, dtype, true), machine).name);
   };
-  const ProblemSpec dense[] = {
-      {"3x3", "conv2d", 32, 16, 16, 1, {{32, 3}, {32, 3}}},
-      {"3x3 64", "conv2d", 32, 64, 64, 1, {{56, 3}, {56, 3}}},
-      {"3x3 512", "conv2d", 32, 512, 512, 1, {{7, 3}, {7, 3}}},
-      {"1x1", "conv2d", 32, 64, 256, 1, {{56, 1}, {56, 1}}},
-      {"1x1 down", "conv2d", 32, 256, 512, 1, {{56, 1, 2}, {56, 1, 2}}},
-      {"3-D", "conv3d", 4, 64, 64, 1, {{8, 3}, {28, 3}, {28, 3}}}};
+  const ProblemSpec dense[] = {{"3x3", "conv2d", 32, 16, 16, 1, {{32, 3}, {32, 3}}},
+                               {"3x3 64", "conv2d", 32, 64, 64, 1, {{56, 3}, {56, 3}}},
+                               {"3x3 512", "conv2d", 32, 512, 512, 1, {{7, 3}, {7, 3}}},
+                               {"1x1", "conv2d", 32, 64, 256, 1, {{56, 1}, {56, 1}}},
+                               {"1x1 down", "conv2d", 32, 256, 512, 1, {{56, 1, 2}, {56, 1, 2}}},
+                               {"3-D", "conv3d", 4, 64, 64, 1, {{8, 3}, {28, 3}, {28, 3}}}};
   for (const ProblemSpec& spec : dense) {
     CAPTURE(spec.name);
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");

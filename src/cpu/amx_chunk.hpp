@@ -32,8 +32,8 @@ class AmxChunks {
     box_ = box;
     input_ = input_box(pb_, box);
     if (!in_range()) return false;
-    shape_ = amx_shape(pb_, plan_.sharing,
-                       {box[0].size(), box[1].size(), box[2].size(), box[3].size()});
+    shape_ =
+        amx_shape(pb_, plan_.sharing, {box[0].size(), box[1].size(), box[2].size(), box[3].size()});
     fetch_next(next);
     pack_dy();
     const auto& shared = plan_.sharing.taps;
@@ -68,8 +68,8 @@ class AmxChunks {
     const Range c = {first_channel_, first_channel_ + tile_.c.size()};
     fetch_.start(next == nullptr ? none : x_region(pb_, block_, *next, c),
                  next == nullptr ? none : dy_region(pb_, block_, *next, tile_.k));
-    const std::int64_t blocks = pb_.taps() * ceil_div(tile_.c.size(), kAmxBlock) *
-                                ceil_div(tile_.k.size(), kAmxBlock);
+    const std::int64_t blocks =
+        pb_.taps() * ceil_div(tile_.c.size(), kAmxBlock) * ceil_div(tile_.k.size(), kAmxBlock);
     fetch_lines_ = fetch_.bytes() / LineCursor::kLineBytes / blocks + 1;
   }
   void fetch_some() {
@@ -104,9 +104,8 @@ class AmxChunks {
       for (std::int64_t z = 0; z < shape_.extent[1]; ++z) {
         for (std::int64_t p = 0; p < shape_.extent[2]; ++p) {
           pieces.zeros_until(shape_.dy_start(n, z) + p * shape_.axis[2].lines);
-          pieces.pixels(shape_.extent[3],
-                        dy_offset(block_, box_[0].begin + n, box_[1].begin + z,
-                                  box_[2].begin + p, box_[3].begin));
+          pieces.pixels(shape_.extent[3], dy_offset(block_, box_[0].begin + n, box_[1].begin + z,
+                                                    box_[2].begin + p, box_[3].begin));
         }
       }
     }
@@ -118,10 +117,9 @@ class AmxChunks {
       vectors_.pairs_from_pixels(work_.pixels, shape_.dy_pixels, channels, work_.dy, block);
     } else {
       for (std::int64_t k = 0; k < channels; k += kAmxChannels) {
-        vectors_.rows_from_channels(data + k * strides.c, strides.c, pieces.stride(),
-                                    pieces.data(), pieces.count(),
-                                    std::min(kAmxChannels, channels - k), work_.rows,
-                                    shape_.dy_pixels);
+        vectors_.rows_from_channels(data + k * strides.c, strides.c, pieces.stride(), pieces.data(),
+                                    pieces.count(), std::min(kAmxChannels, channels - k),
+                                    work_.rows, shape_.dy_pixels);
         vectors_.pairs_from_rows(work_.rows, shape_.dy_pixels, shape_.dy_pixels,
                                  work_.dy + k * shape_.dy_pixels);
       }
@@ -193,8 +191,7 @@ class AmxChunks {
           const std::int64_t start = pieces.position();
           if (contains(input_[0], d) && contains(input_[1], h) && seen.size() > 0) {
             pieces.zeros_until(start + seen.begin);
-            pieces.pixels(seen.size(),
-                          x_offset(block_, n, d, h, origin[2] + seen.begin * stride));
+            pieces.pixels(seen.size(), x_offset(block_, n, d, h, origin[2] + seen.begin * stride));
           }
           pieces.zeros_until(start + columns);
         }
@@ -223,8 +220,7 @@ class AmxChunks {
   }
 
   // The runs whose outputs see x with a tap. Rows that do not see it are left out at both ends.
-  void list_runs(const std::array<std::int64_t, 3>& first,
-                 const std::array<std::int64_t, 3>& tap) {
+  void list_runs(const std::array<std::int64_t, 3>& first, const std::array<std::int64_t, 3>& tap) {
     run_count_ = 0;
     const Range z = outputs_of(0, first[0] + tap[0]), p = outputs_of(1, first[1] + tap[1]);
     if (z.size() <= 0 || p.size() <= 0 || outputs_of(2, first[2] + tap[2]).size() <= 0) return;
@@ -251,8 +247,13 @@ class AmxChunks {
       const std::int64_t c_count = std::min(kAmxBlock, tile_.c.size() - c);
       for (std::int64_t k = 0; k < tile_.k.size(); k += kAmxBlock) {
         const std::int64_t k_count = std::min(kAmxBlock, tile_.k.size() - k);
-        const AmxPanels panels = {work_.x + c * shape_.row, work_.dy + k * shape_.dy_pixels,
-                                  shape_.row, block, work_.x_term, work_.dy_term, terms_};
+        const AmxPanels panels = {work_.x + c * shape_.row,
+                                  work_.dy + k * shape_.dy_pixels,
+                                  shape_.row,
+                                  block,
+                                  work_.x_term,
+                                  work_.dy_term,
+                                  terms_};
         double* out = cells + c * pb_.K + k;
         for (std::int64_t i = 0; i < c_count; ++i) {
           for (std::int64_t j = 0; j < k_count; j += 8) __builtin_prefetch(out + i * pb_.K + j, 1);

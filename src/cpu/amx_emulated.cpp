@@ -48,8 +48,8 @@ void multiply_step(int c_tiles, int k_tiles, const AmxBits* a, long a_channel, c
   }
 }
 
-void multiply(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs,
-              long run_count, float* sums) {
+void multiply(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+              float* sums) {
   for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
   for (int ta = 0; ta < panels.terms; ++ta) {
     for (int tb = 0; tb < panels.terms; ++tb) {

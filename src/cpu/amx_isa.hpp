@@ -12,7 +12,7 @@ typedef unsigned short AmxBits;  // a bfloat16, or a float16 before it is split
 struct AmxRun {
   long a, b, steps;
 };
-inline constexpr long kAmxPixels = 32;   // of one instruction
+inline constexpr long kAmxPixels = 32;    // of one instruction
 inline constexpr long kAmxChannels = 16;  // rows of an A tile, columns of a B tile
 
 // a[term*a_term + c*a_channel + pixel], any pixel may begin a run, and

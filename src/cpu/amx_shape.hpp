@@ -61,8 +61,7 @@ struct AmxShape {
       phase[a] = tap[a] % axis[a].period;
       line[a] = tap[a] * pb.axis[a].dilation / pb.axis[a].stride;
     }
-    const std::int64_t phases =
-        (phase[1] * axis[2].phases + phase[2]) * axis[0].phases + phase[0];
+    const std::int64_t phases = (phase[1] * axis[2].phases + phase[2]) * axis[0].phases + phase[0];
     const std::int64_t depth = (phases * extent[0] + n) * axis[0].lines + line[0] + z;
     return (depth * axis[1].lines + line[1]) * axis[2].lines + line[2];
   }
@@ -103,8 +102,8 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s, const
   constexpr double kPixel = 3e-9;         // finding out where it is
   constexpr double kStart = 500e-9;
   const double terms = pb.dtype == DType::f16 ? 2 : 1;
-  const auto blocks = static_cast<double>(ceil_div(steps.c, kAmxChannels) *
-                                          ceil_div(steps.k, kAmxChannels));
+  const auto blocks =
+      static_cast<double>(ceil_div(steps.c, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
   double packings = 1;
   for (std::size_t a = 0; a < 3; ++a) {
     packings *= static_cast<double>(pb.axis[a].taps / s.axis[a].taps);

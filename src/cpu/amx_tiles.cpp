@@ -81,8 +81,8 @@ void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count,
   asm volatile("" : : : "memory");
 }
 
-void multiply(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs,
-              long run_count, float* sums) {
+void multiply(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+              float* sums) {
   if (c_tiles > 1) {
     if (k_tiles > 1) return multiply_block<2, 2>(panels, runs, run_count, sums);
     return multiply_block<2, 1>(panels, runs, run_count, sums);

@@ -51,12 +51,12 @@ class AmxPieces {
 };
 
 struct AmxWorkspace {
-  AmxBits* x;                     // [term][channel][row]
-  AmxBits* dy;                    // [term][k / 16][pixel pair][k % 16][2]
-  AmxBits* rows;                  // 16 channels of dy, when they are apart in the file
-  const AmxBits** pixels;         // of x or of dy, when their channels are side by side
-  AmxPiece* pieces;               // of x or of dy
-  std::int64_t x_term, dy_term;   // elements of a term
+  AmxBits* x;                    // [term][channel][row]
+  AmxBits* dy;                   // [term][k / 16][pixel pair][k % 16][2]
+  AmxBits* rows;                 // 16 channels of dy, when they are apart in the file
+  const AmxBits** pixels;        // of x or of dy, when their channels are side by side
+  AmxPiece* pieces;              // of x or of dy
+  std::int64_t x_term, dy_term;  // elements of a term
   std::int64_t bytes;
 };
 
@@ -65,8 +65,7 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   const AmxShape& s = plan.shape;
   const std::int64_t terms = pb.dtype == DType::f16 ? 2 : 1;
   // A line is a piece, and what is between it and the next one.
-  const std::int64_t pieces =
-      2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
+  const std::int64_t pieces = 2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
   AmxWorkspace w = {};
   const auto take = [&](std::int64_t bytes) {
     std::byte* const part = memory != nullptr ? memory + w.bytes : nullptr;
@@ -81,8 +80,8 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   w.rows = reinterpret_cast<AmxBits*>(take(kAmxChannels * s.dy_pixels * kItem));
   w.pixels = reinterpret_cast<const AmxBits**>(
       take(std::max(s.row, s.dy_pixels) * static_cast<std::int64_t>(sizeof(void*))));
-  w.pieces = reinterpret_cast<AmxPiece*>(
-      take(pieces * static_cast<std::int64_t>(sizeof(AmxPiece))));
+  w.pieces =
+      reinterpret_cast<AmxPiece*>(take(pieces * static_cast<std::int64_t>(sizeof(AmxPiece))));
   return w;
 }
 
