@@ -58,7 +58,8 @@ struct AmxVectors {
   void (*pairs_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* pairs,
                             long block);
   void (*pairs_from_rows)(const AmxBits* rows, long row, long count, AmxBits* pairs);
-  // value = high + low, exactly, for finite float16 values; high replaces the value.
+  // value = high + low, exactly, for finite float16 values; high replaces the value. count is a
+  // multiple of kAmxChannels.
   void (*split)(AmxBits* values, long count, AmxBits* low);
   // The least exponent of what is not 0, and the greatest, as they are stored (bf16_range.hpp).
   void (*survey_bf16)(const void* values, long count, unsigned* least, unsigned* most);
