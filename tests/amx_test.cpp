@@ -1,11 +1,13 @@
-// amx_test.cpp - outer_product_amx with its tile instructions emulated: all of it but those. The
-// instructions themselves run in kernels_test.cpp and golden_test.cpp where the processor has them.
+// amx_test.cpp - outer_product_amx on any processor: with the tile instructions' C++ in their
+// place, and with the instructions themselves, trapped. Where the processor has them they also run
+// in kernels_test.cpp and golden_test.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "amx_trap.hpp"
 #include "cpu/amx_isa.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/outer_product_amx.hpp"
@@ -143,6 +145,32 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
       }
     }
   }
+}
+
+TEST_CASE("the tile instructions give the bits of their emulation") {
+  const Machine& machine = this_machine();
+  const bool has_amx = lacks(machine, {"amx_tile", "amx_bf16"}).empty();
+  if (has_amx || !lacks_avx512(machine).empty()) return;
+  const AmxTrap trap;
+  const long before = AmxTrap::multiplications();
+  const ProblemSpec specs[] = {{"one tile", "conv2d", 2, 7, 9, 1, {{6, 3}, {5, 3}}},
+                               {"2 x 1 tiles", "conv2d", 2, 20, 16, 1, {{6, 3}, {5, 3}}},
+                               {"1 x 2 tiles", "conv2d", 2, 16, 17, 1, {{6, 3}, {5, 3}}},
+                               {"all of them", "conv2d", 3, 81, 81, 1, {{9, 3, 2}, {9, 3, 2}}},
+                               {"groups", "conv2d", 2, 6, 66, 2, {{6, 3}, {5, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kDTypes) {
+      CAPTURE(spec.name);
+      const WgradProblem problem = make(spec, dtype, true);
+      const auto x = filled(dtype, problem.x_count(), Fill::normal, 21);
+      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 22);
+      const auto want = emulated_sums(kEmulatedAmxKernel, problem, x.data(), dy.data());
+      const auto got = emulated_sums(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
+      CHECK(std::memcmp(got.data(), want.data(), got.size() * 8) == 0);
+    }
+  }
+  CHECK(AmxTrap::multiplications() > before);
+  CHECK(AmxTrap::released());
 }
 
 TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
