@@ -155,8 +155,7 @@ const std::uint8_t* execute(const Instruction& in, const ucontext_t& context) {
 void on_illegal_instruction(int, siginfo_t*, void* raw) {
   auto& context = *static_cast<ucontext_t*>(raw);
   auto& code = context.uc_mcontext.gregs[REG_RIP];
-  const std::uint8_t* next =
-      execute({reinterpret_cast<const std::uint8_t*>(code)}, context);
+  const std::uint8_t* next = execute({reinterpret_cast<const std::uint8_t*>(code)}, context);
   if (next == nullptr) {
     signal(SIGILL, SIG_DFL);  // and once more
     return;
