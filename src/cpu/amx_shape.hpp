@@ -106,7 +106,8 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s, const
       static_cast<double>(ceil_div(steps.c, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
   double packings = 1;
   for (std::size_t a = 0; a < 3; ++a) {
-    packings *= static_cast<double>(pb.axis[a].taps / s.axis[a].taps);
+    const std::int64_t parts = pb.axis[a].taps / s.axis[a].taps;
+    packings *= static_cast<double>(parts);
   }
   const auto taps = static_cast<double>(pb.taps());
   const auto x = static_cast<double>(s.row) * packings, dy = static_cast<double>(s.dy_pixels);
