@@ -5,16 +5,18 @@
 #include "convgrad/suggest.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/im2col_wgrad.hpp"
+#include "cpu/outer_product_amx.hpp"
 #include "cpu/outer_product_wgrad.hpp"
 #include "cpu/streaming_wgrad.hpp"
 
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
-  static const std::array<Kernel, 9> table = {
-      kStreamingAvx512Kernel, kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
-      kStreamingAvx2Kernel,   kOuterProductAvx2Kernel, kIm2colGemmKernel,
-      kOuterProductKernel,    kStreamingKernel,        kDirectKernel};
+  static const std::array<Kernel, 10> table = {kStreamingAvx512Kernel,  kOuterProductAmxKernel,
+                                               kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
+                                               kStreamingAvx2Kernel,    kOuterProductAvx2Kernel,
+                                               kIm2colGemmKernel,       kOuterProductKernel,
+                                               kStreamingKernel,        kDirectKernel};
   return table;
 }
 

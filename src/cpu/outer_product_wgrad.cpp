@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/bf16_range.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
@@ -170,19 +171,12 @@ class OuterProductTile {
     return {first_channel_ + tile_.c.begin, first_channel_ + tile_.c.end};
   }
 
-  // Where products of pairs are as IEEE arithmetic has them: bfloat16 has 8 bits, so a sum of
-  // products of exponents that add up to -112 and more is 0 or at least 2^-126 in size.
+  // Where products of pairs are as IEEE arithmetic has them.
   bool in_range() const {
     if (isa_.survey == nullptr) return true;
-    unsigned least[2] = {254, 254}, most = 0;
-    Region regions[2] = {x_region(pb_, block_, box_, x_channels()),
-                         dy_region(pb_, block_, box_, tile_.k)};
-    for (int i = 0; i < 2; ++i) {
-      for (; !regions[i].done(); regions[i].advance()) {
-        isa_.survey(regions[i].piece(), regions[i].piece_bytes() / 2, &least[i], &most);
-      }
-    }
-    return most < 255 && least[0] > 0 && least[1] > 0 && least[0] + least[1] >= 2 * 127 - 112;
+    return bf16_products_in_range(
+        exponents_of(x_region(pb_, block_, box_, x_channels()), isa_.survey),
+        exponents_of(dy_region(pb_, block_, box_, tile_.k), isa_.survey));
   }
 
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,

@@ -83,11 +83,13 @@ inline Region dy_region(const WgradProblem& problem, const Block& block, const P
 }
 inline Region x_region(const WgradProblem& problem, const Block& block, Range n,
                        const std::array<Range, 3>& input, Range c) {
-  // A single tap reads one of `stride` positions; input begins with the first that is read.
+  // A single tap reads one of `stride` positions; input begins with the first that is read. Those
+  // side by side in memory are in the same lines, and stay in one piece.
   std::array<std::int64_t, 4> step = {1, 1, 1, 1};
   for (std::size_t a = 0; a < 3; ++a) {
     const SpatialAxis& axis = problem.axis[a];
-    if (axis.taps == 1 && axis.pad_before == 0) step[a + 1] = axis.stride;
+    const bool apart = block.x_strides.spatial[a] > 1;
+    if (axis.taps == 1 && axis.pad_before == 0 && apart) step[a + 1] = axis.stride;
   }
   return {block.x,
           dtype_bytes(problem.dtype),

@@ -1,0 +1,74 @@
+// amx_isa.hpp - what outer_product_amx needs from the tile registers and from vectors.
+//
+// Included by files that are compiled with their own ISA flags: plain structs only, no standard
+// headers. Panels hold 16-bit elements, all distances are in elements.
+#pragma once
+
+namespace convgrad {
+
+typedef unsigned short AmxBits;  // a bfloat16, or a float16 before it is split
+
+// Neighbouring pixels in both panels, `steps` times kAmxPixels of them.
+struct AmxRun {
+  long a, b, steps;
+};
+inline constexpr long kAmxPixels = 32;    // of one instruction
+inline constexpr long kAmxChannels = 16;  // rows of an A tile, columns of a B tile
+
+// a[term*a_term + c*a_channel + pixel], any pixel may begin a run, and
+// b[term*b_term + k/16*b_block + pixel/2*32 + k%16*2 + pixel%2], runs begin with even pixels.
+struct AmxPanels {
+  const AmxBits* a;
+  const AmxBits* b;
+  long a_channel, b_block;
+  long a_term, b_term;
+  int terms;
+};
+
+inline constexpr long kAmxBlock = 32;  // channels of x, and of dy, whose sums the tiles hold
+
+struct AmxTiles {
+  // Around all multiplications of a thread.
+  void (*begin)();
+  void (*end)();
+  // sums[c*kAmxBlock + k] = sum over terms of a, terms of b, runs and their pixels of a * b, for
+  // 16*c_tiles channels c and 16*k_tiles channels k; both 1 or 2.
+  void (*multiply)(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs,
+                   long run_count, float* sums);
+};
+extern const AmxTiles kAmxTiles;          // the instructions
+extern const AmxTiles kEmulatedAmxTiles;  // what they do, for tests on other processors
+
+// `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is negative.
+struct AmxPiece {
+  long count, source;
+};
+
+// Moves 16-bit elements without looking at them. count is a multiple of kAmxPixels; channels are
+// filled up with zeros to a multiple of kAmxChannels.
+struct AmxVectors {
+  // rows[c*row + i] = pixel[i][c].
+  void (*rows_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* rows,
+                           long row);
+  // rows[c*row + i] = data[c*channel_stride + source + j*pixel_stride], j counting in a piece.
+  void (*rows_from_channels)(const AmxBits* data, long channel_stride, long pixel_stride,
+                             const AmxPiece* pieces, long piece_count, long channels, AmxBits* rows,
+                             long row);
+  // The form of AmxPanels::b, from pixels and from rows of kAmxChannels channels.
+  void (*pairs_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* pairs,
+                            long block);
+  void (*pairs_from_rows)(const AmxBits* rows, long row, long count, AmxBits* pairs);
+  // value = high + low, exactly, for finite float16 values; high replaces the value. count is a
+  // multiple of kAmxChannels.
+  void (*split)(AmxBits* values, long count, AmxBits* low);
+  // The least exponent of what is not 0, and the greatest, as they are stored (bf16_range.hpp).
+  void (*survey_bf16)(const void* values, long count, unsigned* least, unsigned* most);
+  void (*survey_f16)(const void* values, long count, unsigned* least, unsigned* most);
+  // partial[c*partial_row + k] += sums[c*kAmxBlock + k].
+  void (*add_sums)(const float* sums, long c_count, long k_count, double* partial,
+                   long partial_row);
+};
+extern const AmxVectors kPortableAmxVectors;
+extern const AmxVectors kAvx512AmxVectors;
+
+}  // namespace convgrad

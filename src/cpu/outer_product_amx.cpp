@@ -1,0 +1,101 @@
+// outer_product_amx.cpp - bfloat16 and float16 filter gradients in AMX tiles, without im2col.
+//
+// One instruction adds the products of 16 channels of x and 16 of dy over 32 pixels to a tile of
+// 16 x 16 sums. To fill it, the sum runs across rows (and images): x is packed by channel with the
+// columns and lines between output rows in place (amx_shape.hpp), dy with zeros there, and every
+// tap reads the same panels, x's from another position on. 32 x 32 sums stay in four tiles over
+// all pixels of a chunk and are then added to the float64 partial. A float16 is the sum of two
+// bfloat16 exactly: its products are four of theirs.
+#include "cpu/outer_product_amx.hpp"
+
+#include "cpu/amx_chunk.hpp"
+#include "cpu/direct_wgrad.hpp"
+
+namespace convgrad {
+namespace {
+
+std::vector<Tile> tiles(const WgradProblem& problem) {
+  const AmxSteps steps = amx_plan(problem).steps;
+  const Range taps = {0, problem.taps()};
+  std::vector<Tile> result;
+  for (std::int64_t g = 0; g < problem.groups; ++g) {
+    const std::int64_t end = (g + 1) * problem.group_k();
+    for (std::int64_t k = g * problem.group_k(); k < end; k += steps.k) {
+      for (std::int64_t c = 0; c < problem.group_c(); c += steps.c) {
+        const Range channels = {c, std::min(c + steps.c, problem.group_c())};
+        result.push_back({taps, channels, {k, std::min(k + steps.k, end)}});
+      }
+    }
+  }
+  return result;
+}
+
+std::int64_t workspace_bytes(const WgradProblem& problem) {
+  const AmxPlan plan = amx_plan(problem);
+  // direct_chunk() works in the same space.
+  const Tile largest = {{0, 1}, {0, plan.steps.c}, {0, plan.steps.k}};
+  return std::max(amx_workspace(problem, plan, nullptr).bytes,
+                  direct_workspace_elements(largest) * std::int64_t{sizeof(float)});
+}
+
+template <const AmxTiles& amx, const AmxVectors& vectors>
+void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+  AmxChunks work(amx, vectors, problem, block, tile, workspace);
+  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+}
+
+double estimated_seconds(const WgradProblem& problem) {
+  constexpr double kStart = 3e-6;  // of the tiles
+  const AmxPlan plan = amx_plan(problem);
+  const auto tile_count =
+      static_cast<double>(problem.groups * ceil_div(problem.group_c(), plan.steps.c) *
+                          ceil_div(problem.group_k(), plan.steps.k));
+  return static_cast<double>(chunk_grid(problem).count) * tile_count * plan.chunk_seconds + kStart;
+}
+
+std::string why_not_dtype(const WgradProblem& problem) {
+  if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
+  return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
+}
+std::string why_not(const WgradProblem& problem, const Machine& machine) {
+  std::string reason = why_not_dtype(problem);
+  if (reason.empty()) reason = lacks(machine, {"amx_tile", "amx_bf16"});
+  return reason.empty() ? lacks_avx512(machine) : reason;
+}
+std::string why_not_emulated(const WgradProblem& problem, const Machine& machine) {
+  const std::string reason = why_not_dtype(problem);
+  return reason.empty() ? lacks_avx512(machine) : reason;
+}
+std::string why_not_portable(const WgradProblem& problem, const Machine&) {
+  return why_not_dtype(problem);
+}
+
+}  // namespace
+
+const Kernel kOuterProductAmxKernel = {
+    "outer_product_amx",
+    "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
+    why_not,
+    estimated_seconds,
+    tiles,
+    workspace_bytes,
+    accumulate<kAmxTiles, kAvx512AmxVectors>};
+
+const Kernel kEmulatedAmxKernel = {"outer_product_amx_emulated",
+                                   "outer_product_amx without AMX, to test it",
+                                   why_not_emulated,
+                                   estimated_seconds,
+                                   tiles,
+                                   workspace_bytes,
+                                   accumulate<kEmulatedAmxTiles, kAvx512AmxVectors>};
+
+const Kernel kPortableEmulatedAmxKernel = {"outer_product_amx_emulated_portable",
+                                           "outer_product_amx without AMX and AVX-512, to test it",
+                                           why_not_portable,
+                                           estimated_seconds,
+                                           tiles,
+                                           workspace_bytes,
+                                           accumulate<kEmulatedAmxTiles, kPortableAmxVectors>};
+
+}  // namespace convgrad

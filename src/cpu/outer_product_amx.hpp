@@ -1,0 +1,15 @@
+// outer_product_amx.hpp - sums of outer products in the tile registers, for dense 16-bit layers.
+#pragma once
+
+#include "convgrad/kernel.hpp"
+
+namespace convgrad {
+
+extern const Kernel kOuterProductAmxKernel;
+
+// The same with the tile instructions emulated, for tests on processors without them: slow, and not
+// among kernels(). Packing with AVX-512, and in portable C++.
+extern const Kernel kEmulatedAmxKernel;
+extern const Kernel kPortableEmulatedAmxKernel;
+
+}  // namespace convgrad
