@@ -544,7 +544,7 @@ class SameBytes(CliTest):
         }
         for name, problem in cases.items():
             self.normal(problem).save(self.folder)
-            limits = ("40MiB", "60MiB", "75MiB", "150MiB", "1GiB")
+            limits = ("30MiB", "34MiB", "40MiB", "60MiB", "75MiB", "150MiB", "1GiB")
             usable = [limit for limit in limits if self.run_here(
                 *problem.args(), "--dry-run", "--memory-limit", limit).status == 0]
             self.assertGreaterEqual(len(usable), 3, f"limits that suffice: {usable}")
