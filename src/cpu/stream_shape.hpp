@@ -80,4 +80,26 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   return shape;
 }
 
+inline constexpr std::int64_t kMostLanes = 64;  // of a panel
+inline constexpr std::int64_t kStreamTileK =
+    256;  // output channels of a tile with one input channel each
+// Groups wider than this fill the lanes of outer_product.
+inline constexpr std::int64_t kMostGroupC = 16;
+// Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
+inline constexpr std::size_t kMostLaneSets = kStreamTileK / 2 + 1;
+inline constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
+
+// Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
+inline std::int64_t stream_tile_k(const WgradProblem& problem) {
+  const std::int64_t group_k = problem.group_k();
+  const std::int64_t most = std::max(kStreamTileK / problem.group_c(), kMostLanes);
+  const std::int64_t groups = std::max<std::int64_t>(most / group_k, 1);  // in a tile
+  return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
+}
+
+// Room for the sums of a tile's taps and lanes, and for those of its last vectors.
+inline std::int64_t stream_sum_elements(const WgradProblem& problem) {
+  return round_up(problem.taps() * (stream_tile_k(problem) + 2 * kMostLanes), kMostLanes);
+}
+
 }  // namespace convgrad

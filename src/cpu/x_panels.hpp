@@ -49,7 +49,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
     p.tap_columns = aw.dilation / p.step;
   }
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
-  const bool near = p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2);
+  const bool near = p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
+                    p.columns(q, S) <= most_elements;
   if (!near) {
     p.reuse = Reuse::tap;
     p.step = aw.stride;
