@@ -12,7 +12,8 @@ namespace convgrad {
 // Limits of a tile: dy's panels (512 x 256 floats) and x's share the L2 cache.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
-inline constexpr std::int64_t kOuterProductTileC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
+inline constexpr std::int64_t kOuterProductTileC1 =
+    256;  // of 1x1 filters, for which packing dy is most of the rest
 inline constexpr std::int64_t kMostXElements = 64 << 10;
 // Pixels of a run: short enough to give each its own lines to fetch.
 inline constexpr std::int64_t kRunPixels = 32;
@@ -26,8 +27,8 @@ inline OuterProductSteps outer_product_steps(const WgradProblem& problem) {
   const std::int64_t few = std::min<std::int64_t>(c, 16);
   const XPanels panels = x_panels(problem, kMostXElements, few);
   const std::int64_t fit = kMostXElements / (panels.most_lines * panels.most_columns);
-  const std::int64_t most_c =
-      std::clamp<std::int64_t>(fit, few, problem.taps() == 1 ? kOuterProductTileC1 : kOuterProductTileC);
+  const std::int64_t most_c = std::clamp<std::int64_t>(
+      fit, few, problem.taps() == 1 ? kOuterProductTileC1 : kOuterProductTileC);
   return {ceil_div(c, ceil_div(c, most_c)), ceil_div(k, ceil_div(k, kOuterProductTileK))};
 }
 
