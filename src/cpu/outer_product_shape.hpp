@@ -17,7 +17,7 @@ inline constexpr std::int64_t kOuterProductTileC1 =
 inline constexpr std::int64_t kMostXElements = 64 << 10;
 // Pixels of a run: short enough to give each its own lines to fetch.
 inline constexpr std::int64_t kRunPixels = 32;
-inline constexpr std::int64_t kMostTileCells = 14 * 32;
+inline constexpr std::int64_t kMostTileCells = 448;  // 14 x 32
 
 struct OuterProductSteps {
   std::int64_t c, k;

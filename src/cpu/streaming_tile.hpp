@@ -79,20 +79,20 @@ class StreamingTile {
     std::int64_t first;  // lanes before it belong to the one before
   };
   void list_lanes() {
-    const std::int64_t lanes = isa_.lanes;
-    for (std::int64_t k = tile_.k.begin; k < tile_.k.end; k = lanes_[lanes_count_++].k.end) {
-      const std::int64_t left = tile_.k.end - k;
+    const std::int64_t lanes = isa_.lanes, end = tile_.k.end;
+    for (std::int64_t k = tile_.k.begin; k < end;) {
+      const std::int64_t left = end - k;
+      Lanes& next = lanes_[lanes_count_++];
       if (left >= lanes || !in_place_dy()) {
         const std::int64_t vectors = std::clamp<std::int64_t>(left / lanes, 1, vectors_);
-        lanes_[lanes_count_] = {{k, std::min(k + vectors * lanes, tile_.k.end)}, vectors, 0};
+        next = {{k, std::min(k + vectors * lanes, end)}, vectors, 0};
       } else {
-        lanes_[lanes_count_] = {{tile_.k.end - lanes, tile_.k.end}, 1, lanes - left};
+        next = {{end - lanes, end}, 1, lanes - left};
       }
+      k = next.k.end;
     }
   }
-  std::span<const Lanes> lane_sets() const {
-    return {lanes_.data(), static_cast<std::size_t>(lanes_count_)};
-  }
+  std::span<const Lanes> lane_sets() const { return {lanes_.data(), lanes_count_}; }
   void use_lanes(const Lanes& lanes, Acc* sums) {
     k_ = lanes.k;
     width_vectors_ = lanes.vectors;
@@ -320,7 +320,7 @@ class StreamingTile {
   Range k_;
   std::int64_t width_vectors_ = 1;
   std::int64_t first_lane_ = 0;  // those before it belong to the lanes chosen before
-  std::int64_t lanes_count_ = 0;
+  std::size_t lanes_count_ = 0;
   std::array<Lanes, kMostLaneSets> lanes_;
   StreamView<Acc> view_{};
   int channel_[kMostLanes];
