@@ -6,6 +6,7 @@
 
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
+#include "partial_tree.hpp"
 
 namespace convgrad {
 namespace {
@@ -102,13 +103,18 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   }
   if (!options.only_reference) {
     plan.kernel = &choose_kernel(problem, machine, options.algorithm);
-    plan.memory.partials = checked_mul(plan.slices.count(), dw_bytes, what);
+    plan.live_partials = live_partials(plan.slices, false, plan.threads);
+    plan.memory.partials = checked_mul(plan.live_partials, dw_bytes, what);
     // Each aligned to a cache line.
     const std::int64_t line = 64;
     plan.memory.workspaces =
         plan.threads * ((plan.kernel->workspace_bytes(problem) + line - 1) / line * line);
   }
   plan_blocks(plan, options, limited);
+  if (plan.kernel != nullptr && plan.blocks.count <= 1) {
+    plan.live_partials = live_partials(plan.slices, true, plan.threads);
+    plan.memory.partials = plan.live_partials * dw_bytes;
+  }
   if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);
   if (plan.kernel != nullptr) {
     plan.tiles = static_cast<std::int64_t>(plan.kernel->tiles(problem).size());

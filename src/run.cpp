@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "convgrad/gradient_file.hpp"
+#include "partial_tree.hpp"
 
 namespace convgrad {
 namespace {
@@ -162,7 +163,9 @@ GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
       pool_(pool),
       tiles_(plan_.kernel->tiles(plan_.problem)),
       partials_(plan_.memory.partials, "partial gradients"),
-      workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
+      workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
+      tree_(std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_,
+                                          partials_.as<double>(), plan_.live_partials)) {
   if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
@@ -171,9 +174,7 @@ GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
   });
 }
 
-double* GradientSum::partial(std::int64_t slice) const {
-  return partials_.as<double>() + slice * plan_.problem.dw_count();
-}
+GradientSum::~GradientSum() = default;
 
 std::byte* GradientSum::workspace(int worker) const {
   return workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
@@ -182,35 +183,38 @@ std::byte* GradientSum::workspace(int worker) const {
 void GradientSum::add(const Block& block, std::int64_t index) {
   const Range chunks = plan_.blocks.chunk_range(index);
   const auto tile_count = static_cast<std::int64_t>(tiles_.size());
+  struct Part {
+    std::int64_t slice;
+    ChunkRun run;
+    bool last;
+  };
   // Slices without a chunk in this block make no tasks.
-  std::vector<std::pair<std::int64_t, ChunkRun>> active;
+  std::vector<Part> active;
   for (std::int64_t slice = 0; slice < plan_.slices.count(); ++slice) {
     const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
-    if (run.begin < run.end) active.emplace_back(slice, run);
+    const ChunkRun all = plan_.slices.chunks_of(slice, {0, plan_.slices.chunks});
+    if (run.begin >= run.end) continue;
+    const std::int64_t final_chunk = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
+    active.push_back({slice, run, final_chunk < chunks.end});
   }
   pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
             [&](std::int64_t task, int worker) {
-              const auto& [slice, run] = active[static_cast<std::size_t>(task / tile_count)];
-              plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, run,
-                                       tiles_[static_cast<std::size_t>(task % tile_count)],
-                                       workspace(worker), partial(slice));
+              const Part& part = active[static_cast<std::size_t>(task / tile_count)];
+              const auto tile = static_cast<std::size_t>(task % tile_count);
+              double* const partial = tree_->partial(part.slice);
+              if (partial == nullptr) return;
+              try {
+                plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, part.run, tiles_[tile],
+                                         workspace(worker), partial);
+              } catch (...) {
+                tree_->give_up();
+                throw;
+              }
+              if (part.last) tree_->complete(part.slice, tile);
             });
 }
 
-const double* GradientSum::finish() {
-  const std::int64_t count = plan_.problem.dw_count(), slices = plan_.slices.count();
-  pool_.run((count + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
-    const std::int64_t begin = piece * kTreePiece, end = std::min(begin + kTreePiece, count);
-    for (std::int64_t step = 1; step < slices; step *= 2) {
-      for (std::int64_t slice = 0; slice + step < slices; slice += 2 * step) {
-        double* left = partial(slice);
-        const double* right = partial(slice + step);
-        for (std::int64_t i = begin; i < end; ++i) left[i] += right[i];
-      }
-    }
-  });
-  return partial(0);
-}
+const double* GradientSum::finish() { return tree_->partial(0); }
 
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
                      const PlanOptions& options) {

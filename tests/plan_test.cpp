@@ -28,9 +28,9 @@ Plan plan_with_limit(const WgradProblem& problem, std::int64_t mebibytes) {
 }  // namespace
 
 TEST_CASE("a plan stays below the memory limit, and the schedule does not depend on it") {
-  const Plan wide = plan_with_limit(large(), 1024), narrow = plan_with_limit(large(), 200);
+  const Plan wide = plan_with_limit(large(), 1024), narrow = plan_with_limit(large(), 100);
   CHECK(wide.memory.total() <= std::int64_t{1024} << 20);
-  CHECK(narrow.memory.total() <= std::int64_t{200} << 20);
+  CHECK(narrow.memory.total() <= std::int64_t{100} << 20);
   CHECK(narrow.blocks.step < wide.blocks.step);
   CHECK(narrow.slices.count() == wide.slices.count());
   CHECK(narrow.chunks.count == wide.chunks.count);

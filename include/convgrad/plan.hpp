@@ -23,7 +23,7 @@ struct PlanOptions {
 
 // Bytes, as they are compared with the limit.
 struct MemoryNeed {
-  std::int64_t partials = 0;    // slices * |dw| * 8
+  std::int64_t partials = 0;    // live_partials * |dw| * 8
   std::int64_t workspaces = 0;  // threads * workspace of the kernel
   std::int64_t blocks = 0;      // two blocks of x and dy, one when one holds everything
   std::int64_t reference = 0;   // sums, compensations and magnitudes, for verify
@@ -43,6 +43,7 @@ struct Plan {
   SliceGrid slices;
   BlockGrid blocks;
   std::int64_t tiles = 0;
+  std::int64_t live_partials = 0;  // slices in memory at a time
   MemoryNeed memory;
   std::int64_t memory_limit_bytes = 0;
 };

@@ -66,17 +66,20 @@ void stream_blocks(const Plan& plan, BlockSource& source,
                    const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
+class PartialTree;
+
 // The partial gradients of a plan.
 class GradientSum {
  public:
   GradientSum(const Plan& plan, TaskPool& pool);  // copies the plan, does not own the pool
+  ~GradientSum();
+  // Every block once, in order. Slices that are complete are added in the fixed tree.
   void add(const Block& block, std::int64_t index);
-  // Adds the partials in the fixed tree. The result is dw in [tap][c][k] order, C/groups channels
-  // c and K channels k, valid as long as this object.
+  // The sum of all blocks: dw in [tap][c][k] order, C/groups channels c and K channels k, valid as
+  // long as this object.
   const double* finish();
 
  private:
-  double* partial(std::int64_t slice) const;
   std::byte* workspace(int worker) const;
 
   const Plan plan_;
@@ -84,6 +87,7 @@ class GradientSum {
   std::vector<Tile> tiles_;
   Buffer partials_;
   Buffer workspaces_;  // one for each thread
+  std::unique_ptr<PartialTree> tree_;
 };
 
 // A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()

@@ -1,0 +1,102 @@
+// partial_tree.cpp - see partial_tree.hpp.
+#include "partial_tree.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace convgrad {
+
+std::int64_t live_partials(const SliceGrid& slices, bool one_block, int threads) {
+  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(slices.count()));
+  // Several blocks keep the slices of a stretch from one to the next.
+  const std::int64_t kept = one_block ? 0 : slices.lanes;
+  return std::min(slices.count(), levels + 1 + kept + threads);
+}
+
+PartialTree::PartialTree(const WgradProblem& problem, const SliceGrid& slices,
+                         const std::vector<Tile>& tiles, double* memory, std::int64_t live)
+    : group_c_(problem.group_c()),
+      row_(problem.K),
+      count_(problem.dw_count()),
+      slices_(slices.count()),
+      tiles_(tiles),
+      memory_(memory),
+      slot_(static_cast<std::size_t>(slices_)),
+      merged_(static_cast<std::size_t>(slices_), 0) {
+  for (std::int64_t slot = live; slot-- > 0;) free_.push_back(slot);
+  for (std::int64_t nodes = slices_; nodes > 1; nodes = (nodes + 1) / 2) {
+    waiting_.emplace_back(static_cast<std::size_t>(nodes) * tiles.size(), false);
+  }
+}
+
+// Slices get memory in their order: if later ones could take it all, those before them would never
+// complete, and it would never be free again.
+double* PartialTree::partial(std::int64_t slice) {
+  std::unique_lock lock(mutex_);
+  while (opened_ <= slice) {
+    freed_.wait(lock, [&] { return failed_ || opened_ > slice || !free_.empty(); });
+    if (failed_) return nullptr;
+    if (opened_ > slice) break;
+    slot_[static_cast<std::size_t>(opened_++)] = free_.back();
+    free_.pop_back();
+  }
+  return memory_of(slice);
+}
+
+double* PartialTree::memory_of(std::int64_t slice) const {
+  return memory_ + slot_[static_cast<std::size_t>(slice)] * count_;
+}
+
+void PartialTree::give_up() {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  freed_.notify_all();
+}
+
+std::vector<bool>::reference PartialTree::waiting(Node node, std::size_t tile) {
+  return waiting_[static_cast<std::size_t>(node.level)]
+                 [static_cast<std::size_t>(node.index) * tiles_.size() + tile];
+}
+
+void PartialTree::complete(std::int64_t slice, std::size_t tile) {
+  std::unique_lock lock(mutex_);
+  const auto levels = static_cast<std::int64_t>(waiting_.size());
+  for (Node node = {0, slice}; node.level < levels; node = {node.level + 1, node.index / 2}) {
+    const Node other = {node.level, node.index ^ 1};
+    if (first_slice(other) >= slices_) continue;
+    if (!waiting(other, tile)) {
+      waiting(node, tile) = true;
+      return;
+    }
+    const std::int64_t left = std::min(first_slice(node), first_slice(other));
+    const std::int64_t right = std::max(first_slice(node), first_slice(other));
+    double* const to = memory_of(left);
+    double* const from = memory_of(right);
+    lock.unlock();
+    merge(to, from, tiles_[tile]);
+    lock.lock();
+    release(right);
+  }
+}
+
+void PartialTree::release(std::int64_t slice) {
+  const auto i = static_cast<std::size_t>(slice);
+  if (++merged_[i] < static_cast<std::int64_t>(tiles_.size())) return;
+  free_.push_back(slot_[i]);
+  freed_.notify_all();
+}
+
+// Leaves zeros for the next slice.
+void PartialTree::merge(double* left, double* right, const Tile& tile) const {
+  for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {
+    for (std::int64_t c = tile.c.begin; c < tile.c.end; ++c) {
+      const std::int64_t first = (tap * group_c_ + c) * row_;
+      for (std::int64_t i = first + tile.k.begin; i < first + tile.k.end; ++i) {
+        left[i] += right[i];
+        right[i] = 0;
+      }
+    }
+  }
+}
+
+}  // namespace convgrad

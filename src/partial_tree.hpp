@@ -1,0 +1,58 @@
+// partial_tree.hpp - the partial gradients of the slices, added in a fixed binary tree while others
+// are still being computed, so that few of them are in memory at a time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "convgrad/kernel.hpp"
+#include "convgrad/problem.hpp"
+#include "convgrad/schedule.hpp"
+
+namespace convgrad {
+
+// How many partial gradients a job needs at a time. Slices begin in their order. Those that are
+// complete but wait for their neighbour in the tree are at most one for each level and worker.
+std::int64_t live_partials(const SliceGrid& slices, bool one_block, int threads);
+
+// Level by level, slices 0 and 1, 2 and 3, ... are added, then the sums of those, and so on: tile
+// by tile, by whichever worker completes the second of a pair. Which one that is changes no bit.
+class PartialTree {
+ public:
+  // memory: `live` partial gradients of float64 zeros, [tap][c][k], owned by the caller.
+  PartialTree(const WgradProblem& problem, const SliceGrid& slices, const std::vector<Tile>& tiles,
+              double* memory, std::int64_t live);
+
+  // The memory of a slice, which may wait for others to complete; null after give_up().
+  double* partial(std::int64_t slice);
+  // All chunks of the slice's tile have been added.
+  void complete(std::int64_t slice, std::size_t tile);
+  // Lets go of workers that wait: a task has failed.
+  void give_up();
+
+ private:
+  struct Node {
+    std::int64_t level, index;
+  };
+  double* memory_of(std::int64_t slice) const;
+  std::int64_t first_slice(Node node) const { return node.index << node.level; }
+  std::vector<bool>::reference waiting(Node node, std::size_t tile);
+  void merge(double* left, double* right, const Tile& tile) const;
+  void release(std::int64_t slice);
+
+  const std::int64_t group_c_, row_, count_, slices_;
+  const std::vector<Tile>& tiles_;
+  double* const memory_;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::int64_t opened_ = 0;                 // slices that have had memory
+  std::vector<std::int64_t> free_;          // slots of memory
+  std::vector<std::int64_t> slot_;          // of an open slice
+  std::vector<std::int64_t> merged_;        // tiles of a slice that its left neighbour has
+  std::vector<std::vector<bool>> waiting_;  // [level][index * tiles + tile]
+  bool failed_ = false;
+};
+
+}  // namespace convgrad
