@@ -2,6 +2,7 @@
 #include "convgrad/dtype.hpp"
 
 #include <array>
+#include <cstring>
 #include <limits>
 
 namespace convgrad {
@@ -55,9 +56,9 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
 
 // The same for kBatch values whose results are normal numbers, without branches, so that it is
 // vectorized; false if some result is not, and destination is undefined then.
-constexpr std::int64_t kBatch = 16;
+constexpr std::int64_t kBatch = 32;
 template <int ExponentBits, int FractionBits>
-bool narrow_normal(const double* source, std::uint16_t* destination) {
+inline bool narrow_normal(const double* source, std::uint16_t* destination) {
   constexpr int kShift = 52 - FractionBits;
   constexpr std::uint64_t kRebias = std::uint64_t{1023 - ((1 << (ExponentBits - 1)) - 1)} << 52;
   constexpr std::uint64_t kSmallest = kRebias + (std::uint64_t{1} << 52);
@@ -75,15 +76,28 @@ bool narrow_normal(const double* source, std::uint16_t* destination) {
   return (outside >> 63) == 0;
 }
 
+// Compiled for several instruction sets, of which the loader takes the best.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CONVGRAD_VECTOR_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define CONVGRAD_VECTOR_CLONES
+#endif
+CONVGRAD_VECTOR_CLONES bool narrow_halves(const double* source, std::uint16_t* destination) {
+  return narrow_normal<5, 10>(source, destination);
+}
+CONVGRAD_VECTOR_CLONES bool narrow_bfloat16s(const double* source, std::uint16_t* destination) {
+  return narrow_normal<8, 7>(source, destination);
+}
+
 template <typename Scalar>
 void round_all(const double* source, std::int64_t count, Scalar* destination) {
   std::int64_t i = 0;
   if constexpr (sizeof(Scalar) == 2) {
-    constexpr int kExponentBits = std::is_same_v<Scalar, Half> ? 5 : 8;
+    const auto narrow_batch = std::is_same_v<Scalar, Half> ? narrow_halves : narrow_bfloat16s;
     std::uint16_t batch[kBatch];
     for (; i + kBatch <= count; i += kBatch) {
-      if (narrow_normal<kExponentBits, 15 - kExponentBits>(source + i, batch)) {
-        for (std::int64_t j = 0; j < kBatch; ++j) destination[i + j].bits = batch[j];
+      if (narrow_batch(source + i, batch)) {
+        std::memcpy(destination + i, batch, sizeof batch);
       } else {
         for (std::int64_t j = i; j < i + kBatch; ++j)
           destination[j] = from_double<Scalar>(source[j]);
