@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "amx_trap.hpp"
-#include "cpu/amx_isa.hpp"
+#include "cpu/amx_shape.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/outer_product_amx.hpp"
 #include "problems.hpp"
@@ -64,6 +64,11 @@ std::vector<ProblemSpec> problems() {
   specs.push_back({"s2, all phases", "conv2d", 3, 18, 18, 1, {{15, 3, 2}, {17, 5, 2}}});
   specs.push_back({"s4, some phases", "conv2d", 2, 18, 18, 1, {{21, 2, 4}, {23, 3, 4}}});
   specs.push_back({"taps far apart", "conv2d", 2, 18, 18, 1, {{40, 3, 1, 17}, {60, 3, 1, 25}}});
+  specs.push_back({"wide, s2", "conv2d", 2, 3, 40, 1, {{15, 7, 2}, {17, 7, 2}}});
+  specs.push_back({"wide, filter wider than x", "conv2d", 2, 5, 33, 1, {{3, 5}, {4, 9}}});
+  specs.push_back({"wide, images", "conv3d", 3, 2, 20, 1, {{4, 3, 2}, {7, 3}, {9, 5}}});
+  specs.push_back({"turned", "conv2d", 3, 40, 70, 1, {{9, 1}, {10, 1}}});
+  specs.push_back({"turned, s2", "conv2d", 3, 17, 33, 1, {{9, 1, 2}, {11, 1, 2}}});
   specs.push_back({"3-D, joined", "conv3d", 6, 20, 20, 1, {{3, 3}, {3, 3}, {4, 3}}});
   specs.push_back({"3-D, strides 2", "conv3d", 2, 20, 20, 1, {{7, 3, 2}, {7, 3, 2}, {8, 3, 2}}});
   return specs;
@@ -113,6 +118,21 @@ void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* 
 }
 
 }  // namespace
+
+TEST_CASE("the problems have every form of panels") {
+  int wide = 0, turned = 0, odd = 0, apart = 0;
+  for (const ProblemSpec& spec : problems()) {
+    const AmxPlan plan = amx_plan(make(spec, DType::bf16, true));
+    wide += plan.sharing.wide;
+    turned += plan.shape.turned;
+    odd += plan.shape.odd;
+    apart += !plan.shape.joined && plan.shape.extent[0] * plan.shape.extent[1] > 1;
+  }
+  CHECK(wide >= 3);
+  CHECK(turned >= 3);
+  CHECK(odd >= 10);
+  CHECK(apart >= 3);
+}
 
 TEST_CASE("emulated AMX is bit-exact on small integers") {
   for_each_case(Fill::small_integers,

@@ -14,26 +14,29 @@ struct AmxRun {
 };
 inline constexpr long kAmxPixels = 32;    // of one instruction
 inline constexpr long kAmxChannels = 16;  // rows of an A tile, columns of a B tile
+inline constexpr long kAmxTile = kAmxPixels * kAmxChannels;
 
-// a[term*a_term + c*a_channel + pixel], any pixel may begin a run, and
-// b[term*b_term + k/16*b_block + pixel/2*32 + k%16*2 + pixel%2], runs begin with even pixels.
+// dy (and turned round: x) in a[term*a_term + k/16*a_block + pixel/32*kAmxTile + k%16*32 +
+// pixel%32], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pixel/2*32 +
+// c%16*2 + pixel%2], where runs begin with a pair. Every tile is 1 KiB of neighbours, and whole
+// cache lines.
 struct AmxPanels {
   const AmxBits* a;
   const AmxBits* b;
-  long a_channel, b_block;
+  long a_block, b_block;
   long a_term, b_term;
   int terms;
 };
 
-inline constexpr long kAmxBlock = 32;  // channels of x, and of dy, whose sums the tiles hold
+inline constexpr long kAmxBlock = 32;  // channels of dy, and of x, whose sums the tiles hold
 
 struct AmxTiles {
   // Around all multiplications of a thread.
   void (*begin)();
   void (*end)();
-  // sums[c*kAmxBlock + k] = sum over terms of a, terms of b, runs and their pixels of a * b, for
-  // 16*c_tiles channels c and 16*k_tiles channels k; both 1 or 2.
-  void (*multiply)(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs,
+  // sums[k*kAmxBlock + c] = sum over runs, their pixels, terms of a and terms of b of a * b, for
+  // 16*k_tiles channels k and 16*c_tiles channels c; both 1 or 2.
+  void (*multiply)(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs,
                    long run_count, float* sums);
 };
 extern const AmxTiles kAmxTiles;          // the instructions
@@ -44,17 +47,18 @@ struct AmxPiece {
   long count, source;
 };
 
-// Moves 16-bit elements without looking at them. count is a multiple of kAmxPixels; channels are
-// filled up with zeros to a multiple of kAmxChannels.
+// Moves 16-bit elements without looking at them. count is a multiple of kAmxPixels; channels of
+// pixels are filled up with zeros to a multiple of kAmxChannels.
 struct AmxVectors {
-  // rows[c*row + i] = pixel[i][c].
-  void (*rows_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* rows,
-                           long row);
+  // The form of AmxPanels::a, of pixel[i][k], and of rows[k%16*row + i] of 16 channels.
+  void (*tiles_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* tiles,
+                            long block);
+  void (*tiles_from_rows)(const AmxBits* rows, long row, long count, AmxBits* tiles);
   // rows[c*row + i] = data[c*channel_stride + source + j*pixel_stride], j counting in a piece.
   void (*rows_from_channels)(const AmxBits* data, long channel_stride, long pixel_stride,
                              const AmxPiece* pieces, long piece_count, long channels, AmxBits* rows,
                              long row);
-  // The form of AmxPanels::b, from pixels and from rows of kAmxChannels channels.
+  // The form of AmxPanels::b, of the same.
   void (*pairs_from_pixels)(const AmxBits* const* pixel, long count, long channels, AmxBits* pairs,
                             long block);
   void (*pairs_from_rows)(const AmxBits* rows, long row, long count, AmxBits* pairs);
@@ -64,8 +68,8 @@ struct AmxVectors {
   // The least exponent of what is not 0, and the greatest, as they are stored (bf16_range.hpp).
   void (*survey_bf16)(const void* values, long count, unsigned* least, unsigned* most);
   void (*survey_f16)(const void* values, long count, unsigned* least, unsigned* most);
-  // partial[c*partial_row + k] += sums[c*kAmxBlock + k].
-  void (*add_sums)(const float* sums, long c_count, long k_count, double* partial,
+  // partial[c*partial_row + k] += sums[k*kAmxBlock + c], or sums[c*kAmxBlock + k] if `turned`.
+  void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
                    long partial_row);
 };
 extern const AmxVectors kPortableAmxVectors;

@@ -29,66 +29,93 @@ void begin() {
 // Until then the tiles' 8 KiB are saved at every switch of threads.
 void end() { _tile_release(); }
 
-// Tiles 0 to 3 hold the sums, [c / 16][k / 16]; 4 and 5 x; 6 and 7 dy.
-template <int CTiles, int KTiles>
-void multiply_step(const AmxBits* a, long a_channel, const AmxBits* b, long b_block) {
-  _tile_loadd(4, a, a_channel * 2);
-  _tile_loadd(6, b, 64);
+// Tiles 0 to 3 hold the sums, [k / 16][c / 16]; 4 and 5 dy; 6 and 7 x.
+constexpr long kTileRow = 64;
+
+template <int KTiles>
+void load_a(const AmxBits* a, long a_block) {
+  _tile_loadd(4, a, kTileRow);
+  if constexpr (KTiles > 1) _tile_loadd(5, a + a_block, kTileRow);
+}
+
+template <int CTiles>
+void load_b(const AmxBits* b, long b_block) {
+  _tile_loadd(6, b, kTileRow);
+  if constexpr (CTiles > 1) _tile_loadd(7, b + b_block, kTileRow);
+}
+
+template <int KTiles, int CTiles>
+void add_products() {
   _tile_dpbf16ps(0, 4, 6);
-  if constexpr (KTiles > 1) {
-    _tile_loadd(7, b + b_block, 64);
-    _tile_dpbf16ps(1, 4, 7);
-  }
-  if constexpr (CTiles > 1) {
-    _tile_loadd(5, a + kAmxChannels * a_channel, a_channel * 2);
-    _tile_dpbf16ps(2, 5, 6);
-    if constexpr (KTiles > 1) _tile_dpbf16ps(3, 5, 7);
+  if constexpr (CTiles > 1) _tile_dpbf16ps(1, 4, 7);
+  if constexpr (KTiles > 1) _tile_dpbf16ps(2, 5, 6);
+  if constexpr (KTiles > 1 && CTiles > 1) _tile_dpbf16ps(3, 5, 7);
+}
+
+// All products of 32 pixels: of two terms in an order that loads only one side anew for the next.
+template <int KTiles, int CTiles, int Terms>
+void multiply_step(const AmxPanels& panels, const AmxBits* a, const AmxBits* b) {
+  load_a<KTiles>(a, panels.a_block);
+  load_b<CTiles>(b, panels.b_block);
+  add_products<KTiles, CTiles>();
+  if constexpr (Terms == 2) {
+    load_b<CTiles>(b + panels.b_term, panels.b_block);
+    add_products<KTiles, CTiles>();
+    load_a<KTiles>(a + panels.a_term, panels.a_block);
+    add_products<KTiles, CTiles>();
+    load_b<CTiles>(b, panels.b_block);
+    add_products<KTiles, CTiles>();
   }
 }
 
-template <int CTiles, int KTiles>
+template <int KTiles, int CTiles>
 void store_sums(float* sums) {
   constexpr long kRow = kAmxBlock * 4;
   _tile_stored(0, sums, kRow);
-  if constexpr (KTiles > 1) _tile_stored(1, sums + kAmxChannels, kRow);
-  if constexpr (CTiles > 1) {
+  if constexpr (CTiles > 1) _tile_stored(1, sums + kAmxChannels, kRow);
+  if constexpr (KTiles > 1) {
     _tile_stored(2, sums + kAmxChannels * kAmxBlock, kRow);
-    if constexpr (KTiles > 1) _tile_stored(3, sums + kAmxChannels * (kAmxBlock + 1), kRow);
+    if constexpr (CTiles > 1) _tile_stored(3, sums + kAmxChannels * (kAmxBlock + 1), kRow);
   }
 }
 
-template <int CTiles, int KTiles>
+template <int KTiles, int CTiles, int Terms>
 void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   asm volatile("" : : : "memory");  // the panels are written, as far as GCC knows unread
   _tile_zero(0);
-  if constexpr (KTiles > 1) _tile_zero(1);
-  if constexpr (CTiles > 1) _tile_zero(2);
-  if constexpr (CTiles > 1 && KTiles > 1) _tile_zero(3);
-  for (int ta = 0; ta < panels.terms; ++ta) {
-    for (int tb = 0; tb < panels.terms; ++tb) {
-      for (long run = 0; run < run_count; ++run) {
-        const AmxBits* a = panels.a + ta * panels.a_term + runs[run].a;
-        const AmxBits* b = panels.b + tb * panels.b_term + runs[run].b;
-        for (long step = runs[run].steps; step > 0; --step) {
-          multiply_step<CTiles, KTiles>(a, panels.a_channel, b, panels.b_block);
-          a += kAmxPixels;
-          b += kAmxPixels * kAmxChannels;
-        }
-      }
+  if constexpr (CTiles > 1) _tile_zero(1);
+  if constexpr (KTiles > 1) _tile_zero(2);
+  if constexpr (KTiles > 1 && CTiles > 1) _tile_zero(3);
+  for (long run = 0; run < run_count; ++run) {
+    const AmxBits* a = panels.a + runs[run].a;
+    const AmxBits* b = panels.b + runs[run].b;
+    for (long step = runs[run].steps; step > 0; --step) {
+      multiply_step<KTiles, CTiles, Terms>(panels, a, b);
+      a += kAmxTile;
+      b += kAmxTile;
     }
   }
-  store_sums<CTiles, KTiles>(sums);
+  store_sums<KTiles, CTiles>(sums);
   asm volatile("" : : : "memory");
 }
 
-void multiply(int c_tiles, int k_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
-              float* sums) {
-  if (c_tiles > 1) {
-    if (k_tiles > 1) return multiply_block<2, 2>(panels, runs, run_count, sums);
-    return multiply_block<2, 1>(panels, runs, run_count, sums);
+template <int KTiles, int CTiles>
+void multiply_terms(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
+  if (panels.terms == 2) {
+    multiply_block<KTiles, CTiles, 2>(panels, runs, run_count, sums);
+  } else {
+    multiply_block<KTiles, CTiles, 1>(panels, runs, run_count, sums);
   }
-  if (k_tiles > 1) return multiply_block<1, 2>(panels, runs, run_count, sums);
-  return multiply_block<1, 1>(panels, runs, run_count, sums);
+}
+
+void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+              float* sums) {
+  if (k_tiles > 1) {
+    if (c_tiles > 1) return multiply_terms<2, 2>(panels, runs, run_count, sums);
+    return multiply_terms<2, 1>(panels, runs, run_count, sums);
+  }
+  if (c_tiles > 1) return multiply_terms<1, 2>(panels, runs, run_count, sums);
+  return multiply_terms<1, 1>(panels, runs, run_count, sums);
 }
 
 }  // namespace

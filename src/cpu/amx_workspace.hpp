@@ -50,13 +50,16 @@ class AmxPieces {
   std::int64_t stride_ = 1, count_ = 0, position_ = 0;
 };
 
+// x and dy change their forms if the shape is turned.
 struct AmxWorkspace {
-  AmxBits* x;                    // [term][channel][row]
-  AmxBits* dy;                   // [term][k / 16][pixel pair][k % 16][2]
-  AmxBits* rows;                 // 16 channels of dy, when they are apart in the file
+  AmxBits* x;                    // [term][odd][c / 16][pixel pair][c % 16][2]
+  AmxBits* dy;                   // [term][k / 16][pixel / 32][k % 16][pixel % 32]
+  AmxBits* rows;                 // 16 channels of either, when they are apart in the file
+  AmxBits* edges;                // pixels of wide panels that see padding
   const AmxBits** pixels;        // of x or of dy, when their channels are side by side
   AmxPiece* pieces;              // of x or of dy
   std::int64_t x_term, dy_term;  // elements of a term
+  std::int64_t row;              // of `rows`: from one channel to the next
   std::int64_t bytes;
 };
 
@@ -64,24 +67,33 @@ struct AmxWorkspace {
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;
   const std::int64_t terms = pb.dtype == DType::f16 ? 2 : 1;
+  const std::int64_t channels = amx_channels(pb, plan.sharing, plan.steps.c);
   // A line is a piece, and what is between it and the next one.
   const std::int64_t pieces = 2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
   AmxWorkspace w = {};
-  const auto take = [&](std::int64_t bytes) {
+  const auto take = [&](std::int64_t items, std::size_t item) {
     std::byte* const part = memory != nullptr ? memory + w.bytes : nullptr;
-    w.bytes += round_up(bytes, 64);
+    w.bytes += round_up(items * static_cast<std::int64_t>(item), 64);
     return part;
   };
-  w.x_term = round_up(plan.steps.c, kAmxChannels) * s.row;
+  const auto take_bits = [&](std::int64_t items) {
+    return reinterpret_cast<AmxBits*>(take(items, sizeof(AmxBits)));
+  };
+  // Packing from an odd pixel reads one more; an odd number of cache lines from one channel to the
+  // next spreads them over the cache.
+  const std::int64_t most = std::max(s.pixels, s.dy_pixels) + kAmxPixels;
+  w.row = (ceil_div(most, kAmxPixels) | 1) * kAmxPixels;
+  w.x_term = round_up(channels, kAmxChannels) * s.pixels * (s.odd ? 2 : 1);
   w.dy_term = round_up(plan.steps.k, kAmxChannels) * s.dy_pixels;
-  constexpr auto kItem = static_cast<std::int64_t>(sizeof(AmxBits));
-  w.x = reinterpret_cast<AmxBits*>(take(terms * w.x_term * kItem));
-  w.dy = reinterpret_cast<AmxBits*>(take(terms * w.dy_term * kItem));
-  w.rows = reinterpret_cast<AmxBits*>(take(kAmxChannels * s.dy_pixels * kItem));
-  w.pixels = reinterpret_cast<const AmxBits**>(
-      take(std::max(s.row, s.dy_pixels) * static_cast<std::int64_t>(sizeof(void*))));
-  w.pieces =
-      reinterpret_cast<AmxPiece*>(take(pieces * static_cast<std::int64_t>(sizeof(AmxPiece))));
+  w.x = take_bits(terms * w.x_term);
+  w.dy = take_bits(terms * w.dy_term);
+  w.rows = take_bits(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row);
+  if (plan.sharing.wide) {
+    const std::int64_t taps = pb.axis[2].taps;
+    w.edges = take_bits(s.lines() * std::min(2 * taps, s.axis[2].lines) * channels);
+  }
+  w.pixels = reinterpret_cast<const AmxBits**>(take(most, sizeof(void*)));
+  w.pieces = reinterpret_cast<AmxPiece*>(take(pieces, sizeof(AmxPiece)));
   return w;
 }
 
