@@ -87,7 +87,6 @@ inline constexpr std::int64_t kStreamTileK =
 inline constexpr std::int64_t kMostGroupC = 16;
 // Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
 inline constexpr std::size_t kMostLaneSets = kStreamTileK / 2 + 1;
-inline constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
 
 // Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
 inline std::int64_t stream_tile_k(const WgradProblem& problem) {
