@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "integers.hpp"
+
 namespace convgrad {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // The largest number of partial bytes that all slices together may take; a gradient larger than
 // this has one slice.
@@ -78,7 +78,7 @@ ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
   const std::int64_t end = chunks / coarse * next + chunks % coarse * next / coarse;
   ChunkRun run{begin + slice % lanes, std::min(end, within.end), lanes};
   if (run.begin < within.begin) {
-    run.begin += ceil_div(within.begin - run.begin, lanes) * lanes;
+    run.begin += round_up(within.begin - run.begin, lanes);
   }
   return run;
 }
