@@ -119,14 +119,6 @@ Range BlockGrid::chunk_range(std::int64_t block) const {
   return {first_chunk(outer, begin), first_chunk(outer, end)};
 }
 
-Range outputs_inside(const SpatialAxis& axis, std::int64_t tap) {
-  // 0 <= o*stride + offset < in, with offset = tap*dilation - pad_before.
-  const std::int64_t offset = tap * axis.dilation - axis.pad_before;
-  const std::int64_t begin = offset >= 0 ? 0 : ceil_div(-offset, axis.stride);
-  const std::int64_t end = offset >= axis.in ? 0 : (axis.in - 1 - offset) / axis.stride + 1;
-  return {std::min(begin, axis.out), std::clamp(end, std::min(begin, axis.out), axis.out)};
-}
-
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box) {
   std::array<Range, 3> input;
   for (std::size_t a = 0; a < 3; ++a) {
