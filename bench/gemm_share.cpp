@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "convgrad/run.hpp"
+#include "integers.hpp"
 
 namespace {
 
@@ -53,7 +54,7 @@ WgradProblem problem_of(const Layer& layer, DType dtype) {
   a.strides = {layer.stride};
   a.padding = "SAME";
   a.groups = layer.groups;
-  const std::int64_t out = (layer.size + layer.stride - 1) / layer.stride;
+  const std::int64_t out = ceil_div(layer.size, layer.stride);
   return make_problem({"x", dtype, {layer.N, layer.size, layer.size, layer.C}},
                       {"dy", dtype, {layer.N, out, out, layer.K}}, a);
 }

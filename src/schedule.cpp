@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "integers.hpp"
+
 namespace convgrad {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // The largest number of partial bytes that all slices together may take; a gradient larger than
 // this has one slice.
@@ -78,7 +78,7 @@ ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
   const std::int64_t end = chunks / coarse * next + chunks % coarse * next / coarse;
   ChunkRun run{begin + slice % lanes, std::min(end, within.end), lanes};
   if (run.begin < within.begin) {
-    run.begin += ceil_div(within.begin - run.begin, lanes) * lanes;
+    run.begin += round_up(within.begin - run.begin, lanes);
   }
   return run;
 }
@@ -117,14 +117,6 @@ Range BlockGrid::chunk_range(std::int64_t block) const {
   const std::int64_t begin = block % pieces * step;
   const std::int64_t end = std::min(begin + step, chunks.extent[static_cast<std::size_t>(axis)]);
   return {first_chunk(outer, begin), first_chunk(outer, end)};
-}
-
-Range outputs_inside(const SpatialAxis& axis, std::int64_t tap) {
-  // 0 <= o*stride + offset < in, with offset = tap*dilation - pad_before.
-  const std::int64_t offset = tap * axis.dilation - axis.pad_before;
-  const std::int64_t begin = offset >= 0 ? 0 : ceil_div(-offset, axis.stride);
-  const std::int64_t end = offset >= axis.in ? 0 : (axis.in - 1 - offset) / axis.stride + 1;
-  return {std::min(begin, axis.out), std::clamp(end, std::min(begin, axis.out), axis.out)};
 }
 
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box) {

@@ -160,6 +160,22 @@ TEST_CASE("outputs_inside agrees with trying every position") {
             }
 }
 
+TEST_CASE("indices_inside agrees with trying every index") {
+  for (std::int64_t in = 0; in < 6; ++in)
+    for (std::int64_t count = 0; count < 8; ++count)
+      for (std::int64_t step = 1; step < 4; ++step)
+        for (std::int64_t first = -9; first < 9; ++first) {
+          const Range range = indices_inside(first, step, count, in);
+          CHECK(range.begin >= 0);
+          CHECK(range.begin <= range.end);
+          CHECK(range.end <= count);
+          for (std::int64_t i = 0; i < count; ++i) {
+            const bool inside = first + i * step >= 0 && first + i * step < in;
+            CHECK(inside == (i >= range.begin && i < range.end));
+          }
+        }
+}
+
 TEST_CASE("the schedule depends on shape and dtype alone") {
   const WgradProblem problem =
       make({"3x3", "conv2d", 64, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);

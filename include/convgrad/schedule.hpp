@@ -7,6 +7,7 @@
 // threads, memory limits, file blocks or processes, so none of them can change a bit of the result.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -80,7 +81,18 @@ struct BlockChoice {
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes);
 
-// Output positions [begin, end) of one axis for which the tap at offset = tap * dilation lies in x.
-Range outputs_inside(const SpatialAxis& axis, std::int64_t tap);
+// The i below count for which first + i * step lies in [0, in).
+inline Range indices_inside(std::int64_t first, std::int64_t step, std::int64_t count,
+                            std::int64_t in) {
+  const std::int64_t begin = first >= 0 ? 0 : (-first - 1) / step + 1;
+  const std::int64_t end = first >= in ? 0 : (in - 1 - first) / step + 1;
+  const std::int64_t low = std::min(begin, count);
+  return {low, std::clamp(end, low, count)};
+}
+
+// Output positions of one axis from which a tap sees x.
+inline Range outputs_inside(const SpatialAxis& axis, std::int64_t tap) {
+  return indices_inside(tap * axis.dilation - axis.pad_before, axis.stride, axis.out, axis.in);
+}
 
 }  // namespace convgrad

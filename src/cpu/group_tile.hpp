@@ -35,9 +35,9 @@ class GroupTile {
         k_(tile.k),
         sums_(workspace) {
     const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
-    outputs_ = std::min<std::int64_t>({problem.group_k(), 4, isa.group_sums / S});
-    rows_ =
-        std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1, std::min<std::int64_t>(R, 3));
+    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa.group_sums / S});
+    rows_ = std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1,
+                                     std::min<std::int64_t>(R, kMostGroupRows));
   }
 
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {

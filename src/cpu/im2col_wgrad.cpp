@@ -12,6 +12,7 @@
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/pack.hpp"
+#include "integers.hpp"
 
 namespace convgrad {
 namespace {
@@ -19,8 +20,6 @@ namespace {
 // Upper limits of a tile: the columns of a chunk (512 x 384 floats) stay in a 1 MiB L2 cache.
 constexpr std::int64_t kMaxM = 384;
 constexpr std::int64_t kMaxN = 512;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct TileSteps {
   std::int64_t tap, c, k;

@@ -94,15 +94,18 @@ template <typename Element>
 using GroupFunction = void (*)(const StreamView<Element>& view, const int* pick,
                                const PanelRun* runs, long run_count, Element* sums);
 
+inline constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
+inline constexpr int kMostGroupRows = 3, kMostGroupOutputs = 4;
+
 template <typename Element>
 struct StreamingIsa {
   int lanes;    // of one vector
   int vectors;  // at most, side by side
-  int sums;     // rows * taps * vectors at most; rows and taps at most 7
+  int sums;     // rows * taps * vectors at most; rows and taps at most kMostTaps
   StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
 
   // Where lanes can be permuted at will, else null: rows * taps * outputs at most group_sums, rows,
-  // taps and outputs at most 3, 7 and 4.
+  // taps and outputs at most kMostGroupRows, kMostTaps and kMostGroupOutputs.
   int group_sums;
   GroupFunction<Element> (*stream_group)(int rows, int taps, int outputs, bool wide);
 

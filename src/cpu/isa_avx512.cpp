@@ -7,6 +7,5 @@ constexpr int kStreamVectors = 4;
 constexpr int kMaxSums = 28;  // in registers, of streaming
 }  // namespace
 }  // namespace convgrad
-#define CONVGRAD_STREAM_VECTORS 4
 #define CONVGRAD_ISA_SET kAvx512Isa
 #include "cpu/isa_kernels.inc"

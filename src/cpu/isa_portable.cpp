@@ -8,6 +8,5 @@ constexpr int kStreamVectors = 2;
 constexpr int kMaxSums = 12;  // in registers, of streaming
 }  // namespace
 }  // namespace convgrad
-#define CONVGRAD_STREAM_VECTORS 2
 #define CONVGRAD_ISA_SET kPortableIsa
 #include "cpu/isa_kernels.inc"

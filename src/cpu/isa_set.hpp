@@ -10,13 +10,9 @@
 #include "convgrad/problem.hpp"
 #include "convgrad/schedule.hpp"
 #include "cpu/isa.hpp"
+#include "integers.hpp"
 
 namespace convgrad {
-
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
-inline std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 template <typename Acc>
 const OuterProductIsa<Acc>& outer_product_isa(const IsaSet& set) {

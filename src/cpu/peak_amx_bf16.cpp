@@ -2,31 +2,19 @@
 // floats. Only for processes that Linux has given the tiles (this_machine() asks).
 #include <immintrin.h>
 
+#include "cpu/amx_config.hpp"
 #include "cpu/peak_isa.hpp"
 
 namespace convgrad {
 namespace {
 
-struct alignas(64) TileConfig {
-  unsigned char palette, start_row, reserved[14];
-  unsigned short bytes_per_row[16];
-  unsigned char rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
-
 float multiply_add(long rounds) {
-  TileConfig config = {};
-  config.palette = 1;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.bytes_per_row[tile] = 64;
-    config.rows[tile] = 16;
-  }
   alignas(64) unsigned short ones[16 * 32];
   for (unsigned short& value : ones) value = 0x3f80;
   alignas(64) float sum[16 * 16] = {};
-  // GCC 12's intrinsics do not say that they read and write memory: its stores to config and ones
-  // would be dropped without these operands.
-  asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+  configure_tiles();
+  // GCC 12's intrinsics do not say that they read and write memory: the stores to ones would be
+  // dropped without these operands.
   asm volatile("" : : "r"(ones), "r"(sum) : "memory");
   _tile_zero(0);
   _tile_zero(1);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cpu/pack.hpp"
+#include "integers.hpp"
 
 namespace convgrad {
 
@@ -24,7 +25,7 @@ class Region {
     for (std::size_t a = 0; a < 4; ++a) {
       const std::int64_t stride = a == 0 ? strides.n : strides.spatial[a - 1];
       data_ += (box[a].begin - first[a]) * stride * item;
-      loops[a] = {(box[a].size() + step[a] - 1) / step[a], stride * item * step[a]};
+      loops[a] = {ceil_div(box[a].size(), step[a]), stride * item * step[a]};
     }
     data_ += channels.begin * strides.c * item;
     loops[4] = {channels.size(), strides.c * item};
@@ -121,7 +122,7 @@ class LineCursor {
   std::int64_t next(std::int64_t most, const char** begin) {
     if (done()) return 0;
     Region& region = regions_[current_];
-    const std::int64_t lines = (region.piece_bytes() + kLineBytes - 1) / kLineBytes;
+    const std::int64_t lines = ceil_div(region.piece_bytes(), kLineBytes);
     const std::int64_t count = std::min(most, lines - line_);
     *begin = reinterpret_cast<const char*>(region.piece() + line_ * kLineBytes);
     line_ += count;

@@ -15,11 +15,7 @@ struct TapSpan {
 };
 
 inline Range taps_inside(const SpatialAxis& axis, std::int64_t output) {
-  const std::int64_t first = input_position(axis, output, 0);
-  const std::int64_t begin = first >= 0 ? 0 : ceil_div(-first, axis.dilation);
-  const std::int64_t end = first >= axis.in ? 0 : (axis.in - 1 - first) / axis.dilation + 1;
-  const std::int64_t low = std::min(begin, axis.taps);
-  return {low, std::clamp(end, low, axis.taps)};
+  return indices_inside(input_position(axis, output, 0), axis.dilation, axis.taps, axis.in);
 }
 
 // Calls use(TapSpan) for each span of `outputs` whose taps see x.
@@ -87,7 +83,6 @@ inline constexpr std::int64_t kStreamTileK =
 inline constexpr std::int64_t kMostGroupC = 16;
 // Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
 inline constexpr std::size_t kMostLaneSets = kStreamTileK / 2 + 1;
-inline constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
 
 // Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
 inline std::int64_t stream_tile_k(const WgradProblem& problem) {
