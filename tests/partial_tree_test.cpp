@@ -1,4 +1,6 @@
 // partial_tree_test.cpp - partial gradients that are added while others are being computed.
+#include "partial_tree.hpp"
+
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -6,7 +8,6 @@
 #include <random>
 #include <thread>
 
-#include "partial_tree.hpp"
 #include "problems.hpp"
 
 using namespace convgrad;
@@ -39,8 +40,8 @@ std::vector<double> plain_sum(std::int64_t slices, std::int64_t count) {
 
 const WgradProblem kProblem = make({"", "conv2d", 1, 3, 8, 1, {{5, 3}, {5, 1}}}, DType::f32, true);
 // Cut by taps and by output channels.
-const std::vector<Tile> kTiles = {{{0, 2}, {0, 3}, {0, 8}}, {{2, 3}, {0, 3}, {0, 5}},
-                                  {{2, 3}, {0, 3}, {5, 8}}};
+const std::vector<Tile> kTiles = {
+    {{0, 2}, {0, 3}, {0, 8}}, {{2, 3}, {0, 3}, {0, 5}}, {{2, 3}, {0, 3}, {5, 8}}};
 
 void add_values(double* partial, std::int64_t slice, const Tile& tile) {
   for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {

@@ -1,7 +1,8 @@
 // streaming_wgrad.cpp - depthwise and small groups. A lane is an output channel; x is spread so
 // that each lane has the value of its own group beside its dy, and no product is wasted on other
 // groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its group
-// (group_tile.hpp).
+// (group_tile.hpp). Tensors of 16 bits or with channels first are copied first where that makes
+// them fit one of these without panels (widened_tile.hpp).
 #include "cpu/streaming_wgrad.hpp"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "cpu/isa_set.hpp"
 #include "cpu/stream_shape.hpp"
 #include "cpu/streaming_tile.hpp"
+#include "cpu/widened_tile.hpp"
 
 namespace convgrad {
 namespace {
@@ -26,18 +28,39 @@ std::vector<Tile> tiles(const WgradProblem& problem) {
   return result;
 }
 
-std::int64_t workspace_bytes(const WgradProblem& problem) {
+// Where x and dy can be read as they lie.
+template <typename Acc>
+bool is_in_place(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+  return GroupTile<Acc>::fits(isa, problem) ||
+         (stream_shape(problem).x_in_place && problem.K >= isa.lanes);
+}
+bool widens(const WgradProblem& problem) {
+  const bool lies = problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
+  return !lies && WidenedShape(problem, stream_tile_k(problem)).fits();
+}
+
+// Elements of the type of the sums, without those of copies.
+std::int64_t workspace_elements(const WgradProblem& problem) {
   const StreamShape shape = stream_shape(problem);
   const std::int64_t sums = stream_sum_elements(problem);
-  if (shape.x_in_place && problem.K >= kMostLanes) {  // no instruction set copies anything
-    return sums * dtype_bytes(accumulator_dtype(problem.dtype));
-  }
+  // No instruction set copies anything.
+  if (shape.x_in_place && problem.K >= kMostLanes) return sums;
   const std::int64_t panels = (kMaxChunkPixels + shape.panel_pixels) * kMostLanes + sums;
   const std::int64_t group_sums =
       problem.taps() * problem.group_k() *
       (stream_tile_k(problem) / problem.group_k() * problem.group_c() + 64);
   const std::int64_t direct = kMaxChunkPixels * stream_tile_k(problem) * (problem.group_c() + 1);
-  return std::max({panels, direct, group_sums}) * dtype_bytes(accumulator_dtype(problem.dtype));
+  return std::max({panels, direct, group_sums});
+}
+
+std::int64_t workspace_bytes(const WgradProblem& problem) {
+  std::int64_t elements = workspace_elements(problem);
+  if (widens(problem)) {
+    const WidenedShape copies(problem, stream_tile_k(problem));
+    const std::int64_t inner = workspace_elements(widened_problem(problem));
+    elements = std::max(elements, round_up(copies.x, 16) + copies.dy + inner);
+  }
+  return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
 template <const IsaSet& set>
@@ -46,15 +69,37 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+    const StreamingIsa<Acc>& isa = streaming_isa<Acc>(set);
+    Acc* const memory = reinterpret_cast<Acc*>(workspace);
+    const auto add = [&](auto& work) {
+      add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+    };
+    const auto add_widened = [&]<typename Inner>(const auto& make, Inner*) {
+      WidenedTile<Scalar, Acc, Inner> work(outer_product_isa<Acc>(set), problem, block, tile,
+                                           WidenedShape(problem, stream_tile_k(problem)), memory,
+                                           make);
+      add(work);
+    };
+    if (widens(problem) && is_in_place(isa, widened_problem(problem))) {
+      if (GroupTile<Acc>::fits(isa, widened_problem(problem))) {
+        return add_widened([&](const WgradProblem& wide, const Block& copy,
+                               Acc* rest) { return GroupTile<Acc>(isa, wide, copy, tile, rest); },
+                           static_cast<GroupTile<Acc>*>(nullptr));
+      }
+      return add_widened(
+          [&](const WgradProblem& wide, const Block& copy, Acc* rest) {
+            return StreamingTile<Acc, Acc>(set, wide, copy, tile, rest);
+          },
+          static_cast<StreamingTile<Acc, Acc>*>(nullptr));
+    }
     if constexpr (std::is_same_v<Scalar, Acc>) {
-      if (GroupTile<Acc>::fits(streaming_isa<Acc>(set), problem)) {
-        GroupTile<Acc> work(streaming_isa<Acc>(set), problem, block, tile,
-                            reinterpret_cast<Acc*>(workspace));
-        return add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+      if (GroupTile<Acc>::fits(isa, problem)) {
+        GroupTile<Acc> work(isa, problem, block, tile, memory);
+        return add(work);
       }
     }
-    StreamingTile<Scalar, Acc> work(set, problem, block, tile, reinterpret_cast<Acc*>(workspace));
-    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+    StreamingTile<Scalar, Acc> work(set, problem, block, tile, memory);
+    add(work);
   });
 }
 
@@ -66,12 +111,14 @@ double seconds(const WgradProblem& problem, double peak) {
   const double lanes = wide ? set.stream64.lanes : set.stream32.lanes;
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
   const double c = static_cast<double>(problem.group_c());
-  const StreamShape shape = stream_shape(problem);
-  const bool groups = wide ? GroupTile<double>::fits(set.stream64, problem)
-                           : GroupTile<float>::fits(set.stream32, problem);
-  const bool lies = groups || (shape.x_in_place && static_cast<double>(problem.K) >= lanes);
+  const auto in_place = [&](const WgradProblem& pb) {
+    return wide ? is_in_place(set.stream64, pb) : is_in_place(set.stream32, pb);
+  };
   const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
-  const double packing = lies ? 4 : 6 + c * (spreads ? 16 : 6);
+  const double packing = in_place(problem) ? 4
+                         : widens(problem) && in_place(widened_problem(problem))
+                             ? 8
+                             : 6 + c * (spreads ? 16 : 6);
   return static_cast<double>(term_count(problem)) * vectors *
          (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
 }
