@@ -6,7 +6,6 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "convgrad/clock.hpp"
 #include "convgrad/run.hpp"
 #include "integers.hpp"
 
@@ -59,13 +59,6 @@ WgradProblem problem_of(const Layer& layer, DType dtype) {
                       {"dy", dtype, {layer.N, out, out, layer.K}}, a);
 }
 
-template <typename Function>
-double seconds(Function&& function) {
-  const auto start = std::chrono::steady_clock::now();
-  function();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 template <typename Scalar>
 std::vector<Scalar> ramp(std::int64_t count) {
   std::vector<Scalar> values(static_cast<std::size_t>(count));
@@ -82,7 +75,7 @@ double gemm_seconds(const WgradProblem& pb, int threads, const std::vector<Scala
   const int m = static_cast<int>(pb.taps() * pb.group_c()), n = static_cast<int>(pb.group_k());
   const int depth = static_cast<int>(term_count(pb));
   openblas_set_num_threads(threads);
-  const double time = seconds([&] {
+  const double time = seconds_of([&] {
     for (std::int64_t g = 0; g < pb.groups; ++g) {
       const Scalar* b = dy.data() + g * pb.group_k();
       const int ldb = static_cast<int>(pb.K);
@@ -116,7 +109,7 @@ void measure(const Layer& layer, const Settings& settings) {
       if (!kernels()[i].why_not(pb, this_machine()).empty()) continue;
       options.algorithm = kernels()[i].name;
       best[i] =
-          std::min(best[i], seconds([&] { filter_gradient(pb, x.data(), dy.data(), options); }));
+          std::min(best[i], seconds_of([&] { filter_gradient(pb, x.data(), dy.data(), options); }));
     }
   }
   const double gflop = flop_count(pb) * 1e-9;

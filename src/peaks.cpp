@@ -2,7 +2,6 @@
 #include "convgrad/peaks.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "convgrad/buffer.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/task_pool.hpp"
 #include "cpu/blas.hpp"
@@ -26,18 +26,12 @@ constexpr std::int64_t kGemmSize = 1024;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kReadPiece = std::int64_t{1} << 20;
 
-double seconds(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // The shortest of as many runs as fit in kSeconds, but of at least 3: the first one also starts the
 // threads and wakes the wide units.
 double shortest(const std::function<void()>& work) {
   double best = std::numeric_limits<double>::infinity(), total = 0;
   for (int run = 0; run < 3 || total < kSeconds; ++run) {
-    const double time = seconds(work);
+    const double time = seconds_of(work);
     best = std::min(best, time);
     total += time;
   }
@@ -51,7 +45,7 @@ void keep(double value) { asm volatile("" : : "m"(value)); }
 double arithmetic_peak(TaskPool& pool, double flops_per_round,
                        const std::function<double(long)>& loop) {
   long rounds = 1024;
-  while (seconds([&] { keep(loop(rounds)); }) < kTaskSeconds) rounds *= 2;
+  while (seconds_of([&] { keep(loop(rounds)); }) < kTaskSeconds) rounds *= 2;
   const std::int64_t tasks = kTasksPerThread * pool.threads();
   std::vector<double> results(static_cast<std::size_t>(tasks));
   const double time = shortest([&] {

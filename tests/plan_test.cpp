@@ -44,6 +44,16 @@ TEST_CASE("memory is flat in the batch") {
         plan_with_limit(large(), 1024).memory.total() * 11 / 10);
 }
 
+TEST_CASE("an empty batch needs no memory for its images") {
+  const WgradProblem wide =
+      make({"wide", "conv2d", 0, 8, 8, 1, {{100000, 3}, {300000, 3}}}, DType::f32, true);
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.why_not(wide, this_machine()).empty()) continue;
+    CAPTURE(kernel.name);
+    CHECK(kernel.workspace_bytes(wide) <= std::int64_t{4} << 20);
+  }
+}
+
 TEST_CASE("too little memory is said before anything is allocated") {
   CHECK_THROWS_WITH_AS(plan_with_limit(large(), 30),
                        doctest::Contains("--memory-limit is 30.0 MiB"), Error);

@@ -1,6 +1,8 @@
 // tensors.cpp - see tensors.hpp.
 #include "tensors.hpp"
 
+#include <algorithm>
+
 namespace convgrad::testing {
 namespace {
 
@@ -19,8 +21,12 @@ std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsign
   for (double& value : values) {
     value = fill == Fill::small_integers ? integers(random) : normal(random);
   }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(count * dtype_bytes(dtype)));
-  round_to(dtype, values.data(), count, bytes.data());
+  return tensor_of(dtype, values);
+}
+
+std::vector<std::byte> tensor_of(DType dtype, const std::vector<double>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
+  round_to(dtype, values.data(), static_cast<std::int64_t>(values.size()), bytes.data());
   return bytes;
 }
 
@@ -47,9 +53,7 @@ Reference reference_of(const WgradProblem& problem, const void* x, const void* d
   return {sum.values(), sum.magnitudes()};
 }
 
-std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
-                            const PlanOptions& options) {
-  const Plan plan = make_plan(problem, this_machine(), from_memory(options));
+std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {
   TaskPool pool(plan.threads);
   GradientSum sum(plan, pool);
   MemorySource source(x, dy);
@@ -57,7 +61,19 @@ std::vector<double> sums_of(const WgradProblem& problem, const void* x, const vo
   stream_blocks(
       plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
   const double* dw = sum.finish();
-  return {dw, dw + problem.dw_count()};
+  return {dw, dw + plan.problem.dw_count()};
+}
+
+std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
+                            const PlanOptions& options) {
+  return sums_of(make_plan(problem, this_machine(), from_memory(options)), x, dy);
+}
+
+Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,
+                        const Reference& reference) {
+  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                            std::min(term_count(problem), kMaxChunkPixels)};
+  return compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
 }
 
 }  // namespace convgrad::testing

@@ -17,6 +17,8 @@ enum class Fill { small_integers, normal };
 // count values of dtype. Integers in [-4, 4] make float32 sums of up to 2^20 products exact.
 std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsigned seed);
 
+// Values as a tensor of dtype, rounded, and back.
+std::vector<std::byte> tensor_of(DType dtype, const std::vector<double>& values);
 std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes);
 
 // Sums of the reference, from whole tensors in memory, in [tap][c][k] order.
@@ -25,8 +27,15 @@ struct Reference {
 };
 Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2);
 
-// The kernel's float64 sums in [tap][c][k] order.
+// The kernel's float64 sums in [tap][c][k] order, from whole tensors in memory. A plan may name a
+// kernel that is not in the table.
+std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy);
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
                             const PlanOptions& options);
+
+// By the error bound of a kernel: sums in the accumulator's type run over one chunk at most, so it
+// does not grow with more terms.
+Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,
+                        const Reference& reference);
 
 }  // namespace convgrad::testing

@@ -1,10 +1,10 @@
 // bench_measure.cpp - tensors, repeats, statistics.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "bench.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/run.hpp"
 #include "convgrad/task_pool.hpp"
 
@@ -44,10 +44,6 @@ Buffer whole(NpyReader& reader, std::int64_t bytes) {
   reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, buffer.data());
   reader.finish();
   return buffer;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // Between neighbours, linearly.
@@ -91,9 +87,9 @@ Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOption
   const WgradProblem& pb = c.problem;
   const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
   const auto run = [&] {
-    const auto start = std::chrono::steady_clock::now();
-    filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
-    return seconds_since(start);
+    return seconds_of([&] {
+      filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
+    });
   };
   for (std::int64_t i = 0; i < options.warmup; ++i) run();
   std::vector<double> times;

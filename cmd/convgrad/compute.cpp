@@ -1,20 +1,14 @@
 // compute.cpp - the main job: a filter gradient from .npy to .npy.
-#include <chrono>
 #include <cstdio>
 
 #include "commands.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
 #include "job.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void check_output_options(const Options& options) {
   check_required(options.problem);
@@ -85,13 +79,14 @@ int compute(const Options& options, Json& report) {
   TaskPool pool(plan.threads);
   Sums sums(plan, pool);
   Timing timing = sums.run(job, plan);
-  const auto start = Clock::now();
-  const double* dw = sums.finish();
-  timing.kernel_s += seconds_since(start);
-  timing.total_s += seconds_since(start);
-  const auto write_start = Clock::now();
-  write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(), output_options);
-  const double write_s = seconds_since(write_start);
+  const double* dw = nullptr;
+  const double finish_s = seconds_of([&] { dw = sums.finish(); });
+  timing.kernel_s += finish_s;
+  timing.total_s += finish_s;
+  const double write_s = seconds_of([&] {
+    write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(),
+                   output_options);
+  });
   report["timing_ms"] = timing_json(timing, write_s);
   report["output"] = output;
   if (options.execution.verbose) print_timing(plan, timing, write_s);

@@ -1,11 +1,11 @@
 // job.cpp - see job.hpp.
 #include "job.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
 
+#include "convgrad/clock.hpp"
 #include "convgrad/device.hpp"
 #include "convgrad/reference.hpp"
 #include "convgrad/suggest.hpp"
@@ -13,12 +13,6 @@
 
 namespace convgrad::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
   const Words words = last_list(given);
@@ -237,9 +231,7 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
       plan, source,
       [&](const Block& block, std::int64_t index) {
         if (gradient != nullptr) {
-          const auto start = Clock::now();
-          gradient->add(block, index);
-          timing.kernel_s += seconds_since(start);
+          timing.kernel_s += seconds_of([&] { gradient->add(block, index); });
         }
         if (reference != nullptr) {
           const auto start = Clock::now();

@@ -1,10 +1,11 @@
 // progress.hpp - a line on stderr for jobs of more than a second, on a terminal only.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
+
+#include "convgrad/clock.hpp"
 
 namespace convgrad::cli {
 
@@ -19,7 +20,6 @@ class Progress {
   void show(double fraction);
 
  private:
-  using Clock = std::chrono::steady_clock;
   const std::string label_;
   const bool terminal_;
   const Clock::time_point start_;

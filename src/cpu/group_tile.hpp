@@ -22,7 +22,7 @@ class GroupTile {
     const bool spread = c > 1 || k > 1;
     return spread && picked <= 2 * lanes && problem.C >= lanes &&
            problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps &&
-           spans_are_few(problem);
+           span_count(problem) <= kMostSpans;
   }
 
   GroupTile(const StreamingIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
@@ -43,10 +43,7 @@ class GroupTile {
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
     std::fill_n(sums_, blocks * block_sums(), Acc{0});
-    const Strides& x = block_.x_strides;
-    view_.x_row = pb_.axis[1].dilation * x.spatial[1];
-    view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
-    view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
+    set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
     view_.dy_pixel = block_.dy_strides.spatial[2];
     view_.sum_tap = pb_.group_k() * isa_.lanes;
     view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
@@ -59,18 +56,13 @@ class GroupTile {
   }
 
  private:
+  // Rows times columns of a chunk: in each, all sums pass through registers once more.
+  static constexpr std::int64_t kMostSpans = 25;
+
   std::int64_t block_sums() const { return pb_.taps() * pb_.group_k() * isa_.lanes; }
   // The last block begins early enough to be full.
   std::int64_t first_channel(std::int64_t b) const {
     return std::min(c_.begin + b * isa_.lanes, pb_.C - isa_.lanes);
-  }
-
-  static bool spans_are_few(const WgradProblem& problem) {
-    const auto extent = chunk_extent(problem);
-    const auto spans = [&](std::size_t a) {
-      return span_count(problem.axis[a], std::min<std::int64_t>(extent[a + 1], 4096));
-    };
-    return spans(1) * spans(2) <= 25;
   }
 
   void add_block(std::int64_t b, const TapIndex& first, std::int64_t rows, std::int64_t taps,

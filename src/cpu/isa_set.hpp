@@ -31,14 +31,15 @@ const StreamingIsa<Acc>& streaming_isa(const IsaSet& set) {
   }
 }
 
-// The largest extent of a chunk along n, z, p, q.
+// The largest extent of a chunk along n, z, p, q: at most kMaxChunkPixels together, also where
+// there is no chunk because a tensor is empty.
 inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
   const ChunkGrid grid = chunk_grid(problem);
   std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
-  for (std::size_t a = 0; a < 4; ++a) {
-    const auto axis = static_cast<std::size_t>(grid.axis);
-    extent[a] = a < axis ? 1 : a == axis ? grid.step : std::max<std::int64_t>(grid.extent[a], 1);
-  }
+  if (grid.count == 0) return extent;
+  const auto axis = static_cast<std::size_t>(grid.axis);
+  extent[axis] = grid.step;
+  for (std::size_t a = axis + 1; a < 4; ++a) extent[a] = grid.extent[a];
   return extent;
 }
 

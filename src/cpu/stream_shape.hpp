@@ -1,8 +1,8 @@
 // stream_shape.hpp - how streaming reads x and dy, by the shape of the problem alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
@@ -36,10 +36,13 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
   }
 }
 
-inline std::int64_t span_count(const SpatialAxis& axis, std::int64_t outputs) {
-  std::int64_t count = 0;
-  for_each_span(axis, {0, outputs}, [&](const TapSpan&) { ++count; });
-  return count;
+// Spans of rows times spans of columns in the first chunk of an image.
+inline std::int64_t span_count(const WgradProblem& problem) {
+  const auto extent = chunk_extent(problem);
+  std::int64_t rows = 0, columns = 0;
+  for_each_span(problem.axis[1], {0, extent[2]}, [&](const TapSpan&) { ++rows; });
+  for_each_span(problem.axis[2], {0, extent[3]}, [&](const TapSpan&) { ++columns; });
+  return rows * columns;
 }
 
 // Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
@@ -68,17 +71,24 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
   // Each span of rows and columns ends with adding its sums to the partial: about 6 cycles for a
   // tap. A pixel that is copied takes about 3.
-  const std::int64_t spans = span_count(problem.axis[1], std::min<std::int64_t>(extent[2], 4096)) *
-                             span_count(problem.axis[2], std::min<std::int64_t>(extent[3], 4096));
   const double taps =
       static_cast<double>(problem.axis[1].taps) * static_cast<double>(problem.axis[2].taps);
-  shape.x_in_place = static_cast<double>(spans) * taps * 6 < pixels * 3;
+  shape.x_in_place = static_cast<double>(span_count(problem)) * taps * 6 < pixels * 3;
   return shape;
 }
 
+// What the taps and output pixels of x lie apart, where its rows and columns lie so far apart.
+template <typename Element>
+void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std::int64_t row,
+                     std::int64_t column) {
+  view.x_row = problem.axis[1].dilation * row;
+  view.x_tap = problem.axis[2].dilation * column;
+  view.x_pixel = problem.axis[2].stride * column;
+}
+
 inline constexpr std::int64_t kMostLanes = 64;  // of a panel
-inline constexpr std::int64_t kStreamTileK =
-    256;  // output channels of a tile with one input channel each
+// Output channels of a tile with one input channel each.
+inline constexpr std::int64_t kStreamTileK = 256;
 // Groups wider than this fill the lanes of outer_product.
 inline constexpr std::int64_t kMostGroupC = 16;
 // Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.

@@ -197,10 +197,7 @@ class StreamingTile {
   void add_in_place(const PixelBox* next, double* partial) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
       for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
-      const Strides& x = block_.x_strides;
-      view_.x_row = pb_.axis[1].dilation * x.spatial[1];
-      view_.x_tap = pb_.axis[2].dilation * x.spatial[2];
-      view_.x_pixel = pb_.axis[2].stride * x.spatial[2];
+      set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
       InPlaceWalk walk(pb_, block_, tile_.k, tile_.k, rows_, taps_, tile_.k.size() / isa_.lanes);
       walk.visit(box_, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
         for_each_lanes([&] {
@@ -271,9 +268,7 @@ class StreamingTile {
   void add_panel() {
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const std::int64_t row = panel_columns() * width();
-    view_.x_row = ah.dilation * row;
-    view_.x_tap = aw.dilation * width();
-    view_.x_pixel = aw.stride * width();
+    set_x_distances(view_, pb_, row, width());
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       run_count_ = 0;
       for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {

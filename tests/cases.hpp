@@ -1,0 +1,34 @@
+// cases.hpp - problems with their tensors, one after the other.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <span>
+#include <string>
+
+#include "problems.hpp"
+#include "tensors.hpp"
+
+namespace convgrad::testing {
+
+// Calls check(problem, x, dy) for each spec, dtype and layout, with data of its own.
+template <typename Check>
+void for_each_case(std::span<const ProblemSpec> specs, std::span<const DType> dtypes, Fill fill,
+                   Check&& check) {
+  unsigned seed = 1;
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : dtypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const std::string line = describe(problem);
+        CAPTURE(spec.name);
+        CAPTURE(line);
+        check(problem, filled(dtype, problem.x_count(), fill, seed),
+              filled(dtype, problem.dy_count(), fill, seed + 1));
+        seed += 2;
+      }
+    }
+  }
+}
+
+}  // namespace convgrad::testing
