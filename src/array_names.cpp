@@ -34,10 +34,12 @@ std::string some(const std::vector<std::string>& names) {
 void refuse_missing_array(const std::string& file, const std::string& member,
                           const std::vector<std::string>& names) {
   if (member.empty()) refuse_whole_archive(file, names);
-  const std::string what =
-      names.empty() ? ": is an archive without any array" : cat(": has no array '", shortened(member, 60), "'");
-  throw Error(ErrorKind::input,
-              cat(file, what, names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names))));
+  const std::string what = names.empty() ? ": is an archive without any array"
+                                         : cat(": has no array '", shortened(member, 60), "'");
+  throw Error(
+      ErrorKind::input,
+      cat(file, what,
+          names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names))));
 }
 
 void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {

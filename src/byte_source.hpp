@@ -62,9 +62,9 @@ class FileSource final : public ByteSource {
   [[noreturn]] void refuse_to_open(int error) const;
 
   int fd_ = -1;
-  bool owned_ = true;        // not standard input
-  bool regular_ = false;     // read by pread, so in any order
-  std::int64_t bytes_ = 0;   // of a regular file, when it was opened
+  bool owned_ = true;       // not standard input
+  bool regular_ = false;    // read by pread, so in any order
+  std::int64_t bytes_ = 0;  // of a regular file, when it was opened
 };
 
 }  // namespace convgrad

@@ -22,10 +22,10 @@ struct Dtype {
   std::int64_t bytes;
 };
 constexpr Dtype kDtypes[] = {
-    {"F16", 'f', 2}, {"BF16", 'V', 2}, {"F32", 'f', 4}, {"F64", 'f', 8},     {"BOOL", 'b', 1},
-    {"I8", 'i', 1},  {"U8", 'u', 1},   {"I16", 'i', 2}, {"U16", 'u', 2},     {"I32", 'i', 4},
-    {"U32", 'u', 4}, {"I64", 'i', 8},  {"U64", 'u', 8}, {"F8_E4M3", 'f', 1}, {"F8_E5M2", 'f', 1},
-    {"C64", 'c', 8},
+    {"F16", 'f', 2},  {"BF16", 'V', 2},    {"F32", 'f', 4},     {"F64", 'f', 8},
+    {"BOOL", 'b', 1}, {"I8", 'i', 1},      {"U8", 'u', 1},      {"I16", 'i', 2},
+    {"U16", 'u', 2},  {"I32", 'i', 4},     {"U32", 'u', 4},     {"I64", 'i', 8},
+    {"U64", 'u', 8},  {"F8_E4M3", 'f', 1}, {"F8_E5M2", 'f', 1}, {"C64", 'c', 8},
 };
 const Dtype* find_dtype(std::string_view name) {
   const auto* const found = std::ranges::find(kDtypes, name, &Dtype::name);
@@ -48,7 +48,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { return value("null"); }
   bool boolean(bool) override { return value("a boolean"); }
-  bool number_float(double, const std::string&) override { return value("a fraction or too large"); }
+  bool number_float(double, const std::string&) override {
+    return value("a fraction or too large");
+  }
   bool number_integer(std::int64_t) override { return value("a negative number"); }
   bool binary(nlohmann::json::binary_t&) override { return value("binary"); }
 
@@ -125,7 +127,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   enum Depth { kFile = 1, kTensor = 2, kList = 3 };
 
   std::string where() const {
-    if (depth_ < kTensor) return cat("'", printable(tensors.empty() ? "" : tensors.back().name), "'");
+    if (depth_ < kTensor)
+      return cat("'", printable(tensors.empty() ? "" : tensors.back().name), "'");
     return cat("'", printable(key_), "' of tensor '", printable(tensors.back().name), "'");
   }
   // A value where none of its kind may be; anything goes in the metadata.
@@ -167,22 +170,23 @@ void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_
   std::ranges::sort(sorted, {}, [](const SafeTensor* t) { return std::pair(t->begin, t->end); });
   std::int64_t end = 0;
   for (const SafeTensor* tensor : sorted) {
-    const std::string what =
-        cat(name, ": damaged header: tensor '", printable(tensor->name), "' lies at bytes ",
-            tensor->begin, " to ", tensor->end);
+    const std::string what = cat(name, ": damaged header: tensor '", printable(tensor->name),
+                                 "' lies at bytes ", tensor->begin, " to ", tensor->end);
     if (tensor->end > payload_bytes) {
       throw Error(ErrorKind::input, cat(what, " of ", payload_bytes,
                                         "; the file is truncated, copy or write it again"));
     }
     if (tensor->begin != end) {
-      throw Error(ErrorKind::input, cat(what, tensor->begin < end ? ", over another one" : ", after a hole",
-                                        "; expected it to begin at ", end));
+      throw Error(ErrorKind::input,
+                  cat(what, tensor->begin < end ? ", over another one" : ", after a hole",
+                      "; expected it to begin at ", end));
     }
     end = tensor->end;
   }
   if (end == payload_bytes) return;
-  throw Error(ErrorKind::input, cat(name, ": has ", payload_bytes, " bytes after its header, but its tensors end at ",
-                                    end, "; it is followed by other bytes"));
+  throw Error(ErrorKind::input,
+              cat(name, ": has ", payload_bytes, " bytes after its header, but its tensors end at ",
+                  end, "; it is followed by other bytes"));
 }
 
 }  // namespace
@@ -214,7 +218,8 @@ std::int64_t header_bytes(std::span<const std::byte> start) {
 
 bool looks_like_safetensors(std::span<const std::byte> start, std::int64_t file_bytes) {
   if (start.size() < 9 || start[8] != std::byte{'{'}) return false;
-  return header_bytes(start) <= std::min(kMaxSafetensorsHeaderBytes, file_bytes - kSafetensorsLengthBytes);
+  return header_bytes(start) <=
+         std::min(kMaxSafetensorsHeaderBytes, file_bytes - kSafetensorsLengthBytes);
 }
 
 Safetensors read_safetensors(FileSource& file) {

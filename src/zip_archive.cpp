@@ -215,9 +215,7 @@ class ZipMember final : public ByteSource {
     position_ = 0;
     in_order_ = true;
   }
-  [[noreturn]] void fail() {
-    convgrad::refuse(name(), "damaged", zip_file_get_error(file_.get()));
-  }
+  [[noreturn]] void fail() { convgrad::refuse(name(), "damaged", zip_file_get_error(file_.get())); }
 
   Zip zip_;
   zip_uint64_t index_;

@@ -40,8 +40,8 @@ std::string file_of(const std::string& json, const std::string& payload) {
 
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
                   std::int64_t begin, std::int64_t end) {
-  return cat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape,
-             "],\"data_offsets\":[", begin, ",", end, "]}");
+  return cat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape, "],\"data_offsets\":[",
+             begin, ",", end, "]}");
 }
 
 std::string object(const std::string& entries) { return cat("{", entries, "}"); }
@@ -98,8 +98,9 @@ TEST_CASE("tensors of every float dtype, in any order in the header") {
 TEST_CASE("dtypes that are no floats are named") {
   const TempDir dir;
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"I32", "is int32"}, {"U16", "is uint16"}, {"BOOL", "is bool"}, {"C64", "is complex64"},
-      {"F8_E4M3", "is float8"}, {"F8_E5M2", "is float8"}, {"I64", "is int64"}};
+      {"I32", "is int32"},     {"U16", "is uint16"},     {"BOOL", "is bool"},
+      {"C64", "is complex64"}, {"F8_E4M3", "is float8"}, {"F8_E5M2", "is float8"},
+      {"I64", "is int64"}};
   for (const auto& [dtype, text] : cases) {
     const int bytes = dtype == "I32" ? 4 : dtype == "U16" ? 2 : dtype.ends_with("64") ? 8 : 1;
     const std::string path =
@@ -109,15 +110,15 @@ TEST_CASE("dtypes that are no floats are named") {
     check_error(ErrorKind::input, "x", text, [&] { float_dtype(reader.header(), "x"); });
   }
   const std::string path = dir.write(
-      "a.safetensors", file_of(object(entry("x", "F4", "8", 0, 4) + "," +
-                                   entry("y", "F16", "1", 4, 6)), "123456"));
+      "a.safetensors",
+      file_of(object(entry("x", "F4", "8", 0, 4) + "," + entry("y", "F16", "1", 4, 6)), "123456"));
   check_error(ErrorKind::input, path + ":x", "dtype 'F4' is unknown, expected F16, BF16, F32",
               [&] { NpyReader reader(path + ":x"); });
   CHECK(read_completely(path + ":y") == "56");
-  const std::string sizes = dir.write(
-      "s.safetensors", file_of(object(entry("k", "I64", "4", 0, 32)),
-                               length_bytes(3) + length_bytes(3) + length_bytes(4) +
-                                   length_bytes(6)));
+  const std::string sizes =
+      dir.write("s.safetensors",
+                file_of(object(entry("k", "I64", "4", 0, 32)),
+                        length_bytes(3) + length_bytes(3) + length_bytes(4) + length_bytes(6)));
   CHECK(read_npy_integers(sizes + ":k") == Extents{3, 3, 4, 6});
 }
 

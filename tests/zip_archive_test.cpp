@@ -91,8 +91,7 @@ TEST_CASE("members of any order and dtype, stored in any order, deflated front t
     for (const std::size_t item : {2u, 4u, 8u}) {
       const ArraySpec spec{{3, 2, 4, 3}, item, (flags & 1) != 0, (flags & 2) != 0};
       const std::string path = dir.write(
-          "a.npz",
-          zip_of(dir, {{"s.npy", spec_file(spec)}, {"d.npy", spec_file(spec), true}}));
+          "a.npz", zip_of(dir, {{"s.npy", spec_file(spec)}, {"d.npy", spec_file(spec), true}}));
       CAPTURE(flags);
       NpyReader stored(path + ":s"), deflated(path + ":d");
       CHECK(stored.seekable());
@@ -144,9 +143,9 @@ TEST_CASE("empty arrays and scalars") {
   const TempDir dir;
   const ArraySpec none{{0, 5}}, one{{}};
   for (const bool deflated : {false, true}) {
-    const std::string path = dir.write(
-        "a.npz", zip_of(dir, {{"n.npy", spec_file(none), deflated},
-                              {"o.npy", spec_file(one), deflated}, {"e.npy", "", deflated}}));
+    const std::string path = dir.write("a.npz", zip_of(dir, {{"n.npy", spec_file(none), deflated},
+                                                             {"o.npy", spec_file(one), deflated},
+                                                             {"e.npy", "", deflated}}));
     CHECK(read_completely(path + ":n").empty());
     CHECK(read_completely(path + ":o") == expected_box(one, {}, {}));
     check_error(ErrorKind::input, path + ":e", "is empty", [&] { NpyReader reader(path + ":e"); });
@@ -156,10 +155,15 @@ TEST_CASE("empty arrays and scalars") {
 TEST_CASE("which member a name means") {
   const TempDir dir;
   const auto array = [](std::int64_t n) { return spec_file({{n}}); };
-  const std::string path = dir.write(
-      "a.npz", zip_of(dir, {{"folder/", ""}, {"folder/x.npy", array(1)}, {"x.npy", array(2)},
-                            {"x", array(3)}, {"a:b.npy", array(4)}, {"\xc3\xbc.npy", array(5)},
-                            {"y.npy.npy", array(6)}, {".npy", array(7)}, {"text.txt", "hello"}}));
+  const std::string path = dir.write("a.npz", zip_of(dir, {{"folder/", ""},
+                                                           {"folder/x.npy", array(1)},
+                                                           {"x.npy", array(2)},
+                                                           {"x", array(3)},
+                                                           {"a:b.npy", array(4)},
+                                                           {"\xc3\xbc.npy", array(5)},
+                                                           {"y.npy.npy", array(6)},
+                                                           {".npy", array(7)},
+                                                           {"text.txt", "hello"}}));
   const auto length = [&](const std::string& member) {
     return NpyReader(path + ":" + member).header().shape.at(0);
   };
@@ -211,8 +215,7 @@ TEST_CASE("a name that is not there: the names there are, and a suggestion") {
 
 TEST_CASE("two members of one name are refused") {
   const TempDir dir;
-  const std::string zip =
-      zip_of(dir, {{"x.npy", spec_file({{2}})}, {"z.npy", spec_file({{3}})}});
+  const std::string zip = zip_of(dir, {{"x.npy", spec_file({{2}})}, {"z.npy", spec_file({{3}})}});
   const std::string path = dir.write("a.npz", replaced_all(zip, "z.npy", "x.npy"));
   check_error(ErrorKind::input, path, "has 2 members called 'x.npy', expected one",
               [&] { NpyReader reader(path + ":x"); });
@@ -375,8 +378,8 @@ TEST_CASE("an archive that is cut while it is read") {
   const TempDir dir;
   const ArraySpec spec{{100, 1000}};
   for (const bool deflated : {false, true}) {
-    const std::string path = dir.write(
-        "a.npz", zip_of(dir, {{"x.npy", spec_file(spec), deflated}}));
+    const std::string path =
+        dir.write("a.npz", zip_of(dir, {{"x.npy", spec_file(spec), deflated}}));
     NpyReader reader(path + ":x");
     REQUIRE(::truncate(path.c_str(), 8192) == 0);
     check_error(ErrorKind::input, path + ":x", "damaged (", [&] {
