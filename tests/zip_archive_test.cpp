@@ -240,6 +240,13 @@ TEST_CASE("a wrong CRC-32 is found, however the member is read") {
       read_box(reader, {0, 0, 0}, {1, 50, 10});
       reader.finish();
     });
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // with a gap before the end
+      NpyReader reader(path);
+      reader.hold();
+      read_box(reader, {0, 0, 0}, {1, 50, 10});
+      read_box(reader, {3, 0, 0}, {4, 50, 10});
+      reader.finish();
+    });
     check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // overlapping parts
       NpyReader reader(path);
       reader.hold();
