@@ -10,6 +10,18 @@ target_include_directories(convgrad_openblas SYSTEM INTERFACE
   $<BUILD_INTERFACE:${OpenBLAS_INCLUDE_DIRS}>)
 target_link_libraries(convgrad_openblas INTERFACE ${OpenBLAS_LIBRARIES})
 
+# Debian's package file of libzip wants its command-line tools too.
+find_path(CONVGRAD_LIBZIP_INCLUDE_DIR zip.h)
+find_library(CONVGRAD_LIBZIP_LIBRARY zip)
+if(NOT CONVGRAD_LIBZIP_INCLUDE_DIR OR NOT CONVGRAD_LIBZIP_LIBRARY)
+  message(FATAL_ERROR "libzip was not found (Debian: libzip-dev)")
+endif()
+mark_as_advanced(CONVGRAD_LIBZIP_INCLUDE_DIR CONVGRAD_LIBZIP_LIBRARY)
+add_library(convgrad_libzip INTERFACE)
+target_include_directories(convgrad_libzip SYSTEM INTERFACE
+  $<BUILD_INTERFACE:${CONVGRAD_LIBZIP_INCLUDE_DIR}>)
+target_link_libraries(convgrad_libzip INTERFACE ${CONVGRAD_LIBZIP_LIBRARY})
+
 set(CONVGRAD_HAS_CUDA OFF)
 if(NOT CONVGRAD_CUDA STREQUAL "OFF")
   if(CONVGRAD_CUDA STREQUAL "ON")

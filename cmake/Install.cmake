@@ -1,7 +1,7 @@
 # Library, headers, program and a package file for find_package(convgrad).
 include(CMakePackageConfigHelpers)
 
-install(TARGETS convgrad convgrad_openblas EXPORT convgradTargets
+install(TARGETS convgrad convgrad_openblas convgrad_libzip EXPORT convgradTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS convgrad_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

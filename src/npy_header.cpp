@@ -31,7 +31,7 @@ unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
 
 std::string_view other_format(std::string_view start) {
   static constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
-      {"PK\x03\x04", "a zip archive (.npz? save one array of it with numpy.save)"},
+      {"PK\x03\x04", "a zip archive (save it to a file and name one of its arrays, FILE.npz:NAME)"},
       {"\x1f\x8b", "compressed with gzip (pipe it through gunzip)"},
       {"\x28\xb5\x2f\xfd", "compressed with zstd (pipe it through zstdcat)"},
       {"\x89HDF", "an HDF5 file (save the data set with numpy.save)"},
@@ -208,6 +208,10 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   header.shape = shape_from(*entries.shape, source, name);
   count_elements(header, name);
   return header;
+}
+
+std::string format_name(const NpyHeader& header) {
+  return header.major == 0 ? "safetensors" : cat(header.major, ".", header.minor);
 }
 
 DType float_dtype(const NpyHeader& header, std::string_view name) {

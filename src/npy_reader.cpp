@@ -1,13 +1,7 @@
-// npy_reader.cpp - the payload of a .npy file, from a regular file or a stream.
-
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
+// npy_reader.cpp - the payload of a tensor, from a source of bytes in any order or front to back.
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -17,43 +11,21 @@
 #include "convgrad/npy.hpp"
 #include "npy_box.hpp"
 #include "npy_parse.hpp"
+#include "tensor_source.hpp"
 
 namespace convgrad {
 namespace {
 
-constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;     // one system call
 constexpr std::int64_t kScratchBytes = std::int64_t{4} << 20;     // a span that is picked from
 constexpr std::int64_t kDirectRunBytes = std::int64_t{64} << 10;  // worth a call of its own
 constexpr std::int64_t kMaxGapBytes = std::int64_t{16} << 10;     // read over rather than around
 constexpr std::int64_t kCacheLineBytes = 64;
 constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
-constexpr std::int64_t kNoOffset = -1;  // read() instead of pread()
 
 struct Free {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 using MallocBytes = std::unique_ptr<std::byte, Free>;
-
-// Reads until count bytes are there or the file ends; returns how many. Error(runtime) on failure.
-std::int64_t read_fully(int fd, std::byte* out, std::int64_t count, std::int64_t offset,
-                        const std::string& name) {
-  std::int64_t done = 0;
-  while (done < count) {
-    const auto size = static_cast<std::size_t>(std::min(count - done, kMaxReadBytes));
-    const ssize_t got = offset == kNoOffset ? ::read(fd, out + done, size)
-                                            : ::pread(fd, out + done, size, offset + done);
-    if (got == 0) break;
-    if (got > 0) {
-      done += got;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // somebody made our pipe non-blocking
-      pollfd waiting{fd, POLLIN, 0};
-      ::poll(&waiting, 1, -1);
-    } else if (errno != EINTR) {
-      throw Error(ErrorKind::runtime, cat(name, ": cannot read: ", std::strerror(errno)));
-    }
-  }
-  return done;
-}
 
 // The unit in which the bytes of an element are swapped, 1 where there is nothing to swap.
 std::size_t swap_unit(const NpyHeader& header) {
@@ -103,30 +75,22 @@ void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
 }  // namespace
 
 struct NpyReader::State {
-  std::string path;
-  std::string name;
-  int fd = -1;
-  bool regular = false;         // read by pread, so in any order
-  std::int64_t file_bytes = 0;  // of a regular file
-  std::int64_t position = 0;    // of a stream: payload bytes taken from it
-  MallocBytes held;             // of a stream: the payload from held_from on
+  std::unique_ptr<ByteSource> source;
+  bool seekable = false;      // the source's
+  std::int64_t position = 0;  // of a stream: payload bytes taken from it
+  MallocBytes held;           // of a stream: the payload from held_from on
   std::int64_t held_from = 0;
   MallocBytes scratch;  // kScratchBytes
   NpyHeader header;
 
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    if (fd >= 0 && path != "-") ::close(fd);
-  }
+  explicit State(const std::string& argument);
 
+  const std::string& name() const { return source->name(); }
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(ErrorKind::input, cat(name, ": ", parts...));
+    source->refuse(parts...);
   }
 
-  void open_file();
   void read_header();
   void check_size() const;
 
@@ -138,35 +102,20 @@ struct NpyReader::State {
                     std::int64_t first, std::byte* out);
   void read_from_stream(const npy::Box& box, std::byte* out);
   void hold_rest();
+  void take(std::byte* out, std::int64_t count);
   void finish_stream();
-  [[noreturn]] void refuse_to_open(int error) const;
 };
 
-// The file's fault (missing, no permission) or this process's and the machine's.
-void NpyReader::State::refuse_to_open(int error) const {
-  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO) {
-    throw Error(ErrorKind::runtime, cat(name, ": cannot open: ", std::strerror(error)));
+NpyReader::State::State(const std::string& argument) {
+  TensorSource opened = open_tensor(argument);
+  source = std::move(opened.bytes);
+  seekable = source->seekable();
+  if (opened.header) {
+    header = *std::move(opened.header);
+    return;
   }
-  refuse("cannot open: ", std::strerror(error));
-}
-
-void NpyReader::State::open_file() {
-  if (path == "-") {
-    name = "standard input";
-    fd = STDIN_FILENO;
-  } else {
-    name = path;
-    do {
-      fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    } while (fd < 0 && errno == EINTR);  // a FIFO waits for its writer
-    if (fd < 0) refuse_to_open(errno);
-  }
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) refuse("cannot open: ", std::strerror(errno));
-  if (S_ISDIR(status.st_mode)) refuse("is a folder, expected a .npy file");
-  regular = S_ISREG(status.st_mode) && ::lseek(fd, 0, SEEK_CUR) == 0;
-  file_bytes = regular ? status.st_size : 0;
-  if (regular) ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+  read_header();
+  check_size();
 }
 
 // Takes the header and not a byte more: the payload of a stream follows.
@@ -175,41 +124,42 @@ void NpyReader::State::read_header() {
   const auto extend = [&](std::int64_t size) {
     const auto before = bytes.size();
     bytes.resize(static_cast<std::size_t>(size));
-    const auto offset = regular ? static_cast<std::int64_t>(before) : kNoOffset;
-    const auto more = size - static_cast<std::int64_t>(before);
-    const auto got = read_fully(fd, bytes.data() + before, more, offset, name);
+    const auto offset = static_cast<std::int64_t>(before);
+    const auto got = source->read(bytes.data() + before, size - offset, offset);
     bytes.resize(before + static_cast<std::size_t>(got));
   };
   extend(npy::kVersionBytes);
-  extend(npy::dictionary_offset(bytes, name));
-  extend(npy::payload_offset(bytes, name));
-  header = parse_npy_header(bytes, name);
+  extend(npy::dictionary_offset(bytes, name()));
+  extend(npy::payload_offset(bytes, name()));
+  header = parse_npy_header(bytes, name());
 }
 
 void NpyReader::State::check_size() const {
-  if (header.kind == 'O') float_dtype(header, name);  // a pickle has any size: say what it is
+  if (header.kind == 'O') float_dtype(header, name());  // a pickle has any size: say what it is
   const std::int64_t expected = header.data_offset + header.payload_bytes;
-  if (!regular || file_bytes == expected) return;
-  refuse("has ", file_bytes, " bytes, but its header announces ", header.data_offset, " + ",
+  const std::int64_t bytes = source->size();
+  if (bytes == ByteSource::kUnknown || bytes == expected) return;
+  refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
          header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
-         file_bytes < expected ? "truncated, copy or write it again"
-                               : "followed by other bytes, expected exactly one array");
+         bytes < expected ? "truncated, copy or write it again"
+                          : "followed by other bytes, expected exactly one array");
 }
 
 std::byte* NpyReader::State::scratch_bytes() {
   if (!scratch) {
     scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
-    if (!scratch) throw Error(ErrorKind::runtime, cat(name, ": out of memory while reading"));
+    if (!scratch) throw Error(ErrorKind::runtime, cat(name(), ": out of memory while reading"));
   }
   return scratch.get();
 }
 
-// count bytes of the payload of a regular file.
+// count bytes of the payload of a source that is read in any order.
 void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
   const std::int64_t begin = header.data_offset + offset;
-  const std::int64_t got = read_fully(fd, out, count, begin, name);
+  const std::int64_t got = source->read(out, count, begin);
   if (got == count) return;
-  refuse("shrank while it was read: it had ", file_bytes, " bytes, now it ends at ", begin + got);
+  refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
+         begin + got);
 }
 
 // Reads the elements that axes describe, from payload element first on, and the same again for
@@ -271,18 +221,23 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
   return true;
 }
 
+// The next count bytes of the payload.
+void NpyReader::State::take(std::byte* out, std::int64_t count) {
+  const std::int64_t got = source->read(out, count, header.data_offset + position);
+  position += got;
+  if (got == count) return;
+  refuse("ends after ", position, " of ", header.payload_bytes, " payload bytes; it is truncated");
+}
+
 void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
   const std::int64_t item = header.item_bytes;
   if (!held && box.is_run() && box.first * item == position) {
-    const std::int64_t got = read_fully(fd, out, box.count * item, kNoOffset, name);
-    position += got;
-    if (got == box.count * item) return;
-    refuse("ends after ", position, " of ", header.payload_bytes,
-           " payload bytes; it is truncated");
+    return take(out, box.count * item);
   }
   if (!held) hold_rest();
   if (box.first * item < held_from) {
-    refuse("is a stream, and a part that has gone by is needed again; save it to a file first");
+    refuse(
+        "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
   }
   npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
                static_cast<std::size_t>(item));
@@ -299,53 +254,40 @@ void NpyReader::State::hold_rest() {
     void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
     if (grown == nullptr) {
       throw Error(ErrorKind::runtime,
-                  cat(name,
-                      ": out of memory: a stream that is not read in order, or in Fortran "
-                      "order, needs ",
-                      rest, " bytes; save it to a file first"));
+                  cat(name(),
+                      ": out of memory: a stream (or deflated member) that is not read in "
+                      "order, or in Fortran order, needs ",
+                      rest, " bytes; save it as a .npy file first"));
     }
     static_cast<void>(held.release());
     held.reset(static_cast<std::byte*>(grown));
-    filled += read_fully(fd, held.get() + filled, size - filled, kNoOffset, name);
-    position = held_from + filled;
-    if (filled == size) continue;
-    refuse("ends after ", position, " of ", header.payload_bytes,
-           " payload bytes; it is truncated");
+    take(held.get() + filled, size - filled);
+    filled = size;
   }
 }
 
 void NpyReader::State::finish_stream() {
   std::byte* const bytes = scratch_bytes();
   while (position < header.payload_bytes) {
-    const std::int64_t size = std::min(header.payload_bytes - position, kScratchBytes);
-    const std::int64_t got = read_fully(fd, bytes, size, kNoOffset, name);
-    position += got;
-    if (got == size) continue;
-    refuse("ends after ", position, " of ", header.payload_bytes,
-           " payload bytes; it is truncated");
+    take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
   }
-  if (read_fully(fd, bytes, 1, kNoOffset, name) == 0) return;
+  if (source->read(bytes, 1, header.data_offset + position) == 0) return;
   refuse("goes on after the ", header.payload_bytes, " payload bytes that its header announces, ",
          "expected exactly one array");
 }
 
-NpyReader::NpyReader(std::string path) : state_(std::make_unique<State>()) {
-  state_->path = std::move(path);
-  state_->open_file();
-  state_->read_header();
-  state_->check_size();
-}
+NpyReader::NpyReader(const std::string& argument) : state_(std::make_unique<State>(argument)) {}
 NpyReader::~NpyReader() = default;
 NpyReader::NpyReader(NpyReader&&) noexcept = default;
 NpyReader& NpyReader::operator=(NpyReader&&) noexcept = default;
 
-const std::string& NpyReader::name() const { return state_->name; }
+const std::string& NpyReader::name() const { return state_->name(); }
 const NpyHeader& NpyReader::header() const { return state_->header; }
-bool NpyReader::seekable() const { return state_->regular; }
+bool NpyReader::seekable() const { return state_->seekable; }
 
 bool NpyReader::needs_whole_payload() const {
   const NpyHeader& header = state_->header;
-  if (state_->regular || !header.fortran_order || header.element_count == 0) return false;
+  if (state_->seekable || !header.fortran_order || header.element_count == 0) return false;
   return std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
 }
 
@@ -361,7 +303,7 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   const npy::Box box = npy::make_box(header, begin, end);
   if (box.count == 0) return;
   auto* const bytes = static_cast<std::byte*>(out);
-  if (state_->regular) {
+  if (state_->seekable) {
     state_->gather(box.axes, {1, 0, 0}, box.first, bytes);
   } else {
     state_->read_from_stream(box, bytes);
@@ -370,15 +312,12 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
 }
 
 void NpyReader::hold() {
-  if (!state_->regular && !state_->held) state_->hold_rest();
+  if (!state_->seekable && !state_->held) state_->hold_rest();
 }
 
 void NpyReader::finish() {
-  if (!state_->regular) return state_->finish_stream();
-  struct stat status {};
-  if (::fstat(state_->fd, &status) != 0 || status.st_size == state_->file_bytes) return;
-  state_->refuse("changed while it was read: it had ", state_->file_bytes, " bytes, now it has ",
-                 status.st_size);
+  if (!state_->seekable) state_->finish_stream();
+  state_->source->finish();
 }
 
 std::vector<std::int64_t> read_npy_integers(const std::string& path) {

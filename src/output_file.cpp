@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "convgrad/error.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "temporaries.hpp"
 
 namespace convgrad {
@@ -104,6 +105,11 @@ std::string read_link(const std::string& path, const std::string& name) {
 Target resolve(const std::string& name) {
   constexpr int kMaxLinks = 40;  // as the kernel
   if (name.empty()) fail(ErrorKind::input, name, "the name of the output file is empty");
+  const TensorName tensor = split_tensor_name(name);
+  if (tensor.member && is_archive_name(tensor.file)) {
+    fail(ErrorKind::input, name, "is an array in the archive ", tensor.file,
+         ", expected a file of its own: archives are only read");
+  }
   Target target;
   if (name == "-") {
     target.descriptor = STDOUT_FILENO;

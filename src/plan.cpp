@@ -55,7 +55,7 @@ std::string memory_parts(const MemoryNeed& memory) {
   const MemoryNeed& memory = plan.memory;
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
-  if (memory.sources > memory.total() / 2) cure = "save the stream to a file first";
+  if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file first";
   throw Error(ErrorKind::runtime, cat(limited ? "--memory-limit is " : "the machine has ",
                                       format_bytes(static_cast<double>(plan.memory_limit_bytes)),
                                       ", but ", describe(plan.problem), " needs ",

@@ -160,4 +160,19 @@ inline std::string read_all(NpyReader& reader) {
   return read_box(reader, begin, reader.header().shape);
 }
 
+// Calls f(begin, end) for every sub-box, empty ones included.
+template <typename Function>
+void for_every_box(const std::vector<std::int64_t>& shape, Function&& f,
+                   std::vector<std::int64_t> begin = {}, std::vector<std::int64_t> end = {}) {
+  const std::size_t axis = begin.size();
+  if (axis == shape.size()) return f(begin, end);
+  begin.push_back(0);
+  end.push_back(0);
+  for (begin[axis] = 0; begin[axis] <= shape[axis]; ++begin[axis]) {
+    for (end[axis] = begin[axis]; end[axis] <= shape[axis]; ++end[axis]) {
+      for_every_box(shape, f, begin, end);
+    }
+  }
+}
+
 }  // namespace convgrad::testing

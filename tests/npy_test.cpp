@@ -23,6 +23,7 @@ using testing::ArraySpec;
 using testing::check_error;
 using testing::dict_text;
 using testing::expected_box;
+using testing::for_every_box;
 using testing::header_bytes;
 using testing::parse;
 using testing::read_all;
@@ -380,20 +381,6 @@ TEST_CASE("known bit patterns in big-endian order") {
   CHECK(read("'>V3'", "abc"sv) == "abc"sv);
 }
 
-// Calls f(begin, end) for every sub-box, empty ones included.
-template <typename Function>
-void for_every_box(const Extents& shape, Function&& f, Extents begin = {}, Extents end = {}) {
-  const std::size_t axis = begin.size();
-  if (axis == shape.size()) return f(begin, end);
-  begin.push_back(0);
-  end.push_back(0);
-  for (begin[axis] = 0; begin[axis] <= shape[axis]; ++begin[axis]) {
-    for (end[axis] = begin[axis]; end[axis] <= shape[axis]; ++end[axis]) {
-      for_every_box(shape, f, begin, end);
-    }
-  }
-}
-
 TEST_CASE("every sub-box of a small array equals direct indexing") {
   const TempDir dir;
   for (const std::size_t item : {2u, 4u, 8u}) {
@@ -576,7 +563,7 @@ TEST_CASE("the part of a stream that has gone by cannot be had again") {
   CHECK(read_box(reader, {0, 0, 0}, {2, 5, 6}) == expected_box(spec, {0, 0, 0}, {2, 5, 6}));
   CHECK(read_box(reader, {3, 0, 0}, {4, 5, 6}) == expected_box(spec, {3, 0, 0}, {4, 5, 6}));
   CHECK(read_box(reader, {2, 1, 0}, {4, 5, 3}) == expected_box(spec, {2, 1, 0}, {4, 5, 3}));
-  check_error(ErrorKind::input, reader.name(), "save it to a file", [&] {
+  check_error(ErrorKind::input, reader.name(), "save it as a .npy file", [&] {
     read_box(reader, {1, 0, 0}, {3, 5, 6});
   });
   reader.finish();

@@ -90,6 +90,7 @@ std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::opti
       tensors = {};  // first free the old ones
       tensors = job ? read_tensors(*job) : made_tensors(c.problem, this_machine().threads);
     }
+    if (i == 0) print_head(format, cases, peaks);  // now that nothing is wrong with the files
     Measured measured = {&c, measure(c, tensors, options.bench), {}};
     const auto found = peaks.find(c.plan.threads);
     if (found != peaks.end()) measured.peaks = found->second;
@@ -128,7 +129,6 @@ int bench(const Options& options, Json& report) {
   std::optional<Baseline> baseline;
   if (!options.bench.baseline.empty()) baseline.emplace(options.bench.baseline, cases);
   const std::map<int, Peaks> peaks = peaks_for(cases, options);
-  print_head(format, cases, peaks);
   const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
   if (format == Format::table && !options.bench.suite.empty()) {
     std::fputs(totals_text(all, cases).c_str(), stdout);

@@ -11,7 +11,10 @@ std::string version_text() {
 }
 
 std::string compute_footer() {
-  return R"(Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
+  return R"(A tensor that is read is FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME, or - for standard
+input (one of them).
+
+Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
 data-format order; "2,2", "2 2" and "[2,2]" are the same. Hyphens and underscores in
 option names are the same. Options other than --json can also come from CONVGRAD_*
 variables (CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over
@@ -20,6 +23,8 @@ the file.
 Examples:
   convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy -k 3 -s 2 -p same
   convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy --filter-sizes 3,3,3,8 --strides 1,2,2,1 --padding SAME
+  convgrad --op conv2d -i layer.npz:x -g layer.npz:dy -o dw.npy -k 3 -s 2 -p same
+  cat x.npy | convgrad --op conv2d -i - -g dy.npy -o - -k 3 -s 2 -p same > dw.npy
   convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --dry-run
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
 
@@ -58,6 +63,7 @@ Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";
 std::string inspect_footer() {
   return R"(Examples:
   convgrad inspect x.npy dy.npy
+  convgrad inspect layer.npz
   convgrad inspect --json x.npy)";
 }
 

@@ -1,4 +1,4 @@
-// inspect.cpp - what .npy files hold: how the header reads, and a look at the numbers.
+// inspect.cpp - what .npy files and archives hold: how the header reads, and a look at the numbers.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "convgrad/buffer.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job.hpp"
 
 namespace convgrad::cli {
@@ -65,7 +66,7 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   NpyReader reader(path);
   const NpyHeader& header = reader.header();
   file = tensor_json(path, header);
-  file["format"] = cat(header.major, ".", header.minor);
+  file["format"] = format_name(header);
   file["big_endian"] = header.big_endian;
   file["data_offset"] = header.data_offset;
   const DType dtype = float_dtype(header, reader.name());
@@ -81,14 +82,27 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
                     {"mean", s.finite > 0 ? number(mean) : Json()}};
   text << reader.name() << ": " << dtype_name(dtype) << " " << shape_text(header.shape) << ", "
        << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
-       << (header.big_endian ? "big" : "little") << " endian, format " << header.major << "."
-       << header.minor << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
+       << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
+       << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
   if (s.finite > 0) {
     text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean;
   } else {
     text << "  no finite values";
   }
   text << ", " << s.nan << " NaN, " << s.inf << " Inf\n";
+}
+
+// An archive is each of its arrays; a damaged one is refused when it is opened.
+Words tensors_of(const Words& files) {
+  Words tensors;
+  for (const std::string& file : files) {
+    try {
+      for (std::string& tensor : tensors_in(file)) tensors.push_back(std::move(tensor));
+    } catch (const Error&) {
+      tensors.push_back(file);
+    }
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -99,7 +113,7 @@ int inspect(const Options& options, Json& report) {
   }
   report["files"] = Json::array();
   int status = 0;
-  for (const std::string& path : options.inspect_files) {
+  for (const std::string& path : tensors_of(options.inspect_files)) {
     Json file;
     std::ostringstream text;
     try {

@@ -9,6 +9,7 @@
 #include "convgrad/device.hpp"
 #include "convgrad/reference.hpp"
 #include "convgrad/suggest.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "progress.hpp"
 
 namespace convgrad::cli {
@@ -42,7 +43,9 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
   read_filter_sizes(o.filter_sizes, a);
   a.kernel = parse_numbers("--kernel", o.kernel);
   if (!o.filter_like.empty()) {
-    a.filter_like = NpyReader(o.filter_like).header().shape;
+    NpyReader filter(o.filter_like);
+    a.filter_like = filter.header().shape;
+    filter.finish();  // its checksum, if it has one, speaks for the header too
     a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
     if (a.filter_like.empty()) {
       throw Error(ErrorKind::input, cat(a.filter_like_name, ": no axes, expected 4 or 5"));
@@ -109,6 +112,10 @@ void check_required(const ProblemOptions& o) {
   if (o.input == "-" && o.out_backprop == "-") {
     throw Error(ErrorKind::usage,
                 "--input and --out-backprop are both -, expected one array on standard input");
+  }
+  if (o.filter_like == "-" && (o.input == "-" || o.out_backprop == "-")) {
+    throw Error(ErrorKind::usage,
+                "--filter-like: - is given twice, expected one array on standard input");
   }
 }
 
@@ -284,15 +291,37 @@ void check_report_is_its_own(const Options& options) {
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
-    if (same_file(options.json, *path)) {
+    if (same_file(options.json, split_tensor_name(*path).file)) {
       throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
                                         " file too; name another file for the report"));
     }
   }
 }
 
+namespace {
+
+// A tensor may be replaced by the gradient that was made of it, an archive of several may not.
+void check_archives_are_kept(const Options& options) {
+  const ProblemOptions& o = options.problem;
+  const std::pair<const char*, const std::string*> tensors[] = {
+      {"--input", &o.input},
+      {"--out-backprop", &o.out_backprop},
+      {"--filter-like", &o.filter_like},
+      {"--golden", &options.verify.golden}};
+  for (const auto& [flag, argument] : tensors) {
+    const TensorName name = split_tensor_name(*argument);
+    if (name.member && same_file(o.output, name.file)) {
+      throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
+                                        "; name another file for the gradient"));
+    }
+  }
+}
+
+}  // namespace
+
 void check_stdout_is_free(const Options& options) {
   check_report_is_its_own(options);
+  check_archives_are_kept(options);
   if (options.problem.output == "-" && options.json == "-") {
     throw Error(ErrorKind::usage,
                 "--json and --output - both write to standard output; use --json=FILE");

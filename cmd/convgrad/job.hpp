@@ -55,7 +55,8 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s);
 // The report must not replace a tensor.
 void check_report_is_its_own(const Options& options);
 
-// stdout may be asked for once only: the gradient, the report, or text.
+// stdout may be asked for once only: the gradient, the report, or text. And the files that are read
+// must not be lost to what is written.
 void check_stdout_is_free(const Options& options);
 
 }  // namespace convgrad::cli

@@ -46,8 +46,8 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
 }
 
 void add_tensors(CLI::App& app, ProblemOptions& o) {
-  text(app, "-i,--input", o.input, "FILE", "x: NHWC, NCHW, NDHWC or NCDHW .npy; - is stdin",
-       kTensors);
+  text(app, "-i,--input", o.input, "FILE",
+       "x: NHWC, NCHW, NDHWC or NCDHW, .npy or FILE.npz:NAME; - is stdin", kTensors);
   text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
        kTensors);
 }
@@ -265,7 +265,7 @@ void bind_options(CLI::App& app, Options& o) {
   bind_verify(app, o);
   bind_bench(app, o);
 
-  CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");
+  CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files and archives hold");
   set_up(*inspect);
   inspect->add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");
   add_json(*inspect, o);

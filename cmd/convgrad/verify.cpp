@@ -42,8 +42,8 @@ void check_options(const Options& options) {
     throw Error(ErrorKind::usage, "--accumulate: verify adds nothing to a file; leave it out");
   }
   int stdin_count = 0;
-  for (const std::string& path :
-       {options.problem.input, options.problem.out_backprop, v.result, v.golden}) {
+  for (const std::string& path : {options.problem.input, options.problem.out_backprop,
+                                  options.problem.filter_like, v.result, v.golden}) {
     stdin_count += path == "-" ? 1 : 0;
   }
   if (stdin_count > 1) {

@@ -10,3 +10,4 @@
 #include "convgrad/problem.hpp"
 #include "convgrad/reference.hpp"
 #include "convgrad/run.hpp"
+#include "convgrad/tensor_name.hpp"

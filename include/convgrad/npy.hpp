@@ -1,9 +1,10 @@
-// npy.hpp - reading .npy files defensively and block by block.
+// npy.hpp - reading .npy files and members of archives defensively and block by block.
 //
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (1.0, 2.0, 3.0).
-// Every byte is counted: a file whose size is not exactly header + payload is refused before
-// anything is allocated. Plain reads, never a memory map: a file that shrinks while it is read
-// gives an Error, not a SIGBUS.
+// A member of a .npz is a .npy file in a zip archive, stored or deflated; a member of a
+// .safetensors file is given the header that it would have as .npy. Every byte is counted: a file
+// whose size is not exactly header + payload is refused before anything is allocated. Plain reads,
+// never a memory map: a file that shrinks while it is read gives an Error, not a SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@
 namespace convgrad {
 
 struct NpyHeader {
-  int major = 1, minor = 0;
-  std::string descr;  // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
+  int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file
+  std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
   // f float, i int, u unsigned, b bool, c complex, V void/bfloat16, S bytes, U text, M m dates,
   // O Python objects (NpyReader refuses them), R structured
   char kind = 'f';
@@ -45,27 +46,33 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
 // type otherwise ("'<i4' is int32, expected ...").
 DType float_dtype(const NpyHeader& header, std::string_view name);
 
-// One array, read once from front to back or (a regular file) in boxes.
+// "1.0", or "safetensors".
+std::string format_name(const NpyHeader& header);
+
+// One array, read once from front to back or (a regular file, a stored member) in boxes.
 class NpyReader {
  public:
-  // Opens path ("-" is standard input), parses the header and compares the file's size with it.
-  explicit NpyReader(std::string path);
+  // Opens a tensor whatever form its name has (tensor_name.hpp: FILE, FILE.npz:NAME,
+  // FILE.safetensors:NAME, or - for standard input), parses the header and compares the size of the
+  // file or member with it.
+  explicit NpyReader(const std::string& argument);
   ~NpyReader();
   NpyReader(NpyReader&&) noexcept;
   NpyReader& operator=(NpyReader&&) noexcept;
 
-  const std::string& name() const;  // for messages: the path, or "standard input"
+  const std::string& name() const;  // for messages: the argument, or "standard input"
   const NpyHeader& header() const;
 
-  // False for pipes and the like. Boxes [n0,n1) x full that follow each other are then read
-  // straight from the stream; the first other box brings the rest of the payload into memory, and
-  // what has gone by before cannot be had again (Error(input)).
+  // False for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x full
+  // that follow each other are then read straight from the stream; the first other box brings the
+  // rest of the payload into memory, and what has gone by before cannot be had again
+  // (Error(input)).
   bool seekable() const;
   // True if that happens at the first box already: a stream in Fortran order.
   bool needs_whole_payload() const;
 
   // Before the first box: a stream's whole payload is read into memory, so that boxes may overlap
-  // and come in any order. Without effect on regular files.
+  // and come in any order. Without effect on what is seekable.
   void hold();
 
   // Reads the elements with begin[i] <= index[i] < end[i] into out, in C order of the logical axes
@@ -75,7 +82,7 @@ class NpyReader {
   void read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end, void* out);
 
   // After the last box: a stream must be at its end, else Error(input) about trailing bytes. What
-  // was not asked for is read and discarded.
+  // was not asked for is read and discarded. A member's CRC-32 is compared: Error(input).
   void finish();
 
  private:

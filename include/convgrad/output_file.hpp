@@ -4,7 +4,8 @@
 // A link's target is replaced, not the link. Devices and FIFOs are written to, never renamed over.
 // "-" is standard output; /dev/stdout and /dev/fd/N are redirections and written through as well.
 // The mode of a new file follows the umask; a replaced file's mode is kept. A write-protected file
-// is not replaced, even where its folder would allow it.
+// is not replaced, even where its folder would allow it. An array in an archive (FILE.npz:NAME) is
+// refused.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,17 @@
+// array_names.hpp - what to say about the arrays that an archive has.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace convgrad {
+
+// Error(input): the archive has no array called member. names is what there is.
+[[noreturn]] void refuse_missing_array(const std::string& file, const std::string& member,
+                                       const std::vector<std::string>& names);
+
+// Error(input): the archive is named without one of its arrays.
+[[noreturn]] void refuse_whole_archive(const std::string& file,
+                                       const std::vector<std::string>& names);
+
+}  // namespace convgrad

@@ -1,0 +1,70 @@
+// byte_source.hpp - where the bytes of a tensor come from: a file, a stream, a member of an
+// archive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "convgrad/error.hpp"
+
+namespace convgrad {
+
+class ByteSource {
+ public:
+  static constexpr std::int64_t kUnknown = -1;
+
+  virtual ~ByteSource() = default;
+  ByteSource(const ByteSource&) = delete;
+  ByteSource& operator=(const ByteSource&) = delete;
+
+  const std::string& name() const { return name_; }  // for messages
+
+  // Bytes in all; kUnknown for a stream.
+  virtual std::int64_t size() const = 0;
+  // False: every read begins where the one before it ended, the first at 0.
+  virtual bool seekable() const = 0;
+  // Reads until count bytes are there or the source ends; returns how many. Error(runtime) if
+  // reading fails, Error(input) if what is there turns out to be damaged.
+  virtual std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) = 0;
+  // After the last read, which for a source that is not seekable has met its end: Error(input) if
+  // the source has changed since it was opened, or its checksum is wrong.
+  virtual void finish() = 0;
+
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    throw Error(ErrorKind::input, cat(name_, ": ", parts...));
+  }
+
+ protected:
+  explicit ByteSource(std::string name) : name_(std::move(name)) {}
+  std::string name_;
+};
+
+// A file, a FIFO, a device, or standard input ("-"). Plain reads, never a memory map.
+class FileSource final : public ByteSource {
+ public:
+  explicit FileSource(const std::string& path);
+  ~FileSource() override;
+
+  std::int64_t size() const override { return regular_ ? bytes_ : kUnknown; }
+  bool seekable() const override { return regular_; }
+  std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) override;
+  void finish() override;
+
+  // What messages call it from now on.
+  void rename(std::string name) { name_ = std::move(name); }
+  // Stays this object's.
+  int descriptor() const { return fd_; }
+
+ private:
+  [[noreturn]] void refuse_to_open(int error) const;
+
+  int fd_ = -1;
+  bool owned_ = true;       // not standard input
+  bool regular_ = false;    // read by pread, so in any order
+  std::int64_t bytes_ = 0;  // of a regular file, when it was opened
+};
+
+}  // namespace convgrad

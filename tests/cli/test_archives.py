@@ -1,0 +1,668 @@
+"""Arrays of .npz and .safetensors archives, and tensors through pipes."""
+import contextlib
+import io
+import json
+import re
+import struct
+import subprocess
+import sys
+import unittest
+import zipfile
+
+import numpy as np
+from harness import (BINARY, DTYPES, ERROR, ROOT, SANITIZED, CliTest, Problem, clean_environment,
+                     npy_bytes, parse_report, round_to, save, small)
+
+USAGE, INPUT, RUNTIME = 2, 3, 5
+SAFETENSORS = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+
+
+def zip_bytes(members, method=zipfile.ZIP_STORED):
+    """A zip archive of {name: bytes}."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+@contextlib.contextmanager
+def forced_zip64():
+    """zipfile writes the ZIP64 forms of everything, however small."""
+    limits = zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT
+    zipfile.ZIP64_LIMIT = zipfile.ZIP_FILECOUNT_LIMIT = 0
+    try:
+        yield
+    finally:
+        zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = limits
+
+
+def zip64_bytes(members, method=zipfile.ZIP_STORED):
+    with forced_zip64():
+        data = zip_bytes(members, method)
+    assert b"PK\6\6" in data and b"PK\6\7" in data
+    return data
+
+
+def safetensors_bytes(tensors, metadata=None, pad=8):
+    """A .safetensors file of {name: (dtype, values)}."""
+    header, payload = {}, b""
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, (dtype, values) in tensors.items():
+        data = np.ascontiguousarray(round_to(dtype, values)).tobytes()
+        header[name] = {"dtype": SAFETENSORS[dtype], "shape": list(np.shape(values)),
+                        "data_offsets": [len(payload), len(payload) + len(data)]}
+        payload += data
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % pad)
+    return struct.pack("<Q", len(text)) + text + payload
+
+
+class ArchiveTest(CliTest):
+    def write(self, name, data):
+        (self.folder / name).write_bytes(data)
+        return name
+
+    def members(self, problem, dtype="float32", fortran=False):
+        """{name: .npy bytes} of a problem's tensors."""
+        result = {}
+        for name, values in (("x", problem.x), ("dy", problem.dy)):
+            stored = round_to(dtype, problem.stored(values))
+            if not fortran:
+                result[f"{name}.npy"] = npy_bytes(dtype, problem.stored(values))
+                continue
+            stream = io.BytesIO()
+            np.save(stream, np.asfortranarray(stored))
+            data = stream.getvalue()
+            result[f"{name}.npy"] = (data.replace(b"'<u2'", b"'<V2'", 1)
+                                     if dtype == "bfloat16" else data)
+        return result
+
+
+class Gradients(ArchiveTest):
+    """The same bits from a member as from a file."""
+
+    def check(self, problem, dtype, *names, more=()):
+        problem.save(self.folder, dtype)
+        self.assert_quiet(self.run_here(*problem.args("want.npy"), *more))
+        want = (self.folder / "want.npy").read_bytes()
+        self.assertEqual(want, npy_bytes(dtype, problem.expected()))
+        for x, dy in names:
+            result = self.run_here(*problem.args("got.npy", x=x, dy=dy), *more)
+            with self.subTest(x=x, dy=dy, dtype=dtype):
+                self.assert_quiet(result)
+                self.assertEqual((self.folder / "got.npy").read_bytes(), want)
+                (self.folder / "got.npy").unlink()
+
+    def test_each_archive_op_and_dtype(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            for dtype in DTYPES:
+                for last in (True, False):
+                    problem = small(op, last=last)
+                    for fortran in (False, True):
+                        members = self.members(problem, dtype, fortran)
+                        self.write("s.npz", zip_bytes(members))
+                        self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
+                        self.write("t.safetensors", safetensors_bytes(
+                            {"x": (dtype, problem.stored(problem.x)),
+                             "dy": (dtype, problem.stored(problem.dy))}))
+                        self.check(problem, dtype, ("s.npz:x", "s.npz:dy"),
+                                   ("c.npz:x", "c.npz:dy.npy"), ("t.safetensors:x", "dy.npy"),
+                                   ("c.npz:x", "t.safetensors:dy"), ("x.npy", "s.npz:dy"))
+
+    def test_what_numpy_writes(self):
+        problem = small("conv2d")
+        x, dy = (round_to("float32", problem.stored(t)) for t in (problem.x, problem.dy))
+        np.savez(self.folder / "s.npz", x=x, dy=np.asfortranarray(dy), other=np.arange(5))
+        np.savez_compressed(self.folder / "c.npz", x=x.astype(">f4"), dy=np.asfortranarray(dy))
+        np.savez(self.folder / "positional.npz", x, dy)
+        self.check(problem, "float32", ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy"),
+                   ("positional.npz:arr_0", "positional.npz:arr_1.npy"))
+
+    def test_zip64(self):
+        problem = small("conv2d")
+        members = self.members(problem)
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            self.write("z.npz", zip64_bytes(members, method))
+            self.check(problem, "float32", ("z.npz:x", "z.npz:dy"))
+
+    def test_written_to_a_stream(self):
+        # zipfile cannot go back there: sizes and CRC follow the data.
+        class Stream(io.BytesIO):
+            def seek(self, *_):
+                raise io.UnsupportedOperation
+
+            def tell(self):
+                raise io.UnsupportedOperation
+
+        problem = small("conv2d")
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            stream = Stream()
+            with zipfile.ZipFile(stream, "w", method) as archive:
+                for name, data in self.members(problem).items():
+                    archive.writestr(name, data)
+            data = stream.getvalue()
+            self.assertIn(b"PK\7\10", data)
+            self.write("p.npz", data)
+            self.check(problem, "float32", ("p.npz:x", "p.npz:dy"))
+
+    def test_a_comment_and_bytes_in_front(self):
+        problem = small("conv2d")
+        stream = io.BytesIO(b"")
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, data in self.members(problem).items():
+                archive.writestr(name, data)
+            archive.comment = b"made by hand PK\5\6 and so on"
+        self.write("k.npz", stream.getvalue())
+        self.check(problem, "float32", ("k.npz:x", "k.npz:dy"))
+
+    def test_blocks_of_images_and_of_rows(self):
+        # 24 MiB for the program: blocks become small, of rows where a limit forces them.
+        problem = Problem(n=6, size=(40, 30), c=16, k=8, taps=(3, 3), padding="same")
+        for fortran in (False, True):
+            members = self.members(problem, "float32", fortran)
+            self.write("s.npz", zip_bytes(members))
+            self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
+            for limit in ("25MiB", "26MiB", "64MiB"):
+                self.check(problem, "float32", ("s.npz:x", "s.npz:dy"), ("c.npz:x", "c.npz:dy"),
+                           more=("--memory-limit", limit, "-t", "1"))
+
+    def test_big_endian_and_names(self):
+        problem = small("depthwise")
+        values = round_to("float32", problem.stored(problem.x)).astype(">f4")
+        stream = io.BytesIO()
+        np.save(stream, values)
+        names = ("x", "a b", "layer/0/x", "with:colon", "ü", "x.npy.npy", "-x")
+        self.write("n.npz", zip_bytes({f"{name}.npy": stream.getvalue() for name in names}))
+        self.check(problem, "float32", *((f"n.npz:{name}", "dy.npy") for name in names))
+        self.write("n.safetensors", safetensors_bytes(
+            {name: ("float32", problem.stored(problem.x)) for name in names}))
+        self.check(problem, "float32", *((f"n.safetensors:{name}", "dy.npy") for name in names))
+
+    def test_a_file_with_a_colon_in_its_name(self):
+        problem = small("conv2d")
+        problem.save(self.folder, x="s.npz:x", dy="a:b.npy")
+        np.savez(self.folder / "s.npz", x=np.zeros(3))
+        self.check(problem, "float32", ("s.npz:x", "a:b.npy"))
+        self.write("c:d.npz", zip_bytes(self.members(problem)))
+        self.check(problem, "float32", ("c:d.npz:x", "c:d.npz:dy"))
+
+
+class Commands(ArchiveTest):
+    """Every flag that takes a tensor."""
+
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.assert_quiet(self.run_here(*self.problem.args()))
+        dw = (self.folder / "dw.npy").read_bytes()
+        sizes = io.BytesIO()
+        np.save(sizes, np.array(self.problem.filter_sizes()))
+        members = {**self.members(self.problem), "dw.npy": dw, "sizes.npy": sizes.getvalue()}
+        self.write("s.npz", zip_bytes(members))
+        self.write("c.npz", zip_bytes(members, zipfile.ZIP_DEFLATED))
+        self.args = [*self.problem.flags(), "-i", "c.npz:x", "-g", "s.npz:dy"]
+
+    def test_verify(self):
+        for result in ("s.npz:dw", "c.npz:dw"):
+            for extra in ([], ["--golden", "c.npz:dw", "--bitwise"], ["--golden", "s.npz:dw"]):
+                done = self.run_here("verify", *self.args, "--result", result, *extra)
+                self.assertEqual((done.status, done.err), (0, ""), str(done))
+        wrong = np.load(self.folder / "dw.npy")
+        wrong[1, 1, 0, 2] += 1
+        np.savez_compressed(self.folder / "w.npz", dw=wrong)
+        done = self.run_here("verify", *self.args, "--result", "w.npz:dw")
+        self.assertEqual(done.status, 1, str(done))
+        self.assertIn("w.npz:dw", done.out)
+
+    def test_filter_flags(self):
+        flags = self.problem.flags([])
+        for filter_flags in (["--filter-like", "c.npz:dw"], ["--filter-like", "s.npz:dw.npy"],
+                             ["--filter-sizes", "c.npz:sizes"], ["--filter-sizes", "s.npz:sizes"]):
+            result = self.run_here(*flags, *filter_flags, "-i", "x.npy", "-g", "dy.npy", "-o",
+                                   "o.npy")
+            self.assert_quiet(result)
+            self.assertEqual((self.folder / "o.npy").read_bytes(),
+                             (self.folder / "dw.npy").read_bytes())
+
+    def test_bench(self):
+        done = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks",
+                             "--json")
+        self.assertEqual(done.status, 0, str(done))
+        report = parse_report(done.out)
+        self.assertEqual(report["tensors"]["input"]["file"], "c.npz:x")
+
+    def test_report(self):
+        done = self.run_here(*self.args, "-o", "o.npy", "--json")
+        report = parse_report(done.out)
+        self.assertEqual(report["tensors"]["input"]["shape"], list(self.problem.x.shape))
+        self.assertEqual(report["tensors"]["out_backprop"]["file"], "s.npz:dy")
+
+    def test_inspect(self):
+        done = self.run_here("inspect", "s.npz", "x.npy")
+        # sizes is no float tensor
+        names = [line.split(": ")[0] for line in done.out.splitlines() if not line.startswith(" ")]
+        self.assertEqual([n for n in names if n != "s.npz:sizes"],
+                         ["s.npz:x", "s.npz:dy", "s.npz:dw", "x.npy"])
+        self.write("t.safetensors", safetensors_bytes(
+            {"w": ("bfloat16", np.ones((2, 3))), "b.c": ("float64", np.zeros(0))}))
+        done = self.run_here("inspect", "--json", "t.safetensors", "c.npz:dw")
+        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        files = parse_report(done.out)["files"]
+        self.assertEqual([f["file"] for f in files],
+                         ["t.safetensors:w", "t.safetensors:b.c", "c.npz:dw"])
+        self.assertEqual([f["format"] for f in files], ["safetensors", "safetensors", "1.0"])
+        self.assertEqual([f["shape"] for f in files[:2]], [[2, 3], [0]])
+        self.assertEqual((files[0]["descr"], files[0]["dtype"]), ("BF16", "bfloat16"))
+
+    def test_archives_are_only_read(self):
+        before = {name: (self.folder / name).read_bytes() for name in self.listing()}
+        base = [*self.args, "-o"]
+        for args, status, part in (
+                ([*base, "s.npz:dw"], INPUT, "archives are only read"),
+                ([*base, "new.npz:dw"], INPUT, "archives are only read"),
+                ([*base, "new.safetensors:dw"], INPUT, "archives are only read"),
+                ([*base, "s.npz:dw", "--accumulate"], INPUT, "archives are only read"),
+                ([*base, "s.npz"], USAGE, "the archive of --out-backprop"),
+                ([*base, "./c.npz"], USAGE, "the archive of --input"),
+                ([*base, "o.npy", "--json=c.npz"], USAGE, "--json=c.npz is the --input"),
+                ([*base, "o.npy", "--json=n.npz:report"], INPUT, "archives are only read"),
+                (["verify", *base, "c.npz", "--golden", "s.npz:dw"], USAGE, "archive of --input")):
+            with self.subTest(args[-3:]):
+                done = self.run_here(*args)
+                if part == "archives are only read" and any("--json=" in str(a) for a in args):
+                    self.assertEqual(done.status, status, str(done))
+                    self.assertIn(part, done.err)
+                    (self.folder / "o.npy").unlink()
+                else:
+                    self.assert_one_error(done, status, part)
+                self.assertEqual(before,
+                                 {n: (self.folder / n).read_bytes() for n in self.listing()})
+
+    def test_a_name_like_an_archives_may_be_written(self):
+        self.assert_quiet(self.run_here(*self.args, "-o", "a:b.npy"))
+        self.assert_quiet(self.run_here(*self.args, "-o", "dw.npy:1"))
+        self.assertEqual((self.folder / "dw.npy:1").read_bytes(),
+                         (self.folder / "dw.npy").read_bytes())
+
+
+class Refusals(ArchiveTest):
+    """One line that names the archive, the member and what to do; status 3; no output."""
+
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.members_ = self.members(self.problem)
+        self.problem.save(self.folder)
+
+    def refuse(self, x, *parts, status=INPUT, more=()):
+        before = self.listing()
+        with self.subTest(x):
+            self.assert_one_error(self.run_here(*self.problem.args(x=x), *more), status, *parts)
+            self.assertEqual(self.listing(), before)
+
+    def test_names(self):
+        self.write("s.npz", zip_bytes(self.members_))
+        self.write("t.safetensors", safetensors_bytes({"x": ("float32", self.problem.x),
+                                                       "dy": ("float32", self.problem.dy)}))
+        for archive in ("s.npz", "t.safetensors"):
+            self.refuse(f"{archive}:xx", archive, "has no array 'xx'", "expected x or dy",
+                        "did you mean 'x'?")
+            self.refuse(f"{archive}:weights", "has no array 'weights', expected x or dy")
+            self.refuse(f"{archive}:", f"{archive}: is an archive", "NAME x or dy")
+            self.refuse(archive, f"{archive}: is an archive", f"{archive}:NAME", "x or dy")
+        self.refuse("none.npz:x", "none.npz: cannot open: No such file")
+        self.refuse("none.npy:x", "none.npy:x: cannot open: No such file")
+        self.refuse("dy.npy:x", "no such file, and dy.npy is no archive")
+        self.refuse("/dev/null:x", "No such file")
+        self.write("empty.npz", b"")
+        self.refuse("empty.npz:x", "empty.npz: is empty")
+        self.write("none.zip.npz", zip_bytes({}))
+        self.refuse("none.zip.npz:x", "without any array")
+        self.write("odd.npz", zip_bytes({"\u00fc\nb.npy": self.members_["x.npy"]}))
+        self.refuse("odd.npz:x", "has no array 'x', expected \u00fc\\x0ab")
+
+    def test_standard_input_is_no_archive(self):
+        data = zip_bytes(self.members_)
+        result = self.run_here(*self.problem.args(x="-"), stdin=data)
+        self.assert_one_error(result, INPUT, "standard input", "FILE.npz:NAME")
+        self.write("s.npz", data)
+        with open(self.folder / "s.npz", "rb") as file:
+            result = self.run_here(*self.problem.args(x="-"), stdin=file)
+        self.assert_one_error(result, INPUT, "standard input: is an archive", "FILE:NAME", "x or dy")
+
+    def test_members_that_cannot_be_read(self):
+        for method, name in ((zipfile.ZIP_BZIP2, "12"), (zipfile.ZIP_LZMA, "14")):
+            self.write("b.npz", zip_bytes(self.members_, method))
+            self.refuse("b.npz:x", "b.npz:x", f"compressed by zip method {name}",
+                        "expected stored or deflated")
+        encrypted = bytearray(zip_bytes(self.members_))
+        for magic, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            at = encrypted.find(magic)
+            encrypted[at + offset] |= 1
+        self.write("e.npz", bytes(encrypted))
+        self.refuse("e.npz:x", "e.npz:x: is encrypted")
+        self.write("o.npz", zip_bytes({"x.npy": b"\x80\4pickle", "t": b"text"}))
+        self.refuse("o.npz:x", "o.npz:x", "pickle")
+        self.refuse("o.npz:t", "o.npz:t", "not a .npy")
+        np.savez(self.folder / "i.npz", x=np.arange(5), o=np.array([{}], dtype=object))
+        self.refuse("i.npz:x", "i.npz:x", "int64")
+        self.refuse("i.npz:o", "i.npz:o", "pickled objects are never loaded")
+
+    def test_duplicates(self):
+        data = zip_bytes({"x.npy": self.members_["x.npy"], "z.npy": self.members_["x.npy"]})
+        self.write("d.npz", data.replace(b"z.npy", b"x.npy"))
+        self.refuse("d.npz:x", "d.npz", "has 2 members called 'x.npy'")
+        one = '"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
+        text = f"{{{one},{one}}}".encode()
+        self.write("d.safetensors", struct.pack("<Q", len(text)) + text + bytes(4))
+        self.refuse("d.safetensors:x", "d.safetensors", "the name 'x' comes twice")
+
+    def test_a_wrong_checksum_writes_nothing(self):
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            data = bytearray(zip_bytes(self.members_, method))
+            data[data.find(b"PK\1\2") + 16] ^= 1
+            self.write("w.npz", bytes(data))
+            self.refuse("w.npz:x", "w.npz:x", "CRC")
+            self.write("dw.npy", b"old")
+            self.refuse("w.npz:x", "w.npz:x", "CRC")
+            self.assertEqual((self.folder / "dw.npy").read_bytes(), b"old")
+            (self.folder / "dw.npy").unlink()
+            for args in (["inspect", "w.npz:x"],
+                         ["verify", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy"],
+                         [*self.problem.flags([]), "--filter-like", "w.npz:x", "-i", "x.npy", "-g",
+                          "dy.npy", "-o", "o.npy"],
+                         ["bench", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy",
+                          "--no-peaks"]):
+                self.assert_one_error(self.run_here(*args), INPUT, "w.npz:x", "CRC")
+            # Nothing on standard output either.
+            self.assert_one_error(self.run_here(*self.problem.args("-", x="w.npz:x")), INPUT, "CRC")
+
+    def test_bombs(self):
+        # Sizes that cannot be, and headers that announce more than there is.
+        small_npy = self.members_["x.npy"]
+        huge = small_npy[:8] + small_npy[8:].replace(b"(2, 7, 9, 4)", b"(2000000, 7, 9, 4)", 1)
+        self.assertNotEqual(huge, small_npy)
+        self.write("h.npz", zip_bytes({"x.npy": huge}, zipfile.ZIP_DEFLATED))
+        self.refuse("h.npz:x", "h.npz:x")
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            for size in (0xfffffff0, 0x7fffffff, len(small_npy) + 1, len(small_npy) - 1, 0):
+                data = bytearray(zip_bytes({"x.npy": small_npy}, method))
+                struct.pack_into("<I", data, data.find(b"PK\1\2") + 24, size)
+                self.write("b.npz", bytes(data))
+                self.refuse("b.npz:x", "b.npz:x")
+        data = bytearray(zip64_bytes(self.members_))
+        for count in (1 << 24, 1 << 32, 1 << 40, (1 << 64) - 1):
+            at = data.find(b"PK\6\6")
+            struct.pack_into("<QQ", data, at + 24, count, count)
+            self.write("m.npz", bytes(data))
+            self.refuse("m.npz:x", "m.npz: damaged zip archive", str(count))
+
+    def test_safetensors(self):
+        good = safetensors_bytes({"x": ("float32", self.problem.x)}, {"format": "pt"})
+        length = struct.unpack("<Q", good[:8])[0]
+        for data, part in ((good[:5], "ends after 5 bytes"), (good[:-1], "truncated"),
+                           (good + b"\0", "followed by other bytes"),
+                           (struct.pack("<Q", 1 << 40) + good[8:], "more than 100000000 bytes"),
+                           (struct.pack("<Q", len(good)) + good[8:], "its header needs"),
+                           (struct.pack("<Q", length - 9) + good[8:], "no JSON"),
+                           (good.replace(b"F32", b"I32"), "int32"),
+                           (good.replace(b"F32", b"F33"), "'F33' is unknown"),
+                           (good.replace(b"F32", b"F64"), "data_offsets"),
+                           (good.replace(b"[0,", b"[4,"), "data_offsets"),
+                           (good.replace(b"[2,7,", b"[7,7,"), "data_offsets")):
+            self.write("t.safetensors", data)
+            self.refuse("t.safetensors:x", "t.safetensors", part)
+
+
+class Damage(ArchiveTest):
+    """Archives cut at every byte, and with each byte changed: the right values, or one line."""
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(1)
+        self.x = rng.integers(-9, 10, (2, 3, 3, 2)).astype("<f4")
+        self.w = rng.integers(-9, 10, (5,)).astype("<f8")
+
+    def archives(self):
+        for name, write in (("savez", np.savez), ("savez_compressed", np.savez_compressed)):
+            stream = io.BytesIO()
+            write(stream, w=self.w, x=self.x)
+            yield name, "npz", stream.getvalue()
+        npy = npy_bytes("float32", self.x)
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            yield f"zip64 {method}", "npz", zip64_bytes({"x.npy": npy, "text": b"hello"}, method)
+        yield "safetensors", "safetensors", safetensors_bytes(
+            {"x": ("float32", self.x), "w": ("float64", self.w)}, {"format": "pt"})
+
+    def inspect(self, names):
+        """{name: report entry} of many members, each of which has one line if it is refused."""
+        found = {}
+        for begin in range(0, len(names), 1500):
+            part = names[begin:begin + 1500]
+            done = self.run_here("inspect", "--json", *part)
+            self.assertIn(done.status, (0, INPUT), done.err[:2000])
+            files = parse_report(done.out)["files"]
+            self.assertEqual([file["file"] for file in files], part)
+            lines = done.err.splitlines()
+            self.assertEqual(len(lines), sum("error" in file for file in files), done.err[:2000])
+            for line in lines:
+                self.assertTrue(line.startswith(ERROR) and 30 < len(line) < 500, line)
+                self.assertNotRegex(line, r"[^\x20-\x7e\u00a0-\uffff]", line)
+            found.update(zip(part, files))
+        return found
+
+    @staticmethod
+    def essence(entry):
+        # The payload, not where it lies.
+        return {key: value for key, value in entry.items() if key not in ("file", "data_offset")}
+
+    def test_cut_and_changed(self):
+        for label, suffix, good in self.archives():
+            self.write(f"good.{suffix}", good)
+            want = self.essence(self.inspect([f"good.{suffix}:x"])[f"good.{suffix}:x"])
+            self.assertEqual(want["values"]["max"], float(self.x.max()))
+            payload = len(good)  # a .safetensors payload has no checksum
+            if suffix == "safetensors":
+                payload = 8 + struct.unpack("<Q", good[:8])[0]
+            mutants = {f"cut{size}.{suffix}": good[:size] for size in range(len(good))}
+            for at in range(payload):
+                for change in (1, 0x20, 0xff):
+                    data = bytearray(good)
+                    data[at] ^= change
+                    mutants[f"at{at}x{change}.{suffix}"] = bytes(data)
+            for name, data in mutants.items():
+                self.write(name, data)
+            found = self.inspect([f"{name}:x" for name in mutants])
+            refused = [name for name, entry in found.items() if "error" in entry]
+            with self.subTest(label):
+                for name, entry in found.items():
+                    if name.startswith("cut"):
+                        self.assertIn("error", entry, name)
+                    elif "error" not in entry:
+                        self.assertEqual(self.essence(entry), want, name)
+                self.assertGreater(len(refused), len(good))
+                self.assertLess(len(refused), len(mutants))  # dates and the like
+            for name in mutants:
+                (self.folder / name).unlink()
+
+    def test_computed_or_refused(self):
+        # The same through a whole job: the right gradient, or no file at all.
+        problem = Problem(n=2, size=(3, 3), c=2, k=2, taps=(2, 2), padding="same")
+        problem.save(self.folder)
+        want = npy_bytes("float32", problem.expected())
+        step = 41 if SANITIZED else 13
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            good = zip64_bytes({"x.npy": npy_bytes("float32", problem.x)}, method)
+            for at in range(0, len(good), step):
+                data = bytearray(good)
+                data[at] ^= 0x11
+                for name, mutant in (("changed", bytes(data)), ("cut", good[:at])):
+                    self.write("m.npz", mutant)
+                    result = self.run_here(*problem.args(x="m.npz:x"))
+                    with self.subTest(name, at=at, method=method):
+                        if result.status == 0:
+                            self.assert_quiet(result)
+                            self.assertEqual((self.folder / "dw.npy").read_bytes(), want)
+                            (self.folder / "dw.npy").unlink()
+                        else:
+                            self.assert_one_error(result, INPUT, "m.npz")
+                        self.assertEqual(self.listing(), ["dy.npy", "m.npz", "x.npy"])
+
+
+class Memory(ArchiveTest):
+    """A deflated member is streamed; only what cannot be is held, within the limit."""
+
+    def setUp(self):
+        super().setUp()
+        # 96 MiB of zeros: 100 kB deflated.
+        self.x = np.zeros((24, 64, 64, 256), dtype="<f4")
+        self.dy = np.zeros((24, 64, 64, 1), dtype="<f4")
+        save(self.folder / "dy.npy", self.dy)
+        self.args = ["--op", "conv2d", "-g", "dy.npy", "-k", "1", "-p", "same", "-o", "dw.npy", "-t", "1",
+                     "--memory-limit", "48MiB"]
+
+    def peak_mib(self, *args):
+        # From a small process: a child's peak begins with its parent's memory.
+        measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
+                   "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        done = subprocess.run([sys.executable, "-S", "-c", measure, BINARY, *args],
+                              cwd=self.folder, env=clean_environment(), capture_output=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return int(done.stdout) / 1024
+
+    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
+    def test_streamed(self):
+        np.savez_compressed(self.folder / "c.npz", x=self.x)
+        np.savez(self.folder / "s.npz", x=self.x)
+        for name in ("c.npz:x", "s.npz:x"):
+            self.assertLess(self.peak_mib(*self.args, "-i", name), 64, name)
+
+    def test_held_within_the_limit(self):
+        np.savez_compressed(self.folder / "f.npz", x=np.asfortranarray(self.x))
+        self.assert_one_error(self.run_here(*self.args, "-i", "f.npz:x"), RUNTIME,
+                              "--memory-limit", "96.0 MiB of held", "save the tensor as a .npy")
+        self.args[-1] = "256MiB"
+        self.assert_quiet(self.run_here(*self.args, "-i", "f.npz:x"))
+        np.savez(self.folder / "f.npz", x=np.asfortranarray(self.x))  # stored: in any order
+        self.args[-1] = "64MiB"
+        self.assert_quiet(self.run_here(*self.args, "-i", "f.npz:x"))
+
+
+class Pipes(ArchiveTest):
+    """Tensors through standard input and output."""
+
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+        self.write("golden.npy", self.want)
+
+    def shell(self, line):
+        """A bash line, with $C for convgrad and $F for the problem's flags."""
+        env = clean_environment({"C": BINARY, "F": " ".join(self.problem.flags()),
+                                 "P": sys.executable})
+        return subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=self.folder, env=env,
+                              capture_output=True, check=False, timeout=60)
+
+    def test_either_tensor(self):
+        for line in ("cat x.npy | $C $F -i - -g dy.npy -o -", "$C $F -i - -g dy.npy -o - < x.npy",
+                     "cat dy.npy | $C $F -i x.npy -g - -o -", "$C $F -i x.npy -g - -o - < dy.npy",
+                     "cat x.npy | $C $F -i - -g dy.npy -o - -v 2>/dev/null | cat",
+                     "cat x.npy | $C $F -i - -g dy.npy -o /dev/stdout | cat",
+                     "$C $F -i <(cat x.npy) -g <(cat dy.npy) -o -",
+                     "cat x.npy | $C $F -i - -g dy.npy -o - --json=report.json"):
+            done = self.shell(line)
+            with self.subTest(line):
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                self.assertEqual(done.stdout, self.want)
+
+    def test_numpy_in_front_and_verify_behind(self):
+        make = ("import numpy as np, sys;"
+                "np.save(sys.stdout.buffer, np.load('x.npy'), allow_pickle=False)")
+        done = self.shell(f'$P -c "{make}" | $C $F -i - -g dy.npy -o - | '
+                          "$C verify $F -i x.npy -g dy.npy --result - --golden golden.npy --bitwise")
+        self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+        self.assertIn(b"MATCH", done.stdout)
+
+    def test_numpy_behind(self):
+        take = "import numpy as np, sys, io; print(np.load(io.BytesIO(sys.stdin.buffer.read())).sum())"
+        done = self.shell(f'cat x.npy | $C $F -i - -g dy.npy -o - | $P -c "{take}"')
+        self.assertEqual(float(done.stdout), self.problem.expected().sum())
+
+    def test_the_examples_of_the_docs(self):
+        save(self.folder / "x.npy", np.ones((1, 8, 8, 3)))
+        save(self.folder / "dy.npy", np.ones((1, 4, 4, 2)))
+        text = (ROOT / "docs/files.md").read_text()
+        lines = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
+        self.assertGreater(len(lines), 0)
+        for line in lines:
+            done = self.shell(f'convgrad() {{ $C "$@"; }}; {line}')
+            with self.subTest(line):
+                self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+                self.assertNotEqual(done.stdout, b"")
+
+    def test_other_flags(self):
+        for line in ("cat golden.npy | $C verify $F -i x.npy -g dy.npy --result -",
+                     "cat golden.npy | $C verify $F -i x.npy -g dy.npy --golden - --bitwise",
+                     "cat x.npy | $C inspect -",
+                     "cat x.npy | $C bench $F -i - -g dy.npy --repeat 1 --min-time 0 --no-peaks"):
+            done = self.shell(line)
+            with self.subTest(line):
+                self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+        flags = self.problem.flags(["--filter-like", "-"])
+        with open(self.folder / "golden.npy", "rb") as golden:
+            result = self.run_here(*flags, "-i", "x.npy", "-g", "dy.npy", "-o", "-", stdin=golden)
+        self.assertEqual((result.status, result.err, result.raw), (0, "", self.want))
+
+    def test_one_array_on_standard_input(self):
+        for args in (["-i", "-", "-g", "-", "-o", "o.npy", *self.problem.flags()],
+                     ["-i", "-", "-g", "dy.npy", "-o", "o.npy",
+                      *self.problem.flags(["--filter-like", "-"])],
+                     ["verify", "-i", "x.npy", "-g", "-", "--result", "golden.npy",
+                      *self.problem.flags(["--filter-like", "-"])],
+                     ["verify", "-i", "-", "-g", "dy.npy", "--result", "-",
+                      *self.problem.flags()]):
+            self.assert_one_error(self.run_here(*args), USAGE, "standard input")
+
+    def test_nothing_is_written_before_the_gradient_is_complete(self):
+        x = (self.folder / "x.npy").read_bytes()
+        for data, part in ((x[:-1], "truncated"), (x[:200], "truncated"), (b"", "is empty"),
+                           (x + b"\0", "goes on after"), (x[:60], "truncated")):
+            result = self.run_here(*self.problem.args("-", x="-"), stdin=data)
+            self.assert_one_error(result, INPUT, "standard input", part)
+        self.assert_one_error(self.run_here(*self.problem.args("-", x="none.npy")), INPUT)
+        self.assert_one_error(self.run_here(*self.problem.args("-"), "--memory-limit", "1"), RUNTIME)
+
+    def test_a_reader_that_leaves(self):
+        # More than a pipe holds: the write fails, with a status and one line, not a signal.
+        problem = Problem(n=1, size=(2, 2), c=256, k=256, taps=(1, 1))
+        problem.save(self.folder)
+        line = " ".join([BINARY, *problem.args("-")])
+        for reader in ("head -c 10 >/dev/null", "true", "exec 0<&-"):
+            done = subprocess.run(
+                ["bash", "-c", f"{line} | {reader}; exit ${{PIPESTATUS[0]}}"], cwd=self.folder,
+                env=clean_environment(), capture_output=True, check=False, timeout=60)
+            with self.subTest(reader):
+                self.assertEqual(done.returncode, RUNTIME, done)
+                self.assertEqual(done.stderr.count(b"\n"), 1, done)
+                self.assertIn(b"standard output: cannot write: Broken pipe", done.stderr)
+
+    def test_a_writer_that_fails(self):
+        # What is in front of the pipe ends early: its status is its own, ours says truncated.
+        done = self.shell("(head -c 300 x.npy; exit 7) | $C $F -i - -g dy.npy -o -")
+        self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)
+        self.assertEqual(done.stderr.count(b"\n"), 1, done)
+
+    def test_a_slow_writer(self):
+        done = self.shell("(head -c 130 x.npy; sleep 0.2; tail -c +131 x.npy) | "
+                          "$C $F -i - -g dy.npy -o -")
+        self.assertEqual((done.returncode, done.stdout), (0, self.want), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
