@@ -144,7 +144,8 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
        << (header.big_endian ? "big" : "little") << " endian, format " << header.major << "."
        << header.minor << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
   if (s.finite > 0) {
-    text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << s.mean();
+    text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << s.min << ", max " << s.max
+         << ", mean " << std::setprecision(6) << s.mean();
   } else {
     text << "  no finite values";
   }

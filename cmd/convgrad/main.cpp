@@ -80,6 +80,18 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
                                     did_you_mean(word, names), "; see convgrad --help"));
 }
 
+// Options in front of a command are its own, if it has them; else they would mean nothing.
+void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    if (command.get_option_no_throw(name) == nullptr) {
+      throw Error(ErrorKind::usage, cat(name, ": given in front of ", command.get_name(),
+                                        ", which has no such option; leave it out"));
+    }
+  }
+}
+
 struct Program {
   Options options;
   CLI::App app{
@@ -107,6 +119,7 @@ struct Program {
     CLI::App& command = chosen.empty() ? app : *chosen.front();
     report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
     refuse_leftovers(app, command);
+    refuse_strange_options(app, command);
     apply_environment_and_config(app, command, options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
@@ -117,6 +130,7 @@ struct Program {
 
   int dispatch(const std::string& name) {
     if (name == "verify") return verify(options, report);
+    if (name == "compare") return compare(options, report);
     if (name == "bench") return bench(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);

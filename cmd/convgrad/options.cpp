@@ -16,6 +16,7 @@ constexpr const char* kTensors = "Tensors";
 constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
 constexpr const char* kReporting = "Reporting";
+constexpr const char* kComparison = "Comparison";
 
 CLI::Option* flag(CLI::App& app, const std::string& names, bool& value, const std::string& help,
                   const char* group) {
@@ -136,18 +137,13 @@ void add_json(CLI::App& app, Options& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-void add_verify(CLI::App& app, VerifyOptions& o) {
-  constexpr const char* kComparison = "Comparison";
-  text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
-       kComparison);
-  text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
-       kComparison);
+void add_criteria(CLI::App& app, CriterionOptions& o) {
   app.add_option("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|")
       ->type_name("X")
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(tolerance());
-  app.add_option("--atol", o.atol, "see --rtol")
+  app.add_option("--atol", o.atol, "see --rtol; the one that is not given is 0")
       ->type_name("X")
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -160,6 +156,29 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
       ->check(whole_number(0, kAnyWhole));
   flag(app, "--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)",
        kComparison);
+}
+
+void add_verify(CLI::App& app, VerifyOptions& o) {
+  text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
+       kComparison);
+  text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
+       kComparison);
+  add_criteria(app, o);
+}
+
+void add_compare(CLI::App& app, CompareOptions& o) {
+  constexpr const char* kOutput = "Output";
+  app.add_option("GOT", o.got, "the array in question: .npy; - is stdin")->check(not_a_flag());
+  app.add_option("WANT", o.want, "what it should be: .npy; - is stdin")->check(not_a_flag());
+  add_criteria(app, o);
+  flag(app, "--equal-nan,!--no-equal-nan", o.equal_nan, "NaN equals NaN; on by default",
+       kComparison);
+  text(app, "--save-diff", o.save_diff, "FILE",
+       "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is", kOutput);
+  text(app, "--heatmap", o.heatmap, "FILE",
+       "picture of |got - want|: filter taps x channels, as .png", kOutput);
+  text(app, "--filter-format", o.filter_format, "FORMAT",
+       "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {
@@ -236,6 +255,20 @@ void bind_verify(CLI::App& app, Options& o) {
   verify->footer(verify_footer());
 }
 
+void bind_compare(CLI::App& app, Options& o) {
+  CLI::App* compare = app.add_subcommand("compare", "compare two arrays, of any shape (or: diff)");
+  compare->alias("diff");
+  set_up(*compare);
+  add_compare(*compare, o.compare);
+  flag(*compare, "--no-clobber", o.execution.no_clobber,
+       "fail if a file to be written exists", "Output");
+  flag(*compare, "-q,--quiet", o.compare.quiet, "no text on stdout, the exit status alone",
+       kReporting);
+  add_json(*compare, o);
+  text(*compare, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  compare->footer(compare_footer());
+}
+
 void bind_bench(CLI::App& app, Options& o) {
   CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
   set_up(*bench);
@@ -263,6 +296,7 @@ void bind_options(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
 
   bind_verify(app, o);
+  bind_compare(app, o);
   bind_bench(app, o);
 
   CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files hold");

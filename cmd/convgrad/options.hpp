@@ -31,11 +31,20 @@ struct ExecutionOptions {
   bool verbose = false;
 };
 
-struct VerifyOptions {
-  std::string result, golden;
+// How elements are judged; at most one way is given.
+struct CriterionOptions {
   std::optional<double> rtol, atol;
   std::optional<std::int64_t> max_ulp;
   bool bitwise = false;
+};
+
+struct VerifyOptions : CriterionOptions {
+  std::string result, golden;
+};
+
+struct CompareOptions : CriterionOptions {
+  std::string got, want, save_diff, heatmap, filter_format;
+  bool equal_nan = true, quiet = false;
 };
 
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
@@ -52,6 +61,7 @@ struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
   VerifyOptions verify;
+  CompareOptions compare;
   BenchOptions bench;
   Words inspect_files;
   bool info_peaks = false;
