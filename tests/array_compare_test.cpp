@@ -77,7 +77,8 @@ TEST_CASE("NaN equals NaN unless it is told not to, infinities their like") {
   for (const bool equal_nan : {true, false}) {
     for (const ArrayTolerance& t :
          {within(1e30, 1e30, equal_nan), bits(equal_nan),
-          ArrayTolerance{{Criterion::max_ulp, 0, 0, std::int64_t{1} << 62}, equal_nan, DType::f64}}) {
+          ArrayTolerance{
+              {Criterion::max_ulp, 0, 0, std::int64_t{1} << 62}, equal_nan, DType::f64}}) {
       CHECK(match(kNan, -kNan, t) == equal_nan);
       CHECK_FALSE(match(kNan, 1, t));
       CHECK_FALSE(match(1, kNan, t));

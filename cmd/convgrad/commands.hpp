@@ -12,6 +12,7 @@ int verify(const Options& options, Json& report);
 void use_bench_format(Options& options);
 int bench(const Options& options, Json& report);
 int compare(const Options& options, Json& report);
+int generate(const Options& options, Json& report);
 int inspect(const Options& options, Json& report);
 int info(const Options& options, Json& report);
 

@@ -62,13 +62,12 @@ std::string part_text(std::int64_t part, std::int64_t whole) {
 
 std::vector<std::string> heatmap_title(const CompareReport& r) {
   const ArrayComparison& c = r.comparison;
-  return {cat("|got - want|, the largest in each cell: ", r.got, " against ", r.want),
-          cat(dtypes_and_shape(r), ", ", criterion_text(r)),
-          cat("Mismatched elements: ", part_text(c.mismatches, c.count), ", max ",
-              general(c.abs.value, 4),
-              c.abs.index < 0
-                  ? ""
-                  : cat(" at ", bracketed(position_of(r.got_shape, c.abs.index))))};
+  return {
+      cat("|got - want|, the largest in each cell: ", r.got, " against ", r.want),
+      cat(dtypes_and_shape(r), ", ", criterion_text(r)),
+      cat("Mismatched elements: ", part_text(c.mismatches, c.count), ", max ",
+          general(c.abs.value, 4),
+          c.abs.index < 0 ? "" : cat(" at ", bracketed(position_of(r.got_shape, c.abs.index))))};
 }
 
 std::string compare_text(const CompareReport& r) {
@@ -87,9 +86,8 @@ std::string compare_text(const CompareReport& r) {
     text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
                 place(r, c.first_nonfinite), "\n");
   }
-  const bool all_finite = c.got_nonfinite.nan + c.got_nonfinite.inf + c.want_nonfinite.nan +
-                              c.want_nonfinite.inf ==
-                          0;
+  const bool all_finite =
+      c.got_nonfinite.nan + c.got_nonfinite.inf + c.want_nonfinite.nan + c.want_nonfinite.inf == 0;
   if (!all_finite) {
     text += cat("Not finite: got ", nonfinite_text(c.got_nonfinite), "; want ",
                 nonfinite_text(c.want_nonfinite), "\n");

@@ -63,15 +63,15 @@ class Heatmap {
   void draw_legend(Picture& picture, const Layout& layout, const Scale& scale) const;
 
   std::vector<std::int64_t> shape_;
-  std::vector<std::int64_t> position_;       // of the element at hand
-  std::vector<std::size_t> down_axes_;       // tap axes of the panels' rows, outermost first
-  std::size_t right_axis_ = 0;               // tap axis of the panels' columns
-  std::size_t x_axis_ = 0, y_axis_ = 0;      // channel axes of shape_, right and down in a panel
-  std::vector<std::string> names_;           // of the axes of shape_
+  std::vector<std::int64_t> position_;         // of the element at hand
+  std::vector<std::size_t> down_axes_;         // tap axes of the panels' rows, outermost first
+  std::size_t right_axis_ = 0;                 // tap axis of the panels' columns
+  std::size_t x_axis_ = 0, y_axis_ = 0;        // channel axes of shape_, right and down in a panel
+  std::vector<std::string> names_;             // of the axes of shape_
   PictureAxis rows_, columns_, down_, right_;  // of panels; within a panel
-  std::vector<double> largest_;              // of each cell, finite differences
-  std::vector<unsigned char> not_finite_;    // of each cell
-  std::vector<unsigned char> failed_;        // of each panel
+  std::vector<double> largest_;                // of each cell, finite differences
+  std::vector<unsigned char> not_finite_;      // of each cell
+  std::vector<unsigned char> failed_;          // of each panel
 };
 
 }  // namespace convgrad::cli

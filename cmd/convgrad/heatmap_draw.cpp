@@ -49,17 +49,17 @@ std::string fitted(const std::string& text, std::int64_t width) {
 
 // Colours are by the logarithm, between two powers of ten.
 struct Heatmap::Scale {
-  bool any = false;               // some difference is finite and not 0
-  bool below = false;             // some lie below low
-  double low = 0, high = 0;       // exponents
+  bool any = false;          // some difference is finite and not 0
+  bool below = false;        // some lie below low
+  double low = 0, high = 0;  // exponents
   double part(double value) const { return (std::log10(value) - low) / (high - low); }
 };
 
 struct Heatmap::Layout {
-  std::int64_t left, top;       // of the first panel
-  std::int64_t width, height;   // of all panels, gaps included
-  std::int64_t gap;             // between panels
-  std::int64_t legend;          // its left edge
+  std::int64_t left, top;      // of the first panel
+  std::int64_t width, height;  // of all panels, gaps included
+  std::int64_t gap;            // between panels
+  std::int64_t legend;         // its left edge
   std::int64_t column(std::int64_t i, const PictureAxis& axis) const {
     return left + i * (axis.pixels + gap);
   }
@@ -246,10 +246,9 @@ void Heatmap::write(const std::string& path, const std::vector<std::string>& tit
   layout.legend = layout.left + layout.width + 2 * kGap;
   const std::int64_t width = layout.legend + kBarWidth + kTick + 3 + 11 * kLetterWidth;
   const std::int64_t legend_height = kMinBar + kGap + 3 * (kSwatch + 8);
-  const std::int64_t height = layout.top +
-                              std::max(layout.height + 3 + kTick + 2 * kLetterHeight + 7,
-                                       legend_height) +
-                              kGap;
+  const std::int64_t height =
+      layout.top + std::max(layout.height + 3 + kTick + 2 * kLetterHeight + 7, legend_height) +
+      kGap;
   Picture picture(std::max(width, kMinWidth), height, kWhite);
   for (std::size_t i = 0; i < title.size(); ++i) {
     picture.text(kGap, kGap + static_cast<std::int64_t>(i) * (kLetterHeight + 4),

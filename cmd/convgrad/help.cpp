@@ -70,6 +70,17 @@ Examples:
 Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";
 }
 
+std::string generate_footer() {
+  return R"(The gradient is the float64 reference's, rounded once; of --dist int it is exact, and so is
+every partial sum in float32, in any order. uniform is in [-1, 1), normal has mean 0 and variance 1;
+adversarial mixes channels of numbers that cancel, of very different size, and subnormal ones.
+
+Examples:
+  convgrad generate conv2d --shape 2,8,8,3 --filter-sizes 3,3,3,8 -s 2 -p same -o made
+  convgrad generate depthwise --shape 2,9,9,4 -k 3 --multiplier 2 -p valid --dtype bfloat16 --dist adversarial --seed 7 -o hard --json
+  convgrad generate conv3d --shape 1,4,6,6,2 -k 2 --out-channels 4 -p same --dist normal -o made --clobber)";
+}
+
 std::string inspect_footer() {
   return R"(Examples:
   convgrad inspect x.npy dy.npy

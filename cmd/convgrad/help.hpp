@@ -10,6 +10,7 @@ std::string compute_footer();
 std::string verify_footer();
 std::string compare_footer();
 std::string bench_footer();
+std::string generate_footer();
 std::string inspect_footer();
 std::string info_footer();
 

@@ -21,7 +21,7 @@ using Wide = long double;
 
 struct Statistics {
   std::int64_t nan = 0, inf = 0, zero = 0, subnormal = 0, finite = 0;
-  Wide min = 0, max = 0, sum = 0;
+  Wide min = 0, max = 0, sum = 0, lost = 0;  // lost: what the sum's roundings have cut off
 
   // smallest_normal: 0 for integers.
   void add(Wide value, Wide smallest_normal) {
@@ -34,11 +34,13 @@ struct Statistics {
       subnormal += value != 0 && std::fabs(value) < smallest_normal ? 1 : 0;
       min = finite == 0 ? value : std::min(min, value);
       max = finite == 0 ? value : std::max(max, value);
-      sum += value;
+      const Wide total = sum + value;
+      lost += std::fabs(sum) >= std::fabs(value) ? (sum - total) + value : (value - total) + sum;
+      sum = total;
       ++finite;
     }
   }
-  Wide mean() const { return finite > 0 ? sum / static_cast<Wide>(finite) : 0; }
+  Wide mean() const { return finite > 0 ? (sum + lost) / static_cast<Wide>(finite) : 0; }
 };
 
 bool is_integer(const NpyHeader& header) {
@@ -149,8 +151,9 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   } else {
     text << "  no finite values";
   }
-  text << ", " << s.nan << " NaN, " << s.inf << " Inf, " << s.zero << (s.zero == 1 ? " zero" : " zeros")
-       << ", " << s.subnormal << " subnormal\n  " << digest << "\n";
+  text << ", " << s.nan << " NaN, " << s.inf << " Inf, " << s.zero
+       << (s.zero == 1 ? " zero" : " zeros") << ", " << s.subnormal << " subnormal\n  " << digest
+       << "\n";
 }
 
 }  // namespace

@@ -26,8 +26,9 @@ std::int64_t text_width(std::string_view text) {
 }
 
 Picture::Picture(std::int64_t width, std::int64_t height, Color background)
-    : width_(width), height_(height), pixels_(static_cast<std::size_t>(width * height), background) {
-}
+    : width_(width),
+      height_(height),
+      pixels_(static_cast<std::size_t>(width * height), background) {}
 
 void Picture::fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
                    Color color) {
@@ -81,6 +82,7 @@ void Picture::write(const std::string& path, const OutputOptions& options) const
   image.width = static_cast<png_uint_32>(width_);
   image.height = static_cast<png_uint_32>(height_);
   image.format = PNG_FORMAT_RGB;
+  image.flags = PNG_IMAGE_FLAG_FAST;  // no filters, which are for photographs
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::vector<std::uint8_t> bytes(size);
   const bool made =

@@ -1,13 +1,24 @@
 // tensor_hash.cpp - see tensor_hash.hpp.
 #include "tensor_hash.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 
-namespace convgrad::cli {
+#include "convgrad/array.hpp"
+#include "convgrad/buffer.hpp"
+#include "convgrad/npy.hpp"
 
-static_assert(std::endian::native == std::endian::little, "values are hashed as they lie in memory");
+namespace convgrad::cli {
+namespace {
+
+constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
+
+}  // namespace
+
+static_assert(std::endian::native == std::endian::little,
+              "values are hashed as they lie in memory");
 
 TensorHash::TensorHash() : state_{} { sha256_init(&state_); }
 
@@ -24,6 +35,19 @@ std::string TensorHash::text() {
     result += "0123456789abcdef"[byte & 15];
   }
   return result;
+}
+
+std::string hash_of_file(const std::string& path) {
+  NpyReader reader(path);
+  const NpyHeader& header = reader.header();
+  const Buffer buffer(std::min(kPartBytes, header.payload_bytes), "a part of the array");
+  TensorHash hash;
+  for_each_part(header.shape, kPartBytes / header.item_bytes, [&](const ArrayPart& part) {
+    reader.read_box(part.begin, part.end, buffer.data());
+    hash.add(buffer.data(), static_cast<std::size_t>(part.count * header.item_bytes));
+  });
+  reader.finish();
+  return hash.text();
 }
 
 }  // namespace convgrad::cli

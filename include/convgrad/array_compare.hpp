@@ -14,8 +14,8 @@ namespace convgrad {
 // criterion is tolerance, max_ulp or bitwise; not bound.
 struct ArrayTolerance {
   Tolerance tolerance;
-  bool equal_nan = true;           // a NaN is equal to every NaN, whatever the criterion
-  DType ulp_dtype = DType::f32;    // in which steps are counted
+  bool equal_nan = true;         // a NaN is equal to every NaN, whatever the criterion
+  DType ulp_dtype = DType::f32;  // in which steps are counted
 };
 
 // rtol and atol as torch.testing.assert_close has them: float16 1e-3, bfloat16 1.6e-2, float32
