@@ -4,6 +4,13 @@ find_package(OpenBLAS REQUIRED)  # its package file sets variables only
 find_package(xtensor REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(PNG REQUIRED)
+find_path(NETTLE_INCLUDE_DIR nettle/sha2.h REQUIRED)  # has no CMake package file
+find_library(NETTLE_LIBRARY nettle REQUIRED)
+
+add_library(convgrad_nettle INTERFACE)
+target_include_directories(convgrad_nettle SYSTEM INTERFACE ${NETTLE_INCLUDE_DIR})
+target_link_libraries(convgrad_nettle INTERFACE ${NETTLE_LIBRARY})
 
 add_library(convgrad_openblas INTERFACE)
 target_include_directories(convgrad_openblas SYSTEM INTERFACE

@@ -11,14 +11,14 @@ namespace {
 struct Format {
   std::string_view name;
   std::int64_t bytes;
-  double unit_roundoff, smallest_subnormal, largest_finite;
+  double unit_roundoff, smallest_subnormal, smallest_normal, largest_finite;
 };
 
 constexpr std::array<Format, 4> kFormats = {{
-    {"float16", 2, 0x1p-11, 0x1p-24, 65504.0},
-    {"bfloat16", 2, 0x1p-8, 0x1p-133, 0x1.fep127},
-    {"float32", 4, 0x1p-24, 0x1p-149, 0x1.fffffep127},
-    {"float64", 8, 0x1p-53, 0x1p-1074, 0x1.fffffffffffffp1023},
+    {"float16", 2, 0x1p-11, 0x1p-24, 0x1p-14, 65504.0},
+    {"bfloat16", 2, 0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
+    {"float32", 4, 0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
+    {"float64", 8, 0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
 }};
 
 const Format& format(DType dtype) { return kFormats[static_cast<std::size_t>(dtype)]; }
@@ -113,6 +113,7 @@ std::string_view dtype_name(DType dtype) { return format(dtype).name; }
 std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
 double unit_roundoff(DType dtype) { return format(dtype).unit_roundoff; }
 double smallest_subnormal(DType dtype) { return format(dtype).smallest_subnormal; }
+double smallest_normal(DType dtype) { return format(dtype).smallest_normal; }
 double largest_finite(DType dtype) { return format(dtype).largest_finite; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {

@@ -3,20 +3,11 @@
 
 #include <algorithm>
 
+#include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/npy.hpp"
 
 namespace convgrad {
-namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += cat(i > 0 ? ", " : "", shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
-}
-
-}  // namespace
-
 void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
                      std::int64_t count, double* destination) {
   if (problem.filter_format == FilterFormat::hwio) {

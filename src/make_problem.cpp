@@ -155,15 +155,7 @@ class Maker {
               x_.name, " has"));
     }
     pb_.dtype = pb_.out_dtype = x_.dtype;
-    if (!attr_.out_dtype.empty()) {
-      const auto dtype = dtype_from_name(attr_.out_dtype);
-      const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
-      if (!dtype) {
-        misuse(cat("--out-dtype: '", attr_.out_dtype, "' is unknown, expected ", join_or(names),
-                   did_you_mean(attr_.out_dtype, names)));
-      }
-      pb_.out_dtype = *dtype;
-    }
+    if (!attr_.out_dtype.empty()) pb_.out_dtype = parse_dtype("--out-dtype", attr_.out_dtype);
     pb_.N = x_.shape[0];
     pb_.C = x_.shape[channel_position()];
     pb_.K = dy_.shape[channel_position()];

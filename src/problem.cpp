@@ -147,6 +147,13 @@ Op parse_op(std::string_view name) {
                                     "depthwise or conv3d", did_you_mean(name, names)));
 }
 
+DType parse_dtype(std::string_view flag, std::string_view name) {
+  if (const auto dtype = dtype_from_name(name)) return *dtype;
+  const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
+  throw Error(ErrorKind::usage, cat(flag, ": '", name, "' is unknown, expected ", join_or(names),
+                                    did_you_mean(name, names)));
+}
+
 std::string data_format_name(const WgradProblem& problem) {
   if (problem.op == Op::conv3d) return problem.channels_last ? "NDHWC" : "NCDHW";
   return problem.channels_last ? "NHWC" : "NCHW";

@@ -68,14 +68,16 @@ void file_box(const WgradProblem& problem, Range images, const std::array<Range,
   }
 }
 
-void read_part(NpyReader& reader, const WgradProblem& problem, Range images,
-               const std::array<Range, 3>& spatial, std::int64_t channels, Buffer& memory) {
+// read(begin, end, out) fills memory, which grows if it must.
+template <typename Read>
+void read_part(const WgradProblem& problem, Range images, const std::array<Range, 3>& spatial,
+               std::int64_t channels, Buffer& memory, const Read& read) {
   std::int64_t bytes = dtype_bytes(problem.dtype) * images.size() * channels;
   for (const Range& axis : spatial) bytes *= axis.size();
   if (memory.size_bytes() < bytes) memory = Buffer(bytes, "a block of a tensor");
   std::vector<std::int64_t> begin, end;
   file_box(problem, images, spatial, channels, begin, end);
-  reader.read_box(begin, end, memory.data());
+  read(begin, end, memory.data());
 }
 
 std::array<std::int64_t, 3> sizes(const std::array<Range, 3>& ranges) {
@@ -96,14 +98,16 @@ constexpr std::int64_t kTreePiece = 16384;
 
 }  // namespace
 
-Block NpySource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
+Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
   const WgradProblem& pb = plan.problem;
   Block result;
   result.pixels = plan.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  read_part(x_, pb, result.pixels[0], result.input, pb.C, memory.x);
-  read_part(dy_, pb, result.pixels[0], out, pb.K, memory.dy);
+  read_part(pb, result.pixels[0], result.input, pb.C, memory.x,
+            [&](const auto&... box) { read_x(box...); });
+  read_part(pb, result.pixels[0], out, pb.K, memory.dy,
+            [&](const auto&... box) { read_dy(box...); });
   result.x = memory.x.data();
   result.dy = memory.dy.data();
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));

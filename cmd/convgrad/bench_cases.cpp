@@ -4,7 +4,9 @@
 #include <charconv>
 
 #include "bench.hpp"
+#include "convgrad/generate.hpp"
 #include "convgrad/suggest.hpp"
+#include "made_problem.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -86,11 +88,6 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked) {
   return algorithms;
 }
 
-// Flags that have no say where a suite or the files do, unless they come from another layer.
-void refuse(const Options& options, const std::string& flag, bool given, const std::string& why) {
-  if (given && options.origins.count(flag) == 0) misuse(cat(flag, ": given with ", why));
-}
-
 void check_suite_flags(const Options& options) {
   const ProblemOptions& p = options.problem;
   const std::pair<const char*, bool> flags[] = {
@@ -109,38 +106,8 @@ void check_suite_flags(const Options& options) {
       {"--out-channels", options.bench.out_channels > 0},
       {"--multiplier", options.bench.multiplier > 0}};
   for (const auto& [flag, given] : flags) {
-    refuse(options, flag, given, "--suite, whose lines say it");
+    refuse_flag(options, flag, given, "--suite, whose lines say it");
   }
-}
-
-// K of --kernel; 0 where the filter's shape says it.
-std::int64_t channels_of(const Options& options, const BenchProblem& problem) {
-  const BenchOptions& b = options.bench;
-  const bool depthwise = parse_op(problem.attributes.op) == Op::depthwise;
-  const bool by_kernel = !problem.attributes.kernel.empty();
-  if (!by_kernel) {
-    refuse(options, "--out-channels", b.out_channels > 0, "the filter's shape, which says K");
-    refuse(options, "--multiplier", b.multiplier > 0, "the filter's shape, which says K");
-    return 0;
-  }
-  if (!depthwise) {
-    refuse(options, "--multiplier", b.multiplier > 0,
-           cat("--op ", problem.attributes.op, ", expected --out-channels"));
-    if (b.out_channels == 0) {
-      misuse("--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
-    }
-  }
-  if (b.out_channels > 0 && b.multiplier > 0) {
-    misuse("--out-channels and --multiplier are both given, expected one of them");
-  }
-  if (b.out_channels > 0) return b.out_channels;
-  const std::int64_t M = std::max<std::int64_t>(b.multiplier, 1);
-  const std::string format = problem.attributes.data_format;
-  const bool last = format.empty() || std::toupper(format.back()) == 'C';
-  const auto& shape = problem.input_shape;
-  // A shape of the wrong rank is refused where it is checked.
-  const std::int64_t C = shape.size() < 2 ? 1 : last ? shape.back() : shape[1];
-  return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);
 }
 
 std::vector<BenchProblem> problems_of(const Options& options) {
@@ -150,7 +117,7 @@ std::vector<BenchProblem> problems_of(const Options& options) {
     BenchProblem problem;
     problem.attributes = attributes_of(options.problem);
     problem.input_shape = parse_numbers("--input-shape", b.input_shape);
-    problem.K = channels_of(options, problem);
+    problem.K = made_channels(options, b, problem.attributes, problem.input_shape);
     return {problem};
   }
   check_suite_flags(options);
@@ -205,11 +172,10 @@ BenchCase case_of(const BenchProblem& problem, DType dtype) {
   BenchCase result;
   result.name = problem.name;
   result.count = problem.count;
-  const TensorInfo x = {"--input-shape", dtype, problem.input_shape};
-  const auto shape = out_backprop_shape(x, problem.attributes, problem.K);
+  result.problem =
+      made_problem("--input-shape", problem.attributes, problem.input_shape, dtype, problem.K);
   result.input_shape = problem.input_shape;
-  result.out_backprop_shape = shape;
-  result.problem = make_problem(x, {"out_backprop", dtype, shape}, problem.attributes);
+  result.out_backprop_shape = operand_shape(result.problem, Operand::dy);
   return result;
 }
 
@@ -228,9 +194,9 @@ void check_sources(const Options& options) {
   }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
-    refuse(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
-    refuse(options, "--out-channels", b.out_channels > 0, "--out-backprop, which says K");
-    refuse(options, "--multiplier", b.multiplier > 0, "--out-backprop, which says K");
+    refuse_flag(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
+    refuse_flag(options, "--out-channels", b.out_channels > 0, "--out-backprop, which says K");
+    refuse_flag(options, "--multiplier", b.multiplier > 0, "--out-backprop, which says K");
   }
 }
 

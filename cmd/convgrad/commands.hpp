@@ -11,6 +11,8 @@ int verify(const Options& options, Json& report);
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);
 int bench(const Options& options, Json& report);
+int compare(const Options& options, Json& report);
+int generate(const Options& options, Json& report);
 int inspect(const Options& options, Json& report);
 int info(const Options& options, Json& report);
 

@@ -46,6 +46,21 @@ Examples:
 Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
 }
 
+std::string compare_footer() {
+  return R"(Shapes must be equal, without broadcasting. Values of two dtypes are compared as they are, by
+the defaults and in the steps of the coarser one; with --bitwise dtypes must be equal. How a file
+stores an array (byte order, Fortran order) does not matter. An infinity equals one of its sign.
+Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the dtype:
+  float16 rtol 0.001, bfloat16 0.016, float32 1.3e-6, all with atol 1e-5; float64 1e-7 for both
+
+Examples:
+  convgrad compare dw.npy dw.npy
+  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy --heatmap e.png
+  convgrad --op conv2d -i x.npy -g dy.npy -o - -k 3 -s 2 -p same | convgrad compare - dw.npy --bitwise -q
+
+Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
+}
+
 std::string bench_footer() {
   return R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
 the rounding; nothing is kept from run to run. The problem is --op, --input-shape and a
@@ -58,6 +73,17 @@ Examples:
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
 
 Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";
+}
+
+std::string generate_footer() {
+  return R"(The gradient is the float64 reference's, rounded once; of --dist int it is exact, and so is
+every partial sum in float32, in any order. uniform is in [-1, 1), normal has mean 0 and variance 1;
+adversarial mixes channels of numbers that cancel, of very different size, and subnormal ones.
+
+Examples:
+  convgrad generate conv2d --shape 2,8,8,3 --filter-sizes 3,3,3,8 -s 2 -p same -o made
+  convgrad generate depthwise --shape 2,9,9,4 -k 3 --multiplier 2 -p valid --dtype bfloat16 --dist adversarial --seed 7 -o hard --json
+  convgrad generate conv3d --shape 1,4,6,6,2 -k 2 --out-channels 4 -p same --dist normal -o made --clobber)";
 }
 
 std::string inspect_footer() {

@@ -1,65 +1,132 @@
-// inspect.cpp - what .npy files and archives hold: how the header reads, and a look at the numbers.
+// inspect.cpp - what .npy files and archives hold: how the header reads, a look at the numbers, and
+// their hash.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iomanip>
+#include <limits>
 
 #include "commands.hpp"
+#include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job.hpp"
+#include "tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-struct Statistics {
-  std::int64_t nan = 0, inf = 0, finite = 0;
-  double min = 0, max = 0, sum = 0;
+constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
 
-  void add(double value) {
+// Wide enough for every 64-bit integer, and for sums of float64 that leave its range.
+using Wide = long double;
+
+struct Statistics {
+  std::int64_t nan = 0, inf = 0, zero = 0, subnormal = 0, finite = 0;
+  Wide min = 0, max = 0, sum = 0, lost = 0;  // lost: what the sum's roundings have cut off
+
+  // smallest_normal: 0 for integers.
+  void add(Wide value, Wide smallest_normal) {
     if (std::isnan(value)) {
       ++nan;
     } else if (std::isinf(value)) {
       ++inf;
     } else {
+      zero += value == 0 ? 1 : 0;
+      subnormal += value != 0 && std::fabs(value) < smallest_normal ? 1 : 0;
       min = finite == 0 ? value : std::min(min, value);
       max = finite == 0 ? value : std::max(max, value);
-      sum += value;
+      const Wide total = sum + value;
+      lost += std::fabs(sum) >= std::fabs(value) ? (sum - total) + value : (value - total) + sum;
+      sum = total;
       ++finite;
     }
   }
+  Wide mean() const { return finite > 0 ? (sum + lost) / static_cast<Wide>(finite) : 0; }
 };
 
-// Reads along the first axis, a few MiB at a time.
-Statistics read_statistics(NpyReader& reader, DType dtype) {
+bool is_integer(const NpyHeader& header) {
+  return header.kind == 'i' || header.kind == 'u' || header.kind == 'b';
+}
+
+// float_dtype(), with the integers that --filter-sizes and its like are made of.
+std::string dtype_text(const NpyReader& reader) {
   const NpyHeader& header = reader.header();
-  Statistics statistics;
-  std::vector<std::int64_t> begin(header.shape.size(), 0), end = header.shape;
-  if (header.element_count == 0) return statistics;
-  const std::int64_t rows = header.shape.empty() ? 1 : header.shape[0];
-  const std::int64_t row_bytes = header.payload_bytes / rows;
-  const std::int64_t step = std::clamp<std::int64_t>((std::int64_t{8} << 20) / row_bytes, 1, rows);
-  const Buffer buffer(step * row_bytes, "a part of the array");
-  for (std::int64_t row = 0; row < rows; row += step) {
-    const std::int64_t count = std::min(step, rows - row);
-    if (!header.shape.empty()) {
-      begin[0] = row;
-      end[0] = row + count;
+  if (header.kind == 'b') return "bool";
+  if (!is_integer(header)) return std::string(dtype_name(float_dtype(header, reader.name())));
+  return cat(header.kind == 'u' ? "uint" : "int", 8 * header.item_bytes);
+}
+
+template <typename Value>
+void add_all(Statistics& statistics, const std::byte* bytes, std::int64_t count,
+             Wide smallest_normal) {
+  const auto* values = reinterpret_cast<const Value*>(bytes);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_integral_v<Value>) {
+      statistics.add(values[i], 0);
+    } else {
+      statistics.add(to_double(values[i]), smallest_normal);
     }
-    reader.read_box(begin, end, buffer.data());
-    with_scalar(dtype, [&](auto scalar) {
-      const auto* values = buffer.as<decltype(scalar)>();
-      const std::int64_t elements = count * (row_bytes / header.item_bytes);
-      for (std::int64_t i = 0; i < elements; ++i) statistics.add(to_double(values[i]));
-    });
   }
+}
+
+void add_integers(Statistics& statistics, const NpyHeader& header, const std::byte* bytes,
+                  std::int64_t count) {
+  const bool is_signed = header.kind == 'i';
+  switch (header.item_bytes) {
+    case 1:
+      return is_signed ? add_all<std::int8_t>(statistics, bytes, count, 0)
+                       : add_all<std::uint8_t>(statistics, bytes, count, 0);
+    case 2:
+      return is_signed ? add_all<std::int16_t>(statistics, bytes, count, 0)
+                       : add_all<std::uint16_t>(statistics, bytes, count, 0);
+    case 4:
+      return is_signed ? add_all<std::int32_t>(statistics, bytes, count, 0)
+                       : add_all<std::uint32_t>(statistics, bytes, count, 0);
+    default:
+      return is_signed ? add_all<std::int64_t>(statistics, bytes, count, 0)
+                       : add_all<std::uint64_t>(statistics, bytes, count, 0);
+  }
+}
+
+// Reads the array once, in parts.
+Statistics read_values(NpyReader& reader, TensorHash& hash) {
+  const NpyHeader& header = reader.header();
+  const std::int64_t most = kPartBytes / header.item_bytes;
+  const Buffer buffer(std::min(kPartBytes, header.payload_bytes), "a part of the array");
+  Statistics statistics;
+  for_each_part(header.shape, most, [&](const ArrayPart& part) {
+    reader.read_box(part.begin, part.end, buffer.data());
+    hash.add(buffer.data(), static_cast<std::size_t>(part.count * header.item_bytes));
+    if (is_integer(header)) {
+      return add_integers(statistics, header, buffer.data(), part.count);
+    }
+    const DType dtype = float_dtype(header, reader.name());
+    with_scalar(dtype, [&](auto scalar) {
+      add_all<decltype(scalar)>(statistics, buffer.data(), part.count, smallest_normal(dtype));
+    });
+  });
+  reader.finish();
   return statistics;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += cat(i > 0 ? ", " : "", shape[i]);
-  return text + (shape.size() == 1 ? ",)" : ")");
+// A whole number where the file holds such.
+Json value_json(Wide value, const NpyHeader& header) {
+  if (header.kind == 'i') return static_cast<std::int64_t>(value);
+  if (is_integer(header)) return static_cast<std::uint64_t>(value);
+  return number(static_cast<double>(value));
+}
+
+Json statistics_json(const Statistics& s, const NpyHeader& header) {
+  const bool any = s.finite > 0;
+  return {{"count", header.element_count},
+          {"nan", s.nan},
+          {"inf", s.inf},
+          {"zero", s.zero},
+          {"subnormal", s.subnormal},
+          {"min", any ? value_json(s.min, header) : Json()},
+          {"max", any ? value_json(s.max, header) : Json()},
+          {"mean", any ? number(static_cast<double>(s.mean())) : Json()}};
 }
 
 void inspect_file(const std::string& path, Json& file, std::ostringstream& text) {
@@ -69,27 +136,26 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   file["format"] = format_name(header);
   file["big_endian"] = header.big_endian;
   file["data_offset"] = header.data_offset;
-  const DType dtype = float_dtype(header, reader.name());
-  file["dtype"] = dtype_name(dtype);
-  const Statistics s = read_statistics(reader, dtype);
-  reader.finish();
-  const double mean = s.finite > 0 ? s.sum / static_cast<double>(s.finite) : 0;
-  file["values"] = {{"count", header.element_count},
-                    {"nan", s.nan},
-                    {"inf", s.inf},
-                    {"min", s.finite > 0 ? number(s.min) : Json()},
-                    {"max", s.finite > 0 ? number(s.max) : Json()},
-                    {"mean", s.finite > 0 ? number(mean) : Json()}};
-  text << reader.name() << ": " << dtype_name(dtype) << " " << shape_text(header.shape) << ", "
+  const std::string dtype = dtype_text(reader);
+  file["dtype"] = dtype;
+  TensorHash hash;
+  const Statistics s = read_values(reader, hash);
+  file["values"] = statistics_json(s, header);
+  const std::string digest = hash.text();
+  file["hash"] = digest;
+  text << reader.name() << ": " << dtype << " " << shape_text(header.shape) << ", "
        << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
        << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
        << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
   if (s.finite > 0) {
-    text << "  min " << std::setprecision(6) << s.min << ", max " << s.max << ", mean " << mean;
+    text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << s.min << ", max " << s.max
+         << ", mean " << std::setprecision(6) << s.mean();
   } else {
     text << "  no finite values";
   }
-  text << ", " << s.nan << " NaN, " << s.inf << " Inf\n";
+  text << ", " << s.nan << " NaN, " << s.inf << " Inf, " << s.zero
+       << (s.zero == 1 ? " zero" : " zeros") << ", " << s.subnormal << " subnormal\n  " << digest
+       << "\n";
 }
 
 // An archive is each of its arrays; a damaged one is refused when it is opened.
@@ -110,6 +176,9 @@ Words tensors_of(const Words& files) {
 int inspect(const Options& options, Json& report) {
   if (options.inspect_files.empty()) {
     throw Error(ErrorKind::usage, "inspect: no file is named, expected one or more .npy files");
+  }
+  if (std::ranges::count(options.inspect_files, "-") > 1) {
+    throw Error(ErrorKind::usage, "- is given twice, expected one array on standard input");
   }
   report["files"] = Json::array();
   int status = 0;

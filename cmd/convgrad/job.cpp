@@ -119,6 +119,26 @@ void check_required(const ProblemOptions& o) {
   }
 }
 
+Tolerance tolerance_of(const CriterionOptions& o) {
+  const int given = int{o.rtol || o.atol} + int{o.max_ulp.has_value()} + int{o.bitwise};
+  if (given > 1) {
+    throw Error(ErrorKind::usage,
+                "--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
+  }
+  Tolerance tolerance;
+  if (o.rtol || o.atol) {
+    tolerance.criterion = Criterion::tolerance;
+    tolerance.rtol = o.rtol.value_or(0);
+    tolerance.atol = o.atol.value_or(0);
+  } else if (o.max_ulp) {
+    tolerance.criterion = Criterion::max_ulp;
+    tolerance.max_ulp = *o.max_ulp;
+  } else if (o.bitwise) {
+    tolerance.criterion = Criterion::bitwise;
+  }
+  return tolerance;
+}
+
 Job open_job(const Options& options, Json& report) {
   const ProblemOptions& o = options.problem;
   check_required(o);
@@ -263,9 +283,6 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
-namespace {
-
-// Both name the same existing file, through whatever links; devices may be shared.
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
   namespace fs = std::filesystem;
@@ -276,8 +293,6 @@ bool same_file(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
 }
 
-}  // namespace
-
 void check_report_is_its_own(const Options& options) {
   const ProblemOptions& o = options.problem;
   const std::pair<const char*, const std::string*> files[] = {
@@ -287,6 +302,10 @@ void check_report_is_its_own(const Options& options) {
       {"--filter-like", &o.filter_like},
       {"--result", &options.verify.result},
       {"--golden", &options.verify.golden},
+      {"GOT", &options.compare.got},
+      {"WANT", &options.compare.want},
+      {"--save-diff", &options.compare.save_diff},
+      {"--heatmap", &options.compare.heatmap},
       {"--suite", &options.bench.suite},
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};

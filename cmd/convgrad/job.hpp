@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "convgrad/compare.hpp"
 #include "convgrad/npy.hpp"
 #include "convgrad/plan.hpp"
 #include "convgrad/reference.hpp"
@@ -29,6 +30,9 @@ void check_required(const ProblemOptions& options);
 // The operation and its attributes as they were spelled, for make_problem().
 WgradAttributes attributes_of(const ProblemOptions& options);
 
+// The criterion that was asked for, bound if none was; Error(usage) if two were.
+Tolerance tolerance_of(const CriterionOptions& options);
+
 // Opens the two files and validates. Fills attrs and tensors of the report.
 Job open_job(const Options& options, Json& report);
 
@@ -51,6 +55,9 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
 
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
+
+// Both name the same existing file, through whatever links; devices may be shared.
+bool same_file(const std::string& a, const std::string& b);
 
 // The report must not replace a tensor.
 void check_report_is_its_own(const Options& options);

@@ -57,7 +57,9 @@ class Layers {
       }
     }
     // Meant for jobs that compute.
-    if (command.get_name() == "verify") settled_.insert({"output", "accumulate", "no-clobber"});
+    if (command.get_name() == "verify" || command.get_name() == "generate") {
+      settled_.insert({"output", "accumulate", "no-clobber"});
+    }
   }
 
   void apply_environment() {

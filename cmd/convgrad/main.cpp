@@ -43,17 +43,9 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
 }
 
-std::string quoted(const std::string& word) {
-  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 std::string command_line(int argc, char** argv) {
   std::string text = "convgrad";
-  for (int i = 1; i < argc; ++i) text += " " + quoted(argv[i]);
+  for (int i = 1; i < argc; ++i) text += " " + shell_quoted(argv[i]);
   return text;
 }
 
@@ -78,6 +70,18 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
   }
   throw Error(ErrorKind::usage, cat("'", word, "' is neither an option nor a command",
                                     did_you_mean(word, names), "; see convgrad --help"));
+}
+
+// Options in front of a command are its own, if it has them; else they would mean nothing.
+void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    if (command.get_option_no_throw(name) == nullptr) {
+      throw Error(ErrorKind::usage, cat(name, ": given in front of ", command.get_name(),
+                                        ", which has no such option; leave it out"));
+    }
+  }
 }
 
 struct Program {
@@ -107,17 +111,21 @@ struct Program {
     CLI::App& command = chosen.empty() ? app : *chosen.front();
     report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
     refuse_leftovers(app, command);
+    refuse_strange_options(app, command);
     apply_environment_and_config(app, command, options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
-    for (const auto& [name, value] : options.variables) prefix += name + "=" + quoted(value) + " ";
+    for (const auto& [name, value] : options.variables)
+      prefix += name + "=" + shell_quoted(value) + " ";
     report["command_line"] = prefix + line;
     return dispatch(command.get_name());
   }
 
   int dispatch(const std::string& name) {
     if (name == "verify") return verify(options, report);
+    if (name == "compare") return compare(options, report);
     if (name == "bench") return bench(options, report);
+    if (name == "generate") return generate(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
     return compute(options, report);

@@ -16,6 +16,9 @@ constexpr const char* kTensors = "Tensors";
 constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
 constexpr const char* kReporting = "Reporting";
+constexpr const char* kComparison = "Comparison";
+constexpr const char* kOutput = "Output";
+constexpr const char* kProblem = "Problem";
 
 CLI::Option* flag(CLI::App& app, const std::string& names, bool& value, const std::string& help,
                   const char* group) {
@@ -57,8 +60,7 @@ void add_output(CLI::App& app, ProblemOptions& o) {
        kTensors);
 }
 
-void add_operation(CLI::App& app, ProblemOptions& o) {
-  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+void add_attributes(CLI::App& app, ProblemOptions& o) {
   numbers(app, "--filter-sizes", o.filter_sizes, "R,S,C,K|FILE",
           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy");
   numbers(app, "-k,--kernel", o.kernel, "R,S", "taps alone; the channels follow from the tensors");
@@ -82,6 +84,11 @@ void add_operation(CLI::App& app, ProblemOptions& o) {
        kOperation);
   flag(app, "--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
        "TensorFlow's attribute; without effect on the CPU", kOperation);
+}
+
+void add_operation(CLI::App& app, ProblemOptions& o) {
+  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+  add_attributes(app, o);
 }
 
 void add_problem(CLI::App& app, ProblemOptions& o) {
@@ -136,18 +143,13 @@ void add_json(CLI::App& app, Options& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-void add_verify(CLI::App& app, VerifyOptions& o) {
-  constexpr const char* kComparison = "Comparison";
-  text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
-       kComparison);
-  text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
-       kComparison);
+void add_criteria(CLI::App& app, CriterionOptions& o) {
   app.add_option("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|")
       ->type_name("X")
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(tolerance());
-  app.add_option("--atol", o.atol, "see --rtol")
+  app.add_option("--atol", o.atol, "see --rtol; the one that is not given is 0")
       ->type_name("X")
       ->group(kComparison)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -162,31 +164,90 @@ void add_verify(CLI::App& app, VerifyOptions& o) {
        kComparison);
 }
 
+void add_verify(CLI::App& app, VerifyOptions& o) {
+  text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
+       kComparison);
+  text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
+       kComparison);
+  add_criteria(app, o);
+}
+
+void add_compare(CLI::App& app, CompareOptions& o) {
+  app.add_option("GOT", o.got, "the array in question; - is stdin")
+      ->type_name("FILE")
+      ->check(not_a_flag());
+  app.add_option("WANT", o.want, "what it should be; - is stdin")
+      ->type_name("FILE")
+      ->check(not_a_flag());
+  add_criteria(app, o);
+  flag(app, "--equal-nan,!--no-equal-nan", o.equal_nan, "NaN equals NaN; on by default",
+       kComparison);
+  text(app, "--save-diff", o.save_diff, "FILE",
+       "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
+       kOutput);
+  text(app, "--heatmap", o.heatmap, "FILE",
+       "picture of |got - want|: filter taps x channels, as .png", kOutput);
+  text(app, "--filter-format", o.filter_format, "FORMAT",
+       "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
+}
+
+void whole(CLI::App& app, const char* name, std::int64_t& value, std::int64_t least,
+           const char* type, const char* help, const char* group) {
+  app.add_option(name, value, help)
+      ->type_name(type)
+      ->group(group)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(least, std::int64_t{1} << 31));
+}
+
+void add_shape(CLI::App& app, ShapeOptions& o, const char* names, const char* help) {
+  numbers(app, names, o.input_shape, "N,H,W,C", help)->group(kProblem);
+  whole(app, "--out-channels", o.out_channels, 1, "K", "channels of dy, with --kernel", kProblem);
+  whole(app, "--multiplier", o.multiplier, 1, "M", "the same for depthwise: K = C*M; 1 by default",
+        kProblem);
+}
+
+void add_generate(CLI::App& app, Options& o) {
+  GenerateOptions& g = o.generate;
+  app.add_option("OP,--op", o.problem.op, "conv2d, depthwise or conv3d, or TensorFlow's op name")
+      ->type_name("NAME")
+      ->group(kProblem)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(not_a_flag());
+  add_shape(app, g, "--shape,--input-shape", "shape of x in data-format order");
+  text(app, "--dtype", g.dtype, "DTYPE", "float16, bfloat16, float32 (default) or float64",
+       kProblem);
+  text(app, "--dist", g.dist, "int|normal|uniform|adversarial",
+       "what the elements are like; int, the default, has exact gradients", kProblem);
+  app.add_option("--seed", g.seed, "the same files for the same seed, anywhere; 1 by default")
+      ->type_name("S")
+      ->group(kProblem)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, kAnyWhole));
+  flag(app, "--nonfinite", g.nonfinite, "a NaN and an infinity in each tensor", kProblem);
+  add_attributes(app, o.problem);
+  text(app, "-o,--output", o.problem.output, "DIR",
+       "folder for input.npy, out_backprop.npy and gradient.npy; made if it is missing", kOutput);
+  flag(app, "--clobber,!--no-clobber", g.clobber, "replace files that are there; off by default",
+       kOutput);
+}
+
 void add_bench(CLI::App& app, BenchOptions& o) {
-  constexpr const char* kProblem = "Problem";
   constexpr const char* kMeasurement = "Measurement";
-  const auto count = [&](const char* name, std::int64_t& value, const char* group,
-                         std::int64_t least, const char* type, const char* help) {
-    app.add_option(name, value, help)
-        ->type_name(type)
-        ->group(group)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->check(whole_number(least, std::int64_t{1} << 31));
+  const auto count = [&](const char* name, std::int64_t& value, std::int64_t least,
+                         const char* help) {
+    whole(app, name, value, least, "N", help, kMeasurement);
   };
-  numbers(app, "--input-shape", o.input_shape, "N,H,W,C",
-          "x in data-format order; the tensors are made, from a fixed seed")
-      ->group(kProblem);
-  count("--out-channels", o.out_channels, kProblem, 1, "K", "channels of dy, with --kernel");
-  count("--multiplier", o.multiplier, kProblem, 1, "M",
-        "the same for depthwise: K = C*M; 1 by default");
+  add_shape(app, o, "--input-shape",
+            "x in data-format order; the tensors are made, from a fixed seed");
   text(app, "--suite", o.suite, "FILE", "one problem a line; see docs/bench.md", kProblem);
   text(app, "--only", o.only, "PART", "the suite's problems whose names hold PART", kProblem);
   text(app, "--dtype", o.dtype, "DTYPE,...", "a list, or all; float32 by default", kProblem);
   text(app, "-a,--algorithm", o.algorithm, "NAME,...",
        "a list, auto (the default), or all that can compute the problem", kExecution);
   text(app, "-t,--threads", o.threads, "N,...", "a list; 0, the default, is all", kExecution);
-  count("--warmup", o.warmup, kMeasurement, 0, "N", "runs that are not measured; 1 by default");
-  count("--repeat", o.repeat, kMeasurement, 1, "N", "measured runs at least; 10 by default");
+  count("--warmup", o.warmup, 0, "runs that are not measured; 1 by default");
+  count("--repeat", o.repeat, 1, "measured runs at least; 10 by default");
   app.add_option("--min-time", o.min_time, "seconds of measured runs at least; 0.5 by default")
       ->type_name("S")
       ->group(kMeasurement)
@@ -236,6 +297,20 @@ void bind_verify(CLI::App& app, Options& o) {
   verify->footer(verify_footer());
 }
 
+void bind_compare(CLI::App& app, Options& o) {
+  CLI::App* compare = app.add_subcommand("compare", "compare two arrays of any shape");
+  compare->alias("diff");
+  set_up(*compare);
+  add_compare(*compare, o.compare);
+  flag(*compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",
+       kOutput);
+  flag(*compare, "-q,--quiet", o.compare.quiet, "no text on stdout, the exit status alone",
+       kReporting);
+  add_json(*compare, o);
+  text(*compare, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  compare->footer(compare_footer());
+}
+
 void bind_bench(CLI::App& app, Options& o) {
   CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
   set_up(*bench);
@@ -246,6 +321,17 @@ void bind_bench(CLI::App& app, Options& o) {
   add_json(*bench, o);
   text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
   bench->footer(bench_footer());
+}
+
+void bind_generate(CLI::App& app, Options& o) {
+  CLI::App* generate = app.add_subcommand("generate", "make x, dy and their golden gradient");
+  set_up(*generate);
+  add_generate(*generate, o);
+  add_threads(*generate, o.execution);
+  add_memory_limit(*generate, o.execution);
+  add_json(*generate, o);
+  text(*generate, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  generate->footer(generate_footer());
 }
 
 }  // namespace
@@ -263,7 +349,9 @@ void bind_options(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
 
   bind_verify(app, o);
+  bind_compare(app, o);
   bind_bench(app, o);
+  bind_generate(app, o);
 
   CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files and archives hold");
   set_up(*inspect);

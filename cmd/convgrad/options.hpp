@@ -31,28 +31,49 @@ struct ExecutionOptions {
   bool verbose = false;
 };
 
-struct VerifyOptions {
-  std::string result, golden;
+// How elements are judged; at most one way is given.
+struct CriterionOptions {
   std::optional<double> rtol, atol;
   std::optional<std::int64_t> max_ulp;
   bool bitwise = false;
 };
 
-// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
-struct BenchOptions {
+struct VerifyOptions : CriterionOptions {
+  std::string result, golden;
+};
+
+struct CompareOptions : CriterionOptions {
+  std::string got, want, save_diff, heatmap, filter_format;
+  bool equal_nan = true, quiet = false;
+};
+
+// The shapes of tensors that are made, not read.
+struct ShapeOptions {
   Words input_shape;
   std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
+};
+
+// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
+struct BenchOptions : ShapeOptions {
   std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
   bool no_peaks = false;
 };
 
+struct GenerateOptions : ShapeOptions {
+  std::string dist = "int", dtype = "float32";
+  std::int64_t seed = 1;
+  bool nonfinite = false, clobber = false;
+};
+
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
   VerifyOptions verify;
+  CompareOptions compare;
   BenchOptions bench;
+  GenerateOptions generate;
   Words inspect_files;
   bool info_peaks = false;
   std::string json;    // "" no report, "-" standard output, else a file
@@ -84,6 +105,9 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments);
 bool looks_like_a_flag(const std::string& word);
 // The words of the last list, without marks.
 Words last_list(const Words& words);
+
+// A word as a shell takes it, in quotes if it must be.
+std::string shell_quoted(const std::string& word);
 
 // The long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);

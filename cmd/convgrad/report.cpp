@@ -130,6 +130,19 @@ Json number(double value) {
   return value;
 }
 
+std::string general(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
+std::string bracketed(const std::vector<std::int64_t>& numbers) {
+  std::string text = "[";
+  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
+  return text + "]";
+}
+
 void write_report(const Json& report, const std::string& destination) {
   // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
   const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

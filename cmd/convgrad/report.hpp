@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
@@ -27,6 +28,10 @@ Json peaks_json(const Peaks& peaks);
 
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);
+
+// Numbers in text: digits significant ones; "[1,0,2]".
+std::string general(double value, int digits);
+std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // To standard output ("-") or a file, which appears complete or not at all.
 void write_report(const Json& report, const std::string& destination);

@@ -12,26 +12,6 @@
 namespace convgrad::cli {
 namespace {
 
-Tolerance tolerance_of(const VerifyOptions& o) {
-  const int given = int{o.rtol || o.atol} + int{o.max_ulp.has_value()} + int{o.bitwise};
-  if (given > 1) {
-    throw Error(ErrorKind::usage,
-                "--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
-  }
-  Tolerance tolerance;
-  if (o.rtol || o.atol) {
-    tolerance.criterion = Criterion::tolerance;
-    tolerance.rtol = o.rtol.value_or(0);
-    tolerance.atol = o.atol.value_or(0);
-  } else if (o.max_ulp) {
-    tolerance.criterion = Criterion::max_ulp;
-    tolerance.max_ulp = *o.max_ulp;
-  } else if (o.bitwise) {
-    tolerance.criterion = Criterion::bitwise;
-  }
-  return tolerance;
-}
-
 void check_options(const Options& options) {
   check_stdout_is_free(options);
   const VerifyOptions& v = options.verify;

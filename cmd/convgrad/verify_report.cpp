@@ -11,13 +11,6 @@ namespace {
 // Rows of the table of errors per tap; the rest is summed up.
 constexpr std::size_t kMaxTapRows = 32;
 
-std::string general(double value, int digits) {
-  if (std::isnan(value)) return "nan";  // whatever its sign
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
-  return text;
-}
-
 std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
   std::vector<std::int64_t> index;
   const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
@@ -37,12 +30,6 @@ std::vector<std::int64_t> element_position(const WgradProblem& pb, std::int64_t 
     position.insert(position.end(), {c, k});
   }
   return position;
-}
-
-std::string bracketed(const std::vector<std::int64_t>& numbers) {
-  std::string text = "[";
-  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
-  return text + "]";
 }
 
 std::string criterion_text(const Tolerance& t) {

@@ -42,6 +42,7 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
                                                "--dilations",
                                                "--filter-sizes",
                                                "--input-shape",
+                                               "--shape",
                                                "--explicit-paddings"};
   std::vector<std::string> result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -94,6 +95,14 @@ std::string with_hyphens(const std::string& argument) {
     if (c == '_') c = '-';
   }
   return result;
+}
+
+std::string shell_quoted(const std::string& word) {
+  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string result = "'";
+  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
 }
 
 std::vector<std::string> option_names(const CLI::App& app) {

@@ -30,6 +30,7 @@ std::int64_t dtype_bytes(DType dtype);
 // Half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53.
 double unit_roundoff(DType dtype);
 double smallest_subnormal(DType dtype);
+double smallest_normal(DType dtype);  // 2^-14, 2^-126, 2^-126, 2^-1022
 double largest_finite(DType dtype);
 
 // The type in which products of this dtype are summed: float32, or float64 for float64.

@@ -111,6 +111,9 @@ std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAtt
 std::vector<std::string> op_names();
 Op parse_op(std::string_view name);  // Error(usage) with a suggestion
 
+// float16, bfloat16, float32 or float64, also by short names; Error(usage) that names the flag.
+DType parse_dtype(std::string_view flag, std::string_view name);
+
 std::string_view op_name(Op op);  // conv2d, depthwise, conv3d
 std::string_view tensorflow_op_name(Op op);
 std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "convgrad/buffer.hpp"
@@ -30,12 +31,34 @@ class BlockSource {
   virtual void finish() {}
 };
 
+// Copies the boxes of x and dy that blocks are made of.
+class BoxSource : public BlockSource {
+ public:
+  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) final;
+
+ protected:
+  // The elements with begin[i] <= index[i] < end[i] to out, in C order: as NpyReader::read_box.
+  virtual void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                      void* out) = 0;
+  virtual void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                       void* out) = 0;
+};
+
 // Reads x and dy from two files whose headers the problem was made from. Does not own them.
-class NpySource final : public BlockSource {
+class NpySource final : public BoxSource {
  public:
   NpySource(NpyReader& x, NpyReader& dy) : x_(x), dy_(dy) {}
-  Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override;
   void finish() override;
+
+ protected:
+  void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+              void* out) override {
+    x_.read_box(begin, end, out);
+  }
+  void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+               void* out) override {
+    dy_.read_box(begin, end, out);
+  }
 
  private:
   NpyReader& x_;

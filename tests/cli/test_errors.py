@@ -490,6 +490,7 @@ class Names(ErrorTest):
 
     def test_commands(self):
         for word, meant in (("verfy", "verify"), ("Verify", "verify"), ("inspct", "inspect"),
+                            ("compre", "compare"), ("generat", "generate"),
                             ("inf", "info")):
             self.refuse(USAGE, [f"'{word}'", f"did you mean '{meant}'", "--help"], word,
                         output=False)
@@ -510,6 +511,8 @@ class Names(ErrorTest):
         self.refuse(USAGE, ["--output is missing"], *self.job("conv2d"), output=False)
         self.refuse(USAGE, ["is missing"], "verify", output=False)
         self.refuse(USAGE, ["no file"], "inspect", output=False)
+        self.refuse(USAGE, ["are missing"], "compare", output=False)
+        self.refuse(USAGE, ["--op is missing"], "generate", output=False)
 
     LONG = {"-i": "--input", "-g": "--out-backprop", "-k": "--kernel", "-s": "--strides",
             "-p": "--padding", "-d": "--dilations", "-f": "--data-format", "-b": "--backend",

@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 from harness import BINARY, CliTest, clean_environment, run, save
 
-COMMANDS = ([], ["verify"], ["bench"], ["inspect"], ["info"])
+COMMANDS = ([], ["verify"], ["compare"], ["bench"], ["generate"], ["inspect"], ["info"])
 
 
 class Help(CliTest):
@@ -38,11 +38,20 @@ class Help(CliTest):
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
                      "--json", "--config", "--version"):
             self.assertIn(flag, text)
-        for command in ("verify", "bench", "inspect", "info"):
-            self.assertRegex(text, rf"(?m)^  {command} ")
+        for command in ("verify", "compare", "bench", "generate", "inspect", "info"):
+            self.assertRegex(text, rf"(?m)^  {command}[, ]")
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
                      "-k,--kernel", "--op"):
+            self.assertIn(flag, text)
+        text = run("compare", "--help").out
+        for flag in ("GOT", "WANT", "--rtol", "--atol", "--max-ulp", "--bitwise", "--equal-nan",
+                     "--no-equal-nan", "--save-diff", "--heatmap", "-q,--quiet", "--no-clobber"):
+            self.assertIn(flag, text)
+        self.assertEqual(run("diff", "--help").out, text)
+        text = run("generate", "--help").out
+        for flag in ("OP", "--op", "--shape", "--dist", "--seed", "--dtype", "-o,--output",
+                     "--nonfinite", "--clobber", "-k,--kernel", "--filter-sizes", "-p,--padding"):
             self.assertIn(flag, text)
 
     def test_groups_and_statuses(self):

@@ -1,0 +1,262 @@
+// generate.cpp - x, dy and their golden gradient, from a seed.
+#include "convgrad/generate.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iomanip>
+
+#include "commands.hpp"
+#include "convgrad/array.hpp"
+#include "convgrad/gradient_file.hpp"
+#include "job.hpp"
+#include "made_problem.hpp"
+#include "progress.hpp"
+#include "tensor_hash.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
+constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
+
+[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The three files, in a folder that is made if it must be and goes again if nothing gets into it.
+class Folder {
+ public:
+  explicit Folder(const std::string& path) : path_(path) {
+    std::error_code error;
+    made_ = fs::create_directory(path, error);
+    if (error && !fs::is_directory(path)) {
+      throw Error(ErrorKind::input, cat("--output: cannot make the folder ", path, ": ",
+                                        error.message(), "; name one in a folder that exists"));
+    }
+  }
+  ~Folder() {
+    std::error_code ignored;
+    if (made_) fs::remove(path_, ignored);  // only while it is empty
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string file(const char* name) const { return (fs::path(path_) / name).string(); }
+
+ private:
+  std::string path_;
+  bool made_ = false;
+};
+
+struct Paths {
+  std::string x, dy, dw;
+};
+
+WgradProblem problem_of(const Options& options, const WgradAttributes& attributes) {
+  const GenerateOptions& g = options.generate;
+  const std::vector<std::int64_t> shape = parse_numbers("--shape", g.input_shape);
+  if (shape.empty()) misuse("--shape is missing, expected the input's, e.g. 2,8,8,3");
+  const DType dtype = parse_dtype("--dtype", g.dtype);
+  return made_problem("--shape", attributes, shape, dtype,
+                      made_channels(options, g, attributes, shape));
+}
+
+void check_paths(const Options& options, const Paths& paths) {
+  for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
+    if (same_file(options.json, *path)) {
+      misuse(cat("--json=", options.json, " is a file to be made too; name another file"));
+    }
+    try {
+      check_output(*path, {!options.generate.clobber});
+    } catch (const Error& error) {
+      if (options.generate.clobber || !fs::is_regular_file(*path)) throw;
+      throw Error(error.kind(), cat(*path, ": exists already; name another folder, or replace "
+                                           "it with --clobber"));
+    }
+  }
+}
+
+// Writes a tensor to a file that does not appear before commit(); returns its hash.
+std::string write_tensor(const TensorMaker& maker, DType dtype, OutputFile& file, TaskPool& pool) {
+  const std::string header = npy_header_text(dtype, maker.shape());
+  file.write(header.data(), header.size());
+  const std::int64_t item = dtype_bytes(dtype);
+  const Buffer buffer(kPartElements * item, "a part of a tensor");
+  TensorHash hash;
+  for_each_part(maker.shape(), kPartElements, [&](const ArrayPart& part) {
+    pool.run((part.count + kTaskElements - 1) / kTaskElements, [&](std::int64_t task, int) {
+      const std::int64_t at = task * kTaskElements;
+      maker.fill(part.first + at, std::min(kTaskElements, part.count - at),
+                 buffer.data() + at * item);
+    });
+    const auto bytes = static_cast<std::size_t>(part.count * item);
+    hash.add(buffer.data(), bytes);
+    file.write(buffer.data(), bytes);
+  });
+  return hash.text();
+}
+
+Plan plan_of(const Options& options, const WgradProblem& problem) {
+  PlanOptions o;
+  o.threads = options.execution.threads;
+  o.memory_limit_bytes = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  o.only_reference = true;
+  return make_plan(problem, this_machine(), o);
+}
+
+void sum_gradient(const Plan& plan, MadeSource& source, ReferenceSum& reference, Timing& timing) {
+  Progress progress("gradient");
+  const double blocks = static_cast<double>(plan.blocks.count);
+  stream_blocks(
+      plan, source,
+      [&](const Block& block, std::int64_t index) {
+        const auto start = Clock::now();
+        reference.add(block, [&](std::int64_t done, std::int64_t total) {
+          const double part = static_cast<double>(done) / static_cast<double>(total);
+          progress.show((static_cast<double>(index) + part) / blocks);
+        });
+        timing.reference_s += seconds_since(start);
+      },
+      timing);
+  reference.finish();
+}
+
+Json made_json(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
+               const std::string& hash) {
+  Json json = tensor_json(path, NpyReader(path).header());
+  json["dtype"] = dtype_name(dtype);
+  json["shape"] = shape;
+  json["hash"] = hash;
+  return json;
+}
+
+// The flags that say this problem, with the padding as it was spelled.
+std::string attribute_flags(const WgradProblem& problem, const WgradAttributes& attributes) {
+  const auto list = [](const std::vector<std::int64_t>& numbers) {
+    std::string text;
+    for (const std::int64_t n : numbers) text += cat(text.empty() ? "" : ",", n);
+    return text;
+  };
+  std::vector<std::int64_t> sizes, strides, dilations, pads;
+  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[a];
+    sizes.push_back(axis.taps);
+    strides.push_back(axis.stride);
+    dilations.push_back(axis.dilation);
+    pads.insert(pads.end(), {axis.pad_before, axis.pad_after});
+  }
+  const bool depthwise = problem.op == Op::depthwise;
+  sizes.push_back(depthwise ? problem.C : problem.group_c());
+  sizes.push_back(depthwise ? problem.group_k() : problem.K);
+  const auto usual = [](const std::vector<std::int64_t>& numbers) {
+    return std::ranges::count(numbers, 1) == std::ssize(numbers);
+  };
+  std::string text = cat(" --filter-sizes ", list(sizes));
+  if (!usual(strides)) text += " -s " + list(strides);
+  if (!usual(dilations)) text += " -d " + list(dilations);
+  text += attributes.explicit_paddings.empty() ? " -p " + attributes.padding
+                                               : " --explicit-paddings " + list(pads);
+  if (!problem.channels_last) text += " -f " + data_format_name(problem);
+  if (problem.filter_format != FilterFormat::hwio) {
+    text += " --filter-format " + filter_format_name(problem);
+  }
+  if (problem.out_dtype != problem.dtype) text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
+  return text;
+}
+
+std::vector<std::string> commands(const WgradProblem& problem, const WgradAttributes& attributes,
+                                  const Paths& paths, bool exact) {
+  const std::string job =
+      cat("--op ", op_name(problem.op), " -i ", shell_quoted(paths.x), " -g ",
+          shell_quoted(paths.dy), attribute_flags(problem, attributes));
+  const std::string golden = shell_quoted(paths.dw);
+  const std::string bits = exact ? " --bitwise" : "";
+  std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
+                                    cat("convgrad verify ", job, " --golden ", golden, bits)};
+  if (exact) lines.push_back(cat("convgrad compare dw.npy ", golden, bits));
+  return lines;
+}
+
+std::string text_of(const WgradProblem& problem, const Json& tensors,
+                    const std::vector<std::string>& lines, const MadeData& data) {
+  std::ostringstream text;
+  text << describe(problem) << "\n" << distribution_name(data.distribution);
+  if (data.distribution == Distribution::integers) {
+    text << " from -" << largest_integer(problem) << " to " << largest_integer(problem);
+  }
+  text << (data.nonfinite ? ", with NaN and infinities" : "") << ", seed " << data.seed << "\n";
+  for (const Json& tensor : tensors) {
+    text << tensor["file"].get<std::string>() << ": " << tensor["dtype"].get<std::string>() << " "
+         << shape_text(tensor["shape"].get<std::vector<std::int64_t>>()) << ", "
+         << tensor["hash"].get<std::string>() << "\n";
+  }
+  for (const std::string& line : lines) text << "  " << line << "\n";
+  return text.str();
+}
+
+}  // namespace
+
+int generate(const Options& options, Json& report) {
+  const GenerateOptions& g = options.generate;
+  check_op(options.problem);
+  const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
+                         g.nonfinite};
+  const WgradAttributes attributes = attributes_of(options.problem);
+  const WgradProblem problem = problem_of(options, attributes);
+  if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
+  if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
+  report["attrs"] = problem_json(problem);
+  report["work"] = work_json(problem);
+  const Plan plan = plan_of(options, problem);
+  report["execution"] = plan_json(plan);
+
+  const Folder folder(options.problem.output);
+  const Paths paths = {folder.file("input.npy"), folder.file("out_backprop.npy"),
+                       folder.file("gradient.npy")};
+  check_paths(options, paths);
+  const OutputOptions output = {!g.clobber};
+  const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
+  TaskPool pool(plan.threads);
+  Timing timing;
+  const auto start = Clock::now();
+  OutputFile x_file(paths.x, output), dy_file(paths.dy, output);
+  const std::string x_hash = write_tensor(x, problem.dtype, x_file, pool);
+  const std::string dy_hash = write_tensor(dy, problem.dtype, dy_file, pool);
+  double write_s = seconds_since(start);
+  ReferenceSum reference(problem, pool);
+  MadeSource source(x, dy);
+  sum_gradient(plan, source, reference, timing);
+  const auto write_start = Clock::now();
+  // First what can still fail for want of space.
+  write_gradient(paths.dw, problem, reference.values().data(), nullptr, output);
+  x_file.commit();
+  dy_file.commit();
+  write_s += seconds_since(write_start);
+  timing.total_s = seconds_since(start) - write_s;
+
+  report["tensors"] = {
+      {"input", made_json(paths.x, problem.dtype, x.shape(), x_hash)},
+      {"out_backprop", made_json(paths.dy, problem.dtype, dy.shape(), dy_hash)},
+      {"gradient",
+       made_json(paths.dw, problem.out_dtype, dw_shape(problem), hash_of_file(paths.dw))}};
+  report["timing_ms"] = timing_json(timing, write_s);
+  const bool exact = data.distribution == Distribution::integers;
+  const std::vector<std::string> lines = commands(problem, attributes, paths, exact);
+  report["generate"] = {{"dist", distribution_name(data.distribution)},
+                        {"seed", data.seed},
+                        {"nonfinite", data.nonfinite},
+                        {"commands", lines}};
+  if (options.json != "-") {
+    std::fputs(text_of(problem, report["tensors"], lines, data).c_str(), stdout);
+  }
+  return 0;
+}
+
+}  // namespace convgrad::cli

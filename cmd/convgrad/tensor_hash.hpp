@@ -1,0 +1,30 @@
+// tensor_hash.hpp - a name for the values of an array, by which two runs can tell whether they had
+// the same data.
+#pragma once
+
+#include <nettle/sha2.h>
+
+#include <cstddef>
+#include <string>
+
+namespace convgrad::cli {
+
+// SHA-256 of the values in C order, little-endian. The form of the file (byte order, Fortran order,
+// format version) does not enter, nor do dtype and shape: in Python, for a little-endian array,
+// hashlib.sha256(array.tobytes()).
+class TensorHash {
+ public:
+  TensorHash();
+  // The next values, little-endian.
+  void add(const void* bytes, std::size_t count);
+  // "sha256:" and 64 hexadecimal digits. Once, after the last add().
+  std::string text();
+
+ private:
+  sha256_ctx state_;
+};
+
+// Of a whole .npy file.
+std::string hash_of_file(const std::string& path);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,56 @@
+// array_compare.hpp - are two arrays equal, element by element, within a tolerance? No operation is
+// known here, so no bound on the error either; compare.hpp is for gradients whose x and dy are
+// known.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "convgrad/compare.hpp"
+#include "convgrad/dtype.hpp"
+
+namespace convgrad {
+
+// criterion is tolerance, max_ulp or bitwise; not bound.
+struct ArrayTolerance {
+  Tolerance tolerance;
+  bool equal_nan = true;         // a NaN is equal to every NaN, whatever the criterion
+  DType ulp_dtype = DType::f32;  // in which steps are counted
+};
+
+// rtol and atol as torch.testing.assert_close has them: float16 1e-3, bfloat16 1.6e-2, float32
+// 1.3e-6 with atol 1e-5; float64 1e-7 for both. The larger ones for two dtypes.
+Tolerance default_tolerance(DType got, DType want);
+
+// The dtype of the larger unit roundoff.
+DType coarser_dtype(DType a, DType b);
+
+// Takes two arrays in pieces and keeps the worst. Indices count elements in C order.
+class ArrayComparison {
+ public:
+  explicit ArrayComparison(const ArrayTolerance& tolerance) : tolerance_(tolerance) {}
+
+  // The next values of both, as many of each. difference, if not empty, gets got - want: 0 where
+  // the elements are equal, whatever they are, and inf or NaN where arithmetic says so. failed, if
+  // not empty, gets 1 where the element mismatches, else 0.
+  void add(std::span<const double> got, std::span<const double> want,
+           std::span<double> difference = {}, std::span<unsigned char> failed = {});
+
+  std::int64_t count = 0, mismatches = 0;
+  // Of finite pairs: the largest |got - want|, |got - want| / |want| where want is not 0, and steps
+  // between numbers of ulp_dtype, to which both are rounded first.
+  ElementError abs, rel, ulp;
+  ElementError first_mismatch;  // value: |got - want|
+  // Mismatches where got or want is not finite, and the first of them.
+  std::int64_t nonfinite_mismatches = 0;
+  ElementError first_nonfinite;
+  NonFinite got_nonfinite, want_nonfinite;
+  bool match() const { return mismatches == 0; }
+
+ private:
+  bool add_pair(double got, double want, std::int64_t index);
+
+  ArrayTolerance tolerance_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,234 @@
+// generate.cpp - see generate.hpp. Compiled without contraction into fused multiply-adds.
+#include "convgrad/generate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "convgrad/suggest.hpp"
+#include "normal_quantile.hpp"
+#include "philox.hpp"
+
+namespace convgrad {
+namespace {
+
+// The second half of the counter: what the numbers are for.
+enum Stream : std::uint32_t { kX = 0, kDy = 1, kNonfiniteX = 2, kNonfiniteDy = 3 };
+
+constexpr std::int64_t kMostExact = std::int64_t{1} << 24;  // float32 counts up to here
+
+// Adversarial data in a dtype: the offset that cancels, and the powers of two that are mixed.
+struct Extremes {
+  double offset;
+  int powers;  // exponents from -powers to powers
+  int fraction_bits;
+};
+Extremes extremes(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return {0x1p2, 2, 10};
+    case DType::bf16:
+      return {0x1p12, 20, 7};
+    case DType::f32:
+      return {0x1p12, 20, 23};
+    default:
+      return {0x1p24, 60, 52};
+  }
+}
+
+}  // namespace
+
+// 128 random bits, taken as two numbers of 64.
+struct TensorMaker::Random {
+  std::uint64_t a, b;
+
+  // In [-1, 1), a multiple of 2^-52.
+  static double signed_unit(std::uint64_t bits) {
+    return static_cast<double>(bits >> 11) * 0x1p-52 - 1;
+  }
+  // In (0, 1), an odd multiple of 2^-53.
+  static double open_unit(std::uint64_t bits) {
+    return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
+  }
+  // 0 .. n - 1, n at most 2^32; from the upper half.
+  static std::int64_t below(std::uint64_t bits, std::uint64_t n) {
+    return static_cast<std::int64_t>((bits >> 32) * n >> 32);
+  }
+};
+
+std::string_view distribution_name(Distribution distribution) {
+  switch (distribution) {
+    case Distribution::integers:
+      return "int";
+    case Distribution::normal:
+      return "normal";
+    case Distribution::uniform:
+      return "uniform";
+    default:
+      return "adversarial";
+  }
+}
+
+Distribution parse_distribution(std::string_view name) {
+  const std::vector<std::string> names = {"int", "normal", "uniform", "adversarial"};
+  for (const Distribution d : {Distribution::integers, Distribution::normal, Distribution::uniform,
+                               Distribution::adversarial}) {
+    if (name == distribution_name(d)) return d;
+  }
+  throw Error(ErrorKind::usage, cat("--dist: '", name, "' is unknown, expected ", join_or(names),
+                                    did_you_mean(name, names)));
+}
+
+std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand) {
+  const std::int64_t channels = operand == Operand::x ? problem.C : problem.K;
+  std::vector<std::int64_t> shape = {problem.N};
+  if (!problem.channels_last) shape.push_back(channels);
+  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
+    shape.push_back(operand == Operand::x ? problem.axis[a].in : problem.axis[a].out);
+  }
+  if (problem.channels_last) shape.push_back(channels);
+  return shape;
+}
+
+std::int64_t largest_integer(const WgradProblem& problem) {
+  const std::int64_t terms = std::max<std::int64_t>(term_count(problem), 1);
+  std::int64_t largest = 4;
+  while (largest > 1 && largest * largest > kMostExact / terms) --largest;
+  return largest;
+}
+
+TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const MadeData& data)
+    : dtype_(problem.dtype),
+      operand_(operand),
+      data_(data),
+      shape_(operand_shape(problem, operand)),
+      count_(operand == Operand::x ? problem.x_count() : problem.dy_count()),
+      channels_(operand == Operand::x ? problem.C : problem.K),
+      channels_last_(problem.channels_last),
+      largest_(largest_integer(problem)) {
+  for (const SpatialAxis& axis : problem.axis) inner_ *= operand == Operand::x ? axis.in : axis.out;
+  const std::int64_t terms = term_count(problem);
+  if (operand == Operand::dy) every_ = std::max<std::int64_t>((terms + kMostExact - 1) / kMostExact, 1);
+  // float16 has little room: sums of so many terms would leave it.
+  for (std::int64_t rest = terms >> 19; dtype_ == DType::f16 && rest > 0; rest >>= 2) scale_ /= 2;
+  if (data.nonfinite && count_ > 0) {
+    const Random r = random(0, operand == Operand::x ? kNonfiniteX : kNonfiniteDy);
+    nan_at_ = static_cast<std::int64_t>(r.a % static_cast<std::uint64_t>(count_));
+    inf_at_ = static_cast<std::int64_t>(r.b % static_cast<std::uint64_t>(count_));
+    if (inf_at_ == nan_at_) inf_at_ = (nan_at_ + 1) % count_;
+  }
+}
+
+TensorMaker::Random TensorMaker::random(std::int64_t index, std::uint32_t stream) const {
+  const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
+  const auto i = static_cast<std::uint64_t>(index);
+  const PhiloxCounter words = philox4x32({low(i), low(i >> 32), stream, 0},
+                                         {low(data_.seed), low(data_.seed >> 32)});
+  return {words[0] | std::uint64_t{words[1]} << 32, words[2] | std::uint64_t{words[3]} << 32};
+}
+
+std::int64_t TensorMaker::channel_of(std::int64_t index) const {
+  return channels_last_ ? index % channels_ : index / inner_ % channels_;
+}
+
+std::int64_t TensorMaker::pixel_of(std::int64_t index) const {
+  if (channels_last_) return index / channels_;
+  return index / (inner_ * channels_) * inner_ + index % inner_;
+}
+
+double TensorMaker::integer(std::int64_t index) const {
+  if (every_ > 1 && pixel_of(index) % every_ != 0) return 0;
+  const Random r = random(index, operand_ == Operand::x ? kX : kDy);
+  const auto choices = static_cast<std::uint64_t>(2 * largest_ + 1);
+  return static_cast<double>(Random::below(r.a, choices) - largest_);
+}
+
+// x, by channel: an offset with a little noise; numbers of very different size; subnormal numbers.
+// dy: alternating from pixel to pixel, so that the offset cancels; numbers of very different size.
+double TensorMaker::adversarial(std::int64_t index) const {
+  const Random r = random(index, operand_ == Operand::x ? kX : kDy);
+  const Extremes e = extremes(dtype_);
+  const bool negative = (r.b & 1) != 0;
+  const auto mixed = [&] {
+    const auto choices = static_cast<std::uint64_t>(2 * e.powers + 1);
+    const int power = static_cast<int>(Random::below(r.b, choices)) - e.powers;
+    const double size = std::ldexp(1 + static_cast<double>(r.a >> 12) * 0x1p-52, power);
+    return negative ? -size : size;
+  };
+  const double near_one = 1 + Random::signed_unit(r.a) / 8;
+  if (operand_ == Operand::dy) {
+    if (channel_of(index) % 2 == 1) return scale_ * mixed();
+    return scale_ * (pixel_of(index) % 2 == 0 ? near_one : -near_one);
+  }
+  switch (channel_of(index) % 3) {
+    case 0:
+      return e.offset * near_one;
+    case 1:
+      return mixed();
+    default: {
+      const std::uint64_t steps = r.a >> (64 - e.fraction_bits);
+      const double size = static_cast<double>(std::max<std::uint64_t>(steps, 1));
+      return (negative ? -size : size) * smallest_subnormal(dtype_);
+    }
+  }
+}
+
+double TensorMaker::nonfinite_or(std::int64_t index, double usual) const {
+  if (index == nan_at_) return std::numeric_limits<double>::quiet_NaN();
+  if (index != inf_at_) return usual;
+  const double infinity = std::numeric_limits<double>::infinity();
+  return operand_ == Operand::x ? -infinity : infinity;
+}
+
+double TensorMaker::value(std::int64_t index) const {
+  const std::uint32_t stream = operand_ == Operand::x ? kX : kDy;
+  double usual = 0;
+  switch (data_.distribution) {
+    case Distribution::integers:
+      usual = integer(index);
+      break;
+    case Distribution::normal:
+      usual = normal_quantile(Random::open_unit(random(index, stream).a));
+      break;
+    case Distribution::uniform:
+      usual = Random::signed_unit(random(index, stream).a);
+      break;
+    default:
+      usual = adversarial(index);
+  }
+  return nonfinite_or(index, usual);
+}
+
+void TensorMaker::fill(std::int64_t first, std::int64_t count, void* out) const {
+  with_scalar(dtype_, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    auto* values = static_cast<Scalar*>(out);
+    for (std::int64_t i = 0; i < count; ++i) values[i] = from_double<Scalar>(value(first + i));
+  });
+}
+
+void TensorMaker::fill_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                           void* out) const {
+  // Runs along the last axis, which all shapes here have.
+  const std::size_t last = shape_.size() - 1;
+  const std::int64_t run = end[last] - begin[last];
+  std::vector<std::int64_t> at(begin.begin(), begin.end());
+  auto* bytes = static_cast<std::byte*>(out);
+  for (std::size_t axis = 0; axis <= last; ++axis) {
+    if (begin[axis] >= end[axis]) return;
+  }
+  for (;;) {
+    std::int64_t first = 0;
+    for (std::size_t axis = 0; axis <= last; ++axis) first = first * shape_[axis] + at[axis];
+    fill(first, run, bytes);
+    bytes += run * dtype_bytes(dtype_);
+    std::size_t axis = last;
+    while (axis > 0 && ++at[axis - 1] == end[axis - 1]) {
+      at[axis - 1] = begin[axis - 1];
+      --axis;
+    }
+    if (axis == 0) return;
+  }
+}
+
+}  // namespace convgrad

@@ -1,0 +1,521 @@
+"""compare: the verdict on two arrays, its wording, its files, and everything it refuses."""
+import os
+import re
+import struct
+import subprocess
+import sys
+import unittest
+import zlib
+
+import numpy as np
+from harness import (BINARY, DTYPES, ROOT, SANITIZED, CliTest, clean_environment, header_bytes,
+                     load, npy_bytes, parse_report, raw_npy, save)
+
+SHAPES = ((), (1,), (0,), (7,), (2, 0, 3), (3, 4), (2, 3, 4), (3, 3, 2, 2), (2, 3, 1, 2, 3))
+WHITE, EQUAL, FAILED, NOT_FINITE = (255, 255, 255), (240, 240, 240), (200, 0, 0), (255, 0, 200)
+
+
+def png_pixels(data):
+    """Pixels [y, x, rgb] of a PNG of 8 bits a channel, not interlaced."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, body, head = 8, b"", None
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        chunk = data[at + 8:at + 8 + length]
+        assert struct.unpack(">I", data[at + 8 + length:at + 12 + length])[0] == zlib.crc32(
+            kind + chunk)
+        head = struct.unpack(">IIBBBBB", chunk) if kind == b"IHDR" else head
+        body += chunk if kind == b"IDAT" else b""
+        at += 12 + length
+    width, height = head[:2]
+    assert head[2:] == (8, 2, 0, 0, 0), head
+    rows = np.frombuffer(zlib.decompress(body), np.uint8).reshape(height, 1 + 3 * width)
+    out = np.zeros((height, 3 * width), np.uint8)
+    for y, row in enumerate(rows):
+        up = out[y - 1].astype(int) if y else np.zeros(3 * width, int)
+        line = row[1:].astype(int)
+        if row[0] == 2:
+            line = line + up
+        elif row[0] in (1, 3, 4):
+            for i in range(3 * width):
+                a, c = (line[i - 3], up[i - 3]) if i >= 3 else (0, 0)
+                if row[0] == 1:
+                    guess = a
+                elif row[0] == 3:
+                    guess = (a + up[i]) // 2
+                else:
+                    p = a + up[i] - c
+                    guess = min((abs(p - a), 0, a), (abs(p - up[i]), 1, up[i]),
+                                (abs(p - c), 2, c))[2]
+                line[i] = (line[i] + guess) & 255
+        out[y] = line & 255
+    return out.reshape(height, width, 3)
+
+
+class CompareTest(CliTest):
+    def save(self, name, values, dtype="float32"):
+        save(self.folder / name, values, dtype)
+        return name
+
+    def compare(self, *args, status=0, **more):
+        result = self.run_here("compare", *args, **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        return result.out
+
+    def pair(self, got, want, *args, status=0, dtypes=("float32", "float32")):
+        self.save("got.npy", got, dtypes[0])
+        self.save("want.npy", want, dtypes[1])
+        out = self.compare("got.npy", "want.npy", *args, status=status)
+        self.assertEqual(out.split(":")[0], "MISMATCH" if status else "MATCH")
+        report = self.report("got.npy", "want.npy", *args, status=status)
+        self.assertEqual(report["compare"]["verdict"], "mismatch" if status else "match")
+        return out
+
+    def report(self, *args, status=0):
+        report = parse_report(self.compare(*args, "--json", status=status))
+        self.assertEqual((report["command"], report["exit_code"], report["status"]),
+                         ("compare", status, "mismatch" if status else "match"))
+        return report
+
+
+class Verdict(CompareTest):
+    def test_equal_arrays_of_every_dtype_and_shape(self):
+        rng = np.random.default_rng(1)
+        for dtype in DTYPES:
+            for shape in SHAPES:
+                values = rng.integers(-9, 9, shape)
+                with self.subTest(dtype=dtype, shape=shape):
+                    for criterion in ([], ["--bitwise"], ["--max-ulp", 0], ["--rtol", 0]):
+                        out = self.pair(values, values, *criterion, dtypes=(dtype, dtype))
+                        self.assertIn(f"Mismatched elements: 0 / {values.size} (0 %)\n", out)
+                        self.assertIn(f"{dtype} {values.shape}", out)
+
+    def test_one_element(self):
+        want = np.arange(36.0).reshape(3, 3, 2, 2)
+        got = want.copy()
+        got[1, 2, 0, 1] += 2
+        self.assertEqual(self.pair(got, want, status=1), """\
+MISMATCH: got.npy against want.npy: float32 (3, 3, 2, 2)
+Not equal to tolerance rtol=1.3e-06, atol=1e-05 (defaults of float32)
+Mismatched elements: 1 / 36 (2.78 %)
+Max absolute difference: 2 at [1,2,0,1]: got 23, want 21
+Max relative difference: 0.0952381 at [1,2,0,1]: got 23, want 21
+Max ULP difference: 1.04858e+06 at [1,2,0,1]: got 23, want 21
+First mismatch at [1,2,0,1]: got 23, want 21
+""")
+        compare = self.report("got.npy", "want.npy", status=1)["compare"]
+        self.assertEqual((compare["count"], compare["mismatches"]), (36, 1))
+        self.assertEqual(compare["first_mismatch"],
+                         {"value": 2.0, "index": [1, 2, 0, 1], "got": 23.0, "want": 21.0})
+        self.assertEqual(compare["max_ulp"]["value"], 2 * 2**19)
+
+    def test_the_worst_are_over_all_elements(self):
+        rng = np.random.default_rng(2)
+        want = rng.standard_normal((11, 13, 5))
+        got = want + rng.standard_normal(want.shape) * 10.0 ** rng.integers(-9, 3, want.shape)
+        compare = [None]
+        self.pair(got, want, status=1, dtypes=("float64", "float64"))
+        compare = self.report("got.npy", "want.npy", status=1)["compare"]
+        error = abs(got - want)
+        for key, values in (("max_abs", error), ("max_rel", error / abs(want))):
+            at = np.unravel_index(values.argmax(), values.shape)
+            self.assertEqual(compare[key]["index"], [int(i) for i in at])
+            self.assertAlmostEqual(compare[key]["value"] / values.max(), 1, 12)
+        bad = error > 1e-7 + 1e-7 * abs(want)
+        self.assertEqual(compare["mismatches"], bad.sum())
+        first = np.argwhere(bad)[0]
+        self.assertEqual(compare["first_mismatch"]["index"], first.tolist())
+
+    def test_as_numpy_judges(self):
+        rng = np.random.default_rng(3)
+        for dtype, numpy_dtype in (("float16", "f2"), ("float32", "f4"), ("float64", "f8")):
+            for scale in (1e-9, 1e-7, 1e-5, 1e-3):
+                want = rng.standard_normal((5, 6)).astype(numpy_dtype)
+                got = (want * (1 + scale * rng.standard_normal(want.shape))).astype(numpy_dtype)
+                for rtol, atol in ((1e-7, 0), (1e-3, 1e-8), (0, 1e-4)):
+                    right = np.allclose(got.astype("f8"), want.astype("f8"), rtol, atol)
+                    self.pair(got, want, "--rtol", rtol, "--atol", atol, status=int(not right),
+                              dtypes=(dtype, dtype))
+
+    def test_defaults(self):
+        for dtype, rtol, atol in (("float16", 1e-3, 1e-5), ("bfloat16", 1.6e-2, 1e-5),
+                                  ("float32", 1.3e-6, 1e-5), ("float64", 1e-7, 1e-7)):
+            out = self.pair([1.0], [1.0], dtypes=(dtype, dtype))
+            self.assertIn(f"rtol={rtol:g}, atol={atol:g} (defaults of {dtype})", out)
+            one_step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23,
+                        "float64": 2.0**-52}[dtype]
+            steps = 1 if dtype == "float16" else 2 if dtype == "bfloat16" else 8
+            self.pair([1 + steps * one_step], [1.0], dtypes=(dtype, dtype))
+            self.pair([1 + 4 * rtol + 4 * atol], [1.0], status=1, dtypes=(dtype, dtype))
+            self.pair([1 + one_step], [1.0], "--bitwise", status=1, dtypes=(dtype, dtype))
+
+    def test_ulp(self):
+        tiny = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149,
+                "float64": 2.0**-1074}
+        for dtype in DTYPES:
+            dtypes = (dtype, dtype)
+            self.pair([3 * tiny[dtype]], [-tiny[dtype]], "--max-ulp", 4, dtypes=dtypes)
+            self.pair([3 * tiny[dtype]], [-tiny[dtype]], "--max-ulp", 3, status=1, dtypes=dtypes)
+            self.pair([-0.0], [0.0], "--max-ulp", 0, dtypes=dtypes)
+            self.pair([tiny[dtype]], [0.0], "--rtol", 1, status=1, dtypes=dtypes)
+            self.pair([tiny[dtype]], [0.0], "--atol", tiny[dtype], dtypes=dtypes)
+            self.pair([tiny[dtype]], [0.0], dtypes=dtypes)
+
+    def test_zeros(self):
+        self.pair([-0.0, 0.0], [0.0, 0.0])
+        out = self.pair([0.0, -0.0], [0.0, 0.0], "--bitwise", status=1)
+        self.assertIn("First mismatch at [1]: got -0, want 0\n", out)
+        self.assertIn("Not equal to tolerance every bit equal\n", out)
+
+    def test_nan_and_infinities(self):
+        nan, inf = np.nan, np.inf
+        for dtype in DTYPES:
+            for criterion in ([], ["--bitwise"], ["--max-ulp", 3], ["--rtol", "1e30"],
+                              ["--atol", "1e300"]):
+                both = dict(dtypes=(dtype, dtype))
+                with self.subTest(dtype=dtype, criterion=criterion):
+                    self.pair([1, nan, inf, -inf], [1, nan, inf, -inf], *criterion, **both)
+                    out = self.pair([1, nan, 3], [1, nan, 3], "--no-equal-nan", *criterion,
+                                    status=1, **both)
+                    self.assertIn("Mismatched elements: 1 / 3 ", out)
+                    self.assertIn("NaN equals nothing", out)
+                    self.pair([1, nan], [1, nan], "--no-equal-nan", "--equal-nan", *criterion,
+                              **both)
+                    for got, want in ((nan, 1), (1, nan), (inf, 1), (1, -inf), (inf, -inf),
+                                      (nan, inf)):
+                        out = self.pair([5, got], [5, want], *criterion, status=1, **both)
+                        self.assertIn("Mismatches that are not finite: 1, the first at [1]", out)
+                        self.assertIn("Max absolute difference: 0\n", out)
+        compare = self.report("got.npy", "want.npy", status=1)["compare"]
+        self.assertEqual(compare["nonfinite"], {"mismatches": 1, "got": {"nan": 1, "inf": 0},
+                                                "want": {"nan": 0, "inf": 1}})
+        self.assertEqual(compare["first_mismatch"]["got"], "nan")
+
+    def test_shapes_that_differ(self):
+        for got, want in (((2, 3), (3, 2)), ((2, 3), (6,)), ((), (1,)), ((0,), (0, 1)),
+                          ((1, 3), (2, 3)), ((3,), (1, 3))):
+            out = self.pair(np.ones(got), np.ones(want), status=1)
+            self.assertEqual(out, f"MISMATCH: got.npy against want.npy: shapes {got}, {want} "
+                                  "differ\n")
+        compare = self.report("got.npy", "want.npy", status=1)["compare"]
+        self.assertEqual(compare["refused"], "shapes (3,), (1, 3) differ")
+        out = self.compare("got.npy", "want.npy", "--save-diff", "d.npy", "--heatmap", "e.png",
+                           status=1)
+        self.assertIn("No difference is written", out)
+        self.assertEqual(self.listing(), ["got.npy", "want.npy"])
+
+    def test_dtypes_that_differ(self):
+        third = np.float32(1 / 3)
+        half = np.float16(third)
+        out = self.pair([half], [third], dtypes=("float16", "float32"))
+        self.assertIn("float16 and float32 (1,)", out)
+        self.assertIn("(defaults of float16)", out)
+        self.assertIn(f"Max absolute difference: {abs(float(half) - float(third)):.6g} at [0]", out)
+        self.pair([half], [third], "--max-ulp", 0, dtypes=("float16", "float32"))
+        self.pair([half], [third], "--rtol", "1e-6", status=1, dtypes=("float16", "float32"))
+        out = self.pair([1.0], [1.0], dtypes=("float16", "bfloat16"))
+        self.assertIn("(defaults of bfloat16)", out)
+        out = self.pair([1.0], [1.0], "--bitwise", status=1, dtypes=("float64", "float32"))
+        self.assertEqual(out, "MISMATCH: got.npy against want.npy: dtypes float64, float32 "
+                              "differ, so their bits do\n")
+        self.pair([70000.0], [np.inf], status=1, dtypes=("float32", "float16"))
+
+
+class Files(CompareTest):
+    def test_forms_of_files_do_not_matter(self):
+        values = np.random.default_rng(4).standard_normal((3, 4, 5))
+        self.save("want.npy", values, "float64")
+        for descr, order, version in (("'>f8'", "C", (1, 0)), ("'<f8'", "F", (2, 0)),
+                                      ("'>f8'", "F", (3, 0))):
+            payload = values.astype(descr.strip("'")).tobytes(order)
+            (self.folder / "got.npy").write_bytes(
+                raw_npy(values.shape, descr, payload, order == "F", 8, version))
+            self.compare("got.npy", "want.npy", "--bitwise")
+            self.compare("want.npy", "-", "--bitwise",
+                         stdin=(self.folder / "got.npy").read_bytes())
+
+    def test_standard_input_on_either_side(self):
+        data = npy_bytes("bfloat16", [[1, 2], [3, 4]])
+        self.save("a.npy", [[1, 2], [3, 4]], "bfloat16")
+        out = self.compare("-", "a.npy", stdin=data)
+        self.assertTrue(out.startswith("MATCH: standard input against a.npy: bfloat16 (2, 2)"))
+        self.compare("a.npy", "-", "--bitwise", stdin=data)
+        self.assert_one_error(self.run_here("compare", "-", "-", stdin=data), 2, "- is given twice")
+        self.assert_one_error(self.run_here("compare", "-", "a.npy", stdin=data + b"x"), 3,
+                              "standard input")
+        self.assert_one_error(self.run_here("compare", "-", "a.npy", stdin=data[:-1]), 3,
+                              "standard input")
+        line = (f"{BINARY} inspect a.npy >/dev/null && cat a.npy | {BINARY} diff - a.npy -q "
+                f"--bitwise")
+        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
+    def test_quiet_and_alias(self):
+        self.save("a.npy", [1, 2])
+        self.save("b.npy", [1, 3])
+        for command in ("compare", "diff"):
+            for flag in ("-q", "--quiet"):
+                self.assert_quiet(self.run_here(command, flag, "a.npy", "a.npy"))
+                result = self.run_here(command, "a.npy", "b.npy", flag)
+                self.assertEqual((result.status, result.raw, result.err), (1, b"", ""))
+        report = parse_report(self.run_here("diff", "a.npy", "b.npy", "--json").out)
+        self.assertEqual(report["command"], "compare")
+        self.compare("a.npy", "b.npy", "-q", "--json=r.json", status=1)
+        self.assertEqual(parse_report((self.folder / "r.json").read_text())["status"], "mismatch")
+
+    def test_report(self):
+        self.save("a.npy", np.ones((2, 3)), "float16")
+        self.save("b.npy", np.ones((2, 3)))
+        report = self.report("a.npy", "b.npy", "--atol", 0.5)
+        self.assertEqual(list(report["tensors"]), ["got", "want"])
+        self.assertEqual(report["tensors"]["got"], {"file": "a.npy", "shape": [2, 3],
+                                                    "descr": "<f2", "fortran_order": False,
+                                                    "bytes": 12})
+        compare = report["compare"]
+        self.assertEqual(compare["criterion"], "rtol=0, atol=0.5")
+        self.assertEqual(set(compare), {"verdict", "got", "want", "criterion", "equal_nan", "count",
+                                        "mismatches", "max_abs", "max_rel", "max_ulp", "nonfinite"})
+        self.assertEqual(compare["max_abs"], {"value": 0.0})
+
+    def test_save_diff(self):
+        rng = np.random.default_rng(5)
+        for dtype in DTYPES:
+            want = rng.integers(-99, 99, (2, 3, 4)).astype(float)
+            got = want.copy()
+            got[1, 1] += 1
+            self.pair(got, want, "--save-diff", "d.npy", status=1, dtypes=(dtype, dtype))
+            kind, values = load(self.folder / "d.npy")
+            self.assertEqual(kind, "float64" if dtype == "float64" else "float32")
+            np.testing.assert_array_equal(values, got - want)
+        got, want = [np.nan, np.inf, 1, np.inf, 2], [np.nan, np.inf, np.nan, 1, 2]
+        self.pair(got, want, "--save-diff", "d.npy", status=1)
+        np.testing.assert_array_equal(load(self.folder / "d.npy")[1], [0, 0, np.nan, np.inf, 0])
+        self.pair([np.nan], [np.nan], "--no-equal-nan", "--save-diff", "d.npy", status=1)
+        np.testing.assert_array_equal(load(self.folder / "d.npy")[1], [np.nan])
+        for shape in ((), (0, 3)):
+            self.pair(np.ones(shape), np.ones(shape), "--save-diff", "d.npy")
+            self.assertEqual((self.folder / "d.npy").read_bytes(),
+                             npy_bytes("float32", np.zeros(shape)))
+
+    def test_files_are_not_lost(self):
+        self.save("a.npy", [1, 2])
+        self.save("d.npy", [7])
+        self.save("b.npy", [1])
+        before = (self.folder / "d.npy").read_bytes()
+        for args in (["--save-diff", "d.npy", "--no-clobber"],
+                     ["--heatmap", "d.npy", "--no-clobber"], ["--save-diff", "none/d.npy"],
+                     ["--heatmap", "none/d.png"], ["--save-diff", "."]):
+            self.assert_one_error(self.run_here("compare", "a.npy", "a.npy", *args), 3, args[1])
+        (self.folder / "bad.npy").write_bytes(npy_bytes("float32", [1, 2])[:-1])
+        for other in ("bad.npy", "none.npy"):
+            self.assert_one_error(self.run_here("compare", "a.npy", other, "--save-diff", "d.npy"),
+                                  3, other)
+        self.assertEqual((self.folder / "d.npy").read_bytes(), before)
+        self.assertEqual(self.listing(), ["a.npy", "b.npy", "bad.npy", "d.npy"])
+
+    def test_large_arrays_in_little_memory(self):
+        count = 64 << 20
+        for name in ("a.npy", "b.npy"):
+            with open(self.folder / name, "wb") as file:
+                file.write(header_bytes(f"{{'descr': '<f4', 'fortran_order': False, "
+                                        f"'shape': (1, {count}), }}"))
+                file.truncate(file.tell() + 4 * count)
+                if name == "b.npy":
+                    file.seek(-8, os.SEEK_END)
+                    file.write(struct.pack("<f", 1.5))
+        process = subprocess.Popen([BINARY, "compare", "a.npy", "b.npy"], cwd=self.folder,
+                                   env=clean_environment(), stdout=subprocess.PIPE)
+        out = process.stdout.read().decode()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn(f"Mismatched elements: 1 / {count} (1.49e-06 %)", out)
+        self.assertIn(f"at [0,{count - 2}]: got 0, want 1.5", out)
+        if not SANITIZED:
+            self.assertLess(usage.ru_maxrss, 128 << 10)  # KiB; the arrays have 512 MiB
+
+
+class Heatmap(CompareTest):
+    def picture(self, got, want, *args, status=1):
+        self.pair(got, want, "--heatmap", "e.png", *args, status=status)
+        return png_pixels((self.folder / "e.png").read_bytes())
+
+    @staticmethod
+    def where(pixels, color):
+        """(top, left, bottom, right) of the pixels of a colour."""
+        rows, columns = np.nonzero((pixels == color).all(-1))
+        return rows.min(), columns.min(), rows.max(), columns.max()
+
+    @staticmethod
+    def count(pixels, color):
+        return int((pixels == color).all(-1).sum())
+
+    def test_the_wrong_tap_is_framed(self):
+        want = np.random.default_rng(6).integers(-9, 9, (3, 3, 8, 16)).astype(float)
+        for r, s in ((0, 0), (2, 1), (1, 2)):
+            got = want.copy()
+            got[r, s, 5, 12] += 1
+            pixels = self.picture(got, want)
+            # The legend lies right of the panels.
+            pixels = pixels[:, :self.where(pixels, EQUAL)[3] - 35]
+            top, left, bottom, right = self.where(pixels, FAILED)
+            area = self.where(pixels, EQUAL)
+            height, width = (area[2] - area[0]) / 3, (area[3] - area[1]) / 3
+            self.assertEqual(round((top - area[0]) / height), r)
+            self.assertEqual(round((left - area[1]) / width), s)
+            self.assertAlmostEqual((bottom - top) / height, 1, delta=0.05)
+            self.assertAlmostEqual((right - left) / width, 1, delta=0.05)
+            # The cell is where it belongs in the panel, and not grey.
+            y = top + int((bottom - top) * 5.5 / 8)
+            x = left + int((right - left) * 12.5 / 16)
+            self.assertNotIn(tuple(pixels[y, x]), (EQUAL, WHITE, FAILED))
+            self.assertEqual(tuple(pixels[y, x - (right - left) // 16]), EQUAL)
+
+    def test_formats_name_the_taps(self):
+        want = np.random.default_rng(7).integers(-9, 9, (3, 2, 8, 16)).astype(float)
+        got = want.copy()
+        got[2, 1, 3, 5] += 1
+        got[0, 1, 7, 15] += 0.001
+        first = self.picture(got, want, "--rtol", "1e-6")
+        for name, order in (("OIHW", (3, 2, 0, 1)), ("ohwi", (3, 0, 1, 2)), ("HWIO", (0, 1, 2, 3))):
+            other = self.picture(got.transpose(order), want.transpose(order), "--rtol", "1e-6",
+                                 "--filter-format", name)
+            # The same below the title, which names the shape.
+            np.testing.assert_array_equal(first[70:], other[70:], name)
+        want, got = want[None].repeat(2, 0), got[None].repeat(2, 0)
+        first = self.picture(got, want)
+        other = self.picture(got.transpose(4, 3, 0, 1, 2), want.transpose(4, 3, 0, 1, 2),
+                             "--filter-format", "OIDHW")
+        np.testing.assert_array_equal(first[70:], other[70:])
+
+    def test_every_shape_has_a_picture(self):
+        for shape in (*SHAPES, (1, 1, 3, 2), (3, 3, 96, 1), (1, 1, 2000, 3), (7, 90, 2, 2),
+                      (1, 1, 1, 1, 2, 3, 2), (60, 2, 3, 5, 5)):
+            values = np.ones(shape)
+            with self.subTest(shape):
+                pixels = self.picture(values, values, status=0)
+                self.assertEqual(self.count(pixels, FAILED), 0)
+                self.assertGreater(self.count(pixels, EQUAL), 200)
+                self.assertLess(pixels.shape[0], 1200)
+                self.assertLess(pixels.shape[1], 1600)
+                if values.size:
+                    pixels = self.picture(values + 1, values)
+                    self.assertGreater(self.count(pixels, FAILED), 50)
+
+    def test_not_finite(self):
+        want = np.ones((2, 2, 4, 4))
+        got = want.copy()
+        got[1, 0, 2, 2] = np.nan
+        pixels = self.picture(got, want)
+        self.assertGreater(self.count(pixels, NOT_FINITE), 300)
+        self.assertEqual(self.count(self.picture(want + 1, want), NOT_FINITE), 0)
+
+    def test_zeros_that_differ_in_their_sign(self):
+        pixels = self.picture(np.full((1, 1, 2, 2), -0.0), np.zeros((1, 1, 2, 2)), "--bitwise")
+        self.assertGreater(self.count(pixels, FAILED), 50)
+
+    def test_the_same_picture_every_time(self):
+        want = np.random.default_rng(8).standard_normal((3, 3, 4, 5))
+        pictures = set()
+        for _ in range(3):
+            self.picture(want * 1.1, want)
+            pictures.add((self.folder / "e.png").read_bytes())
+        self.assertEqual(len(pictures), 1)
+
+    def test_names_that_are_long_or_not_ascii(self):
+        name = "\u00e4" * 20 + "x" * 200 + ".npy"
+        self.save(name, np.ones((1, 1, 2, 2)))
+        self.compare(name, name, "--heatmap", "e.png", "-q")
+        self.assertLess(png_pixels((self.folder / "e.png").read_bytes()).shape[1], 700)
+
+
+class Misuse(CompareTest):
+    def test_each_is_one_line(self):
+        self.save("a.npy", [1, 2])
+        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        (self.folder / "c.toml").write_text("[compare]\nrtol = 'x'\n")
+        for args, status, parts in (
+                ([], 2, ["GOT and WANT are missing"]),
+                (["a.npy"], 2, ["WANT is missing"]),
+                (["a.npy", "a.npy", "a.npy"], 2, ["a.npy"]),
+                (["a.npy", "a.npy", "--rtol", "1", "--bitwise"], 2, ["exclude each other"]),
+                (["a.npy", "a.npy", "--max-ulp", "1", "--bitwise"], 2, ["exclude each other"]),
+                (["a.npy", "a.npy", "--atol", "-1"], 2, ["--atol"]),
+                (["a.npy", "a.npy", "--atol", "nan"], 2, ["--atol"]),
+                (["a.npy", "a.npy", "--max-ulp", "1.5"], 2, ["--max-ulp"]),
+                (["a.npy", "a.npy", "--save-diff", "-"], 2, ["--save-diff", "name a file"]),
+                (["a.npy", "a.npy", "--heatmap", "-"], 2, ["--heatmap", "name a file"]),
+                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "one of the arrays"]),
+                (["a.npy", "a.npy", "--save-diff", "a.npy"], 2, ["--save-diff"]),
+                (["a.npy", "a.npy", "--save-diff", "x", "--heatmap", "x"], 2, ["name two files"]),
+                (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),
+                (["a.npy", "a.npy", "--save-diff", "x", "--json=x"], 2, ["--save-diff"]),
+                (["a.npy", "a.npy", "--filter-format", "OIHW"], 2, ["--filter-format"]),
+                (["a.npy", "a.npy", "--heatmap", "e.png", "--filter-format", "OIWH"], 2,
+                 ["--filter-format", "did you mean 'OIHW'"]),
+                (["a.npy", "a.npy", "--heatmap", "e.png", "--filter-format", "OIHW"], 3,
+                 ["--filter-format", "(2,)"]),
+                (["a.npy", "a.npy", "--rtoll", "1"], 2, ["did you mean '--rtol'"]),
+                (["a.npy", "--rtol"], 2, ["--rtol"]),
+                (["a.npy", "a.npy", "--config", "c.toml"], 2, ["c.toml", "rtol"]),
+                (["a.npy", "none.npy"], 3, ["none.npy"]),
+                (["none.npy", "a.npy"], 3, ["none.npy"]),
+                (["a.npy", "."], 3, ["folder"]),
+                (["a.npy", "i.npy"], 3, ["int32"])):
+            before = self.listing()
+            with self.subTest(args):
+                self.assert_one_error(self.run_here("compare", *args), status, *parts)
+                self.assertEqual(self.listing(), before)
+        for front in (["--op", "conv2d"], ["-o", "x.npy"], ["-t", "2"]):
+            self.assert_one_error(self.run_here(*front, "compare", "a.npy", "a.npy"), 2,
+                                  "in front of compare")
+        self.assert_one_error(self.run_here("a.npy", "compare"), 2, "a.npy")
+
+    def test_layers(self):
+        self.save("a.npy", [1.0])
+        self.save("b.npy", [1.25])
+        self.compare("a.npy", "b.npy", status=1)
+        self.compare("a.npy", "b.npy", env={"CONVGRAD_RTOL": "0.2"})
+        self.compare("a.npy", "b.npy", "--bitwise", env={"CONVGRAD_RTOL": "0.2"}, status=1)
+        self.compare("a.npy", "b.npy", env={"CONVGRAD_OUTPUT": "x.npy"}, status=1)
+        (self.folder / "c.toml").write_text("[compare]\natol = 0.25\n")
+        self.compare("a.npy", "b.npy", "--config", "c.toml")
+        self.assertEqual(self.listing(), ["a.npy", "b.npy", "c.toml"])
+
+    def test_reports_that_cannot_be_written(self):
+        self.save("a.npy", [1.0])
+        for args in (["--json=none/r.json"], ["--save-diff", "/dev/full"],
+                     ["--heatmap", "/dev/full"]):
+            result = self.run_here("compare", "a.npy", "a.npy", *args)
+            self.assertGreaterEqual(result.status, 3, str(result))
+
+
+class Golden(CompareTest):
+    def test_the_example_of_the_documentation(self):
+        text = (ROOT / "docs/compare.md").read_text()
+        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", text, re.M | re.S)
+        self.assertEqual([language for language, _ in blocks], ["sh", "python", "sh"])
+        for language, code in blocks:
+            shell = f'set -euo pipefail; convgrad() {{ {BINARY} "$@"; }}; {code}'
+            command = ["bash", "-c", shell] if language == "sh" else [sys.executable, "-c", code]
+            done = subprocess.run(command, cwd=self.folder, env=clean_environment(),
+                                  capture_output=True, check=False, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), code)
+        self.assertIn("Mismatched elements: 261 / 10368 (2.52 %)", done.stdout)
+        pixels = [png_pixels(path.read_bytes())
+                  for path in (self.folder / "heatmap.png", ROOT / "docs/heatmap.png")]
+        self.assertEqual(pixels[0].shape, pixels[1].shape)
+
+    def test_testdata_against_itself(self):
+        files = sorted((ROOT / "testdata").rglob("*.dw.npy"))[::40]
+        self.assertGreater(len(files), 5)
+        for path in files:
+            self.compare(path, path, "--bitwise", "-q")
+            out = self.compare(path, path)
+            self.assertRegex(out, re.compile(r"^Mismatched elements: 0 / \d+ \(0 %\)$", re.M))
+
+
+if __name__ == "__main__":
+    unittest.main()

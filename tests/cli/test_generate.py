@@ -1,0 +1,454 @@
+"""generate: the same files for a seed, made again here with numpy; gradients checked by definition."""
+import hashlib
+import math
+import re
+import shlex
+import statistics
+import subprocess
+import unittest
+
+import numpy as np
+from harness import (ALL_ALGORITHMS, BINARY, DESCR, DTYPES, OPS, CliTest, clean_environment,
+                     definition, load, npy_bytes, out_extent, parse_report, round_to, save, small,
+                     to_float64)
+
+FILES = ["gradient.npy", "input.npy", "out_backprop.npy"]
+MASK = np.uint64(0xFFFFFFFF)
+
+
+def philox(count, seed, stream):
+    """Two arrays of 64 random bits for the elements 0 .. count - 1: Philox4x32-10."""
+    i = np.arange(count, dtype=np.uint64)
+    c = [i & MASK, i >> np.uint64(32), np.full(count, stream, np.uint64), np.zeros_like(i)]
+    key = [seed & 0xFFFFFFFF, seed >> 32]
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(key[0]), b & MASK,
+             (a >> np.uint64(32)) ^ c[3] ^ np.uint64(key[1]), a & MASK]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c[0] | c[1] << np.uint64(32), c[2] | c[3] << np.uint64(32)
+
+
+def below(bits, n):
+    return ((bits >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
+
+
+def signed_unit(bits):
+    return (bits >> np.uint64(11)).astype(float) * 2.0**-52 - 1
+
+
+def made(dist, count, seed, stream, largest=4):
+    """The elements before they are rounded; not adversarial."""
+    a, _ = philox(count, seed, stream)
+    if dist == "int":
+        return (below(a, 2 * largest + 1) - largest).astype(float)
+    if dist == "uniform":
+        return signed_unit(a)
+    quantile = statistics.NormalDist().inv_cdf
+    return np.array([quantile(((bits >> 12) + 0.5) * 2.0**-52) for bits in a.tolist()])
+
+
+def adversarial(shape, seed, stream, dtype, last):
+    """docs/generate.md, written down again."""
+    offset, powers, fraction = {"float16": (4.0, 2, 10), "bfloat16": (4096.0, 20, 7),
+                                "float32": (4096.0, 20, 23), "float64": (2.0**24, 60, 52)}[dtype]
+    smallest = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149,
+                "float64": 2.0**-1074}[dtype]
+    count = math.prod(shape)
+    a, b = (bits.reshape(shape) for bits in philox(count, seed, stream))
+    sign = np.where(b & np.uint64(1), -1.0, 1.0)
+    near_one = 1 + signed_unit(a) / 8
+    mixed = sign * np.ldexp(1 + (a >> np.uint64(12)).astype(float) * 2.0**-52,
+                            (below(b, 2 * powers + 1) - powers).astype(int))
+    channel_axis = len(shape) - 1 if last else 1
+    where = np.indices(shape)
+    channel = where[channel_axis]
+    pixel = np.zeros(shape, np.int64)
+    for axis, extent in enumerate(shape):
+        if axis != channel_axis:
+            pixel = pixel * extent + where[axis]
+    if stream == 1:
+        return np.where(channel % 2 == 1, mixed, np.where(pixel % 2 == 0, near_one, -near_one))
+    steps = np.maximum(a >> np.uint64(64 - fraction), np.uint64(1)).astype(float)
+    return np.choose(channel % 3, [offset * near_one, mixed, sign * steps * smallest])
+
+
+class GenerateTest(CliTest):
+    def generate(self, *args, status=0, out="made", **more):
+        result = self.run_here("generate", *args, "-o", out, **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        return result.out
+
+    def made(self, name="input.npy", folder="made"):
+        return load(self.folder / folder / name)
+
+    def shell(self, line):
+        return subprocess.run(["bash", "-c", f'convgrad() {{ {BINARY} "$@"; }}; {line}'],
+                              cwd=self.folder, env=clean_environment(), capture_output=True,
+                              check=False, text=True, timeout=60)
+
+
+def flags_of(problem, shape_flags=None):
+    """Arguments of generate for a Problem of the harness."""
+    shape = (problem.n, *problem.size, problem.c) if problem.last else (problem.n, problem.c,
+                                                                       *problem.size)
+    args = [problem.op, "--shape", ",".join(map(str, shape))]
+    flags = problem.flags(shape_flags or ["--filter-sizes",
+                                          ",".join(map(str, problem.filter_sizes()))])
+    return [*args, *flags[2:]]  # without --op
+
+
+class Values(GenerateTest):
+    def test_the_generator_here_gives_the_known_answers(self):
+        a, b = philox(1, 0, 0)
+        self.assertEqual((int(a[0]), int(b[0])), (0xE169C58D6627E8D5, 0x9B00DBD8BC57AC4C))
+
+    def test_elements_are_those_of_the_seed(self):
+        for dist in ("int", "uniform", "normal"):
+            for dtype in DTYPES:
+                for seed in (1, 0, 2**40 + 7):
+                    self.generate("conv2d", "--shape", "2,5,6,3", "--filter-sizes", "3,2,3,4",
+                                  "-p", "same", "--dist", dist, "--dtype", dtype, "--seed", seed,
+                                  "--clobber")
+                    for name, shape, stream in (("input.npy", (2, 5, 6, 3), 0),
+                                                ("out_backprop.npy", (2, 5, 6, 4), 1)):
+                        want = made(dist, math.prod(shape), seed, stream).reshape(shape)
+                        kind, got = self.made(name)
+                        with self.subTest(dist=dist, dtype=dtype, seed=seed, name=name):
+                            self.assertEqual((kind, got.shape), (dtype, shape))
+                            # bfloat16 through float32 may round twice: one step is allowed there,
+                            # and for the last bit of the library's logarithm.
+                            want = to_float64(dtype, round_to(dtype, want))
+                            if dist == "int":
+                                np.testing.assert_array_equal(got, want)
+                            else:
+                                u = {"float16": 2.0**-10, "bfloat16": 2.0**-7,
+                                     "float32": 2.0**-23, "float64": 2.0**-49}[dtype]
+                                np.testing.assert_allclose(got, want, u, 2.0**-24 * u)
+
+    def test_adversarial_elements(self):
+        for dtype in DTYPES:
+            for last in (True, False):
+                shape = (2, 5, 4, 6) if last else (2, 6, 5, 4)
+                self.generate("conv2d", "--shape", ",".join(map(str, shape)), "--filter-sizes",
+                              "3,2,6,4", "-p", "same", "-f", "NHWC" if last else "NCHW", "--dist",
+                              "adversarial", "--dtype", dtype, "--seed", 11, "--clobber")
+                dy = (2, 5, 4, 4) if last else (2, 4, 5, 4)
+                for name, extents, stream in (("input.npy", shape, 0), ("out_backprop.npy", dy, 1)):
+                    want = adversarial(extents, 11, stream, dtype, last)
+                    with np.errstate(under="ignore"):
+                        want = to_float64(dtype, round_to(dtype, want))
+                    kind, got = self.made(name)
+                    self.assertEqual(kind, dtype)
+                    self.assertTrue(np.isfinite(got).all())
+                    u = {"float16": 0, "bfloat16": 2.0**-7, "float32": 0, "float64": 0}[dtype]
+                    np.testing.assert_allclose(got, want, u, 0)
+
+    def test_many_terms_have_smaller_integers(self):
+        self.generate("conv2d", "--shape", "1,1025,1025,1", "--filter-sizes", "1,1,1,1", "-p",
+                      "valid")
+        _, x = self.made()
+        _, dy = self.made("out_backprop.npy")
+        self.assertEqual((x.min(), x.max(), dy.min(), dy.max()), (-3, 3, -3, 3))
+        self.assertEqual(self.made("gradient.npy")[1].item(), (x * dy).sum())
+
+    def test_nonfinite(self):
+        for dist in ("int", "normal", "uniform", "adversarial"):
+            args = ["depthwise", "--shape", "2,6,5,4", "-k", 2, "-p", "same", "--dist", dist,
+                    "--clobber"]
+            self.generate(*args)
+            usual = {name: self.made(name)[1] for name in FILES}
+            self.assertTrue(all(np.isfinite(values).all() for values in usual.values()))
+            self.generate(*args, "--nonfinite")
+            for name, infinity in (("input.npy", -np.inf), ("out_backprop.npy", np.inf)):
+                values = self.made(name)[1]
+                self.assertEqual(np.isnan(values).sum(), 1)
+                self.assertEqual((values == infinity).sum(), 1)
+                self.assertEqual(np.isinf(values).sum(), 1)
+                same = np.isfinite(values)
+                np.testing.assert_array_equal(values[same], usual[name][same])
+            self.assertGreater(np.isnan(self.made("gradient.npy")[1]).sum(), 0)
+
+    def test_threads_and_limits_do_not_matter(self):
+        files = set()
+        for extra in (["-t", 1], ["-t", 3], ["--memory-limit", "90MiB"]):
+            self.generate("conv2d", "--shape", "3,30,30,5", "--filter-sizes", "3,3,5,7", "-p",
+                          "same", "--dist", "normal", "--clobber", *extra)
+            files.add(b"".join((self.folder / "made" / name).read_bytes() for name in FILES))
+        self.assertEqual(len(files), 1)
+
+    def test_a_hash_that_must_not_change(self):
+        # Files that somebody has made with a seed must come out of every later version.
+        self.generate("conv2d", "--shape", "2,8,8,3", "--filter-sizes", "3,3,3,8", "-s", 2, "-p",
+                      "same", "--dist", "normal", "--dtype", "float64", "--seed", 123)
+        digest = hashlib.sha256((self.folder / "made/input.npy").read_bytes()).hexdigest()
+        self.assertEqual(digest[:16], "3046fd9bcdc2b860")
+
+
+class Gradients(GenerateTest):
+    def test_integers_are_exact_for_all_attributes(self):
+        for op in OPS:
+            for last in (True, False):
+                for padding in ("same", "valid", ((2, 1),) * (3 if op == "conv3d" else 2)):
+                    problem = small(op, last, padding=padding)
+                    for dtype in DTYPES:
+                        args = [*flags_of(problem), "--dtype", dtype, "--clobber"]
+                        self.generate(*args)
+                        self.check(problem, dtype)
+
+    def check(self, problem, dtype, filter_format="HWIO"):
+        kind, x = self.made()
+        _, dy = self.made("out_backprop.npy")
+        self.assertEqual(kind, dtype)
+        if not problem.last:
+            x, dy = np.moveaxis(x, 1, -1), np.moveaxis(dy, 1, -1)
+        self.assertEqual((x.shape, dy.shape), (problem.x.shape, problem.dy.shape))
+        problem.x, problem.dy = x, dy
+        self.assertEqual((self.folder / "made/gradient.npy").read_bytes(),
+                         npy_bytes(dtype, problem.expected(filter_format)))
+
+    def test_filter_formats_and_dtypes(self):
+        for op in OPS:
+            deep = "D" if op == "conv3d" else ""
+            for name, form in ((f"OI{deep}HW", "OIHW"), (f"O{deep}HWI", "OHWI"),
+                               (f"{deep}HWIO", "HWIO")):
+                problem = small(op)
+                self.generate(*flags_of(problem), "--filter-format", name, "--out-dtype", "float64",
+                              "--dtype", "bfloat16", "--clobber")
+                _, problem.x = self.made()
+                _, problem.dy = self.made("out_backprop.npy")
+                self.assertEqual((self.folder / "made/gradient.npy").read_bytes(),
+                                 npy_bytes("float64", problem.expected(form)))
+
+    def test_ways_to_give_a_filter(self):
+        save(self.folder / "w.npy", np.zeros((3, 2, 2, 6)))
+        files = set()
+        for flags in (["--filter-sizes", "3,2,2,6"], ["--filter-like", "w.npy"],
+                      ["-k", "3,2", "--groups", 2, "--out-channels", 6]):
+            self.generate("conv2d", "--shape", "2,7,9,4", *flags, "-p", "same", "--clobber")
+            files.add((self.folder / "made/gradient.npy").read_bytes())
+        self.assertEqual(len(files), 1)
+        for more, k in (([], 4), (["--multiplier", 3], 12), (["--out-channels", 8], 8)):
+            self.generate("depthwise", "--shape", "1,5,5,4", "-k", 2, "-p", "valid", "--clobber",
+                          *more)
+            self.assertEqual(self.made("gradient.npy")[1].shape, (2, 2, 4, k // 4))
+
+    def test_other_data_within_the_rounding_of_the_reference(self):
+        for dist in ("normal", "uniform"):
+            for dtype in ("float32", "float64"):
+                problem = small("conv2d")
+                self.generate(*flags_of(problem), "--dist", dist, "--dtype", dtype, "--clobber")
+                before = [out_extent(*axis)[1] for axis in
+                          zip(problem.size, problem.taps, problem.strides, problem.dilations,
+                              ["same"] * 2)]
+                want = definition(self.made()[1], self.made("out_backprop.npy")[1], problem.taps,
+                                  problem.strides, problem.dilations, before, problem.groups)
+                got = self.made("gradient.npy")[1]
+                u = 2.0**-24 if dtype == "float32" else 2.0**-53
+                np.testing.assert_allclose(got, want, 1.01 * u, 1e-13)
+
+    def test_empty(self):
+        self.generate("conv2d", "--shape", "0,4,4,2", "-k", 3, "--out-channels", 2, "-p", "same",
+                      "--nonfinite")
+        self.assertEqual(self.made()[1].shape, (0, 4, 4, 2))
+        np.testing.assert_array_equal(self.made("gradient.npy")[1], np.zeros((3, 3, 2, 2)))
+
+    def test_every_algorithm_agrees(self):
+        for op in OPS:
+            for dtype in DTYPES:
+                for dist in ("int", "normal", "adversarial"):
+                    problem = small(op, c=6 if op != "conv3d" else 3, k=12)
+                    self.generate(*flags_of(problem), "--dist", dist, "--dtype", dtype, "--clobber",
+                                  *(["--nonfinite"] if dist == "normal" else []))
+                    ran = 0
+                    for name in ALL_ALGORITHMS:
+                        result = self.run_here(
+                            "verify", "-i", "made/input.npy", "-g", "made/out_backprop.npy", "-a",
+                            name, "--golden", "made/gradient.npy", *problem.flags(),
+                            *(["--bitwise"] if dist == "int" else []))
+                        with self.subTest(op=op, dtype=dtype, dist=dist, algorithm=name):
+                            self.assertIn(result.status, (0, 4), str(result))
+                        ran += result.status == 0
+                    self.assertGreaterEqual(ran, 3)
+
+
+class BadKernels(GenerateTest):
+    """What adversarial data are for: kernels that pass on tame data and fail on these."""
+
+    FLAGS = ["conv2d", "--shape", "4,12,12,6", "--filter-sizes", "3,3,6,4", "-p", "same"]
+
+    def verdicts(self, kernel, dtype):
+        """Of uniform and of adversarial data. kernel(x, dy) -> dw."""
+        verdicts = []
+        for dist in ("uniform", "adversarial"):
+            self.generate(*self.FLAGS, "--dist", dist, "--dtype", dtype, "--clobber")
+            x, dy = self.made()[1], self.made("out_backprop.npy")[1]
+            save(self.folder / "dw.npy", kernel(x, dy).astype("f4"), dtype)
+            verdicts.append(self.run_here(
+                "verify", "--op", "conv2d", "-i", "made/input.npy", "-g", "made/out_backprop.npy",
+                "--filter-sizes", "3,3,6,4", "-p", "same", "--result", "dw.npy").status)
+        return verdicts
+
+    @staticmethod
+    def right(x, dy):
+        return definition(x, dy, (3, 3), (1, 1), (1, 1), (1, 1), 1)
+
+    def test_a_right_kernel_passes(self):
+        for dtype in ("float16", "bfloat16", "float32"):
+            self.assertEqual(self.verdicts(self.right, dtype), [0, 0], dtype)
+
+    def test_subnormal_numbers_flushed_to_zero(self):
+        for dtype, smallest in (("float16", 2.0**-14), ("bfloat16", 2.0**-126),
+                                ("float32", 2.0**-126)):
+            self.assertEqual(
+                self.verdicts(lambda x, dy, s=smallest: self.right(np.where(abs(x) < s, 0, x), dy),
+                              dtype), [0, 1], dtype)
+
+    def test_bfloat16_computed_as_float16(self):
+        def narrowed(x, dy):
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self.right(x.astype("f2").astype(float), dy.astype("f2").astype(float))
+
+        self.assertEqual(self.verdicts(narrowed, "bfloat16"), [0, 1])
+
+
+class Output(GenerateTest):
+    ARGS = ["conv2d", "--shape", "2,8,8,3", "--filter-sizes", "3,3,3,8", "-s", "2", "-p", "same"]
+
+    def test_the_commands_run_as_printed(self):
+        for op in OPS:
+            for dist in ("int", "adversarial"):
+                problem = small(op, last=op != "conv2d",
+                                padding="valid" if op == "depthwise" else ((2, 1),) * len(
+                                    small(op).taps))
+                out = self.generate(*flags_of(problem), "--dist", dist, "--clobber", "--out-dtype",
+                                    "float64", out="a b")
+                lines = re.findall(r"^  (convgrad .*)$", out, re.M)
+                self.assertEqual(len(lines), 3 if dist == "int" else 2)
+                for line in lines:
+                    done = self.shell(line)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), line)
+                self.assertTrue((self.folder / "dw.npy").exists())
+
+    def test_report(self):
+        report = parse_report(self.generate(*self.ARGS, "--seed", 9, "--json"))
+        self.assertEqual(list(report["tensors"]), ["input", "out_backprop", "gradient"])
+        self.assertEqual((report["command"], report["status"]), ("generate", "ok"))
+        for tensor, shape in zip(report["tensors"].values(),
+                                 ([2, 8, 8, 3], [2, 4, 4, 8], [3, 3, 3, 8])):
+            data = (self.folder / tensor["file"]).read_bytes()
+            values = np.load(self.folder / tensor["file"])
+            self.assertEqual((tensor["shape"], tensor["dtype"], tensor["descr"], tensor["bytes"]),
+                             (shape, "float32", "<f4", values.nbytes))
+            self.assertEqual(tensor["hash"],
+                             "sha256:" + hashlib.sha256(values.tobytes()).hexdigest())
+            self.assertEqual(len(data), 128 + values.nbytes)
+        self.assertEqual(report["attrs"]["strides"], [2, 2])
+        made_with = report["generate"]
+        self.assertEqual((made_with["dist"], made_with["seed"], made_with["nonfinite"]),
+                         ("int", 9, False))
+        self.assertEqual(len(made_with["commands"]), 3)
+        self.assertEqual(shlex.split(made_with["commands"][0])[0], "convgrad")
+        self.assertEqual(report["execution"]["backend"], "reference")
+
+    def test_inspect_has_the_same_hashes(self):
+        made_with = parse_report(self.generate(*self.ARGS, "--json"))["tensors"]
+        seen = parse_report(self.run_here("inspect", "--json", *(
+            tensor["file"] for tensor in made_with.values())).out)["files"]
+        self.assertEqual([file["hash"] for file in seen],
+                         [tensor["hash"] for tensor in made_with.values()])
+
+    def test_files_that_are_there_stay(self):
+        for name in FILES:
+            self.generate(*self.ARGS, "--clobber")
+            for other in FILES:
+                if other != name:
+                    (self.folder / "made" / other).unlink()
+            (self.folder / "made" / name).write_bytes(b"mine")
+            result = self.run_here("generate", *self.ARGS, "-o", "made")
+            self.assert_one_error(result, 3, f"made/{name}", "exists already", "--clobber")
+            self.assertEqual([p.name for p in (self.folder / "made").iterdir()], [name])
+            self.assertEqual((self.folder / "made" / name).read_bytes(), b"mine")
+            result = self.run_here("generate", *self.ARGS, "-o", "made", "--clobber",
+                                   "--no-clobber")
+            self.assertEqual(result.status, 3)
+        self.generate(*self.ARGS, "--clobber")
+        self.assertEqual(sorted(p.name for p in (self.folder / "made").iterdir()), FILES)
+
+    def test_a_folder_that_was_made_goes_again(self):
+        for extra, status in ((["--memory-limit", "1KiB"], 5), (["--out-dtype", "int8"], 2),
+                              (["--seed", "-1"], 2)):
+            result = self.run_here("generate", *self.ARGS, "-o", "new", *extra)
+            self.assert_one_error(result, status)
+            self.assertEqual(self.listing(), [])
+        self.run_here("generate", *self.ARGS, "-o", "made")
+        (self.folder / "made/input.npy").chmod(0o400)
+
+    def test_a_full_disk(self):
+        # A file size limit stands in for it: nothing may be left.
+        line = (f"ulimit -f 1; {BINARY} generate conv2d --shape 2,64,64,8 --filter-sizes 1,1,8,4 "
+                "-p same -o new")
+        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
+                              capture_output=True, check=False, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (5, "", 1),
+                         done.stderr)
+        self.assertEqual(self.listing(), [])
+
+
+class Misuse(GenerateTest):
+    def test_each_is_one_line(self):
+        (self.folder / "file").write_bytes(b"")
+        sound = ["conv2d", "--shape", "2,8,8,3", "--filter-sizes", "3,3,3,8", "-p", "same"]
+        out = ["-o", "made"]
+        for args, status, parts in (
+                (out, 2, ["--op is missing"]),
+                (["conv2", *sound[1:], *out], 2, ["did you mean 'conv2d'"]),
+                ([*sound], 2, ["--output is missing"]),
+                ([*sound, "-o", "-"], 2, ["--output", "folder"]),
+                ([*sound, "-o", "file"], 3, ["file"]),
+                ([*sound, "-o", "none/made"], 3, ["--output", "none/made"]),
+                (["conv2d", *sound[3:], *out], 2, ["--shape is missing"]),
+                ([*sound[:3], "-p", "same", *out], 2, ["the filter's size is missing"]),
+                ([*sound[:5], *out], 2, ["--padding is missing"]),
+                ([*sound[:3], "-k", 3, "-p", "same", *out], 2, ["--out-channels is missing"]),
+                ([*sound, "--out-channels", 8, *out], 2, ["--out-channels"]),
+                ([*sound, "--multiplier", 8, *out], 2, ["--multiplier"]),
+                ([*sound, "--dist", "gauss", *out], 2, ["--dist", "gauss"]),
+                ([*sound, "--dist", "integer", *out], 2, ["--dist"]),
+                ([*sound, "--dtype", "float8", *out], 2, ["--dtype", "did you mean"]),
+                ([*sound, "--dtype", "float16,float32", *out], 2, ["--dtype"]),
+                ([*sound, "--seed", "x", *out], 2, ["--seed"]),
+                ([*sound, "--seed", 2**63, *out], 2, ["--seed"]),
+                (["conv2d", "--shape", "2,8,8", *sound[3:], *out], 3, ["--shape", "3 axes"]),
+                (["conv2d", "--shape", "2,8,8,x", *sound[3:], *out], 2, ["--shape", "'x'"]),
+                (["conv2d", "--shape", "2,-8,8,3", *sound[3:], *out], 3, ["--shape"]),
+                (["conv2d", "--shape", f"{2**40},{2**20},8,3", *sound[3:], *out], 3,
+                 ["does not fit"]),
+                (["conv2d", "--shape", "2,8,8,4", *sound[3:], *out], 3, ["C=4"]),
+                ([*sound, "-i", "x.npy", *out], 2, ["-i"]),
+                ([*sound, "stray", *out], 2, ["stray"]),
+                ([*sound, *out, "--json=made/input.npy"], 2, ["--json"]),
+                ([*sound, "--sed", 1, *out], 2, ["did you mean '--seed'"])):
+            before = self.listing()
+            with self.subTest(args):
+                self.assert_one_error(self.run_here("generate", *args), status, *parts)
+                self.assertEqual(self.listing(), before)
+        self.assert_one_error(self.run_here("-i", "x.npy", "generate", *sound, *out), 2,
+                              "in front of generate")
+
+    def test_layers(self):
+        args = ["conv2d", "--shape", "1,4,4,1", "-k", 2, "--out-channels", 1]
+        self.generate(*args, env={"CONVGRAD_PADDING": "same", "CONVGRAD_OUTPUT": "x.npy",
+                                  "CONVGRAD_SEED": "3"})
+        self.assertEqual(self.listing(), ["made"])
+        (self.folder / "c.toml").write_text("[generate]\npadding = 'same'\nseed = 3\n"
+                                            "shape = [1, 4, 4, 1]\n")
+        self.generate("conv2d", "-k", 2, "--out-channels", 1, "--config", "c.toml", out="other")
+        for name in FILES:
+            self.assertEqual((self.folder / "made" / name).read_bytes(),
+                             (self.folder / "other" / name).read_bytes())
+
+
+if __name__ == "__main__":
+    assert set(DESCR) == set(DTYPES)
+    unittest.main()

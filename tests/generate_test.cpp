@@ -1,0 +1,273 @@
+// generate_test.cpp - the generator's known answers, the distributions, and where elements lie.
+#include "convgrad/generate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "normal_quantile.hpp"
+#include "philox.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+
+namespace {
+
+WgradProblem problem_of(const char* op, DType dtype, std::vector<std::int64_t> shape,
+                        std::int64_t K, const char* format = "", std::int64_t stride = 1) {
+  WgradAttributes attributes;
+  attributes.op = op;
+  attributes.kernel = {2};
+  attributes.strides = {stride};
+  attributes.padding = "SAME";
+  attributes.data_format = format;
+  const TensorInfo x = {"x", dtype, std::move(shape)};
+  return make_problem(x, {"dy", dtype, out_backprop_shape(x, attributes, K)}, attributes);
+}
+
+std::int64_t count_of(const TensorMaker& maker) {
+  std::int64_t count = 1;
+  for (const std::int64_t n : maker.shape()) count *= n;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("Philox gives the known answers of its distribution") {
+  // kat_vectors of Random123.
+  CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) ==
+        PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  constexpr std::uint32_t kOnes = 0xffffffff;
+  CHECK(philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}) ==
+        PhiloxCounter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        PhiloxCounter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("the logarithm is that of the mathematical library within 2 ULP") {
+  for (double x = 0x1p-60; x < 4; x *= 1.00137) {
+    const double want = std::log(x);
+    CAPTURE(x);
+    CHECK(std::fabs(portable_log(x) - want) <= 4.5e-16 * std::fabs(want) + 1e-300);
+  }
+  CHECK(portable_log(1) == 0);
+}
+
+TEST_CASE("the quantile inverts the normal distribution function") {
+  // AS 241's own check values.
+  CHECK(normal_quantile(0.25) == doctest::Approx(-0.6744897501960817).epsilon(1e-15));
+  CHECK(normal_quantile(0.001) == doctest::Approx(-3.090232306167814).epsilon(1e-15));
+  CHECK(normal_quantile(1e-20) == doctest::Approx(-9.262340089798408).epsilon(1e-15));
+  CHECK(normal_quantile(0.5) == 0);
+  for (double p = 0x1p-53; p < 0.5; p *= 1.05) {
+    const double x = normal_quantile(p);
+    CAPTURE(p);
+    CHECK(0.5 * std::erfc(-x / std::sqrt(2.0)) == doctest::Approx(p).epsilon(1e-13));
+    if (p > 0.01) CHECK(normal_quantile(1 - p) == doctest::Approx(-x).epsilon(1e-13));
+  }
+}
+
+TEST_CASE("integers are small enough that every sum of |x||dy| is exact in float32") {
+  struct Case {
+    std::int64_t pixels, largest, every;
+  };
+  for (const Case& c : {Case{100, 4, 1}, Case{1 << 20, 4, 1}, Case{(1 << 20) + 1, 3, 1},
+                        Case{1 << 22, 2, 1}, Case{1 << 24, 1, 1}, Case{(1 << 24) + 1, 1, 2},
+                        Case{std::int64_t{1} << 26, 1, 4}}) {
+    WgradProblem pb = problem_of("conv2d", DType::f32, {c.pixels, 1, 1, 1}, 1);
+    CAPTURE(c.pixels);
+    CHECK(largest_integer(pb) == c.largest);
+    const TensorMaker dy(pb, Operand::dy, {});
+    std::int64_t nonzero_every = 0;
+    for (std::int64_t i = 0; i < 64 && i < c.pixels; ++i) {
+      CHECK(std::fabs(dy.value(i)) <= static_cast<double>(c.largest));
+      if (i % c.every != 0) CHECK(dy.value(i) == 0);
+      nonzero_every += i % c.every == 0 && dy.value(i) != 0 ? 1 : 0;
+    }
+    CHECK(nonzero_every > 0);
+    CHECK(c.largest * c.largest * ((c.pixels + c.every - 1) / c.every) <= std::int64_t{1} << 24);
+  }
+}
+
+TEST_CASE("every integer in the range occurs, about equally often") {
+  const WgradProblem pb = problem_of("conv2d", DType::f32, {1, 100, 100, 1}, 1);
+  const TensorMaker x(pb, Operand::x, {});
+  int counts[9] = {};
+  for (std::int64_t i = 0; i < 10000; ++i) {
+    const double value = x.value(i);
+    REQUIRE(value == std::floor(value));
+    REQUIRE(std::fabs(value) <= 4);
+    ++counts[static_cast<int>(value) + 4];
+  }
+  for (const int count : counts) CHECK(std::abs(count - 1111) < 150);  // 4.7 sigma
+}
+
+TEST_CASE("uniform and normal numbers have their moments") {
+  const WgradProblem pb = problem_of("conv2d", DType::f64, {1, 100, 100, 10}, 1);
+  for (const Distribution d : {Distribution::uniform, Distribution::normal}) {
+    const TensorMaker x(pb, Operand::x, {d, 42, false});
+    double sum = 0, squares = 0, fourth = 0, largest = 0;
+    for (std::int64_t i = 0; i < 100000; ++i) {
+      const double v = x.value(i);
+      sum += v;
+      squares += v * v;
+      fourth += v * v * v * v;
+      largest = std::max(largest, std::fabs(v));
+    }
+    const bool uniform = d == Distribution::uniform;
+    CHECK(std::fabs(sum / 1e5) < 0.02);
+    CHECK(squares / 1e5 == doctest::Approx(uniform ? 1.0 / 3 : 1.0).epsilon(0.03));
+    CHECK(fourth / 1e5 == doctest::Approx(uniform ? 0.2 : 3.0).epsilon(0.05));
+    if (uniform) CHECK(largest < 1);
+    if (!uniform) CHECK(largest > 3.5);
+  }
+}
+
+TEST_CASE("seeds, tensors and elements have numbers of their own") {
+  const WgradProblem pb = problem_of("conv2d", DType::f64, {1, 8, 8, 4}, 4);
+  std::set<double> seen;
+  int total = 0;
+  for (const std::uint64_t seed : {0ULL, 1ULL, 2ULL, 1ULL << 32, ~0ULL}) {
+    for (const Operand operand : {Operand::x, Operand::dy}) {
+      const TensorMaker maker(pb, operand, {Distribution::uniform, seed, false});
+      for (std::int64_t i = 0; i < 256; ++i, ++total) seen.insert(maker.value(i));
+    }
+  }
+  CHECK(static_cast<int>(seen.size()) == total);
+}
+
+TEST_CASE("boxes hold the elements of the whole, in both layouts") {
+  for (const char* format : {"NDHWC", "NCDHW"}) {
+    const bool last = format[1] == 'D';
+    const WgradProblem pb =
+        problem_of("conv3d", DType::f32,
+                   last ? std::vector<std::int64_t>{2, 3, 4, 5, 6} : std::vector<std::int64_t>{2, 6, 3, 4, 5},
+                   6, format);
+    for (const Operand operand : {Operand::x, Operand::dy}) {
+      const TensorMaker maker(pb, operand, {Distribution::adversarial, 3, true});
+      const std::int64_t count = count_of(maker);
+      std::vector<float> whole(static_cast<std::size_t>(count));
+      maker.fill(0, count, whole.data());
+      const std::vector<std::int64_t>& shape = maker.shape();
+      std::vector<std::int64_t> begin = {1, 0, 1, 2, 1}, end = {2, 2, 3, 4, 4};
+      std::vector<float> box(1 * 2 * 2 * 2 * 3);
+      maker.fill_box(begin, end, box.data());
+      std::size_t at = 0;
+      for (std::int64_t a = begin[0]; a < end[0]; ++a)
+        for (std::int64_t b = begin[1]; b < end[1]; ++b)
+          for (std::int64_t c = begin[2]; c < end[2]; ++c)
+            for (std::int64_t d = begin[3]; d < end[3]; ++d)
+              for (std::int64_t e = begin[4]; e < end[4]; ++e, ++at) {
+                const auto i = static_cast<std::size_t>(
+                    (((a * shape[1] + b) * shape[2] + c) * shape[3] + d) * shape[4] + e);
+                CHECK(std::memcmp(&box[at], &whole[i], 4) == 0);
+              }
+      maker.fill_box(begin, begin, nullptr);  // nothing
+    }
+  }
+}
+
+TEST_CASE("adversarial channels are what they are said to be") {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    CAPTURE(dtype_name(dtype));
+    for (const char* format : {"NHWC", "NCHW"}) {
+      const bool last = format[1] == 'H';
+      const WgradProblem pb = problem_of(
+          "conv2d", dtype,
+          last ? std::vector<std::int64_t>{2, 8, 8, 6} : std::vector<std::int64_t>{2, 6, 8, 8}, 4,
+          format);
+      const TensorMaker x(pb, Operand::x, {Distribution::adversarial, 1, false});
+      const TensorMaker dy(pb, Operand::dy, {Distribution::adversarial, 1, false});
+      const auto place = [&](std::int64_t pixel, std::int64_t channel, std::int64_t channels) {
+        return last ? pixel * channels + channel
+                    : (pixel / 64 * channels + channel) * 64 + pixel % 64;
+      };
+      double least = 1e300, most = 0;
+      for (std::int64_t pixel = 0; pixel < 128; ++pixel) {
+        const double offset = x.value(place(pixel, 3, 6)), first = x.value(place(0, 3, 6));
+        CHECK(offset / first == doctest::Approx(1).epsilon(0.3));
+        const double subnormal = rounded(dtype, x.value(place(pixel, 5, 6)));
+        CHECK(subnormal != 0);
+        CHECK(std::fabs(subnormal) < smallest_normal(dtype));
+        CHECK(subnormal == x.value(place(pixel, 5, 6)));  // exactly a number of the dtype
+        const double mixed = std::fabs(x.value(place(pixel, 4, 6)));
+        least = std::min(least, mixed);
+        most = std::max(most, mixed);
+        const double alternating = dy.value(place(pixel, 2, 4));
+        CHECK((alternating > 0) == (pixel % 2 == 0));
+        CHECK(std::fabs(alternating) == doctest::Approx(1).epsilon(0.13));
+      }
+      CHECK(most / least > (dtype == DType::f16 ? 8 : 1e9));
+    }
+  }
+}
+
+TEST_CASE("NaN and infinities come if they are asked for, one of each in a tensor") {
+  const WgradProblem pb = problem_of("depthwise", DType::f16, {2, 9, 9, 3}, 6);
+  for (const Operand operand : {Operand::x, Operand::dy}) {
+    for (const Distribution d : {Distribution::integers, Distribution::normal,
+                                 Distribution::uniform, Distribution::adversarial}) {
+      for (const bool nonfinite : {false, true}) {
+        const TensorMaker maker(pb, operand, {d, 5, nonfinite});
+        int nan = 0, inf = 0;
+        for (std::int64_t i = 0; i < count_of(maker); ++i) {
+          nan += std::isnan(maker.value(i)) ? 1 : 0;
+          inf += std::isinf(maker.value(i)) ? 1 : 0;
+        }
+        CHECK(nan == (nonfinite ? 1 : 0));
+        CHECK(inf == (nonfinite ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("sums of many float16 terms stay in range") {
+  // rms of a channel's products times the root of the terms, six times: less than 65504.
+  const WgradProblem pb = problem_of("conv2d", DType::f16, {1 << 16, 64, 64, 2}, 2);
+  const TensorMaker x(pb, Operand::x, {Distribution::adversarial, 1, false});
+  const TensorMaker dy(pb, Operand::dy, {Distribution::adversarial, 1, false});
+  for (const std::int64_t c : {0, 1}) {
+    for (const std::int64_t k : {0, 1}) {
+      double squares = 0;
+      for (std::int64_t i = 0; i < 4096; ++i) {
+        const double product = x.value(2 * i + c) * dy.value(2 * i + k);
+        squares += product * product;
+      }
+      CHECK(6 * std::sqrt(squares / 4096 * static_cast<double>(term_count(pb))) < 65504);
+    }
+  }
+}
+
+TEST_CASE("a source of made blocks is the same as the tensors in memory") {
+  for (const char* format : {"NHWC", "NCHW"}) {
+    const bool last = format[1] == 'H';
+    const WgradProblem pb = problem_of(
+        "conv2d", DType::f32,
+        last ? std::vector<std::int64_t>{5, 9, 7, 3} : std::vector<std::int64_t>{5, 3, 9, 7}, 4,
+        format, 2);
+    const TensorMaker x(pb, Operand::x, {Distribution::normal, 9, false});
+    const TensorMaker dy(pb, Operand::dy, {Distribution::normal, 9, false});
+    std::vector<float> whole_x(static_cast<std::size_t>(count_of(x)));
+    std::vector<float> whole_dy(static_cast<std::size_t>(count_of(dy)));
+    x.fill(0, count_of(x), whole_x.data());
+    dy.fill(0, count_of(dy), whole_dy.data());
+    const testing::Reference want = testing::reference_of(pb, whole_x.data(), whole_dy.data());
+    for (const std::int64_t block_bytes : {0, 2000, 400}) {
+      PlanOptions options;
+      options.only_reference = true;
+      options.threads = 2;
+      options.block_bytes = block_bytes;
+      const Plan plan = make_plan(pb, this_machine(), options);
+      TaskPool pool(2);
+      ReferenceSum reference(pb, pool);
+      MadeSource source(x, dy);
+      Timing timing;
+      stream_blocks(
+          plan, source, [&](const Block& block, std::int64_t) { reference.add(block); }, timing);
+      reference.finish();
+      CHECK(reference.values() == want.values);
+    }
+  }
+}
