@@ -111,7 +111,8 @@ struct Program {
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [name, value] : options.variables) prefix += name + "=" + quoted(value) + " ";
-    report["command_line"] = prefix + line;
+    options.command_line = prefix + line;
+    report["command_line"] = options.command_line;
     return dispatch(command.get_name());
   }
 

@@ -138,28 +138,47 @@ void add_json(CLI::App& app, Options& o) {
 
 void add_verify(CLI::App& app, VerifyOptions& o) {
   constexpr const char* kComparison = "Comparison";
+  constexpr const char* kExtent = "Extent of the check";
+  constexpr const char* kMismatch = "On a mismatch";
+  const auto limit = [&](const char* name, std::optional<double>& value, const char* help) {
+    app.add_option(name, value, help)
+        ->type_name("X")
+        ->group(kComparison)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->check(tolerance());
+  };
+  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* group,
+                         std::int64_t least, std::int64_t most, const char* help) {
+    app.add_option(name, value, help)
+        ->type_name("N")
+        ->group(group)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->check(whole_number(least, most));
+  };
   text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
        kComparison);
   text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
        kComparison);
-  app.add_option("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|")
-      ->type_name("X")
-      ->group(kComparison)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(tolerance());
-  app.add_option("--atol", o.atol, "see --rtol")
-      ->type_name("X")
-      ->group(kComparison)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(tolerance());
-  app.add_option("--max-ulp", o.max_ulp,
-                 "pass if at most N steps between numbers of the dtype apart")
-      ->type_name("N")
-      ->group(kComparison)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->check(whole_number(0, kAnyWhole));
+  flag(app, "--update-golden", o.update_golden,
+       "compare with the reference, and on a match write the gradient to --golden", kComparison);
+  limit("--rtol", o.rtol, "pass if |got-want| <= atol + rtol*|want|");
+  limit("--atol", o.atol, "see --rtol");
+  count("--max-ulp", o.max_ulp, kComparison, 0, kAnyWhole,
+        "pass if at most N steps between numbers of the dtype apart");
   flag(app, "--bitwise", o.bitwise, "pass if every bit is equal (any NaN equals any NaN)",
        kComparison);
+  count("--sample", o.sample, kExtent, 1, kAnyWhole,
+        "compare N elements, chosen by the seed, and all corners; each costs N*P*Q");
+  text(app, "--reference", o.reference, "full|adjoint",
+       "adjoint: <dW,V> = <dY,conv(X,V)> for random V, in about the time of reading the files",
+       kExtent);
+  count("--seed", o.seed, kExtent, 0, kAnyWhole, "of --sample and of V; 1 by default");
+  count("--repeat-check", o.repeat_check, kExtent, 2, 1000,
+        "compute N times, with other threads and blocks, and compare the bits");
+  flag(app, "--diagnosis,!--no-diagnosis", o.diagnosis,
+       "look for the fault that explains a mismatch; the default", kMismatch);
+  text(app, "--save-repro", o.save_repro, "DIR",
+       "write a small problem that fails, and the command that repeats it", kMismatch);
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {

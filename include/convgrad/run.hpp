@@ -1,6 +1,7 @@
 // run.hpp - carrying out a plan: blocks of x and dy -> kernel -> partials -> tree.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,16 +31,25 @@ class BlockSource {
   virtual void finish() {}
 };
 
-// Reads x and dy from two files whose headers the problem was made from. Does not own them.
+// Where a problem that is a part of the files' begins in them.
+struct SourceOrigin {
+  std::int64_t image = 0, x_channel = 0, dy_channel = 0;
+  std::array<std::int64_t, 3> x{}, dy{};  // d, h, w and z, p, q
+};
+
+// Reads x and dy from two files whose headers the problem was made from, or a larger problem of
+// which it is the part at the origin. Does not own them.
 class NpySource final : public BlockSource {
  public:
-  NpySource(NpyReader& x, NpyReader& dy) : x_(x), dy_(dy) {}
+  NpySource(NpyReader& x, NpyReader& dy, const SourceOrigin& origin = {})
+      : x_(x), dy_(dy), origin_(origin) {}
   Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) override;
   void finish() override;
 
  private:
   NpyReader& x_;
   NpyReader& dy_;
+  const SourceOrigin origin_;
 };
 
 // Whole tensors in C order, native byte order, in the problem's dtype and layout. Views, no copies.
