@@ -10,9 +10,17 @@
 namespace convgrad {
 namespace {
 
-constexpr int kVectors = 16;
+constexpr int kVectors = 8;
+constexpr std::int64_t kBlockChannels = 16;
 // Projected positions that are kept at a time; at least those of one group.
 constexpr std::int64_t kProjectionBytes = std::int64_t{32} << 20;
+
+std::int64_t blocks_of(std::int64_t channels) {
+  return (channels + kBlockChannels - 1) / kBlockChannels;
+}
+Range block_range(std::int64_t block, std::int64_t channels) {
+  return {block * kBlockChannels, std::min((block + 1) * kBlockChannels, channels)};
+}
 
 // With one channel on either side, every V is the same up to its sign.
 int vector_count(const WgradProblem& pb) {
@@ -29,11 +37,18 @@ double evaluation_roundoff(DType dtype) {
                              : unit_roundoff(DType::f64);
 }
 
+// Bytes of the projections of one group.
+std::int64_t projection_bytes(const WgradProblem& pb, std::int64_t x_positions,
+                              std::int64_t dy_positions) {
+  const std::int64_t blocks =
+      x_positions * blocks_of(pb.group_c()) + dy_positions * blocks_of(pb.group_k());
+  return blocks * (vector_count(pb) + 1) * acc_bytes(pb.dtype);
+}
+
 // Groups whose projections are made at a time.
 std::int64_t group_batch(const WgradProblem& pb, std::int64_t x_positions,
                          std::int64_t dy_positions) {
-  const std::int64_t each =
-      (x_positions + dy_positions) * (vector_count(pb) + 1) * acc_bytes(pb.dtype);
+  const std::int64_t each = projection_bytes(pb, x_positions, dy_positions);
   return std::clamp<std::int64_t>(kProjectionBytes / std::max<std::int64_t>(each, 1), 1, pb.groups);
 }
 
@@ -42,80 +57,91 @@ struct Part {
   const void* data;
   Strides strides;
   std::array<std::int64_t, 3> extent;
+  std::int64_t channels;  // of a group
   std::int64_t positions() const { return extent[0] * extent[1] * extent[2]; }
 };
 
-// sums[position][group][v] = sum over the group's channels of sign[channel][v] * value, and the
-// squares' sums, for some groups of one image.
+// sums[position][group][block][v] = sum over the block's channels of sign[channel][v] * value, and
+// the squares' sums, for some groups of one image.
 template <typename Acc>
 struct Projection {
   std::vector<Acc> sums, squares;
+  std::int64_t blocks = 1, cells = 1;  // of a group, and of a position
 
   template <typename Scalar>
-  void make(const Part& part, std::int64_t image, Range groups, std::int64_t channels,
-            const std::vector<Acc>& signs, int vectors, TaskPool& pool) {
-    const auto cells = static_cast<std::size_t>(part.positions() * groups.size());
-    sums.assign(cells * static_cast<std::size_t>(vectors), 0);
-    squares.assign(cells, 0);
+  void make(const Part& part, std::int64_t image, Range groups, const std::vector<Acc>& signs,
+            int vectors, TaskPool& pool) {
+    blocks = blocks_of(part.channels);
+    cells = blocks * groups.size();
+    sums.assign(static_cast<std::size_t>(part.positions() * cells * vectors), 0);
+    squares.assign(static_cast<std::size_t>(part.positions() * cells), 0);
     const auto* base = static_cast<const Scalar*>(part.data) + image * part.strides.n;
     pool.run(part.extent[0] * part.extent[1], [&](std::int64_t row, int) {
       const Scalar* line = base + row / part.extent[1] * part.strides.spatial[0] +
                            row % part.extent[1] * part.strides.spatial[1];
       for (std::int64_t w = 0; w < part.extent[2]; ++w) {
+        std::int64_t cell = (row * part.extent[2] + w) * cells;
         for (std::int64_t g = groups.begin; g < groups.end; ++g) {
-          const std::int64_t cell = (row * part.extent[2] + w) * groups.size() + g - groups.begin;
-          Acc* sum = sums.data() + cell * vectors;
-          Acc square = 0;
-          for (std::int64_t channel = g * channels; channel < (g + 1) * channels; ++channel) {
-            const Acc value = static_cast<Acc>(
-                to_double(line[w * part.strides.spatial[2] + channel * part.strides.c]));
-            const Acc* sign = signs.data() + channel * vectors;
-            for (int v = 0; v < vectors; ++v) sum[v] += sign[v] * value;
-            square += value * value;
+          for (std::int64_t block = 0; block < blocks; ++block, ++cell) {
+            const Range range = block_range(block, part.channels);
+            Acc square = 0;
+            for (std::int64_t c = range.begin; c < range.end; ++c) {
+              const std::int64_t channel = g * part.channels + c;
+              const Acc value = static_cast<Acc>(
+                  to_double(line[w * part.strides.spatial[2] + channel * part.strides.c]));
+              const Acc* sign = signs.data() + channel * vectors;
+              Acc* sum = sums.data() + cell * vectors;
+              for (int v = 0; v < vectors; ++v) sum[v] += sign[v] * value;
+              square += value * value;
+            }
+            squares[static_cast<std::size_t>(cell)] = square;
           }
-          squares[static_cast<std::size_t>(cell)] = square;
         }
       }
     });
   }
 };
 
-// For one tap and one group: <dY, conv(X, V)> for each V, and the squares of all that it sees.
-template <typename Acc>
-struct TapSums {
-  std::vector<Acc> right;
-  Acc x_squares = 0, dy_squares = 0;
-};
+[[noreturn]] void cannot_tell(const std::string& why) {
+  throw Error(ErrorKind::unavailable,
+              cat("--reference adjoint: ", why, "; use --sample or --reference full"));
+}
 
 template <typename Acc>
 class Sums {
  public:
   Sums(const WgradProblem& pb, TaskPool& pool, std::uint64_t seed)
-      : pb_(pb), pool_(pool), vectors_(vector_count(pb)) {
+      : pb_(pb),
+        pool_(pool),
+        vectors_(vector_count(pb)),
+        c_blocks_(blocks_of(pb.group_c())),
+        k_blocks_(blocks_of(pb.group_k())) {
     std::mt19937_64 random(seed);
-    draw(random, pb.C, x_signs_);
-    draw(random, pb.K, dy_signs_);
-    taps_.resize(static_cast<std::size_t>(pb.groups * pb.taps()));
-    for (TapSums<Acc>& tap : taps_) tap.right.resize(static_cast<std::size_t>(vectors_));
+    draw_signs(random, pb.C, x_signs_);
+    draw_signs(random, pb.K, dy_signs_);
+    const std::int64_t rows = pb.groups * pb.taps() * c_blocks_;
+    right_.resize(static_cast<std::size_t>(rows * k_blocks_ * vectors_));
+    x_squares_.resize(static_cast<std::size_t>(rows));
+    dy_squares_.resize(static_cast<std::size_t>(rows * k_blocks_));
   }
 
   template <typename Scalar>
   void add(const Block& block, const std::function<void(std::int64_t, std::int64_t)>& progress) {
     const std::int64_t images = block.pixels[0].size();
-    const auto& in = block.input;
-    const Part x = {block.x, block.x_strides, {in[0].size(), in[1].size(), in[2].size()}};
+    const auto& [d, h, w] = block.input;
     const auto& out = block.pixels;
-    const Part dy = {block.dy, block.dy_strides, {out[1].size(), out[2].size(), out[3].size()}};
+    const Part x = {block.x, block.x_strides, {d.size(), h.size(), w.size()}, pb_.group_c()};
+    const Part dy = {
+        block.dy, block.dy_strides, {out[1].size(), out[2].size(), out[3].size()}, pb_.group_k()};
     const std::int64_t step = group_batch(pb_, x.positions(), dy.positions());
     for (std::int64_t image = 0; image < images; ++image) {
       for (std::int64_t g = 0; g < pb_.groups; g += step) {
         const Range groups = {g, std::min(g + step, pb_.groups)};
-        x_.template make<Scalar>(x, image, groups, pb_.group_c(), x_signs_, vectors_, pool_);
-        dy_.template make<Scalar>(dy, image, groups, pb_.group_k(), dy_signs_, vectors_, pool_);
-        const std::int64_t taps = pb_.taps();
-        pool_.run(groups.size() * taps, [&](std::int64_t task, int) {
-          add_tap(block, groups, groups.begin + task / taps, task % taps);
-        });
+        x_.template make<Scalar>(x, image, groups, x_signs_, vectors_, pool_);
+        dy_.template make<Scalar>(dy, image, groups, dy_signs_, vectors_, pool_);
+        const std::int64_t rows = pb_.taps() * c_blocks_;
+        pool_.run(groups.size() * rows,
+                  [&](std::int64_t row, int) { add_row(block, groups, g * rows + row); });
       }
       if (progress) progress(image + 1, images);
     }
@@ -124,7 +150,14 @@ class Sums {
   AdjointVerdict judge(std::span<const double> got, const ErrorModel& model) const;
 
  private:
-  void draw(std::mt19937_64& random, std::int64_t channels, std::vector<Acc>& signs) const {
+  // One tap and block; row counts groups, taps and blocks of c.
+  struct Cell {
+    std::int64_t group, tap, row;
+    Range c, k;  // within a group, over all
+    std::int64_t k_block;
+  };
+
+  void draw_signs(std::mt19937_64& random, std::int64_t channels, std::vector<Acc>& signs) const {
     signs.resize(static_cast<std::size_t>(channels * vectors_));
     for (std::int64_t channel = 0; channel < channels; ++channel) {
       const std::uint64_t bits = random() >> 7;
@@ -134,12 +167,7 @@ class Sums {
     }
   }
 
-  const TapSums<Acc>& tap_sums(std::int64_t group, std::int64_t tap) const {
-    return taps_[static_cast<std::size_t>(group * pb_.taps() + tap)];
-  }
-
-  void add_tap(const Block& block, Range groups, std::int64_t group, std::int64_t tap);
-  // The signs of V as bits: 1 where b[c]*e[k] is negative.
+  // The signs of a channel as bits: 1 where they are negative.
   std::uint32_t pattern(const std::vector<Acc>& signs, std::int64_t channel) const {
     std::uint32_t bits = 0;
     for (int v = 0; v < vectors_; ++v) {
@@ -148,27 +176,56 @@ class Sums {
     }
     return bits;
   }
-  std::vector<Acc> left_sides(std::span<const double> got, std::int64_t group, std::int64_t tap,
-                              double& norm) const;
-  double bound(const TapSums<Acc>& tap, double norm, const ErrorModel& model) const;
-  void add_suspects(std::int64_t group, std::int64_t tap, const std::vector<double>& errors,
-                    double bound, AdjointVerdict& verdict) const;
+
+  Cell cell(std::int64_t row, std::int64_t k_block) const {
+    Cell result;
+    result.row = row;
+    result.k_block = k_block;
+    result.c = block_range(row % c_blocks_, pb_.group_c());
+    result.tap = row / c_blocks_ % pb_.taps();
+    result.group = row / c_blocks_ / pb_.taps();
+    const Range k = block_range(k_block, pb_.group_k());
+    result.k = {result.group * pb_.group_k() + k.begin, result.group * pb_.group_k() + k.end};
+    return result;
+  }
+
+  void add_row(const Block& block, Range groups, std::int64_t row);
+  std::vector<Acc> left_sides(std::span<const double> got, const Cell& cell, double& norm) const;
+  double sizes(const Cell& cell) const {
+    const auto x = static_cast<std::size_t>(cell.row);
+    const auto dy = static_cast<std::size_t>(cell.row * k_blocks_ + cell.k_block);
+    return std::sqrt(static_cast<double>(x_squares_[x])) *
+           std::sqrt(static_cast<double>(dy_squares_[dy]));
+  }
+  double bound(const Cell& cell, double norm, const ErrorModel& model) const;
+  void judge_cell(const Cell& cell, std::span<const double> got, const ErrorModel& model,
+                  AdjointVerdict& verdict) const;
+  void add_suspects(const Cell& cell, const std::vector<double>& errors, double bound,
+                    AdjointVerdict& verdict) const;
 
   const WgradProblem& pb_;
   TaskPool& pool_;
   const int vectors_;
-  std::vector<Acc> x_signs_, dy_signs_;  // [channel][v]
-  std::vector<TapSums<Acc>> taps_;       // [group][tap]
+  const std::int64_t c_blocks_, k_blocks_;  // of a group
+  std::vector<Acc> x_signs_, dy_signs_;     // [channel][v]
+  std::vector<Acc> right_;                  // [row][k_block][v]
+  // Sums of squares of what a tap sees: [row] and [row][k_block].
+  std::vector<Acc> x_squares_, dy_squares_;
   Projection<Acc> x_, dy_;
 };
 
 template <typename Acc>
-void Sums<Acc>::add_tap(const Block& block, Range groups, std::int64_t group, std::int64_t tap) {
+void Sums<Acc>::add_row(const Block& block, Range groups, std::int64_t row) {
   const auto& [ad, ah, aw] = pb_.axis;
-  const std::int64_t t = tap / aw.taps / ah.taps, r = tap / aw.taps % ah.taps, s = tap % aw.taps;
-  TapSums<Acc>& sums = taps_[static_cast<std::size_t>(group * pb_.taps() + tap)];
+  const Cell at = cell(row, 0);
+  const std::int64_t t = at.tap / aw.taps / ah.taps, r = at.tap / aw.taps % ah.taps,
+                     s = at.tap % aw.taps;
+  Acc* right = right_.data() + row * k_blocks_ * vectors_;
+  Acc* dy_squares = dy_squares_.data() + row * k_blocks_;
   const auto& [in_d, in_h, in_w] = block.input;
   const auto& out = block.pixels;
+  const std::int64_t x_cell = (at.group - groups.begin) * c_blocks_ + row % c_blocks_;
+  const std::int64_t dy_cell = (at.group - groups.begin) * k_blocks_;
   std::int64_t pixel = -1;
   for (std::int64_t z = out[1].begin; z < out[1].end; ++z) {
     for (std::int64_t p = out[2].begin; p < out[2].end; ++p) {
@@ -180,35 +237,37 @@ void Sums<Acc>::add_tap(const Block& block, Range groups, std::int64_t group, st
         if (d < 0 || d >= ad.in || h < 0 || h >= ah.in || w < 0 || w >= aw.in) continue;
         const std::int64_t position =
             ((d - in_d.begin) * in_h.size() + h - in_h.begin) * in_w.size() + w - in_w.begin;
-        const std::int64_t x_cell = position * groups.size() + group - groups.begin;
-        const std::int64_t dy_cell = pixel * groups.size() + group - groups.begin;
-        const Acc* x = x_.sums.data() + x_cell * vectors_;
-        const Acc* dy = dy_.sums.data() + dy_cell * vectors_;
-        for (int v = 0; v < vectors_; ++v) sums.right[static_cast<std::size_t>(v)] += x[v] * dy[v];
-        sums.x_squares += x_.squares[static_cast<std::size_t>(x_cell)];
-        sums.dy_squares += dy_.squares[static_cast<std::size_t>(dy_cell)];
+        const std::int64_t x_at = position * x_.cells + x_cell;
+        const std::int64_t dy_at = pixel * dy_.cells + dy_cell;
+        const Acc* x = x_.sums.data() + x_at * vectors_;
+        const Acc* dy = dy_.sums.data() + dy_at * vectors_;
+        for (std::int64_t b = 0; b < k_blocks_; ++b) {
+          for (int v = 0; v < vectors_; ++v) right[b * vectors_ + v] += x[v] * dy[b * vectors_ + v];
+          dy_squares[b] += dy_.squares[static_cast<std::size_t>(dy_at + b)];
+        }
+        x_squares_[static_cast<std::size_t>(row)] += x_.squares[static_cast<std::size_t>(x_at)];
       }
     }
   }
 }
 
-// <dW, V> for each V, and the norm of the tap's and group's part of dW.
+// <dW, V> for each V, and the norm of that part of dW.
 template <typename Acc>
-std::vector<Acc> Sums<Acc>::left_sides(std::span<const double> got, std::int64_t group,
-                                       std::int64_t tap, double& norm) const {
-  const std::int64_t Cg = pb_.group_c(), Kg = pb_.group_k();
+std::vector<Acc> Sums<Acc>::left_sides(std::span<const double> got, const Cell& cell,
+                                       double& norm) const {
   const auto vectors = static_cast<std::size_t>(vectors_);
   std::vector<Acc> left(vectors), inner(vectors);
   Acc squares = 0;
-  for (std::int64_t c = 0; c < Cg; ++c) {
+  for (std::int64_t c = cell.c.begin; c < cell.c.end; ++c) {
     std::fill(inner.begin(), inner.end(), Acc{0});
-    for (std::int64_t k = group * Kg; k < (group + 1) * Kg; ++k) {
-      const Acc value = got[static_cast<std::size_t>((tap * Cg + c) * pb_.K + k)];
+    for (std::int64_t k = cell.k.begin; k < cell.k.end; ++k) {
+      const std::int64_t index = (cell.tap * pb_.group_c() + c) * pb_.K + k;
+      const Acc value = got[static_cast<std::size_t>(index)];
       const Acc* sign = dy_signs_.data() + k * vectors_;
       for (std::size_t v = 0; v < vectors; ++v) inner[v] += sign[v] * value;
       squares += value * value;
     }
-    const Acc* sign = x_signs_.data() + (group * Cg + c) * vectors_;
+    const Acc* sign = x_signs_.data() + (cell.group * pb_.group_c() + c) * vectors_;
     for (std::size_t v = 0; v < vectors; ++v) left[v] += sign[v] * inner[v];
   }
   norm = std::sqrt(static_cast<double>(squares));
@@ -216,27 +275,23 @@ std::vector<Acc> Sums<Acc>::left_sides(std::span<const double> got, std::int64_t
 }
 
 template <typename Acc>
-double Sums<Acc>::bound(const TapSums<Acc>& tap, double norm, const ErrorModel& model) const {
-  const double terms = static_cast<double>(model.terms);
-  const double Cg = static_cast<double>(pb_.group_c()), Kg = static_cast<double>(pb_.group_k());
-  const double sizes =
-      std::sqrt(static_cast<double>(tap.x_squares)) * std::sqrt(static_cast<double>(tap.dy_squares));
+double Sums<Acc>::bound(const Cell& cell, double norm, const ErrorModel& model) const {
+  const double terms = static_cast<double>(model.terms), size = sizes(cell);
+  const double C = static_cast<double>(cell.c.size()), K = static_cast<double>(cell.k.size());
   const double underflow =
       0.5 * smallest_subnormal(model.out) + terms * smallest_subnormal(model.accumulator);
   const double gradient = unit_roundoff(model.out) * norm +
-                          std::sqrt(terms) * unit_roundoff(model.accumulator) * sizes +
-                          std::sqrt(Cg * Kg) * underflow;
+                          std::sqrt(terms) * unit_roundoff(model.accumulator) * size +
+                          std::sqrt(C * K) * underflow;
   const double evaluation =
       evaluation_roundoff(pb_.dtype) *
-      ((std::sqrt(Cg) + std::sqrt(Kg) + std::sqrt(terms)) * std::sqrt(Cg * Kg) * sizes +
-       Cg * Kg * norm);
+      ((std::sqrt(C) + std::sqrt(K) + std::sqrt(terms)) * std::sqrt(C * K) * size + C * K * norm);
   return kBoundFactor * (gradient + evaluation);
 }
 
 // If every V is off by the same amount, one wrong entry can be the reason: the signs tell which.
 template <typename Acc>
-void Sums<Acc>::add_suspects(std::int64_t group, std::int64_t tap,
-                             const std::vector<double>& errors, double bound,
+void Sums<Acc>::add_suspects(const Cell& cell, const std::vector<double>& errors, double bound,
                              AdjointVerdict& verdict) const {
   double least = std::numeric_limits<double>::infinity(), most = 0;
   std::uint32_t signs = 0;
@@ -247,21 +302,52 @@ void Sums<Acc>::add_suspects(std::int64_t group, std::int64_t tap,
   }
   if (!(least > bound && most - least <= 2 * bound)) return;
   const std::uint32_t all = (std::uint32_t{1} << vectors_) - 1;
-  const std::int64_t Cg = pb_.group_c(), Kg = pb_.group_k();
-  for (std::int64_t c = 0; c < Cg; ++c) {
-    const std::uint32_t of_c = pattern(x_signs_, group * Cg + c);
-    for (std::int64_t k = group * Kg; k < (group + 1) * Kg; ++k) {
+  for (std::int64_t c = cell.c.begin; c < cell.c.end; ++c) {
+    const std::uint32_t of_c = pattern(x_signs_, cell.group * pb_.group_c() + c);
+    for (std::int64_t k = cell.k.begin; k < cell.k.end; ++k) {
       const std::uint32_t difference = of_c ^ pattern(dy_signs_, k) ^ signs;
       if (difference != 0 && difference != all) continue;
       if (verdict.suspects.size() == kMaxAdjointSuspects) return;
-      verdict.suspects.push_back((tap * Cg + c) * pb_.K + k);
+      verdict.suspects.push_back((cell.tap * pb_.group_c() + c) * pb_.K + k);
     }
   }
 }
 
-[[noreturn]] void cannot_tell(const std::string& why) {
-  throw Error(ErrorKind::unavailable,
-              cat("--reference adjoint: ", why, "; use --sample or --reference full"));
+template <typename Acc>
+void Sums<Acc>::judge_cell(const Cell& cell, std::span<const double> got, const ErrorModel& model,
+                           AdjointVerdict& verdict) const {
+  if (!std::isfinite(sizes(cell))) cannot_tell("x or dy hold NaN or Inf, or sums overflow");
+  if (verdict.nonfinite.inf > 0 && !(sizes(cell) < largest_finite(model.out))) {
+    cannot_tell("the gradient holds infinities, which may be overflows that are due");
+  }
+  double norm = 0;
+  const std::vector<Acc> left = left_sides(got, cell, norm);
+  const double limit = bound(cell, norm, model);
+  const Acc* right = right_.data() + (cell.row * k_blocks_ + cell.k_block) * vectors_;
+  AdjointTap& tap = verdict.taps[static_cast<std::size_t>(cell.tap)];
+  std::vector<double> errors;
+  std::int64_t failures = 0;
+  for (std::size_t v = 0; v < left.size(); ++v) {
+    const auto error = static_cast<double>(left[v] - right[v]);
+    const double ratio = error == 0 ? 0 : std::fabs(error) / limit;
+    const bool pass = ratio <= 1;
+    errors.push_back(error);
+    failures += pass ? 0 : 1;
+    ++verdict.equalities;
+    verdict.all_zero = verdict.all_zero && right[v] == 0;
+    tap.max_error = std::max(tap.max_error, std::fabs(error));
+    tap.max_ratio = std::max(tap.max_ratio, ratio);
+    if (verdict.equalities == 1 || !(ratio <= verdict.worst_ratio)) {
+      verdict.worst_ratio = ratio;
+      verdict.worst = {
+          cell.tap, cell.c, cell.k, static_cast<double>(left[v]), static_cast<double>(right[v]),
+          limit};
+    }
+  }
+  tap.failures += failures;
+  verdict.failures += failures;
+  verdict.certain_error = std::max(verdict.certain_error, 2 * limit);
+  if (failures > 0) add_suspects(cell, errors, limit, verdict);
 }
 
 template <typename Acc>
@@ -269,48 +355,16 @@ AdjointVerdict Sums<Acc>::judge(std::span<const double> got, const ErrorModel& m
   AdjointVerdict verdict;
   verdict.vectors = vectors_;
   verdict.taps.resize(static_cast<std::size_t>(pb_.taps()));
+  double squares = 0;
   for (const double value : got) {
     verdict.nonfinite.nan += std::isnan(value) ? 1 : 0;
     verdict.nonfinite.inf += std::isinf(value) ? 1 : 0;
-    if (std::isfinite(value)) {
-      verdict.largest_entry = std::max(verdict.largest_entry, std::fabs(value));
-    }
+    if (std::isfinite(value)) squares += value * value;
   }
-  for (std::int64_t group = 0; group < pb_.groups; ++group) {
-    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
-      const TapSums<Acc>& sums = tap_sums(group, tap);
-      const double sizes = std::sqrt(static_cast<double>(sums.x_squares)) *
-                           std::sqrt(static_cast<double>(sums.dy_squares));
-      if (!std::isfinite(sizes)) cannot_tell("x or dy hold NaN or Inf, or sums overflow");
-      if (verdict.nonfinite.inf > 0 && !(sizes < largest_finite(model.out))) {
-        cannot_tell("the gradient holds infinities, which may be overflows that are due");
-      }
-      double norm = 0;
-      const std::vector<Acc> left = left_sides(got, group, tap, norm);
-      const double limit = bound(sums, norm, model);
-      std::vector<double> errors;
-      AdjointTap& of_tap = verdict.taps[static_cast<std::size_t>(tap)];
-      std::int64_t failures = 0;
-      for (std::size_t v = 0; v < left.size(); ++v) {
-        const auto error = static_cast<double>(left[v] - sums.right[v]);
-        const double ratio = error == 0 ? 0 : std::fabs(error) / limit;
-        const bool pass = ratio <= 1;
-        errors.push_back(error);
-        failures += pass ? 0 : 1;
-        ++verdict.equalities;
-        verdict.all_zero = verdict.all_zero && sums.right[v] == 0;
-        of_tap.max_error = std::max(of_tap.max_error, std::fabs(error));
-        of_tap.max_ratio = std::max(of_tap.max_ratio, ratio);
-        if (verdict.worst.bound == 0 || !(ratio <= verdict.worst_ratio)) {
-          verdict.worst_ratio = ratio;
-          verdict.worst = {tap, group, static_cast<double>(left[v]),
-                           static_cast<double>(sums.right[v]), limit};
-        }
-      }
-      of_tap.failures += failures;
-      verdict.failures += failures;
-      verdict.certain_error = std::max(verdict.certain_error, 2 * limit);
-      if (failures > 0) add_suspects(group, tap, errors, limit, verdict);
+  verdict.rms_entry = std::sqrt(squares / static_cast<double>(got.size()));
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(x_squares_.size()); ++row) {
+    for (std::int64_t k_block = 0; k_block < k_blocks_; ++k_block) {
+      judge_cell(cell(row, k_block), got, model, verdict);
     }
   }
   return verdict;
@@ -355,18 +409,19 @@ AdjointVerdict AdjointSum::judge(std::span<const double> got, const ErrorModel& 
 std::int64_t AdjointSum::memory_bytes(const Plan& plan) {
   const WgradProblem& pb = plan.problem;
   std::int64_t x = 1, dy = 1;
+  const int split = plan.blocks.axis - 1;  // the spatial axis that blocks cut, -1 for images
   for (int a = 0; a < 3; ++a) {
     const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
-    const int split = plan.blocks.axis - 1;  // the spatial axis that blocks cut, -1 for images
     const std::int64_t out = a < split ? 1 : a == split ? plan.blocks.step : axis.out;
     const std::int64_t reach = (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
     dy *= out;
     x *= a > split ? axis.in : std::min(axis.in, reach);
   }
   const std::int64_t vectors = vector_count(pb), acc = acc_bytes(pb.dtype);
-  const std::int64_t projected = (x + dy) * group_batch(pb, x, dy) * (vectors + 1) * acc;
-  const std::int64_t kept = pb.groups * pb.taps() * (vectors + 8) * acc;
-  return projected + kept + (pb.C + pb.K) * vectors * acc;
+  const std::int64_t rows = pb.groups * pb.taps() * blocks_of(pb.group_c());
+  const std::int64_t kept = rows * (blocks_of(pb.group_k()) * (vectors + 1) + 1) * acc;
+  return projection_bytes(pb, x, dy) * group_batch(pb, x, dy) + kept +
+         (pb.C + pb.K) * vectors * acc;
 }
 
 }  // namespace convgrad

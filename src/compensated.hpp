@@ -1,5 +1,5 @@
-// compensated.hpp - sums in float64 whose rounding errors are kept (Ogita, Rump, Oishi: Accurate sum
-// and dot product, 2005, Dot2). Files that include it are compiled with -ffp-contract=off.
+// compensated.hpp - sums in float64 whose rounding errors are kept (Ogita, Rump, Oishi: Accurate
+// sum and dot product, 2005, Dot2). Files that include it are compiled with -ffp-contract=off.
 #pragma once
 
 #include <cmath>

@@ -31,8 +31,8 @@ struct TensorView {
   const void* dy = nullptr;
   std::int64_t x_origin = 0, dy_origin = 0;
   Strides x_strides, dy_strides;
-  Range images;               // counted from the origins
-  std::array<Range, 3> out;   // output positions that are summed
+  Range images;              // counted from the origins
+  std::array<Range, 3> out;  // output positions that are summed
 };
 
 // Calls visit(x, dy), both float64, for each term of the entry, in the order n, z, p, q.

@@ -158,10 +158,10 @@ Crop crop_around(const WgradProblem& pb, const Judged& judged, const Tolerance& 
     const auto at = static_cast<std::size_t>(index);
     const double magnitude = judged.magnitudes.empty() ? 0 : judged.magnitudes[at];
     const std::int64_t indices[] = {index};
-    const Comparison one = compare_entries(
-        indices, cells, {&judged.got[at], 1}, {&judged.want[at], 1},
-        std::span(&magnitude, judged.magnitudes.empty() ? 0 : 1), pb.taps(), error_model(pb),
-        tolerance, want_model(pb, judged));
+    const Comparison one =
+        compare_entries(indices, cells, {&judged.got[at], 1}, {&judged.want[at], 1},
+                        std::span(&magnitude, judged.magnitudes.empty() ? 0 : 1), pb.taps(),
+                        error_model(pb), tolerance, want_model(pb, judged));
     if (one.match()) continue;
     const Crop other = element_crop(pb, index);
     for (std::size_t a = 0; a < 3; ++a) {
@@ -279,8 +279,8 @@ void check_repro_folder(const std::string& folder) {
   }
 }
 
-Notes save_repro(Job& job, const Options& options, const Judged& judged,
-                 const Tolerance& tolerance, std::int64_t wrong) {
+Notes save_repro(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
+                 std::int64_t wrong) {
   const std::string once = why_read_once(job);
   if (!once.empty()) return not_written(once);
   const bool computes = options.verify.result.empty() && !judged.want_dtype;

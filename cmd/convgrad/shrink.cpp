@@ -54,7 +54,8 @@ Crop element_crop(const WgradProblem& pb, std::int64_t index) {
   crop.groups = {group, group + 1};
   crop.c = {c, c + 1};
   crop.k = {in_group, in_group + 1};
-  crop.taps = {{{tap / S / R, tap / S / R + 1}, {tap / S % R, tap / S % R + 1}, {tap % S, tap % S + 1}}};
+  crop.taps = {
+      {{tap / S / R, tap / S / R + 1}, {tap / S % R, tap / S % R + 1}, {tap % S, tap % S + 1}}};
   return crop;
 }
 

@@ -7,7 +7,8 @@ namespace convgrad::cli {
 namespace {
 
 constexpr const char* kCriterion =
-    "|<dW,V> - <dY,conv(X,V)>| <= 4*(u_out*|dW| + sqrt(L)*u_acc*|X|*|dY|), V of one tap and group";
+    "|<dW,V> - <dY,conv(X,V)>| <= 4*(u_out*|dW| + sqrt(L)*u_acc*|X|*|dY|), V of one tap and 16x16 "
+    "channels";
 
 void tap_table(std::ostringstream& text, const AdjointReport& r) {
   text << "errors per tap   failures    largest |error|  error/bound\n";
@@ -24,6 +25,10 @@ void tap_table(std::ostringstream& text, const AdjointReport& r) {
        << "\n";
 }
 
+std::string range_text(Range range) {
+  return range.size() == 1 ? cat(range.begin) : cat(range.begin, "-", range.end - 1);
+}
+
 bool matches(const AdjointReport& r) { return r.verdict.match() && !r.notes.failed; }
 
 }  // namespace
@@ -36,17 +41,17 @@ std::string adjoint_text(const AdjointReport& r) {
        << " equalities fail\n";
   text << describe(r.problem) << "\n";
   text << "criterion: " << kCriterion << "\n";
-  text << "checked: " << v.vectors << " V for each tap" << (r.problem.groups > 1 ? " and group" : "")
-       << ", seed " << r.seed << "; one wrong element is found for certain if it is off by more than "
+  text << "checked: " << v.vectors << " V for each, seed " << r.seed
+       << "; one wrong element is found for certain if it is off by more than "
        << general(v.certain_error, 3);
-  if (v.largest_entry > 0) {
-    text << ", " << general(v.certain_error / v.largest_entry, 3) << " of the largest";
+  if (v.rms_entry > 0) {
+    text << ", " << general(v.certain_error / v.rms_entry, 3) << " of the elements' rms";
   }
   text << "\n";
   text << "largest error/bound " << general(v.worst_ratio, 4) << " at tap "
-       << tap_text(r.problem, v.worst.tap) << ", group " << v.worst.group << ": <dW,V> "
-       << general(v.worst.left, 9) << ", <dY,conv(X,V)> " << general(v.worst.right, 9) << ", bound "
-       << general(v.worst.bound, 3) << "\n";
+       << tap_text(r.problem, v.worst.tap) << ", c " << range_text(v.worst.c) << ", k "
+       << range_text(v.worst.k) << ": <dW,V> " << general(v.worst.left, 9) << ", <dY,conv(X,V)> "
+       << general(v.worst.right, 9) << ", bound " << general(v.worst.bound, 3) << "\n";
   tap_table(text, r);
   text << "non-finite: got " << v.nonfinite.nan << " NaN, " << v.nonfinite.inf << " Inf\n";
   if (v.all_zero) text << "warning: every expected value is 0, so this check proves little\n";
@@ -76,10 +81,11 @@ Json adjoint_json(const AdjointReport& r) {
   json["adjoint"] = {{"vectors", v.vectors},
                      {"seed", r.seed},
                      {"certain_error", number(v.certain_error)},
-                     {"largest_element", number(v.largest_entry)},
+                     {"rms_element", number(v.rms_entry)},
                      {"worst",
                       {{"tap", tap_position(r.problem, v.worst.tap)},
-                       {"group", v.worst.group},
+                       {"c", {v.worst.c.begin, v.worst.c.end}},
+                       {"k", {v.worst.k.begin, v.worst.k.end}},
                        {"left", number(v.worst.left)},
                        {"right", number(v.worst.right)},
                        {"bound", number(v.worst.bound)},

@@ -6,6 +6,10 @@
 namespace convgrad::cli {
 namespace {
 
+// Of x and dy beside --reference adjoint.
+constexpr std::int64_t kAdjointBlockBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kLeastBlockBytes = std::int64_t{32} << 10;
+
 // From the order of dw_shape() to [tap][c][k].
 std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector<double>& values) {
   if (problem.filter_format == FilterFormat::hwio) return values;
@@ -83,8 +87,8 @@ class Pass {
 
   void run(const Options& options, Json& report) {
     report["execution"] = plan_json(plan_);
-    const Timing timing =
-        run_job(job_, plan_, gradient_ ? &*gradient_ : nullptr, checks_.empty() ? nullptr : &checks_);
+    const Timing timing = run_job(job_, plan_, gradient_ ? &*gradient_ : nullptr,
+                                  checks_.empty() ? nullptr : &checks_);
     report["timing_ms"] = timing_json(timing, 0);
     if (options.execution.verbose) print_timing(plan_, timing, 0);
     checks_.finish();
@@ -142,9 +146,31 @@ GradientFile read_in_order(const std::string& path, const WgradProblem& problem)
   return file;
 }
 
+namespace {
+
+// What the check keeps grows with the blocks, so they are small, and smaller if memory is.
+Plan plan_adjoint(const Job& job, const Options& options, std::int64_t other_bytes) {
+  const bool only_reference = !options.verify.result.empty() || job.backend == Backend::reference;
+  PlanOptions extra;
+  extra.block_bytes = kAdjointBlockBytes;
+  if (options.execution.memory_limit > 0) {
+    const auto part = static_cast<std::int64_t>(options.execution.memory_limit / 16);
+    extra.block_bytes = std::clamp(part, kLeastBlockBytes, kAdjointBlockBytes);
+  }
+  for (;; extra.block_bytes /= 4) {
+    extra.check_bytes = 1;
+    const Plan plan = plan_job(job, options, true, only_reference, extra);
+    extra.check_bytes = other_bytes + AdjointSum::memory_bytes(plan);
+    const bool fits = plan.memory.total() + extra.check_bytes <= plan.memory_limit_bytes;
+    if (fits || extra.block_bytes <= kLeastBlockBytes) break;
+  }
+  return plan_job(job, options, true, only_reference, extra);
+}
+
+}  // namespace
+
 Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
-  const bool only_reference =
-      !options.verify.result.empty() || job.backend == Backend::reference;
+  const bool only_reference = !options.verify.result.empty() || job.backend == Backend::reference;
   const bool computes_reference =
       options.verify.result.empty() && job.backend == Backend::reference;
   PlanOptions extra;
@@ -154,16 +180,11 @@ Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
     case Scope::full:
       return plan_job(job, options, needs_reference, only_reference);
     case Scope::sample:
-      extra.check_bytes =
-          whole + SampledSum::memory_bytes(std::min(*options.verify.sample + 32,
-                                                    job.problem.dw_count()));
+      extra.check_bytes = whole + SampledSum::memory_bytes(std::min(*options.verify.sample + 32,
+                                                                    job.problem.dw_count()));
       return plan_job(job, options, true, only_reference, extra);
     default:
-      // What the check keeps depends on the blocks, and these on what is left for them.
-      extra.check_bytes = 1;
-      extra.check_bytes =
-          whole + AdjointSum::memory_bytes(plan_job(job, options, true, only_reference, extra));
-      return plan_job(job, options, true, only_reference, extra);
+      return plan_adjoint(job, options, whole);
   }
 }
 
@@ -173,8 +194,8 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   const bool golden = !v.golden.empty() && !v.update_golden;
   Judged judged;
   if (scope == Scope::sample) {
-    judged.sample = choose_entries(job.problem, *v.sample,
-                                   static_cast<std::uint64_t>(v.seed.value_or(1)));
+    judged.sample =
+        choose_entries(job.problem, *v.sample, static_cast<std::uint64_t>(v.seed.value_or(1)));
   }
   if (!v.result.empty()) {
     GradientFile file = read_judged(v.result, job.problem, judged.sample);

@@ -1,5 +1,5 @@
-// verify_check.hpp - what verify compares: a gradient, computed or brought along, and what it should
-// be, whole or at some entries.
+// verify_check.hpp - what verify compares: a gradient, computed or brought along, and what it
+// should be, whole or at some entries.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,8 @@ GradientFile read_in_order(const std::string& path, const WgradProblem& problem)
 // The plan of the one pass over x and dy.
 Plan plan_check(const Job& job, const Options& options, bool needs_reference);
 
-// Reads, computes and sums what the options ask for. Sets job.problem.out_dtype to that of --result.
+// Reads, computes and sums what the options ask for. Sets job.problem.out_dtype to that of
+// --result.
 Judged gather(Job& job, const Options& options, bool needs_reference, Json& report);
 
 // The reference at some entries, by another pass over x and dy, which must be files.

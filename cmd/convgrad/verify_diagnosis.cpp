@@ -36,7 +36,7 @@ std::string certainty_name(Certainty certainty) {
   return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
 }
 
-// "r 0-2, s 1, c 0-7, k 5": the box of the elements that are wrong.
+// "r 0-2, s 1, c 0-7, k 5": the box of the elements that are wrong, or "" if that is everything.
 std::string where_text(const WgradProblem& pb, const Suspect& s, const ErrorModel& model) {
   std::vector<std::int64_t> low, high;
   for (std::size_t i = 0; i < s.got.size(); ++i) {
@@ -49,14 +49,18 @@ std::string where_text(const WgradProblem& pb, const Suspect& s, const ErrorMode
       high[a] = std::max(high[a], position[a]);
     }
   }
-  const std::string letters = pb.op == Op::conv3d ? "trsck"
-                              : pb.op == Op::depthwise ? "rscm" : "rsck";
+  const std::string letters = pb.op == Op::conv3d      ? "trsck"
+                              : pb.op == Op::depthwise ? "rscm"
+                                                       : "rsck";
+  const std::vector<std::int64_t> last = element_position(pb, pb.dw_count() - 1);
   std::string text;
+  bool everything = true;
   for (std::size_t a = 0; a < low.size(); ++a) {
     text += cat(a > 0 ? ", " : "", letters[a], " ", low[a]);
     if (high[a] > low[a]) text += cat("-", high[a]);
+    everything = everything && low[a] == 0 && high[a] == last[a];
   }
-  return text;
+  return everything ? "" : text;
 }
 
 class Diagnoser {
@@ -78,13 +82,14 @@ class Diagnoser {
     const std::string once = why_read_once(job_);
     if (!once.empty()) return cat(once, "; save it to a file");
     images_ = image_plan(job_.problem, kBlockBytes);
-    const double image = static_cast<double>(job_.x->header().payload_bytes +
-                                             job_.dy->header().payload_bytes) /
-                         static_cast<double>(std::max<std::int64_t>(job_.problem.N, 1));
+    const double image =
+        static_cast<double>(job_.x->header().payload_bytes + job_.dy->header().payload_bytes) /
+        static_cast<double>(std::max<std::int64_t>(job_.problem.N, 1));
     const double limit = options_.execution.memory_limit > 0
                              ? static_cast<double>(options_.execution.memory_limit)
                              : static_cast<double>(this_machine().memory_bytes);
-    const double held = image * static_cast<double>(std::min<std::int64_t>(images_.blocks.count, 2));
+    const double held =
+        image * static_cast<double>(std::min<std::int64_t>(images_.blocks.count, 2));
     if (held > limit) {
       return cat("it needs whole images of x and dy, ", format_bytes(held), ", the limit is ",
                  format_bytes(limit));
@@ -102,8 +107,7 @@ class Diagnoser {
     NpySource source(*job_.x, *job_.dy);
     const double spent =
         static_cast<double>(suspect.got.size()) * static_cast<double>(term_count(problem));
-    const Diagnosis found =
-        diagnose(suspect, images_, source, pool, std::max(kLeastBudget, spent));
+    const Diagnosis found = diagnose(suspect, images_, source, pool, std::max(kLeastBudget, spent));
     report(subject, suspect, found);
   }
 
@@ -125,7 +129,7 @@ class Diagnoser {
     if (found.findings.empty()) {
       say(cat("none of the ", found.tried, " faults that were tried explains ", subject.name));
       const std::string where = where_text(suspect.problem, suspect, error_model(suspect.problem));
-      say(cat("the wrong elements lie in ", where));
+      if (!where.empty()) say(cat("the wrong elements lie in ", where));
     }
     if (found.untried > 0) {
       say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));
@@ -209,9 +213,9 @@ Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged) 
     diagnose_golden(job, options, judged, diagnoser);
     return diagnoser.take();
   }
-  if (all_within(job.problem, job.problem.out_dtype, judged.got, judged.want,
-                 judged.magnitudes)) {
-    diagnoser.say("the result is within the error bound of the reference: only rounding separates them");
+  if (all_within(job.problem, job.problem.out_dtype, judged.got, judged.want, judged.magnitudes)) {
+    diagnoser.say(
+        "the result is within the error bound of the reference: only rounding separates them");
     return diagnoser.take();
   }
   diagnoser.diagnose_subject({"the result", job.problem.out_dtype, judged.got},

@@ -65,8 +65,7 @@ Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
   };
   note_plan(plan_check(job, options, true));
   for (std::int64_t run = 1; run < runs; ++run) {
-    const Plan plan =
-        plan_job(job, options, false, only_reference, varied(job, options, run));
+    const Plan plan = plan_job(job, options, false, only_reference, varied(job, options, run));
     note_plan(plan);
     const std::vector<double> again = compute_again(job, plan);
     std::int64_t count = 0, first = -1;
@@ -77,10 +76,10 @@ Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
     if (count == 0) continue;
     const auto at = static_cast<std::size_t>(first);
     notes.failed = true;
-    notes.lines.push_back(cat("repeat check: run ", run + 1, " (", plan.threads, " threads, ",
-                              plan.blocks.count, " blocks) differs in ", count, " elements, first at ",
-                              element_text(job.problem, first), ": ", general(again[at], 17),
-                              ", in run 1 ", general(judged.computed[at], 17)));
+    notes.lines.push_back(
+        cat("repeat check: run ", run + 1, " (", plan.threads, " threads, ", plan.blocks.count,
+            " blocks) differs in ", count, " elements, first at ", element_text(job.problem, first),
+            ": ", general(again[at], 17), ", in run 1 ", general(judged.computed[at], 17)));
     differing.push_back({{"run", run + 1},
                          {"threads", plan.threads},
                          {"blocks", plan.blocks.count},

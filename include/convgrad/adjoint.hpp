@@ -1,10 +1,12 @@
-// adjoint.hpp - a check of a gradient by <dW, V> = <dY, conv(X, V)> for random V, in about the time
-// of reading the tensors. docs/numerics.md derives its error bound and says what it finds.
+// adjoint.hpp - a check of a gradient by <dW, V> = <dY, conv(X, V)> for random V, for a small part
+// of the reference's multiply-adds. docs/numerics.md derives its error bound and says what it
+// finds.
 //
-// V is zero but for one tap and one group, where V[c,k] = b[c]*e[k] with random signs b and e. Then
+// V is zero but for one tap and a block of at most 16 x 16 channels of one group, where
+// V[c,k] = b[c]*e[k] with random signs b and e. Then
 //   <dW, V>         = sum over c,k of b[c]*e[k]*dw[tap,c,k]
 //   <dY, conv(X,V)> = sum over pixels of (sum over c of b[c]*x) * (sum over k of e[k]*dy),
-// so each pixel costs C + K + taps*groups additions in place of taps*C/groups*K.
+// so 8 V cost a pixel 8 multiply-adds for each block in place of the block's 256.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +20,11 @@
 
 namespace convgrad {
 
-// One of the equalities: left is <dW, V>, right is <dY, conv(X, V)>.
+// One of the equalities: left is <dW, V>, right is <dY, conv(X, V)>. c counts within a group, k
+// over all.
 struct AdjointEquality {
-  std::int64_t tap = 0, group = 0;
+  std::int64_t tap = 0;
+  Range c, k;
   double left = 0, right = 0, bound = 0;
 };
 
@@ -31,17 +35,17 @@ struct AdjointTap {
 
 struct AdjointVerdict {
   std::int64_t equalities = 0, failures = 0;
-  int vectors = 0;               // V's for each tap and group
-  AdjointEquality worst;         // by error over bound
+  int vectors = 0;        // V's for each tap and block
+  AdjointEquality worst;  // by error over bound
   double worst_ratio = 0;
-  std::vector<AdjointTap> taps;  // over groups and V's
+  std::vector<AdjointTap> taps;  // over blocks and V's
   NonFinite nonfinite;           // in the gradient: each is a failure of its own
   bool all_zero = true;          // of the right sides
   // One wrong entry whose error is larger than this is found for certain, by every V; and the
-  // largest entry of the gradient, to compare it with.
-  double certain_error = 0, largest_entry = 0;
-  // Entries, in [tap][c][k] order, one of which alone could explain what fails in its tap and
-  // group. At most kMaxAdjointSuspects.
+  // root mean square of the gradient's entries, to compare it with.
+  double certain_error = 0, rms_entry = 0;
+  // Entries, in [tap][c][k] order, one of which alone could explain what fails in its block. At
+  // most kMaxAdjointSuspects.
   std::vector<std::int64_t> suspects;
 
   bool match() const { return failures == 0 && nonfinite.nan == 0 && nonfinite.inf == 0; }

@@ -24,7 +24,7 @@ struct CroppedProblem {
 std::optional<CroppedProblem> cropped(const WgradProblem& problem, const Crop& crop);
 
 // Where the cropped gradient's entry at `index` ([tap][c][k]) stands in the whole one.
-std::int64_t whole_index(const WgradProblem& problem, const Crop& crop,
-                         const WgradProblem& part, std::int64_t index);
+std::int64_t whole_index(const WgradProblem& problem, const Crop& crop, const WgradProblem& part,
+                         std::int64_t index);
 
 }  // namespace convgrad

@@ -19,7 +19,8 @@ struct Suspect {
 };
 
 // match: every entry that was checked is within the error bound of what the fault would give. bits:
-// equal to it, bit by bit. size: the errors are of the size that the fault makes, no more than that.
+// equal to it, bit by bit. size: the errors are of the size that the fault makes, no more than
+// that.
 enum class Certainty : std::uint8_t { match, bits, size };
 
 struct Finding {
@@ -40,7 +41,8 @@ inline constexpr std::size_t kMaxFindings = 8;
 // Whole images in blocks of at most budget_bytes, or of one: explanations read an image in any way.
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
-// images: by image_plan(). source is read several times. multiply_adds: about how many may be spent.
+// images: by image_plan(). source is read several times. multiply_adds: about how many may be
+// spent.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
                    double multiply_adds);
 

@@ -17,11 +17,7 @@ class Search {
  public:
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
          double multiply_adds)
-      : evidence_(suspect),
-        images_(images),
-        source_(source),
-        pool_(pool),
-        budget_{multiply_adds} {}
+      : evidence_(suspect), images_(images), source_(source), pool_(pool), budget_{multiply_adds} {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -202,8 +198,8 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
       (problem.x_count() + problem.dy_count()) / images * dtype_bytes(problem.dtype);
   plan.blocks.chunks = plan.chunks;
   plan.blocks.axis = 0;
-  plan.blocks.step = std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1,
-                                              images);
+  plan.blocks.step =
+      std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1, images);
   plan.blocks.pieces = (images + plan.blocks.step - 1) / plan.blocks.step;
   plan.blocks.count = plan.blocks.pieces;
   return plan;

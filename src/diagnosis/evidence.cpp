@@ -36,7 +36,8 @@ Evidence::Evidence(const Suspect& suspect)
 
 Positions Evidence::choose(std::size_t count) const {
   std::mt19937_64 random(1);
-  const std::size_t failing = std::max((2 * count + 2) / 3, count - std::min(count, passing_.size()));
+  const std::size_t failing =
+      std::max((2 * count + 2) / 3, count - std::min(count, passing_.size()));
   Positions result = drawn(failing_, failing, random);
   const Positions others = drawn(passing_, count - std::min(count, result.size()), random);
   result.insert(result.end(), others.begin(), others.end());

@@ -28,8 +28,7 @@ std::vector<Axes> subsets(const WgradProblem& pb,
     for (std::size_t i = 0; i < all.size(); ++i) {
       if ((bits >> i & 1) != 0) axes.push_back(all[i]);
     }
-    if (std::all_of(axes.begin(), axes.end(),
-                    [&](std::size_t a) { return useful(pb.axis[a]); })) {
+    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
       result.push_back(axes);
     }
   }
@@ -93,8 +92,7 @@ class List {
   // The padding before that SAME would take with the axis's stride and dilation.
   static void pad_same(SpatialAxis& axis) {
     const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
-    axis.pad_before =
-        std::max<std::int64_t>((axis.out - 1) * axis.stride + reach - axis.in, 0) / 2;
+    axis.pad_before = std::max<std::int64_t>((axis.out - 1) * axis.stride + reach - axis.in, 0) / 2;
   }
 
   // With the padding as it is, and as SAME would follow the changed axis.
@@ -140,24 +138,24 @@ class List {
     WgradProblem turned = pb_;
     turned.channels_last = !pb_.channels_last;
     const std::string other = data_format_name(turned);
-    for (const Memory memory : {Memory::other_channel_place, Memory::h_and_w_swapped}) {
-      const std::string as = memory == Memory::other_channel_place
-                                 ? cat("as ", other, ", not as ", own)
-                                 : std::string("with h and w swapped");
+    for (const auto& [memory, as] :
+         {std::pair{Memory::other_channel_place, cat("taken for ", other, ", not ", own)},
+          {Memory::turned, cat("turned to ", other, " and then taken for ", own)},
+          {Memory::h_and_w_swapped, std::string("taken with h and w swapped")}}) {
       const bool x = !same_memory(pb_, memory, true), dy = !same_memory(pb_, memory, false);
       Reading reading = plain_;
       if (x) {
         reading.x = memory;
-        add_reading("tensor_layout", cat("the memory of input is read ", as), reading);
+        add_reading("tensor_layout", cat("the memory of input is ", as), reading);
       }
       if (dy) {
         reading.dy = memory;
         if (x) {
-          add_reading("tensor_layout", cat("the memory of input and out_backprop is read ", as),
+          add_reading("tensor_layout", cat("the memory of input and out_backprop is ", as),
                       reading);
         }
         reading.x = Memory::as_it_is;
-        add_reading("tensor_layout", cat("the memory of out_backprop is read ", as), reading);
+        add_reading("tensor_layout", cat("the memory of out_backprop is ", as), reading);
       }
     }
   }
@@ -255,9 +253,8 @@ class List {
     for (std::size_t i = 0; i < dy.size(); ++i) {
       list_.push_back({"group_order", cat("the groups of out_backprop are ", dy[i].text), plain_,
                        nullptr, nullptr, dy[i].map});
-      list_.push_back({"group_order",
-                       cat("the groups of input and out_backprop are ", dy[i].text), plain_,
-                       nullptr, x[i].map, dy[i].map});
+      list_.push_back({"group_order", cat("the groups of input and out_backprop are ", dy[i].text),
+                       plain_, nullptr, x[i].map, dy[i].map});
     }
   }
 
@@ -280,8 +277,8 @@ class List {
     const auto add = [&](Rounding rounding, const char* what) {
       Reading reading = plain_;
       reading.rounding = rounding;
-      add_reading("input_precision",
-                  cat("x and dy are ", what, " before they are multiplied"), reading);
+      add_reading("input_precision", cat("x and dy are ", what, " before they are multiplied"),
+                  reading);
     };
     const bool wide = pb_.dtype == DType::f32 || pb_.dtype == DType::f64;
     if (pb_.dtype == DType::f64) add(Rounding::f32, "rounded to float32");
@@ -311,8 +308,6 @@ EntryTerms Explanation::terms(const WgradProblem& problem, std::int64_t index) c
   return result;
 }
 
-std::vector<Explanation> explanations(const WgradProblem& problem) {
-  return List(problem).take();
-}
+std::vector<Explanation> explanations(const WgradProblem& problem) { return List(problem).take(); }
 
 }  // namespace convgrad::diagnosis

@@ -32,8 +32,8 @@ std::vector<Axis> plain_axes(const WgradProblem& pb) {
 FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
   FilterOrder order = {name, {}, {}};
   for (const char letter : name) {
-    const auto axis = std::find_if(axes.begin(), axes.end(),
-                                   [&](const Axis& a) { return a.letter == letter; });
+    const auto axis =
+        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.letter == letter; });
     order.extents.push_back(axis->extent);
     order.steps.push_back(axis->step);
   }

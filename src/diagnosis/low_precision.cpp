@@ -66,7 +66,8 @@ std::vector<std::vector<double>> simulate(const Evidence& evidence, const Positi
   const auto use = [&](const Block& block, std::int64_t) {
     const TensorView view = view_of(pb, plain_reading(pb), block);
     pool.run(static_cast<std::int64_t>(list.size()) * count, [&](std::int64_t task, int) {
-      const auto v = static_cast<std::size_t>(task / count), i = static_cast<std::size_t>(task % count);
+      const auto v = static_cast<std::size_t>(task / count),
+                 i = static_cast<std::size_t>(task % count);
       const EntryTerms terms = entry_terms(pb, evidence.index(entries[i]));
       sums[v][i] = simulated(view, pb.dtype, terms, list[v], sums[v][i]);
     });
@@ -119,8 +120,8 @@ std::optional<Finding> find_low_precision(const Evidence& evidence, const Plan& 
                                           BlockSource& source, TaskPool& pool, Budget& budget) {
   const WgradProblem& pb = evidence.problem();
   const std::vector<Variant> list = variants(pb);
-  const double each = kRoundingCost * static_cast<double>(list.size()) *
-                      static_cast<double>(term_count(pb));
+  const double each =
+      kRoundingCost * static_cast<double>(list.size()) * static_cast<double>(term_count(pb));
   const auto affordable = static_cast<std::size_t>(std::min(budget.left / each, 1e6));
   const Positions entries = evidence.choose(std::min(kEntries, affordable));
   if (entries.empty()) return std::nullopt;
@@ -135,9 +136,8 @@ std::optional<Finding> find_low_precision(const Evidence& evidence, const Plan& 
   }
   std::optional<Finding> result;
   double best = std::numeric_limits<double>::infinity();
-  const double got = error_size(evidence, entries, [&](std::size_t i) {
-    return evidence.suspect().got[entries[i]];
-  });
+  const double got = error_size(evidence, entries,
+                                [&](std::size_t i) { return evidence.suspect().got[entries[i]]; });
   for (std::size_t v = 0; v < list.size(); ++v) {
     const DType type = list[v].sum;
     if (unit_roundoff(type) <= unit_roundoff(accumulator_dtype(pb.dtype))) continue;

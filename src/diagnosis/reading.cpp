@@ -2,15 +2,14 @@
 #include "diagnosis/reading.hpp"
 
 #include <bit>
+#include <cstring>
 
 namespace convgrad::diagnosis {
 namespace {
 
 using Extents = std::array<std::int64_t, 3>;
 
-Extents x_extents(const WgradProblem& pb) {
-  return {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in};
-}
+Extents x_extents(const WgradProblem& pb) { return {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in}; }
 Extents dy_extents(const WgradProblem& pb) {
   return {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
 }
@@ -31,10 +30,31 @@ Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t chann
   return s;
 }
 
+// The images of a tensor with the channels in the other place.
+std::vector<std::byte> turned(const WgradProblem& pb, const void* data, std::int64_t images,
+                              std::int64_t channels, const Extents& extent) {
+  const std::int64_t pixels = extent[0] * extent[1] * extent[2], item = dtype_bytes(pb.dtype);
+  std::vector<std::byte> copy(static_cast<std::size_t>(images * channels * pixels * item));
+  const auto* from = static_cast<const std::byte*>(data);
+  const std::int64_t rows = pb.channels_last ? pixels : channels;
+  const std::int64_t columns = pb.channels_last ? channels : pixels;
+  for (std::int64_t n = 0; n < images; ++n) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t base = n * rows * columns;
+        std::memcpy(copy.data() + (base + column * rows + row) * item,
+                    from + (base + row * columns + column) * item, static_cast<std::size_t>(item));
+      }
+    }
+  }
+  return copy;
+}
+
 template <typename Scalar>
-void add_images(const WgradProblem& pb, const Wanted& wanted, const Block& block, ExactSum& sum) {
+void add_images(const WgradProblem& pb, const Wanted& wanted, const Block& block,
+                const TurnedCopies& copies, ExactSum& sum) {
   const Reading& reading = *wanted.reading;
-  TensorView view = view_of(pb, reading, block);
+  TensorView view = view_of(pb, reading, block, copies);
   const std::int64_t first = block.pixels[0].begin, end = block.pixels[0].end;
   const auto add = [&](std::int64_t from, std::int64_t to) {
     view.images = {std::max(from, first) - first, std::min(to, end) - first};
@@ -82,11 +102,12 @@ double round_value(Rounding rounding, double value) {
   }
 }
 
-TensorView view_of(const WgradProblem& pb, const Reading& reading, const Block& block) {
+TensorView view_of(const WgradProblem& pb, const Reading& reading, const Block& block,
+                   const TurnedCopies& copies) {
   TensorView view;
   view.axis = reading.axis;
-  view.x = block.x;
-  view.dy = block.dy;
+  view.x = reading.x == Memory::turned ? copies.x : block.x;
+  view.dy = reading.dy == Memory::turned ? copies.dy : block.dy;
   view.x_strides = memory_strides(pb, reading.x, pb.C, x_extents(pb));
   view.dy_strides = memory_strides(pb, reading.dy, pb.K, dy_extents(pb));
   view.images = {0, block.pixels[0].size()};
@@ -98,7 +119,8 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
   const Extents extent = of_x ? x_extents(pb) : dy_extents(pb);
   const std::int64_t channels = of_x ? pb.C : pb.K;
   const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);
-  const Strides other = memory_strides(pb, memory, channels, extent);
+  const Strides other = memory_strides(
+      pb, memory == Memory::turned ? Memory::other_channel_place : memory, channels, extent);
   bool same = channels == 1 || plain.c == other.c;
   for (std::size_t a = 0; a < 3; ++a) {
     same = same && (extent[a] <= 1 || plain.spatial[a] == other.spatial[a]);
@@ -109,12 +131,22 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
 std::vector<ExactSum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool) {
   std::vector<ExactSum> sums(wanted.size());
+  bool turns_x = false, turns_dy = false;
+  for (const Wanted& w : wanted) {
+    turns_x = turns_x || w.reading->x == Memory::turned;
+    turns_dy = turns_dy || w.reading->dy == Memory::turned;
+  }
   Timing timing;
   const auto use = [&](const Block& block, std::int64_t) {
+    const std::int64_t count = block.pixels[0].size();
+    std::vector<std::byte> x, dy;
+    if (turns_x) x = turned(problem, block.x, count, problem.C, x_extents(problem));
+    if (turns_dy) dy = turned(problem, block.dy, count, problem.K, dy_extents(problem));
+    const TurnedCopies copies = {x.data(), dy.data()};
     pool.run(static_cast<std::int64_t>(wanted.size()), [&](std::int64_t task, int) {
       const auto i = static_cast<std::size_t>(task);
       with_scalar(problem.dtype, [&](auto scalar) {
-        add_images<decltype(scalar)>(problem, wanted[i], block, sums[i]);
+        add_images<decltype(scalar)>(problem, wanted[i], block, copies, sums[i]);
       });
     });
   };

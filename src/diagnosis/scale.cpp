@@ -1,6 +1,7 @@
 // scale.cpp - a gradient that is a multiple of the right one.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "diagnosis/search.hpp"
 
@@ -9,6 +10,9 @@ namespace {
 
 // A factor that is only known from the gradient must explain this many entries that are not zero.
 constexpr std::size_t kLeastEntries = 3;
+
+// More digits tell no double from another.
+constexpr int kMostDigits = 17;
 
 struct Factor {
   double value;
@@ -47,10 +51,19 @@ bool explains(const Evidence& evidence, double factor) {
   return evidence.explained(all, values, magnitudes);
 }
 
-std::string digits(double value) {
+std::string digits(double value, int count) {
   char text[40];
-  std::snprintf(text, sizeof text, "%.9g", value);
+  std::snprintf(text, sizeof text, "%.*g", count, value);
   return text;
+}
+
+// The number of the fewest digits near factor that explains everything, or "".
+std::string shortest_factor(const Evidence& evidence, double factor) {
+  for (int count = 1; count <= kMostDigits; ++count) {
+    const std::string text = digits(factor, count);
+    if (explains(evidence, std::strtod(text.c_str(), nullptr))) return text;
+  }
+  return "";
 }
 
 }  // namespace
@@ -76,13 +89,14 @@ std::optional<Finding> find_scale(const Evidence& evidence) {
   for (const Factor& known : known_factors(evidence.problem())) {
     if (!explains(evidence, known.value)) continue;
     return Finding{"scale_factor",
-                   cat("it is multiplied by ", digits(known.value), " (", known.name, ")"),
+                   cat("it is multiplied by ", digits(known.value, 9), " (", known.name, ")"),
                    Certainty::match, checked};
   }
   const double factor = products / squares;
   if (telling < kLeastEntries || !explains(evidence, factor)) return std::nullopt;
-  return Finding{"scale_factor", cat("it is multiplied by ", digits(factor)), Certainty::match,
-                 checked};
+  const std::string text = shortest_factor(evidence, factor);
+  if (text.empty()) return std::nullopt;
+  return Finding{"scale_factor", cat("it is multiplied by ", text), Certainty::match, checked};
 }
 
 }  // namespace convgrad::diagnosis
