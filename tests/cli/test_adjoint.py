@@ -183,6 +183,8 @@ class Mismatch(AdjointTest):
             nan, inf = (1, 0) if np.isnan(value) else (0, 1)
             self.assertIn(f"non-finite: got {nan} NaN, {inf} Inf\n", out)
             self.assertIn("at [1,0,1,2]: got", out)
+            # The equalities that it enters fail, too.
+            self.assertRegex(out, r", 8 of \d+ equalities fail\n")
 
 
 class NoVerdict(AdjointTest):

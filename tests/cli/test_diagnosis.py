@@ -623,6 +623,26 @@ class NoExplanation(DiagnosisTest):
         rng = np.random.default_rng(0)
         self.nothing(single(self.dw + 50 * rng.standard_normal(self.dw.shape)))
 
+    def test_a_value_within_the_bound_is_not_enough(self):
+        # One bfloat16 number: 99.5 is within its rounding of the gradient without image 1, 99.77,
+        # as it is of many others, and hardly nearer to that than to the right one, 100.09.
+        p = normal_problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1), strides=(1, 1),
+                           dilations=(1, 1), groups=1)
+        p.x[0], p.dy[0] = 1 + 2**-7, 99
+        p.x[1], p.dy[1] = 0.5, 0.625
+        self.use(p, "bfloat16")
+        lines = self.verify(np.full_like(self.dw, 99.5))
+        self.assertNotIn("match", [f["certainty"] for f in self.report["findings"]], lines)
+
+    def test_errors_of_another_size(self):
+        # Too small and too large for sums in float16.
+        p = normal_problem(n=4, size=(64, 64), strides=(1, 1), dilations=(1, 1), dtype="float16")
+        self.use(p, "float16")
+        rng = np.random.default_rng(6)
+        signs = rng.choice([-1, 1], self.dw.shape)
+        self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-9)))
+        self.nothing(single(self.dw + signs * 60))
+
     def test_a_right_result(self):
         self.use(normal_problem())
         self.assertEqual(self.verify(self.dw, status=0), [])
