@@ -89,6 +89,38 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
   return e;
 }
 
+// Everything of a comparison but the errors per tap.
+struct Judge {
+  Comparison result;
+  const ErrorModel& model;
+  const Tolerance& tolerance;
+  const std::optional<ErrorModel>& want_model;
+
+  Judge(bool has_bound, const ErrorModel& m, const Tolerance& t, const std::optional<ErrorModel>& w)
+      : model(m), tolerance(t), want_model(w) {
+    result.has_bound = has_bound;
+  }
+
+  Errors element(std::int64_t index, double got, double want, double magnitude) {
+    double bound = std::numeric_limits<double>::quiet_NaN();
+    if (result.has_bound) {
+      bound = error_bound(model, want, magnitude);
+      if (want_model) bound += error_bound(*want_model, want, magnitude);
+    }
+    const Errors e = element_errors(got, want, bound, model, tolerance);
+    ++result.count;
+    keep_largest(result.abs, e.abs, index, got, want);
+    keep_largest(result.rel, e.rel, index, got, want);
+    keep_largest(result.ulp, e.ulp, index, got, want);
+    if (result.has_bound) keep_largest(result.ratio, e.ratio, index, got, want);
+    if (!e.pass && result.mismatches++ == 0) result.first_mismatch = {e.abs, index, got, want};
+    count_nonfinite(result.got_nonfinite, got);
+    count_nonfinite(result.want_nonfinite, want);
+    result.all_zero = result.all_zero && want == 0;
+    return e;
+  }
+};
+
 }  // namespace
 
 double error_bound(const ErrorModel& model, double want, double magnitude) {
@@ -97,6 +129,10 @@ double error_bound(const ErrorModel& model, double want, double magnitude) {
       0.5 * smallest_subnormal(model.out) + terms * smallest_subnormal(model.accumulator);
   return unit_roundoff(model.out) * std::fabs(want) +
          kBoundFactor * std::sqrt(terms) * unit_roundoff(model.accumulator) * magnitude + underflow;
+}
+
+bool within_bound(double got, double want, double magnitude, const ErrorModel& model) {
+  return element_errors(got, want, error_bound(model, want, magnitude), model, {}).pass;
 }
 
 std::int64_t ulp_distance(DType dtype, double a, double b) {
@@ -109,42 +145,46 @@ std::int64_t ulp_distance(DType dtype, double a, double b) {
   return distance < 0 ? -distance : distance;
 }
 
+Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,
+                           std::span<const double> got, std::span<const double> want,
+                           std::span<const double> magnitudes, std::int64_t taps,
+                           const ErrorModel& model, const Tolerance& tolerance,
+                           const std::optional<ErrorModel>& want_model) {
+  Judge judge(!magnitudes.empty(), model, tolerance, want_model);
+  judge.result.taps.resize(static_cast<std::size_t>(taps));
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const Errors e =
+        judge.element(indices[i], got[i], want[i], magnitudes.empty() ? 0 : magnitudes[i]);
+    TapErrors& tap = judge.result.taps[static_cast<std::size_t>(indices[i] / cells)];
+    ++tap.count;
+    tap.mismatches += e.pass ? 0 : 1;
+    tap.max_abs = std::max(tap.max_abs, e.abs);
+    tap.max_ratio = std::max(tap.max_ratio, judge.result.has_bound ? e.ratio : 0);
+  }
+  return judge.result;
+}
+
 Comparison compare_gradients(std::span<const double> got, std::span<const double> want,
                              std::span<const double> magnitudes, std::int64_t taps,
                              const ErrorModel& model, const Tolerance& tolerance,
                              const std::optional<ErrorModel>& want_model) {
-  Comparison result;
-  result.count = static_cast<std::int64_t>(want.size());
-  result.has_bound = !magnitudes.empty();
+  Judge judge(!magnitudes.empty(), model, tolerance, want_model);
+  Comparison& result = judge.result;
   const std::size_t cells = want.size() / static_cast<std::size_t>(taps);
   const std::array<std::size_t, 2> shape = {static_cast<std::size_t>(taps), cells};
   xt::xtensor<double, 2> abs(shape), ratio(shape);
   xt::xtensor<std::int64_t, 2> failed(shape);
   for (std::size_t i = 0; i < want.size(); ++i) {
-    double bound = std::numeric_limits<double>::quiet_NaN();
-    if (result.has_bound) {
-      bound = error_bound(model, want[i], magnitudes[i]);
-      if (want_model) bound += error_bound(*want_model, want[i], magnitudes[i]);
-    }
-    const Errors e = element_errors(got[i], want[i], bound, model, tolerance);
-    const auto index = static_cast<std::int64_t>(i);
-    keep_largest(result.abs, e.abs, index, got[i], want[i]);
-    keep_largest(result.rel, e.rel, index, got[i], want[i]);
-    keep_largest(result.ulp, e.ulp, index, got[i], want[i]);
-    if (result.has_bound) keep_largest(result.ratio, e.ratio, index, got[i], want[i]);
-    if (!e.pass && result.mismatches++ == 0)
-      result.first_mismatch = {e.abs, index, got[i], want[i]};
-    count_nonfinite(result.got_nonfinite, got[i]);
-    count_nonfinite(result.want_nonfinite, want[i]);
-    result.all_zero = result.all_zero && want[i] == 0;
+    const Errors e = judge.element(static_cast<std::int64_t>(i), got[i], want[i],
+                                   magnitudes.empty() ? 0 : magnitudes[i]);
     abs.flat(i) = e.abs;
     ratio.flat(i) = result.has_bound ? e.ratio : 0;
     failed.flat(i) = e.pass ? 0 : 1;
   }
   for (std::size_t tap = 0; tap < shape[0]; ++tap) {
-    result.taps.push_back({xt::sum(xt::view(failed, tap, xt::all()))(),
-                           xt::amax(xt::view(abs, tap, xt::all()))(),
-                           xt::amax(xt::view(ratio, tap, xt::all()))()});
+    result.taps.push_back(
+        {static_cast<std::int64_t>(cells), xt::sum(xt::view(failed, tap, xt::all()))(),
+         xt::amax(xt::view(abs, tap, xt::all()))(), xt::amax(xt::view(ratio, tap, xt::all()))()});
   }
   return result;
 }

@@ -44,30 +44,95 @@ void write_gradient(const std::string& path, const WgradProblem& problem, const 
   file.commit();
 }
 
-GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
-                           bool dtype_must_match) {
+std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {
+  const std::int64_t k = index % problem.K, c = index / problem.K % problem.group_c();
+  const std::int64_t tap = index / problem.K / problem.group_c();
+  const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
+  std::vector<std::int64_t> taps;
+  if (problem.op == Op::conv3d) taps.push_back(tap / S / R);
+  taps.insert(taps.end(), {tap / S % R, tap % S});
+  std::vector<std::int64_t> position;
+  switch (problem.filter_format) {
+    case FilterFormat::hwio:
+      position = taps;
+      if (problem.op == Op::depthwise) {
+        position.insert(position.end(), {k / problem.group_k(), k % problem.group_k()});
+      } else {
+        position.insert(position.end(), {c, k});
+      }
+      break;
+    case FilterFormat::oihw:
+      position = {k, c};
+      position.insert(position.end(), taps.begin(), taps.end());
+      break;
+    case FilterFormat::ohwi:
+      position = {k};
+      position.insert(position.end(), taps.begin(), taps.end());
+      position.push_back(c);
+      break;
+  }
+  return position;
+}
+
+namespace {
+
+// Opens a file of floats that has the shape of the problem's gradient.
+NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DType& dtype) {
   NpyReader reader(path);
-  GradientFile result;
-  result.dtype = float_dtype(reader.header(), reader.name());
+  dtype = float_dtype(reader.header(), reader.name());
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
     throw Error(ErrorKind::input,
                 cat(reader.name(), ": shape ", shape_text(reader.header().shape), ", expected ",
                     shape_text(shape), ", the ", filter_format_name(problem), " filter gradient"));
   }
+  return reader;
+}
+
+std::vector<double> as_doubles(DType dtype, const std::byte* bytes, std::size_t count) {
+  std::vector<double> values(count);
+  with_scalar(dtype, [&](auto scalar) {
+    const auto* source = reinterpret_cast<const decltype(scalar)*>(bytes);
+    for (std::size_t i = 0; i < count; ++i) values[i] = to_double(source[i]);
+  });
+  return values;
+}
+
+}  // namespace
+
+GradientFile read_gradient_entries(const std::string& path, const WgradProblem& problem,
+                                   std::span<const std::int64_t> indices) {
+  GradientFile result;
+  NpyReader reader = open_gradient(path, problem, result.dtype);
+  reader.hold();
+  const std::int64_t item = dtype_bytes(result.dtype);
+  std::vector<std::byte> bytes(indices.size() * static_cast<std::size_t>(item));
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::vector<std::int64_t> begin = position_in_file(problem, indices[i]);
+    std::vector<std::int64_t> end = begin;
+    for (std::int64_t& position : end) ++position;
+    reader.read_box(begin, end, bytes.data() + static_cast<std::int64_t>(i) * item);
+  }
+  reader.finish();
+  result.values = as_doubles(result.dtype, bytes.data(), indices.size());
+  return result;
+}
+
+GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
+                           bool dtype_must_match) {
+  GradientFile result;
+  NpyReader reader = open_gradient(path, problem, result.dtype);
   if (dtype_must_match && result.dtype != problem.out_dtype) {
     throw Error(ErrorKind::input,
                 cat(reader.name(), ": dtype ", dtype_name(result.dtype), ", expected ",
                     dtype_name(problem.out_dtype), "; use --out-dtype ", dtype_name(result.dtype)));
   }
   const Buffer bytes(reader.header().payload_bytes, "a gradient file");
+  const std::vector<std::int64_t>& shape = reader.header().shape;
   reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, bytes.data());
   reader.finish();
-  result.values.resize(static_cast<std::size_t>(problem.dw_count()));
-  with_scalar(result.dtype, [&](auto scalar) {
-    const auto* source = bytes.as<decltype(scalar)>();
-    for (std::size_t i = 0; i < result.values.size(); ++i) result.values[i] = to_double(source[i]);
-  });
+  result.values =
+      as_doubles(result.dtype, bytes.data(), static_cast<std::size_t>(problem.dw_count()));
   return result;
 }
 

@@ -98,7 +98,9 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   plan.memory.program = kBaseBytes;
   plan.memory.sources = options.source_bytes;
   plan.memory.output = std::min(dw_bytes, kOutputStagingBytes);
-  if (options.with_reference || options.only_reference) {
+  if (options.check_bytes > 0) {
+    plan.memory.reference = options.check_bytes;
+  } else if (options.with_reference || options.only_reference) {
     plan.memory.reference = checked_mul(reference_arrays(problem), dw_bytes, what);
   }
   if (!options.only_reference) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "compensated.hpp"
+
 namespace convgrad {
 namespace {
 
@@ -18,19 +20,6 @@ struct Sums {
   double* compensation;  // null unless float64
   double* magnitude;
 };
-
-// sum + compensation += x*y, with the rounding errors of the product and of the sum kept.
-void add_compensated(double x, double y, double& sum, double& compensation) {
-  const double product = x * y;
-  const double total = sum + product;
-  if (std::isfinite(total)) {
-    const double product_error = std::fma(x, y, -product);
-    const double part = total - sum;
-    const double sum_error = (sum - (total - part)) + (product - part);
-    compensation += product_error + sum_error;
-  }
-  sum = total;
-}
 
 template <typename Scalar>
 void add_pixel(const WgradProblem& pb, const Block& block, const Scalar* x, const double* dy,

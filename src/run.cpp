@@ -50,16 +50,24 @@ std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   return input;
 }
 
-// The box of a file that holds images, spatial ranges and all channels, in the file's axis order.
-void file_box(const WgradProblem& problem, Range images, const std::array<Range, 3>& spatial,
-              std::int64_t channels, std::vector<std::int64_t>& begin,
+// Images, spatial ranges and channels of one tensor.
+struct TensorBox {
+  Range images;
+  std::array<Range, 3> spatial;
+  Range channels;
+};
+
+Range shifted(Range range, std::int64_t by) { return {range.begin + by, range.end + by}; }
+
+// The same in the axis order of the problem's files.
+void file_box(const WgradProblem& problem, const TensorBox& box, std::vector<std::int64_t>& begin,
               std::vector<std::int64_t>& end) {
-  std::vector<Range> axes = {images};
-  if (!problem.channels_last) axes.push_back({0, channels});
+  std::vector<Range> axes = {box.images};
+  if (!problem.channels_last) axes.push_back(box.channels);
   for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    axes.push_back(spatial[static_cast<std::size_t>(a)]);
+    axes.push_back(box.spatial[static_cast<std::size_t>(a)]);
   }
-  if (problem.channels_last) axes.push_back({0, channels});
+  if (problem.channels_last) axes.push_back(box.channels);
   begin.clear();
   end.clear();
   for (const Range& axis : axes) {
@@ -70,13 +78,13 @@ void file_box(const WgradProblem& problem, Range images, const std::array<Range,
 
 // read(begin, end, out) fills memory, which grows if it must.
 template <typename Read>
-void read_part(const WgradProblem& problem, Range images, const std::array<Range, 3>& spatial,
-               std::int64_t channels, Buffer& memory, const Read& read) {
-  std::int64_t bytes = dtype_bytes(problem.dtype) * images.size() * channels;
-  for (const Range& axis : spatial) bytes *= axis.size();
+void read_part(const WgradProblem& problem, const TensorBox& box, Buffer& memory,
+               const Read& read) {
+  std::int64_t bytes = dtype_bytes(problem.dtype) * box.images.size() * box.channels.size();
+  for (const Range& axis : box.spatial) bytes *= axis.size();
   if (memory.size_bytes() < bytes) memory = Buffer(bytes, "a block of a tensor");
   std::vector<std::int64_t> begin, end;
-  file_box(problem, images, spatial, channels, begin, end);
+  file_box(problem, box, begin, end);
   read(begin, end, memory.data());
 }
 
@@ -104,10 +112,15 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
   result.pixels = plan.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  read_part(pb, result.pixels[0], result.input, pb.C, memory.x,
-            [&](const auto&... box) { read_x(box...); });
-  read_part(pb, result.pixels[0], out, pb.K, memory.dy,
-            [&](const auto&... box) { read_dy(box...); });
+  const Range images = shifted(result.pixels[0], origin_.image);
+  TensorBox x_box = {images, result.input, shifted({0, pb.C}, origin_.x_channel)};
+  TensorBox dy_box = {images, out, shifted({0, pb.K}, origin_.dy_channel)};
+  for (std::size_t a = 0; a < 3; ++a) {
+    x_box.spatial[a] = shifted(x_box.spatial[a], origin_.x[a]);
+    dy_box.spatial[a] = shifted(dy_box.spatial[a], origin_.dy[a]);
+  }
+  read_part(pb, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
+  read_part(pb, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
   result.x = memory.x.data();
   result.dy = memory.dy.data();
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));

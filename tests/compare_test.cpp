@@ -99,6 +99,32 @@ TEST_CASE("the report counts and points") {
   CHECK(compare_gradients(zeros, zeros, zeros, 1, {}, {}).all_zero);
 }
 
+TEST_CASE("some elements are judged as they are among all") {
+  const double got[] = {0, 1, 2, 3, 4, 7, kNan, kInf};
+  const double want[] = {0, 1, 2, 3, 4, 5, 6, kInf};
+  const double magnitudes[] = {1, 1, 1, 1, 1, 5, 6, 1};
+  const std::int64_t indices[] = {1, 5, 7};
+  const double some_got[] = {1, 7, kInf}, some_want[] = {1, 5, kInf}, some_sizes[] = {1, 5, 1};
+  const ErrorModel model = {DType::f32, DType::f32, 1};
+  const Comparison all = compare_gradients(got, want, magnitudes, 4, model, {});
+  const Comparison some =
+      compare_entries(indices, 2, some_got, some_want, some_sizes, 4, model, {});
+  CHECK(some.count == 3);
+  CHECK(some.mismatches == 1);
+  CHECK(some.first_mismatch.index == 5);
+  CHECK(some.ratio.index == 5);
+  REQUIRE(some.taps.size() == 4);
+  CHECK(some.taps[0].count == 1);
+  CHECK(some.taps[1].count == 0);
+  CHECK(some.taps[2].mismatches == 1);
+  CHECK(some.taps[2].max_ratio == all.taps[2].max_ratio);
+  CHECK(some.taps[3].mismatches == 0);
+  CHECK(all.taps[3].count == 2);
+  CHECK(within_bound(5, 5, 5, model));
+  CHECK_FALSE(within_bound(7, 5, 5, model));
+  CHECK_FALSE(within_bound(kNan, 5, 5, model));
+}
+
 TEST_CASE("steps between numbers") {
   CHECK(ulp_distance(DType::f16, 1, 1 + 0x1p-10) == 1);
   CHECK(ulp_distance(DType::bf16, -1, 1) == 2 * 0x3f80);

@@ -107,3 +107,32 @@ TEST_CASE("a gradient larger than the staging buffer is written in parts") {
   gather_gradient(pb, dw.data(), 0, pb.dw_count(), ordered.data());
   CHECK(read_gradient(path, pb, true).values == ordered);
 }
+
+TEST_CASE("single entries of a file are those of the whole") {
+  const ProblemSpec specs[] = {spec(),
+                               {"depthwise", "depthwise", 1, 3, 6, 3, {{4, 2}, {4, 3}}},
+                               {"3-D", "conv3d", 1, 2, 3, 1, {{3, 2}, {4, 1}, {4, 2}}}};
+  for (const ProblemSpec& each : specs) {
+    for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
+      const bool deep = each.axes.size() == 3;
+      const std::string name = !deep                           ? format
+                               : std::string(format) == "HWIO" ? "DHWIO"
+                               : std::string(format) == "OIHW" ? "OIDHW"
+                                                               : "ODHWI";
+      const WgradProblem pb = make(each, DType::f32, true, name);
+      CAPTURE(describe(pb));
+      const std::vector<double> dw = numbered(pb);
+      const TempDir folder;
+      write_gradient(folder.file("dw.npy"), pb, dw.data(), nullptr, {});
+      std::vector<std::int64_t> indices;
+      std::vector<double> want;
+      for (std::int64_t i = pb.dw_count() - 1; i >= 0; i -= 2) {
+        indices.push_back(i);
+        want.push_back(dw[static_cast<std::size_t>(i)]);
+      }
+      const GradientFile some = read_gradient_entries(folder.file("dw.npy"), pb, indices);
+      CHECK(some.values == want);
+      CHECK(some.dtype == DType::f32);
+    }
+  }
+}

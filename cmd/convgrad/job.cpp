@@ -160,10 +160,11 @@ Job open_job(const Options& options, Json& report) {
   return job;
 }
 
-Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference) {
-  PlanOptions o;
+Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference,
+              const PlanOptions& more) {
+  PlanOptions o = more;
   o.algorithm = options.execution.algorithm;
-  o.threads = options.execution.threads;
+  if (o.threads == 0) o.threads = options.execution.threads;
   o.memory_limit_bytes = static_cast<std::int64_t>(
       std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
   o.with_reference = with_reference;
@@ -245,9 +246,9 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
   return text.str();
 }
 
-Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference) {
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* check) {
   Timing timing;
-  Progress progress(reference != nullptr ? "reference" : "gradient");
+  Progress progress(check != nullptr ? "reference" : "gradient");
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
     job.x->hold();
     job.dy->hold();
@@ -260,9 +261,9 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
         if (gradient != nullptr) {
           timing.kernel_s += seconds_of([&] { gradient->add(block, index); });
         }
-        if (reference != nullptr) {
+        if (check != nullptr) {
           const auto start = Clock::now();
-          reference->add(block, [&](std::int64_t done, std::int64_t total) {
+          check->add(block, [&](std::int64_t done, std::int64_t total) {
             const double part = static_cast<double>(done) / static_cast<double>(total);
             progress.show((static_cast<double>(index) + part) / blocks);
           });

@@ -36,8 +36,10 @@ Tolerance tolerance_of(const CriterionOptions& options);
 // Opens the two files and validates. Fills attrs and tensors of the report.
 Job open_job(const Options& options, Json& report);
 
-// with_reference: the reference is summed beside the kernel; only_reference: instead of it.
-Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference);
+// with_reference: the reference is summed beside the kernel; only_reference: instead of it. more:
+// what the command line does not say.
+Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference,
+              const PlanOptions& more = {});
 
 // "cpu" or "auto"; Error(unavailable) for cuda where there is no device.
 Backend choose_backend(const std::string& name);
@@ -50,8 +52,8 @@ bool listed_algorithms(const Options& options, Json& report);
 // The text of --dry-run.
 std::string plan_text(const Plan& plan, const std::string& algorithm);
 
-// Progress, the blocks, the sums. gradient and reference may each be null.
-Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference);
+// Progress, the blocks, the sums. gradient and check may each be null.
+Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* check);
 
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);

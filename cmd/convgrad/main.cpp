@@ -117,7 +117,8 @@ struct Program {
     std::string prefix;
     for (const auto& [name, value] : options.variables)
       prefix += name + "=" + shell_quoted(value) + " ";
-    report["command_line"] = prefix + line;
+    options.command_line = prefix + line;
+    report["command_line"] = options.command_line;
     return dispatch(command.get_name());
   }
 

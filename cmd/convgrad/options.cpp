@@ -165,11 +165,35 @@ void add_criteria(CLI::App& app, CriterionOptions& o) {
 }
 
 void add_verify(CLI::App& app, VerifyOptions& o) {
+  constexpr const char* kExtent = "Extent of the check";
+  constexpr const char* kMismatch = "On a mismatch";
+  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* group,
+                         std::int64_t least, std::int64_t most, const char* help) {
+    app.add_option(name, value, help)
+        ->type_name("N")
+        ->group(group)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+        ->check(whole_number(least, most));
+  };
   text(app, "--result", o.result, "FILE", "judge this gradient instead of computing one",
        kComparison);
   text(app, "--golden", o.golden, "FILE", "compare with this gradient, not with the reference",
        kComparison);
+  flag(app, "--update-golden", o.update_golden,
+       "compare with the reference, and on a match write the gradient to --golden", kComparison);
   add_criteria(app, o);
+  count("--sample", o.sample, kExtent, 1, kAnyWhole,
+        "compare N elements, chosen by the seed, and all corners; each costs N*P*Q");
+  text(app, "--reference", o.reference, "full|adjoint",
+       "adjoint: <dW,V> = <dY,conv(X,V)> for random V, in about the time of reading the files",
+       kExtent);
+  count("--seed", o.seed, kExtent, 0, kAnyWhole, "of --sample and of V; 1 by default");
+  count("--repeat-check", o.repeat_check, kExtent, 2, 1000,
+        "compute N times, with other threads and blocks, and compare the bits");
+  flag(app, "--diagnosis,!--no-diagnosis", o.diagnosis,
+       "look for the fault that explains a mismatch; the default", kMismatch);
+  text(app, "--save-repro", o.save_repro, "DIR",
+       "write a small problem that fails, and the command that repeats it", kMismatch);
 }
 
 void add_compare(CLI::App& app, CompareOptions& o) {

@@ -36,6 +36,10 @@ struct CriterionOptions {
   std::optional<double> rtol, atol;
   std::optional<std::int64_t> max_ulp;
   bool bitwise = false;
+  std::string reference = "full";  // or adjoint
+  std::optional<std::int64_t> sample, seed, repeat_check;
+  bool update_golden = false, diagnosis = true;
+  std::string save_repro;  // a folder
 };
 
 struct VerifyOptions : CriterionOptions {
@@ -78,6 +82,8 @@ struct Options {
   bool info_peaks = false;
   std::string json;    // "" no report, "-" standard output, else a file
   std::string config;  // TOML file
+
+  std::string command_line;  // that repeats this, with the variables that had a say
 
   // Where options came from that no flag gave: "--strides" -> "CONVGRAD_STRIDES".
   std::map<std::string, std::string> origins;

@@ -5,11 +5,9 @@
 #include <cstdio>
 #include <iomanip>
 
-namespace convgrad::cli {
-namespace {
+#include "convgrad/gradient_file.hpp"
 
-// Rows of the table of errors per tap; the rest is summed up.
-constexpr std::size_t kMaxTapRows = 32;
+namespace convgrad::cli {
 
 std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
   std::vector<std::int64_t> index;
@@ -20,17 +18,40 @@ std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap)
   return index;
 }
 
-// [r,s,c,k], with t in front in 3-D; depthwise [r,s,c,m]. TensorFlow's order in any filter format.
-std::vector<std::int64_t> element_position(const WgradProblem& pb, std::int64_t index) {
-  std::vector<std::int64_t> position = tap_position(pb, index / (pb.group_c() * pb.K));
-  const std::int64_t c = index / pb.K % pb.group_c(), k = index % pb.K;
-  if (pb.op == Op::depthwise) {
-    position.insert(position.end(), {k / pb.group_k(), k % pb.group_k()});
-  } else {
-    position.insert(position.end(), {c, k});
-  }
-  return position;
+std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {
+  WgradProblem tensorflow = problem;
+  tensorflow.filter_format = FilterFormat::hwio;
+  return position_in_file(tensorflow, index);
 }
+
+std::string element_text(const WgradProblem& problem, std::int64_t index) {
+  return bracketed(element_position(problem, index));
+}
+
+std::string tap_text(const WgradProblem& problem, std::int64_t tap) {
+  return bracketed(tap_position(problem, tap));
+}
+
+void Notes::add(const Notes& more) {
+  failed = failed || more.failed;
+  lines.insert(lines.end(), more.lines.begin(), more.lines.end());
+  json.update(more.json);
+}
+
+std::string error_text(const WgradProblem& pb, const char* name, const ElementError& error) {
+  std::ostringstream text;
+  text << "  " << std::left << std::setw(16) << name;
+  if (error.index < 0) {
+    text << general(error.value, 4);
+  } else {
+    text << std::setw(12) << general(error.value, 4) << " at " << element_text(pb, error.index)
+         << ": got " << general(error.got, 9) << ", want " << general(error.want, 9);
+  }
+  text << "\n";
+  return text.str();
+}
+
+namespace {
 
 std::string criterion_text(const Tolerance& t) {
   switch (t.criterion) {
@@ -45,17 +66,10 @@ std::string criterion_text(const Tolerance& t) {
   }
 }
 
-void error_line(std::ostringstream& text, const WgradProblem& pb, const char* name,
-                const ElementError& error) {
-  text << "  " << std::left << std::setw(16) << name;
-  if (error.index < 0) {
-    text << general(error.value, 4);
-  } else {
-    text << std::setw(12) << general(error.value, 4) << " at "
-         << bracketed(element_position(pb, error.index)) << ": got " << general(error.got, 9)
-         << ", want " << general(error.want, 9);
-  }
-  text << "\n";
+// "3", or "3 of 12" where not every element was compared.
+std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
+  const std::int64_t cells = r.problem.dw_count() / r.problem.taps();
+  return tap.count == cells ? cat(tap.mismatches) : cat(tap.mismatches, " of ", tap.count);
 }
 
 void tap_table(std::ostringstream& text, const VerifyReport& r) {
@@ -64,9 +78,8 @@ void tap_table(std::ostringstream& text, const VerifyReport& r) {
   const std::size_t rows = std::min(r.comparison.taps.size(), kMaxTapRows);
   for (std::size_t i = 0; i < rows; ++i) {
     const TapErrors& tap = r.comparison.taps[i];
-    text << "  " << std::left << std::setw(15)
-         << bracketed(tap_position(r.problem, static_cast<std::int64_t>(i))) << std::setw(12)
-         << tap.mismatches;
+    text << "  " << std::left << std::setw(15) << tap_text(r.problem, static_cast<std::int64_t>(i))
+         << std::setw(12) << failures_text(r, tap);
     if (r.comparison.has_bound) {
       text << std::setw(17) << general(tap.max_abs, 4) << general(tap.max_ratio, 3);
     } else {
@@ -99,8 +112,8 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
 std::string verify_text(const VerifyReport& r) {
   const Comparison& c = r.comparison;
   std::ostringstream text;
-  text << (c.match() ? "MATCH" : "MISMATCH") << ": " << r.got << " against " << r.want << ", "
-       << c.mismatches << " of " << c.count << " elements fail ("
+  text << (c.match() && !r.notes.failed ? "MATCH" : "MISMATCH") << ": " << r.got << " against "
+       << r.want << ", " << c.mismatches << " of " << c.count << " elements fail ("
        << general(c.count > 0
                       ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count)
                       : 0,
@@ -108,16 +121,18 @@ std::string verify_text(const VerifyReport& r) {
        << " %)\n";
   text << describe(r.problem) << "\n";
   text << "criterion: " << criterion_text(r.tolerance) << "\n";
+  for (const std::string& line : r.coverage.lines) text << line << "\n";
   text << "largest errors\n";
-  error_line(text, r.problem, "absolute", c.abs);
-  error_line(text, r.problem, "relative", c.rel);
-  error_line(text, r.problem, "ULP", c.ulp);
-  if (c.has_bound) error_line(text, r.problem, "error/bound", c.ratio);
-  if (!c.match()) error_line(text, r.problem, "first mismatch", c.first_mismatch);
+  text << error_text(r.problem, "absolute", c.abs);
+  text << error_text(r.problem, "relative", c.rel);
+  text << error_text(r.problem, "ULP", c.ulp);
+  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
+  if (!c.match()) text << error_text(r.problem, "first mismatch", c.first_mismatch);
   tap_table(text, r);
   text << "non-finite: got " << c.got_nonfinite.nan << " NaN, " << c.got_nonfinite.inf
        << " Inf; want " << c.want_nonfinite.nan << " NaN, " << c.want_nonfinite.inf << " Inf\n";
   if (c.all_zero) text << "warning: every expected value is 0, so this check proves little\n";
+  for (const std::string& line : r.notes.lines) text << line << "\n";
   text << "repeat: " << r.repeat << "\n";
   return text.str();
 }
@@ -132,7 +147,7 @@ Json verify_json(const VerifyReport& r) {
     if (c.has_bound) tap["max_ratio"] = number(c.taps[i].max_ratio);
     taps.push_back(tap);
   }
-  Json json = {{"verdict", c.match() ? "match" : "mismatch"},
+  Json json = {{"verdict", c.match() && !r.notes.failed ? "match" : "mismatch"},
                {"got", r.got},
                {"want", r.want},
                {"criterion", criterion_text(r.tolerance)},
@@ -147,6 +162,8 @@ Json verify_json(const VerifyReport& r) {
   json["nonfinite"] = {{"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
   json["all_zero"] = c.all_zero;
+  json.update(r.coverage.json);
+  json.update(r.notes.json);
   json["repeat"] = r.repeat;
   return json;
 }

@@ -23,6 +23,8 @@ struct ErrorModel {
   std::int64_t terms = 1;          // L
 };
 double error_bound(const ErrorModel& model, double want, double magnitude);
+// One element, by Criterion::bound.
+bool within_bound(double got, double want, double magnitude, const ErrorModel& model);
 
 enum class Criterion { bound, tolerance, max_ulp, bitwise };
 struct Tolerance {
@@ -37,6 +39,7 @@ struct ElementError {
   double got = 0, want = 0;
 };
 struct TapErrors {
+  std::int64_t count = 0;  // elements of this tap that were compared
   std::int64_t mismatches = 0;
   double max_abs = 0, max_ratio = 0;
 };
@@ -63,6 +66,15 @@ Comparison compare_gradients(std::span<const double> got, std::span<const double
                              std::span<const double> magnitudes, std::int64_t taps,
                              const ErrorModel& model, const Tolerance& tolerance,
                              const std::optional<ErrorModel>& want_model = {});
+
+// The same for some elements of a gradient with `taps` taps of `cells` elements each: indices[i] is
+// where got[i], want[i] and magnitudes[i] stand in [tap][c][k] order. The indices that the result
+// names are those; its count is how many there are.
+Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,
+                           std::span<const double> got, std::span<const double> want,
+                           std::span<const double> magnitudes, std::int64_t taps,
+                           const ErrorModel& model, const Tolerance& tolerance,
+                           const std::optional<ErrorModel>& want_model = {});
 
 // Steps between two values of a dtype; NaN to NaN is 0, NaN to a number the largest int64.
 std::int64_t ulp_distance(DType dtype, double a, double b);

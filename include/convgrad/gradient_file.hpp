@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,12 @@ struct GradientFile {
 };
 GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
                            bool dtype_must_match);
+
+// Where the entry at `index` of [tap][c][k] stands in a file of dw_shape().
+std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index);
+
+// The entries at these indices of [tap][c][k] alone, in their order. A stream is read whole.
+GradientFile read_gradient_entries(const std::string& path, const WgradProblem& problem,
+                                   std::span<const std::int64_t> indices);
 
 }  // namespace convgrad

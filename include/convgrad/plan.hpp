@@ -15,6 +15,7 @@ struct PlanOptions {
   std::int64_t block_bytes = 0;         // of x and dy in memory at a time; 0: chosen
   bool with_reference = false;          // the reference sums are kept beside the kernel's
   bool only_reference = false;          // no kernel at all (--backend reference)
+  std::int64_t check_bytes = 0;         // of another check's sums in the reference's place
   // Memory the sources need besides: whole payloads of streams that cannot be read in blocks.
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.

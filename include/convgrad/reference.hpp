@@ -10,19 +10,29 @@
 
 namespace convgrad {
 
+// What is summed beside a gradient, or instead of one, from the blocks of x and dy in their order.
+class BlockSum {
+ public:
+  virtual ~BlockSum() = default;
+  // progress(done, total) is called from the threads that do the work, if set.
+  virtual void add(const Block& block,
+                   const std::function<void(std::int64_t, std::int64_t)>& progress) = 0;
+  // After the last block.
+  virtual void finish() = 0;
+};
+
 // Arrays of |dw| doubles that ReferenceSum keeps: 2, or 3 for float64.
 std::int64_t reference_arrays(const WgradProblem& problem);
 
 // Adds block after block. float64 accumulators; for float64 data the products and sums are
 // compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
 // element's sum is n, z, p, q, whatever the blocks and threads. Shares no code with the kernels.
-class ReferenceSum {
+class ReferenceSum final : public BlockSum {
  public:
   ReferenceSum(const WgradProblem& problem, TaskPool& pool);
-  // progress(done, total) is called from the threads that do the work, if set.
   void add(const Block& block,
-           const std::function<void(std::int64_t, std::int64_t)>& progress = {});
-  void finish();
+           const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;
+  void finish() override;
 
   // After finish(), in [tap][c][k] order:
   const std::vector<double>& values() const { return sum_; }

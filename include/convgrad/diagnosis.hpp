@@ -1,0 +1,49 @@
+// diagnosis.hpp - what is wrong with a gradient that is not the reference's? Known faults are tried
+// one after another: each says what the gradient would be, and that is computed and compared.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convgrad/run.hpp"
+
+namespace convgrad {
+
+// A gradient that does not match, and the reference, at some entries or at all.
+struct Suspect {
+  const WgradProblem& problem;            // out_dtype is that of the suspect
+  std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
+  std::span<const double> got, want, magnitudes;
+};
+
+// match: every entry that was checked is within the error bound of what the fault would give. bits:
+// equal to it, bit by bit. size: the errors are of the size that the fault makes, no more than
+// that.
+enum class Certainty : std::uint8_t { match, bits, size };
+
+struct Finding {
+  std::string fault;  // "filter_flipped"; docs/verify.md lists them
+  std::string text;   // "the filter is flipped in h and w", after "it matches if"
+  Certainty certainty = Certainty::match;
+  std::int64_t checked = 0;  // entries
+};
+
+struct Diagnosis {
+  std::vector<Finding> findings;  // all that fit, at most kMaxFindings of them
+  std::int64_t more = 0;          // that fit as well
+  std::int64_t tried = 0;         // explanations
+  std::int64_t untried = 0;       // that would have taken too long
+};
+inline constexpr std::size_t kMaxFindings = 8;
+
+// Whole images in blocks of at most budget_bytes, or of one: explanations read an image in any way.
+Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
+
+// images: by image_plan(). source is read several times. multiply_adds: about how many may be
+// spent.
+Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
+                   double multiply_adds);
+
+}  // namespace convgrad

@@ -1,0 +1,47 @@
+// sample.hpp - some entries of the gradient, computed exactly: a check of problems whose whole
+// reference would take too long. Each entry costs N*Z*P*Q multiply-adds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "convgrad/reference.hpp"
+
+namespace convgrad {
+
+struct Sample {
+  std::vector<std::int64_t> indices;  // ascending, in [tap][c][k] order
+  std::int64_t corners = 0;           // how many of them are corners
+};
+// `wanted` entries by the seed (all where there are no more), with the corners of [t][r][s][c][k]
+// always among them: 16 at most in 2-D, 32 in 3-D, also when fewer are wanted.
+Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed);
+
+// The smallest share of wrong entries that the chosen ones miss with a probability of 1 % at most:
+// 1 - 0.01^(1/chosen).
+double detectable_share(std::int64_t chosen, std::int64_t count);
+
+// The reference for those entries alone, to the bit: the same terms in the same order.
+class SampledSum final : public BlockSum {
+ public:
+  SampledSum(const WgradProblem& problem, TaskPool& pool, std::vector<std::int64_t> indices);
+  ~SampledSum() override;
+  void add(const Block& block,
+           const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;
+  void finish() override;
+
+  // After finish(), one for each index:
+  const std::vector<double>& values() const { return values_; }
+  const std::vector<double>& magnitudes() const { return magnitudes_; }
+
+  static std::int64_t memory_bytes(std::int64_t entries);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  std::vector<double> values_, magnitudes_;
+};
+
+}  // namespace convgrad

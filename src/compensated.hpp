@@ -1,0 +1,22 @@
+// compensated.hpp - sums in float64 whose rounding errors are kept (Ogita, Rump, Oishi: Accurate
+// sum and dot product, 2005, Dot2). Files that include it are compiled with -ffp-contract=off.
+#pragma once
+
+#include <cmath>
+
+namespace convgrad {
+
+// sum + compensation += x*y, with the rounding errors of the product and of the sum kept.
+inline void add_compensated(double x, double y, double& sum, double& compensation) {
+  const double product = x * y;
+  const double total = sum + product;
+  if (std::isfinite(total)) {
+    const double product_error = std::fma(x, y, -product);
+    const double part = total - sum;
+    const double sum_error = (sum - (total - part)) + (product - part);
+    compensation += product_error + sum_error;
+  }
+  sum = total;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,114 @@
+// filter_order.cpp - see filter_order.hpp.
+#include "diagnosis/filter_order.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace convgrad::diagnosis {
+namespace {
+
+struct Axis {
+  char letter;
+  std::int64_t extent, step;
+};
+
+// The axes in [t][r][s][c][k] order.
+std::vector<Axis> plain_axes(const WgradProblem& pb) {
+  std::vector<Axis> axes;
+  if (pb.op == Op::conv3d) axes.push_back({'D', pb.axis[0].taps, 0});
+  axes.push_back({'H', pb.axis[1].taps, 0});
+  axes.push_back({'W', pb.axis[2].taps, 0});
+  const bool depthwise = pb.op == Op::depthwise;
+  axes.push_back({depthwise ? 'C' : 'I', depthwise ? pb.C : pb.group_c(), 0});
+  axes.push_back({depthwise ? 'M' : 'O', depthwise ? pb.group_k() : pb.K, 0});
+  std::int64_t step = 1;
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    axes[i].step = step;
+    step *= axes[i].extent;
+  }
+  return axes;
+}
+
+FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
+  FilterOrder order = {name, {}, {}};
+  for (const char letter : name) {
+    const auto axis =
+        std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.letter == letter; });
+    order.extents.push_back(axis->extent);
+    order.steps.push_back(axis->step);
+  }
+  return order;
+}
+
+// "HWIO" in the letters of the problem.
+std::string spelled(const WgradProblem& pb, const std::string& hwio) {
+  std::string name;
+  for (const char letter : hwio) {
+    if (letter == 'H' && pb.op == Op::conv3d) name += 'D';
+    if (pb.op == Op::depthwise && letter == 'I') continue;
+    name += letter;
+    if (pb.op == Op::depthwise && letter == 'O') name.replace(name.size() - 1, 1, "CM");
+  }
+  return name;
+}
+
+// Axes of extent 1 are anywhere.
+std::string effective(const FilterOrder& order) {
+  std::string name;
+  for (std::size_t i = 0; i < order.name.size(); ++i) {
+    if (order.extents[i] > 1) name += order.name[i];
+  }
+  return name;
+}
+
+}  // namespace
+
+std::int64_t FilterOrder::index(std::int64_t position) const {
+  std::int64_t result = 0;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    result += position % extents[i] * steps[i];
+    position /= extents[i];
+  }
+  return result;
+}
+
+std::int64_t FilterOrder::position(std::int64_t index) const {
+  std::int64_t result = 0;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    result = result * extents[i] + index / steps[i] % extents[i];
+  }
+  return result;
+}
+
+FilterOrder own_order(const WgradProblem& problem) {
+  const char* name = problem.filter_format == FilterFormat::hwio   ? "HWIO"
+                     : problem.filter_format == FilterFormat::oihw ? "OIHW"
+                                                                   : "OHWI";
+  return named_order(plain_axes(problem), spelled(problem, name));
+}
+
+std::vector<FilterOrder> other_orders(const WgradProblem& problem) {
+  const std::vector<Axis> axes = plain_axes(problem);
+  std::vector<std::string> names;
+  for (const char* usual : {"HWIO", "OIHW", "OHWI"}) names.push_back(spelled(problem, usual));
+  for (const char* usual : {"HWOI", "IOHW", "IHWO", "WHIO"}) {  // depthwise: M in front of C
+    std::string name = spelled(problem, usual);
+    if (problem.op == Op::depthwise) std::swap(name[name.find('C')], name[name.find('M')]);
+    names.push_back(name);
+  }
+  std::string letters = own_order(problem).name;
+  std::sort(letters.begin(), letters.end());
+  do {
+    names.push_back(letters);
+  } while (std::next_permutation(letters.begin(), letters.end()));
+
+  std::vector<FilterOrder> orders;
+  std::set<std::string> seen = {effective(own_order(problem))};
+  for (const std::string& name : names) {
+    FilterOrder order = named_order(axes, name);
+    if (seen.insert(effective(order)).second) orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
+}  // namespace convgrad::diagnosis

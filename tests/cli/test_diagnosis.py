@@ -1,0 +1,702 @@
+"""verify's diagnosis: faults put into a right gradient, each of which it must name, and gradients
+that no known fault explains. Everything wrong is made here, from the definition, with numpy."""
+import re
+import unittest
+
+import numpy as np
+from harness import (CliTest, Problem, definition, load, npy_bytes, parse_report, round_to, run,
+                     save, small, to_float64)
+
+
+def single(values):
+    """Rounded to float32: what a float32 file holds."""
+    return np.asarray(values).astype("f4").astype("f8")
+
+
+def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
+    """A problem of normal data, in which no two taps, channels or images are alike."""
+    base = {
+        "conv2d": dict(n=4, size=(9, 8), c=4, k=6, taps=(3, 2), strides=(2, 1), dilations=(1, 2),
+                       groups=2),
+        "depthwise": dict(n=3, size=(9, 8), c=4, k=8, taps=(3, 2), strides=(2, 1),
+                          dilations=(1, 2)),
+        "conv3d": dict(n=2, size=(5, 7, 6), c=3, k=4, taps=(2, 3, 2), strides=(1, 2, 1),
+                       dilations=(2, 1, 1)),
+    }[op]
+    problem = Problem(op, **{**base, **more})
+    rng = np.random.default_rng(seed)
+    for name in ("x", "dy"):
+        values = single(rng.standard_normal(getattr(problem, name).shape))
+        setattr(problem, name, to_float64(dtype, round_to(dtype, values)))
+    return problem
+
+
+class DiagnosisTest(CliTest):
+    def use(self, problem, dtype="float32"):
+        self.problem, self.dtype = problem, dtype
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def wrong(self, **changes):
+        """The gradient that other attributes or tensors give, in TensorFlow's order."""
+        p = self.problem
+        given = dict(x=p.x, dy=p.dy, taps=p.taps, strides=p.strides, dilations=p.dilations,
+                     before=p.before, groups=p.groups)
+        return definition(**{**given, **changes}).reshape(self.dw.shape)
+
+    def verify(self, values, *extra, dtype=None, status=1):
+        """The texts of the diagnosis, which must be the same in the report."""
+        save(self.folder / "r.npy", values, dtype or self.dtype)
+        args = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--result", "r.npy",
+                *extra]
+        result = self.run_here(*args)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        lines = [line[len("diagnosis: "):] for line in result.out.splitlines()
+                 if line.startswith("diagnosis: ")]
+        again = self.run_here(*args, "--json")
+        self.assertEqual(again.status, status)
+        self.report = parse_report(again.out)["compare"].get("diagnosis")
+        if self.report:
+            found = self.report["findings"]
+            findings = [line for line in lines if " if " in line]
+            self.assertEqual(len(findings), len(found), lines)
+            for finding, line in zip(found, findings):
+                self.assertIn(finding["text"], line)
+                self.assertLessEqual(finding["checked"], finding["of"])
+                self.assertEqual(finding["of"], self.dw.size)
+        return lines
+
+    def names(self, values, fault, text, *extra, dtype=None, among=False, whole=True):
+        """The diagnosis finds this fault: it alone, or among others."""
+        lines = self.verify(values, *extra, dtype=dtype)
+        self.assertTrue(lines)
+        self.assertIn(fault, [finding["fault"] for finding in self.report["findings"]], lines)
+        expected = f"the result matches if {text}"
+        if whole:
+            expected += f" (all {self.dw.size} elements checked)"
+        matching = [line for line in lines if line.startswith(expected)]
+        self.assertEqual(len(matching), 1, f"{expected}\n{lines}")
+        if not among:
+            self.assertEqual(len(lines), 1, lines)
+
+
+class TenFaults(DiagnosisTest):
+    """The faults of the issue, in its order."""
+
+    def test_filter_flipped(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op))
+            deep = op == "conv3d"
+            h, w = (1, 2) if deep else (0, 1)
+            for axes, text in (((h, w), "h and w"), ((h,), "h"), ((w,), "w")):
+                with self.subTest(op=op, axes=axes):
+                    self.names(np.flip(self.dw, axes), "filter_flipped",
+                               f"the filter is flipped in {text}")
+            if deep:
+                self.names(np.flip(self.dw, (0, 1, 2)), "filter_flipped",
+                           "the filter is flipped in d, h and w")
+
+    def test_filter_order(self):
+        self.use(normal_problem(groups=1))
+        for name, order in (("OIHW", (3, 2, 0, 1)), ("OHWI", (3, 0, 1, 2)), ("HWOI", (0, 1, 3, 2)),
+                            ("WHIO", (1, 0, 2, 3)), ("IOHW", (2, 3, 0, 1))):
+            with self.subTest(name):
+                memory = np.ascontiguousarray(np.transpose(self.dw, order))
+                self.names(memory.reshape(self.dw.shape), "filter_order",
+                           f"its elements are taken in {name} order, not in HWIO")
+
+    def test_filter_order_the_other_way_round(self):
+        # The file is said to be OIHW, and holds HWIO.
+        self.use(normal_problem(groups=1))
+        k, c = self.dw.shape[3], self.dw.shape[2]
+        self.names(self.dw.reshape(k, c, *self.problem.taps), "filter_order",
+                   "its elements are taken in HWIO order, not in OIHW", "--filter-format", "OIHW")
+
+    def test_filter_order_of_other_ops(self):
+        self.use(normal_problem("depthwise"))
+        memory = np.ascontiguousarray(np.transpose(self.dw, (0, 1, 3, 2)))
+        self.names(memory.reshape(self.dw.shape), "filter_order",
+                   "its elements are taken in HWMC order, not in HWCM")
+        self.use(normal_problem("conv3d"))
+        memory = np.ascontiguousarray(np.transpose(self.dw, (4, 3, 0, 1, 2)))
+        self.names(memory.reshape(self.dw.shape), "filter_order",
+                   "its elements are taken in OIDHW order, not in DHWIO")
+
+    def test_layouts(self):
+        def as_channels_first(tensor):
+            # The memory of an NHWC tensor, taken for NCHW.
+            shape = (tensor.shape[0], tensor.shape[-1], *tensor.shape[1:-1])
+            return np.moveaxis(tensor.reshape(shape), 1, -1)
+
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op))
+            p = self.problem
+            last, first = ("NDHWC", "NCDHW") if op == "conv3d" else ("NHWC", "NCHW")
+            x, dy = as_channels_first(p.x), as_channels_first(p.dy)
+            for changes, which in (({"x": x}, "input"), ({"dy": dy}, "out_backprop"),
+                                   ({"x": x, "dy": dy}, "input and out_backprop")):
+                with self.subTest(op=op, which=which):
+                    self.names(self.wrong(**changes), "tensor_layout",
+                               f"the memory of {which} is taken for {first}, not {last}")
+            turned = np.moveaxis(p.x, -1, 1).reshape(p.x.shape)
+            self.names(self.wrong(x=turned), "tensor_layout",
+                       f"the memory of input is turned to {first} and then taken for {last}")
+
+    def test_layouts_of_channels_first(self):
+        self.use(normal_problem(last=False))
+        x = self.problem.x
+        memory = np.ascontiguousarray(np.moveaxis(x, -1, 1))  # NCHW, as the file is
+        self.names(self.wrong(x=memory.reshape(x.shape)), "tensor_layout",
+                   "the memory of input is taken for NHWC, not NCHW")
+
+    def test_the_users_own_mistake(self):
+        # The tensors are NCHW; the flags, not the result, are wrong: H = W = C and P = Q = K.
+        p = normal_problem(size=(6, 6), c=6, k=6, taps=(3, 3), strides=(1, 1), dilations=(1, 1),
+                           groups=1)
+        self.use(p)
+        x, dy = np.moveaxis(p.x, 1, -1), np.moveaxis(p.dy, 1, -1)
+        self.names(self.wrong(x=x, dy=dy), "tensor_layout",
+                   "the memory of input and out_backprop is taken for NCHW, not NHWC")
+
+    def test_axes_swapped(self):
+        p = normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1))
+        self.use(p)
+        self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
+                   "the memory of input is taken with h and w swapped")
+
+    def test_padding_off_by_one(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op))
+            before = self.problem.before
+            h = len(before) - 2
+            for step in (1, -1):
+                shifted = list(before)
+                shifted[h] += step
+                with self.subTest(op=op, step=step):
+                    lines = self.verify(self.wrong(before=shifted))
+                    self.assertTrue(any(f"the padding before h is {shifted[h]}, not {before[h]} "
+                                        in line for line in lines), lines)
+                shifted[h + 1] += step
+                lines = self.verify(self.wrong(before=shifted))
+                text = (f"the padding before h and w is {shifted[h]},{shifted[h + 1]}, not "
+                        f"{before[h]},{before[h + 1]} ")
+                self.assertTrue(any(text in line for line in lines), lines)
+
+    def test_padding_before_instead_of_after(self):
+        # SAME puts the odd row and column after.
+        self.use(normal_problem(size=(8, 8), taps=(3, 3), strides=(2, 2), dilations=(1, 1)))
+        self.assertEqual(self.problem.before, (0, 0))
+        self.names(self.wrong(before=(1, 1)), "padding_swapped",
+                   "the padding after is put before: the padding before h and w is 1,1, not 0,0")
+        self.names(self.wrong(before=(1, 0)), "padding_swapped",
+                   "the padding after is put before: the padding before h is 1, not 0")
+        self.use(normal_problem(size=(8, 8), taps=(3, 3), strides=(1, 1), dilations=(1, 1),
+                                padding=((3, 0), (0, 2))))
+        self.names(self.wrong(before=(0, 2)), "padding_swapped",
+                   "the padding after is put before: the padding before h and w is 0,2, not 3,0")
+
+    def test_padding_ignored(self):
+        self.use(normal_problem(padding=((2, 1), (3, 1))))
+        self.names(self.wrong(before=(0, 0)), "padding_ignored",
+                   "the padding is ignored: the padding before h and w is 0,0, not 2,3")
+
+    def test_stride_and_dilation_swapped(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op))
+            p = self.problem
+            with self.subTest(op):
+                self.names(self.wrong(strides=p.dilations, dilations=p.strides),
+                           "stride_dilation_swapped", "strides and dilations are swapped")
+
+    def test_attributes_of_h_and_w_swapped(self):
+        p = normal_problem(size=(12, 12), taps=(3, 3), strides=(2, 1), dilations=(1, 3),
+                           padding=((2, 1), (0, 4)))
+        self.use(p)
+        self.names(self.wrong(strides=(1, 2)), "attribute_order",
+                   "the strides of h and w are swapped")
+        self.names(self.wrong(dilations=(3, 1)), "attribute_order",
+                   "the dilations of h and w are swapped")
+        self.names(self.wrong(before=(0, 2)), "attribute_order",
+                   "the padding of h and w are swapped")
+
+    def test_dilations_ignored(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op, padding="valid"))
+            ones = (1,) * len(self.problem.taps)
+            with self.subTest(op):
+                self.names(self.wrong(dilations=ones), "dilations_ignored",
+                           "the dilations are ignored")
+
+    def test_dilations_ignored_and_padding_follows(self):
+        # What TensorFlow's depthwise op does on the CPU.
+        self.use(normal_problem("depthwise", size=(9, 9), taps=(3, 3), strides=(1, 1),
+                                dilations=(2, 2)))
+        self.assertEqual(self.problem.before, (2, 2))
+        self.names(self.wrong(dilations=(1, 1), before=(1, 1)), "dilations_ignored",
+                   "the dilations are ignored, and padding SAME follows that")
+        self.names(self.wrong(dilations=(1, 1)), "dilations_ignored", "the dilations are ignored")
+
+    def test_group_order(self):
+        p = normal_problem(c=8, k=12, groups=4)
+        self.use(p)
+        each = p.k // p.groups
+        blocks = self.dw.reshape(*self.dw.shape[:3], p.groups, each)
+        self.names(blocks[..., ::-1, :].reshape(self.dw.shape), "group_order",
+                   "its groups are in reverse order")
+        self.names(blocks[..., [2, 0, 3, 1], :].reshape(self.dw.shape), "group_order",
+                   "its groups are in the order 2,0,3,1")
+        # Output channels numbered with the groups fastest.
+        mixed = np.swapaxes(blocks, -1, -2).reshape(self.dw.shape)
+        lines = self.verify(mixed)
+        self.assertTrue(lines[0].startswith("the result matches if its groups are interleaved"),
+                        lines)
+        self.assertEqual(self.report["findings"][0]["fault"], "group_order")
+
+    def test_group_order_of_the_tensors(self):
+        p = normal_problem(c=8, k=12, groups=4)
+        self.use(p)
+
+        def reverse(tensor):
+            parts = tensor.reshape(*tensor.shape[:-1], p.groups, -1)
+            return parts[..., ::-1, :].reshape(tensor.shape)
+
+        def interleaved(tensor):
+            parts = tensor.reshape(*tensor.shape[:-1], -1, p.groups)
+            return np.swapaxes(parts, -1, -2).reshape(tensor.shape)
+
+        self.names(self.wrong(x=reverse(p.x)), "group_order",
+                   "the groups of input are in reverse order")
+        for changes, which in (({"x": interleaved(p.x)}, "input"),
+                               ({"dy": interleaved(p.dy)}, "out_backprop")):
+            lines = self.verify(self.wrong(**changes))
+            self.assertEqual([f["fault"] for f in self.report["findings"]], ["group_order"], lines)
+            self.assertIn(f"the groups of {which} are interleaved", lines[0])
+
+    def half_sums(self, kind, order=slice(None), fused=False):
+        """Sums of float16 (or float32) numbers, pixel by pixel in some order."""
+        p = self.problem
+        x, dy = p.x.astype(kind), p.dy.astype(kind)
+        dw = np.zeros((*p.taps, p.c // p.groups, p.k), kind)
+        pixels = list(np.ndindex(p.n, *p.out))[order]
+        for tap in np.ndindex(*p.taps):
+            for n, *out in pixels:
+                at = [o * s - b + t * d for o, s, b, t, d in
+                      zip(out, p.strides, p.before, tap, p.dilations)]
+                if not all(0 <= a < e for a, e in zip(at, p.size)):
+                    continue
+                xs = x[(n, *at)].reshape(p.groups, -1, 1)
+                dys = dy[(n, *out)].reshape(p.groups, 1, -1)
+                parts = (xs * dys if not fused else xs.astype("f8") * dys).astype(
+                    "f8" if fused else kind)
+                part = np.moveaxis(parts, 0, 1).reshape(dw[tap].shape)
+                dw[tap] = (dw[tap] + part).astype(kind)
+        return dw.astype("f8").reshape(self.dw.shape)
+
+    def test_half_precision_sums(self):
+        for dtype in ("float16", "float32"):
+            for op in ("conv2d", "depthwise"):
+                p = normal_problem(op, n=3, size=(12, 11), dtype="float16")
+                self.use(p, dtype)
+                for fused in (False, True):
+                    with self.subTest(dtype=dtype, op=op, fused=fused):
+                        lines = self.verify(self.half_sums("f2", fused=fused))
+                        found = self.report["findings"]
+                        self.assertEqual([f["fault"] for f in found], ["low_precision_sums"], lines)
+                        self.assertEqual(found[0]["certainty"], "bits")
+                        self.assertRegex(lines[0], "^the result matches bit by bit if sums are "
+                                                   "rounded to float16 after each addition")
+
+    def test_half_precision_sums_in_another_order(self):
+        for dtype in ("float16", "float32"):
+            p = normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1),
+                               dtype="float16")
+            self.use(p, dtype)
+            lines = self.verify(self.half_sums("f2", slice(None, None, -1)))
+            found = self.report["findings"]
+            with self.subTest(dtype):
+                self.assertEqual([(f["fault"], f["certainty"]) for f in found],
+                                 [("low_precision_sums", "size")], lines)
+                self.assertRegex(lines[0], "^the result has errors of the size that it has if sums "
+                                           "are rounded to float16 ")
+
+    def test_float32_sums_of_float64(self):
+        self.use(normal_problem(n=4, size=(12, 11)), "float64")
+        lines = self.verify(self.half_sums("f4"))
+        self.assertIn("sums are rounded to float32 after each addition", lines[0])
+
+    def test_scale(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            self.use(normal_problem(op))
+            p = self.problem
+            pixels = int(np.prod(p.out))
+            for factor, text in ((1 / p.n, f"{1 / p.n:.9g} (1/N)"), (-1, "-1"), (2.5, "2.5"),
+                                 (1 / (p.n * pixels), r" (1/(N*"), (0.999, "0.999")):
+                with self.subTest(op=op, factor=factor):
+                    lines = self.verify(single(self.dw * factor))
+                    self.assertEqual([f["fault"] for f in self.report["findings"]],
+                                     ["scale_factor"], lines)
+                    self.assertIn("it is multiplied by ", lines[0])
+                    self.assertIn(text, lines[0])
+
+    def test_zero(self):
+        self.use(normal_problem())
+        self.names(self.dw * 0, "zero", "every element is set to 0")
+
+    def test_missing_image(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            p = normal_problem(op, n=5)
+            self.use(p)
+            for image in range(p.n):
+                kept = [n for n in range(p.n) if n != image]
+                with self.subTest(op=op, image=image):
+                    self.names(self.wrong(x=p.x[kept], dy=p.dy[kept]), "missing_image",
+                               f"image {image} is left out")
+            self.names(self.wrong(x=p.x[:3], dy=p.dy[:3]), "missing_image",
+                       "images 3 to 4 are left out")
+            self.names(self.wrong(x=p.x[2:], dy=p.dy[2:]), "missing_image",
+                       "images 0 to 1 are left out")
+            twice = [0, 1, 1, 2, 3, 4]
+            self.names(self.wrong(x=p.x[twice], dy=p.dy[twice]), "doubled_image",
+                       "image 1 is counted twice")
+
+
+class OtherFaults(DiagnosisTest):
+    def test_last_row_and_column(self):
+        p = normal_problem()
+        self.use(p)
+        for axis, name in ((1, "row"), (2, "column")):
+            for which, text in ((-1, "last"), (0, "first")):
+                dy = p.dy.copy()
+                np.moveaxis(dy, axis, 0)[which] = 0
+                self.names(self.wrong(dy=dy), "line_left_out",
+                           f"the {text} {name} of out_backprop is left out")
+
+    def test_inputs_of_lower_precision(self):
+        p = normal_problem()
+        self.use(p)
+
+        def tf32(values):
+            bits = np.ascontiguousarray(values).astype("<f4").view("<u4")
+            return ((bits + 0x1000) & 0xFFFFE000).astype("<u4").view("<f4").astype("f8")
+
+        for rounding, text in ((lambda v: to_float64("bfloat16", round_to("bfloat16", v)),
+                                "rounded to bfloat16"),
+                               (lambda v: v.astype("f2").astype("f8"), "rounded to float16"),
+                               (tf32, "rounded to TF32")):
+            wrong = self.wrong(x=rounding(p.x), dy=rounding(p.dy))
+            # float16 and TF32 have as many digits, and are the same where both have the range.
+            self.names(single(wrong), "input_precision",
+                       f"x and dy are {text} before they are multiplied",
+                       among="bfloat16" not in text)
+            self.assertLessEqual(len(self.report["findings"]), 2)
+
+    def test_strides_ignored(self):
+        self.use(normal_problem(padding="valid"))
+        self.names(self.wrong(strides=(1, 1)), "strides_ignored", "the strides are ignored")
+
+
+class Every(DiagnosisTest):
+    """The same fault in every dtype, order of channels and kind of file."""
+
+    def test_dtypes_and_layouts(self):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            for last in (True, False):
+                p = normal_problem(n=3, last=last, dtype=dtype)
+                self.use(p, dtype)
+                with self.subTest(dtype=dtype, last=last):
+                    self.names(single(self.dw[::-1, ::-1]) if dtype != "float64"
+                               else self.dw[::-1, ::-1],
+                               "filter_flipped", "the filter is flipped in h and w")
+                    kept = [0, 2]
+                    wrong = self.wrong(x=p.x[kept], dy=p.dy[kept])
+                    self.names(wrong if dtype == "float64" else single(wrong), "missing_image",
+                               "image 1 is left out")
+
+    def test_fortran_order_and_big_endian(self):
+        p = normal_problem()
+        self.use(p)
+        wrong = self.wrong(before=(p.before[0] + 1, p.before[1]))
+        for name, tensor in (("x.npy", p.x), ("dy.npy", p.dy)):
+            np.save(self.folder / name, np.asfortranarray(tensor.astype(">f4")))
+        self.names(wrong, "padding_off_by_one", "the padding before h is 2, not 1")
+
+    def test_criteria(self):
+        self.use(normal_problem())
+        for extra in (["--rtol", "1e-4"], ["--max-ulp", "100"], ["--bitwise"]):
+            self.names(self.dw[::-1], "filter_flipped", "the filter is flipped in h", *extra)
+
+    def test_sampled(self):
+        p = normal_problem(c=16, k=16, groups=4)
+        self.use(p)
+        for wrong, fault, text in (
+                (self.dw[::-1], "filter_flipped", "the filter is flipped in h"),
+                (self.wrong(before=(0, p.before[1])), "padding_off_by_one",
+                 "the padding before h is 0, not 1"),
+                (self.wrong(x=p.x[1:], dy=p.dy[1:]), "missing_image", "image 0 is left out"),
+                (self.dw * 3, "scale_factor", "it is multiplied by 3")):
+            with self.subTest(fault):
+                self.names(single(wrong), fault, text, "--sample", 40, whole=False, among=True)
+                self.assertEqual(self.report["findings"][0]["checked"], 40)
+
+    def test_adjoint(self):
+        self.use(normal_problem(c=16, k=16, groups=4))
+        self.names(single(self.dw[::-1]), "filter_flipped", "the filter is flipped in h",
+                   "--reference", "adjoint", whole=False)
+
+    def test_a_large_problem_is_sampled(self):
+        p = normal_problem(n=2, size=(40, 40), c=32, k=48, taps=(3, 3), strides=(1, 1),
+                           dilations=(1, 1), groups=1)
+        self.use(p)
+        wrong = single(self.wrong(before=(2, 2)))
+        self.names(wrong, "padding_off_by_one", "the padding before h and w is 2,2, not 1,1",
+                   whole=False)
+        finding = self.report["findings"][0]
+        self.assertLess(finding["checked"], finding["of"])
+        self.assertGreaterEqual(finding["checked"], 6)
+
+    def test_limits(self):
+        # Any number of threads and memory says the same.
+        p = normal_problem()
+        self.use(p)
+        wrong = self.wrong(x=p.x[1:], dy=p.dy[1:])
+        texts = {tuple(self.verify(single(wrong), *extra)) for extra in
+                 (["-t", 1], ["-t", 5], ["--memory-limit", "60MiB"])}
+        self.assertEqual(len(texts), 1)
+
+
+class Golden(DiagnosisTest):
+    """Of a golden file and a gradient, the one that is wrong is diagnosed."""
+
+    def golden_lines(self, result, golden, *extra, status=1):
+        save(self.folder / "g.npy", golden)
+        return self.verify(result, "--golden", "g.npy", *extra, status=status)
+
+    def test_the_golden_file_is_wrong(self):
+        self.use(normal_problem())
+        for extra in ([], ["--bitwise"], ["--rtol", "1e-5"]):
+            lines = self.golden_lines(self.dw, self.dw[::-1], *extra)
+            self.assertRegex(lines[0], "the result is within the error bound of the reference")
+            self.assertRegex(lines[1], "the golden file is not within the error bound")
+            self.assertRegex(lines[2], "the golden file matches if the filter is flipped in h ")
+            self.assertEqual(self.report["findings"][0]["subject"], "the golden file")
+
+    def test_the_result_is_wrong(self):
+        self.use(normal_problem())
+        lines = self.golden_lines(self.dw[::-1], self.dw)
+        self.assertRegex(lines[0], "the result is not within")
+        self.assertRegex(lines[2], "the result matches if the filter is flipped in h ")
+
+    def test_both_are_wrong(self):
+        self.use(normal_problem())
+        lines = self.golden_lines(self.dw[::-1], self.dw * 2)
+        self.assertRegex(lines[2], "the result matches if the filter is flipped in h ")
+        self.assertRegex(lines[3], "the golden file matches if it is multiplied by 2")
+
+    def test_only_rounding(self):
+        self.use(normal_problem())
+        values = single(self.dw)
+        values[0, 0, 0, 0] = np.nextafter(values[0, 0, 0, 0].astype("f4"), np.float32(1e9))
+        lines = self.golden_lines(self.dw, values, "--bitwise")
+        self.assertEqual(self.report["findings"], [])
+        self.assertRegex(lines[0], "the result is within the error bound of the reference")
+        self.assertRegex(lines[1], "the golden file is within the error bound of the reference")
+
+    def test_computed_against_a_wrong_golden_file(self):
+        p = normal_problem()
+        self.use(p)
+        save(self.folder / "g.npy", self.dw / p.n)
+        result = self.run_here("verify", "-i", "x.npy", "-g", "dy.npy", *p.flags(), "--golden",
+                               "g.npy")
+        self.assertEqual(result.status, 1)
+        self.assertIn("diagnosis: the golden file matches if it is multiplied by 0.25 (1/N)",
+                      result.out)
+
+
+class Several(DiagnosisTest):
+    def test_two_explanations(self):
+        # Both images are the same, so each may be the missing one, and half is as good.
+        p = normal_problem(n=2)
+        p.x[1], p.dy[1] = p.x[0], p.dy[0]
+        self.use(p)
+        lines = self.verify(single(self.dw / 2))
+        texts = " ".join(lines)
+        for text in ("it is multiplied by 0.5 (1/N)", "image 0 is left out",
+                     "image 1 is left out"):
+            self.assertIn(text, texts)
+        self.assertEqual(len(lines), 3, lines)
+
+    def test_swapped_and_off_by_one_are_the_same(self):
+        # One statement for one set of attributes.
+        self.use(normal_problem(size=(8, 8), taps=(3, 3), strides=(2, 2), dilations=(1, 1)))
+        lines = self.verify(self.wrong(before=(1, 1)))
+        self.assertEqual(len(lines), 1, lines)
+
+    def test_symmetric_data(self):
+        # x is the same in every row and column but for the padding: a flip is a turn by hand too.
+        p = normal_problem(n=1, size=(6, 6), c=1, k=1, taps=(3, 3), strides=(1, 1),
+                           dilations=(1, 1), groups=1, padding="valid")
+        p.dy[:] = (p.dy + np.swapaxes(p.dy, 1, 2)) / 2
+        p.x[:] = (p.x + np.swapaxes(p.x, 1, 2)) / 2
+        p.dy, p.x = single(p.dy), single(p.x)
+        self.use(p)  # dw is symmetric in h and w: flipping both in either order is one thing
+        lines = self.verify(self.dw[::-1])
+        self.assertTrue(any("flipped in h " in line for line in lines), lines)
+        self.assertFalse(any("flipped in w " in line for line in lines), lines)
+
+    def test_everything_fits_constant_data(self):
+        # Nothing tells the images apart: some are named, the others counted.
+        p = normal_problem(n=6, size=(4, 4), c=1, k=1, taps=(1, 1), strides=(1, 1),
+                           dilations=(1, 1), groups=1)
+        p.x[:] = 1
+        p.dy[:] = 1
+        self.use(p)
+        lines = self.verify(self.dw * 5 / 6)
+        self.assertIn("image 0 is left out", " ".join(lines))
+        self.assertLessEqual(len(self.report["findings"]), 8)
+
+
+class NoExplanation(DiagnosisTest):
+    def nothing(self, values, *extra, dtype=None):
+        lines = self.verify(values, *extra, dtype=dtype)
+        self.assertEqual(self.report["findings"], [], lines)
+        self.assertRegex(lines[0], r"^none of the \d+ faults that were tried explains the result$")
+        self.assertGreater(self.report["tried"], 15)
+        return lines
+
+    def test_one_element(self):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            self.use(normal_problem(dtype=dtype), dtype)
+            values = self.dw.copy()
+            values[1, 0, 1, 4] += 30
+            lines = self.nothing(values if dtype == "float64" else single(values), dtype=dtype)
+            self.assertEqual(lines[1], "the wrong elements lie in r 1, s 0, c 1, k 4")
+
+    def test_a_channel(self):
+        self.use(normal_problem())
+        values = self.dw.copy()
+        values[..., 2] *= 2
+        lines = self.nothing(values)
+        self.assertEqual(lines[1], "the wrong elements lie in r 0-2, s 0-1, c 0-1, k 2")
+
+    def test_noise(self):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            for seed in range(3):
+                for size in (1e-1, 3.0, 100.0):
+                    self.use(normal_problem(seed=seed, dtype=dtype), dtype)
+                    rng = np.random.default_rng(seed)
+                    noise = rng.standard_normal(self.dw.shape) * size
+                    if dtype in ("float16", "bfloat16") and size < 1:
+                        noise *= 10
+                    with self.subTest(dtype=dtype, seed=seed, size=size):
+                        values = self.dw + noise
+                        lines = self.verify(values if dtype == "float64" else single(values))
+                        for finding in self.report["findings"]:
+                            # Noise of that size may be anything's; it must not be called a match.
+                            self.assertEqual(finding["certainty"], "size", lines)
+
+    def test_another_gradient(self):
+        self.use(normal_problem())
+        other = normal_problem(seed=99)
+        self.nothing(other.expected())
+
+    def test_two_faults_at_once(self):
+        self.use(normal_problem())
+        self.nothing(single(self.dw[::-1] * 3))
+
+    def test_not_finite(self):
+        self.use(normal_problem())
+        for value in (np.nan, np.inf):
+            values = self.dw.copy()
+            values[0, 1, 0, 3] = value
+            lines = self.nothing(values)
+            self.assertIn("r 0, s 1, c 0, k 3", lines[1])
+            self.nothing(self.dw * np.nan)
+
+    def test_cancelling_sums(self):
+        # The bound is as large as the gradient: what lies within it proves nothing.
+        p = normal_problem(n=4, size=(12, 12), strides=(1, 1), dilations=(1, 1))
+        p.x[:] = 1e3 + p.x * 1e-6
+        p.x = single(p.x)
+        p.dy -= p.dy.mean(axis=(0, 1, 2))
+        p.dy = single(p.dy)
+        self.use(p)
+        rng = np.random.default_rng(0)
+        self.nothing(single(self.dw + 50 * rng.standard_normal(self.dw.shape)))
+
+    def test_a_value_within_the_bound_is_not_enough(self):
+        # One bfloat16 number: 99.5 is within its rounding of the gradient without image 1, 99.77,
+        # as it is of many others, and hardly nearer to that than to the right one, 100.09.
+        p = normal_problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1), strides=(1, 1),
+                           dilations=(1, 1), groups=1)
+        p.x[0], p.dy[0] = 1 + 2**-7, 99
+        p.x[1], p.dy[1] = 0.5, 0.625
+        self.use(p, "bfloat16")
+        lines = self.verify(np.full_like(self.dw, 99.5))
+        self.assertNotIn("match", [f["certainty"] for f in self.report["findings"]], lines)
+
+    def test_errors_of_another_size(self):
+        # Too small and too large for sums in float16.
+        p = normal_problem(n=4, size=(64, 64), strides=(1, 1), dilations=(1, 1), dtype="float16")
+        self.use(p, "float16")
+        rng = np.random.default_rng(6)
+        signs = rng.choice([-1, 1], self.dw.shape)
+        self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-9)))
+        self.nothing(single(self.dw + signs * 60))
+
+    def test_a_right_result(self):
+        self.use(normal_problem())
+        self.assertEqual(self.verify(self.dw, status=0), [])
+        self.assertIsNone(self.report)
+
+    def test_one_entry_has_no_factor(self):
+        # One number is always a multiple of another; only a known factor may be named.
+        p = normal_problem(n=3, size=(4, 4), c=1, k=1, taps=(1, 1), strides=(1, 1),
+                           dilations=(1, 1), groups=1)
+        self.use(p)
+        self.nothing(self.dw * 1.2345)
+        self.names(single(self.dw / 3), "scale_factor", "it is multiplied by 0.333333333 (1/N)")
+
+    def test_only_rounding(self):
+        self.use(normal_problem())
+        values = single(self.dw)
+        values[0, 0, 0, 0] = np.nextafter(values[0, 0, 0, 0].astype("f4"), np.float32(1e9))
+        lines = self.verify(values, "--bitwise")
+        self.assertEqual(lines, ["the result is within the error bound of the reference: only "
+                                 "rounding separates them"])
+        self.assertEqual(self.report["findings"], [])
+
+    def test_an_empty_batch(self):
+        self.use(small("conv2d", n=0))
+        lines = self.verify(self.dw + 1)
+        self.assertEqual(self.report["findings"], [], lines)
+
+
+class Switch(DiagnosisTest):
+    def test_off(self):
+        self.use(normal_problem())
+        self.assertEqual(self.verify(self.dw[::-1], "--no-diagnosis"), [])
+        self.assertIsNone(self.report)
+        self.assertEqual(len(self.verify(self.dw[::-1], "--no-diagnosis", "--diagnosis")), 1)
+
+    def test_streams_cannot_be_read_again(self):
+        p = normal_problem()
+        self.use(p)
+        save(self.folder / "r.npy", self.dw[::-1])
+        result = self.run_here("verify", "-i", "-", "-g", "dy.npy", *p.flags(), "--result", "r.npy",
+                               stdin=npy_bytes("float32", p.x))
+        self.assertEqual(result.status, 1)
+        self.assertIn("diagnosis: not tried: --input (standard input) is a stream, which can be "
+                      "read only once; save it to a file\n", result.out)
+
+    def test_memory(self):
+        # An image of x and dy must fit, for it may have been read in any way.
+        p = Problem(n=1, size=(1100, 1000), c=16, k=1, taps=(1, 1), strides=(1, 1))
+        p.x[:] = np.arange(p.x.size).reshape(p.x.shape) % 5
+        self.use(p)
+        lines = self.verify(self.dw + 1e7, "--memory-limit", "60MiB")
+        self.assertRegex(lines[0], "^not tried: it needs whole images of x and dy, .* MiB, the "
+                                   "limit is 60.0 MiB$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,279 @@
+"""verify --save-repro: a small problem that fails as the large one does."""
+import os
+import shlex
+import subprocess
+import unittest
+
+import numpy as np
+from harness import (BINARY, OPS, CliTest, Problem, clean_environment, definition, load, npy_bytes,
+                     parse_report, save, small)
+
+
+class ReproTest(CliTest):
+    def prepare(self, problem, dtype="float32", normal=False):
+        self.problem = problem
+        if normal:
+            rng = np.random.default_rng(8)
+            problem.x = rng.standard_normal(problem.x.shape).astype("f4").astype("f8")
+            problem.dy = rng.standard_normal(problem.dy.shape).astype("f4").astype("f8")
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
+
+    def fails(self, *extra, folder="repro"):
+        """Runs a verify that must fail; what the report says of the small problem."""
+        result = self.run_here(*self.args("--save-repro", folder, *extra))
+        self.assertEqual((result.status, result.err), (1, ""), str(result))
+        self.assertRegex(result.out, f"(?m)^repro: {folder} holds .*; sh repro.sh there repeats it$")
+        return result.out
+
+    def repeats(self, folder="repro", status=1):
+        """repro.sh, from anywhere."""
+        done = subprocess.run(["sh", self.folder / folder / "repro.sh"], cwd="/",
+                              env=clean_environment({"CONVGRAD": os.path.abspath(BINARY)}),
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (status, b""), done)
+        return done.stdout.decode()
+
+    def shapes(self, folder="repro"):
+        return {name: load(self.folder / folder / name)[1].shape
+                for name in os.listdir(self.folder / folder) if name.endswith(".npy")}
+
+
+class CutOut(ReproTest):
+    """The result is a file: the part in which it is wrong is cut out."""
+
+    def test_one_element(self):
+        for op, index in (("conv2d", (1, 1, 0, 4)), ("depthwise", (0, 2, 1, 1)),
+                          ("conv3d", (1, 2, 0, 1, 2))):
+            for last in (True, False):
+                self.prepare(small(op, last))
+                values = self.dw.copy()
+                values[index] += 3
+                save(self.folder / "r.npy", values)
+                folder = f"{op}{last}"
+                with self.subTest(op=op, last=last):
+                    self.fails("--result", "r.npy", folder=folder)
+                    self.assertEqual(sorted(os.listdir(self.folder / folder)),
+                                     ["README.txt", "dy.npy", "reference.npy", "repro.sh",
+                                      "result.npy", "x.npy"])
+                    one = (1,) * self.dw.ndim
+                    shapes = self.shapes(folder)
+                    self.assertEqual((shapes["result.npy"], shapes["reference.npy"]), (one, one))
+                    self.assertEqual(load(self.folder / folder / "result.npy")[1].item(),
+                                     values[index])
+                    kind, want = load(self.folder / folder / "reference.npy")
+                    self.assertEqual((kind, want.item()), ("float64", self.dw[index]))
+                    out = self.repeats(folder)
+                    self.assertIn("1 of 1 elements fail", out)
+                    self.assertIn(f"got {values[index]:g}, want {self.dw[index]:g}", out)
+
+    def test_the_taps_that_are_wrong(self):
+        self.prepare(Problem(n=2, size=(9, 9), c=4, k=6, taps=(5, 5)))
+        values = self.dw.copy()
+        values[1, 2, 3, 4] += 5
+        values[3, 2, 3, 4] += 9
+        values[0, 0, 0, 0] += 1
+        save(self.folder / "r.npy", values)
+        self.fails("--result", "r.npy")
+        self.assertEqual(self.shapes()["result.npy"], (3, 1, 1, 1))
+        np.testing.assert_array_equal(load(self.folder / "repro/reference.npy")[1],
+                                      self.dw[1:4, 2:3, 3:4, 4:5])
+        self.assertIn("2 of 3 elements fail", self.repeats())
+
+    def test_the_parts_are_those_of_the_files(self):
+        # The small tensors give the same elements by the definition.
+        self.prepare(small("conv2d"))
+        values = self.dw.copy()
+        values[2, 1, 1, 5] += 3
+        save(self.folder / "r.npy", values)
+        self.fails("--result", "r.npy")
+        x = load(self.folder / "repro/x.npy")[1]
+        dy = load(self.folder / "repro/dy.npy")[1]
+        p = self.problem
+        self.assertEqual((x.shape[-1], dy.shape[-1]), (1, 1))
+        np.testing.assert_array_equal(dy[..., 0], p.dy[..., 5])
+        self.assertLess(x.size, p.x[..., 3].size + 1)
+        line = (self.folder / "repro/repro.sh").read_text().splitlines()[-1]
+        words = shlex.split(line)
+        pads = list(map(int, words[words.index("--explicit-paddings") + 1].split(",")))
+        dw = definition(x, dy, (1, 1), p.strides, p.dilations, (pads[0], pads[2]), 1)
+        self.assertEqual(dw.item(), self.dw[2, 1, 1, 5])
+
+    def test_formats_dtypes_and_criteria(self):
+        for dtype in ("float16", "bfloat16", "float64"):
+            self.prepare(small("conv2d"), dtype)
+            values = self.problem.expected("OIHW")
+            values[4, 1, 2, 0] += 16
+            save(self.folder / "r.npy", values, dtype)
+            for i, extra in enumerate(([], ["--bitwise"], ["--rtol", "0.001", "--atol", "0.25"],
+                                       ["--max-ulp", 2])):
+                folder = f"{dtype}{i}"
+                with self.subTest(dtype=dtype, extra=extra):
+                    self.fails("--result", "r.npy", "--filter-format", "OIHW", *extra,
+                               folder=folder)
+                    self.assertEqual(load(self.folder / folder / "result.npy")[0], dtype)
+                    self.assertIn("1 of 1 elements fail", self.repeats(folder))
+
+    def test_golden(self):
+        self.prepare(small("conv2d"))
+        values = self.dw.copy()
+        values[1, 0, 1, 2] += 2
+        save(self.folder / "g.npy", values, "float64")
+        save(self.folder / "r.npy", self.dw)
+        for extra in ([], ["--result", "r.npy"], ["--bitwise"]):
+            folder = "golden" + "".join(extra).strip("-")
+            with self.subTest(extra):
+                self.fails("--golden", "g.npy", *extra, folder=folder)
+                self.assertEqual(load(self.folder / folder / "golden.npy")[0], "float64")
+                self.assertEqual(load(self.folder / folder / "result.npy")[1].item(),
+                                 self.dw[1, 0, 1, 2])
+                self.assertIn("against golden.npy, 1 of 1 elements fail", self.repeats(folder))
+
+    def test_after_a_sample_and_after_the_adjoint(self):
+        self.prepare(Problem(n=2, size=(8, 8), c=8, k=8, taps=(3, 3)), normal=True)
+        values = self.dw.copy()
+        values[0, 0, 0, 0] += 50
+        save(self.folder / "r.npy", values)
+        for extra in (["--sample", "20"], ["--reference", "adjoint"]):
+            folder = extra[0].strip("-")
+            with self.subTest(extra):
+                self.fails("--result", "r.npy", *extra, folder=folder)
+                self.assertEqual(self.shapes(folder)["result.npy"], (1, 1, 1, 1))
+                self.repeats(folder)
+
+    def test_fortran_order_and_big_endian(self):
+        self.prepare(small("conv2d"))
+        for name, tensor in (("x.npy", self.problem.x), ("dy.npy", self.problem.dy)):
+            np.save(self.folder / name, np.asfortranarray(tensor.astype(">f4")))
+        values = self.dw.copy()
+        values[1, 1, 1, 1] -= 4
+        save(self.folder / "r.npy", values)
+        self.fails("--result", "r.npy")
+        self.repeats()
+
+
+class Shrunk(ReproTest):
+    """The program's own result: it is computed again on ever smaller parts."""
+
+    def test_it_is_small(self):
+        # A criterion that rounding alone breaks.
+        for op in OPS:
+            self.prepare(small(op, n=3), normal=True)
+            with self.subTest(op):
+                self.fails("--rtol", "0", "--atol", "0", folder=op)
+                shapes = self.shapes(op)
+                self.assertEqual(int(np.prod(shapes["result.npy"])), 1)
+                # One product is rounded as the reference is; a few sums are not.
+                self.assertLessEqual(int(np.prod(shapes["dy.npy"])), 4)
+                self.assertLessEqual(int(np.prod(shapes["x.npy"])), 12)
+                self.assertIn("1 of 1 elements fail", self.repeats(op))
+                line = (self.folder / op / "repro.sh").read_text().splitlines()[-1]
+                self.assertIn(" --algorithm ", line)
+                self.assertNotIn("--result", line)
+
+    def test_the_algorithm_is_that_of_the_whole(self):
+        self.prepare(small("conv2d"), normal=True)
+        self.fails("--rtol", "0", "-a", "direct")
+        self.assertIn("--algorithm direct", (self.folder / "repro/repro.sh").read_text())
+        self.assertIn("direct against", self.repeats())
+
+    def test_out_dtype(self):
+        self.prepare(small("conv2d"), normal=True)
+        self.fails("--rtol", "1e-12", "--out-dtype", "float64")
+        self.assertIn("--out-dtype float64", (self.folder / "repro/repro.sh").read_text())
+        kind, values = load(self.folder / "repro/result.npy")
+        self.assertEqual((kind, values.size), ("float64", 1))
+        # One product of float32 numbers is not rounded to float32 in the reference.
+        self.assertEqual(self.shapes()["dy.npy"], (1, 1, 1, 1))
+        self.repeats()
+
+    def test_after_a_sample(self):
+        self.prepare(small("conv2d"), normal=True)
+        self.fails("--rtol", "0", "--sample", 20)
+        self.repeats()
+
+
+class Folder(ReproTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare(small("conv2d"))
+        values = self.dw.copy()
+        values[0, 0, 0, 0] += 2
+        save(self.folder / "r.npy", values)
+
+    def test_nothing_on_a_match(self):
+        save(self.folder / "r.npy", self.dw)
+        result = self.run_here(*self.args("--result", "r.npy", "--save-repro", "repro"))
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertFalse((self.folder / "repro").exists())
+        self.assertNotIn("repro:", result.out)
+
+    def test_an_empty_folder_will_do(self):
+        (self.folder / "repro").mkdir()
+        self.fails("--result", "r.npy")
+
+    def test_names_with_spaces(self):
+        self.fails("--result", "r.npy", folder="a b")
+        self.repeats("a b")
+
+    def test_the_report(self):
+        result = self.run_here(*self.args("--result", "r.npy", "--save-repro", "repro", "--json"))
+        repro = parse_report(result.out)["compare"]["repro"]
+        self.assertEqual(repro["folder"], "repro")
+        self.assertIn("conv2d float32", repro["problem"])
+        self.assertTrue(repro["command"].startswith("convgrad verify "))
+
+    def test_the_readme_says_where_it_comes_from(self):
+        self.fails("--result", "r.npy")
+        text = (self.folder / "repro/README.txt").read_text()
+        self.assertIn("convgrad verify -i x.npy -g dy.npy", text)
+        self.assertIn("--result r.npy", text)
+
+    def test_wrong_uses(self):
+        (self.folder / "full").mkdir()
+        (self.folder / "full/x.npy").write_bytes(b"mine")
+        for folder, status, parts in (("full", 3, ("--save-repro", "full", "not empty")),
+                                      ("r.npy", 3, ("--save-repro", "r.npy", "folder")),
+                                      ("no/repro", 3, ("--save-repro", "no")),
+                                      ("--bitwise", 2, ("--save-repro",))):
+            with self.subTest(folder):
+                result = self.run_here(*self.args("--result", "r.npy", "--save-repro", folder))
+                self.assert_one_error(result, status, *parts)
+        self.assertEqual((self.folder / "full/x.npy").read_bytes(), b"mine")
+        self.assertEqual(os.listdir(self.folder / "full"), ["x.npy"])
+
+    def test_streams(self):
+        args = self.args("--result", "r.npy", "--save-repro", "repro")
+        args[args.index("-i") + 1] = "-"
+        result = self.run_here(*args, stdin=npy_bytes("float32", self.problem.x))
+        self.assertEqual((result.status, result.err), (1, ""))
+        self.assertIn("repro: not written: --input (standard input) is a stream", result.out)
+        self.assertFalse((self.folder / "repro").exists())
+
+    def test_only_padding(self):
+        # Every tap at the wrong element lies in the padding.
+        self.prepare(Problem(n=1, size=(2, 2), c=1, k=1, taps=(1, 3), padding=((0, 0), (4, 0))))
+        self.assertEqual(self.dw[0, 0].item(), 0)
+        values = self.dw.copy()
+        values[0, 0] = 7
+        save(self.folder / "r.npy", values)
+        result = self.run_here(*self.args("--result", "r.npy", "--save-repro", "repro"))
+        self.assertEqual(result.status, 1, str(result))
+        self.assertIn("repro: not written: the wrong element sees nothing but padding", result.out)
+
+    def test_a_full_disk_leaves_nothing(self):
+        limit = "ulimit -f 0; trap '' XFSZ; "
+        args = [BINARY, *self.args("--result", "r.npy", "--save-repro", "repro")]
+        done = subprocess.run(["bash", "-c", limit + shlex.join(map(str, args)) + " | cat; exit ${PIPESTATUS[0]}"],
+                              cwd=self.folder, env=clean_environment(), capture_output=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.returncode, 5, done)
+        self.assertIn(b"repro/x.npy", done.stderr)
+        self.assertFalse((self.folder / "repro").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

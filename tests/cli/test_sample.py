@@ -1,0 +1,206 @@
+"""verify --sample: some elements, exactly; what it covers, what it finds and what it refuses."""
+import re
+import unittest
+
+import numpy as np
+from harness import DTYPES, OPS, CliTest, Problem, npy_bytes, parse_report, save, small
+
+
+class SampleTest(CliTest):
+    def prepare(self, problem, dtype="float32"):
+        self.problem = problem
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
+
+    def verify(self, *extra, status=0, **more):
+        result = self.run_here(*self.args(*extra), **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        self.assertTrue(result.out.startswith("MISMATCH" if status else "MATCH"), str(result))
+        return result.out
+
+    def report(self, *extra, status=0):
+        result = self.run_here(*self.args(*extra, "--json"))
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        return parse_report(result.out)["compare"]
+
+
+class Sample(SampleTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare(Problem(n=2, size=(7, 6), c=8, k=12, taps=(3, 2), groups=2))  # 288 elements
+
+    def test_it_says_what_it_covered(self):
+        out = self.verify("--sample", 50, "--seed", 3)
+        self.assertIn("0 of 50 elements fail", out)
+        self.assertRegex(out, r"(?m)^checked: 50 of 288 elements, 16 corners among them, seed 3, "
+                              r"4.2e\+03 multiply-adds; a fault in 8.8 % of the elements is missed "
+                              r"with probability 0.01$")
+        sample = self.report("--sample", 50, "--seed", 3)["sample"]
+        self.assertEqual((sample["elements"], sample["of"], sample["corners"], sample["seed"]),
+                         (50, 288, 16, 3))
+        self.assertEqual(sample["multiply_adds"], 50 * 2 * 7 * 6)
+        self.assertAlmostEqual(sample["detectable_share"], 1 - 0.01 ** (1 / 50))
+        self.assertEqual(self.report("--sample", 50)["sample"]["seed"], 1)
+
+    def test_taps_say_how_many_they_have(self):
+        taps = re.findall(r"(?m)^  \[\d,\d\] +0 of (\d+) ", self.verify("--sample", 50))
+        self.assertEqual(len(taps), 6)
+        self.assertEqual(sum(map(int, taps)), 50)
+
+    def test_more_than_there_are(self):
+        out = self.verify("--sample", 1000)
+        self.assertIn("checked: 288 of 288 elements", out)
+        self.assertNotIn("is missed", out)
+        self.assertIn("0 of 288 elements fail", out)
+
+    def test_corners_are_always_in(self):
+        for corner in np.ndindex(2, 2, 2, 2):
+            index = tuple(c * (e - 1) for c, e in zip(corner, self.dw.shape))
+            values = self.dw.copy()
+            values[index] += 5
+            save(self.folder / "r.npy", values)
+            out = self.verify("--result", "r.npy", "--sample", 1, status=1)
+            self.assertIn("1 of 16 elements fail", out)
+            self.assertIn(f"first mismatch  5            at {list(index)}".replace(", ", ","), out)
+
+    def test_the_seed_chooses(self):
+        # Of one wrong element, which is no corner, 40 of 288 are found in a seventh of all seeds.
+        values = self.dw.copy()
+        values[1, 0, 2, 5] += 5
+        save(self.folder / "r.npy", values)
+        found = []
+        for seed in range(60):
+            result = self.run_here(*self.args("--result", "r.npy", "--sample", 56, "--seed", seed,
+                                              "--no-diagnosis"))
+            found.append(result.status)
+        self.assertGreater(sum(found), 1)
+        self.assertLess(sum(found), 30)
+        again = self.run_here(*self.args("--result", "r.npy", "--sample", 56, "--seed",
+                                         found.index(1), "--no-diagnosis"))
+        self.assertEqual(again.status, 1)
+
+    def test_all_ops_dtypes_and_formats(self):
+        for op in OPS:
+            for dtype in DTYPES:
+                self.prepare(small(op), dtype)
+                with self.subTest(op=op, dtype=dtype):
+                    self.verify("--sample", 30)
+                    self.verify("--sample", 30, "-b", "reference")
+            for form in ("HWIO", "OIHW", "OHWI"):
+                name = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
+                name = name if op == "conv3d" else form
+                save(self.folder / "r.npy", self.problem.expected(form), dtype)
+                with self.subTest(op=op, form=form):
+                    self.verify("--result", "r.npy", "--filter-format", name, "--sample", 30,
+                                "--bitwise")
+
+    def test_the_bound_is_that_of_the_full_check(self):
+        rng = np.random.default_rng(1)
+        self.problem.x = rng.standard_normal(self.problem.x.shape).astype("f4").astype("f8")
+        self.problem.dy = rng.standard_normal(self.problem.dy.shape).astype("f4").astype("f8")
+        self.prepare(self.problem)
+        values = self.dw * (1 + 1e-6)
+        save(self.folder / "r.npy", values)
+        full = self.run_here(*self.args("--result", "r.npy", "--json", "--no-diagnosis"))
+        some = self.run_here(*self.args("--result", "r.npy", "--json", "--no-diagnosis",
+                                        "--sample", 288))
+        self.assertEqual(full.status, some.status)
+        keys = ("count", "mismatches", "max_abs", "max_rel", "max_ulp", "max_ratio", "taps",
+                "criterion", "nonfinite", "all_zero")
+        full, some = parse_report(full.out)["compare"], parse_report(some.out)["compare"]
+        self.assertEqual({key: full[key] for key in keys}, {key: some[key] for key in keys})
+        self.assertGreater(full["max_ratio"]["value"], 0)
+
+    def test_criteria(self):
+        values = self.dw.copy()
+        values[0, 0, 0, 0] += 0.5
+        save(self.folder / "r.npy", values)
+        self.verify("--result", "r.npy", "--sample", 20, "--atol", "0.5")
+        self.verify("--result", "r.npy", "--sample", 20, "--atol", "0.4", status=1)
+        self.verify("--result", "r.npy", "--sample", 20, "--bitwise", status=1)
+
+    def test_golden(self):
+        save(self.folder / "g.npy", self.dw)
+        for extra in ([], ["--bitwise"]):
+            self.assertIn("against g.npy", self.verify("--golden", "g.npy", "--sample", 20, *extra))
+        values = self.dw.copy()
+        values[0, 0, 0, 0] += 0.5
+        save(self.folder / "g.npy", values)
+        self.verify("--golden", "g.npy", "--sample", 20, "--bitwise", status=1)
+        save(self.folder / "r.npy", values)
+        self.verify("--golden", "g.npy", "--result", "r.npy", "--sample", 20, "--bitwise")
+
+    def test_streams(self):
+        for name, tensor in (("-i", self.problem.x), ("-g", self.problem.dy),
+                             ("--result", self.dw)):
+            args = self.args("--result", "r.npy", "--sample", 40)
+            save(self.folder / "r.npy", self.dw)
+            args[args.index(name) + 1] = "-"
+            result = self.run_here(*args, stdin=npy_bytes("float32", tensor))
+            self.assertEqual((result.status, result.err), (0, ""), str(result))
+
+    def test_threads_and_memory_change_nothing(self):
+        rng = np.random.default_rng(2)
+        problem = Problem(n=7, size=(40, 38), c=8, k=8, taps=(3, 3))
+        problem.x = rng.standard_normal(problem.x.shape)
+        problem.dy = rng.standard_normal(problem.dy.shape)
+        self.prepare(problem)
+        texts = set()
+        for extra in (["-t", 1], ["-t", 3], ["-t", 2, "--memory-limit", "30MiB"]):
+            texts.add(self.verify("--sample", 60, *extra).rsplit("repeat:", maxsplit=1)[0])
+        self.assertEqual(len(texts), 1)
+
+    def test_output_and_dry_run(self):
+        self.verify("--sample", 20, "-o", "dw.npy")
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", self.dw))
+        result = self.run_here(*self.args("--sample", 20, "--dry-run"))
+        self.assertEqual((result.status, result.err), (0, ""))
+
+    def test_it_needs_less_memory_than_the_reference(self):
+        def planned(*extra):
+            result = self.run_here(*self.args("--result", "r.npy", *extra, "--dry-run", "--json"))
+            return parse_report(result.out)["execution"]["memory_bytes"]
+
+        self.prepare(Problem(n=1, size=(2, 2), c=256, k=512, taps=(1, 1)))
+        save(self.folder / "r.npy", self.dw)
+        self.assertLess(planned("--sample", 100), planned() - 256 * 512 * 15)
+
+
+class Misuse(SampleTest):
+    def test_wrong_uses(self):
+        self.prepare(small("conv2d"))
+        save(self.folder / "g.npy", self.dw)
+        for extra, status, parts in (
+                (["--sample", "0"], 2, ("--sample", "'0'", "from 1")),
+                (["--sample", "many"], 2, ("--sample", "'many'")),
+                (["--sample", "-3"], 2, ("--sample",)),
+                (["--sample", "5", "--seed", "-1"], 2, ("--seed",)),
+                (["--seed", "4"], 2, ("--seed", "--sample")),
+                (["--sample", "5", "--reference", "adjoint"], 2, ("--sample", "--reference")),
+                (["--sample", "5", "--golden", "g.npy", "--update-golden"], 2,
+                 ("--update-golden", "--sample", "full check"))):
+            with self.subTest(extra):
+                self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
+
+    def test_a_seed_for_everybody(self):
+        self.prepare(small("conv2d"))
+        self.verify(env={"CONVGRAD_SEED": "7"})
+        out = self.verify("--sample", 20, env={"CONVGRAD_SEED": "7"})
+        self.assertIn("seed 7", out)
+
+    def test_a_broken_result(self):
+        self.prepare(small("conv2d"))
+        save(self.folder / "r.npy", self.dw[:1])
+        result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
+        self.assert_one_error(result, 3, "r.npy", "shape")
+        data = npy_bytes("float32", self.dw)
+        (self.folder / "r.npy").write_bytes(data[:-4])
+        result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
+        self.assert_one_error(result, 3, "r.npy", "truncated")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,227 @@
+"""verify --update-golden and --repeat-check."""
+import os
+import pathlib
+import unittest
+
+import numpy as np
+from harness import (ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, raw_npy, save,
+                     small)
+
+
+class VerifyTest(CliTest):
+    def prepare(self, problem, dtype="float32"):
+        self.problem = problem
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
+
+    def verify(self, *extra, status=0, **more):
+        result = self.run_here(*self.args(*extra), **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        self.assertTrue(result.out.startswith("MISMATCH" if status else "MATCH"), str(result))
+        return result.out
+
+    def report(self, *extra, status=0):
+        result = self.run_here(*self.args(*extra, "--json"))
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        return parse_report(result.out)["compare"]
+
+
+class UpdateGolden(VerifyTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare(small("conv2d"))
+        self.golden = self.folder / "g.npy"
+        self.flags = ["--golden", "g.npy", "--update-golden"]
+
+    def test_a_new_file(self):
+        out = self.verify(*self.flags)
+        self.assertIn("golden: g.npy is written\n", out)
+        self.assertIn("against the float64 reference", out)
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw))
+        self.verify("--golden", "g.npy", "--bitwise")
+
+    def test_a_wrong_file_is_replaced(self):
+        values = self.dw.copy()
+        values[0, 0, 0, :3] += 1
+        save(self.golden, values)
+        self.verify("--golden", "g.npy", status=1)
+        out = self.verify(*self.flags)
+        self.assertIn(f"golden: g.npy is written: 3 of {self.dw.size} elements change\n", out)
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw))
+
+    def test_the_same_file_is_left_alone(self):
+        save(self.golden, self.dw)
+        before = os.stat(self.golden)
+        self.assertIn("golden: g.npy holds it already, to the bit\n", self.verify(*self.flags))
+        after = os.stat(self.golden)
+        self.assertEqual((before.st_ino, before.st_mtime_ns), (after.st_ino, after.st_mtime_ns))
+        # One bit is a difference: -0 for 0.
+        problem = small("conv2d")
+        problem.x[:] = 0
+        self.prepare(problem)
+        save(self.golden, -self.dw * 1.0)
+        self.assertTrue(np.signbit(load(self.golden)[1]).all())
+        self.assertIn("elements change", self.verify(*self.flags))
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw))
+
+    def test_another_dtype(self):
+        save(self.golden, self.dw, "float64")
+        out = self.verify(*self.flags)
+        self.assertIn(f"golden: g.npy is written: 0 of {self.dw.size} elements change, float64 "
+                      "before\n", out)
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw))
+        self.verify(*self.flags, "--out-dtype", "bfloat16")
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("bfloat16", self.dw))
+
+    def test_a_result_becomes_the_golden_file(self):
+        save(self.folder / "r.npy", self.dw, "float64")
+        self.verify(*self.flags, "--result", "r.npy")
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float64", self.dw))
+
+    def test_a_wrong_result_does_not(self):
+        save(self.folder / "r.npy", self.dw + 1)
+        out = self.verify(*self.flags, "--result", "r.npy", status=1)
+        self.assertIn("golden: g.npy is left as it is: the gradient does not match the reference\n",
+                      out)
+        self.assertFalse(self.golden.exists())
+        self.golden.write_bytes(npy_bytes("float32", self.dw * 2))
+        self.verify(*self.flags, "--result", "r.npy", status=1)
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw * 2))
+        # The golden file agrees with the result: that does not matter.
+        save(self.golden, self.dw + 1)
+        self.verify(*self.flags, "--result", "r.npy", status=1)
+
+    def test_the_criterion_decides(self):
+        save(self.folder / "r.npy", self.dw + 1)
+        self.verify(*self.flags, "--result", "r.npy", "--atol", "1")
+        self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw + 1))
+
+    def test_filter_formats(self):
+        for form in ("OIHW", "OHWI", "HWIO"):
+            self.golden.unlink(missing_ok=True)
+            self.verify(*self.flags, "--filter-format", form)
+            self.assertEqual(self.golden.read_bytes(),
+                             npy_bytes("float32", self.problem.expected(form)))
+            self.assertIn("holds it already", self.verify(*self.flags, "--filter-format", form))
+
+    def test_the_report(self):
+        self.assertEqual(self.report(*self.flags)["golden"], {"file": "g.npy", "status": "written"})
+        self.assertEqual(self.report(*self.flags)["golden"]["status"], "unchanged")
+        save(self.folder / "r.npy", self.dw + 1)
+        compare = self.report(*self.flags, "--result", "r.npy", status=1)
+        self.assertEqual(compare["golden"]["status"], "left")
+
+    def test_what_is_no_golden_file_is_not_replaced(self):
+        for data, part in ((b"hello", "g.npy"), (npy_bytes("float32", self.dw[:1]), "shape"),
+                           (raw_npy(self.dw.shape, "'<i4'"), "int32")):
+            self.golden.write_bytes(data)
+            with self.subTest(part):
+                self.assert_one_error(self.run_here(*self.args(*self.flags)), 3, "g.npy", part)
+                self.assertEqual(self.golden.read_bytes(), data)
+
+    def test_links_and_modes_are_kept(self):
+        target = self.folder / "target.npy"
+        save(target, self.dw + 1)
+        target.chmod(0o640)
+        self.golden.symlink_to(target)
+        self.verify(*self.flags)
+        self.assertTrue(self.golden.is_symlink())
+        self.assertEqual(target.read_bytes(), npy_bytes("float32", self.dw))
+        self.assertEqual(target.stat().st_mode & 0o777, 0o640)
+
+    def test_no_temporary_is_left(self):
+        self.verify(*self.flags)
+        self.assertEqual(self.listing(), ["dy.npy", "g.npy", "x.npy"])
+
+    def test_wrong_uses(self):
+        save(self.folder / "r.npy", self.dw)
+        for extra, status, parts in (
+                (["--update-golden"], 2, ("--update-golden", "--golden")),
+                (["--golden", "-", "--update-golden"], 2, ("--golden -",)),
+                (["--golden", "x.npy", "--update-golden"], 2, ("--golden", "--input")),
+                (["--golden", "./dy.npy", "--update-golden"], 2, ("--golden", "--out-backprop")),
+                (["--golden", "r.npy", "--update-golden", "--result", "r.npy"], 2,
+                 ("--golden", "--result")),
+                (["--golden", "o.npy", "--update-golden", "-o", "o.npy"], 2,
+                 ("--golden", "--output")),
+                (["--golden", "no/g.npy", "--update-golden"], 3, ("no/g.npy", "folder")),
+                (["--golden", "r.npy", "--update-golden", "--no-clobber"], 3,
+                 ("r.npy", "--no-clobber"))):
+            with self.subTest(extra):
+                self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
+        self.assertEqual((self.folder / "r.npy").read_bytes(), npy_bytes("float32", self.dw))
+
+    def test_a_folder_that_cannot_be_written_to(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may write anywhere")
+        closed = self.folder / "closed"
+        closed.mkdir(mode=0o500)
+        result = self.run_here(*self.args("--golden", "closed/g.npy", "--update-golden"))
+        self.assert_one_error(result, 3, "closed")
+
+
+class RepeatCheck(VerifyTest):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(4)
+        problem = Problem(n=6, size=(30, 28), c=8, k=16, taps=(3, 3))
+        problem.x = rng.standard_normal(problem.x.shape)
+        problem.dy = rng.standard_normal(problem.dy.shape)
+        self.prepare(problem)
+
+    def test_every_algorithm_repeats(self):
+        for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []):
+            with self.subTest(extra):
+                self.assertRegex(self.verify("--repeat-check", 4, *extra),
+                                 r"(?m)^repeat check: 4 runs with [\d,]+ threads and [\d,]+ blocks: "
+                                 "every bit equal$")
+
+    def test_threads_and_blocks_change(self):
+        check = self.report("--repeat-check", 5)["repeat_check"]
+        self.assertEqual((check["runs"], check["differing"]), (5, []))
+        self.assertGreaterEqual(len(check["threads"]), 4)
+        self.assertGreaterEqual(len(check["blocks"]), 3)
+
+    def test_what_the_user_fixes_stays(self):
+        check = self.report("--repeat-check", 4, "-t", 3, "--memory-limit", "64MiB")["repeat_check"]
+        self.assertEqual((check["threads"], len(check["blocks"])), ([3], 1))
+        check = self.report("--repeat-check", 4, "-t", 3)["repeat_check"]
+        self.assertEqual(check["threads"], [3])
+        self.assertGreater(len(check["blocks"]), 1)
+        check = self.report("--repeat-check", 4, "--memory-limit", "64MiB")["repeat_check"]
+        self.assertGreater(len(check["threads"]), 1)
+        self.assertEqual(len(check["blocks"]), 1)
+
+    def test_with_other_checks(self):
+        save(self.folder / "g.npy", self.dw)
+        for extra in (["--sample", 20], ["--reference", "adjoint"], ["--golden", "g.npy"],
+                      ["--golden", "g.npy", "--update-golden"], ["-o", "dw.npy"]):
+            with self.subTest(extra):
+                self.assertIn("every bit equal", self.verify("--repeat-check", 2, *extra))
+
+    def test_all_dtypes(self):
+        for dtype in ("float16", "bfloat16", "float64"):
+            self.problem.x = self.problem.x.astype("f4").astype("f8")
+            self.problem.dy = self.problem.dy.astype("f4").astype("f8")
+            self.prepare(self.problem, dtype)
+            self.assertIn("every bit equal", self.verify("--repeat-check", 3))
+
+    def test_wrong_uses(self):
+        save(self.folder / "r.npy", self.dw)
+        for extra, status, parts in (
+                (["--repeat-check", "1"], 2, ("--repeat-check", "'1'", "from 2")),
+                (["--repeat-check", "2000"], 2, ("--repeat-check", "'2000'")),
+                (["--repeat-check", "2", "--result", "r.npy"], 2, ("--repeat-check", "--result"))):
+            with self.subTest(extra):
+                self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
+        args = self.args("--repeat-check", 2)
+        args[args.index("-g") + 1] = "-"
+        result = self.run_here(*args, stdin=npy_bytes("float32", self.problem.dy))
+        self.assert_one_error(result, 3, "--repeat-check", "--out-backprop", "stream", "file")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,159 @@
+// diagnosis_test.cpp - the parts of the diagnosis; tests/cli/test_diagnosis.py puts faults into
+// gradients.
+#include "convgrad/diagnosis.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "diagnosis/explanations.hpp"
+#include "diagnosis/filter_order.hpp"
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::diagnosis;
+using namespace convgrad::testing;
+
+namespace {
+
+struct Case {
+  explicit Case(const WgradProblem& problem)
+      : pb(problem),
+        x(filled(pb.dtype, pb.x_count(), Fill::normal, 1)),
+        dy(filled(pb.dtype, pb.dy_count(), Fill::normal, 2)),
+        reference(reference_of(pb, x.data(), dy.data())) {}
+
+  Diagnosis diagnose_values(const std::vector<double>& got, int threads = 2,
+                            std::int64_t block_bytes = 1 << 20, double budget = 1e9) const {
+    TaskPool pool(threads);
+    MemorySource source(x.data(), dy.data());
+    const Suspect suspect = {pb, {}, got, reference.values, reference.magnitudes};
+    return convgrad::diagnose(suspect, image_plan(pb, block_bytes), source, pool, budget);
+  }
+
+  WgradProblem pb;
+  std::vector<std::byte> x, dy;
+  Reference reference;
+};
+
+// What an explanation makes of the gradient.
+std::vector<double> explained_values(const Case& c, const Explanation& e) {
+  TaskPool pool(2);
+  MemorySource source(c.x.data(), c.dy.data());
+  std::vector<Wanted> wanted;
+  for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) {
+    wanted.push_back({&e.reading, e.terms(c.pb, i)});
+  }
+  std::vector<double> values;
+  for (const ExactSum& sum : sums_of(c.pb, wanted, image_plan(c.pb, 1 << 20), source, pool)) {
+    values.push_back(rounded(c.pb.out_dtype, sum.value()));
+  }
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("every explanation is found from the gradient that it makes") {
+  const ProblemSpec specs[] = {{"grouped", "conv2d", 2, 6, 9, 3, {{8, 3, 2}, {7, 2, 1, 2}}},
+                               {"depthwise", "depthwise", 2, 3, 6, 3, {{8, 3, 2}, {7, 2}}},
+                               {"3-D", "conv3d", 2, 2, 3, 1, {{4, 2}, {5, 3, 2}, {6, 2, 1, 2}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const bool last : {true, false}) {
+      const Case c(make(spec, DType::f32, last));
+      CAPTURE(describe(c.pb));
+      int found = 0;
+      for (const Explanation& e : explanations(c.pb)) {
+        CAPTURE(e.text);
+        const std::vector<double> values = explained_values(c, e);
+        const Comparison comparison = compare_gradients(
+            values, c.reference.values, c.reference.magnitudes, c.pb.taps(),
+            {DType::f32, DType::f32, term_count(c.pb)}, {});
+        if (comparison.match()) continue;  // it changes nothing here
+        const Diagnosis diagnosis = c.diagnose_values(values);
+        REQUIRE_FALSE(diagnosis.findings.empty());
+        for (const Finding& f : diagnosis.findings) {
+          CHECK(f.certainty == Certainty::match);
+          CHECK(f.checked == c.pb.dw_count());
+          found += f.text == e.text ? 1 : 0;
+        }
+      }
+      CHECK(found > 20);
+    }
+  }
+}
+
+TEST_CASE("threads and blocks change nothing; a small budget leaves faults untried") {
+  const Case c(make({"3x3", "conv2d", 5, 4, 6, 1, {{9, 3}, {8, 3}}}, DType::f32, true));
+  Explanation shifted;
+  for (const Explanation& e : explanations(c.pb)) {
+    if (e.fault == "padding_off_by_one") shifted = e;
+  }
+  const std::vector<double> values = explained_values(c, shifted);
+  const Diagnosis want = c.diagnose_values(values);
+  REQUIRE(want.findings.size() == 1);
+  CHECK(want.findings[0].text == shifted.text);
+  CHECK(want.untried == 0);
+  for (const int threads : {1, 3}) {
+    for (const std::int64_t block_bytes : {1, 2000}) {
+      const Diagnosis got = c.diagnose_values(values, threads, block_bytes);
+      REQUIRE(got.findings.size() == 1);
+      CHECK(got.findings[0].text == shifted.text);
+      CHECK(got.tried == want.tried);
+    }
+  }
+  const Diagnosis poor = c.diagnose_values(values, 2, 1 << 20, 1000);
+  CHECK(poor.untried > 0);
+  CHECK(poor.findings.empty());
+  CHECK(poor.tried + poor.untried == want.tried + 1);  // float16 sums are tried last
+  // Some money buys a first look at everything, and fewer elements to confirm with.
+  const double terms = static_cast<double>(term_count(c.pb));
+  const Diagnosis thrifty = c.diagnose_values(values, 2, 1 << 20, 400 * terms);
+  REQUIRE(thrifty.findings.size() == 1);
+  CHECK(thrifty.findings[0].checked < c.pb.dw_count());
+}
+
+TEST_CASE("orders of the filter's axes") {
+  const WgradProblem pb = make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
+  CHECK(own_order(pb).name == "HWIO");
+  const std::vector<FilterOrder> orders = other_orders(pb);
+  CHECK(orders.size() == 23);  // 4! but its own
+  CHECK(orders[0].name == "OIHW");
+  CHECK(orders[1].name == "OHWI");
+  std::set<std::vector<std::int64_t>> maps;
+  for (const FilterOrder& order : orders) {
+    std::vector<std::int64_t> map;
+    for (std::int64_t i = 0; i < pb.dw_count(); ++i) {
+      map.push_back(order.index(i));
+      REQUIRE(order.position(order.index(i)) == i);
+    }
+    maps.insert(map);
+  }
+  CHECK(maps.size() == 23);
+  // k, c, r, s: the element at [k=1, c=2, r=0, s=1] of an OIHW file.
+  const std::int64_t position = ((1 * 4 + 2) * 3 + 0) * 2 + 1;
+  CHECK(orders[0].index(position) == (1 * 4 + 2) * 5 + 1);  // tap 1, c 2, k 1
+  const WgradProblem deep =
+      make({"2x2x2", "conv3d", 1, 2, 3, 1, {{4, 2}, {4, 2}, {4, 2}}}, DType::f32, true, "OIDHW");
+  CHECK(own_order(deep).name == "OIDHW");
+  CHECK(other_orders(deep).size() == 119);
+  // Axes of extent 1 have no place.
+  const WgradProblem point = make({"1x1", "conv2d", 1, 4, 5, 1, {{5, 1}, {5, 1}}}, DType::f32, true);
+  CHECK(other_orders(point).size() == 1);
+  const WgradProblem depthwise =
+      make({"3x1", "depthwise", 1, 3, 6, 3, {{5, 3}, {5, 1}}}, DType::f32, true);
+  CHECK(own_order(depthwise).name == "HWCM");
+  CHECK(other_orders(depthwise).size() == 5);
+}
+
+TEST_CASE("values of lower precision") {
+  CHECK(round_value(Rounding::none, 1 + 0x1p-40) == 1 + 0x1p-40);
+  CHECK(round_value(Rounding::f32, 1 + 0x1p-40) == 1);
+  CHECK(round_value(Rounding::tf32, 1 + 0x1p-11) == 1 + 0x1p-10);  // ties away from zero
+  CHECK(round_value(Rounding::tf32, -1 - 0x1p-11) == -1 - 0x1p-10);
+  CHECK(round_value(Rounding::tf32_cut, 1 + 0x1.8p-10) == 1 + 0x1p-10);
+  CHECK(round_value(Rounding::f16, 1 + 0x1p-12) == 1);
+  CHECK(round_value(Rounding::bf16, 1 + 0x1p-7) == 1 + 0x1p-7);
+  CHECK(round_value(Rounding::bf16, 1 + 0x1p-9) == 1);
+}

@@ -1,0 +1,113 @@
+// sample_test.cpp - which elements are chosen, and that their sums are the reference's to the bit.
+#include "convgrad/sample.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+Plan blocks_of(const WgradProblem& problem, std::int64_t block_bytes) {
+  PlanOptions options;
+  options.only_reference = true;
+  options.in_memory = true;
+  options.block_bytes = block_bytes;
+  return make_plan(problem, this_machine(), options);
+}
+
+}  // namespace
+
+TEST_CASE("all sampled sums are those of the reference, to the bit") {
+  for (const ProblemSpec& spec : basic_problems()) {
+    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
+      for (const bool last : {true, false}) {
+        const WgradProblem pb = make(spec, dtype, last);
+        CAPTURE(describe(pb));
+        const auto x = filled(dtype, pb.x_count(), Fill::normal, 1);
+        const auto dy = filled(dtype, pb.dy_count(), Fill::normal, 2);
+        const Reference want = reference_of(pb, x.data(), dy.data());
+        const Sample sample = choose_entries(pb, 200, 7);
+        // Whole tensors at once, and blocks of a part of a row.
+        for (const std::int64_t block_bytes : {std::int64_t{0}, std::int64_t{1}}) {
+          TaskPool pool(3);
+          SampledSum sum(pb, pool, sample.indices);
+          MemorySource source(x.data(), dy.data());
+          Timing timing;
+          stream_blocks(
+              blocks_of(pb, block_bytes), source,
+              [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
+          sum.finish();
+          bool same = true;
+          for (std::size_t i = 0; i < sample.indices.size(); ++i) {
+            const auto at = static_cast<std::size_t>(sample.indices[i]);
+            same = same && sum.values()[i] == want.values[at] &&
+                   sum.magnitudes()[i] == want.magnitudes[at];
+          }
+          CHECK(same);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the corners are always there") {
+  const WgradProblem flat =
+      make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
+  for (const std::int64_t wanted : {1, 16, 40}) {
+    const Sample sample = choose_entries(flat, wanted, 3);
+    CHECK(sample.corners == 16);
+    CHECK(static_cast<std::int64_t>(sample.indices.size()) == std::max<std::int64_t>(wanted, 16));
+    for (const std::int64_t tap : {0, 1, 4, 5})  // rows and columns 0 and the last
+      for (const std::int64_t c : {0, 3})
+        for (const std::int64_t k : {0, 4}) {
+          const std::int64_t corner = (tap * 4 + c) * 5 + k;
+          CHECK(std::count(sample.indices.begin(), sample.indices.end(), corner) == 1);
+        }
+  }
+  const WgradProblem deep =
+      make({"2x2x2", "conv3d", 1, 2, 3, 1, {{4, 2}, {4, 2}, {4, 2}}}, DType::f32, true);
+  CHECK(choose_entries(deep, 1, 1).corners == 32);
+  const WgradProblem point = make({"1x1", "conv2d", 1, 1, 1, 1, {{4, 1}, {4, 1}}}, DType::f32, true);
+  CHECK(choose_entries(point, 100, 1).indices == std::vector<std::int64_t>{0});
+}
+
+TEST_CASE("the rest is drawn without repeats, by the seed alone") {
+  const WgradProblem pb =
+      make({"3x3", "conv2d", 1, 16, 20, 1, {{5, 3}, {5, 3}}}, DType::f32, true);
+  const std::int64_t count = pb.dw_count();
+  for (const std::int64_t wanted : {17L, 100L, count / 2, count / 2 + 1, count - 1, count, 5 * count}) {
+    CAPTURE(wanted);
+    const Sample sample = choose_entries(pb, wanted, 11);
+    CHECK(static_cast<std::int64_t>(sample.indices.size()) == std::min(wanted, count));
+    CHECK(std::is_sorted(sample.indices.begin(), sample.indices.end()));
+    CHECK(std::set<std::int64_t>(sample.indices.begin(), sample.indices.end()).size() ==
+          sample.indices.size());
+    CHECK(sample.indices.front() == 0);
+    CHECK(sample.indices.back() == count - 1);
+    CHECK(choose_entries(pb, wanted, 11).indices == sample.indices);
+    if (wanted < count) CHECK(choose_entries(pb, wanted, 12).indices != sample.indices);
+  }
+  // Every element has its chance.
+  std::vector<int> times(static_cast<std::size_t>(count));
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    for (const std::int64_t index : choose_entries(pb, 116, seed).indices) {
+      ++times[static_cast<std::size_t>(index)];
+    }
+  }
+  // 400 * 100 / 2864 = 14 on average.
+  CHECK(*std::min_element(times.begin(), times.end()) > 0);
+  CHECK(std::count_if(times.begin(), times.end(), [](int n) { return n > 40; }) == 16);
+}
+
+TEST_CASE("what a sample may miss") {
+  CHECK(detectable_share(100, 1000) == doctest::Approx(0.045).epsilon(0.01));
+  CHECK(detectable_share(1000, 1000) == doctest::Approx(0.001));
+  CHECK(detectable_share(1, 1) == 1);
+}
