@@ -10,6 +10,14 @@ target_include_directories(convgrad_openblas SYSTEM INTERFACE
   $<BUILD_INTERFACE:${OpenBLAS_INCLUDE_DIRS}>)
 target_link_libraries(convgrad_openblas INTERFACE ${OpenBLAS_LIBRARIES})
 
+# SHA-256, with the processor's instructions. Nettle has no CMake package.
+find_path(CONVGRAD_NETTLE_INCLUDE nettle/sha2.h REQUIRED)
+find_library(CONVGRAD_NETTLE_LIBRARY nettle REQUIRED)
+mark_as_advanced(CONVGRAD_NETTLE_INCLUDE CONVGRAD_NETTLE_LIBRARY)
+add_library(convgrad_nettle INTERFACE)
+target_include_directories(convgrad_nettle SYSTEM INTERFACE ${CONVGRAD_NETTLE_INCLUDE})
+target_link_libraries(convgrad_nettle INTERFACE ${CONVGRAD_NETTLE_LIBRARY})
+
 set(CONVGRAD_HAS_CUDA OFF)
 if(NOT CONVGRAD_CUDA STREQUAL "OFF")
   if(CONVGRAD_CUDA STREQUAL "ON")

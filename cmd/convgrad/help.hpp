@@ -8,6 +8,7 @@ namespace convgrad::cli {
 std::string version_text();
 std::string compute_footer();
 std::string verify_footer();
+std::string batch_footer();
 std::string bench_footer();
 std::string inspect_footer();
 std::string info_footer();

@@ -22,9 +22,7 @@ double seconds_since(Clock::time_point start) {
 
 void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
   const Words words = last_list(given);
-  const bool is_file =
-      words.size() == 1 && words[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
-  if (!is_file) {
+  if (!is_file_name(words)) {
     attributes.filter_sizes = parse_numbers("--filter-sizes", given);
     return;
   }
@@ -97,6 +95,15 @@ Backend choose_backend(const std::string& name) {
                   "; use --backend cpu"));
 }
 
+Backend backend_of(const ExecutionOptions& o) {
+  const Backend backend = choose_backend(o.backend);
+  if (backend == Backend::reference && o.algorithm != "auto") {
+    throw Error(ErrorKind::usage, cat("--algorithm: ", o.algorithm,
+                                      " is given with --backend reference, which has none"));
+  }
+  return backend;
+}
+
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
     throw Error(ErrorKind::usage,
@@ -122,11 +129,8 @@ Job open_job(const Options& options, Json& report) {
   const ProblemOptions& o = options.problem;
   check_required(o);
   Job job;
-  job.backend = choose_backend(options.execution.backend);
-  if (job.backend == Backend::reference && options.execution.algorithm != "auto") {
-    throw Error(ErrorKind::usage, cat("--algorithm: ", options.execution.algorithm,
-                                      " is given with --backend reference, which has none"));
-  }
+  job.on_progress = options.on_progress;
+  job.backend = backend_of(options.execution);
   const WgradAttributes attributes = attributes_of(o);
   job.x = std::make_unique<NpyReader>(o.input);
   job.dy = std::make_unique<NpyReader>(o.out_backprop);
@@ -226,7 +230,14 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
 
 Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* reference) {
   Timing timing;
-  Progress progress(reference != nullptr ? "reference" : "gradient");
+  Progress line(reference != nullptr ? "reference" : "gradient");
+  const auto show = [&](double fraction) {
+    if (job.on_progress) {
+      job.on_progress(fraction);
+    } else {
+      line.show(fraction);
+    }
+  };
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
     job.x->hold();
     job.dy->hold();
@@ -245,13 +256,13 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
           const auto start = Clock::now();
           reference->add(block, [&](std::int64_t done, std::int64_t total) {
             const double part = static_cast<double>(done) / static_cast<double>(total);
-            progress.show((static_cast<double>(index) + part) / blocks);
+            show((static_cast<double>(index) + part) / blocks);
           });
           timing.reference_s += seconds_since(start);
         }
       },
       timing,
-      [&](std::int64_t done, std::int64_t) { progress.show(static_cast<double>(done) / blocks); });
+      [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
   return timing;
 }
 

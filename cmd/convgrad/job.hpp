@@ -19,6 +19,7 @@ struct Job {
   std::unique_ptr<NpyReader> x, dy;
   WgradProblem problem;
   Backend backend = Backend::cpu;
+  std::function<void(double)> on_progress;  // Options::on_progress
 };
 
 // Error(usage) unless the operation is named.
@@ -37,6 +38,8 @@ Plan plan_job(const Job& job, const Options& options, bool with_reference, bool 
 
 // "cpu" or "auto"; Error(unavailable) for cuda where there is no device.
 Backend choose_backend(const std::string& name);
+// That of the options; Error(usage) if it does not go with --algorithm.
+Backend backend_of(const ExecutionOptions& options);
 
 // The table of algorithms; with a problem, what each makes of it.
 std::string algorithm_table(const WgradProblem* problem);

@@ -43,17 +43,9 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
 }
 
-std::string quoted(const std::string& word) {
-  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 std::string command_line(int argc, char** argv) {
   std::string text = "convgrad";
-  for (int i = 1; i < argc; ++i) text += " " + quoted(argv[i]);
+  for (int i = 1; i < argc; ++i) text += " " + shell_quoted(argv[i]);
   return text;
 }
 
@@ -110,13 +102,14 @@ struct Program {
     apply_environment_and_config(app, command, options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
-    for (const auto& [name, value] : options.variables) prefix += name + "=" + quoted(value) + " ";
+    for (const auto& [name, value] : options.variables) prefix += name + "=" + shell_quoted(value) + " ";
     report["command_line"] = prefix + line;
     return dispatch(command.get_name());
   }
 
   int dispatch(const std::string& name) {
     if (name == "verify") return verify(options, report);
+    if (name == "batch") return batch(options, report);
     if (name == "bench") return bench(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
