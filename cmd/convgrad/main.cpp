@@ -23,7 +23,7 @@ namespace {
 
 // Only async-signal-safe calls: a temporary must not survive, whatever the threads are doing.
 void on_signal(int signal) {
-  remove_temporaries_in_signal_handler();
+  end_temporaries_in_signal_handler();
   const char text[] = "convgrad: interrupted\n";
   [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text, sizeof text - 1);
   _exit(128 + signal);
