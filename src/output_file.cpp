@@ -225,6 +225,7 @@ struct OutputFile::State {
   bool direct() const { return target.direct || target.descriptor >= 0; }
   std::string consequence() const;
   [[noreturn]] void fail_writing(int error) const {
+    temporaries.wait_if_ended();
     fail(ErrorKind::runtime, name, "cannot write: ", reason(error), consequence());
   }
 

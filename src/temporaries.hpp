@@ -34,9 +34,9 @@ class Temporaries {
       Slot& slot = slots_[static_cast<std::size_t>(i)];
       int expected = kVacant;
       if (!slot.state.compare_exchange_strong(expected, kCreating)) continue;
-      if (ended_.load()) {  // the process is about to end
+      if (ended_.load()) {
         slot.state.store(kVacant);
-        for (;;) ::pause();
+        wait_if_ended();
       }
       std::memcpy(slot.path, path.c_str(), path.size() + 1);
       slot.owner = ::getpid();
@@ -78,6 +78,11 @@ class Temporaries {
   void end() noexcept {
     ended_.store(true);
     remove_all();
+  }
+
+  // After end() the process is about to end, and what fails now fails because of it.
+  void wait_if_ended() const noexcept {
+    while (ended_.load()) ::pause();
   }
 
  private:

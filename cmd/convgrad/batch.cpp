@@ -1,4 +1,6 @@
 // batch.cpp - runs the jobs of a manifest, some at a time, and says what came of each.
+#include "batch.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -6,7 +8,6 @@
 #include <mutex>
 #include <regex>
 
-#include "batch.hpp"
 #include "commands.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
@@ -22,17 +23,21 @@ using Clock = std::chrono::steady_clock;
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
 
-// ---- What runs at a time -------------------------------------------------------------------------
+// ---- What runs at a time
+// -------------------------------------------------------------------------
 
 // Threads and memory are divided evenly; no job has less than a thread.
 struct Division {
   int jobs = 1;
-  Share whole;
+  Share whole;  // without a limit if there is none, so that messages do not speak of one
+  std::uint64_t memory_bytes;
 
   Division(const Options& options, std::size_t job_count) {
     const Machine& machine = this_machine();
     whole = {options.execution.threads > 0 ? options.execution.threads : machine.threads,
              options.execution.memory_limit};
+    memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
+                                          : static_cast<std::uint64_t>(machine.memory_bytes);
     jobs = options.batch.jobs == 0 ? whole.threads : std::min(options.batch.jobs, whole.threads);
     jobs = std::min(jobs, static_cast<int>(kMostJobs));
     jobs = static_cast<int>(std::min(static_cast<std::size_t>(jobs), job_count));
@@ -41,11 +46,8 @@ struct Division {
 
   Share of(int worker) const {
     if (jobs == 1) return whole;
-    const std::uint64_t memory = whole.memory_bytes > 0
-                                     ? whole.memory_bytes
-                                     : static_cast<std::uint64_t>(this_machine().memory_bytes);
     return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
-            memory / static_cast<std::uint64_t>(jobs)};
+            memory_bytes / static_cast<std::uint64_t>(jobs)};
   }
 };
 
@@ -206,7 +208,8 @@ class Runner {
   bool stop_;
 };
 
-// ---- The command ---------------------------------------------------------------------------------
+// ---- The command
+// ---------------------------------------------------------------------------------
 
 void check_batch_options(Options& options) {
   BatchOptions& o = options.batch;
@@ -314,12 +317,13 @@ int batch(Options& options, Json& report) {
   const Division division(o, manifest.jobs.size());
   report["execution"] = {{"jobs", division.jobs},
                          {"threads", division.whole.threads},
-                         {"memory_limit_bytes", division.whole.memory_bytes}};
+                         {"memory_limit_bytes", division.memory_bytes}};
   print_bad_lines(manifest);
   const std::vector<Outcome> outcomes =
       Runner(manifest, order, o, division, state ? &*state : nullptr).run();
   const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
-  if (o.json != "-") {
+  const bool any_ran = manifest.bad.empty() || o.batch.keep_going;
+  if (o.json != "-" && any_ran) {
     std::fprintf(stdout, "%s\n", summary_line(outcomes, manifest.bad.size(), elapsed_s).c_str());
   }
   const int worst = worst_status(manifest, outcomes);

@@ -1,26 +1,12 @@
 // batch_files.cpp - the files of all jobs: who writes what another reads, and what must not meet.
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <set>
 #include <unordered_map>
 
 #include "batch.hpp"
+#include "job.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-// Equal for two names of one file, through whatever links, and also before it exists. "" for
-// devices and the like, which may be shared.
-std::string file_key(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) {
-    return S_ISREG(status.st_mode) ? cat(status.st_dev, ":", status.st_ino) : "";
-  }
-  std::error_code ignored;
-  return std::filesystem::weakly_canonical(path, ignored).string();
-}
 
 // The files of a batch by key, with what they are called in messages.
 using Names = std::unordered_map<std::string, std::string>;

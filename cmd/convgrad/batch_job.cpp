@@ -71,9 +71,9 @@ void check_regular(const BatchJob& job) {
   struct stat status {};
   for (const auto& [field, path] : job.inputs) {
     if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-      throw Error(ErrorKind::input, cat(field, " (", path, "): is a ",
-                                        S_ISDIR(status.st_mode) ? "folder" : "device or FIFO",
-                                        ", expected a file"));
+      throw Error(ErrorKind::input,
+                  cat(field, " (", path, "): is a ",
+                      S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file"));
     }
   }
 }
@@ -124,6 +124,14 @@ std::string mismatch_text(const Json& compare) {
   return cat(text, ": got ", number_text(error["got"]), ", want ", number_text(error["want"]));
 }
 
+// "conv2d float32 NHWC n2 ...: direct, 25.0 MiB".
+std::string plan_line(const Json& report) {
+  const Json& execution = report.at("execution");
+  return cat(report.at("attrs").at("line").get<std::string>(), ": ",
+             execution.at("algorithm").get<std::string>(), ", ",
+             format_bytes(execution.at("memory_bytes").get<double>()));
+}
+
 // Checks, plans and runs; false if the plan is over the share.
 bool carry_out(const BatchJob& job, Options options, bool is_whole, Outcome& outcome) {
   const bool dry_run = options.execution.dry_run;
@@ -138,7 +146,10 @@ bool carry_out(const BatchJob& job, Options options, bool is_whole, Outcome& out
   check_attributes(job, outcome.report["attrs"]);
   check_hashes(job);
   outcome.verdict = Verdict::planned;
-  if (dry_run) return true;
+  if (dry_run) {
+    outcome.message = plan_line(outcome.report);
+    return true;
+  }
   options.execution.dry_run = false;
   outcome.status = run_command(job, options, outcome.report);
   outcome.verdict = outcome.status != 0 ? Verdict::mismatch

@@ -22,14 +22,14 @@ namespace {
 constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxNameBytes = 200;
-constexpr int kMaxDepth = 3;  // {"pads": [[0, 1], [1, 1]]}
+constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
+constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
 // Options that belong to the whole batch, or that make no sense in it.
-const std::set<std::string> kNotFields = {"help",         "version",   "config",
-                                          "json",         "threads",   "memory_limit",
-                                          "dry_run",      "verbose",   "list_algorithms",
-                                          "accumulate",   "use_cudnn_on_gpu",
-                                          "no_use_cudnn_on_gpu"};
+const std::set<std::string> kNotFields = {"help",       "version",          "config",
+                                          "json",       "threads",          "memory_limit",
+                                          "dry_run",    "verbose",          "list_algorithms",
+                                          "accumulate", "use_cudnn_on_gpu", "no_use_cudnn_on_gpu"};
 // Fields that are no options. The last five are a report's attrs.
 const std::vector<std::string> kOwnFields = {"name", "command",      "notes",         "pads",
                                              "line", "filter_shape", "tensorflow_op", "dtype"};
@@ -53,11 +53,13 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-// ---- JSON Lines ----------------------------------------------------------------------------------
+// ---- JSON Lines
+// ----------------------------------------------------------------------------------
 
-void add_words(const std::string& field, const Json& value, Words& words) {
+void add_words(const std::string& field, const Json& value, Words& words, int depth = 0) {
   if (value.is_array()) {
-    for (const Json& element : value) add_words(field, element, words);
+    if (depth == kMaxListDepth) refuse(field, "lists within lists of lists, expected one list");
+    for (const Json& element : value) add_words(field, element, words, depth + 1);
   } else if (value.is_string()) {
     if (!value.get_ref<const std::string&>().empty()) words.push_back(value.get<std::string>());
   } else if (value.is_number() || value.is_boolean()) {
@@ -89,11 +91,12 @@ Json parse_object(const std::string& line) {
     throw Error(ErrorKind::input,
                 cat("is not JSON at column ", error.byte,
                     ", expected an object such as {\"op\": \"conv2d\", ...} on a line of its own"));
+  } catch (const Json::out_of_range&) {
+    throw Error(ErrorKind::input, "has a number that is too large");
   }
   if (!object.is_object()) {
-    throw Error(ErrorKind::input,
-                cat("is ", object.is_array() ? "an array" : "a value",
-                    ", expected an object such as {\"op\": \"conv2d\", ...}"));
+    throw Error(ErrorKind::input, cat("is ", object.is_array() ? "an array" : "a value",
+                                      ", expected an object such as {\"op\": \"conv2d\", ...}"));
   }
   return object;
 }
@@ -109,7 +112,8 @@ Fields json_fields(const std::string& line) {
   return fields;
 }
 
-// ---- CSV -----------------------------------------------------------------------------------------
+// ---- CSV
+// -----------------------------------------------------------------------------------------
 
 Fields csv_fields(const CsvRow& header, const CsvRow& row) {
   if (!row.error.empty()) throw Error(ErrorKind::input, row.error);
@@ -137,7 +141,8 @@ void check_header(const CsvRow& header) {
   }
 }
 
-// ---- From fields to jobs -------------------------------------------------------------------------
+// ---- From fields to jobs
+// -------------------------------------------------------------------------
 
 class JobMaker {
  public:
@@ -161,7 +166,8 @@ class JobMaker {
       refuse(field, "is no field, since a job that is run again would add twice");
     }
     if (kNotFields.count(field) != 0) refuse(field, "is no field, but a flag of the whole batch");
-    refuse(one_line(field), "is unknown", did_you_mean(field, names_), "; see convgrad batch --help");
+    refuse(one_line(field), "is unknown", did_you_mean(field, names_),
+           "; see convgrad batch --help");
   }
 
   BatchJob make(Fields fields, std::int64_t line) {
@@ -214,7 +220,8 @@ class JobMaker {
   }
 
   static void take_own_fields(Fields& fields, BatchJob& job) {
-    if (Field* notes = find(fields, "notes")) fields.erase(fields.begin() + (notes - fields.data()));
+    if (Field* notes = find(fields, "notes"))
+      fields.erase(fields.begin() + (notes - fields.data()));
     job.name = take(fields, "name").value_or(cat("line ", job.line));
     if (job.name.size() > kMaxNameBytes) {
       refuse("name", job.name.size(), " bytes, expected at most ", kMaxNameBytes);
@@ -258,7 +265,8 @@ class JobMaker {
     Field* pads = find(fields, "pads");
     if (pads == nullptr) return;
     for (const char* other : {"padding", "explicit_paddings"}) {
-      if (find(fields, other) != nullptr) refuse("pads", "given with ", other, ", expected only one");
+      if (find(fields, other) != nullptr)
+        refuse("pads", "given with ", other, ", expected only one");
     }
     pads->name = "explicit_paddings";
     fields.push_back({"padding", {"EXPLICIT"}});
@@ -310,8 +318,8 @@ class JobMaker {
       Words words = field.words;
       const bool is_list = option.get_items_expected_max() > 1;
       if (!is_list && words.size() > 1) words = {joined(words)};
-      const bool is_file = option.get_type_name() == "FILE" ||
-                           (field.name == "filter_sizes" && is_file_name(words));
+      const bool is_file =
+          option.get_type_name() == "FILE" || (field.name == "filter_sizes" && is_file_name(words));
       if (is_file) take_file(field.name, words[0], job);
       const std::string name = option.get_lnames().front();
       option.clear();
@@ -340,14 +348,21 @@ class JobMaker {
   // What can be seen without opening a file.
   static void check(const BatchJob& job) {
     const ProblemOptions& o = job.options.problem;
-    check_required(o);
-    if (!job.verifies && o.output.empty()) {
-      throw Error(ErrorKind::input, "--output is missing, expected a .npy file");
+    check_op(o);
+    const std::pair<const char*, const std::string*> files[] = {
+        {"input", &o.input}, {"out_backprop", &o.out_backprop}, {"output", &o.output}};
+    for (const auto& [field, path] : files) {
+      const bool is_needed = path != &o.output || !job.verifies;
+      if (is_needed && path->empty()) {
+        throw Error(ErrorKind::input, cat(field, " is missing, expected a .npy file"));
+      }
     }
     if (!is_file_name(o.filter_sizes)) parse_numbers("--filter-sizes", o.filter_sizes);
     const std::pair<const char*, const Words*> lists[] = {
-        {"--kernel", &o.kernel},         {"--strides", &o.strides},
-        {"--dilations", &o.dilations},   {"--explicit-paddings", &o.explicit_paddings},
+        {"--kernel", &o.kernel},
+        {"--strides", &o.strides},
+        {"--dilations", &o.dilations},
+        {"--explicit-paddings", &o.explicit_paddings},
         {"--groups", &o.groups}};
     for (const auto& [flag, words] : lists) parse_numbers(flag, *words);
   }
@@ -360,7 +375,8 @@ class JobMaker {
   std::vector<std::string> names_;
 };
 
-// ---- The whole manifest --------------------------------------------------------------------------
+// ---- The whole manifest
+// --------------------------------------------------------------------------
 
 class ManifestReader {
  public:

@@ -60,7 +60,7 @@ Counts count(const std::vector<Outcome>& outcomes, std::size_t bad_lines) {
   return counts;
 }
 
-constexpr Verdict kVerdicts[] = {Verdict::ok,      Verdict::match,   Verdict::planned,
+constexpr Verdict kVerdicts[] = {Verdict::ok,      Verdict::match,    Verdict::planned,
                                  Verdict::skipped, Verdict::mismatch, Verdict::error,
                                  Verdict::not_run};
 
@@ -117,8 +117,8 @@ std::string job_testcase(const Manifest& manifest, const BatchJob& job, const Ou
       content = problem_element("failure", outcome.message, "mismatch", job.repeat);
       break;
     case Verdict::error:
-      content = problem_element("error", outcome.message, cat("status ", outcome.status),
-                                job.repeat);
+      content =
+          problem_element("error", outcome.message, cat("status ", outcome.status), job.repeat);
       break;
     case Verdict::skipped:
     case Verdict::planned:
@@ -201,12 +201,12 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
   Counts counts = count(outcomes, manifest.bad.size());
-  const std::string totals =
-      cat(attribute("tests", cat(outcomes.size() + manifest.bad.size())),
-          attribute("failures", cat(counts[Verdict::mismatch])),
-          attribute("errors", cat(counts[Verdict::error])));
+  const std::string totals = cat(attribute("tests", cat(outcomes.size() + manifest.bad.size())),
+                                 attribute("failures", cat(counts[Verdict::mismatch])),
+                                 attribute("errors", cat(counts[Verdict::error])));
   const std::string skipped = attribute(
-      "skipped", cat(counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run]));
+      "skipped",
+      cat(counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run]));
   const std::string time = attribute("time", seconds_text(elapsed_s));
   std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   text += cat("<testsuites name=\"convgrad batch\"", totals, time, ">\n");

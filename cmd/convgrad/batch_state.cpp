@@ -39,10 +39,12 @@ struct BatchState::Lock {
   std::mutex mutex;
 };
 
-BatchState::BatchState(std::string path)
-    : path_(std::move(path)), lock_(std::make_shared<Lock>()) {
+BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::make_shared<Lock>()) {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return;
+  if (!std::filesystem::is_regular_file(path_, ignored)) {
+    throw Error(ErrorKind::usage, cat("--state: ", path_, " is a device or FIFO, expected a file"));
+  }
   std::ifstream file(path_, std::ios::binary);
   std::string line;
   std::int64_t number = 1;

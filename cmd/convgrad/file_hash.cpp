@@ -86,8 +86,9 @@ HashedFile::HashedFile(const std::string& path)
 HashedFile::Stamp HashedFile::stamp_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
-  return {status.st_dev,          status.st_ino,         status.st_size,        status.st_mtim.tv_sec,
-          status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+  return {status.st_dev,         status.st_ino,          status.st_size,
+          status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+          status.st_ctim.tv_nsec};
 }
 
 bool HashedFile::unchanged() const {

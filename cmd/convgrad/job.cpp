@@ -1,6 +1,8 @@
 // job.cpp - see job.hpp.
 #include "job.hpp"
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -261,8 +263,7 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
           timing.reference_s += seconds_since(start);
         }
       },
-      timing,
-      [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
+      timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
   return timing;
 }
 
@@ -275,17 +276,28 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
+std::string file_key(const std::string& path) {
+  namespace fs = std::filesystem;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    return S_ISREG(status.st_mode) ? cat(status.st_dev, ":", status.st_ino) : "";
+  }
+  std::error_code ignored;
+  fs::path name = fs::absolute(path, ignored);
+  constexpr int kMaxLinks = 40;                                           // as the kernel
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(name, ignored); ++i) {  // to nothing yet
+    name = name.parent_path() / fs::read_symlink(name, ignored);
+  }
+  return fs::weakly_canonical(name, ignored).string();
+}
+
 namespace {
 
-// Both name the same existing file, through whatever links; devices may be shared.
+// Both name one file, that may not exist yet, through whatever links; devices may be shared.
 bool same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  namespace fs = std::filesystem;
   if (a.empty() || b.empty() || a == "-" || b == "-") return false;
-  if (fs::exists(a, ignored) && fs::exists(b, ignored)) {
-    return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
-  }
-  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+  const std::string key = file_key(a);
+  return !key.empty() && key == file_key(b);
 }
 
 }  // namespace

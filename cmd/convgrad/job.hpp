@@ -55,6 +55,10 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
+// Equal for two names of one file, through whatever links, and also before it exists. "" for
+// devices and the like, which may be shared.
+std::string file_key(const std::string& path);
+
 // The report must not replace a tensor.
 void check_report_is_its_own(const Options& options);
 

@@ -102,7 +102,8 @@ struct Program {
     apply_environment_and_config(app, command, options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
-    for (const auto& [name, value] : options.variables) prefix += name + "=" + shell_quoted(value) + " ";
+    for (const auto& [name, value] : options.variables)
+      prefix += name + "=" + shell_quoted(value) + " ";
     report["command_line"] = prefix + line;
     return dispatch(command.get_name());
   }

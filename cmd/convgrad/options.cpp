@@ -255,10 +255,12 @@ void bind_batch(CLI::App& app, Options& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, kMostJobs));
   add_threads(*batch, o.execution);
-  batch->get_option("--threads")->description("CPU threads of all jobs together; 0, the default, is all");
+  batch->get_option("--threads")
+      ->description("CPU threads of all jobs together; 0, the default, is all");
   add_memory_limit(*batch, o.execution);
   batch->get_option("--memory-limit")->description("memory of all jobs together, e.g. 2GiB");
-  text(*batch, "-b,--backend", o.execution.backend, "BACKEND", "for jobs that name none", kExecution);
+  text(*batch, "-b,--backend", o.execution.backend, "BACKEND", "for jobs that name none",
+       kExecution);
   text(*batch, "-a,--algorithm", o.execution.algorithm, "NAME", "for jobs that name none",
        kExecution);
   flag(*batch, "--dry-run", o.execution.dry_run, "check all jobs and print their plans; run none",
