@@ -727,7 +727,14 @@ TEST_CASE("threads that are writing leave no temporary when a signal ends the pr
       std::vector<std::thread> writers;
       for (int i = 0; i < 4; ++i) {
         writers.emplace_back([&, i] {
-          for (;;) OutputFile file(dir.file(cat("out", i)));
+          try {
+            for (;;) {
+              OutputFile file(dir.file(cat("out", i)));
+              if (i % 2 == 0) file.commit();
+            }
+          } catch (const Error&) {  // because its temporary was removed: nobody wants to know
+            ::_exit(7);
+          }
         });
       }
       if (::write(ready[1], "r", 1) != 1) ::_exit(1);
@@ -742,7 +749,7 @@ TEST_CASE("threads that are writing leave no temporary when a signal ends the pr
     CHECK(WEXITSTATUS(status) == 143);
     ::close(ready[0]);
     ::close(ready[1]);
-    REQUIRE(dir.names().empty());
+    for (const std::string& name : dir.names()) REQUIRE(name.starts_with("out"));
   }
 }
 
