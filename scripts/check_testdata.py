@@ -9,6 +9,7 @@ that one tap by tap, and the .npy headers are read here by hand, because numpy f
 import argparse
 import ast
 import collections
+import hashlib
 import json
 import pathlib
 import sys
@@ -22,7 +23,8 @@ SMALLEST_SUBNORMAL_EXPONENT = {"float16": -24, "bfloat16": -133, "float32": -149
 LAYOUTS = {"conv2d": ("NHWC", "NCHW"), "depthwise": ("NHWC", "NCHW"), "conv3d": ("NDHWC", "NCDHW")}
 FIELDS = {"name": str, "op": str, "input": str, "out_backprop": str, "golden": str, "filter_sizes": list,
           "strides": list, "padding": str, "explicit_paddings": list, "dilations": list, "data_format": str,
-          "dtype": str, "exact": bool, "oracle": str, "source": str}
+          "dtype": str, "bitwise": bool, "input_hash": str, "out_backprop_hash": str, "golden_hash": str,
+          "notes": dict}
 
 
 class Bad(Exception):
@@ -156,8 +158,9 @@ def check_fields(case):
     rank = len(LAYOUTS[case["op"]][0])
     require(case["data_format"] in LAYOUTS[case["op"]] and case["dtype"] in DTYPES, "data_format or dtype")
     require(case["padding"] in ("SAME", "VALID", "EXPLICIT"), "padding")
-    require(case["source"] in ("real", "unit"), "source")
-    require(case["oracle"] == "float64 definition" or case["oracle"].startswith("tensorflow "), "oracle")
+    require(set(case["notes"]) == {"oracle", "source"} and case["notes"]["source"] in ("real", "unit"), "notes")
+    oracle = case["notes"]["oracle"]
+    require(oracle == "float64 definition" or oracle.startswith("tensorflow "), "oracle")
     for field in ("filter_sizes", "strides", "dilations"):
         require(len(case[field]) == rank and all(type(v) is int and v > 0 for v in case[field]), field)
     channel = case["data_format"].index("C")
@@ -174,6 +177,8 @@ def check_case(folder, case, headers):
     arrays = []
     for field in ("input", "out_backprop", "golden"):
         array, header = read_npy(folder / case[field])
+        hashed = hashlib.sha256((folder / case[field]).read_bytes()).hexdigest()
+        require(case[f"{field}_hash"] == f"sha256:{hashed}", f"{field}_hash is not that of the file")
         require(header["descr"][1:] == DTYPES[case["dtype"]], f"{field} is {header['descr']}")
         headers.update([f"format {header['version']}", f"byte order {header['descr'][0]}",
                         "Fortran order" if header["fortran_order"] else "C order"])
@@ -183,7 +188,7 @@ def check_case(folder, case, headers):
     require(list(golden.shape) == case["filter_sizes"], f"golden is {golden.shape}")
     ratio = worst_ratio(case["dtype"], golden, *expected)
     require(ratio <= 1, f"golden is off by {ratio:.3g} times what is allowed")
-    if case["exact"]:
+    if case["bitwise"]:
         require(np.array_equal(golden, round_to(expected[0], case["dtype"])), "golden is not exact")
         require(not np.signbit(golden[golden == 0]).any(), "golden has negative zeros")
     return ratio

@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import collections
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -683,6 +684,11 @@ def choose_oracle(case, answer):
     return answer, oracle, ratio, ""
 
 
+def hash_of(path):
+    """So that one flipped bit in any file is seen, also where the bound allows it."""
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def write_cases(folder, cases, answers):
     writer, lines, ratios, refusals = Writer(folder), [], collections.defaultdict(list), []
     for case, answer in zip(cases, answers):
@@ -692,12 +698,13 @@ def write_cases(folder, cases, answers):
         if why:
             refusals.append((case, why))
         name = "quickstart" if case.folder else f"{case.layer.op}_{case.name}"
-        line = {"name": name, "op": case.layer.op,
-                "input": writer.write(case, "x", case.in_layout(case.x)),
-                "out_backprop": writer.write(case, "dy", case.in_layout(case.dy)),
-                "golden": writer.write(case, "dw", dw), **case.attributes(),
-                "dtype": DTYPE_NAMES[case.dtype], "exact": case.exact, "oracle": oracle, "source": case.source}
-        lines.append(line)
+        files = {"input": writer.write(case, "x", case.in_layout(case.x)),
+                 "out_backprop": writer.write(case, "dy", case.in_layout(case.dy)),
+                 "golden": writer.write(case, "dw", dw)}
+        lines.append({"name": name, "op": case.layer.op, **files, **case.attributes(),
+                      "dtype": DTYPE_NAMES[case.dtype], "bitwise": case.exact,
+                      **{f"{field}_hash": hash_of(folder / path) for field, path in files.items()},
+                      "notes": {"oracle": oracle, "source": case.source}})
     if len({line["name"] for line in lines}) != len(lines):
         raise ValueError("two cases have one name")
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
@@ -706,7 +713,7 @@ def write_cases(folder, cases, answers):
 
 
 def count_table(lines):
-    kinds = collections.Counter((line["op"], line["dtype"], line["oracle"] == DEFINITION) for line in lines)
+    kinds = collections.Counter((line["op"], line["dtype"], line["notes"]["oracle"] == DEFINITION) for line in lines)
     rows = ["| op | dtype | TensorFlow | definition |", "| --- | --- | ---: | ---: |"]
     for op in TENSORFLOW_OPS:
         for dtype in DTYPE_NAMES.values():
@@ -731,11 +738,11 @@ def write_readme(folder, lines, ratios, refusals):
     quick = next(line for line in lines if line["name"] == "quickstart")
     worst = ", ".join(f"{DTYPE_NAMES[d]} {max(r):.2f}" for d, r in sorted(ratios.items()))
     (folder / "README.md").write_text(README.format(
-        count=len(lines), real=sum(line["source"] == "real" for line in lines),
-        unit=sum(line["source"] == "unit" for line in lines), steps=STEPS, seed=SEED, scale=int(LOSS_SCALE),
+        count=len(lines), real=sum(line["notes"]["source"] == "real" for line in lines),
+        unit=sum(line["notes"]["source"] == "unit" for line in lines), steps=STEPS, seed=SEED, scale=int(LOSS_SCALE),
         python=platform.python_version(), tensorflow=tf.__version__, numpy=np.__version__,
         ml_dtypes=ml_dtypes.__version__, skimage=skimage.__version__, worst=worst,
-        counts=count_table(lines), refusals=refusal_table(refusals), oracle=quick["oracle"]))
+        counts=count_table(lines), refusals=refusal_table(refusals), oracle=quick["notes"]["oracle"]))
 
 
 README = """# testdata
@@ -752,15 +759,17 @@ Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/
 - **unit** ({unit}): a few small integers each, after TensorFlow's own unit tests: 1x1, even and uneven padding, strides larger
   than the filter, filters larger than the input, unread trailing rows, taps that see only padding, one pixel in or out,
   more padding than filter, empty batches and outputs, NaN and infinity that meet only padding, unusual .npy headers
-  (Fortran order, big-endian, format 2.0 and 3.0). `exact` is true where every correct algorithm gives the same bits.
+  (Fortran order, big-endian, format 2.0 and 3.0). `bitwise` is true where every correct algorithm gives the same bits.
 - `quickstart/`: one layer of the real family in float32, NHWC: a 3x3 convolution with stride 2 and SAME padding, 3 to 16
   channels, on two 48x48 crops. `dw_tensorflow.npy` is the gradient of {oracle}.
 
 ## Fields of golden.jsonl
+The list is a manifest of `convgrad batch` (docs/batch.md): `convgrad batch testdata/golden.jsonl --keep-going` checks all of it.
 `input`, `out_backprop`, `golden` are paths beside the list; several problems may share an input. `filter_sizes`, `strides`,
 `padding`, `explicit_paddings`, `dilations`, `data_format` are TensorFlow's attributes, in data-format order (conv3d also has
-EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do.
-`oracle` says who computed the golden array: TensorFlow's CPU op (oneDNN on), or the definition: each tap's products
+EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do. `input_hash`,
+`out_backprop_hash` and `golden_hash` are SHA-256 of the whole files, so that a flipped bit is seen that the bound allows.
+`oracle`, in `notes`, says who computed the golden array: TensorFlow's CPU op (oneDNN on), or the definition: each tap's products
 summed in float64 (float64 data: in long double), padding left out, rounded once.
 
 {counts}

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -187,6 +188,22 @@ std::string temporary_path(const Target& target) {
   return target.sibling(cat(".", base, suffix));
 }
 
+// In this thread, as long as it lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Odd file systems and pipes know no fsync; that is no failure.
 bool synced(int fd) {
   if (::fsync(fd) == 0) return true;
@@ -214,6 +231,7 @@ struct OutputFile::State {
   bool direct() const { return target.direct || target.descriptor >= 0; }
   std::string consequence() const;
   [[noreturn]] void fail_writing(int error) const {
+    temporaries.wait_if_ended();
     fail(ErrorKind::runtime, name, "cannot write: ", reason(error), consequence());
   }
 
@@ -253,10 +271,15 @@ void OutputFile::State::open_direct() {
 void OutputFile::State::open_temporary() {
   for (int attempt = 0; fd < 0; ++attempt) {
     temporary = temporary_path(target);
-    slot = temporaries.arm(temporary);
-    fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    int error = 0;
+    {
+      const SignalsBlocked blocked;
+      slot = temporaries.arm(temporary);
+      fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+      error = errno;
+      temporaries.armed(slot);
+    }
     if (fd >= 0) break;
-    const int error = errno;
     released();  // the name may be somebody else's: do not remove it
     if (error == EINTR || (error == EEXIST && attempt < 100)) continue;
     fail(kind_of(error), name, "cannot create a temporary file in ", target.folder, ": ",
@@ -354,5 +377,7 @@ void OutputFile::commit() {
 }
 
 void remove_temporaries_in_signal_handler() noexcept { temporaries.remove_all(); }
+
+void end_temporaries_in_signal_handler() noexcept { temporaries.end(); }
 
 }  // namespace convgrad

@@ -9,32 +9,45 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <ctime>
 #include <string>
+
+#include "convgrad/output_file.hpp"
 
 namespace convgrad {
 
 // Absolute paths in fixed buffers, each guarded by one lock-free word. A slot goes
-//   vacant -> filling -> armed -> vacant     by its owner, and
+//   vacant -> creating -> armed -> vacant    by its owner, and
 //   armed -> removing -> vacant              by a signal handler, in whatever thread.
 // Whoever takes a slot out of armed owns the path in it, so a handler never reads a name that is
 // being rewritten. It only ever knows temporary names: a file that got its final name is safe.
+// A thread takes no signals while it creates a file, so a handler can wait for those of others.
 class Temporaries {
  public:
   static constexpr int kNone = -1;
 
-  // Covers path from now on: call this before the file is created. kNone if all slots are taken.
+  // Covers path, which may be created now; armed() must follow. kNone if all slots are taken.
+  // Signals must be blocked in this thread from before it until armed().
   int arm(const std::string& path) noexcept {
     if (path.size() >= sizeof(Slot::path)) return kNone;
     for (int i = 0; i < static_cast<int>(slots_.size()); ++i) {
       Slot& slot = slots_[static_cast<std::size_t>(i)];
       int expected = kVacant;
-      if (!slot.state.compare_exchange_strong(expected, kFilling)) continue;
+      if (!slot.state.compare_exchange_strong(expected, kCreating)) continue;
+      if (ended_.load()) {
+        slot.state.store(kVacant);
+        wait_if_ended();
+      }
       std::memcpy(slot.path, path.c_str(), path.size() + 1);
       slot.owner = ::getpid();
-      slot.state.store(kArmed);
       return i;
     }
     return kNone;
+  }
+
+  // The file is there, or could not be created.
+  void armed(int index) noexcept {
+    if (index != kNone) slots_[static_cast<std::size_t>(index)].state.store(kArmed);
   }
 
   void disarm(int index) noexcept {
@@ -43,10 +56,16 @@ class Temporaries {
     slots_[static_cast<std::size_t>(index)].state.compare_exchange_strong(expected, kVacant);
   }
 
-  // Async-signal-safe. A forked child leaves its parent's files alone.
+  // Async-signal-safe. A forked child leaves its parent's files alone. Files that other threads are
+  // creating are waited for, though not for ever: a dead network disk must not keep the process.
   void remove_all() noexcept {
     const int saved_errno = errno;
+    int waits = 2000;
     for (Slot& slot : slots_) {
+      while (slot.state.load() == kCreating && waits-- > 0) {
+        const timespec millisecond{0, 1000000};
+        ::nanosleep(&millisecond, nullptr);
+      }
       int expected = kArmed;
       if (!slot.state.compare_exchange_strong(expected, kRemoving)) continue;
       if (slot.owner == ::getpid()) ::unlink(slot.path);
@@ -55,16 +74,28 @@ class Temporaries {
     errno = saved_errno;
   }
 
+  // The same, and none is created from now on.
+  void end() noexcept {
+    ended_.store(true);
+    remove_all();
+  }
+
+  // After end() the process is about to end, and what fails now fails because of it.
+  void wait_if_ended() const noexcept {
+    while (ended_.load()) ::pause();
+  }
+
  private:
-  enum State : int { kVacant, kFilling, kArmed, kRemoving };
+  enum State : int { kVacant, kCreating, kArmed, kRemoving };
   struct Slot {
     std::atomic<int> state{kVacant};
     pid_t owner = 0;
     char path[PATH_MAX] = {};
   };
-  static_assert(std::atomic<int>::is_always_lock_free);
+  static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-  std::array<Slot, 16> slots_;
+  std::array<Slot, kCoveredOutputFiles> slots_;
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace convgrad

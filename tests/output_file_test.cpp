@@ -663,20 +663,21 @@ TEST_CASE("the signal handler removes temporaries and nothing else") {
   CHECK(dir.names() == Names{"done.npy", "old.npy"});
 }
 
-TEST_CASE("slots are used again, and the 17th file does without one") {
+TEST_CASE("slots are used again, and one file too many does without") {
   const TempDir dir;
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<OutputFile>> files;
-    for (int i = 0; i < 17; ++i) {
+    for (int i = 0; i <= kCoveredOutputFiles; ++i) {
       files.push_back(std::make_unique<OutputFile>(dir.file(cat("out", i))));
     }
-    CHECK(dir.names().size() == 17);
+    CHECK(dir.names().size() == kCoveredOutputFiles + 1);
     remove_temporaries_in_signal_handler();
     CHECK(dir.names().size() == 1);
     files.back()->commit();
-    CHECK(dir.names() == Names{"out16"});
+    const std::string last = cat("out", kCoveredOutputFiles);
+    CHECK(dir.names() == Names{last});
     files.clear();
-    ::unlink(dir.file("out16").c_str());
+    ::unlink(dir.file(last).c_str());
   }
   CHECK(dir.names().empty());
 }
@@ -709,6 +710,47 @@ TEST_CASE("a process that is killed by a signal leaves no temporary") {
   CHECK(read_file(path) == "old");
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+TEST_CASE("threads that are writing leave no temporary when a signal ends the process") {
+  const TempDir dir;
+  for (int round = 0; round < 40; ++round) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(SIGTERM, [](int) {
+        end_temporaries_in_signal_handler();
+        ::usleep(2000);  // as long as others might take to make another
+        ::_exit(143);
+      });
+      std::vector<std::thread> writers;
+      for (int i = 0; i < 4; ++i) {
+        writers.emplace_back([&, i] {
+          try {
+            for (;;) {
+              OutputFile file(dir.file(cat("out", i)));
+              if (i % 2 == 0) file.commit();
+            }
+          } catch (const Error&) {  // because its temporary was removed: nobody wants to know
+            ::_exit(7);
+          }
+        });
+      }
+      if (::write(ready[1], "r", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::usleep(static_cast<useconds_t>(round * 50));
+    REQUIRE(::kill(child, SIGTERM) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WEXITSTATUS(status) == 143);
+    ::close(ready[0]);
+    ::close(ready[1]);
+    for (const std::string& name : dir.names()) REQUIRE(name.starts_with("out"));
+  }
 }
 
 TEST_CASE("a forked child leaves its parent's temporaries alone") {

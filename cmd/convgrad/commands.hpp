@@ -8,6 +8,7 @@ namespace convgrad::cli {
 
 int compute(const Options& options, Json& report);
 int verify(const Options& options, Json& report);
+int batch(Options& options, Json& report);
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);
 int bench(const Options& options, Json& report);

@@ -61,6 +61,24 @@ Examples:
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
 }
 
+std::string batch_footer() {
+  return R"(A job is a JSON object, or a row of a CSV file under a row of field names. Its fields are the
+options of the command that it stands for (input, out_backprop, op, kernel, strides, padding,
+output, golden, rtol, ...) or those of a report's attrs; paths are relative to the manifest.
+A job with "golden" or "result" verifies, one with "output" alone computes. A jobs.jsonl:
+  {"name": "layer1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "output": "dw.npy"}
+  {"name": "check1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "result": "dw.npy"}
+
+Examples:
+  convgrad batch jobs.jsonl
+  convgrad batch jobs.jsonl --jobs 2 --keep-going --junit report.xml
+  convgrad batch jobs.jsonl --resume --match layer
+  convgrad batch jobs.jsonl --dry-run
+
+Exit status: the worst of all jobs: 0 done, or match; 1 mismatch; 3 bad input, a malformed
+line too; 4 not available here; 5 failed while running. 2 is the command line itself.)";
+}
+
 std::string bench_footer() {
   return R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
 the rounding; nothing is kept from run to run. The problem is --op, --input-shape and a

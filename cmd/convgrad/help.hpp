@@ -9,6 +9,7 @@ std::string version_text();
 std::string compute_footer();
 std::string verify_footer();
 std::string compare_footer();
+std::string batch_footer();
 std::string bench_footer();
 std::string generate_footer();
 std::string inspect_footer();

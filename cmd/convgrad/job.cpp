@@ -1,6 +1,8 @@
 // job.cpp - see job.hpp.
 #include "job.hpp"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
@@ -17,9 +19,7 @@ namespace {
 
 void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
   const Words words = last_list(given);
-  const bool is_file =
-      words.size() == 1 && words[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
-  if (!is_file) {
+  if (!is_file_name(words)) {
     attributes.filter_sizes = parse_numbers("--filter-sizes", given);
     return;
   }
@@ -94,6 +94,15 @@ Backend choose_backend(const std::string& name) {
                   "; use --backend cpu"));
 }
 
+Backend backend_of(const ExecutionOptions& o) {
+  const Backend backend = choose_backend(o.backend);
+  if (backend == Backend::reference && o.algorithm != "auto") {
+    throw Error(ErrorKind::usage, cat("--algorithm: ", o.algorithm,
+                                      " is given with --backend reference, which has none"));
+  }
+  return backend;
+}
+
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
     throw Error(ErrorKind::usage,
@@ -143,11 +152,8 @@ Job open_job(const Options& options, Json& report) {
   const ProblemOptions& o = options.problem;
   check_required(o);
   Job job;
-  job.backend = choose_backend(options.execution.backend);
-  if (job.backend == Backend::reference && options.execution.algorithm != "auto") {
-    throw Error(ErrorKind::usage, cat("--algorithm: ", options.execution.algorithm,
-                                      " is given with --backend reference, which has none"));
-  }
+  job.on_progress = options.on_progress;
+  job.backend = backend_of(options.execution);
   const WgradAttributes attributes = attributes_of(o);
   job.x = std::make_unique<NpyReader>(o.input);
   job.dy = std::make_unique<NpyReader>(o.out_backprop);
@@ -248,7 +254,14 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
 
 Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* check) {
   Timing timing;
-  Progress progress(check != nullptr ? "reference" : "gradient");
+  Progress line(check != nullptr ? "reference" : "gradient");
+  const auto show = [&](double fraction) {
+    if (job.on_progress) {
+      job.on_progress(fraction);
+    } else {
+      line.show(fraction);
+    }
+  };
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
     job.x->hold();
     job.dy->hold();
@@ -265,13 +278,12 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
           const auto start = Clock::now();
           check->add(block, [&](std::int64_t done, std::int64_t total) {
             const double part = static_cast<double>(done) / static_cast<double>(total);
-            progress.show((static_cast<double>(index) + part) / blocks);
+            show((static_cast<double>(index) + part) / blocks);
           });
           timing.reference_s += seconds_since(start);
         }
       },
-      timing,
-      [&](std::int64_t done, std::int64_t) { progress.show(static_cast<double>(done) / blocks); });
+      timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
   return timing;
 }
 
@@ -284,14 +296,25 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
+std::string file_key(const std::string& path) {
   namespace fs = std::filesystem;
-  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
-  if (fs::exists(a, ignored) && fs::exists(b, ignored)) {
-    return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    return S_ISREG(status.st_mode) ? cat(status.st_dev, ":", status.st_ino) : "";
   }
-  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+  std::error_code ignored;
+  fs::path name = fs::absolute(path, ignored);
+  constexpr int kMaxLinks = 40;                                           // as the kernel
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(name, ignored); ++i) {  // to nothing yet
+    name = name.parent_path() / fs::read_symlink(name, ignored);
+  }
+  return fs::weakly_canonical(name, ignored).string();
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+  const std::string key = file_key(a);
+  return !key.empty() && key == file_key(b);
 }
 
 void check_report_is_its_own(const Options& options) {

@@ -20,6 +20,7 @@ struct Job {
   std::unique_ptr<NpyReader> x, dy;
   WgradProblem problem;
   Backend backend = Backend::cpu;
+  std::function<void(double)> on_progress;  // Options::on_progress
 };
 
 // Error(usage) unless the operation is named.
@@ -43,6 +44,8 @@ Plan plan_job(const Job& job, const Options& options, bool with_reference, bool 
 
 // "cpu" or "auto"; Error(unavailable) for cuda where there is no device.
 Backend choose_backend(const std::string& name);
+// That of the options; Error(usage) if it does not go with --algorithm.
+Backend backend_of(const ExecutionOptions& options);
 
 // The table of algorithms; with a problem, what each makes of it.
 std::string algorithm_table(const WgradProblem* problem);
@@ -58,8 +61,11 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
-// Both name the same existing file, through whatever links; devices may be shared.
+// Both name one file, that may not exist yet, through whatever links; devices may be shared.
 bool same_file(const std::string& a, const std::string& b);
+// Equal for two names of one file, through whatever links, and also before it exists. "" for
+// devices and the like, which may be shared.
+std::string file_key(const std::string& path);
 
 // The report must not replace a tensor.
 void check_report_is_its_own(const Options& options);

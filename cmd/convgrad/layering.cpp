@@ -112,15 +112,7 @@ class Layers {
   void set(CLI::Option& option, const std::string& name, const std::vector<std::string>& words,
            const std::string& origin) {
     options_.origins["--" + name] = origin;
-    try {
-      for (const std::string& word : words) {
-        option.add_result(option.get_expected_max() == 0 ? option.get_flag_value(name, word)
-                                                         : word);
-      }
-      option.run_callback();
-    } catch (const CLI::ParseError& error) {
-      throw Error(ErrorKind::usage, error.what());
-    }
+    set_option(option, name, words);
   }
 
   static toml::table parse(const std::string& path) {

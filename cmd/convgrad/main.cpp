@@ -23,7 +23,7 @@ namespace {
 
 // Only async-signal-safe calls: a temporary must not survive, whatever the threads are doing.
 void on_signal(int signal) {
-  remove_temporaries_in_signal_handler();
+  end_temporaries_in_signal_handler();
   const char text[] = "convgrad: interrupted\n";
   [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text, sizeof text - 1);
   _exit(128 + signal);
@@ -125,6 +125,7 @@ struct Program {
   int dispatch(const std::string& name) {
     if (name == "verify") return verify(options, report);
     if (name == "compare") return compare(options, report);
+    if (name == "batch") return batch(options, report);
     if (name == "bench") return bench(options, report);
     if (name == "generate") return generate(options, report);
     if (name == "inspect") return inspect(options, report);

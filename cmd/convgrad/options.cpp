@@ -335,6 +335,41 @@ void bind_compare(CLI::App& app, Options& o) {
   compare->footer(compare_footer());
 }
 
+void bind_batch(CLI::App& app, Options& o) {
+  CLI::App* batch = app.add_subcommand("batch", "compute or verify many problems, one a line");
+  set_up(*batch);
+  constexpr const char* kJobs = "Jobs";
+  batch->add_option("manifest", o.batch.manifest, "one job a line, JSON Lines or CSV; - is stdin")
+      ->type_name("JOBS.jsonl|.csv|-");
+  text(*batch, "--match", o.batch.match, "RE",
+       "only jobs in whose name this regular expression (ECMAScript's) is found", kJobs);
+  flag(*batch, "--keep-going", o.batch.keep_going, "run the other jobs after a failure", kJobs);
+  flag(*batch, "--resume", o.batch.resume,
+       "skip jobs that were done before and whose files are unchanged", kJobs);
+  text(*batch, "--state", o.batch.state, "FILE",
+       "where --resume keeps what was done; MANIFEST.state by default", kJobs);
+  batch->add_option("-j,--jobs", o.batch.jobs, "jobs at a time; 0 is one a thread; 1 by default")
+      ->type_name("N")
+      ->group(kExecution)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(whole_number(0, kMostJobs));
+  add_threads(*batch, o.execution);
+  batch->get_option("--threads")
+      ->description("CPU threads of all jobs together; 0, the default, is all");
+  add_memory_limit(*batch, o.execution);
+  batch->get_option("--memory-limit")->description("memory of all jobs together, e.g. 2GiB");
+  text(*batch, "-b,--backend", o.execution.backend, "BACKEND", "for jobs that name none",
+       kExecution);
+  text(*batch, "-a,--algorithm", o.execution.algorithm, "NAME", "for jobs that name none",
+       kExecution);
+  flag(*batch, "--dry-run", o.execution.dry_run, "check all jobs and print their plans; run none",
+       kExecution);
+  text(*batch, "--junit", o.batch.junit, "FILE", "the results as JUnit's XML", kReporting);
+  add_json(*batch, o);
+  text(*batch, "--config", o.config, "FILE", "TOML file of options", kReporting);
+  batch->footer(batch_footer());
+}
+
 void bind_bench(CLI::App& app, Options& o) {
   CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
   set_up(*bench);
@@ -374,6 +409,7 @@ void bind_options(CLI::App& app, Options& o) {
 
   bind_verify(app, o);
   bind_compare(app, o);
+  bind_batch(app, o);
   bind_bench(app, o);
   bind_generate(app, o);
 

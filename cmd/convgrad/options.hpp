@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,6 +72,12 @@ struct GenerateOptions : ShapeOptions {
   bool nonfinite = false, clobber = false;
 };
 
+struct BatchOptions {
+  std::string manifest, match, state, junit;
+  int jobs = 1;  // at a time; 0: one for each thread
+  bool keep_going = false, resume = false;
+};
+
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
@@ -78,6 +85,7 @@ struct Options {
   CompareOptions compare;
   BenchOptions bench;
   GenerateOptions generate;
+  BatchOptions batch;
   Words inspect_files;
   bool info_peaks = false;
   std::string json;    // "" no report, "-" standard output, else a file
@@ -89,12 +97,21 @@ struct Options {
   std::map<std::string, std::string> origins;
   // The CONVGRAD_* variables that had a say, with their values.
   std::vector<std::pair<std::string, std::string>> variables;
+
+  // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
+  std::function<void(double)> on_progress;
 };
 
 inline constexpr std::int64_t kMostThreads = 4096;
+// Each has some files open, and systems often allow 1024.
+inline constexpr std::int64_t kMostJobs = 128;
 
 // Binds every option and subcommand of the program.
 void bind_options(CLI::App& app, Options& options);
+
+// Sets an option as if the words had been given on the command line, with the same checks;
+// Error(usage) that names it otherwise.
+void set_option(CLI::Option& option, const std::string& name, const Words& words);
 
 // "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
@@ -102,6 +119,12 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
 // Fills options that the command line did not give from CONVGRAD_* variables, then from the
 // --config file. command is the app or subcommand that runs.
 void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options);
+
+// True if --filter-sizes names a file instead of giving numbers.
+bool is_file_name(const Words& filter_sizes);
+
+// A word as a shell takes it: in single quotes where it needs them.
+std::string shell_quoted(const std::string& word);
 
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);

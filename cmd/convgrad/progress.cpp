@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace convgrad::cli {
@@ -13,20 +14,34 @@ Progress::Progress(std::string label)
       start_(Clock::now()),
       last_(start_) {}
 
-Progress::~Progress() {
-  if (shown_) std::fprintf(stderr, "\r%*s\r", 60, "");
+Progress::~Progress() { wipe(); }
+
+void Progress::wipe() {
+  const std::lock_guard lock(mutex_);
+  if (shown_ > 0) std::fprintf(stderr, "\r%*s\r", static_cast<int>(shown_), "");
+  shown_ = 0;
 }
 
-void Progress::show(double fraction) {
+void Progress::show(double fraction) { show(fraction, label_); }
+
+void Progress::show(double fraction, const std::string& label) {
   if (!terminal_) return;
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  if (elapsed < 1 || std::chrono::duration<double>(now - last_).count() < 0.1) return;
+  const bool soon = std::chrono::duration<double>(now - last_).count() < 0.1;
+  if (elapsed < 1 || (soon && shown_ > 0)) return;
   last_ = now;
-  shown_ = true;
+  constexpr int kCells = 20;
+  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kCells);
   const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
-  std::fprintf(stderr, "\r%s: %3.0f %%, %.0f s left   ", label_.c_str(), 100 * fraction, left);
+  const int columns =
+      std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %.0f s left ", label.c_str(), full,
+                   "####################", kCells - full, "", 100 * fraction, left);
+  // What is left of a longer line.
+  const std::size_t now_shown = columns > 1 ? static_cast<std::size_t>(columns - 1) : 0;
+  if (shown_ > now_shown) std::fprintf(stderr, "%*s", static_cast<int>(shown_ - now_shown), "");
+  shown_ = std::max(shown_, now_shown);
   std::fflush(stderr);
 }
 

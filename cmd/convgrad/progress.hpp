@@ -18,13 +18,16 @@ class Progress {
 
   // From any thread. fraction in [0, 1].
   void show(double fraction);
+  void show(double fraction, const std::string& label);
+  // Before something else is written to the terminal; the next show() draws the line again.
+  void wipe();
 
  private:
   const std::string label_;
   const bool terminal_;
   const Clock::time_point start_;
   Clock::time_point last_;
-  bool shown_ = false;
+  std::size_t shown_ = 0;  // columns that are in use
   std::mutex mutex_;
 };
 

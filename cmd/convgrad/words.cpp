@@ -87,6 +87,30 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
   return result;
 }
 
+void set_option(CLI::Option& option, const std::string& name, const Words& words) {
+  try {
+    for (const std::string& word : words) {
+      option.add_result(option.get_expected_max() == 0 ? option.get_flag_value(name, word) : word);
+    }
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    throw Error(ErrorKind::usage, error.what());
+  }
+}
+
+bool is_file_name(const Words& filter_sizes) {
+  return filter_sizes.size() == 1 &&
+         filter_sizes[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
+}
+
+std::string shell_quoted(const std::string& word) {
+  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string result = "'";
+  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
 std::string with_hyphens(const std::string& argument) {
   std::string result = argument;
   if (result.rfind("--", 0) != 0) return result;

@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 from harness import BINARY, CliTest, clean_environment, run, save
 
-COMMANDS = ([], ["verify"], ["compare"], ["bench"], ["generate"], ["inspect"], ["info"])
+COMMANDS = ([], ["verify"], ["compare"], ["batch"], ["bench"], ["generate"], ["inspect"], ["info"])
 
 
 class Help(CliTest):
@@ -38,7 +38,7 @@ class Help(CliTest):
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
                      "--json", "--config", "--version"):
             self.assertIn(flag, text)
-        for command in ("verify", "compare", "bench", "generate", "inspect", "info"):
+        for command in ("verify", "compare", "batch", "bench", "generate", "inspect", "info"):
             self.assertRegex(text, rf"(?m)^  {command}[, ]")
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
@@ -90,6 +90,9 @@ class Examples(CliTest):
         save(self.folder / "dy.npy", rng.standard_normal((2, 4, 4, 8)))
         np.savez(self.folder / "layer.npz", x=np.load(self.folder / "x.npy"),
                  dy=np.load(self.folder / "dy.npy"))
+        lines = re.findall(r"(?m)^  (\{.*\})$", run("batch", "--help").out)
+        self.assertEqual(len(lines), 2)
+        (self.folder / "jobs.jsonl").write_text("\n".join(lines) + "\n")
 
     def test_they_run_as_printed(self):
         first = None

@@ -123,9 +123,11 @@ class Compute(ReportTest):
             for name, data in zip(names, before):
                 (self.folder / name).write_bytes(data)
         # A new output and the report cannot be one file either.
-        result = self.run_here(*self.problem.args("new.npy"), "--json=new.npy")
-        self.assertEqual(result.status, 2, str(result))
-        self.assertNotIn("new.npy", self.listing())
+        os.symlink("new.npy", self.folder / "new-link.npy")
+        for name in ("new.npy", "./new.npy", str(self.folder / "new.npy"), "new-link.npy"):
+            result = self.run_here(*self.problem.args("new.npy"), f"--json={name}")
+            self.assertEqual(result.status, 2, str(result))
+            self.assertNotIn("new.npy", self.listing())
 
     def test_dry_run_has_no_timing(self):
         report = self.report(*self.problem.args(), "--json", "--dry-run")

@@ -1,0 +1,106 @@
+// file_hash.cpp - see file_hash.hpp.
+#include "file_hash.hpp"
+
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "convgrad/error.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
+// The coarsest times of change are FAT's, 2 s.
+constexpr std::time_t kClockStep_s = 3;
+
+class Sha256 {
+ public:
+  Sha256() { sha256_init(&state_); }
+  void add(const void* bytes, std::size_t count) {
+    sha256_update(&state_, count, static_cast<const std::uint8_t*>(bytes));
+  }
+  std::string text() {
+    static constexpr char kHex[] = "0123456789abcdef";
+    std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
+    sha256_digest(&state_, digest.size(), digest.data());
+    std::string result = "sha256:";
+    for (const std::uint8_t byte : digest) result += {kHex[byte >> 4], kHex[byte & 15]};
+    return result;
+  }
+
+ private:
+  sha256_ctx state_;
+};
+
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int number) : fd(number) {}
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+};
+
+}  // namespace
+
+std::string hash_of_text(std::string_view text) {
+  Sha256 sum;
+  sum.add(text.data(), text.size());
+  return sum.text();
+}
+
+std::string hash_of_file(const std::string& path) {
+  // Opening a FIFO would wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd < 0) {
+    throw Error(ErrorKind::input, cat(path, ": cannot open: ", std::strerror(errno)));
+  }
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(ErrorKind::input, cat(path, ": has no hash, expected a regular file"));
+  }
+  Sha256 sum;
+  std::vector<char> piece(kPieceBytes);
+  for (;;) {
+    const ssize_t count = ::read(file.fd, piece.data(), piece.size());
+    if (count == 0) return sum.text();
+    if (count > 0) {
+      sum.add(piece.data(), static_cast<std::size_t>(count));
+    } else if (errno != EINTR) {
+      throw Error(ErrorKind::runtime, cat(path, ": cannot read: ", std::strerror(errno)));
+    }
+  }
+}
+
+HashedFile::HashedFile(const std::string& path)
+    : path_(path), stamp_(stamp_of(path)), taken_(std::time(nullptr)), hash_(hash_of_file(path)) {}
+
+HashedFile::Stamp HashedFile::stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev,         status.st_ino,          status.st_size,
+          status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+          status.st_ctim.tv_nsec};
+}
+
+bool HashedFile::unchanged() const {
+  if (stamp_.size < 0 || stamp_of(path_) != stamp_) return false;
+  if (stamp_.changed_s + kClockStep_s < taken_ && stamp_.modified_s + kClockStep_s < taken_) {
+    return true;
+  }
+  try {
+    return hash_of_file(path_) == hash_;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace convgrad::cli

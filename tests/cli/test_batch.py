@@ -1,0 +1,1096 @@
+"""batch: manifests, jobs at a time, --resume, JUnit, signals, and the golden files of testdata."""
+import json
+import os
+import pty
+import random
+import re
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+import xml.etree.ElementTree
+
+import numpy as np
+from harness import (BINARY, DTYPES, ERROR, OPS, ROOT, SANITIZED, CliTest, Problem,
+                     clean_environment, load, npy_bytes, parse_report, run, save, small, start)
+
+LONG = os.environ.get("CONVGRAD_LONG_TESTS") == "1"
+FORMATS = {"conv2d": ("HWIO", "OIHW", "OHWI"), "depthwise": ("HWIO", "OIHW", "OHWI"),
+           "conv3d": ("DHWIO", "ODHWI", "OIDHW")}
+
+
+class BatchTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+
+    def job(self, **more):
+        """The fields of self.problem, with an output if nothing else is asked for."""
+        p = self.problem
+        fields = {"op": p.op, "input": "x.npy", "out_backprop": "dy.npy", "kernel": list(p.taps),
+                  "strides": list(p.strides), "dilations": list(p.dilations), "padding": p.padding,
+                  "groups": p.groups, "data_format": p.data_format}
+        if not {"output", "golden", "result", "command"} & set(more):
+            fields["output"] = "dw.npy"
+        fields.update(more)
+        return {k: v for k, v in fields.items() if v is not None}
+
+    def manifest(self, *jobs, name="jobs.jsonl"):
+        text = "".join(job if isinstance(job, str) else json.dumps(job) + "\n" for job in jobs)
+        (self.folder / name).write_text(text)
+        return name
+
+    def batch(self, *args, status=0, **more):
+        result = self.run_here("batch", *args, **more)
+        self.assertEqual(result.status, status, str(result))
+        return result
+
+    def words(self, result):
+        """{name: first word} of the jobs' lines, and the summary."""
+        lines = result.out.splitlines()
+        split = [re.match(r"(not run|\w+) +(\S+)", line) for line in lines[:-1]]
+        return {m.group(2): m.group(1) for m in split}, lines[-1]
+
+    def report(self, *args, **more):
+        return parse_report(self.batch(*args, "--json", **more).out)
+
+
+class Manifests(BatchTest):
+    def test_compute_and_verify(self):
+        save(self.folder / "golden.npy", self.problem.expected())
+        name = self.manifest(self.job(name="a"), self.job(name="b", result="dw.npy"), "\n",
+                             self.job(name="c", golden="golden.npy", bitwise=True),
+                             self.job(name="d", command="verify"))
+        result = self.batch(name)
+        words, summary = self.words(result)
+        self.assertEqual(words, {"a": "ok", "b": "match", "c": "match", "d": "match"})
+        self.assertRegex(summary, r"^4 jobs: 1 ok, 3 match; \d+\.\d+ s$")
+        self.assertEqual(result.err, "")
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    def test_every_op_layout_and_dtype(self):
+        jobs = []
+        for op in OPS:
+            for last in (True, False):
+                for dtype in DTYPES:
+                    p = small(op, last=last)
+                    stem = f"{op}_{last}_{dtype}"
+                    p.save(self.folder, dtype, f"{stem}.x.npy", f"{stem}.dy.npy")
+                    jobs.append({"op": op, "input": f"{stem}.x.npy", "name": stem,
+                                 "out_backprop": f"{stem}.dy.npy", "output": f"{stem}.dw.npy",
+                                 "filter_sizes": p.filter_sizes(), "strides": p.strides,
+                                 "dilations": p.dilations, "padding": p.padding,
+                                 "data_format": p.data_format, "dtype": dtype})
+        self.batch(self.manifest(*jobs), "--jobs", 2)
+        for job in jobs:
+            p = small(job["op"])
+            self.assertEqual((self.folder / job["output"]).read_bytes(),
+                             npy_bytes(job["dtype"], p.expected()), job["name"])
+
+    def test_spellings(self):
+        """Hyphens, strings, lists in lists, and values that stand for nothing given."""
+        pads = [[b, max(0, (o - 1) * s + (t - 1) * d + 1 - i - b)] for b, o, s, t, d, i in
+                zip(*(getattr(self.problem, name) for name in
+                      ("before", "out", "strides", "taps", "dilations", "size")))]
+        for more in ({"strides": "2,1"}, {"strides": [1, 2, 1, 1]}, {"kernel": "3 2"},
+                     {"kernel": "[3,2]"}, {"kernel": [[3], 2]}, {"explicit_paddings": []},
+                     {"filter_like": ""}, {"filter_sizes": None}, {"no_clobber": False},
+                     {"padding": "explicit", "explicit_paddings": pads},
+                     {"padding": None, "explicit_paddings": sum(pads, [])},
+                     {"padding": None, "pads": pads}, {"kernel": None, "filter-sizes": "3,2,2,6"},
+                     {"op": "Conv2DBackpropFilter"}, {"notes": {"why": [1, {"a": None}]}}):
+            with self.subTest(more):
+                (self.folder / "dw.npy").unlink(missing_ok=True)
+                self.batch(self.manifest({**self.job(), **more}))
+                self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    def test_paths_are_relative_to_the_manifest(self):
+        (self.folder / "deep/er").mkdir(parents=True)
+        for name in ("x.npy", "dy.npy"):
+            shutil.move(self.folder / name, self.folder / "deep" / name)
+        name = self.manifest(self.job(input="../x.npy", out_backprop="../dy.npy",
+                                      output="dw.npy", name="relative"),
+                             self.job(input=str(self.folder / "deep/x.npy"), name="absolute",
+                                      out_backprop=str(self.folder / "deep/dy.npy"),
+                                      output=str(self.folder / "abs.npy")),
+                             name="deep/er/jobs.jsonl")
+        self.batch(name)
+        self.assertEqual((self.folder / "deep/er/dw.npy").read_bytes(), self.want)
+        self.assertEqual((self.folder / "abs.npy").read_bytes(), self.want)
+        result = run("batch", self.folder / name, cwd="/")
+        self.assertEqual(result.status, 0, str(result))
+
+    def test_standard_input(self):
+        for text in (json.dumps(self.job()) + "\n", json.dumps(self.job()),
+                     "\n \n" + json.dumps(self.job()) + "\r\n\r\n",
+                     "\ufeff" + json.dumps(self.job()) + "\n", self.csv(self.job())):
+            (self.folder / "dw.npy").unlink(missing_ok=True)
+            with self.subTest(text[:20]):
+                self.batch("-", stdin=text.encode())
+                self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    def csv(self, *jobs, end="\r\n"):
+        def cell(value):
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            return '"' + text.replace('"', '""') + '"' if re.search('[",\r\n]', text) else text
+
+        names = list(dict.fromkeys(name for job in jobs for name in job))
+        rows = [names] + [[job.get(name, "") for name in names] for job in jobs]
+        return end.join(",".join(map(cell, row)) for row in rows) + end
+
+    def test_csv(self):
+        for end in ("\n", "\r\n"):
+            text = self.csv(self.job(output='o "1", one.npy', name='o "1"'),
+                            self.job(result='o "1", one.npy', name="check", notes="a\nb"), end=end)
+            for name in ("jobs.csv", "jobs.txt"):
+                (self.folder / name).write_bytes(text.encode())
+                result = self.batch(name)
+                self.assertIn("2 jobs: 1 ok, 1 match;", result.out)
+                self.assertEqual((self.folder / 'o "1", one.npy').read_bytes(), self.want)
+
+    def test_a_reports_attrs_are_a_job(self):
+        """What docs/batch.md says: jq '.attrs + {input: ..., out_backprop: ..., output: ...}'."""
+        for op in OPS:
+            self.problem = small(op)
+            self.problem.save(self.folder)
+            for filter_format in FORMATS[op]:
+                with self.subTest(op=op, filter_format=filter_format):
+                    first = self.run_here(*self.problem.args("a.npy"), "--filter-format",
+                                          filter_format, "--json")
+                    report = parse_report(first.out)
+                    fields = {**report["attrs"], "input": report["tensors"]["input"]["file"],
+                              "out_backprop": report["tensors"]["out_backprop"]["file"],
+                              "output": "b.npy", "command": report["command"]}
+                    self.batch(self.manifest(fields))
+                    self.assertEqual((self.folder / "a.npy").read_bytes(),
+                                     (self.folder / "b.npy").read_bytes())
+                    # And they are checked against what comes out.
+                    for field, wrong in (("dtype", "float64"), ("line", "conv2d float32 NHWC"),
+                                         ("filter_shape", [1, 1, 1, 1]),
+                                         ("tensorflow_op", "Conv2D")):
+                        more = {"kernel": list(self.problem.taps)} if field == "filter_shape" else {}
+                        result = self.batch(self.manifest({**fields, **more, field: wrong}),
+                                            status=3)
+                        self.assertIn(f"line 1: {field}", result.err)
+                        self.assertEqual(result.err.count("\n"), 1)
+
+    def test_hashes(self):
+        import hashlib
+        of = {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
+              for name in ("x.npy", "dy.npy")}
+        self.batch(self.manifest(self.job(input_hash="sha256:" + of["x.npy"],
+                                          out_backprop_hash=of["dy.npy"].upper())))
+        (self.folder / "dw.npy").unlink()
+        result = self.batch(self.manifest(self.job(input_hash="sha256:" + of["dy.npy"])), status=3)
+        for part in ("line 1: input (x.npy)", of["x.npy"], of["dy.npy"], "expected"):
+            self.assertIn(part, result.err)
+        self.assertNotIn("dw.npy", self.listing())
+
+    def test_many_jobs(self):
+        jobs = [self.job(name=f"j{i}", command="verify") for i in range(100 if SANITIZED else 1000)]
+        self.assertIn(f"{len(jobs)} match", self.batch(self.manifest(*jobs), "-j", 2).out)
+
+    def test_options_from_the_environment_and_a_file(self):
+        # Those of the batch, not of its jobs.
+        name = self.manifest(self.job())
+        env = {"CONVGRAD_THREADS": "2", "CONVGRAD_JOBS": "2", "CONVGRAD_STRIDES": "5",
+               "CONVGRAD_OUTPUT": "other.npy", "CONVGRAD_BITWISE": "1"}
+        report = self.report(name, env=env)
+        self.assertEqual(report["execution"]["threads"], 2)
+        self.assertEqual(report["jobs"][0]["status"], "ok")
+        self.assertNotIn("other.npy", self.listing())
+        (self.folder / "c.toml").write_text("[batch]\njobs = 1\nthreads = 3\nkeep-going = true\n")
+        self.assertEqual(self.report(name, "--config", "c.toml")["execution"]["threads"], 3)
+
+
+class Malformed(BatchTest):
+    LINES = (
+        ('{"op": "conv2d", "inptu": "x.npy"}', "inptu: is unknown", "did you mean 'input'"),
+        ('{"op": "conv2d", "Strdes": 1}', "Strdes", "did you mean 'strides'"),
+        ('{"op": "conv2d"', "is not JSON at column 16"),
+        ("{'op': 'conv2d'}", "is not JSON at column 2"),
+        ('{"op": "conv2d",}', "is not JSON at column"),
+        ('{"op": NaN}', "is not JSON at column 8"),
+        ("[1, 2]", "is an array, expected an object"),
+        ('"conv2d"', "is a value, expected an object"),
+        ("{}", "op is missing"),
+        ('{"op": "conv2d", "op": "conv3d"}', "op: is there twice"),
+        ('{"filter-sizes": 1, "filter_sizes": 1}', "filter_sizes: is there twice"),
+        ("[" * 100000, "nested too deeply"),
+        ('{"notes": ' + "[" * 40 + "]" * 40 + "}", "nested too deeply"),
+        ('{"rtol": 1e999}', "a number that is too large"),
+    )
+    FIELDS = (
+        ({"op": "conv2"}, "op: 'conv2'", "did you mean 'conv2d'"),
+        ({"op": ""}, "op is missing"),
+        ({"input": None}, "input is missing"),
+        ({"out_backprop": ""}, "out_backprop is missing"),
+        ({"command": "compute", "output": None}, "output is missing"),
+        ({"input": "-"}, "input: -"),
+        ({"output": "-"}, "output: -"),
+        ({"output": "x.npy"}, "output: x.npy is the job's input"),
+        ({"kernel": "3,x"}, "kernel: 'x' is not a whole number"),
+        ({"kernel": 2.5}, "kernel: '2.5' is not a whole number"),
+        ({"strides": [2, True]}, "strides: 'true' is not a whole number"),
+        ({"strides": 10**30}, "strides: "),
+        ({"kernel": {"a": 1}}, "kernel: an object, expected"),
+        ({"filter_sizes": "3,x"}, "No such file"),
+        ({"threads": 2}, "threads: is no field, but a flag"),
+        ({"json": "r.json"}, "json: is no field, but a flag"),
+        ({"memory_limit": 2}, "memory_limit: is no field"),
+        ({"accumulate": True}, "accumulate: is no field"),
+        ({"rtol": 1}, "rtol: is a field of jobs that verify"),
+        ({"command": "verfy"}, "command: 'verfy'", "did you mean 'verify'"),
+        ({"command": "verify", "no_clobber": "maybe"}, "no_clobber: 'maybe'"),
+        ({"result": "x.npy", "bitwise": 3}, "bitwise: '3', expected true or false"),
+        ({"result": "x.npy", "max_ulp": -1}, "max_ulp: '-1'"),
+        ({"result": "x.npy", "rtol": "lots"}, "rtol: 'lots'"),
+        ({"golden_hash": "ab" * 32}, "golden_hash: is given, but golden is not"),
+        ({"input_hash": "abc"}, "input_hash: 'abc', expected sha256:"),
+        ({"input_hash": ["a", "b"]}, "input_hash: a list"),
+        ({"name": "n" * 201}, "name: 201 bytes"),
+        ({"pads": [[1, 1], [1, 1]]}, "pads: given with padding"),
+        ({"filter_shape": "a"}, "filter_shape: 'a'"),
+        ({"--op": "conv2d"}, "__op: is unknown"),
+        ({"kernel": [[[1]]]}, "kernel: lists within lists"),
+        ({"op\n\x1b[31m": "conv2d"}, r"op\x0a\x1b[31m: is unknown"),
+        ({"name": "a\nb\x1b", "padding": "sam"}, r"line 1 (a\x0ab\x1b): padding: 'sam'",
+         "did you mean 'SAME'"),
+    )
+
+    def check(self, line, *parts, name="jobs.jsonl"):
+        with self.subTest(line[:60]):
+            (self.folder / name).write_text(line + "\n")
+            result = self.run_here("batch", name, "--keep-going")
+            self.assertEqual(result.status, 3, str(result))
+            self.assertEqual(result.err.count("\n"), 1, str(result))
+            self.assertTrue(result.err.startswith(f"{ERROR}{name}, line 1"), str(result))
+            for part in parts:
+                self.assertIn(part, result.err)
+            self.assertLess(len(result.err), 600)
+            self.assertNotRegex(result.err, r"[^\x20-\x7e\n]|exception")
+            self.assertRegex(result.out, r"^1 job: 1 error; \S+ s\n$")
+            self.assertEqual(self.listing(), sorted([name, "x.npy", "dy.npy"]))
+
+    def test_lines(self):
+        for line, *parts in self.LINES:
+            self.check(line, *parts)
+
+    def test_fields(self):
+        for fields, *parts in self.FIELDS:
+            self.check(json.dumps(self.job(**fields)), *parts)
+
+    def test_every_field_of_the_message_is_offered(self):
+        for field in ("filter_sise", "goldn", "outpt", "dilation", "result_hsh", "dtpe"):
+            result = self.run_here("batch", self.manifest({field: 1}))
+            self.assertIn("did you mean '", result.err, field)
+
+    def test_csv(self):
+        head = "op,input,out_backprop,kernel,padding,output\n"
+        for text, line, *parts in (
+                ("op,inptu\nconv2d,x.npy\n", 1, "inptu: is unknown", "did you mean 'input'"),
+                ("op,op\n1,2\n", 1, "op: is there twice"),
+                ("op,,input\n", 1, "column 2 has no field name"),
+                ('op,"inp\nut\n', 1, "a quote that is not closed"),
+                (head + "conv2d,x.npy\n", 2, "2 cells, expected 6"),
+                (head + "conv2d,x.npy,dy.npy,3,same,a.npy,\n", 2, "7 cells, expected 6"),
+                (head + '\nconv2d,"x".npy,dy.npy,3,same,a.npy\n', 3, "after a closing quote"),
+                (head + 'conv2d,x".npy,dy.npy,3,same,a.npy\n', 2, "a quote within a cell"),
+                (head + 'conv2d,"x\n.npy",dy.npy,3,same\n', 2, "5 cells, expected 6"),
+                (head + ",x.npy,dy.npy,3,same,a.npy\n", 2, "op is missing")):
+            with self.subTest(text):
+                (self.folder / "jobs.csv").write_text(text)
+                result = self.run_here("batch", "jobs.csv")
+                self.assert_one_error(result, 3, f"jobs.csv, line {line}: ", *parts)
+
+    def test_nothing_runs_without_keep_going(self):
+        name = self.manifest(self.job(), "{}\n", self.job(name="two", output="two.npy"), "[]\n")
+        result = self.run_here("batch", name, "--junit", "r.xml")
+        self.assertEqual((result.status, result.raw), (3, b""))
+        self.assertEqual(re.findall(r"line \d+", result.err), ["line 2", "line 4"])
+        self.assertNotIn("dw.npy", self.listing())
+        root = xml.etree.ElementTree.parse(self.folder / "r.xml").getroot()
+        self.assertEqual((root.get("tests"), root.get("errors")), ("4", "2"))
+
+    def test_the_others_run_with_keep_going(self):
+        name = self.manifest(self.job(), "{}\n", self.job(name="two", output="two.npy"), "[]\n")
+        result = self.batch(name, "--keep-going", status=3)
+        self.assertEqual(re.findall(r"line \d+", result.err), ["line 2", "line 4"])
+        self.assertIn("4 jobs: 2 ok, 2 error;", result.out)
+        self.assertEqual((self.folder / "two.npy").read_bytes(), self.want)
+
+    def test_names_and_outputs_that_are_there_twice(self):
+        result = self.run_here("batch", self.manifest(self.job(name="a"), self.job(name="a")))
+        self.assert_one_error(result, 3, "line 2: name: 'a' is that of line 1 too")
+        os.symlink("dw.npy", self.folder / "link.npy")
+        for second in ("dw.npy", "./dw.npy", "../" + self.folder.name + "/dw.npy", "link.npy",
+                       str(self.folder / "dw.npy")):
+            for first in range(2):  # before it exists, and when it does
+                name = self.manifest(self.job(name="a"), self.job(name="b", output=second))
+                result = self.run_here("batch", name)
+                self.assert_one_error(result, 3, f"line 2: output: {second} is that of line 1 too")
+                (self.folder / "dw.npy").write_bytes(b"old")
+            (self.folder / "dw.npy").unlink()
+
+    def test_too_many_lines_are_summed_up(self):
+        result = self.run_here("batch", self.manifest("{}\n" * 1000))
+        self.assertEqual((result.status, result.raw), (3, b""))
+        self.assertEqual(result.err.count("\n"), 21)
+        self.assertIn("980 more lines", result.err)
+
+    def test_no_manifest_at_all(self):
+        (self.folder / "folder").mkdir()
+        self.manifest("", name="empty.jsonl")
+        self.manifest("\n \n\r\n", name="blank.jsonl")
+        self.manifest("op,input\n", name="head.csv")
+        self.manifest("op,input\n", name="head.txt")
+        for name, *parts in (("none.jsonl", "none.jsonl: No such file"), ("folder", "is a folder"),
+                             ("empty.jsonl", "has no job"), ("blank.jsonl", "has no job"),
+                             ("head.csv", "has no job"), ("head.txt", "has no job"),
+                             ("x.npy", "is not text")):
+            with self.subTest(name):
+                self.assert_one_error(self.run_here("batch", name), 3, *parts)
+        self.assert_one_error(self.run_here("batch", "-", stdin=b""), 3, "standard input",
+                              "has no job")
+
+    def test_random_bytes(self):
+        rng = random.Random(1)
+        words = [b'{"op":"conv2d"', b",", b'"', b"\n", b"}", b"{", b"[", b"]", b":", b"op", b"\xff",
+                 b"\r\n", b'"input":"x.npy"', b"\\u0000", b"\xef\xbb\xbf", b"1e999", b"\\ud800"]
+        for _ in range(100):
+            text = b"".join(rng.choice(words) for _ in range(rng.randrange(60)))
+            for name in ("jobs.jsonl", "jobs.csv", "jobs"):
+                (self.folder / name).write_bytes(text)
+                result = self.run_here("batch", name)
+                self.assertEqual(result.status, 3, str(result))
+                self.assertTrue(all(line.startswith(ERROR) for line in result.err.splitlines()))
+
+
+class WrongUse(BatchTest):
+    def test_flags(self):
+        name = self.manifest(self.job(name="a"))
+        for args, status, *parts in (
+                ([], 2, "the manifest is missing"),
+                ([name, "more.jsonl"], 2, "'more.jsonl'"),
+                ([name, "--jobs", "x"], 2, "--jobs: 'x'"),
+                ([name, "--jobs", "-1"], 2, "--jobs"),
+                ([name, "--jobs", "129"], 2, "from 0 to 128"),
+                ([name, "--match", "("], 2, "--match: '(' is no regular expression"),
+                ([name, "--match", "zzz"], 2, "none of the 1 jobs"),
+                ([name, "--mach", "a"], 2, "did you mean '--match'"),
+                ([name, "--op", "conv2d"], 2, "--op"),
+                ([name, "-a", "magic"], 2, "--algorithm: 'magic'"),
+                ([name, "-b", "gpu"], 2, "--backend: 'gpu'"),
+                ([name, "-b", "reference", "-a", "direct"], 2, "--algorithm: direct"),
+                ([name, "--junit", "-"], 2, "--junit: -"),
+                ([name, "--state", "-"], 2, "--state: -"),
+                ([name, "--junit", "none/r.xml"], 3, "none/r.xml", "No such file"),
+                ([name, "--state", "none/s"], 3, "none/s", "No such file"),
+                ([name, "--junit", "x.npy"], 2, "--junit: x.npy is the input of", "line 1 (a)"),
+                ([name, "--junit", "dw.npy"], 2, "--junit: dw.npy is the output of"),
+                ([name, "--state", "dy.npy"], 2, "--state: dy.npy is the out_backprop of"),
+                ([name, "--state", name], 2, "--state: jobs.jsonl is the manifest too"),
+                ([name, "--junit", "a", "--state", "a"], 2, "--junit: a is --state too"),
+                ([name, "--json=x.npy"], 2, "--json: x.npy is the input of"),
+                ([name, "--json=" + name], 2, "--json: jobs.jsonl is the manifest too")):
+            with self.subTest(args):
+                before = {n: (self.folder / n).read_bytes() for n in self.listing()}
+                self.assert_one_error(self.run_here("batch", *args), status, *parts)
+                self.assertEqual({n: (self.folder / n).read_bytes() for n in self.listing()},
+                                 before)
+        self.assert_one_error(self.run_here("batch", "-", "--resume", stdin=b"{}"), 2,
+                              "--state is missing")
+
+    def test_a_file_that_is_no_state(self):
+        for text in ("", "hello\n", "{}\n", '{"schema":"other"}\n', "\x93NUMPY",
+                     '{"schema":"convgrad.batch-state/1"}\n{"job":1}\n',
+                     '{"schema":"convgrad.batch-state/1"}\nnull\n'):
+            (self.folder / "s").write_text(text)
+            result = self.run_here("batch", self.manifest(self.job()), "--resume", "--state", "s")
+            with self.subTest(text):
+                self.assert_one_error(result, 3, "--state: s, line ", "remove the file")
+                self.assertEqual((self.folder / "s").read_text(), text)
+                self.assertNotIn("dw.npy", self.listing())
+
+
+class Failures(BatchTest):
+    def jobs(self):
+        save(self.folder / "bad.npy", self.problem.expected() + 1)
+        return {"good": self.job(name="good", output="good.npy"),
+                "mismatch": self.job(name="mismatch", golden="bad.npy"),
+                "missing": self.job(name="missing", input="none.npy"),
+                "shape": self.job(name="shape", strides=1, output="shape.npy"),
+                "algorithm": self.job(name="algorithm", algorithm="streaming",
+                                      command="verify", input="big.npy", out_backprop="bigdy.npy", kernel=1, groups=1,
+                                      strides=1, dilations=1),
+                "tolerances": self.job(name="tolerances", golden="bad.npy", bitwise=True, rtol=1),
+                "last": self.job(name="last", output="last.npy")}
+
+    def test_the_worst_status(self):
+        save(self.folder / "big.npy", np.ones((1, 2, 2, 80)))
+        save(self.folder / "bigdy.npy", np.ones((1, 2, 2, 80)))
+        jobs = self.jobs()
+        for names, status in ((["good", "last"], 0), (["good", "mismatch"], 1),
+                              (["mismatch", "missing"], 3), (["shape", "mismatch"], 3),
+                              (["shape", "algorithm", "mismatch"], 4), (["tolerances"], 3)):
+            with self.subTest(names):
+                result = self.batch(self.manifest(*(jobs[n] for n in names)), "--keep-going",
+                                    status=status)
+                words, _ = self.words(result)
+                errors = [n for n in names if n in ("missing", "shape", "algorithm", "tolerances")]
+                for name in names:
+                    want = {"good": "ok", "last": "ok", "mismatch": "mismatch"}.get(name)
+                    self.assertEqual(words.get(name), want)
+                self.assertEqual(re.findall(r"line \d+ \((\w+)\): ", result.err), errors)
+                self.assertEqual(result.err.count("\n"), len(errors))
+
+    def test_it_stops_at_a_failure(self):
+        jobs = self.jobs()
+        for first, status in (("mismatch", 1), ("missing", 3)):
+            result = self.batch(self.manifest(jobs["good"], jobs[first], jobs["last"]),
+                                status=status)
+            self.assertNotIn("last.npy", self.listing())
+            self.assertIn("1 not run", result.out)
+            self.assertNotIn("last ", result.out)
+        self.batch(self.manifest(jobs["good"], jobs["mismatch"], jobs["last"]), "--keep-going",
+                   status=1)
+        self.assertIn("last.npy", self.listing())
+
+    def test_messages(self):
+        jobs = self.jobs()
+        result = self.batch(self.manifest(jobs["missing"], jobs["mismatch"]), "--keep-going",
+                            status=3)
+        self.assertEqual(result.err, ERROR + "jobs.jsonl, line 1 (missing): none.npy: cannot open: "
+                         "No such file or directory\n")
+        count = self.problem.expected().size
+        self.assertRegex(result.out, rf"(?m)^mismatch  mismatch  {count} of {count} elements fail, "
+                         r"largest error/bound \S+ at \[\d,\d,\d,\d\]: got -?\d.*, want -?\d")
+
+    def test_memory(self):
+        # The limit is divided; a job that does not fit in its part gets the whole, alone.
+        name = self.manifest(*(self.job(name=f"j{i}", output=f"{i}.npy") for i in range(4)))
+        for limit, part in (("200MiB", 100), ("40MiB", None)):
+            report = self.report(name, "-j", 2, "-t", 4, "--memory-limit", limit)
+            for job in report["jobs"]:
+                self.assertEqual(job["status"], "ok")
+                got = job["execution"]["memory_limit_bytes"] >> 20
+                self.assertEqual(got, part or 40)
+                self.assertEqual(job["execution"]["threads"], 2 if part else 4)
+        result = self.batch(name, "-j", 2, "--memory-limit", "20MiB", "--keep-going", status=5)
+        self.assertEqual(result.err.count("--memory-limit is 20.0 MiB"), 4)
+
+    def test_a_failed_write(self):
+        (self.folder / "dw.npy").mkdir()
+        result = self.batch(self.manifest(self.job()), status=3)
+        self.assertIn("dw.npy: is a folder", result.err)
+        self.batch(self.manifest(self.job(output="/dev/full")), status=5)
+        with open("/dev/full", "wb") as full:
+            result = self.run_here("batch", self.manifest(self.job(output="a.npy")), stdout=full)
+        self.assertEqual(result.status, 5)
+        self.assertEqual(result.err.count("\n"), 1)
+
+    def test_devices_and_fifos(self):
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "folder").mkdir()
+        for path, what in (("fifo", "FIFO"), ("/dev/null", "device"), ("folder", "folder")):
+            for more in ((), ("--resume",)):
+                result = self.run_here("batch", self.manifest(self.job(input=path)), *more)
+                self.assertEqual(result.status, 3)
+                self.assertIn(f"input ({path}): is a ", result.err)
+                self.assertIn(what, result.err)
+
+
+class Order(BatchTest):
+    """A manifest means what it means when its jobs run one after the other."""
+
+    def test_a_result_is_verified_after_it_is_computed(self):
+        jobs = []
+        for i in range(20):
+            jobs += [self.job(name=f"a{i}", output=f"{i}.npy"),
+                     self.job(name=f"b{i}", result=f"./{i}.npy")]
+        for count in (1, 2, 4):
+            for path in self.folder.glob("[0-9]*.npy"):
+                path.unlink()
+            result = self.batch(self.manifest(*jobs), "-j", count, "-t", count)
+            self.assertIn("20 ok, 20 match", result.out)
+
+    def test_what_is_read_is_written_later(self):
+        save(self.folder / "0.npy", self.problem.expected())
+        jobs = [self.job(name=f"read{i}", golden="0.npy", bitwise=True) for i in range(8)]
+        jobs.append(self.job(name="write", output="0.npy", padding="explicit",
+                             explicit_paddings=[1, 2, 0, 2], strides=[2, 1]))
+        result = self.run_here("batch", self.manifest(*jobs), "-j", 4, "-t", 4, "--keep-going")
+        self.assertIn("8 match", result.out, str(result))
+
+    def test_jobs_that_need_a_failed_one(self):
+        name = self.manifest(self.job(name="a", input="none.npy", output="a.npy"),
+                             self.job(name="b", result="a.npy"),
+                             self.job(name="c", golden="dw.npy", command="verify", result="a.npy"),
+                             self.job(name="d", output="d.npy"))
+        save(self.folder / "a.npy", self.problem.expected())  # an old one
+        result = self.batch(name, "--keep-going", status=3)
+        words, summary = self.words(result)
+        self.assertEqual(words, {"b": "not run", "c": "not run", "d": "ok"})
+        self.assertIn("reads the output of line 1, which failed", result.out)
+        self.assertIn("1 ok, 1 error, 2 not run", summary)
+
+    def test_a_chain_of_jobs_that_have_everything_to_themselves(self):
+        name = self.manifest(self.job(name="a"), self.job(name="b", result="dw.npy"),
+                             self.job(name="c", golden="dw.npy"))
+        report = self.report(name, "-j", 2, "-t", 2, "--memory-limit", "40MiB")
+        self.assertEqual([job["status"] for job in report["jobs"]], ["ok", "match", "match"])
+
+    def test_the_same_bytes_for_any_number_of_jobs(self):
+        rng = np.random.default_rng(5)
+        save(self.folder / "x.npy", rng.standard_normal((2, 7, 9, 4)))
+        save(self.folder / "dy.npy", rng.standard_normal(self.problem.dy.shape))
+        name = self.manifest(*(self.job(name=f"j{i}", output=f"{i}.npy", algorithm=a)
+                               for i, a in enumerate(["direct", "im2col_gemm", "auto"] * 4)))
+        seen = []
+        for args in (["-j", 1, "-t", 1], ["-j", 1], ["-j", 3, "-t", 3], ["-j", 0, "-t", 8]):
+            self.batch(name, *args)
+            seen.append([(self.folder / f"{i}.npy").read_bytes() for i in range(12)])
+        self.assertEqual(seen.count(seen[0]), len(seen))
+
+    def test_how_threads_are_divided(self):
+        jobs = [self.job(name=f"j{i}", command="verify") for i in range(6)]
+        for count, threads, used, each in ((1, 3, 1, {3}), (2, 4, 2, {2}), (2, 5, 2, {2, 3}),
+                                           (8, 2, 2, {1}), (0, 3, 3, {1}), (128, 128, 6, {21, 22})):
+            report = self.report(self.manifest(*jobs), "-j", count, "-t", threads)
+            self.assertEqual(report["execution"]["jobs"], used)
+            self.assertLessEqual({job["execution"]["threads"] for job in report["jobs"]}, each)
+
+
+class Resume(BatchTest):
+    def setUp(self):
+        super().setUp()
+        save(self.folder / "golden.npy", self.problem.expected())
+        self.jobs = [self.job(name="a"), self.job(name="b", output="b.npy", out_dtype="float64"),
+                     self.job(name="c", golden="golden.npy"),
+                     self.job(name="d", result="dw.npy")]
+        self.name = self.manifest(*self.jobs)
+
+    def resume(self, *args, status=0):
+        words, _ = self.words(self.batch(self.name, "--resume", *args, status=status))
+        return "".join({"skipped": "s", "ok": "r", "match": "r", "mismatch": "m",
+                        "not run": "n"}.get(words.get(n), "e") for n in "abcd" if n in words)
+
+    def test_what_is_done_is_skipped(self):
+        self.assertEqual(self.resume(), "rrrr")
+        before = {n: ((self.folder / n).stat().st_mtime_ns, (self.folder / n).read_bytes())
+                  for n in ("dw.npy", "b.npy")}
+        for _ in range(2):
+            self.assertEqual(self.resume(), "ssss")
+        self.assertEqual(before, {n: ((self.folder / n).stat().st_mtime_ns,
+                                      (self.folder / n).read_bytes()) for n in before})
+        self.assertIn("jobs.jsonl.state", self.listing())
+
+    def test_nothing_is_kept_or_skipped_without_it(self):
+        self.batch(self.name)
+        self.assertNotIn("jobs.jsonl.state", self.listing())
+        self.assertEqual(self.resume(), "rrrr")
+        self.assertIn("2 ok, 2 match", self.batch(self.name).out)
+        self.batch(self.name, "--state", "s")
+        self.assertIn("2 ok, 2 match", self.batch(self.name, "--state", "s").out)
+        self.assertEqual(self.resume("--state", "s"), "ssss")
+
+    def change(self, name, restore_times=True):
+        """Another byte, same size, and the old times: only its content tells."""
+        path = self.folder / name
+        status = path.stat()
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        if restore_times:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def test_what_changed_is_done_again(self):
+        # d reads a's output, which is the same again when d's turn comes.
+        for name, want in (("x.npy", "rrrr"), ("dy.npy", "rrrr"), ("dw.npy", "rsss"),
+                           ("b.npy", "srss"), ("golden.npy", "ssrs")):
+            with self.subTest(name):
+                self.problem.save(self.folder)
+                save(self.folder / "golden.npy", self.problem.expected())
+                self.resume()
+                self.assertEqual(self.resume(), "ssss")
+                self.change(name)
+                result = self.run_here("batch", self.name, "--resume", "--keep-going")
+                words, _ = self.words(result)
+                got = "".join("s" if words[n] == "skipped" else "r" for n in "abcd")
+                self.assertEqual(got, want, str(result))
+
+    def test_a_file_that_is_gone_comes_again(self):
+        self.resume()
+        (self.folder / "b.npy").unlink()
+        self.assertEqual(self.resume(), "srss")
+        self.assertIn("b.npy", self.listing())
+
+    def test_times_alone_do_not_matter(self):
+        self.resume()
+        for name in ("x.npy", "dy.npy", "dw.npy", "golden.npy"):
+            os.utime(self.folder / name, (1, 1))
+        self.assertEqual(self.resume(), "ssss")
+
+    def test_another_attribute_or_algorithm(self):
+        self.resume()
+        self.jobs[1]["out_dtype"] = "float32"
+        self.jobs[2]["bitwise"] = True
+        self.name = self.manifest(*self.jobs)
+        self.assertEqual(self.resume(), "srrs")
+        self.assertEqual(self.resume("-a", "direct"), "rrrr")
+        self.assertEqual(self.resume("-a", "direct"), "ssss")
+        self.assertEqual(self.resume(), "ssss")
+
+    def test_names_notes_and_the_order_of_fields_do_not_matter(self):
+        self.resume()
+        self.name = self.manifest(*(dict(reversed([*job.items(), ("notes", "new")]))
+                                    for job in reversed(self.jobs)))
+        self.assertEqual(self.resume(), "ssss")
+
+    def test_new_and_removed_lines(self):
+        self.name = self.manifest(*self.jobs[:2])
+        self.resume()
+        self.name = self.manifest(*self.jobs)
+        self.assertEqual(self.resume(), "ssrr")
+        self.name = self.manifest(*self.jobs[2:])
+        self.assertEqual(self.resume(), "ss")
+        self.name = self.manifest(*self.jobs)
+        self.assertEqual(self.resume(), "ssss")
+        self.assertEqual(self.resume("--match", "[ab]"), "ss")
+
+    def test_failures_are_never_skipped(self):
+        save(self.folder / "golden.npy", self.problem.expected() + 1)
+        for _ in range(2):
+            self.assertEqual(self.resume("--keep-going", status=1)[2], "m")
+        (self.folder / "x.npy").rename(self.folder / "away")
+        self.batch(self.name, "--resume", "--keep-going", status=3)
+        (self.folder / "away").rename(self.folder / "x.npy")
+        self.assertEqual(self.resume("--keep-going", status=1), "ssms")
+
+    def test_a_changed_hash_in_the_manifest(self):
+        self.resume()
+        self.jobs[0]["input_hash"] = "0" * 64
+        self.name = self.manifest(*self.jobs)
+        result = self.batch(self.name, "--resume", status=3)
+        self.assertIn("line 1 (a): input (x.npy)", result.err)
+
+    def test_dry_run_keeps_nothing(self):
+        self.batch(self.name, "--resume", "--dry-run")
+        self.assertEqual(self.listing(), sorted(["x.npy", "dy.npy", "golden.npy", "jobs.jsonl"]))
+
+    def test_an_input_that_changes_meanwhile(self):
+        # x is hashed first, then dy, which takes a while; x then becomes another, is computed with,
+        # and becomes what it was. Its gradient must not pass for that of the old x.
+        rng = np.random.default_rng(6)
+        x, dy = rng.integers(-4, 5, (1, 64, 64, 1)), rng.integers(-4, 5, (1, 64, 64, 4096))
+        save(self.folder / "x.npy", x)
+        save(self.folder / "dy.npy", dy)
+        for name in ("x.npy", "dy.npy"):  # old, so that the times decide
+            os.utime(self.folder / name, (1, 1))
+        self.name = self.manifest({"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy",
+                                   "kernel": 1, "padding": "valid", "output": "dw.npy", "name": "a"})
+        process = start("batch", self.name, "--resume", "-t", 1, cwd=self.folder)
+        time.sleep(0.05)
+        save(self.folder / "x.npy", x + 1)
+        process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0)
+        save(self.folder / "x.npy", x)
+        self.resume()
+        want = np.einsum("nhwc,nhwk->ck", x.astype(float), dy)[None, None]
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", want))
+        self.assertEqual(self.resume(), "s")
+
+    def test_a_state_that_cannot_be_written(self):
+        for path in ("/dev/full", "/dev/null"):
+            self.assert_one_error(self.run_here("batch", self.name, "--state", path), 2,
+                                  f"--state: {path} is a device")
+        self.resume()
+        before = (self.folder / "jobs.jsonl.state").read_bytes()
+        self.change("x.npy")
+        limit = 1200  # above the tensors, below the state
+        result = self.run_here("batch", self.name, "--resume", preexec_fn=lambda: (
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
+        self.assertEqual(result.status, 5, str(result))
+        self.assertIn("jobs.jsonl.state: cannot write", result.err)
+        self.assertEqual(result.err.count("\n"), 1)
+        self.assertEqual((self.folder / "jobs.jsonl.state").read_bytes(), before)
+
+
+class Reports(BatchTest):
+    NAMES = ['<&>"\'', "tab\tline\nend", "\x01\x1f\x7f", "ünïcode \U0001f600", "\ufffe\uffff",
+             "]]>", "  spaces  ", "/%s/%d/", "&amp;"]
+
+    def test_junit(self):
+        save(self.folder / "bad.npy", self.problem.expected() + 1)
+        jobs = [self.job(name=n, command="verify") for n in self.NAMES]
+        jobs += [self.job(name="bad <golden>", golden="bad.npy"),
+                 self.job(name="gone", input='no "<file>.npy')]
+        self.batch(self.manifest(*jobs, '{"<op>": 1}\n'), "--keep-going", "--junit", "r.xml",
+                   status=3)
+        root = xml.etree.ElementTree.parse(self.folder / "r.xml").getroot()
+        self.assertEqual(root.tag, "testsuites")
+        suite = root[0]
+        total = len(jobs) + 1
+        for element in (root, suite):
+            self.assertEqual((element.get("tests"), element.get("failures"), element.get("errors")),
+                             (str(total), "1", "2"))
+        self.assertEqual(suite.get("skipped"), "0")
+        cases = suite.findall("testcase")
+        self.assertEqual(len(cases), total)
+        names = [case.get("name") for case in cases]
+        self.assertEqual(names[0], f"line {total}")
+        replaced = str.maketrans({c: "\ufffd" for c in "\x01\x1f\ufffe\uffff"})
+        self.assertEqual(names[1:len(self.NAMES) + 1], [n.translate(replaced) for n in self.NAMES])
+        for case in cases:
+            self.assertRegex(case.get("time"), r"^\d+\.\d{3}$")
+            self.assertIn(case.get("classname"), ("jobs", "jobs.conv2d"))
+        times = [float(case.get("time")) for case in cases]
+        self.assertLessEqual(max(times), float(suite.get("time")) + 0.001)
+        failure = cases[-2].find("failure")
+        self.assertIn("elements fail", failure.get("message"))
+        self.assertIn("repeat: convgrad verify --op conv2d", failure.text)
+        error = cases[-1].find("error")
+        self.assertIn('no "<file>.npy', error.get("message"))
+        self.assertIn("<op>: is unknown", cases[0].find("error").get("message"))
+
+    def test_junit_of_jobs_that_did_not_run(self):
+        name = self.manifest(self.job(name="a"), self.job(name="b", input="none.npy"),
+                             self.job(name="c"), self.job(name="d", output="d.npy"))
+        name = self.manifest(self.job(name="a"), self.job(name="b", input="none", output="b.npy"),
+                             self.job(name="c", result="b.npy"), self.job(name="d", output="d.npy"))
+        self.batch(name, "--junit", "r.xml", status=3)
+        suite = xml.etree.ElementTree.parse(self.folder / "r.xml").getroot()[0]
+        self.assertEqual((suite.get("errors"), suite.get("skipped")), ("1", "2"))
+        self.assertIn("--keep-going", suite[3].find("skipped").get("message"))
+
+    def test_the_command_to_repeat_a_job(self):
+        golden = 'it\'s "golden".npy'
+        save(self.folder / golden, self.problem.expected() + 1)
+        report = self.report(self.manifest(
+            self.job(name="a"), self.job(name="b", golden=golden, rtol=1e-7),
+            self.job(name="c", golden=golden, bitwise=True)), "--keep-going", status=1)
+        (self.folder / "dw.npy").unlink()
+        for job, status in zip(report["jobs"], (0, 1, 1)):
+            done = subprocess.run(["bash", "-c",
+                                   f'convgrad() {{ {BINARY} "$@"; }}; {job["command_line"]}'],
+                                  cwd=self.folder, env=clean_environment(), timeout=60,
+                                  capture_output=True, check=False)
+            self.assertEqual(done.returncode, status, job["command_line"])
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    def test_json(self):
+        save(self.folder / "bad.npy", self.problem.expected() + 1)
+        name = self.manifest(self.job(name="a"), "{}\n", self.job(name="c", golden="bad.npy"),
+                             self.job(name="d", input="none.npy", output="d.npy"))
+        result = self.run_here("batch", name, "--keep-going", "--json=r.json")
+        self.assertEqual(result.status, 3)
+        self.assertIn("4 jobs", result.out)
+        report = parse_report((self.folder / "r.json").read_text())
+        self.assertEqual((report["schema"], report["command"], report["status"],
+                          report["exit_code"], report["manifest"]),
+                         ("convgrad.report/1", "batch", "error", 3, name))
+        totals = dict(report["totals"])
+        self.assertGreater(totals.pop("elapsed_ms"), 0)
+        self.assertEqual(totals, {"jobs": 4, "ok": 1, "match": 0, "planned": 0, "skipped": 0,
+                                  "mismatch": 1, "error": 2, "not_run": 0})
+        a, bad, c, d = report["jobs"]
+        self.assertEqual([(j["name"], j["line"], j["status"], j["exit_code"]) for j in (a, bad, c, d)],
+                         [("a", 1, "ok", 0), ("line 2", 2, "error", 3), ("c", 3, "mismatch", 1),
+                          ("d", 4, "error", 3)])
+        single = parse_report(self.run_here(*self.problem.args("e.npy"), "--json").out)
+        for key in ("attrs", "tensors", "work"):
+            self.assertEqual(a[key], single[key])
+        self.assertEqual(set(a["timing_ms"]), set(single["timing_ms"]))
+        self.assertEqual(a["output"], "dw.npy")
+        self.assertEqual(c["compare"]["verdict"], "mismatch")
+        self.assertIn("none.npy", d["error"]["message"])
+        self.assertIn("op is missing", bad["error"]["message"])
+        self.assertEqual(report["error"]["code"], 3)
+
+    def test_json_on_stdout_is_all_there_is(self):
+        report = self.report(self.manifest(self.job(name="a\xff"), self.job(name="b\n", result="dw.npy")))
+        self.assertEqual([job["status"] for job in report["jobs"]], ["ok", "match"])
+        self.assertEqual(report["status"], "ok")
+
+    def test_match(self):
+        name = self.manifest(*(self.job(name=n, command="verify")
+                               for n in ("alpha", "alps", "beta", "Beta")))
+        for pattern, want in (("al", ["alpha", "alps"]), ("^beta$", ["beta"]), ("[bB]eta", 2),
+                              ("a$", 3), (".", 4), ("alpha|Beta", 2)):
+            report = self.report(name, "--match", pattern)
+            names = [job["name"] for job in report["jobs"]]
+            self.assertEqual(names if isinstance(want, list) else len(names), want)
+
+    def test_dry_run(self):
+        name = self.manifest(self.job(name="a"), self.job(name="b", strides=1, output="b.npy"))
+        result = self.batch(name, "--dry-run", "--keep-going", status=3)
+        self.assertRegex(result.out, r"planned   a  conv2d float32 NHWC n2 .*: \w+, [\d.]+ MiB\n")
+        self.assertIn("line 2 (b)", result.err)
+        self.assertNotIn("dw.npy", self.listing())
+
+    def test_no_progress_but_on_a_terminal(self):
+        result = self.batch(self.slow_manifest(), "-t", 1)
+        self.assertEqual(result.err, "")
+        self.assertNotIn("\r", result.out)
+
+    def slow_manifest(self, count=6):
+        slow = Problem(n=4, size=(32, 32), c=32, k=64, taps=(3, 3))
+        slow.save(self.folder)
+        return self.manifest(*({"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy",
+                                "kernel": 3, "padding": "same", "output": f"{i}.npy",
+                                "backend": "reference"} for i in range(count)))
+
+    def test_progress_on_a_terminal(self):
+        name = self.slow_manifest(200)
+        leader, follower = pty.openpty()
+        process = start("batch", name, "-t", 1, cwd=self.folder, stdout=follower, stderr=follower)
+        os.close(follower)
+        text, end = "", time.monotonic() + 120
+        while time.monotonic() < end:
+            if select.select([leader], [], [], 1)[0]:
+                try:
+                    data = os.read(leader, 65536)
+                except OSError:
+                    break
+                if not data:
+                    break
+                text += data.decode()
+            if re.search(r"s left.*\nok ", text, re.S) or process.poll() is not None:
+                break
+        process.terminate()
+        process.wait(timeout=60)
+        os.close(leader)
+        bars = re.findall(r"\r(\d+) of 200 jobs: \[(#*)( *)\] +(\d+) %, (\d+) s left ", text)
+        self.assertGreater(len(bars), 0, repr(text[-2000:]))
+        for _, full, rest, percent, _ in bars:
+            self.assertEqual(len(full) + len(rest), 20)
+            self.assertLessEqual(abs(5 * len(full) - int(percent)), 5)
+        # A job's line begins at the left edge, the bar wiped.
+        for line in re.findall(r"(?:^|[\r\n])([^\r\n]*line \d+  \d+\.npy, [^\r\n]*)", text):
+            self.assertRegex(line, r"^ok        line ")
+
+
+class Signals(BatchTest):
+    """Outputs are complete or absent, temporaries are gone, and --resume does the rest."""
+
+    def test_interrupted_in_the_middle(self):
+        problem = Problem(n=2, size=(24, 24), c=16, k=64, taps=(3, 3))
+        problem.save(self.folder)
+        want = npy_bytes("float32", problem.expected())
+        count = 400
+        name = self.manifest(*({"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy",
+                                "kernel": 3, "padding": "same", "output": f"out/{i}.npy",
+                                "name": str(i)} for i in range(count)))
+        (self.folder / "out").mkdir()
+        rng, interrupted, done_before = random.Random(2), 0, 0
+        for number, status in [(signal.SIGINT, 130), (signal.SIGTERM, 143)] * 4:
+            process = start("batch", name, "-j", 3, "-t", 3, "--resume", cwd=self.folder)
+            # Somewhere after the first lines of this run.
+            for _ in range(done_before + rng.randrange(1, 20)):
+                if not process.stdout.readline():
+                    break
+            time.sleep(rng.random() * 0.003)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=300)
+            names = os.listdir(self.folder / "out")
+            self.assertEqual([n for n in names if not re.fullmatch(r"\d+\.npy", n)], [])
+            self.assertEqual([n for n in self.listing() if n.startswith(".")], [])
+            for n in names:
+                self.assertEqual((self.folder / "out" / n).read_bytes(), want, n)
+            if process.returncode == status:
+                interrupted += 1
+                self.assertEqual(err, b"convgrad: interrupted\n")
+            else:
+                self.assertEqual(process.returncode, 0)
+            done_before = len(names)
+        self.assertGreater(interrupted, 0)
+        result = self.batch(name, "--resume", "-j", 2)
+        self.assertRegex(result.out, rf"{count} jobs: (\d+ ok, )?\d+ skipped;|{count} ok")
+        if interrupted and done_before > 20:
+            self.assertIn("skipped", result.out)
+        for i in range(count):
+            self.assertEqual((self.folder / f"out/{i}.npy").read_bytes(), want)
+
+    def test_killed_outright(self):
+        # No handler runs; what the state says is still true.
+        name = self.manifest(*(self.job(name=str(i), output=f"{i}.npy") for i in range(300)))
+        process = start("batch", name, "--resume", cwd=self.folder)
+        for _ in range(30):
+            process.stdout.readline()
+        process.kill()
+        process.communicate(timeout=60)
+        result = self.batch(name, "--resume")
+        self.assertIn("300 jobs: ", result.out)
+        for i in range(300):
+            self.assertEqual((self.folder / f"{i}.npy").read_bytes(), self.want)
+
+
+class Golden(CliTest):
+    """testdata/golden.jsonl: green as it is, red with one flipped bit in any of its files."""
+
+    KINDS = ("input", "out_backprop", "golden")
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(ROOT / "testdata", self.folder / "testdata")
+        self.list = self.folder / "testdata/golden.jsonl"
+        self.jobs = [json.loads(line) for line in self.list.read_text().splitlines()]
+
+    def statuses(self, *args, status):
+        result = self.run_here("batch", "testdata/golden.jsonl", "--keep-going", "--json", *args,
+                               timeout=600)
+        self.assertEqual(result.status, status, result.err)
+        return {job["name"]: job["status"] for job in parse_report(result.out)["jobs"]}
+
+    def flip(self, path, bit):
+        data = bytearray(path.read_bytes())
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+
+    def test_green(self):
+        result = self.run_here("batch", "testdata/golden.jsonl", "--junit", "report.xml",
+                               timeout=600)
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertRegex(result.out, rf"\n{len(self.jobs)} jobs: {len(self.jobs)} match; ")
+        root = xml.etree.ElementTree.parse(self.folder / "report.xml").getroot()
+        self.assertEqual((root.get("tests"), root.get("failures"), root.get("errors")),
+                         (str(len(self.jobs)), "0", "0"))
+        self.assertEqual({case.get("name") for case in root.iter("testcase")},
+                         {job["name"] for job in self.jobs})
+        self.assertGreaterEqual(len(self.jobs), 400)
+
+    def test_green_with_every_algorithm_that_computes_all(self):
+        for algorithm in ("direct", "im2col_gemm", "outer_product"):
+            statuses = self.statuses("-a", algorithm, "-j", 2, status=0)
+            self.assertEqual(set(statuses.values()), {"match"})
+
+    def test_one_flipped_bit_in_every_file(self):
+        # All files of a kind at a time: a job reads one of each, so each must see its own.
+        rng = random.Random(3)
+        for kind in self.KINDS:
+            paths = sorted({self.list.parent / job[kind] for job in self.jobs})
+            bits = {path: rng.randrange(8 * path.stat().st_size) for path in paths}
+            for path, bit in bits.items():
+                self.flip(path, bit)
+            statuses = self.statuses("-j", 2, status=3)
+            self.assertEqual(set(statuses), {job["name"] for job in self.jobs})
+            self.assertEqual(set(statuses.values()), {"error"}, kind)
+            for path, bit in bits.items():
+                self.flip(path, bit)
+        self.assertEqual(set(self.statuses(status=0).values()), {"match"})
+
+    def test_one_file_at_a_time(self):
+        # The list itself, without --keep-going: a sample of files, or all and more bits of each.
+        rng = random.Random(4)
+        by_path = {}
+        for job in self.jobs:
+            for kind in self.KINDS:
+                by_path.setdefault(job[kind], []).append(job["name"])
+        for path in sorted(by_path) if LONG else rng.sample(sorted(by_path), 3):
+            file = self.list.parent / path
+            size = 8 * file.stat().st_size
+            wanted = "^(" + "|".join(by_path[path]) + ")$"
+            for bit in {rng.randrange(size), 0, size - 1} if LONG else [rng.randrange(size)]:
+                self.flip(file, bit)
+                args = ["--match", wanted] if LONG else []
+                result = self.run_here("batch", "testdata/golden.jsonl", *args, timeout=600)
+                self.flip(file, bit)
+                self.assertEqual(result.status, 3, f"{path}, bit {bit}")
+                self.assertEqual(result.err.count("\n"), 1, result.err)
+                self.assertIn(path, result.err)
+
+    def test_the_values_alone_tell_where_they_must_be_exact(self):
+        # Without hashes: any bit of a golden value, where every algorithm gives the same bits.
+        rng = random.Random(5)
+        lines, flipped = [], 0
+        for job in self.jobs:
+            lines.append({k: v for k, v in job.items() if not k.endswith("_hash")})
+            file = self.list.parent / job["golden"]
+            values = load(file)[1]
+            if not job["bitwise"] or not values.size or not np.isfinite(values).all():
+                continue
+            item = (file.stat().st_size - self.offset(file)) // values.size
+            self.flip(file, 8 * self.offset(file) + rng.randrange(8 * item * values.size))
+            flipped += 1
+            lines[-1]["name"] = "flipped_" + job["name"]
+        self.list.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        statuses = self.statuses(status=1)
+        for name, status in statuses.items():
+            self.assertEqual(status, "mismatch" if name.startswith("flipped_") else "match", name)
+        self.assertGreater(flipped, 200)
+
+    @staticmethod
+    def offset(file):
+        data = file.read_bytes()
+        prefix = 10 if data[6] == 1 else 12
+        return prefix + int.from_bytes(data[8:prefix], "little")
+
+
+class Documentation(BatchTest):
+    TEXT = (ROOT / "docs/batch.md").read_text()
+
+    def test_its_manifests(self):
+        self.problem = Problem(n=2, size=(7, 6), c=3, k=4, taps=(3, 3), strides=(2, 2))
+        self.problem.save(self.folder)
+        save(self.folder / "theirs.npy", self.problem.expected())
+        blocks = re.findall(r"(?ms)^```\n(.*?)^```", self.TEXT)
+        lines = next(block for block in blocks if block.startswith("{"))
+        rows = next(block for block in blocks if block.startswith("name,"))
+        for name, text in (("jobs.jsonl", lines), ("jobs.csv", rows)):
+            (self.folder / name).write_text(text)
+            words, _ = self.words(self.batch(name))
+            self.assertEqual(words, {"layer1": "ok", "check1": "match"})
+
+    def test_its_list_of_golden_files(self):
+        (code,) = re.findall(r"(?ms)^```python\n(.*?)^```", self.TEXT)
+        (self.folder / "golden").mkdir()
+        for i in range(3):
+            problem = Problem(n=1, size=(5, 6), c=2, k=3, taps=(3, 3), seed=i)
+            problem.save(self.folder / "golden", "float32", f"{i}.x.npy", f"{i}.dy.npy")
+            save(self.folder / f"golden/{i}.dw.npy", problem.expected())
+        exec(code.replace('Path("golden")', f"Path({str(self.folder / 'golden')!r})"), {})
+        self.assertIn("3 match", self.batch("golden/golden.jsonl").out)
+
+
+class Workflow(CliTest):
+    PATH = ROOT / "docs/examples/github-workflow.yml"
+
+    def test_its_command_is_green(self):
+        """Each line of the workflow that runs convgrad, as it stands, in a copy of what it needs."""
+        lines = re.findall(r"(?m)^\s*run: (\./build/release/convgrad .*)$", self.PATH.read_text())
+        self.assertEqual(len(lines), 1)
+        (self.folder / "build/release").mkdir(parents=True)
+        os.symlink(os.path.abspath(BINARY), self.folder / "build/release/convgrad")
+        os.symlink(ROOT / "testdata", self.folder / "testdata")
+        for line in lines:
+            done = subprocess.run(["bash", "-euc", line], cwd=self.folder, env=clean_environment(),
+                                  capture_output=True, text=True, check=False, timeout=600)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        xml.etree.ElementTree.parse(self.folder / "report.xml")
+        self.assertIn(lines[0].replace("./build/release/", ""), (ROOT / "README.md").read_text())
+
+    def test_it_is_a_workflow(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("python3-yaml is not installed")
+        text = self.PATH.read_text()
+        workflow = yaml.safe_load(text)
+        # YAML 1.1 reads the key "on" as true.
+        self.assertEqual(set(workflow), {"name", True, "jobs"})
+        (job,) = workflow["jobs"].values()
+        self.assertEqual(set(job), {"runs-on", "container", "steps"})
+        for step in job["steps"]:
+            self.assertLessEqual(set(step), {"name", "uses", "with", "run", "if"})
+            self.assertEqual(("uses" in step) + ("run" in step), 1)
+        for script in re.findall(r"\./(scripts/\w+)", text):
+            self.assertTrue((ROOT / script).exists(), script)
+
+
+if __name__ == "__main__":
+    unittest.main()
