@@ -2,16 +2,15 @@
 #include "file_hash.hpp"
 
 #include <fcntl.h>
-#include <nettle/sha2.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -19,25 +18,6 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
 // The coarsest times of change are FAT's, 2 s.
 constexpr std::time_t kClockStep_s = 3;
-
-class Sha256 {
- public:
-  Sha256() { sha256_init(&state_); }
-  void add(const void* bytes, std::size_t count) {
-    sha256_update(&state_, count, static_cast<const std::uint8_t*>(bytes));
-  }
-  std::string text() {
-    static constexpr char kHex[] = "0123456789abcdef";
-    std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
-    sha256_digest(&state_, digest.size(), digest.data());
-    std::string result = "sha256:";
-    for (const std::uint8_t byte : digest) result += {kHex[byte >> 4], kHex[byte & 15]};
-    return result;
-  }
-
- private:
-  sha256_ctx state_;
-};
 
 struct Descriptor {
   int fd;
@@ -52,7 +32,7 @@ struct Descriptor {
 }  // namespace
 
 std::string hash_of_text(std::string_view text) {
-  Sha256 sum;
+  TensorHash sum;
   sum.add(text.data(), text.size());
   return sum.text();
 }
@@ -67,7 +47,7 @@ std::string hash_of_file(const std::string& path) {
   if (::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     throw Error(ErrorKind::input, cat(path, ": has no hash, expected a regular file"));
   }
-  Sha256 sum;
+  TensorHash sum;
   std::vector<char> piece(kPieceBytes);
   for (;;) {
     const ssize_t count = ::read(file.fd, piece.data(), piece.size());

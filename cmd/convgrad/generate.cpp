@@ -245,7 +245,7 @@ int generate(const Options& options, Json& report) {
       {"input", made_json(paths.x, problem.dtype, x.shape(), x_hash)},
       {"out_backprop", made_json(paths.dy, problem.dtype, dy.shape(), dy_hash)},
       {"gradient",
-       made_json(paths.dw, problem.out_dtype, dw_shape(problem), hash_of_file(paths.dw))}};
+       made_json(paths.dw, problem.out_dtype, dw_shape(problem), hash_of_values(paths.dw))}};
   report["timing_ms"] = timing_json(timing, write_s);
   const bool exact = data.distribution == Distribution::integers;
   const std::vector<std::string> lines = commands(problem, attributes, paths, exact);

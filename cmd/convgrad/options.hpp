@@ -123,9 +123,6 @@ void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& opt
 // True if --filter-sizes names a file instead of giving numbers.
 bool is_file_name(const Words& filter_sizes);
 
-// A word as a shell takes it: in single quotes where it needs them.
-std::string shell_quoted(const std::string& word);
-
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
 // The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.

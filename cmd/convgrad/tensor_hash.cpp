@@ -37,7 +37,7 @@ std::string TensorHash::text() {
   return result;
 }
 
-std::string hash_of_file(const std::string& path) {
+std::string hash_of_values(const std::string& path) {
   NpyReader reader(path);
   const NpyHeader& header = reader.header();
   const Buffer buffer(std::min(kPartBytes, header.payload_bytes), "a part of the array");

@@ -24,7 +24,7 @@ class TensorHash {
   sha256_ctx state_;
 };
 
-// Of a whole .npy file.
-std::string hash_of_file(const std::string& path);
+// Of all values of a .npy file.
+std::string hash_of_values(const std::string& path);
 
 }  // namespace convgrad::cli

@@ -103,14 +103,6 @@ bool is_file_name(const Words& filter_sizes) {
          filter_sizes[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
 }
 
-std::string shell_quoted(const std::string& word) {
-  const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string result = "'";
-  for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 std::string with_hyphens(const std::string& argument) {
   std::string result = argument;
   if (result.rfind("--", 0) != 0) return result;
