@@ -7,6 +7,8 @@
 #include <future>
 #include <system_error>
 
+#include "block_adder.hpp"
+#include "block_layout.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "partial_tree.hpp"
 
@@ -15,27 +17,6 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Strides of a C-order box [images][spatial...][channels] or [images][channels][spatial...].
-Strides box_strides(const WgradProblem& problem, std::int64_t channels,
-                    const std::array<std::int64_t, 3>& extent) {
-  Strides s;
-  std::int64_t step = 1;
-  if (problem.channels_last) {
-    s.c = 1;
-    step = channels;
-  }
-  for (int a = 2; a >= 0; --a) {
-    s.spatial[static_cast<std::size_t>(a)] = step;
-    step *= extent[static_cast<std::size_t>(a)];
-  }
-  if (!problem.channels_last) {
-    s.c = step;
-    step *= channels;
-  }
-  s.n = step;
-  return s;
 }
 
 // Positions of x that a block holds: whole axes inside the block's own axis (and whole images when
@@ -68,11 +49,15 @@ void file_box(const WgradProblem& problem, Range images, const std::array<Range,
   }
 }
 
-void read_part(NpyReader& reader, const WgradProblem& problem, Range images,
+void read_part(NpyReader& reader, const Plan& plan, Range images,
                const std::array<Range, 3>& spatial, std::int64_t channels, Buffer& memory) {
+  const WgradProblem& problem = plan.problem;
   std::int64_t bytes = dtype_bytes(problem.dtype) * images.size() * channels;
   for (const Range& axis : spatial) bytes *= axis.size();
-  if (memory.size_bytes() < bytes) memory = Buffer(bytes, "a block of a tensor");
+  if (memory.size_bytes() < bytes) {
+    const char* what = "a block of a tensor";
+    memory = plan.device_kernel != nullptr ? pinned_buffer(bytes, what) : Buffer(bytes, what);
+  }
   std::vector<std::int64_t> begin, end;
   file_box(problem, images, spatial, channels, begin, end);
   reader.read_box(begin, end, memory.data());
@@ -102,8 +87,8 @@ Block NpySource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
   result.pixels = plan.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  read_part(x_, pb, result.pixels[0], result.input, pb.C, memory.x);
-  read_part(dy_, pb, result.pixels[0], out, pb.K, memory.dy);
+  read_part(x_, plan, result.pixels[0], result.input, pb.C, memory.x);
+  read_part(dy_, plan, result.pixels[0], out, pb.K, memory.dy);
   result.x = memory.x.data();
   result.dy = memory.dy.data();
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));
@@ -161,11 +146,15 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     : plan_(plan),
       pool_(pool),
-      tiles_(plan_.kernel->tiles(plan_.problem)),
+      tiles_(plan_.kernel != nullptr ? plan_.kernel->tiles(plan_.problem) : std::vector<Tile>{}),
       partials_(plan_.memory.partials, "partial gradients"),
-      workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
-      tree_(std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_,
-                                          partials_.as<double>(), plan_.live_partials)) {
+      workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
+  if (plan_.device_kernel != nullptr) {
+    device_ = make_device_adder(plan_);
+    return;
+  }
+  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_,
+                                        partials_.as<double>(), plan_.live_partials);
   if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
@@ -181,6 +170,10 @@ std::byte* GradientSum::workspace(int worker) const {
 }
 
 void GradientSum::add(const Block& block, std::int64_t index) {
+  if (device_) {
+    device_->add(block, index);
+    return;
+  }
   const Range chunks = plan_.blocks.chunk_range(index);
   const auto tile_count = static_cast<std::int64_t>(tiles_.size());
   struct Part {
@@ -214,7 +207,9 @@ void GradientSum::add(const Block& block, std::int64_t index) {
             });
 }
 
-const double* GradientSum::finish() { return tree_->partial(0); }
+const double* GradientSum::finish() {
+  return device_ ? device_->finish() : tree_->partial(0);
+}
 
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
                      const PlanOptions& options) {

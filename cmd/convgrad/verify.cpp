@@ -115,7 +115,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   if (computes) {
     const double* dw = gradient ? gradient->finish() : reference->values().data();
     judged.got = rounded_values(job.problem, dw);
-    judged.got_name = gradient ? std::string(plan.kernel->name) : "reference";
+    judged.got_name = algorithm_name(plan);
     if (!options.problem.output.empty()) {
       write_gradient(options.problem.output, job.problem, dw, nullptr,
                      {options.execution.no_clobber});
@@ -144,7 +144,7 @@ int verify(const Options& options, Json& report) {
     const Plan plan = plan_job(job, options, needs_reference, only_reference);
     report["execution"] = plan_json(plan);
     if (options.json != "-")
-      std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+      std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
   if (!options.problem.output.empty()) {
