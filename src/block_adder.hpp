@@ -16,6 +16,8 @@ class BlockAdder {
   virtual void add(const Block& block, std::int64_t index) = 0;
   // The sums in [tap][c][k] order, valid as long as this object.
   virtual const double* finish() = 0;
+  // The seconds that clearing, the kernels of the last block and the tree take once more.
+  virtual double again() = 0;
 };
 
 // For a plan with a device. Error(unavailable) in a build without CUDA.

@@ -35,14 +35,10 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
 // "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.
 std::string memory_parts(const MemoryNeed& memory) {
   const std::pair<std::int64_t, const char*> parts[] = {
-      {memory.partials, "of partial sums"},
-      {memory.workspaces, "of workspaces for the threads"},
-      {memory.blocks, "of tensor blocks"},
-      {memory.reference, "of reference sums"},
-      {memory.sources, "of held streams"},
-      {memory.result, "of sums from the device"},
-      {memory.output, "for the output"},
-      {memory.program, "for the program itself"},
+      {memory.partials, "of partial sums"}, {memory.workspaces, "of workspaces for the threads"},
+      {memory.blocks, "of tensor blocks"},  {memory.reference, "of reference sums"},
+      {memory.sources, "of held streams"},  {memory.result, "of sums from the device"},
+      {memory.output, "for the output"},    {memory.program, "for the program itself"},
   };
   std::string text;
   for (const auto& [bytes, what] : parts) {
@@ -67,13 +63,12 @@ std::string memory_parts(const MemoryNeed& memory) {
 [[noreturn]] void too_little_device_memory(const Plan& plan, bool limited) {
   const DeviceMemory& need = plan.device_memory;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  throw Error(
-      ErrorKind::runtime,
-      cat(limited ? "--memory-limit is " : cat("device ", plan.device.number, " has "),
-          bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
-          " there (", bytes(need.partials), " of partial sums, ",
-          bytes(need.total() - need.partials), " of tensor blocks); ",
-          limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
+  throw Error(ErrorKind::runtime,
+              cat(limited ? "--memory-limit is " : cat("device ", plan.device.number, " has "),
+                  bytes(need.limit), ", but ", describe(plan.problem), " needs ",
+                  bytes(need.total()), " there (", bytes(need.partials), " of partial sums, ",
+                  bytes(need.total() - need.partials), " of tensor blocks); ",
+                  limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
 // The sizes of the largest block on the device, and whether there is room for two.
@@ -82,8 +77,7 @@ void set_device_blocks(Plan& plan, const BlockChoice& choice) {
   need.x_block = choice.x_bytes;
   need.dy_block = choice.dy_bytes;
   need.halves = choice.grid.count == 1 ? 1 : 2;
-  need.packed =
-      plan.device_kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
+  need.packed = plan.device_kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
 }
 
 // Blocks for a device: as plan_blocks, and small enough for the device too.
@@ -119,6 +113,7 @@ void plan_device(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes, 
   plan.device_kernel = &choose_device_kernel(plan.problem, plan.device, options.algorithm);
   plan.tiles = plan.device_kernel->tiles(plan.problem);
   plan.slices = device_slice_grid(plan.problem, plan.chunks, plan.tiles);
+  if (plan.device_kernel->one_slice) plan.slices.lanes = 1;
   DeviceMemory& need = plan.device_memory;
   need.partials = plan.chunks.count == 0
                       ? 0

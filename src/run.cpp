@@ -211,6 +211,8 @@ const double* GradientSum::finish() {
   return device_ ? device_->finish() : tree_->partial(0);
 }
 
+double GradientSum::again_on_device() { return device_ ? device_->again() : 0; }
+
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
                      const PlanOptions& options) {
   PlanOptions in_memory = options;

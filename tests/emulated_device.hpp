@@ -111,9 +111,10 @@ class EmulatedBlock {
     for (std::size_t warp = 0; warp < regs_.size(); warp += cuda::kWarp) {
       for (int i = 0; i < kRows; ++i) {
         for (int j = 0; j < kColumns; ++j) {
-          multiply_warp<Op>([&](int lane) -> decltype(auto) { return a(lane_of(warp, lane), i); },
-                            [&](int lane) -> decltype(auto) { return b(lane_of(warp, lane), j); },
-                            [&](int lane) -> decltype(auto) { return c(lane_of(warp, lane), i, j); });
+          multiply_warp<Op>(
+              [&](int lane) -> decltype(auto) { return a(lane_of(warp, lane), i); },
+              [&](int lane) -> decltype(auto) { return b(lane_of(warp, lane), j); },
+              [&](int lane) -> decltype(auto) { return c(lane_of(warp, lane), i, j); });
         }
       }
     }
@@ -160,6 +161,11 @@ class EmulatedDevice {
   void begin_upload(std::int64_t) {}
   void end_upload(std::int64_t) {}
   void end_compute(std::int64_t) {}
+  void start_timer() {}
+  double stop_timer() { return 0; }
+  void cudnn(const WgradProblem&, std::int64_t, const void*, const void*, void*) {
+    throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
+  }
 
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks) {

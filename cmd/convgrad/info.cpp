@@ -27,10 +27,9 @@ std::string cuda_text(const CudaInfo& cuda) {
               "\n");
   if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
   for (const Device& device : cuda.devices) {
-    text +=
-        cat("device ", device.number, "     ", device.name, ", compute capability ", device.major,
-            ".", device.minor, ", ", device.multiprocessors, " multiprocessors, ",
-            format_bytes(static_cast<double>(device.memory_bytes)), "\n");
+    text += cat("device ", device.number, "     ", device.name, ", compute capability ",
+                device.major, ".", device.minor, ", ", device.multiprocessors, " multiprocessors, ",
+                format_bytes(static_cast<double>(device.memory_bytes)), "\n");
   }
   return text;
 }

@@ -101,8 +101,8 @@ std::optional<Backend> named_backend(const ExecutionOptions& execution) {
   }
   if (!backend) return is_device_kernel(algorithm) ? Backend::cuda : Backend::cpu;
   if (backend == Backend::cpu && is_device_kernel(algorithm)) {
-    throw Error(ErrorKind::usage,
-                cat("--algorithm: ", algorithm, " is given with --backend cpu, but is one of cuda"));
+    throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
+                                      " is given with --backend cpu, but is one of cuda"));
   }
   return backend;
 }

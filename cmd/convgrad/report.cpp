@@ -70,14 +70,14 @@ Json tensor_json(const std::string& path, const NpyHeader& header) {
 
 Json plan_json(const Plan& plan) {
   Json json = {{"backend", backend_name(plan)},
-          {"algorithm", algorithm_name(plan)},
-          {"threads", plan.threads},
-          {"slices", plan.slices.count()},
-          {"tiles", plan.tiles},
-          {"chunks", plan.chunks.count},
-          {"blocks", plan.blocks.count},
-          {"memory_bytes", plan.memory.total()},
-          {"memory_limit_bytes", plan.memory_limit_bytes}};
+               {"algorithm", algorithm_name(plan)},
+               {"threads", plan.threads},
+               {"slices", plan.slices.count()},
+               {"tiles", plan.tiles},
+               {"chunks", plan.chunks.count},
+               {"blocks", plan.blocks.count},
+               {"memory_bytes", plan.memory.total()},
+               {"memory_limit_bytes", plan.memory_limit_bytes}};
   if (plan.device_kernel != nullptr) {
     json["device"] = {{"number", plan.device.number},
                       {"name", plan.device.name},

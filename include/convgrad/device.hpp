@@ -16,9 +16,9 @@ struct Device {
 };
 
 struct CudaInfo {
-  bool built = false;       // with the CUDA Toolkit
-  int toolkit_version = 0;  // 13000 is 13.0; 0 without
-  int driver_version = 0;   // the newest toolkit that the driver serves; 0 without a driver
+  bool built = false;         // with the CUDA Toolkit
+  int toolkit_version = 0;    // 13000 is 13.0; 0 without
+  int driver_version = 0;     // the newest toolkit that the driver serves; 0 without a driver
   std::string architectures;  // compiled for: "75 80 86 89 90a"; "" without CUDA kernels
   std::vector<Device> devices;
   std::string why_none;  // a clause, when devices is empty

@@ -25,6 +25,7 @@ struct DeviceKernel {
   // Device memory for a rearranged copy of a block of x and dy of so many bytes; 0 if none is made.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
+  bool one_slice = false;  // it sums in its own order
 };
 
 // The one table of them, in builds without CUDA too.
@@ -36,11 +37,10 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
                                          std::string_view name = "auto");
 
 // The slices of a device's sums: more of them than the processor's, again by the shape alone.
-SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            std::int64_t tiles);
+SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t tiles);
 
-// Whether --backend auto takes a CUDA device, if there is one: by the problem alone, so that neither
-// threads nor limits change the choice. The rule is a sentence for --dry-run.
+// Whether --backend auto takes a CUDA device, if there is one: by the problem alone, so that
+// neither threads nor limits change the choice. The rule is a sentence for --dry-run.
 struct DeviceRule {
   bool worth_it = false;
   std::string sentence;

@@ -82,6 +82,9 @@ class GradientSum {
   // The sum of all blocks: dw in [tap][c][k] order, C/groups channels c and K channels k, valid as
   // long as this object.
   const double* finish();
+  // After finish(), of a plan for a device: the seconds that the device needs for the last block's
+  // sums, by its own clock, when the tensors are there already.
+  double again_on_device();
 
  private:
   std::byte* workspace(int worker) const;

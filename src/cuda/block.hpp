@@ -26,7 +26,7 @@ struct DeviceBlock {
 
   // f in all threads, then a barrier.
   template <class F>
-  CONVGRAD_HD void each(F&& f) {
+  CONVGRAD_HD void each([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
     f(static_cast<int>(threadIdx.x), regs);
     __syncthreads();
@@ -34,14 +34,14 @@ struct DeviceBlock {
   }
   // The same without the barrier: what follows only reads what the thread itself wrote.
   template <class F>
-  CONVGRAD_HD void each_alone(F&& f) {
+  CONVGRAD_HD void each_alone([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
     f(static_cast<int>(threadIdx.x), regs);
 #endif
   }
   // each(), and whether any thread's f returned true.
   template <class F>
-  CONVGRAD_HD bool each_any(F&& f) {
+  CONVGRAD_HD bool each_any([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
     return __syncthreads_or(f(static_cast<int>(threadIdx.x), regs) ? 1 : 0) != 0;
 #else
@@ -51,7 +51,8 @@ struct DeviceBlock {
 
   // 16 bytes from global to shared memory on their own, or zeros if there is no source. They are
   // there when the thread has waited for their group, and for others after a barrier.
-  CONVGRAD_HD void copy_async(int, void* to, const void* from, bool there) {
+  CONVGRAD_HD void copy_async(int, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
+                              [[maybe_unused]] bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -76,7 +77,8 @@ struct DeviceBlock {
   // Four 8x8 matrices of 16-bit elements, transposed: lane 8*j + i gives the address of row i of
   // matrix j, and gets elements (2*(lane%4), lane/4) and (2*(lane%4) + 1, lane/4) of each.
   template <class Address>
-  CONVGRAD_HD void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
+  CONVGRAD_HD void load_transposed([[maybe_unused]] int lane, [[maybe_unused]] std::uint32_t out[4],
+                                   [[maybe_unused]] Address&& address) {
 #if defined(__CUDA_ARCH__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -87,7 +89,8 @@ struct DeviceBlock {
 
   // In every warp, for all i < kRows and j < kColumns: c(regs, i, j) += a(regs, i) * b(regs, j).
   template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
-  CONVGRAD_HD void multiply(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
+  CONVGRAD_HD void multiply([[maybe_unused]] FragmentA&& a, [[maybe_unused]] FragmentB&& b,
+                            [[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH__)
     CONVGRAD_UNROLL
     for (int i = 0; i < kRows; ++i) {
@@ -98,7 +101,8 @@ struct DeviceBlock {
   }
 
   // *shared = the least of itself and value, which all threads may do in one phase.
-  CONVGRAD_HD void least_of(std::uint32_t* least, std::uint32_t value) {
+  CONVGRAD_HD void least_of([[maybe_unused]] std::uint32_t* least,
+                            [[maybe_unused]] std::uint32_t value) {
 #if defined(__CUDA_ARCH__)
     atomicMin(least, value);
 #endif

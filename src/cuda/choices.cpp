@@ -27,16 +27,15 @@ int patch(const SpatialAxis& axis, int outputs, int taps) {
 }
 
 StreamUnit stream_unit(const WgradProblem& problem, const StreamChoice& choice) {
-  const std::int64_t capacity =
-      kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
+  const std::int64_t capacity = kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
   const std::array<int, 4> chunk = chunk_extents(chunk_grid(problem));
   StreamUnit unit = {chunk[0], chunk[2], chunk[3], 0, 0};
   for (;;) {
     // 64 bits: a dilation may be anything.
-    const std::int64_t rows = (unit.rows - 1) * problem.axis[1].stride +
-                              (choice.r - 1) * problem.axis[1].dilation + 1;
-    const std::int64_t columns = (unit.columns - 1) * problem.axis[2].stride +
-                                 (choice.s - 1) * problem.axis[2].dilation + 1;
+    const std::int64_t rows =
+        (unit.rows - 1) * problem.axis[1].stride + (choice.r - 1) * problem.axis[1].dilation + 1;
+    const std::int64_t columns =
+        (unit.columns - 1) * problem.axis[2].stride + (choice.s - 1) * problem.axis[2].dilation + 1;
     const std::int64_t x = unit.images * rows * columns * (choice.x_channels | 1);
     const std::int64_t dy =
         std::int64_t{unit.images} * unit.rows * unit.columns * (kStreamLanes + 1);
@@ -83,8 +82,8 @@ Shape shape_of(const WgradProblem& problem) {
   shape.padded = false;
   for (int a = 0; a < 3; ++a) {
     const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
-    shape.axis[a] = {static_cast<int>(axis.in),     static_cast<int>(axis.out),
-                     static_cast<int>(axis.taps),   static_cast<int>(axis.stride),
+    shape.axis[a] = {static_cast<int>(axis.in),       static_cast<int>(axis.out),
+                     static_cast<int>(axis.taps),     static_cast<int>(axis.stride),
                      static_cast<int>(axis.dilation), static_cast<int>(axis.pad_before)};
     const std::int64_t last =
         (axis.out - 1) * axis.stride - axis.pad_before + (axis.taps - 1) * axis.dilation;
@@ -150,8 +149,9 @@ bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
 MmaChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.group_c(), columns = problem.group_k();
   // A wide tile reads half as much of x and dy for each product.
-  const bool wide = dtype_bytes(problem.dtype) == 2 &&
-                    share(rows, 128) * share(columns, 128) > 0.7 * share(rows, 64) * share(columns, 64);
+  const bool wide =
+      dtype_bytes(problem.dtype) == 2 &&
+      share(rows, 128) * share(columns, 128) > 0.7 * share(rows, 64) * share(columns, 64);
   const std::int64_t size = wide ? 128 : 64;
   return {wide, static_cast<int>(ceil_div(rows, size)), static_cast<int>(ceil_div(columns, size))};
 }

@@ -2,10 +2,12 @@
 #include "cuda/cuda_runtime.hpp"
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "convgrad/error.hpp"
 #include "convgrad/plan.hpp"
+#include "cuda/cudnn.hpp"
 #include "cuda/device_adder.hpp"
 
 namespace convgrad::cuda {
@@ -20,7 +22,9 @@ struct CudaRuntime::State {
   int device = 0;
   cudaStream_t copies = nullptr, kernels = nullptr;
   std::array<cudaEvent_t, 2> uploaded{}, computed{};
+  std::array<cudaEvent_t, 2> timer{};
   std::vector<void*> memory;
+  std::optional<Cudnn> library;
 
   // Whatever exists, also after a constructor that failed half-way.
   ~State() {
@@ -28,7 +32,8 @@ struct CudaRuntime::State {
       if (stream != nullptr) cudaStreamSynchronize(stream);
     }
     for (void* pointer : memory) cudaFree(pointer);
-    for (const auto& events : {uploaded, computed}) {
+    library.reset();
+    for (const auto& events : {uploaded, computed, timer}) {
       for (const cudaEvent_t event : events) {
         if (event != nullptr) cudaEventDestroy(event);
       }
@@ -61,12 +66,11 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
     cudaGetLastError();  // it is told here
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    throw Error(ErrorKind::runtime,
-                cat("out of memory on device ", state_->device, ": ",
-                    format_bytes(static_cast<double>(bytes)), " wanted, ",
-                    format_bytes(static_cast<double>(free)), " of ",
-                    format_bytes(static_cast<double>(total)),
-                    " free; lower --memory-limit, or use --backend cpu"));
+    throw Error(ErrorKind::runtime, cat("out of memory on device ", state_->device, ": ",
+                                        format_bytes(static_cast<double>(bytes)), " wanted, ",
+                                        format_bytes(static_cast<double>(free)), " of ",
+                                        format_bytes(static_cast<double>(total)),
+                                        " free; lower --memory-limit, or use --backend cpu"));
   }
   state_->memory.push_back(pointer);
   return pointer;
@@ -105,6 +109,30 @@ void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
                         state_->kernels),
         "copying the sums from the device");
   check(cudaStreamSynchronize(state_->kernels), "computing on the device");
+}
+
+void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, const void* x,
+                        const void* dy, void* dw) {
+  if (!state_->library) state_->library.emplace();
+  const auto allocate = [](void* runtime, std::int64_t bytes) {
+    return static_cast<CudaRuntime*>(runtime)->allocate(bytes);
+  };
+  state_->library->filter_gradient(problem, images, x, dy, dw, state_->kernels, allocate, this);
+}
+
+void CudaRuntime::start_timer() {
+  for (cudaEvent_t& event : state_->timer) {
+    if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
+  }
+  check(cudaEventRecord(state_->timer[0], state_->kernels), "recording an event");
+}
+
+double CudaRuntime::stop_timer() {
+  check(cudaEventRecord(state_->timer[1], state_->kernels), "recording an event");
+  check(cudaEventSynchronize(state_->timer[1]), "computing on the device");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, state_->timer[0], state_->timer[1]), "reading a timer");
+  return static_cast<double>(milliseconds) * 1e-3;
 }
 
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }

@@ -7,6 +7,10 @@
 #include <memory>
 #include <string_view>
 
+namespace convgrad {
+struct WgradProblem;  // .cu files need no more of it
+}
+
 namespace convgrad::cuda {
 
 // Error(runtime) that names the call and has the driver's text.
@@ -31,6 +35,12 @@ class CudaRuntime {
   void end_upload(std::int64_t half);
   void end_compute(std::int64_t half);
   void download(void* to, const void* from, std::int64_t bytes);
+  // The filter gradient of whole images by cuDNN, in the problem's dtype.
+  void cudnn(const WgradProblem& problem, std::int64_t images, const void* x, const void* dy,
+             void* dw);
+  // Seconds of the kernels between the two.
+  void start_timer();
+  double stop_timer();
   cudaStream_t compute_stream() const;
 
   template <class Body>

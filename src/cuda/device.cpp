@@ -69,10 +69,10 @@ Device cuda_device(int number) {
     return device;
   }
   throw unavailable(cat("--device ", number, ": there ",
-                        info.devices.size() == 1 ? cat("is 1 CUDA device, number 0")
-                                                 : cat("are ", info.devices.size(),
-                                                       " CUDA devices, numbers 0 to ",
-                                                       info.devices.size() - 1)));
+                        info.devices.size() == 1
+                            ? cat("is 1 CUDA device, number 0")
+                            : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
+                                  info.devices.size() - 1)));
 }
 
 }  // namespace convgrad

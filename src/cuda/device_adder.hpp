@@ -1,7 +1,7 @@
 // device_adder.hpp - a plan carried out on a device: blocks up, kernels, the tree, the sums down.
 //
-// While a block is copied to one half of the device's block memory, kernels work on the other. add()
-// returns when its block has been copied. Runtime, besides launch() (launch.hpp):
+// While a block is copied to one half of the device's block memory, kernels work on the other.
+// add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
 //   void* allocate(bytes); void zero(memory, bytes); void download(to, from, bytes)  // waits
 //   void begin_upload(half); void upload(to, from, bytes); void end_upload(half)     // waits
 //   void end_compute(half)
@@ -60,7 +60,17 @@ class DeviceAdder final : public BlockAdder {
     return sums_.as<double>();
   }
 
-  Runtime& runtime() { return runtime_; }
+  double again() override {
+    runtime_.start_timer();
+    runtime_.zero(partials_, plan_.device_memory.partials);
+    if (last_slices_ > 0) {
+      launch_block(runtime_, plan_.device_kernel->name, plan_.problem, last_work_, last_slices_,
+                   last_images_, packed_);
+      launch_tree(runtime_, plan_.problem.dtype, partials_, plan_.problem.dw_count(),
+                  plan_.slices.count());
+    }
+    return runtime_.stop_timer();
+  }
 
  private:
   // A part of a tensor on its way to the device, where it lies in C order.
@@ -112,7 +122,10 @@ class DeviceAdder final : public BlockAdder {
     }
     if (first < 0) return;
     work.first_slice = first;
-    launch_block(runtime_, plan_.device_kernel->name, plan_.problem, work, last - first + 1, images,
+    last_work_ = work;
+    last_slices_ = last - first + 1;
+    last_images_ = images;
+    launch_block(runtime_, plan_.device_kernel->name, plan_.problem, work, last_slices_, images,
                  packed_);
   }
 
@@ -123,6 +136,9 @@ class DeviceAdder final : public BlockAdder {
   void* dy_[2] = {};
   void* packed_ = nullptr;
   Buffer sums_;
+  Work last_work_{};
+  std::int64_t last_slices_ = 0;
+  Range last_images_;
 };
 
 }  // namespace convgrad::cuda

@@ -9,6 +9,7 @@
 #include "convgrad/plan.hpp"
 #include "convgrad/suggest.hpp"
 #include "cuda/choices.hpp"
+#include "cuda/cudnn.hpp"
 
 namespace convgrad {
 namespace {
@@ -136,15 +137,41 @@ double mma_seconds(const WgradProblem& problem) {
                       : problem.dtype == DType::f32 ? 50e12
                       : choice.wide                 ? 300e12
                                                     : 150e12;
-  const bool packs = cuda::needs_pack(problem, problem.group_c()) ||
-                     cuda::needs_pack(problem, problem.group_k());
+  const bool packs =
+      cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
   return (packs ? 3 : 1) * tensor_bytes(problem) / kBytesPerSecond + flops / rate;
+}
+
+// ---- cudnn ----
+
+std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
+  for (const SpatialAxis& axis : problem.axis) {
+    // It pads both ends alike, and follows from that how many outputs there are.
+    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
+    const std::int64_t out = (axis.in + 2 * axis.pad_before - reach) / axis.stride + 1;
+    if (out != axis.out) {
+      return cat("it pads both ends alike, and this pads ", axis.pad_before, " and ",
+                 axis.pad_after);
+    }
+  }
+  const std::string large = cuda::too_large(problem);
+  return large.empty() ? cuda::cudnn_missing() : large;
+}
+
+std::int64_t cudnn_tiles(const WgradProblem&) { return 1; }
+
+std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::int64_t) {
+  return problem.dw_count() * dtype_bytes(problem.dtype);  // its result
+}
+
+double cudnn_seconds(const WgradProblem& problem) {
+  return tensor_bytes(problem) / kBytesPerSecond + flop_count(problem) / simt_rate(problem);
 }
 
 }  // namespace
 
 std::span<const DeviceKernel> device_kernels() {
-  static const std::array<DeviceKernel, 6> table = {{
+  static const std::array<DeviceKernel, 7> table = {{
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", false, mma_why_not,
        mma_seconds, mma_tiles, mma_packed_bytes},
       {"cuda_mma_f64", "the same for float64", false, mma_f64_why_not, mma_seconds, mma_tiles,
@@ -157,6 +184,8 @@ std::span<const DeviceKernel> device_kernels() {
        streaming_why_not, streaming_seconds, streaming_tiles, nothing_packed},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", false,
        simt_why_not, simt_seconds, simt_tiles, nothing_packed},
+      {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
+       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
   }};
   return table;
 }
@@ -189,12 +218,12 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
   }
   if (best != nullptr) return *best;
   if (name == "auto") {
-    throw Error(ErrorKind::unavailable,
-                cat("--backend cuda cannot compute ", describe(problem), ": ", reason,
-                    "; use --backend cpu"));
+    throw Error(ErrorKind::unavailable, cat("--backend cuda cannot compute ", describe(problem),
+                                            ": ", reason, "; use --backend cpu"));
   }
-  throw Error(ErrorKind::usage, cat("--algorithm: '", name, "' is none of --backend cuda, expected ",
-                                    join_or(names), did_you_mean(name, names)));
+  throw Error(ErrorKind::usage,
+              cat("--algorithm: '", name, "' is none of --backend cuda, expected ", join_or(names),
+                  did_you_mean(name, names)));
 }
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,

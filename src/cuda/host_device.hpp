@@ -73,9 +73,7 @@ struct AccumulatorOf<double> {
   using type = double;
 };
 
-CONVGRAD_HD bool is_finite(float value) {
-  return (float_bits(value) & 0x7f800000u) != 0x7f800000u;
-}
+CONVGRAD_HD bool is_finite(float value) { return (float_bits(value) & 0x7f800000u) != 0x7f800000u; }
 CONVGRAD_HD bool is_finite(double value) {
   std::uint64_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "convgrad/error.hpp"
+#include "cuda/add_gradient.hpp"
 #include "cuda/choices.hpp"
 #include "cuda/mma_gemm.hpp"
 #include "cuda/pack.hpp"
@@ -128,7 +129,8 @@ template <class Runtime>
 void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem, Work work,
                 std::int64_t slices, Range images, void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
-  work.x = mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
+  work.x =
+      mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
   work.dy =
       mma_view(runtime, problem, work.dy, images.begin, images.size(), problem.group_k(), packed);
   const MmaChoice choice = mma_choice(problem);
@@ -153,8 +155,26 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   }
 }
 
-// Adds the products of a block of these images to the partials of `slices` slices. packed: memory of
-// the kernel's packed_bytes().
+// The gradient of a block by cuDNN, added to the only slice.
+template <class Runtime>
+void launch_cudnn(Runtime& runtime, const WgradProblem& problem, const Work& work, Range images,
+                  void* dw) {
+  for (int a = 0; a < 3; ++a) {
+    if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
+    throw Error(ErrorKind::unavailable,
+                "--algorithm: cudnn needs whole images, which do not fit the memory; use another");
+  }
+  runtime.cudnn(problem, images.size(), work.x.data, work.dy.data, dw);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Body = AddGradient<decltype(scalar)>;
+    runtime.template launch<Body>(
+        {dw, work.partials, problem.taps(), problem.group_c(), problem.K, problem.channels_last},
+        ceil_div<std::int64_t>(problem.dw_count(), Body::kThreads));
+  });
+}
+
+// Adds the products of a block of these images to the partials of `slices` slices. packed: memory
+// of the kernel's packed_bytes().
 template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const Work& work, std::int64_t slices, Range images, void* packed) {
@@ -162,6 +182,8 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
     launch_streaming(runtime, problem, work, slices);
   } else if (kernel == "cuda_simt_gemm") {
     launch_simt_gemm(runtime, problem, work, slices);
+  } else if (kernel == "cudnn") {
+    launch_cudnn(runtime, problem, work, images, packed);
   } else {
     launch_mma(runtime, kernel, problem, work, slices, images, packed);
   }

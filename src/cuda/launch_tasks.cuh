@@ -23,12 +23,13 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
                                kBytes),
           "asking for shared memory");
   }
-  body_kernel<Body><<<static_cast<unsigned>(count), Body::kThreads, kBytes, stream>>>(params, first);
+  body_kernel<Body>
+      <<<static_cast<unsigned>(count), Body::kThreads, kBytes, stream>>>(params, first);
   check(cudaGetLastError(), "starting a kernel");
 }
 
 }  // namespace convgrad::cuda
 
-#define CONVGRAD_LAUNCH(...)                                                              \
-  template void convgrad::cuda::launch_tasks<__VA_ARGS__>(const __VA_ARGS__::Params&, \
-                                                          std::int64_t, std::int64_t, cudaStream_t)
+#define CONVGRAD_LAUNCH(...)                               \
+  template void convgrad::cuda::launch_tasks<__VA_ARGS__>( \
+      const __VA_ARGS__::Params&, std::int64_t, std::int64_t, cudaStream_t)

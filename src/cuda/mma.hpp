@@ -127,9 +127,11 @@ CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
 #if defined(__CUDACC__)
 // On a device that has them; code for others is compiled, never run.
 template <>
-CONVGRAD_HD void Mma16<F16>::multiply(C& c, const A& a, const B& b) {
+CONVGRAD_HD void Mma16<F16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                      [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
@@ -137,29 +139,34 @@ CONVGRAD_HD void Mma16<F16>::multiply(C& c, const A& a, const B& b) {
 #endif
 }
 template <>
-CONVGRAD_HD void Mma16<Bf16>::multiply(C& c, const A& a, const B& b) {
+CONVGRAD_HD void Mma16<Bf16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                       [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
         "r"(b.word[1]));
 #endif
 }
-CONVGRAD_HD void MmaTf32::multiply(C& c, const A& a, const B& b) {
+CONVGRAD_HD void MmaTf32::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                   [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
         "r"(b.word[1]));
 #endif
 }
-CONVGRAD_HD void MmaF64::multiply(C& c, const A& a, const B& b) {
+CONVGRAD_HD void MmaF64::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                  [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-      : "+d"(c.value[0]), "+d"(c.value[1])
-      : "d"(a.value[0]), "d"(b.value[0]));
+               : "+d"(c.value[0]), "+d"(c.value[1])
+               : "d"(a.value[0]), "d"(b.value[0]));
 #endif
 }
 #endif

@@ -1,10 +1,10 @@
 // mma_gemm.hpp - implicit GEMM on tensor cores.
 //
-// A tile of dw belongs to one tap: kRows input channels by kColumns output channels of a group. x at
-// the pixels that the tap sees, and dy, go to shared memory as [pixel][channel], kDepth pixels a
-// stage, several stages ahead; pixels that the tap sees outside x are zeros in both, so that nothing
-// comes of them whatever dy is. Channels are contiguous and start at multiples of 16 bytes (pack.hpp
-// sees to it). Each warp has 32 x 32 sums. After a chunk they are added to Sum<> pairs.
+// A tile of dw belongs to one tap: kRows input channels by kColumns output channels of a group. x
+// at the pixels that the tap sees, and dy, go to shared memory as [pixel][channel], kDepth pixels a
+// stage, several stages ahead; pixels that the tap sees outside x are zeros in both, so that
+// nothing comes of them whatever dy is. Channels are contiguous and start at multiples of 16 bytes
+// (pack.hpp sees to it). Each warp has 32 x 32 sums. After a chunk they are added to Sum<> pairs.
 #pragma once
 
 #include "cuda/geometry.hpp"
@@ -89,7 +89,8 @@ struct MmaGemm {
     typename Op::B b[kTilesN][kTerms];
     typename Op::C sum[kTilesM][kTilesN];
     Sum<Acc> total[kTilesM][kTilesN][Op::kElementsC];
-    // Bits of the smallest nonzero and of the largest values that were split, as range() reads them.
+    // Bits of the smallest nonzero and of the largest values that were split, as range() reads
+    // them.
     std::uint32_t least_x, least_dy, most;
   };
   struct Shared {
@@ -119,7 +120,8 @@ struct MmaGemm {
     return tile;
   }
 
-  // Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees nothing.
+  // Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees
+  // nothing.
   CONVGRAD_HD static bool locate(const Params& p, const Tile& tile, const Box& box, int i,
                                  std::int64_t& x, std::int64_t& dy) {
     const Work& w = p.work;
@@ -360,8 +362,7 @@ struct MmaGemm {
       });
       const bool careful = out_of_range(s.least_x, s.least_dy, s.rest);
       if (careful) {
-        block.each_alone(
-            [&](int thread, Regs& r) { add_plainly(p, tile, chunk, thread, r); });
+        block.each_alone([&](int thread, Regs& r) { add_plainly(p, tile, chunk, thread, r); });
       }
     }
     block.each_alone([&](int, Regs& r) {
@@ -435,8 +436,7 @@ struct MmaGemm {
       next(p, use);
       if (use.chunk != chunk) end_chunk(block, p, tile, chunk);
     }
-    block.each_alone(
-        [&](int thread, Regs& r) { exchange<true>(p, tile, slice, thread, r); });
+    block.each_alone([&](int thread, Regs& r) { exchange<true>(p, tile, slice, thread, r); });
   }
 };
 

@@ -1,6 +1,7 @@
 // none.cpp - device.hpp and block_adder.hpp when the program was built without the CUDA Toolkit.
 #include "block_adder.hpp"
 #include "convgrad/device.hpp"
+#include "cuda/cudnn.hpp"
 
 namespace convgrad {
 namespace {
@@ -22,6 +23,8 @@ Device cuda_device(int) {
 std::unique_ptr<BlockAdder> make_device_adder(const Plan&) {
   throw Error(ErrorKind::unavailable, cat("--backend cuda: ", kWhyNone, "; use --backend cpu"));
 }
+
+std::string cuda::cudnn_missing() { return kWhyNone; }
 
 Buffer pinned_buffer(std::int64_t bytes, const char* what) { return Buffer(bytes, what); }
 

@@ -12,9 +12,9 @@ struct Pack {
   static constexpr int kThreads = 256, kVector = 16 / static_cast<int>(sizeof(Element));
 
   struct Params {
-    View from;  // a whole block: images from n, positions lo to hi
-    void* to;   // [image][d][h][w][group][pitch]
-    std::int64_t n, pixels;  // all images'
+    View from;                    // a whole block: images from n, positions lo to hi
+    void* to;                     // [image][d][h][w][group][pitch]
+    std::int64_t n, pixels;       // all images'
     int groups, channels, pitch;  // of a group in `from` and in `to`
     bool channels_last;
   };
@@ -33,11 +33,12 @@ struct Pack {
       int size[3];
       for (int a = 0; a < 3; ++a) size[a] = p.from.hi[a] - p.from.lo[a];
       const std::int64_t row = pixel / size[2], plane = row / size[1];
-      const std::int64_t at = p.from.pixel(p.n + plane / size[0],
-                                           p.from.lo[0] + static_cast<int>(plane % size[0]),
-                                           p.from.lo[1] + static_cast<int>(row % size[1]),
-                                           p.from.lo[2] + static_cast<int>(pixel % size[2]));
-      const int group = vector / (p.pitch / kVector), first = vector % (p.pitch / kVector) * kVector;
+      const std::int64_t at =
+          p.from.pixel(p.n + plane / size[0], p.from.lo[0] + static_cast<int>(plane % size[0]),
+                       p.from.lo[1] + static_cast<int>(row % size[1]),
+                       p.from.lo[2] + static_cast<int>(pixel % size[2]));
+      const int group = vector / (p.pitch / kVector),
+                first = vector % (p.pitch / kVector) * kVector;
       struct alignas(16) Vector {
         Element element[kVector];
       } result;

@@ -205,8 +205,8 @@ struct SimtGemm {
           if (!kStore) r.total[i][j] = {};
           continue;
         }
-        Sum<Acc>& element = partial[row * w.shape.K +
-                                    static_cast<std::int64_t>(tile.group) * w.shape.group_k + k];
+        Sum<Acc>& element =
+            partial[row * w.shape.K + static_cast<std::int64_t>(tile.group) * w.shape.group_k + k];
         if (kStore) {
           element = r.total[i][j];
         } else {
@@ -265,8 +265,7 @@ struct SimtGemm {
         }
       });
     }
-    block.each_alone(
-        [&](int thread, Regs& r) { exchange<true>(w, tile, slice, thread, r); });
+    block.each_alone([&](int thread, Regs& r) { exchange<true>(w, tile, slice, thread, r); });
   }
 };
 

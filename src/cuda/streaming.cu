@@ -4,9 +4,9 @@
 
 using namespace convgrad::cuda;
 
-#define CONVGRAD_LAUNCH_SCALARS(...)             \
-  CONVGRAD_LAUNCH(Streaming<F16, __VA_ARGS__>);  \
-  CONVGRAD_LAUNCH(Streaming<Bf16, __VA_ARGS__>); \
+#define CONVGRAD_LAUNCH_SCALARS(...)              \
+  CONVGRAD_LAUNCH(Streaming<F16, __VA_ARGS__>);   \
+  CONVGRAD_LAUNCH(Streaming<Bf16, __VA_ARGS__>);  \
   CONVGRAD_LAUNCH(Streaming<float, __VA_ARGS__>); \
   CONVGRAD_LAUNCH(Streaming<double, __VA_ARGS__>)
 

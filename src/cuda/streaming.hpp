@@ -106,8 +106,7 @@ struct Streaming {
           const int column = last ? j : i, channel = last ? i : j;
           const std::int64_t at = x_channel(w, tile, channel);
           const int position = w_first + column;
-          const bool inside =
-              there && at >= 0 && position >= w.x.lo[2] && position < w.x.hi[2];
+          const bool inside = there && at >= 0 && position >= w.x.lo[2] && position < w.x.hi[2];
           to[column * pitch + channel] =
               inside ? widen<Acc>(x[start + position * w.x.spatial[2] + at]) : Acc{0};
         }
@@ -273,14 +272,12 @@ struct Streaming {
   }
 
   template <class Block>
-  CONVGRAD_HD static void add_unit(Block& block, const Params& p, const Tile& tile,
-                                   const Unit& u) {
+  CONVGRAD_HD static void add_unit(Block& block, const Params& p, const Tile& tile, const Unit& u) {
     block.each([&](int thread, Regs&) {
       load_patch(p, tile, u, thread, block.shared.memory);
       load_dy(p, tile, u, thread, block.shared.memory + patch_pixels(p) * x_pitch(p));
     });
-    block.each(
-        [&](int thread, Regs& r) { multiply(p, tile, u, thread, block.shared, r); });
+    block.each([&](int thread, Regs& r) { multiply(p, tile, u, thread, block.shared, r); });
   }
 
   template <class Block>

@@ -2,8 +2,9 @@
 //
 // float32 sums end after a chunk (at most 512 pixels). They are added to a pair of floats without
 // error: TwoSum (Knuth 1969) gives the rounding error of each addition, and `low` collects them
-// (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a float64
-// has 53, at 1/10 of the time on devices with few float64 units. float64 is summed as it is.
+// (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a
+// float64 has 53, at 1/10 of the time on devices with few float64 units. float64 is summed as it
+// is.
 #pragma once
 
 #include "cuda/host_device.hpp"
