@@ -153,8 +153,8 @@ GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     device_ = make_device_adder(plan_);
     return;
   }
-  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_,
-                                        partials_.as<double>(), plan_.live_partials);
+  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_, partials_.as<double>(),
+                                        plan_.live_partials);
   if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
@@ -207,9 +207,7 @@ void GradientSum::add(const Block& block, std::int64_t index) {
             });
 }
 
-const double* GradientSum::finish() {
-  return device_ ? device_->finish() : tree_->partial(0);
-}
+const double* GradientSum::finish() { return device_ ? device_->finish() : tree_->partial(0); }
 
 double GradientSum::again_on_device() { return device_ ? device_->again() : 0; }
 

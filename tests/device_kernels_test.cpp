@@ -17,6 +17,13 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
+// Emulating takes ten times as long under sanitizers: there, every kThin-th case is enough.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned kThin = 7;
+#else
+constexpr unsigned kThin = 1;
+#endif
+
 Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0) {
   PlanOptions options;
   options.algorithm = std::string(kernel);
@@ -70,9 +77,10 @@ void for_each_case(Fill fill, Check&& check) {
         const std::string line = describe(problem);
         CAPTURE(spec.name);
         CAPTURE(line);
+        seed += 2;
+        if (seed / 2 % kThin != 0) continue;
         check(problem, filled(dtype, problem.x_count(), fill, seed),
               filled(dtype, problem.dy_count(), fill, seed + 1));
-        seed += 2;
       }
     }
   }
@@ -94,7 +102,7 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
                 });
   for (std::size_t i = 0; i < ran.size(); ++i) {
     CAPTURE(device_kernels()[i].name);
-    CHECK((ran[i] >= 16 || device_kernels()[i].by_name_only));
+    CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || device_kernels()[i].by_name_only));
   }
 }
 

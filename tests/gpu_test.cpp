@@ -1,5 +1,5 @@
-// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped; what
-// the processor can show of their code is in device_kernels_test.cpp.
+// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped;
+// what the processor can show of their code is in device_kernels_test.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -63,31 +63,30 @@ void for_each_case(const Device& device, Fill fill, Check&& check) {
 TEST_CASE("on a device, small integers come out bit-exact") {
   const auto found = device();
   if (!found) return;
-  for_each_case(*found, Fill::small_integers,
-                [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
-                    const void* dy, const Reference& reference) {
-                  CHECK(sums_of(problem, x, dy, options_for(*found, kernel.name)) ==
-                        reference.values);
-                });
+  for_each_case(
+      *found, Fill::small_integers,
+      [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
+          const Reference& reference) {
+        CHECK(sums_of(problem, x, dy, options_for(*found, kernel.name)) == reference.values);
+      });
 }
 
 TEST_CASE("on a device, normal data stay within the bound and repeat to the bit") {
   const auto found = device();
   if (!found) return;
-  for_each_case(
-      *found, Fill::normal,
-      [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
-          const Reference& reference) {
-        const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
-                                  std::min(term_count(problem), kMaxChunkPixels)};
-        const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
-        const Comparison comparison = compare_gradients(
-            got, reference.values, reference.magnitudes, problem.taps(), model, {});
-        CAPTURE(comparison.ratio.value);
-        CHECK(comparison.mismatches == 0);
-        const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
-        CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
-      });
+  for_each_case(*found, Fill::normal,
+                [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
+                    const void* dy, const Reference& reference) {
+                  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                                            std::min(term_count(problem), kMaxChunkPixels)};
+                  const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                  const Comparison comparison = compare_gradients(
+                      got, reference.values, reference.magnitudes, problem.taps(), model, {});
+                  CAPTURE(comparison.ratio.value);
+                  CHECK(comparison.mismatches == 0);
+                  const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                  CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
+                });
 }
 
 TEST_CASE("on a device, blocks do not change a bit") {
@@ -180,8 +179,9 @@ TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {
       const Reference reference = reference_of(problem, x.data(), dy.data());
       const ErrorModel model = {dtype, accumulator_dtype(dtype), term_count(problem)};
       const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, "cudnn"));
-      CHECK(compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
-                .mismatches == 0);
+      CHECK(
+          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
+              .mismatches == 0);
     }
   }
 }

@@ -1,5 +1,5 @@
-// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here, so
-// that it is not needed to build; where it is there, they are compared with it.
+// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here,
+// so that it is not needed to build; where it is there, they are compared with it.
 #include "cuda/cudnn.hpp"
 
 #include <dlfcn.h>
@@ -21,11 +21,11 @@ using Handle = struct HandleTag*;
 using Descriptor = struct DescriptorTag*;  // of a tensor, a filter or a convolution
 using Status = int;
 
-constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9;   // cudnnDataType_t
-constexpr int kNchw = 0, kNhwc = 1;                                // cudnnTensorFormat_t
-constexpr int kCrossCorrelation = 1;                               // cudnnConvolutionMode_t
-constexpr int kDefaultMath = 0, kFmaMath = 3;                      // cudnnMathType_t
-constexpr int kDeterministic = 1;                                  // cudnnDeterminism_t
+constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9;  // cudnnDataType_t
+constexpr int kNchw = 0, kNhwc = 1;                               // cudnnTensorFormat_t
+constexpr int kCrossCorrelation = 1;                              // cudnnConvolutionMode_t
+constexpr int kDefaultMath = 0, kFmaMath = 3;                     // cudnnMathType_t
+constexpr int kDeterministic = 1;                                 // cudnnDeterminism_t
 constexpr int kMostAlgorithms = 16;
 
 struct AlgorithmPerf {  // cudnnConvolutionBwdFilterAlgoPerf_t
@@ -235,9 +235,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
     for (int i = 0; i < count && s.chosen.count(images) == 0; ++i) {
       const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
       if (perf.status != 0 || perf.determinism != kDeterministic) continue;
-      void* memory = perf.memory == 0
-                         ? nullptr
-                         : allocate(allocator, static_cast<std::int64_t>(perf.memory));
+      void* memory =
+          perf.memory == 0 ? nullptr : allocate(allocator, static_cast<std::int64_t>(perf.memory));
       s.chosen.emplace(images, State::Workspace{perf, memory});
     }
     if (s.chosen.count(images) == 0) {
@@ -251,10 +250,10 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
   const bool wide = pb.dtype == DType::f64;
   const void* one = wide ? static_cast<const void*>(&one64) : &one32;
   const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
-  check(lib.backward_filter(s.handle, one, s.x, x, s.dy, dy, s.convolution,
-                            work.algorithm.algorithm, work.memory, work.algorithm.memory, zero, s.dw,
-                            dw),
-        "the filter gradient");
+  check(
+      lib.backward_filter(s.handle, one, s.x, x, s.dy, dy, s.convolution, work.algorithm.algorithm,
+                          work.memory, work.algorithm.memory, zero, s.dw, dw),
+      "the filter gradient");
 }
 
 }  // namespace convgrad::cuda

@@ -22,8 +22,8 @@ class Cudnn {
   // deterministic; Error(unavailable) if there is none. Everything is in device memory, stream is a
   // cudaStream_t, and allocate gives device memory that is kept.
   void filter_gradient(const WgradProblem& problem, std::int64_t images, const void* x,
-                       const void* dy, void* dw, void* stream, void* (*allocate)(void*, std::int64_t),
-                       void* allocator);
+                       const void* dy, void* dw, void* stream,
+                       void* (*allocate)(void*, std::int64_t), void* allocator);
 
  private:
   struct State;
