@@ -1,12 +1,17 @@
 # convgrad_options: what every target of this project is compiled with.
 add_library(convgrad_options INTERFACE)
-target_compile_options(convgrad_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wpedantic)
+# What nvcc makes of a .cu file is not pedantic.
+target_compile_options(convgrad_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wpedantic>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>)
 if(CONVGRAD_WERROR)
-  target_compile_options(convgrad_options INTERFACE -Werror)
+  target_compile_options(convgrad_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(CONVGRAD_SANITIZE)
-  target_compile_options(convgrad_options INTERFACE
-    -fsanitize=${CONVGRAD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(convgrad_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+    -fsanitize=${CONVGRAD_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>)
   target_link_options(convgrad_options INTERFACE -fsanitize=${CONVGRAD_SANITIZE})
 endif()
 
@@ -15,3 +20,4 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND PROJECT_IS_TOP_LEV
 endif()
 # Release keeps assert() off and optimises fully; no fast-math anywhere.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")

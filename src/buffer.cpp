@@ -53,7 +53,7 @@ Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
       mapped > 0
           ? map(size)
           : static_cast<std::byte*>(::operator new (size, std::align_val_t{64}, std::nothrow));
-  data_ = std::unique_ptr<std::byte, Free>(memory, Free{mapped});
+  data_ = std::unique_ptr<std::byte, Free>(memory, Free{mapped, nullptr});
   if (memory == nullptr) {
     throw Error(ErrorKind::runtime,
                 cat("out of memory: ", what, " of ", format_bytes(static_cast<double>(bytes)),
@@ -61,8 +61,17 @@ Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
   }
 }
 
+Buffer Buffer::adopt(std::byte* memory, std::int64_t bytes, void (*free)(std::byte*)) {
+  Buffer buffer;
+  buffer.data_ = std::unique_ptr<std::byte, Free>(memory, Free{0, free});
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
 void Buffer::Free::operator()(std::byte* bytes) const noexcept {
-  if (mapped_bytes > 0) {
+  if (foreign != nullptr) {
+    foreign(bytes);
+  } else if (mapped_bytes > 0) {
     munmap(bytes, whole_pages(mapped_bytes));
   } else {
     ::operator delete (bytes, std::align_val_t{64});

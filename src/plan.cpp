@@ -35,13 +35,10 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
 // "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.
 std::string memory_parts(const MemoryNeed& memory) {
   const std::pair<std::int64_t, const char*> parts[] = {
-      {memory.partials, "of partial sums"},
-      {memory.workspaces, "of workspaces for the threads"},
-      {memory.blocks, "of tensor blocks"},
-      {memory.reference, "of reference sums"},
-      {memory.sources, "of held streams"},
-      {memory.output, "for the output"},
-      {memory.program, "for the program itself"},
+      {memory.partials, "of partial sums"}, {memory.workspaces, "of workspaces for the threads"},
+      {memory.blocks, "of tensor blocks"},  {memory.reference, "of reference sums"},
+      {memory.sources, "of held streams"},  {memory.result, "of sums from the device"},
+      {memory.output, "for the output"},    {memory.program, "for the program itself"},
   };
   std::string text;
   for (const auto& [bytes, what] : parts) {
@@ -61,6 +58,73 @@ std::string memory_parts(const MemoryNeed& memory) {
                                       ", but ", describe(plan.problem), " needs ",
                                       format_bytes(static_cast<double>(memory.total())), " (",
                                       memory_parts(memory), "); ", cure));
+}
+
+[[noreturn]] void too_little_device_memory(const Plan& plan, bool limited) {
+  const DeviceMemory& need = plan.device_memory;
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  throw Error(ErrorKind::runtime,
+              cat(limited ? "--memory-limit is " : cat("device ", plan.device.number, " has "),
+                  bytes(need.limit), ", but ", describe(plan.problem), " needs ",
+                  bytes(need.total()), " there (", bytes(need.partials), " of partial sums, ",
+                  bytes(need.total() - need.partials), " of tensor blocks); ",
+                  limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
+}
+
+// The sizes of the largest block on the device, and whether there is room for two.
+void set_device_blocks(Plan& plan, const BlockChoice& choice) {
+  DeviceMemory& need = plan.device_memory;
+  need.x_block = choice.x_bytes;
+  need.dy_block = choice.dy_bytes;
+  need.halves = choice.grid.count == 1 ? 1 : 2;
+  need.packed = plan.device_kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
+}
+
+// Blocks for a device: as plan_blocks, and small enough for the device too.
+void plan_device_blocks(Plan& plan, const PlanOptions& options, bool limited) {
+  if (plan.chunks.count == 0) return;
+  const auto choose = [&](std::int64_t budget) {
+    BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
+    if (choice.grid.count < 0) {
+      choice = choose_blocks(plan.problem, plan.chunks, choice.smallest_bytes);
+    }
+    set_device_blocks(plan, choice);
+    return choice;
+  };
+  const std::int64_t whole = options.in_memory && options.block_bytes == 0
+                                 ? std::int64_t{1} << 62
+                                 : block_budget(plan, options, limited);
+  BlockChoice choice = choose(whole);
+  // Halved until it fits, or cannot become smaller.
+  while (plan.device_memory.total() > plan.device_memory.limit) {
+    const std::int64_t bytes = choice.x_bytes + choice.dy_bytes;
+    choice = choose(bytes / 2);
+    if (choice.x_bytes + choice.dy_bytes >= bytes) break;
+  }
+  plan.blocks = choice.grid;
+  if (options.in_memory) return;
+  plan.memory.blocks = checked_mul(plan.device_memory.halves, choice.x_bytes + choice.dy_bytes,
+                                   "the blocks of x and dy");
+}
+
+// The part of a plan that is a device's.
+void plan_device(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes, bool limited) {
+  plan.device = *options.device;
+  plan.device_kernel = &choose_device_kernel(plan.problem, plan.device, options.algorithm);
+  plan.tiles = plan.device_kernel->tiles(plan.problem);
+  plan.slices = device_slice_grid(plan.problem, plan.chunks, plan.tiles);
+  if (plan.device_kernel->one_slice) plan.slices.lanes = 1;
+  DeviceMemory& need = plan.device_memory;
+  need.partials = plan.chunks.count == 0
+                      ? 0
+                      : checked_mul(plan.slices.count(), dw_bytes, "the memory of the job");
+  need.result = plan.memory.result = dw_bytes;
+  // What the driver and other programs take is not known before it is asked for.
+  need.limit = plan.device.memory_bytes - plan.device.memory_bytes / 16;
+  const bool tighter = limited && plan.memory_limit_bytes < need.limit;
+  if (tighter) need.limit = plan.memory_limit_bytes;
+  plan_device_blocks(plan, options, limited);
+  if (need.total() > need.limit) too_little_device_memory(plan, tighter);
 }
 
 // Chooses blocks within what the rest leaves of the limit; where not even the smallest fits, sets
@@ -103,7 +167,8 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   } else if (options.with_reference || options.only_reference) {
     plan.memory.reference = checked_mul(reference_arrays(problem), dw_bytes, what);
   }
-  if (!options.only_reference) {
+  const bool on_device = options.device && !options.only_reference;
+  if (!options.only_reference && !on_device) {
     plan.kernel = &choose_kernel(problem, machine, options.algorithm);
     plan.live_partials = live_partials(plan.slices, false, plan.threads);
     plan.memory.partials = checked_mul(plan.live_partials, dw_bytes, what);
@@ -112,7 +177,11 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
     plan.memory.workspaces =
         plan.threads * ((plan.kernel->workspace_bytes(problem) + line - 1) / line * line);
   }
-  plan_blocks(plan, options, limited);
+  if (on_device) {
+    plan_device(plan, options, dw_bytes, limited);
+  } else {
+    plan_blocks(plan, options, limited);
+  }
   if (plan.kernel != nullptr && plan.blocks.count <= 1) {
     plan.live_partials = live_partials(plan.slices, true, plan.threads);
     plan.memory.partials = plan.live_partials * dw_bytes;
@@ -132,13 +201,26 @@ std::string counted(std::int64_t count, const char* noun) {
 
 }  // namespace
 
+std::string_view backend_name(const Plan& plan) {
+  return plan.device_kernel != nullptr ? "cuda" : plan.kernel != nullptr ? "cpu" : "reference";
+}
+
+std::string_view algorithm_name(const Plan& plan) {
+  if (plan.device_kernel != nullptr) return plan.device_kernel->name;
+  return plan.kernel != nullptr ? plan.kernel->name : "reference";
+}
+
 std::string describe(const Plan& plan) {
   static constexpr const char* kUnits[] = {"image", "plane", "row", "column"};
-  std::string text = cat(plan.kernel != nullptr ? plan.kernel->name : "reference", ": ");
-  if (plan.kernel != nullptr) {
+  std::string text = cat(algorithm_name(plan), ": ");
+  if (plan.kernel != nullptr || plan.device_kernel != nullptr) {
     text += cat(counted(plan.slices.count(), "slice"), " x ", counted(plan.tiles, "tile"), ", ");
   }
-  text += cat(counted(plan.threads, "thread"), ", ");
+  if (plan.device_kernel != nullptr) {
+    text += cat("device ", plan.device.number, " (", plan.device.name, "), ");
+  } else {
+    text += cat(counted(plan.threads, "thread"), ", ");
+  }
   if (plan.chunks.count == 0) {
     text += "nothing to add";
   } else {
@@ -146,7 +228,10 @@ std::string describe(const Plan& plan) {
                 counted(plan.blocks.step, kUnits[plan.blocks.axis]), " (",
                 counted(plan.chunks.count, "chunk"), ")");
   }
-  return cat(text, ", ", format_bytes(static_cast<double>(plan.memory.total())));
+  text += cat(", ", format_bytes(static_cast<double>(plan.memory.total())));
+  if (plan.device_kernel == nullptr) return text;
+  return cat(text, " and ", format_bytes(static_cast<double>(plan.device_memory.total())),
+             " on the device");
 }
 
 std::string format_bytes(double bytes) {

@@ -7,6 +7,8 @@
 #include <future>
 #include <system_error>
 
+#include "block_adder.hpp"
+#include "block_layout.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "partial_tree.hpp"
 
@@ -15,27 +17,6 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Strides of a C-order box [images][spatial...][channels] or [images][channels][spatial...].
-Strides box_strides(const WgradProblem& problem, std::int64_t channels,
-                    const std::array<std::int64_t, 3>& extent) {
-  Strides s;
-  std::int64_t step = 1;
-  if (problem.channels_last) {
-    s.c = 1;
-    step = channels;
-  }
-  for (int a = 2; a >= 0; --a) {
-    s.spatial[static_cast<std::size_t>(a)] = step;
-    step *= extent[static_cast<std::size_t>(a)];
-  }
-  if (!problem.channels_last) {
-    s.c = step;
-    step *= channels;
-  }
-  s.n = step;
-  return s;
 }
 
 // Positions of x that a block holds: whole axes inside the block's own axis (and whole images when
@@ -78,11 +59,14 @@ void file_box(const WgradProblem& problem, const TensorBox& box, std::vector<std
 
 // read(begin, end, out) fills memory, which grows if it must.
 template <typename Read>
-void read_part(const WgradProblem& problem, const TensorBox& box, Buffer& memory,
-               const Read& read) {
+void read_part(const Plan& plan, const TensorBox& box, Buffer& memory, const Read& read) {
+  const WgradProblem& problem = plan.problem;
   std::int64_t bytes = dtype_bytes(problem.dtype) * box.images.size() * box.channels.size();
   for (const Range& axis : box.spatial) bytes *= axis.size();
-  if (memory.size_bytes() < bytes) memory = Buffer(bytes, "a block of a tensor");
+  if (memory.size_bytes() < bytes) {
+    const char* what = "a block of a tensor";
+    memory = plan.device_kernel != nullptr ? pinned_buffer(bytes, what) : Buffer(bytes, what);
+  }
   std::vector<std::int64_t> begin, end;
   file_box(problem, box, begin, end);
   read(begin, end, memory.data());
@@ -119,8 +103,8 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
     x_box.spatial[a] = shifted(x_box.spatial[a], origin_.x[a]);
     dy_box.spatial[a] = shifted(dy_box.spatial[a], origin_.dy[a]);
   }
-  read_part(pb, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
-  read_part(pb, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
+  read_part(plan, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
+  read_part(plan, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
   result.x = memory.x.data();
   result.dy = memory.dy.data();
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));
@@ -178,11 +162,15 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     : plan_(plan),
       pool_(pool),
-      tiles_(plan_.kernel->tiles(plan_.problem)),
+      tiles_(plan_.kernel != nullptr ? plan_.kernel->tiles(plan_.problem) : std::vector<Tile>{}),
       partials_(plan_.memory.partials, "partial gradients"),
-      workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
-      tree_(std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_,
-                                          partials_.as<double>(), plan_.live_partials)) {
+      workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
+  if (plan_.device_kernel != nullptr) {
+    device_ = make_device_adder(plan_);
+    return;
+  }
+  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_, partials_.as<double>(),
+                                        plan_.live_partials);
   if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
@@ -198,6 +186,10 @@ std::byte* GradientSum::workspace(int worker) const {
 }
 
 void GradientSum::add(const Block& block, std::int64_t index) {
+  if (device_) {
+    device_->add(block, index);
+    return;
+  }
   const Range chunks = plan_.blocks.chunk_range(index);
   const auto tile_count = static_cast<std::int64_t>(tiles_.size());
   struct Part {
@@ -231,7 +223,9 @@ void GradientSum::add(const Block& block, std::int64_t index) {
             });
 }
 
-const double* GradientSum::finish() { return tree_->partial(0); }
+const double* GradientSum::finish() { return device_ ? device_->finish() : tree_->partial(0); }
+
+double GradientSum::again_on_device() { return device_ ? device_->again() : 0; }
 
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
                      const PlanOptions& options) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "integers.hpp"
+#include "schedule_math.hpp"
 
 namespace convgrad {
 namespace {
@@ -22,20 +23,9 @@ constexpr std::int64_t kMaxSlices = 1024;
 
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
                    std::int64_t pieces, std::int64_t index) {
-  PixelBox box;
-  for (int a = 3; a > axis; --a) {
-    box[static_cast<std::size_t>(a)] = {0, extent[static_cast<std::size_t>(a)]};
-  }
-  const auto split = static_cast<std::size_t>(axis);
-  const std::int64_t begin = index % pieces * step;
-  box[split] = {begin, std::min(begin + step, extent[split])};
-  std::int64_t rest = index / pieces;
-  for (int a = axis - 1; a >= 0; --a) {
-    const auto i = static_cast<std::size_t>(a);
-    box[i] = {rest % extent[i], rest % extent[i] + 1};
-    rest /= extent[i];
-  }
-  return box;
+  std::array<std::int64_t, 4> begin{}, end{};
+  convgrad::split_box(extent.data(), axis, step, pieces, index, begin.data(), end.data());
+  return {{{begin[0], end[0]}, {begin[1], end[1]}, {begin[2], end[2]}, {begin[3], end[3]}}};
 }
 
 // Extent of x along an axis that `out` neighbouring output positions see, at most. The products
@@ -71,15 +61,8 @@ ChunkGrid chunk_grid(const WgradProblem& problem) {
 }
 
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
-  const std::int64_t stretch = slice / lanes;
-  // chunks * coarse stays small: both are bounded, coarse by kMaxSlices and chunks by 2^52.
-  const std::int64_t begin = chunks / coarse * stretch + chunks % coarse * stretch / coarse;
-  const std::int64_t next = stretch + 1;
-  const std::int64_t end = chunks / coarse * next + chunks % coarse * next / coarse;
-  ChunkRun run{begin + slice % lanes, std::min(end, within.end), lanes};
-  if (run.begin < within.begin) {
-    run.begin += round_up(within.begin - run.begin, lanes);
-  }
+  ChunkRun run{0, 0, lanes};
+  dealt_chunks(chunks, coarse, lanes, slice, within.begin, within.end, run.begin, run.end);
   return run;
 }
 

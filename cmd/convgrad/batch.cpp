@@ -218,8 +218,9 @@ void check_batch_options(Options& options) {
                 "the manifest is missing, expected a file of JSON Lines or CSV, or -; see convgrad "
                 "batch --help");
   }
-  if (options.execution.algorithm != "auto") find_kernel(options.execution.algorithm);
-  backend_of(options.execution);
+  const std::string& algorithm = options.execution.algorithm;
+  if (algorithm != "auto" && !is_device_kernel(algorithm)) find_kernel(algorithm);
+  if (named_backend(options.execution) == Backend::cuda) cuda_device(options.execution.device);
   if (o.resume && o.state.empty()) {
     if (o.manifest == "-") {
       throw Error(ErrorKind::usage,

@@ -69,16 +69,25 @@ Words algorithms_of(const Options& options) {
   Words algorithms;
   for (const std::string& word :
        split("--algorithm", text.empty() ? options.execution.algorithm : text)) {
-    if (word != "auto" && word != "all") find_kernel(word);
+    if (word != "auto" && word != "all" && !is_device_kernel(word)) find_kernel(word);
     add_once(algorithms, word);
   }
   return algorithms;
 }
 
-Words algorithms_for(const WgradProblem& problem, const Words& asked) {
+Words algorithms_for(const WgradProblem& problem, const Words& asked,
+                     const std::optional<Device>& device) {
   Words algorithms;
   for (const std::string& word : asked) {
     if (word != "all") add_once(algorithms, word);
+    if (word == "all" && device) {
+      for (const DeviceKernel& kernel : device_kernels()) {
+        if (kernel.why_not(problem, *device).empty()) {
+          add_once(algorithms, std::string(kernel.name));
+        }
+      }
+      continue;
+    }
     for (const Kernel& kernel : kernels()) {
       if (word == "all" && kernel.why_not(problem, this_machine()).empty()) {
         add_once(algorithms, std::string(kernel.name));
@@ -150,6 +159,20 @@ void check_memory(const BenchCase& c) {
           limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
 }
 
+// --algorithm may be a list, whose first name tells the backend.
+ExecutionOptions backend_options(const Options& options) {
+  ExecutionOptions execution = options.execution;
+  execution.algorithm = algorithms_of(options).front();
+  if (execution.algorithm == "all") execution.algorithm = "auto";
+  return execution;
+}
+
+// The device that is measured; none for the processor, which is also what auto takes here.
+std::optional<Device> device_of(const Options& options) {
+  if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
+  return cuda_device(options.execution.device);
+}
+
 // The cases of one problem: algorithms x threads.
 void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
@@ -157,7 +180,10 @@ void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& c
   base.plan_options.memory_limit_bytes = static_cast<std::int64_t>(
       std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
   base.plan_options.in_memory = true;
-  for (const std::string& algorithm : algorithms_for(base.problem, algorithms_of(options))) {
+  base.plan_options.device = device_of(options);
+  const auto& device = base.plan_options.device;
+  for (const std::string& algorithm :
+       algorithms_for(base.problem, algorithms_of(options), device)) {
     for (const int threads : threads_of(options)) {
       base.algorithm = base.plan_options.algorithm = algorithm;
       base.plan_options.threads = threads;
@@ -189,8 +215,8 @@ void check_sources(const Options& options) {
   }
   // Given in front of the command.
   if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
-  if (choose_backend(options.execution.backend) == Backend::reference) {
-    misuse("--backend: reference is given, but bench measures the algorithms of cpu");
+  if (named_backend(backend_options(options)) == Backend::reference) {
+    misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {

@@ -83,14 +83,11 @@ Tensors read_tensors(Job& job) {
   return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
 }
 
-Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
-  const WgradProblem& pb = c.problem;
-  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
-  const auto run = [&] {
-    return seconds_of([&] {
-      filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
-    });
-  };
+namespace {
+
+// run() gives the seconds of one run.
+template <typename Run>
+Statistics measure_runs(Run&& run, const BenchOptions& options) {
   for (std::int64_t i = 0; i < options.warmup; ++i) run();
   std::vector<double> times;
   double total = 0;
@@ -99,6 +96,37 @@ Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOption
     total += times.back();
   }
   return statistics(std::move(times));
+}
+
+// The device's own time, for tensors that are there already.
+Statistics measure_on_device(const BenchCase& c, const Tensors& tensors,
+                             const BenchOptions& options) {
+  if (c.plan.blocks.count > 1) {
+    throw Error(ErrorKind::runtime, cat(c.name, " does not fit the device's memory as a whole; ",
+                                        "measure a smaller batch"));
+  }
+  TaskPool pool(1);
+  GradientSum sum(c.plan, pool);
+  MemorySource source(tensors.x.data(), tensors.dy.data());
+  Timing timing;
+  stream_blocks(
+      c.plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
+  sum.finish();
+  return measure_runs([&] { return sum.again_on_device(); }, options);
+}
+
+}  // namespace
+
+Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
+  if (c.plan.device_kernel != nullptr) return measure_on_device(c, tensors, options);
+  const WgradProblem& pb = c.problem;
+  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
+  const auto run = [&] {
+    return seconds_of([&] {
+      filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
+    });
+  };
+  return measure_runs(run, options);
 }
 
 }  // namespace convgrad::cli

@@ -200,7 +200,7 @@ std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const Performance p = performance(m);
   const auto cv = variation(m.time);
   return row(cases,
-             {c.name, std::string(dtype_name(c.problem.dtype)), std::string(c.plan.kernel->name),
+             {c.name, std::string(dtype_name(c.problem.dtype)), std::string(algorithm_name(c.plan)),
               cat(c.plan.threads), short_number(m.time.median * 1e3),
               short_number(m.time.min * 1e3), cv ? fixed(*cv * 100, 1) : "-", fixed(p.gflops, 1),
               fixed(p.gbytes_per_s, 1), dash(p.of_limit, 0), p.limit});

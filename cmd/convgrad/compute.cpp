@@ -40,7 +40,7 @@ struct Sums {
   std::optional<ReferenceSum> reference;
 
   Sums(const Plan& plan, TaskPool& pool) {
-    if (plan.kernel != nullptr) {
+    if (plan.kernel != nullptr || plan.device_kernel != nullptr) {
       gradient.emplace(plan, pool);
     } else {
       reference.emplace(plan.problem, pool);
@@ -72,7 +72,7 @@ int compute(const Options& options, Json& report) {
   report["execution"] = plan_json(plan);
   if (options.execution.dry_run) {
     if (options.json != "-")
-      std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+      std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
   check_output(output, output_options);

@@ -18,15 +18,18 @@ std::string version_of(int number) { return cat(number / 1000, ".", number % 100
 std::string cuda_text(const CudaInfo& cuda) {
   std::string text;
   text += cat("CUDA         ",
-              cuda.built ? "toolkit " + version_of(cuda.toolkit_version) : "not built in", ", ",
+              cuda.built ? cat("toolkit ", version_of(cuda.toolkit_version), ", compiled for ",
+                               cuda.architectures)
+                         : "not built in",
+              ", ",
               cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
                                       : std::string("no driver"),
               "\n");
   if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
   for (const Device& device : cuda.devices) {
-    text +=
-        cat("device ", device.number, "     ", device.name, ", compute capability ", device.major,
-            ".", device.minor, ", ", format_bytes(static_cast<double>(device.memory_bytes)), "\n");
+    text += cat("device ", device.number, "     ", device.name, ", compute capability ",
+                device.major, ".", device.minor, ", ", device.multiprocessors, " multiprocessors, ",
+                format_bytes(static_cast<double>(device.memory_bytes)), "\n");
   }
   return text;
 }
@@ -76,6 +79,9 @@ int info(const Options& options, Json& report) {
     report["peaks"] = peaks_json(*peaks);
   }
   for (const Kernel& kernel : kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
+  for (const DeviceKernel& kernel : device_kernels()) {
     report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
   }
   if (options.json == "-") return 0;

@@ -79,29 +79,51 @@ std::int64_t held_bytes(const NpyReader& reader, bool rows) {
 
 }  // namespace
 
-Backend choose_backend(const std::string& name) {
-  if (name == "auto" || name == "cpu") return Backend::cpu;
-  if (name == "reference") return Backend::reference;
+std::optional<Backend> named_backend(const ExecutionOptions& execution) {
   const std::vector<std::string> names = {"auto", "cpu", "cuda", "reference"};
-  if (name != "cuda") {
+  const std::string& name = execution.backend;
+  const std::string& algorithm = execution.algorithm;
+  std::optional<Backend> backend;
+  if (name == "cpu") backend = Backend::cpu;
+  if (name == "cuda") backend = Backend::cuda;
+  if (name == "reference") backend = Backend::reference;
+  if (!backend && name != "auto") {
     throw Error(ErrorKind::usage, cat("--backend: '", name, "' is unknown, expected ",
                                       join_or(names), did_you_mean(name, names)));
   }
-  const CudaInfo info = cuda_info();
-  throw Error(ErrorKind::unavailable,
-              cat("--backend cuda: ",
-                  info.devices.empty() ? info.why_none : "this version has no CUDA kernels",
-                  "; use --backend cpu"));
-}
-
-Backend backend_of(const ExecutionOptions& o) {
-  const Backend backend = choose_backend(o.backend);
-  if (backend == Backend::reference && o.algorithm != "auto") {
-    throw Error(ErrorKind::usage, cat("--algorithm: ", o.algorithm,
+  if (algorithm == "auto") return backend;
+  if (backend == Backend::reference) {
+    throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
                                       " is given with --backend reference, which has none"));
+  }
+  if (!backend) return is_device_kernel(algorithm) ? Backend::cuda : Backend::cpu;
+  if (backend == Backend::cpu && is_device_kernel(algorithm)) {
+    throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
+                                      " is given with --backend cpu, but is one of cuda"));
   }
   return backend;
 }
+
+namespace {
+
+// auto, for a known problem. Nothing is asked of the driver for a job that is too small for it.
+void choose_backend(Job& job, int device) {
+  const DeviceRule rule = device_rule(job.problem);
+  job.backend = Backend::cpu;
+  job.backend_reason = rule.sentence;
+  if (!rule.worth_it) return;
+  try {
+    job.device = cuda_device(device);
+    PlanOptions options;  // whether it has the memory at all
+    options.device = job.device;
+    make_plan(job.problem, this_machine(), options);
+    job.backend = Backend::cuda;
+  } catch (const Error& error) {
+    job.backend_reason += cat("; ", error.what());
+  }
+}
+
+}  // namespace
 
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
@@ -153,7 +175,9 @@ Job open_job(const Options& options, Json& report) {
   check_required(o);
   Job job;
   job.on_progress = options.on_progress;
-  job.backend = backend_of(options.execution);
+  const std::optional<Backend> backend = named_backend(options.execution);
+  if (backend) job.backend = *backend;
+  if (backend == Backend::cuda) job.device = cuda_device(options.execution.device);
   const WgradAttributes attributes = attributes_of(o);
   job.x = std::make_unique<NpyReader>(o.input);
   job.dy = std::make_unique<NpyReader>(o.out_backprop);
@@ -161,6 +185,7 @@ Job open_job(const Options& options, Json& report) {
   report["tensors"]["out_backprop"] = tensor_json(o.out_backprop, job.dy->header());
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
                              attributes);
+  if (!backend) choose_backend(job, options.execution.device);
   report["attrs"] = problem_json(job.problem);
   report["work"] = work_json(job.problem);
   return job;
@@ -175,6 +200,7 @@ Plan plan_job(const Job& job, const Options& options, bool with_reference, bool 
       std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
   o.with_reference = with_reference;
   o.only_reference = only_reference;
+  if (job.backend == Backend::cuda && !only_reference) o.device = job.device;
   o.source_bytes = held_bytes(*job.x, false) + held_bytes(*job.dy, false);
   Plan plan = make_plan(job.problem, this_machine(), o);
   if (plan.blocks.axis > 0) {  // blocks of rows: a stream cannot be read in that order
@@ -184,27 +210,48 @@ Plan plan_job(const Job& job, const Options& options, bool with_reference, bool 
   return plan;
 }
 
-std::string algorithm_table(const WgradProblem* problem) {
+namespace {
+
+void table_row(std::ostream& text, bool best, std::string_view name, const std::string& reason,
+               double seconds, const char* where) {
+  text << (best ? "* " : "  ") << std::left << std::setw(27) << name;
+  if (reason.empty()) {
+    text << "estimated " << std::setprecision(3) << seconds * 1e3 << " ms on " << where << "\n";
+  } else {
+    text << reason << "\n";
+  }
+}
+
+}  // namespace
+
+std::string algorithm_table(const Job* job) {
   std::ostringstream text;
-  if (problem == nullptr) {
-    for (const Kernel& kernel : kernels()) {
-      text << std::left << std::setw(27) << kernel.name << kernel.summary << "\n";
-    }
-    text << std::left << std::setw(27) << "auto"
-         << "the least estimated time for the problem\n";
+  const auto name = [&](std::string_view n) -> std::ostream& {
+    return text << std::left << std::setw(27) << n;
+  };
+  if (job == nullptr) {
+    for (const Kernel& kernel : kernels()) name(kernel.name) << kernel.summary << "\n";
+    for (const DeviceKernel& kernel : device_kernels()) name(kernel.name) << kernel.summary << "\n";
+    name("auto") << "the least estimated time for the problem\n";
     return text.str();
   }
-  text << describe(*problem) << "\n";
-  const std::string_view best = choose_kernel(*problem, this_machine()).name;
-  for (const Kernel& kernel : kernels()) {
-    const std::string reason = kernel.why_not(*problem, this_machine());
-    text << (kernel.name == best ? "* " : "  ") << std::left << std::setw(27) << kernel.name;
-    if (reason.empty()) {
-      text << "estimated " << std::setprecision(3) << kernel.estimated_seconds(*problem) * 1e3
-           << " ms on one core\n";
-    } else {
-      text << reason << "\n";
+  const WgradProblem& problem = job->problem;
+  text << describe(problem) << "\n";
+  if (job->backend == Backend::cuda) {
+    const std::string_view best = choose_device_kernel(problem, job->device).name;
+    for (const DeviceKernel& kernel : device_kernels()) {
+      table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job->device),
+                kernel.estimated_seconds(problem), "a large device");
     }
+    return text.str();
+  }
+  const std::string_view best = choose_kernel(problem, this_machine()).name;
+  for (const Kernel& kernel : kernels()) {
+    table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, this_machine()),
+              kernel.estimated_seconds(problem), "one core");
+  }
+  for (const DeviceKernel& kernel : device_kernels()) {
+    text << "  " << std::left << std::setw(27) << kernel.name << "with --backend cuda\n";
   }
   return text.str();
 }
@@ -215,18 +262,21 @@ bool listed_algorithms(const Options& options, Json& report) {
   std::string text;
   if (has_problem) {
     const Job job = open_job(options, report);
-    text = algorithm_table(&job.problem);
+    text = algorithm_table(&job);
   } else {
     text = algorithm_table(nullptr);
   }
   for (const Kernel& kernel : kernels()) {
     report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
   }
+  for (const DeviceKernel& kernel : device_kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
   if (options.json != "-") std::fputs(text.c_str(), stdout);
   return true;
 }
 
-std::string plan_text(const Plan& plan, const std::string& algorithm) {
+std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
   const WgradProblem& pb = plan.problem;
   const Json work = work_json(pb);
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
@@ -246,8 +296,17 @@ std::string plan_text(const Plan& plan, const std::string& algorithm) {
        << ", streams " << bytes(plan.memory.sources) << ", output " << bytes(plan.memory.output)
        << ", program " << bytes(plan.memory.program) << "; limit " << bytes(plan.memory_limit_bytes)
        << "\n";
-  if (algorithm == "auto" && plan.kernel != nullptr) {
-    text << "algorithms\n" << algorithm_table(&pb);
+  if (plan.device_kernel != nullptr) {
+    const DeviceMemory& need = plan.device_memory;
+    text << "device     " << bytes(need.total()) << ": partial sums " << bytes(need.partials)
+         << ", blocks " << bytes(need.halves * (need.x_block + need.dy_block)) << ", rearranged "
+         << bytes(need.packed) << "; limit " << bytes(need.limit) << "\n";
+  }
+  if (!job.backend_reason.empty()) {
+    text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";
+  }
+  if (algorithm == "auto" && backend_name(plan) != "reference") {
+    text << "algorithms\n" << algorithm_table(&job);
   }
   return text.str();
 }

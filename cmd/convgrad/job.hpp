@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "convgrad/compare.hpp"
@@ -14,13 +15,15 @@
 
 namespace convgrad::cli {
 
-enum class Backend { cpu, reference };
+enum class Backend { cpu, cuda, reference };
 
 struct Job {
   std::unique_ptr<NpyReader> x, dy;
   WgradProblem problem;
   Backend backend = Backend::cpu;
   std::function<void(double)> on_progress;  // Options::on_progress
+  Device device;               // for cuda
+  std::string backend_reason;  // what auto decided and why, "" if it was not asked
 };
 
 // Error(usage) unless the operation is named.
@@ -42,18 +45,17 @@ Job open_job(const Options& options, Json& report);
 Plan plan_job(const Job& job, const Options& options, bool with_reference, bool only_reference,
               const PlanOptions& more = {});
 
-// "cpu" or "auto"; Error(unavailable) for cuda where there is no device.
-Backend choose_backend(const std::string& name);
-// That of the options; Error(usage) if it does not go with --algorithm.
-Backend backend_of(const ExecutionOptions& options);
+// What --backend and --algorithm name; empty for auto, which needs the problem. Error(usage) for
+// names that are unknown or do not fit each other.
+std::optional<Backend> named_backend(const ExecutionOptions& execution);
 
-// The table of algorithms; with a problem, what each makes of it.
-std::string algorithm_table(const WgradProblem* problem);
+// The table of algorithms; with a job, what each makes of its problem.
+std::string algorithm_table(const Job* job);
 // True if --list-algorithms was given: the table has been printed, and there is nothing to do.
 bool listed_algorithms(const Options& options, Json& report);
 
 // The text of --dry-run.
-std::string plan_text(const Plan& plan, const std::string& algorithm);
+std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm);
 
 // Progress, the blocks, the sums. gradient and check may each be null.
 Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* check);

@@ -113,13 +113,17 @@ void add_memory_limit(CLI::App& app, ExecutionOptions& o) {
       ->transform(memory_size());
 }
 
-void add_execution(CLI::App& app, ExecutionOptions& o) {
+void add_backend(CLI::App& app, ExecutionOptions& o) {
   text(app, "-b,--backend", o.backend, "BACKEND", "auto, cpu, cuda or reference", kExecution);
   app.add_option("--device", o.device, "CUDA device number")
       ->type_name("N")
       ->group(kExecution)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, 4095));
+}
+
+void add_execution(CLI::App& app, ExecutionOptions& o) {
+  add_backend(app, o);
   add_threads(app, o);
   text(app, "-a,--algorithm", o.algorithm, "NAME", "a row of --list-algorithms, or auto",
        kExecution);
@@ -376,6 +380,7 @@ void bind_bench(CLI::App& app, Options& o) {
   add_tensors(*bench, o.problem);
   add_operation(*bench, o.problem);
   add_bench(*bench, o.bench);
+  add_backend(*bench, o.execution);
   add_memory_limit(*bench, o.execution);
   add_json(*bench, o);
   text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);

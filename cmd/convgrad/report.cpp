@@ -69,15 +69,22 @@ Json tensor_json(const std::string& path, const NpyHeader& header) {
 }
 
 Json plan_json(const Plan& plan) {
-  return {{"backend", plan.kernel != nullptr ? "cpu" : "reference"},
-          {"algorithm", plan.kernel != nullptr ? Json(plan.kernel->name) : Json("reference")},
-          {"threads", plan.threads},
-          {"slices", plan.slices.count()},
-          {"tiles", plan.tiles},
-          {"chunks", plan.chunks.count},
-          {"blocks", plan.blocks.count},
-          {"memory_bytes", plan.memory.total()},
-          {"memory_limit_bytes", plan.memory_limit_bytes}};
+  Json json = {{"backend", backend_name(plan)},
+               {"algorithm", algorithm_name(plan)},
+               {"threads", plan.threads},
+               {"slices", plan.slices.count()},
+               {"tiles", plan.tiles},
+               {"chunks", plan.chunks.count},
+               {"blocks", plan.blocks.count},
+               {"memory_bytes", plan.memory.total()},
+               {"memory_limit_bytes", plan.memory_limit_bytes}};
+  if (plan.device_kernel != nullptr) {
+    json["device"] = {{"number", plan.device.number},
+                      {"name", plan.device.name},
+                      {"memory_bytes", plan.device_memory.total()},
+                      {"memory_limit_bytes", plan.device_memory.limit}};
+  }
+  return json;
 }
 
 Json work_json(const WgradProblem& problem) {
@@ -103,11 +110,13 @@ Json cuda_json(const CudaInfo& info) {
     devices.push_back({{"number", device.number},
                        {"name", device.name},
                        {"compute_capability", cat(device.major, ".", device.minor)},
-                       {"memory_bytes", device.memory_bytes}});
+                       {"memory_bytes", device.memory_bytes},
+                       {"multiprocessors", device.multiprocessors}});
   }
   return {{"built", info.built},
           {"toolkit_version", info.toolkit_version},
           {"driver_version", info.driver_version},
+          {"architectures", info.architectures},
           {"devices", devices},
           {"why_none", info.why_none}};
 }

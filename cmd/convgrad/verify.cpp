@@ -276,7 +276,7 @@ int verify(const Options& options, Json& report) {
     const Plan plan = plan_check(job, options, needs_reference);
     report["execution"] = plan_json(plan);
     if (options.json != "-")
-      std::fputs(plan_text(plan, options.execution.algorithm).c_str(), stdout);
+      std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
   check_files(job, options);

@@ -215,7 +215,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   pass.run(options, report);
   if (pass.dw() != nullptr) {
     judged.kernel = pass.plan().kernel;
-    judged.got_name = judged.kernel != nullptr ? std::string(judged.kernel->name) : "reference";
+    judged.got_name = algorithm_name(pass.plan());
     judged.got = rounded_values(job.problem, pass.dw());
     if (v.repeat_check) judged.computed = judged.got;
     if (scope == Scope::sample) judged.got = picked(judged.got, judged.sample.indices);

@@ -16,20 +16,26 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(std::int64_t bytes, const char* what = "a buffer");
 
+  // Memory from elsewhere, which free gives back.
+  static Buffer adopt(std::byte* memory, std::int64_t bytes, void (*free)(std::byte*));
+
   std::byte* data() const { return data_.get(); }
   template <typename Element>
   Element* as() const {
     return reinterpret_cast<Element*>(data_.get());
   }
   std::int64_t size_bytes() const { return bytes_; }
-  bool zeroed() const { return data_.get_deleter().mapped_bytes > 0; }
+  bool zeroed() const {
+    return data_.get_deleter().mapped_bytes > 0 && data_.get_deleter().foreign == nullptr;
+  }
 
  private:
   struct Free {
-    std::size_t mapped_bytes;  // 0: from operator new
+    std::size_t mapped_bytes = 0;  // 0: from operator new
+    void (*foreign)(std::byte*) = nullptr;
     void operator()(std::byte* bytes) const noexcept;
   };
-  std::unique_ptr<std::byte, Free> data_{nullptr, Free{0}};
+  std::unique_ptr<std::byte, Free> data_{nullptr, Free{}};
   std::int64_t bytes_ = 0;
 };
 

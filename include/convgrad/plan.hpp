@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
@@ -16,6 +18,7 @@ struct PlanOptions {
   bool with_reference = false;          // the reference sums are kept beside the kernel's
   bool only_reference = false;          // no kernel at all (--backend reference)
   std::int64_t check_bytes = 0;         // of another check's sums in the reference's place
+  std::optional<Device> device;         // computed there, by a row of device_kernels()
   // Memory the sources need besides: whole payloads of streams that cannot be read in blocks.
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.
@@ -29,16 +32,31 @@ struct MemoryNeed {
   std::int64_t blocks = 0;      // two blocks of x and dy, one when one holds everything
   std::int64_t reference = 0;   // sums, compensations and magnitudes, for verify
   std::int64_t sources = 0;
+  std::int64_t result = 0;   // sums that come from a device
   std::int64_t output = 0;   // the staging buffer of the writer
   std::int64_t program = 0;  // the program itself, its libraries and their buffers
   std::int64_t total() const {
-    return partials + workspaces + blocks + reference + sources + output + program;
+    return partials + workspaces + blocks + reference + sources + result + output + program;
   }
+};
+
+// Bytes in a device's memory.
+struct DeviceMemory {
+  std::int64_t partials = 0;               // slices * |dw| * 8
+  std::int64_t x_block = 0, dy_block = 0;  // the largest block
+  std::int64_t halves = 1;                 // blocks there at a time: 1 or 2
+  std::int64_t packed = 0;                 // a block, rearranged
+  std::int64_t result = 0;                 // in the processor's memory: |dw| * 8
+  std::int64_t limit = 0;
+  std::int64_t total() const { return partials + halves * (x_block + dy_block) + packed; }
 };
 
 struct Plan {
   WgradProblem problem;
-  const Kernel* kernel = nullptr;  // null for the reference
+  const Kernel* kernel = nullptr;  // null for the reference, and on a device
+  const DeviceKernel* device_kernel = nullptr;
+  Device device;  // that of device_kernel
+  DeviceMemory device_memory;
   int threads = 1;
   ChunkGrid chunks;
   SliceGrid slices;
@@ -53,6 +71,10 @@ struct Plan {
 // memory that it needs is over the limit. Nothing that it decides but threads and blocks depends on
 // the options, so the bits of the result depend on the problem and the algorithm alone.
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
+
+// "cpu", "cuda" or "reference", and the name of the algorithm.
+std::string_view backend_name(const Plan& plan);
+std::string_view algorithm_name(const Plan& plan);
 
 // One line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
 std::string describe(const Plan& plan);

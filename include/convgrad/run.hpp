@@ -90,6 +90,8 @@ class MemorySource final : public BlockSource {
   const void* dy_;
 };
 
+class BlockAdder;  // src/block_adder.hpp
+
 struct Timing {
   double read_s = 0;    // reading and byte-swapping, in the read-ahead thread
   double kernel_s = 0;  // in GradientSum::add and finish
@@ -110,11 +112,16 @@ class GradientSum {
  public:
   GradientSum(const Plan& plan, TaskPool& pool);  // copies the plan, does not own the pool
   ~GradientSum();
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
   // Every block once, in order. Slices that are complete are added in the fixed tree.
   void add(const Block& block, std::int64_t index);
   // The sum of all blocks: dw in [tap][c][k] order, C/groups channels c and K channels k, valid as
   // long as this object.
   const double* finish();
+  // After finish(), of a plan for a device: the seconds that the device needs for the last block's
+  // sums, by its own clock, when the tensors are there already.
+  double again_on_device();
 
  private:
   std::byte* workspace(int worker) const;
@@ -125,6 +132,7 @@ class GradientSum {
   Buffer partials_;
   Buffer workspaces_;  // one for each thread
   std::unique_ptr<PartialTree> tree_;
+  std::unique_ptr<BlockAdder> device_;  // set if the plan is for a device
 };
 
 // A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()

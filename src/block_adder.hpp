@@ -1,0 +1,29 @@
+// block_adder.hpp - what sums blocks up somewhere else than on the processor's threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "convgrad/buffer.hpp"
+#include "convgrad/plan.hpp"
+
+namespace convgrad {
+
+class BlockAdder {
+ public:
+  virtual ~BlockAdder() = default;
+  // Returns when the block's memory may be used again.
+  virtual void add(const Block& block, std::int64_t index) = 0;
+  // The sums in [tap][c][k] order, valid as long as this object.
+  virtual const double* finish() = 0;
+  // The seconds that clearing, the kernels of the last block and the tree take once more.
+  virtual double again() = 0;
+};
+
+// For a plan with a device. Error(unavailable) in a build without CUDA.
+std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan);
+
+// Memory that a device can copy from while the processor does something else.
+Buffer pinned_buffer(std::int64_t bytes, const char* what);
+
+}  // namespace convgrad

@@ -1,0 +1,36 @@
+// add_gradient.hpp - a gradient that a library computed, added to a partial gradient.
+#pragma once
+
+#include "cuda/geometry.hpp"
+#include "cuda/sum.hpp"
+
+namespace convgrad::cuda {
+
+template <typename Scalar>
+struct AddGradient {
+  using Acc = typename AccumulatorOf<Scalar>::type;
+  static constexpr int kThreads = 256;
+
+  struct Params {
+    const void* dw;  // [k][c][tap], or [k][tap][c] with channels last
+    void* partial;   // Sum<Acc> [tap][c][k]
+    std::int64_t taps, group_c, K;
+    bool channels_last;
+  };
+  struct Regs {};
+  struct Shared {};
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+    block.each_alone([&](int thread, Regs&) {
+      const std::int64_t i = task * kThreads + thread;
+      if (i >= p.taps * p.group_c * p.K) return;
+      const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;
+      const std::int64_t at =
+          p.channels_last ? (k * p.taps + tap) * p.group_c + c : (k * p.group_c + c) * p.taps + tap;
+      static_cast<Sum<Acc>*>(p.partial)[i].add(widen<Acc>(static_cast<const Scalar*>(p.dw)[at]));
+    });
+  }
+};
+
+}  // namespace convgrad::cuda

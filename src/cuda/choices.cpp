@@ -1,0 +1,159 @@
+// choices.cpp - see choices.hpp.
+#include "cuda/choices.hpp"
+
+#include <algorithm>
+
+namespace convgrad::cuda {
+namespace {
+
+// Of what a tile of rows x columns computes, the part that is wanted.
+double share(std::int64_t extent, std::int64_t tile) {
+  return static_cast<double>(extent) / static_cast<double>(ceil_div(extent, tile) * tile);
+}
+
+// Pixels of a full chunk along n, z, p, q.
+std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
+  std::array<int, 4> sizes{};
+  for (int a = 0; a < 4; ++a) {
+    const auto i = static_cast<std::size_t>(a);
+    const std::int64_t size = a < grid.axis ? 1 : a == grid.axis ? grid.step : grid.extent[i];
+    sizes[i] = static_cast<int>(std::max<std::int64_t>(size, 1));
+  }
+  return sizes;
+}
+
+int patch(const SpatialAxis& axis, int outputs, int taps) {
+  return static_cast<int>((outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1);
+}
+
+StreamUnit stream_unit(const WgradProblem& problem, const StreamChoice& choice) {
+  const std::int64_t capacity = kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
+  const std::array<int, 4> chunk = chunk_extents(chunk_grid(problem));
+  StreamUnit unit = {chunk[0], chunk[2], chunk[3], 0, 0};
+  for (;;) {
+    // 64 bits: a dilation may be anything.
+    const std::int64_t rows =
+        (unit.rows - 1) * problem.axis[1].stride + (choice.r - 1) * problem.axis[1].dilation + 1;
+    const std::int64_t columns =
+        (unit.columns - 1) * problem.axis[2].stride + (choice.s - 1) * problem.axis[2].dilation + 1;
+    const std::int64_t x = unit.images * rows * columns * (choice.x_channels | 1);
+    const std::int64_t dy =
+        std::int64_t{unit.images} * unit.rows * unit.columns * (kStreamLanes + 1);
+    if (rows < capacity && columns < capacity && x + dy <= capacity) {
+      unit.patch_rows = patch(problem.axis[1], unit.rows, choice.r);
+      unit.patch_columns = patch(problem.axis[2], unit.columns, choice.s);
+      return unit;
+    }
+    if (unit.images > 1) {
+      unit.images = (unit.images + 1) / 2;
+    } else if (unit.columns > 2 * unit.rows) {
+      unit.columns = (unit.columns + 1) / 2;
+    } else if (unit.rows > 1) {
+      unit.rows = (unit.rows + 1) / 2;
+    } else if (unit.columns > 1) {
+      unit.columns = (unit.columns + 1) / 2;
+    } else {
+      return {0, 0, 0, 0, 0};
+    }
+  }
+}
+
+}  // namespace
+
+std::string too_large(const WgradProblem& problem) {
+  for (const SpatialAxis& axis : problem.axis) {
+    const std::int64_t reach =
+        axis.in + axis.pad_before + axis.pad_after + axis.taps * axis.dilation + axis.stride;
+    if (reach >= kMostExtent) {
+      return cat("an axis with its padding and its filter reaches ", reach,
+                 " positions, and CUDA kernels count to ", kMostExtent);
+    }
+  }
+  const std::int64_t rows = problem.taps() * problem.group_c();
+  if (std::max({rows, problem.C, problem.K}) >= kMostExtent) {
+    return cat("it has ", std::max({rows, problem.C, problem.K}),
+               " channels, or taps of channels, and CUDA kernels count to ", kMostExtent);
+  }
+  return "";
+}
+
+Shape shape_of(const WgradProblem& problem) {
+  Shape shape{};
+  shape.padded = false;
+  for (int a = 0; a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
+    shape.axis[a] = {static_cast<int>(axis.in),       static_cast<int>(axis.out),
+                     static_cast<int>(axis.taps),     static_cast<int>(axis.stride),
+                     static_cast<int>(axis.dilation), static_cast<int>(axis.pad_before)};
+    const std::int64_t last =
+        (axis.out - 1) * axis.stride - axis.pad_before + (axis.taps - 1) * axis.dilation;
+    shape.padded = shape.padded || axis.pad_before > 0 || last >= axis.in;
+  }
+  shape.groups = static_cast<int>(problem.groups);
+  shape.group_c = static_cast<int>(problem.group_c());
+  shape.group_k = static_cast<int>(problem.group_k());
+  shape.K = problem.K;
+  shape.channels_last = problem.channels_last;
+  return shape;
+}
+
+Chunks chunks_of(const ChunkGrid& grid) {
+  Chunks chunks{};
+  for (std::size_t a = 0; a < 4; ++a) chunks.extent[a] = grid.extent[a];
+  chunks.step = grid.step;
+  chunks.pieces = grid.pieces;
+  chunks.axis = grid.axis;
+  return chunks;
+}
+
+SimtChoice simt_choice(const WgradProblem& problem) {
+  const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
+  // A wide tile's values from shared memory serve twice as many products.
+  const bool narrow =
+      share(rows, 32) * share(columns, 32) > 1.5 * share(rows, 64) * share(columns, 64);
+  const std::int64_t size = narrow ? 32 : 64;
+  return {narrow, static_cast<int>(ceil_div(rows, size)),
+          static_cast<int>(ceil_div(columns, size))};
+}
+
+StreamChoice stream_choice(const WgradProblem& problem) {
+  StreamChoice choice{};
+  const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
+  const auto C = static_cast<int>(problem.group_c()), M = static_cast<int>(problem.group_k());
+  choice.c = C > 1 ? 4 : 1;
+  choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
+  choice.r_tiles = ceil_div(R, choice.r);
+  choice.s_tiles = ceil_div(S, choice.s);
+  choice.c_tiles = ceil_div(C, choice.c);
+  choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
+  int groups = kStreamLanes % M == 0   ? kStreamLanes / M
+               : M % kStreamLanes == 0 ? 1
+                                       : (kStreamLanes - 1) / M + 2;
+  groups = static_cast<int>(std::min<std::int64_t>(groups, problem.groups));
+  choice.x_channels = groups * choice.c;
+  choice.unit = stream_unit(problem, choice);
+  choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
+  choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
+  return choice;
+}
+
+std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels) {
+  const std::int64_t vector = 16 / dtype_bytes(problem.dtype);
+  return ceil_div(group_channels, vector) * vector;
+}
+
+bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
+  return !problem.channels_last || mma_pitch(problem, group_channels) != group_channels;
+}
+
+MmaChoice mma_choice(const WgradProblem& problem) {
+  const std::int64_t rows = problem.group_c(), columns = problem.group_k();
+  // A wide tile reads half as much of x and dy for each product.
+  const bool wide =
+      dtype_bytes(problem.dtype) == 2 &&
+      share(rows, 128) * share(columns, 128) > 0.7 * share(rows, 64) * share(columns, 64);
+  const std::int64_t size = wide ? 128 : 64;
+  return {wide, static_cast<int>(ceil_div(rows, size)), static_cast<int>(ceil_div(columns, size))};
+}
+
+}  // namespace convgrad::cuda

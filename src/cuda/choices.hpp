@@ -1,0 +1,44 @@
+// choices.hpp - which variant of a kernel a problem gets, and its tiles: by the shape alone.
+#pragma once
+
+#include <string>
+
+#include "convgrad/problem.hpp"
+#include "convgrad/schedule.hpp"
+#include "cuda/geometry.hpp"
+#include "cuda/streaming.hpp"
+
+namespace convgrad::cuda {
+
+// Why the problem's numbers do not fit what kernels count with, or "".
+std::string too_large(const WgradProblem& problem);
+
+Shape shape_of(const WgradProblem& problem);
+Chunks chunks_of(const ChunkGrid& grid);
+
+struct SimtChoice {
+  bool narrow;
+  int row_tiles, column_tiles;  // of one group
+};
+SimtChoice simt_choice(const WgradProblem& problem);
+
+struct StreamChoice {
+  int r, s, c;  // taps and input channels of a tile
+  int r_tiles, s_tiles, c_tiles, k_tiles, x_channels;
+  StreamUnit unit;  // images is 0 if not even one pixel fits
+  std::int64_t tiles;
+};
+StreamChoice stream_choice(const WgradProblem& problem);
+
+// Channels of a group in memory as mma_gemm.hpp reads them: whole vectors of 16 bytes.
+std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels);
+// Whether a tensor with so many channels in a group must be rearranged for that.
+bool needs_pack(const WgradProblem& problem, std::int64_t group_channels);
+
+struct MmaChoice {
+  bool wide;
+  int row_tiles, column_tiles;  // of one tap of one group
+};
+MmaChoice mma_choice(const WgradProblem& problem);
+
+}  // namespace convgrad::cuda

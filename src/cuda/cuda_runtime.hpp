@@ -1,0 +1,62 @@
+// cuda_runtime.hpp - Runtime (launch.hpp, device_adder.hpp) on a CUDA device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace convgrad {
+struct WgradProblem;  // .cu files need no more of it
+}
+
+namespace convgrad::cuda {
+
+// Error(runtime) that names the call and has the driver's text.
+void check(cudaError_t status, std::string_view what);
+
+// Launches Body for the tasks first, first + 1, ..., count of them. Compiled in the .cu files.
+template <class Body>
+void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
+                  cudaStream_t stream);
+
+// One stream for copies, one for kernels. Owns its memory, which goes when it goes.
+class CudaRuntime {
+ public:
+  explicit CudaRuntime(int device);
+  ~CudaRuntime();
+  CudaRuntime(CudaRuntime&&) noexcept;
+
+  void* allocate(std::int64_t bytes);
+  void zero(void* memory, std::int64_t bytes);
+  void begin_upload(std::int64_t half);
+  void upload(void* to, const void* from, std::int64_t bytes);
+  void end_upload(std::int64_t half);
+  void end_compute(std::int64_t half);
+  void download(void* to, const void* from, std::int64_t bytes);
+  // The filter gradient of whole images by cuDNN, in the problem's dtype.
+  void cudnn(const WgradProblem& problem, std::int64_t images, const void* x, const void* dy,
+             void* dw);
+  // Seconds of the kernels between the two.
+  void start_timer();
+  double stop_timer();
+  cudaStream_t compute_stream() const;
+
+  template <class Body>
+  void launch(const typename Body::Params& params, std::int64_t tasks) {
+    for (std::int64_t first = 0; first < tasks; first += kMostBlocks) {
+      const std::int64_t rest = tasks - first;
+      launch_tasks<Body>(params, first, rest < kMostBlocks ? rest : kMostBlocks, compute_stream());
+    }
+  }
+
+ private:
+  // Of a grid's x; y and z end at 65535 and are not used.
+  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace convgrad::cuda

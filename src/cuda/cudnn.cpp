@@ -1,0 +1,259 @@
+// cudnn.cpp - see cudnn.hpp. The few declarations of cudnn.h that are needed are written out here,
+// so that it is not needed to build; where it is there, they are compared with it.
+#include "cuda/cudnn.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#if __has_include(<cudnn.h>)
+#include <cudnn.h>
+#endif
+
+namespace convgrad::cuda {
+namespace {
+
+using Handle = struct HandleTag*;
+using Descriptor = struct DescriptorTag*;  // of a tensor, a filter or a convolution
+using Status = int;
+
+constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9;  // cudnnDataType_t
+constexpr int kNchw = 0, kNhwc = 1;                               // cudnnTensorFormat_t
+constexpr int kCrossCorrelation = 1;                              // cudnnConvolutionMode_t
+constexpr int kDefaultMath = 0, kFmaMath = 3;                     // cudnnMathType_t
+constexpr int kDeterministic = 1;                                 // cudnnDeterminism_t
+constexpr int kMostAlgorithms = 16;
+
+struct AlgorithmPerf {  // cudnnConvolutionBwdFilterAlgoPerf_t
+  int algorithm;
+  Status status;
+  float time;
+  std::size_t memory;
+  int determinism, math_type;
+  int reserved[3];
+};
+
+#if __has_include(<cudnn.h>)
+static_assert(kFloat == CUDNN_DATA_FLOAT && kDouble == CUDNN_DATA_DOUBLE &&
+              kHalf == CUDNN_DATA_HALF && kBfloat16 == CUDNN_DATA_BFLOAT16);
+static_assert(kNchw == CUDNN_TENSOR_NCHW && kNhwc == CUDNN_TENSOR_NHWC);
+static_assert(kCrossCorrelation == CUDNN_CROSS_CORRELATION);
+static_assert(kDefaultMath == CUDNN_DEFAULT_MATH && kFmaMath == CUDNN_FMA_MATH);
+static_assert(kDeterministic == CUDNN_DETERMINISTIC && CUDNN_STATUS_SUCCESS == 0);
+static_assert(sizeof(AlgorithmPerf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
+static_assert(offsetof(AlgorithmPerf, determinism) ==
+              offsetof(cudnnConvolutionBwdFilterAlgoPerf_t, determinism));
+#endif
+
+struct Library {
+  void* handle = nullptr;
+  std::string missing;
+
+  Status (*create)(Handle*);
+  Status (*destroy)(Handle);
+  Status (*set_stream)(Handle, void*);
+  const char* (*error_string)(Status);
+  Status (*create_tensor)(Descriptor*);
+  Status (*set_tensor)(Descriptor, int, int, const int*, const int*);
+  Status (*destroy_tensor)(Descriptor);
+  Status (*create_filter)(Descriptor*);
+  Status (*set_filter)(Descriptor, int, int, int, const int*);
+  Status (*destroy_filter)(Descriptor);
+  Status (*create_convolution)(Descriptor*);
+  Status (*set_convolution)(Descriptor, int, const int*, const int*, const int*, int, int);
+  Status (*set_groups)(Descriptor, int);
+  Status (*set_math)(Descriptor, int);
+  Status (*destroy_convolution)(Descriptor);
+  Status (*find)(Handle, Descriptor, Descriptor, Descriptor, Descriptor, int, int*, AlgorithmPerf*);
+  Status (*backward_filter)(Handle, const void*, Descriptor, const void*, Descriptor, const void*,
+                            Descriptor, int, void*, std::size_t, const void*, Descriptor, void*);
+
+  template <typename Function>
+  void find_symbol(const char* name, Function*& function) {
+    if (handle == nullptr || !missing.empty()) return;
+    function = reinterpret_cast<Function*>(dlsym(handle, name));
+    if (function == nullptr) missing = cat("libcudnn.so.9 has no ", name);
+  }
+
+  Library() {
+    handle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      missing = "libcudnn.so.9 is not installed where the loader looks";
+      return;
+    }
+    find_symbol("cudnnCreate", create);
+    find_symbol("cudnnDestroy", destroy);
+    find_symbol("cudnnSetStream", set_stream);
+    find_symbol("cudnnGetErrorString", error_string);
+    find_symbol("cudnnCreateTensorDescriptor", create_tensor);
+    find_symbol("cudnnSetTensorNdDescriptor", set_tensor);
+    find_symbol("cudnnDestroyTensorDescriptor", destroy_tensor);
+    find_symbol("cudnnCreateFilterDescriptor", create_filter);
+    find_symbol("cudnnSetFilterNdDescriptor", set_filter);
+    find_symbol("cudnnDestroyFilterDescriptor", destroy_filter);
+    find_symbol("cudnnCreateConvolutionDescriptor", create_convolution);
+    find_symbol("cudnnSetConvolutionNdDescriptor", set_convolution);
+    find_symbol("cudnnSetConvolutionGroupCount", set_groups);
+    find_symbol("cudnnSetConvolutionMathType", set_math);
+    find_symbol("cudnnDestroyConvolutionDescriptor", destroy_convolution);
+    find_symbol("cudnnGetConvolutionBackwardFilterAlgorithm_v7", find);
+    find_symbol("cudnnConvolutionBackwardFilter", backward_filter);
+  }
+};
+
+Library& library() {
+  static Library loaded;
+  return loaded;
+}
+
+void check(Status status, const char* what) {
+  if (status == 0) return;
+  throw Error(ErrorKind::runtime, cat("cuDNN: ", what, " failed: ", library().error_string(status),
+                                      "; use another --algorithm"));
+}
+
+int data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return kHalf;
+    case DType::bf16:
+      return kBfloat16;
+    case DType::f32:
+      return kFloat;
+    default:
+      return kDouble;
+  }
+}
+
+// Extents n, c, (d,) h, w and the strides of a dense block.
+void describe_tensor(Descriptor descriptor, const WgradProblem& pb, std::int64_t images,
+                     std::int64_t channels, std::int64_t SpatialAxis::*extent) {
+  std::vector<int> dims = {static_cast<int>(images), static_cast<int>(channels)};
+  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
+    dims.push_back(static_cast<int>(pb.axis[static_cast<std::size_t>(a)].*extent));
+  }
+  std::vector<int> strides(dims.size());
+  std::int64_t step = 1;
+  if (pb.channels_last) {
+    strides[1] = 1;
+    step = channels;
+  }
+  for (std::size_t i = dims.size(); i-- > 2;) {
+    strides[i] = static_cast<int>(step);
+    step *= dims[i];
+  }
+  if (!pb.channels_last) {
+    strides[1] = static_cast<int>(step);
+    step *= channels;
+  }
+  strides[0] = static_cast<int>(step);
+  if (step * images > 0x7fffffff) {
+    throw Error(ErrorKind::unavailable,
+                "--algorithm: cudnn counts elements in 32 bits; lower --memory-limit for smaller "
+                "blocks, or use another");
+  }
+  check(library().set_tensor(descriptor, data_type(pb.dtype), static_cast<int>(dims.size()),
+                             dims.data(), strides.data()),
+        "describing a tensor");
+}
+
+}  // namespace
+
+std::string cudnn_missing() { return library().missing; }
+
+struct Cudnn::State {
+  Handle handle = nullptr;
+  Descriptor x = nullptr, dy = nullptr, dw = nullptr, convolution = nullptr;
+  struct Workspace {
+    AlgorithmPerf algorithm;
+    void* memory;
+  };
+  std::map<std::int64_t, Workspace> chosen;  // by the number of images
+};
+
+Cudnn::Cudnn() : state_(nullptr) {
+  Library& lib = library();
+  if (!lib.missing.empty()) {
+    throw Error(ErrorKind::unavailable, cat("--algorithm: cudnn: ", lib.missing));
+  }
+  auto state = std::make_unique<State>();
+  check(lib.create(&state->handle), "starting");
+  check(lib.create_tensor(&state->x), "creating a descriptor");
+  check(lib.create_tensor(&state->dy), "creating a descriptor");
+  check(lib.create_filter(&state->dw), "creating a descriptor");
+  check(lib.create_convolution(&state->convolution), "creating a descriptor");
+  state_ = state.release();
+}
+
+Cudnn::~Cudnn() {
+  const Library& lib = library();
+  lib.destroy_tensor(state_->x);
+  lib.destroy_tensor(state_->dy);
+  lib.destroy_filter(state_->dw);
+  lib.destroy_convolution(state_->convolution);
+  lib.destroy(state_->handle);
+  delete state_;
+}
+
+void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const void* x,
+                            const void* dy, void* dw, void* stream,
+                            void* (*allocate)(void*, std::int64_t), void* allocator) {
+  const Library& lib = library();
+  State& s = *state_;
+  check(lib.set_stream(s.handle, stream), "taking a stream");
+  describe_tensor(s.x, pb, images, pb.C, &SpatialAxis::in);
+  describe_tensor(s.dy, pb, images, pb.K, &SpatialAxis::out);
+  std::vector<int> filter = {static_cast<int>(pb.K), static_cast<int>(pb.group_c())};
+  std::vector<int> pads, strides, dilations;
+  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
+    const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
+    filter.push_back(static_cast<int>(axis.taps));
+    pads.push_back(static_cast<int>(axis.pad_before));
+    strides.push_back(static_cast<int>(axis.stride));
+    dilations.push_back(static_cast<int>(axis.dilation));
+  }
+  check(lib.set_filter(s.dw, data_type(pb.dtype), pb.channels_last ? kNhwc : kNchw,
+                       static_cast<int>(filter.size()), filter.data()),
+        "describing the filter");
+  const int compute = pb.dtype == DType::f64 ? kDouble : kFloat;
+  check(lib.set_convolution(s.convolution, pb.spatial_rank(), pads.data(), strides.data(),
+                            dilations.data(), kCrossCorrelation, compute),
+        "describing the convolution");
+  check(lib.set_groups(s.convolution, static_cast<int>(pb.groups)), "setting groups");
+  // float32 without TF32.
+  check(lib.set_math(s.convolution, pb.dtype == DType::f32 ? kFmaMath : kDefaultMath),
+        "setting the arithmetic");
+  if (s.chosen.count(images) == 0) {
+    std::array<AlgorithmPerf, kMostAlgorithms> found{};
+    int count = 0;
+    check(lib.find(s.handle, s.x, s.dy, s.convolution, s.dw, kMostAlgorithms, &count, found.data()),
+          "choosing an algorithm");
+    for (int i = 0; i < count && s.chosen.count(images) == 0; ++i) {
+      const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
+      if (perf.status != 0 || perf.determinism != kDeterministic) continue;
+      void* memory =
+          perf.memory == 0 ? nullptr : allocate(allocator, static_cast<std::int64_t>(perf.memory));
+      s.chosen.emplace(images, State::Workspace{perf, memory});
+    }
+    if (s.chosen.count(images) == 0) {
+      throw Error(ErrorKind::unavailable,
+                  cat("--algorithm: cudnn has no deterministic algorithm for ", describe(pb)));
+    }
+  }
+  const State::Workspace& work = s.chosen.at(images);
+  const double one64 = 1, zero64 = 0;
+  const float one32 = 1, zero32 = 0;
+  const bool wide = pb.dtype == DType::f64;
+  const void* one = wide ? static_cast<const void*>(&one64) : &one32;
+  const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
+  check(
+      lib.backward_filter(s.handle, one, s.x, x, s.dy, dy, s.convolution, work.algorithm.algorithm,
+                          work.memory, work.algorithm.memory, zero, s.dw, dw),
+      "the filter gradient");
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,33 @@
+// cudnn.hpp - cuDNN 9, loaded at run time where it is installed. Nothing here needs it to build.
+#pragma once
+
+#include <string>
+
+#include "convgrad/problem.hpp"
+
+namespace convgrad::cuda {
+
+// Why libcudnn.so.9 and its functions are not to be had, or "".
+std::string cudnn_missing();
+
+class Cudnn {
+ public:
+  Cudnn();  // for the current device; Error(unavailable) if the library is missing
+  ~Cudnn();
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+
+  // The filter gradient of `images` whole images of the problem, in its dtype, to dw: [k][c][taps],
+  // with channels last [k][taps][c]. By the first algorithm in cuDNN's own order that it calls
+  // deterministic; Error(unavailable) if there is none. Everything is in device memory, stream is a
+  // cudaStream_t, and allocate gives device memory that is kept.
+  void filter_gradient(const WgradProblem& problem, std::int64_t images, const void* x,
+                       const void* dy, void* dw, void* stream,
+                       void* (*allocate)(void*, std::int64_t), void* allocator);
+
+ private:
+  struct State;
+  State* state_;
+};
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,144 @@
+// device_adder.hpp - a plan carried out on a device: blocks up, kernels, the tree, the sums down.
+//
+// While a block is copied to one half of the device's block memory, kernels work on the other.
+// add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
+//   void* allocate(bytes); void zero(memory, bytes); void download(to, from, bytes)  // waits
+//   void begin_upload(half); void upload(to, from, bytes); void end_upload(half)     // waits
+//   void end_compute(half)
+// begin_upload() lets the copies wait for the kernels that still read that half, end_upload() lets
+// later kernels wait for the copies, and end_compute() marks the last kernel that reads the half.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "block_adder.hpp"
+#include "block_layout.hpp"
+#include "convgrad/device_kernel.hpp"
+#include "cpu/region.hpp"
+#include "cuda/launch.hpp"
+
+namespace convgrad::cuda {
+
+template <class Runtime>
+class DeviceAdder final : public BlockAdder {
+ public:
+  DeviceAdder(const Plan& plan, Runtime runtime) : plan_(plan), runtime_(std::move(runtime)) {
+    const DeviceMemory& need = plan_.device_memory;
+    partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
+    runtime_.zero(partials_, need.partials);
+    for (std::int64_t half = 0; half < need.halves; ++half) {
+      x_[half] = runtime_.allocate(need.x_block);
+      dy_[half] = runtime_.allocate(need.dy_block);
+    }
+    if (need.packed > 0) packed_ = runtime_.allocate(need.packed);
+    sums_ = Buffer(need.result, "the sums from the device");
+  }
+
+  void add(const Block& block, std::int64_t index) override {
+    const std::int64_t half = index % plan_.device_memory.halves;
+    const WgradProblem& pb = plan_.problem;
+    runtime_.begin_upload(half);
+    Work work{};
+    work.shape = shape_of(pb);
+    const std::array<Range, 3> out = {block.pixels[1], block.pixels[2], block.pixels[3]};
+    work.x = upload(x_[half], block.x, block.x_strides, pb.C, block.pixels[0], block.input);
+    work.dy = upload(dy_[half], block.dy, block.dy_strides, pb.K, block.pixels[0], out);
+    runtime_.end_upload(half);
+    run_slices(work, plan_.blocks.chunk_range(index), block.pixels[0]);
+    runtime_.end_compute(half);
+  }
+
+  const double* finish() override {
+    const std::int64_t count = plan_.problem.dw_count();
+    if (plan_.chunks.count == 0) {
+      std::fill_n(sums_.as<double>(), count, 0.0);
+      return sums_.as<double>();
+    }
+    launch_tree(runtime_, plan_.problem.dtype, partials_, count, plan_.slices.count());
+    runtime_.download(sums_.data(), partials_, count * 8);
+    return sums_.as<double>();
+  }
+
+  double again() override {
+    runtime_.start_timer();
+    runtime_.zero(partials_, plan_.device_memory.partials);
+    if (last_slices_ > 0) {
+      launch_block(runtime_, plan_.device_kernel->name, plan_.problem, last_work_, last_slices_,
+                   last_images_, packed_);
+      launch_tree(runtime_, plan_.problem.dtype, partials_, plan_.problem.dw_count(),
+                  plan_.slices.count());
+    }
+    return runtime_.stop_timer();
+  }
+
+ private:
+  // A part of a tensor on its way to the device, where it lies in C order.
+  View upload(void* to, const void* from, const Strides& strides, std::int64_t channels,
+              Range images, const std::array<Range, 3>& spatial) {
+    const WgradProblem& pb = plan_.problem;
+    const std::int64_t item = dtype_bytes(pb.dtype);
+    Region region(from, item, strides, {images, spatial[0], spatial[1], spatial[2]}, {1, 1, 1, 1},
+                  {images.begin, spatial[0].begin, spatial[1].begin, spatial[2].begin},
+                  {0, channels});
+    auto* destination = static_cast<std::byte*>(to);
+    for (; !region.done(); region.advance()) {
+      runtime_.upload(destination, region.piece(), region.piece_bytes());
+      destination += region.piece_bytes();
+    }
+    const Strides dense =
+        box_strides(pb, channels, {spatial[0].size(), spatial[1].size(), spatial[2].size()});
+    View view{};
+    view.data = to;
+    view.n_stride = dense.n;
+    view.c_stride = dense.c;
+    view.base = -images.begin * dense.n;
+    for (std::size_t a = 0; a < 3; ++a) {
+      view.spatial[a] = dense.spatial[a];
+      view.base -= spatial[a].begin * dense.spatial[a];
+      view.lo[a] = static_cast<int>(spatial[a].begin);
+      view.hi[a] = static_cast<int>(spatial[a].end);
+    }
+    return view;
+  }
+
+  // Kernels for the slices that have chunks in the block.
+  void run_slices(Work& work, Range chunks, Range images) {
+    work.chunks = chunks_of(plan_.chunks);
+    work.chunk_count = plan_.slices.chunks;
+    work.coarse = plan_.slices.coarse;
+    work.lanes = plan_.slices.lanes;
+    work.chunk_begin = chunks.begin;
+    work.chunk_end = chunks.end;
+    work.tiles = plan_.tiles;
+    work.dw_count = plan_.problem.dw_count();
+    work.partials = partials_;
+    std::int64_t first = -1, last = -1;
+    for (std::int64_t slice = 0; slice < plan_.slices.count(); ++slice) {
+      const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
+      if (run.begin >= run.end) continue;
+      if (first < 0) first = slice;
+      last = slice;
+    }
+    if (first < 0) return;
+    work.first_slice = first;
+    last_work_ = work;
+    last_slices_ = last - first + 1;
+    last_images_ = images;
+    launch_block(runtime_, plan_.device_kernel->name, plan_.problem, work, last_slices_, images,
+                 packed_);
+  }
+
+  const Plan plan_;
+  Runtime runtime_;
+  void* partials_ = nullptr;
+  void* x_[2] = {};
+  void* dy_[2] = {};
+  void* packed_ = nullptr;
+  Buffer sums_;
+  Work last_work_{};
+  std::int64_t last_slices_ = 0;
+  Range last_images_;
+};
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,265 @@
+// device_kernels.cpp - the one table of device kernels. It says what they can do; the kernels
+// themselves are in simt_gemm.hpp, streaming.hpp and so on.
+#include <algorithm>
+#include <array>
+#include <iomanip>
+
+#include "convgrad/device_kernel.hpp"
+#include "convgrad/kernel.hpp"
+#include "convgrad/plan.hpp"
+#include "convgrad/suggest.hpp"
+#include "cuda/choices.hpp"
+#include "cuda/cudnn.hpp"
+
+namespace convgrad {
+namespace {
+
+// Rough rates of a large device (H100, H200). Only their proportions matter.
+constexpr double kBytesPerSecond = 3e12;
+constexpr double kSimtF32 = 25e12, kSimtF64 = 12e12;  // FLOP/s
+
+double tensor_bytes(const WgradProblem& problem) {
+  return static_cast<double>(dtype_bytes(problem.dtype)) *
+         (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
+}
+
+double simt_rate(const WgradProblem& problem) {
+  return problem.dtype == DType::f64 ? kSimtF64 : kSimtF32;
+}
+
+std::int64_t nothing_packed(const WgradProblem&, std::int64_t, std::int64_t) { return 0; }
+
+// ---- cuda_simt_gemm ----
+
+std::string simt_why_not(const WgradProblem& problem, const Device&) {
+  return cuda::too_large(problem);
+}
+
+std::int64_t simt_tiles(const WgradProblem& problem) {
+  const cuda::SimtChoice choice = cuda::simt_choice(problem);
+  return problem.groups * choice.row_tiles * choice.column_tiles;
+}
+
+double simt_seconds(const WgradProblem& problem) {
+  const cuda::SimtChoice choice = cuda::simt_choice(problem);
+  const double size = choice.narrow ? 32 : 64;
+  const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
+                       static_cast<double>(simt_tiles(problem));
+  return tensor_bytes(problem) / kBytesPerSecond +
+         flops / (simt_rate(problem) * (choice.narrow ? 0.5 : 1.0));
+}
+
+// ---- cuda_streaming ----
+
+std::string streaming_why_not(const WgradProblem& problem, const Device&) {
+  const std::string large = cuda::too_large(problem);
+  if (!large.empty()) return large;
+  if (problem.group_c() > 16) {
+    return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
+  }
+  if (cuda::stream_choice(problem).unit.images == 0) {
+    return "its taps are too far apart for shared memory";
+  }
+  return "";
+}
+
+std::int64_t streaming_tiles(const WgradProblem& problem) {
+  return cuda::stream_choice(problem).tiles;
+}
+
+double streaming_seconds(const WgradProblem& problem) {
+  const cuda::StreamChoice choice = cuda::stream_choice(problem);
+  const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
+  const double flops = 2 * static_cast<double>(term_count(problem)) * choice.r * choice.s *
+                       choice.c * cuda::kStreamLanes * static_cast<double>(choice.tiles);
+  // Loads of shared memory for each product, about one and a half.
+  return passes * tensor_bytes(problem) / kBytesPerSecond + 2.5 * flops / simt_rate(problem);
+}
+
+// ---- cuda_mma and its like ----
+
+std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device) {
+  const std::string large = cuda::too_large(problem);
+  if (!large.empty()) return large;
+  if (device.major < 8) {
+    return cat("it needs compute capability 8.0, and the device has ", device.major, ".",
+               device.minor);
+  }
+  return "";
+}
+
+std::string mma_why_not(const WgradProblem& problem, const Device& device) {
+  if (dtype_bytes(problem.dtype) != 2) {
+    return cat("it multiplies float16 and bfloat16, not ", dtype_name(problem.dtype));
+  }
+  return tensor_cores_why_not(problem, device);
+}
+
+std::string mma_f32_why_not(const WgradProblem& problem, const Device& device) {
+  if (problem.dtype != DType::f32) {
+    return cat("it multiplies float32, not ", dtype_name(problem.dtype));
+  }
+  return tensor_cores_why_not(problem, device);
+}
+
+std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
+  if (problem.dtype != DType::f64) {
+    return cat("it multiplies float64, not ", dtype_name(problem.dtype));
+  }
+  const bool fast = device.major >= 8 && device.minor == 0;
+  const std::string reason = tensor_cores_why_not(problem, device);
+  if (!reason.empty() || fast) return reason;
+  return cat("devices of compute capability ", device.major, ".", device.minor,
+             " have no fast float64");
+}
+
+std::int64_t mma_tiles(const WgradProblem& problem) {
+  const cuda::MmaChoice choice = cuda::mma_choice(problem);
+  return problem.groups * problem.taps() * choice.row_tiles * choice.column_tiles;
+}
+
+std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
+                              std::int64_t dy_bytes) {
+  const auto packed = [&](std::int64_t bytes, std::int64_t channels) {
+    if (!cuda::needs_pack(problem, channels)) return std::int64_t{0};
+    // A whole number of pixels of all groups; and room to align what follows.
+    return bytes / channels * cuda::mma_pitch(problem, channels) + 256;
+  };
+  return packed(x_bytes, problem.group_c()) + packed(dy_bytes, problem.group_k());
+}
+
+double mma_seconds(const WgradProblem& problem) {
+  const cuda::MmaChoice choice = cuda::mma_choice(problem);
+  const double size = choice.wide ? 128 : 64;
+  const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
+                       static_cast<double>(mma_tiles(problem));
+  const double rate = problem.dtype == DType::f64   ? 35e12
+                      : problem.dtype == DType::f32 ? 50e12
+                      : choice.wide                 ? 300e12
+                                                    : 150e12;
+  const bool packs =
+      cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
+  return (packs ? 3 : 1) * tensor_bytes(problem) / kBytesPerSecond + flops / rate;
+}
+
+// ---- cudnn ----
+
+std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
+  for (const SpatialAxis& axis : problem.axis) {
+    // It pads both ends alike, and follows from that how many outputs there are.
+    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
+    const std::int64_t out = (axis.in + 2 * axis.pad_before - reach) / axis.stride + 1;
+    if (out != axis.out) {
+      return cat("it pads both ends alike, and this pads ", axis.pad_before, " and ",
+                 axis.pad_after);
+    }
+  }
+  const std::string large = cuda::too_large(problem);
+  return large.empty() ? cuda::cudnn_missing() : large;
+}
+
+std::int64_t cudnn_tiles(const WgradProblem&) { return 1; }
+
+std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::int64_t) {
+  return problem.dw_count() * dtype_bytes(problem.dtype);  // its result
+}
+
+double cudnn_seconds(const WgradProblem& problem) {
+  return tensor_bytes(problem) / kBytesPerSecond + flop_count(problem) / simt_rate(problem);
+}
+
+}  // namespace
+
+std::span<const DeviceKernel> device_kernels() {
+  static const std::array<DeviceKernel, 7> table = {{
+      {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", false, mma_why_not,
+       mma_seconds, mma_tiles, mma_packed_bytes},
+      {"cuda_mma_f64", "the same for float64", false, mma_f64_why_not, mma_seconds, mma_tiles,
+       mma_packed_bytes},
+      {"cuda_mma_bf16x3", "the same for float32, as three bfloat16 terms: no less exact", false,
+       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes},
+      {"cuda_mma_tf32", "the same for float32 rounded to TF32 (11 bits); by name only", true,
+       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes},
+      {"cuda_streaming", "depthwise and small groups: one pass, all taps in registers", false,
+       streaming_why_not, streaming_seconds, streaming_tiles, nothing_packed},
+      {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", false,
+       simt_why_not, simt_seconds, simt_tiles, nothing_packed},
+      {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
+       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
+  }};
+  return table;
+}
+
+bool is_device_kernel(std::string_view name) {
+  return std::ranges::any_of(device_kernels(),
+                             [&](const DeviceKernel& kernel) { return kernel.name == name; });
+}
+
+const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
+                                         std::string_view name) {
+  const DeviceKernel* best = nullptr;
+  double best_seconds = 0;
+  std::vector<std::string> names = {"auto"};
+  std::string reason;
+  for (const DeviceKernel& kernel : device_kernels()) {
+    names.emplace_back(kernel.name);
+    if (name != "auto" ? kernel.name != name : kernel.by_name_only) continue;
+    reason = kernel.why_not(problem, device);
+    if (!reason.empty() && name == "auto") continue;
+    if (!reason.empty()) {
+      throw Error(ErrorKind::unavailable,
+                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
+    }
+    const double seconds = kernel.estimated_seconds(problem);
+    if (best == nullptr || seconds < best_seconds) {
+      best = &kernel;
+      best_seconds = seconds;
+    }
+  }
+  if (best != nullptr) return *best;
+  if (name == "auto") {
+    throw Error(ErrorKind::unavailable, cat("--backend cuda cannot compute ", describe(problem),
+                                            ": ", reason, "; use --backend cpu"));
+  }
+  throw Error(ErrorKind::usage,
+              cat("--algorithm: '", name, "' is none of --backend cuda, expected ", join_or(names),
+                  did_you_mean(name, names)));
+}
+
+SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
+                            std::int64_t tiles) {
+  // Enough thread blocks to fill any device several times...
+  constexpr std::int64_t kThreadBlocks = 4096;
+  // ... of at least two chunks each, whose partials take no more memory than the processor's.
+  constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096;
+  constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
+  SliceGrid slices;
+  slices.chunks = grid.count;
+  slices.coarse = 1;
+  slices.lanes = std::clamp<std::int64_t>(
+      std::min({cuda::ceil_div(kThreadBlocks, std::max<std::int64_t>(tiles, 1)),
+                grid.count / kMinChunks, kMaxPartialBytes / (problem.dw_count() * 8)}),
+      1, kMaxSlices);
+  return slices;
+}
+
+DeviceRule device_rule(const WgradProblem& problem) {
+  // A context takes about half a second, and the bus some 10 GB/s.
+  constexpr double kStart = 0.5, kBus = 10e9, kMargin = 4;
+  // The table of the processor, as if it had no more than AVX2: the same rule on every machine.
+  Machine plain;
+  plain.instruction_sets = {"avx2", "fma"};
+  const Kernel& kernel = choose_kernel(problem, plain);
+  const double cpu = kernel.estimated_seconds(problem);
+  const double cuda = kStart + tensor_bytes(problem) / kBus;
+  DeviceRule rule;
+  rule.worth_it = cpu > kMargin * cuda;
+  std::ostringstream text;
+  text << std::setprecision(3) << "a CUDA device is taken if one core would need more than "
+       << kMargin << " x (" << kStart << " s + bytes / 10 GB/s): " << cpu << " s "
+       << (rule.worth_it ? ">" : "<=") << " " << kMargin * cuda << " s";
+  rule.sentence = text.str();
+  return rule;
+}
+
+}  // namespace convgrad

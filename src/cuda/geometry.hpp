@@ -1,0 +1,106 @@
+// geometry.hpp - one problem, one block of its tensors and the cut of its pixels, as kernels get
+// them: plain numbers, the same on device and processor.
+//
+// Extents, taps and positions fit 32 bits with room (kMostExtent, checked before anything is
+// launched); numbers of images, of elements and offsets have 64.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/host_device.hpp"
+#include "schedule_math.hpp"
+
+namespace convgrad::cuda {
+
+// Extents, and positions that a tap can reach, stay below this; and a position that is kNowhere
+// plus another one, or minus a pad, is outside every tensor without overflow.
+inline constexpr std::int64_t kMostExtent = std::int64_t{1} << 29;
+inline constexpr int kNowhere = -(1 << 30);
+
+struct Axis {
+  int in, out, taps, stride, dilation, pad;
+  CONVGRAD_HD int first_input(int position) const { return position * stride - pad; }
+};
+
+struct Shape {
+  Axis axis[3];  // d, h, w
+  int groups, group_c, group_k;
+  std::int64_t K;
+  bool channels_last;
+  bool padded;  // some tap of some pixel lies outside x
+
+  CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
+  CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
+  CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
+  CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }
+};
+
+// A block of x or dy in device memory. The element of image n, position (a, b, c) and channel k is
+// data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] + k*c_stride], all counted
+// from the tensor's own origin. Elements are there for positions lo <= position < hi only.
+struct View {
+  const void* data;
+  std::int64_t base, n_stride, c_stride, spatial[3];
+  int lo[3], hi[3];
+
+  CONVGRAD_HD std::int64_t pixel(std::int64_t n, int a, int b, int c) const {
+    return base + n * n_stride + a * spatial[0] + b * spatial[1] + c * spatial[2];
+  }
+};
+
+// A chunk: a box of output pixels n, z, p, q.
+struct Box {
+  std::int64_t n;  // first image
+  int begin[3];    // first z, p, q
+  int size[4];     // images, z, p, q
+
+  CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
+  // Pixel number i of the box, q fastest.
+  CONVGRAD_HD void pixel(int i, std::int64_t& image, int& z, int& p, int& q) const {
+    q = begin[2] + i % size[3];
+    i /= size[3];
+    p = begin[1] + i % size[2];
+    i /= size[2];
+    z = begin[0] + i % size[1];
+    image = n + i / size[1];
+  }
+};
+
+struct Chunks {
+  std::int64_t extent[4];
+  std::int64_t step, pieces;
+  int axis;
+
+  CONVGRAD_HD Box box(std::int64_t chunk) const {
+    std::int64_t begin[4], end[4];
+    split_box(extent, axis, step, pieces, chunk, begin, end);
+    Box result;
+    result.n = begin[0];
+    for (int a = 0; a < 4; ++a) {
+      if (a > 0) result.begin[a - 1] = static_cast<int>(begin[a]);
+      result.size[a] = static_cast<int>(end[a] - begin[a]);
+    }
+    return result;
+  }
+};
+
+// What every kernel that adds to partial gradients gets. A task is (slice, tile).
+struct Work {
+  Shape shape;
+  View x, dy;
+  Chunks chunks;
+  std::int64_t chunk_count, coarse, lanes;  // the slices
+  std::int64_t chunk_begin, chunk_end;      // of this block
+  std::int64_t first_slice;                 // of this launch
+  std::int64_t tiles;                       // of the gradient
+  std::int64_t dw_count;                    // elements of a partial gradient
+  void* partials;                           // Sum<Acc> [slice][tap][c][k]
+
+  CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
+  CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
+  CONVGRAD_HD void chunks_of(std::int64_t slice, std::int64_t& begin, std::int64_t& end) const {
+    dealt_chunks(chunk_count, coarse, lanes, slice, chunk_begin, chunk_end, begin, end);
+  }
+};
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,92 @@
+// host_device.hpp - what the kernels' code needs to be compiled twice: for a device by nvcc, and as
+// plain C++ that tests run on the processor.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#define CONVGRAD_HD __host__ __device__ __forceinline__
+#else
+#include "convgrad/dtype.hpp"
+#define CONVGRAD_HD inline
+#endif
+
+// The host's compiler knows no such pragma.
+#if defined(__CUDA_ARCH__)
+#define CONVGRAD_UNROLL _Pragma("unroll")
+#define CONVGRAD_UNROLL_4 _Pragma("unroll 4")
+#else
+#define CONVGRAD_UNROLL
+#define CONVGRAD_UNROLL_4
+#endif
+
+namespace convgrad::cuda {
+
+// Storage types by name: kernels see 16-bit values as their bits.
+struct F16 {
+  std::uint16_t bits;
+};
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+CONVGRAD_HD std::uint32_t float_bits(float value) {
+  std::uint32_t bits;
+  static_assert(sizeof(bits) == sizeof(value));
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+CONVGRAD_HD float bits_float(std::uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+template <typename Acc, typename Scalar>
+CONVGRAD_HD Acc widen(Scalar value) {
+  return static_cast<Acc>(value);
+}
+template <>
+CONVGRAD_HD float widen<float, Bf16>(Bf16 value) {
+  return bits_float(static_cast<std::uint32_t>(value.bits) << 16);
+}
+template <>
+CONVGRAD_HD float widen<float, F16>(F16 value) {
+#if defined(__CUDACC__)
+  __half_raw raw;
+  raw.x = value.bits;
+  return __half2float(__half(raw));
+#else
+  return to_float(Half{value.bits});
+#endif
+}
+
+// The type in which products of Scalar are summed.
+template <typename Scalar>
+struct AccumulatorOf {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<double> {
+  using type = double;
+};
+
+CONVGRAD_HD bool is_finite(float value) { return (float_bits(value) & 0x7f800000u) != 0x7f800000u; }
+CONVGRAD_HD bool is_finite(double value) {
+  std::uint64_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+
+template <typename Integer>
+CONVGRAD_HD constexpr Integer ceil_div(Integer a, Integer b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+template <typename Integer>
+CONVGRAD_HD constexpr Integer least(Integer a, Integer b) {
+  return a < b ? a : b;
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,192 @@
+// launch.hpp - one block's work as launches of kernels. Runtime is a device's (cuda_runtime.hpp) or
+// the processor standing in for one (tests/emulated_device.hpp):
+//   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
+#pragma once
+
+#include <string_view>
+
+#include "convgrad/error.hpp"
+#include "cuda/add_gradient.hpp"
+#include "cuda/choices.hpp"
+#include "cuda/mma_gemm.hpp"
+#include "cuda/pack.hpp"
+#include "cuda/reduce.hpp"
+#include "cuda/simt_gemm.hpp"
+#include "cuda/streaming.hpp"
+
+namespace convgrad::cuda {
+
+// f(F16{}), f(float{}), ... for the dtype.
+template <class Function>
+void with_device_scalar(DType dtype, Function&& f) {
+  switch (dtype) {
+    case DType::f16:
+      return f(F16{});
+    case DType::bf16:
+      return f(Bf16{});
+    case DType::f32:
+      return f(float{});
+    default:
+      return f(double{});
+  }
+}
+
+template <class Runtime>
+void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const Work& work,
+                      std::int64_t slices) {
+  const SimtChoice choice = simt_choice(problem);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    const auto run = [&]<class Body>() {
+      runtime.template launch<Body>({work, choice.row_tiles, choice.column_tiles},
+                                    slices * work.tiles);
+    };
+    if (choice.narrow) {
+      run.template operator()<SimtGemmNarrow<Scalar>>();
+    } else {
+      run.template operator()<SimtGemmWide<Scalar>>();
+    }
+  });
+}
+
+template <class Runtime>
+void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Work& work,
+                      std::int64_t slices) {
+  const StreamChoice choice = stream_choice(problem);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    const auto run = [&]<class Body>() {
+      runtime.template launch<Body>({work, choice.unit, choice.k_tiles, choice.c_tiles,
+                                     choice.r_tiles, choice.s_tiles, choice.x_channels},
+                                    slices * work.tiles);
+    };
+    if (choice.c > 1) {
+      run.template operator()<Streaming<Scalar, 3, 3, 4>>();
+    } else if (choice.r == 3) {
+      run.template operator()<Streaming<Scalar, 3, 3, 1>>();
+    } else if (choice.r == 5) {
+      run.template operator()<Streaming<Scalar, 5, 5, 1>>();
+    } else {
+      run.template operator()<Streaming<Scalar, 7, 7, 1>>();
+    }
+  });
+}
+
+// The whole tree: afterwards the first dw_count of partials are float64 sums.
+template <class Runtime>
+void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_count,
+                 std::int64_t slices) {
+  const auto run = [&]<class Body>() {
+    const std::int64_t pieces = ceil_div<std::int64_t>(dw_count, Body::kThreads);
+    std::int64_t step = 1;
+    do {
+      const std::int64_t left = ceil_div(slices, step);
+      runtime.template launch<Body>({partials, dw_count, slices, step, pieces},
+                                    ceil_div<std::int64_t>(left, Body::kFan) * pieces);
+      step *= Body::kFan;
+    } while (step < slices);
+  };
+  if (dtype == DType::f64) {
+    run.template operator()<ReduceSlices<double>>();
+  } else {
+    run.template operator()<ReduceSlices<float>>();
+  }
+}
+
+// x or dy of a block, as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves on.
+template <class Runtime>
+View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, std::int64_t n,
+              std::int64_t images, std::int64_t channels, std::byte*& packed) {
+  if (!needs_pack(problem, channels)) return view;
+  const std::int64_t pitch = mma_pitch(problem, channels), item = dtype_bytes(problem.dtype);
+  const std::int64_t groups = problem.groups;
+  View result = view;
+  result.data = packed;
+  result.c_stride = 1;
+  result.spatial[2] = groups * pitch;
+  result.spatial[1] = result.spatial[2] * (view.hi[2] - view.lo[2]);
+  result.spatial[0] = result.spatial[1] * (view.hi[1] - view.lo[1]);
+  result.n_stride = result.spatial[0] * (view.hi[0] - view.lo[0]);
+  result.base = -n * result.n_stride;
+  for (int a = 0; a < 3; ++a) result.base -= view.lo[a] * result.spatial[a];
+  const std::int64_t pixels = images * result.n_stride / result.spatial[2];
+  const auto run = [&]<typename Element>(Element) {
+    using Body = Pack<Element>;
+    const std::int64_t vectors = pixels * groups * pitch / Body::kVector;
+    runtime.template launch<Body>(
+        {view, packed, n, pixels, static_cast<int>(groups), static_cast<int>(channels),
+         static_cast<int>(pitch), problem.channels_last},
+        ceil_div<std::int64_t>(vectors, Body::kThreads));
+  };
+  if (item == 2) run(std::uint16_t{});
+  if (item == 4) run(std::uint32_t{});
+  if (item == 8) run(std::uint64_t{});
+  packed += ceil_div<std::int64_t>(images * result.n_stride * item, 256) * 256;
+  return result;
+}
+
+template <class Runtime>
+void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem, Work work,
+                std::int64_t slices, Range images, void* memory) {
+  auto* packed = static_cast<std::byte*>(memory);
+  work.x =
+      mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
+  work.dy =
+      mma_view(runtime, problem, work.dy, images.begin, images.size(), problem.group_k(), packed);
+  const MmaChoice choice = mma_choice(problem);
+  const auto run = [&]<class Body>() {
+    runtime.template launch<Body>({work, static_cast<int>(mma_pitch(problem, problem.group_c())),
+                                   static_cast<int>(mma_pitch(problem, problem.group_k())),
+                                   choice.row_tiles, choice.column_tiles},
+                                  slices * work.tiles);
+  };
+  if (kernel == "cuda_mma_f64") {
+    run.template operator()<MmaF64Gemm>();
+  } else if (kernel == "cuda_mma_tf32") {
+    run.template operator()<MmaTf32Gemm>();
+  } else if (kernel == "cuda_mma_bf16x3") {
+    run.template operator()<MmaSplitGemm>();
+  } else if (problem.dtype == DType::f16) {
+    choice.wide ? run.template operator()<Mma16Wide<F16>>()
+                : run.template operator()<Mma16Narrow<F16>>();
+  } else {
+    choice.wide ? run.template operator()<Mma16Wide<Bf16>>()
+                : run.template operator()<Mma16Narrow<Bf16>>();
+  }
+}
+
+// The gradient of a block by cuDNN, added to the only slice.
+template <class Runtime>
+void launch_cudnn(Runtime& runtime, const WgradProblem& problem, const Work& work, Range images,
+                  void* dw) {
+  for (int a = 0; a < 3; ++a) {
+    if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
+    throw Error(ErrorKind::unavailable,
+                "--algorithm: cudnn needs whole images, which do not fit the memory; use another");
+  }
+  runtime.cudnn(problem, images.size(), work.x.data, work.dy.data, dw);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Body = AddGradient<decltype(scalar)>;
+    runtime.template launch<Body>(
+        {dw, work.partials, problem.taps(), problem.group_c(), problem.K, problem.channels_last},
+        ceil_div<std::int64_t>(problem.dw_count(), Body::kThreads));
+  });
+}
+
+// Adds the products of a block of these images to the partials of `slices` slices. packed: memory
+// of the kernel's packed_bytes().
+template <class Runtime>
+void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                  const Work& work, std::int64_t slices, Range images, void* packed) {
+  if (kernel == "cuda_streaming") {
+    launch_streaming(runtime, problem, work, slices);
+  } else if (kernel == "cuda_simt_gemm") {
+    launch_simt_gemm(runtime, problem, work, slices);
+  } else if (kernel == "cudnn") {
+    launch_cudnn(runtime, problem, work, images, packed);
+  } else {
+    launch_mma(runtime, kernel, problem, work, slices, images, packed);
+  }
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,57 @@
+// pack.hpp - a copy of a block with the channels last, each group's padded with zeros to whole
+// vectors of 16 bytes: what mma_gemm.hpp reads where a tensor is not like that.
+#pragma once
+
+#include "cuda/geometry.hpp"
+
+namespace convgrad::cuda {
+
+// Element: an integer as wide as the dtype.
+template <typename Element>
+struct Pack {
+  static constexpr int kThreads = 256, kVector = 16 / static_cast<int>(sizeof(Element));
+
+  struct Params {
+    View from;                    // a whole block: images from n, positions lo to hi
+    void* to;                     // [image][d][h][w][group][pitch]
+    std::int64_t n, pixels;       // all images'
+    int groups, channels, pitch;  // of a group in `from` and in `to`
+    bool channels_last;
+  };
+  struct Regs {};
+  struct Shared {};
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+    const int vectors = p.groups * (p.pitch / kVector);
+    block.each_alone([&](int thread, Regs&) {
+      const std::int64_t i = task * kThreads + thread;
+      if (i >= p.pixels * vectors) return;
+      // Neighbouring threads read neighbouring elements.
+      const std::int64_t pixel = p.channels_last ? i / vectors : i % p.pixels;
+      const int vector = static_cast<int>(p.channels_last ? i % vectors : i / p.pixels);
+      int size[3];
+      for (int a = 0; a < 3; ++a) size[a] = p.from.hi[a] - p.from.lo[a];
+      const std::int64_t row = pixel / size[2], plane = row / size[1];
+      const std::int64_t at =
+          p.from.pixel(p.n + plane / size[0], p.from.lo[0] + static_cast<int>(plane % size[0]),
+                       p.from.lo[1] + static_cast<int>(row % size[1]),
+                       p.from.lo[2] + static_cast<int>(pixel % size[2]));
+      const int group = vector / (p.pitch / kVector),
+                first = vector % (p.pitch / kVector) * kVector;
+      struct alignas(16) Vector {
+        Element element[kVector];
+      } result;
+      const auto* from = static_cast<const Element*>(p.from.data);
+      CONVGRAD_UNROLL
+      for (int c = 0; c < kVector; ++c) {
+        const std::int64_t channel = static_cast<std::int64_t>(group) * p.channels + first + c;
+        result.element[c] =
+            first + c < p.channels ? from[at + channel * p.from.c_stride] : Element{0};
+      }
+      static_cast<Vector*>(p.to)[pixel * vectors + vector] = result;
+    });
+  }
+};
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,60 @@
+// reduce.hpp - the partial gradients of all slices, added in a fixed binary tree.
+#pragma once
+
+#include "cuda/sum.hpp"
+
+namespace convgrad::cuda {
+
+// One level of the tree: slots first, first + step, ... (at most kFan of them) of each element
+// become one float64 in slot first. The first level reads sums, the others float64. The tree is
+// that of run.cpp: neighbours are added, then neighbours of those, the odd one is kept.
+template <typename Acc>
+struct ReduceSlices {
+  static constexpr int kThreads = 256, kFan = 16, kDepth = 4;
+
+  struct Params {
+    void* partials;  // [slot][element], 8 bytes each
+    std::int64_t elements, slots, step;
+    std::int64_t pieces;  // of kThreads elements
+  };
+  struct Regs {};
+  struct Shared {};
+
+  CONVGRAD_HD static double read(const Params& p, std::int64_t slot, std::int64_t element) {
+    const std::int64_t at = slot * p.elements + element;
+    return p.step == 1 ? static_cast<const Sum<Acc>*>(p.partials)[at].value()
+                       : static_cast<const double*>(p.partials)[at];
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+    const std::int64_t first = task / p.pieces * kFan * p.step;
+    block.each_alone([&](int thread, Regs&) {
+      const std::int64_t element = task % p.pieces * kThreads + thread;
+      if (element >= p.elements) return;
+      // waiting[b]: a sum of 2^b neighbours that has no partner yet.
+      double waiting[kDepth + 1] = {};
+      int count = 0;
+      for (std::int64_t slot = first; count < kFan && slot < p.slots; slot += p.step, ++count) {
+        double value = read(p, slot, element);
+        CONVGRAD_UNROLL
+        for (int b = 0; b < kDepth; ++b) {
+          if ((count & ((1 << (b + 1)) - 1)) == (1 << (b + 1)) - 1) value = waiting[b] + value;
+          if ((count & ((1 << (b + 1)) - 1)) == (1 << b) - 1) waiting[b] = value;
+        }
+        if (count == kFan - 1) waiting[kDepth] = value;
+      }
+      double result = 0;
+      bool any = false;
+      CONVGRAD_UNROLL
+      for (int b = 0; b <= kDepth; ++b) {
+        if ((count >> b & 1) == 0) continue;
+        result = any ? waiting[b] + result : waiting[b];
+        any = true;
+      }
+      static_cast<double*>(p.partials)[first * p.elements + element] = result;
+    });
+  }
+};
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,17 @@
+// simt_gemm.cu - cuda_simt_gemm and the tree for devices.
+#include "cuda/launch_tasks.cuh"
+#include "cuda/reduce.hpp"
+#include "cuda/simt_gemm.hpp"
+
+using namespace convgrad::cuda;
+
+CONVGRAD_LAUNCH(SimtGemmWide<F16>);
+CONVGRAD_LAUNCH(SimtGemmWide<Bf16>);
+CONVGRAD_LAUNCH(SimtGemmWide<float>);
+CONVGRAD_LAUNCH(SimtGemmWide<double>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<F16>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<Bf16>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<float>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<double>);
+CONVGRAD_LAUNCH(ReduceSlices<float>);
+CONVGRAD_LAUNCH(ReduceSlices<double>);

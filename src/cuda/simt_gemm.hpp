@@ -1,0 +1,278 @@
+// simt_gemm.hpp - implicit GEMM without tensor cores, for every problem, dtype and layout.
+//
+// For each group, dw is a matrix of (tap, c) rows and k columns: the product of x, seen through the
+// taps, and dy, over the pixels. A block of threads has a tile of it in registers and goes through
+// the chunks of one slice, a slab of kDepth pixels at a time, through shared memory in two buffers.
+// Rows of any taps share a tile. What a tap sees outside x is 0 in the slab; a slab where dy is not
+// finite is multiplied again element by element, leaving those products out.
+#pragma once
+
+#include "cuda/geometry.hpp"
+#include "cuda/sum.hpp"
+
+namespace convgrad::cuda {
+
+inline constexpr int kChunkPixels = 512;  // kMaxChunkPixels
+
+template <typename Scalar, int kRows, int kColumns, int kThreadRows, int kThreadColumns>
+struct SimtGemm {
+  using Acc = typename AccumulatorOf<Scalar>::type;
+  static constexpr int kDepth = 8;
+  static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
+  static constexpr int kLoadsX = kRows * kDepth / kThreads;
+  static constexpr int kLoadsDy = kColumns * kDepth / kThreads;
+  static_assert(kThreadRows % 4 == 0 && kThreadColumns % 4 == 0);
+  static_assert(kLoadsX * kThreads == kRows * kDepth && kLoadsDy * kThreads == kColumns * kDepth);
+
+  struct Params {
+    Work work;
+    int row_tiles, column_tiles;  // of one group
+  };
+
+  struct Regs {
+    Acc sum[kThreadRows][kThreadColumns];  // of the present chunk
+    Sum<Acc> total[kThreadRows][kThreadColumns];
+    Acc x[kLoadsX], dy[kLoadsDy];  // the next slab, on its way
+    bool inside[kLoadsX];
+  };
+
+  struct Shared {
+    alignas(16) Acc x[2][kDepth][kRows];
+    alignas(16) Acc dy[2][kDepth][kColumns];
+    unsigned char inside[2][kDepth][kRows];
+    // Of each pixel of the chunk: where its first tap lies in x, and the offsets of that and of dy.
+    std::int64_t x_offset[kChunkPixels], dy_offset[kChunkPixels];
+    int position[3][kChunkPixels];
+    // Of each row of the tile: what its tap and channel add to both.
+    std::int64_t row_offset[kRows];
+    int row_position[3][kRows];
+  };
+
+  // Where a task's tile lies in its group's matrix.
+  struct Tile {
+    int group, row, column;  // the first of each
+  };
+
+  CONVGRAD_HD static Tile tile_of(const Params& p, std::int64_t task) {
+    const std::int64_t tile = p.work.tile_of(task);
+    const std::int64_t in_group = static_cast<std::int64_t>(p.row_tiles) * p.column_tiles;
+    Tile result;
+    result.group = static_cast<int>(tile / in_group);
+    result.row = static_cast<int>(tile % in_group / p.column_tiles) * kRows;
+    result.column = static_cast<int>(tile % p.column_tiles) * kColumns;
+    return result;
+  }
+
+  // Rows and columns of a thread's sums: groups of 4 neighbours, so that a warp's reads of shared
+  // memory are contiguous.
+  CONVGRAD_HD static int row_of(int thread, int i) {
+    return i / 4 * (kRows / (kThreadRows / 4)) + thread % (kRows / kThreadRows) * 4 + i % 4;
+  }
+  CONVGRAD_HD static int column_of(int thread, int j) {
+    return j / 4 * (kColumns / (kThreadColumns / 4)) + thread / (kRows / kThreadRows) * 4 + j % 4;
+  }
+
+  // (pixel of the slab, row or column) of load number i of a thread: neighbours in memory belong to
+  // neighbouring threads.
+  template <int kWidth>
+  CONVGRAD_HD static void load_place(bool channels_last, int thread, int i, int& pixel, int& at) {
+    const int e = i * kThreads + thread;
+    pixel = channels_last ? e / kWidth : e % kDepth;
+    at = channels_last ? e % kWidth : e / kDepth;
+  }
+
+  CONVGRAD_HD static void fill_rows(const Work& w, const Tile& tile, int thread, Shared& s) {
+    const Shape& shape = w.shape;
+    for (int m = thread; m < kRows; m += kThreads) {
+      const int row = tile.row + m, tap = row / shape.group_c;
+      const bool there = tap < shape.taps();
+      const int at[3] = {shape.tap_t(tap), shape.tap_r(tap), shape.tap_s(tap)};
+      std::int64_t offset =
+          (static_cast<std::int64_t>(tile.group) * shape.group_c + row % shape.group_c) *
+          w.x.c_stride;
+      for (int a = 0; a < 3; ++a) {
+        const int reach = at[a] * shape.axis[a].dilation;
+        s.row_position[a][m] = there ? reach : kNowhere;
+        if (there) offset += reach * w.x.spatial[a];
+      }
+      s.row_offset[m] = offset;
+    }
+  }
+
+  // Pixels up to a whole slab, the last of which see nothing.
+  CONVGRAD_HD static void fill_pixels(const Work& w, const Box& box, int pixels, int thread,
+                                      Shared& s) {
+    const int slabs = ceil_div(pixels, kDepth);
+    for (int i = thread; i < slabs * kDepth; i += kThreads) {
+      if (i >= pixels) {
+        for (int a = 0; a < 3; ++a) s.position[a][i] = kNowhere;
+        continue;
+      }
+      std::int64_t n;
+      int out[3];
+      box.pixel(i, n, out[0], out[1], out[2]);
+      int in[3];
+      for (int a = 0; a < 3; ++a) {
+        in[a] = w.shape.axis[a].first_input(out[a]);
+        s.position[a][i] = in[a];
+      }
+      s.x_offset[i] = w.x.pixel(n, in[0], in[1], in[2]);
+      s.dy_offset[i] = w.dy.pixel(n, out[0], out[1], out[2]);
+    }
+  }
+
+  CONVGRAD_HD static void load(const Work& w, const Tile& tile, const Shared& s, int pixels,
+                               int first, int thread, Regs& r) {
+    const auto* x = static_cast<const Scalar*>(w.x.data);
+    const auto* dy = static_cast<const Scalar*>(w.dy.data);
+    const bool last = w.shape.channels_last;
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kLoadsX; ++i) {
+      int pixel, m;
+      load_place<kRows>(last, thread, i, pixel, m);
+      const int at = first + pixel;
+      bool inside = true;
+      CONVGRAD_UNROLL
+      for (int a = 0; a < 3; ++a) {
+        const int position = s.position[a][at] + s.row_position[a][m];
+        inside = inside && position >= 0 && position < w.shape.axis[a].in;
+      }
+      r.inside[i] = inside;
+      r.x[i] = inside ? widen<Acc>(x[s.x_offset[at] + s.row_offset[m]]) : Acc{0};
+    }
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kLoadsDy; ++i) {
+      int pixel, n;
+      load_place<kColumns>(last, thread, i, pixel, n);
+      const int at = first + pixel, k = tile.column + n;
+      const bool there = at < pixels && k < w.shape.group_k;
+      const std::int64_t channel = static_cast<std::int64_t>(tile.group) * w.shape.group_k + k;
+      r.dy[i] = there ? widen<Acc>(dy[s.dy_offset[at] + channel * w.dy.c_stride]) : Acc{0};
+    }
+  }
+
+  // To shared memory; true if some product with padding would not be 0.
+  CONVGRAD_HD static bool store(const Work& w, int thread, int buffer, const Regs& r, Shared& s) {
+    const bool last = w.shape.channels_last;
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kLoadsX; ++i) {
+      int pixel, m;
+      load_place<kRows>(last, thread, i, pixel, m);
+      s.x[buffer][pixel][m] = r.x[i];
+      s.inside[buffer][pixel][m] = r.inside[i] ? 1 : 0;
+    }
+    bool poison = false;
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kLoadsDy; ++i) {
+      int pixel, n;
+      load_place<kColumns>(last, thread, i, pixel, n);
+      s.dy[buffer][pixel][n] = r.dy[i];
+      poison = poison || !is_finite(r.dy[i]);
+    }
+    return poison && w.shape.padded;
+  }
+
+  template <bool kCareful>
+  CONVGRAD_HD static void multiply(int thread, int buffer, const Shared& s, Regs& r) {
+    CONVGRAD_UNROLL
+    for (int pixel = 0; pixel < kDepth; ++pixel) {
+      Acc x[kThreadRows], dy[kThreadColumns];
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kThreadRows; ++i) x[i] = s.x[buffer][pixel][row_of(thread, i)];
+      CONVGRAD_UNROLL
+      for (int j = 0; j < kThreadColumns; ++j) dy[j] = s.dy[buffer][pixel][column_of(thread, j)];
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kThreadRows; ++i) {
+        if (kCareful && s.inside[buffer][pixel][row_of(thread, i)] == 0) continue;
+        CONVGRAD_UNROLL
+        for (int j = 0; j < kThreadColumns; ++j) r.sum[i][j] += x[i] * dy[j];
+      }
+    }
+  }
+
+  // The sums of one thread, from or to the partial gradient.
+  template <bool kStore>
+  CONVGRAD_HD static void exchange(const Work& w, const Tile& tile, std::int64_t slice, int thread,
+                                   Regs& r) {
+    auto* partial = static_cast<Sum<Acc>*>(w.partials) + slice * w.dw_count;
+    const int rows = w.shape.taps() * w.shape.group_c;
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kThreadRows; ++i) {
+      CONVGRAD_UNROLL
+      for (int j = 0; j < kThreadColumns; ++j) {
+        const int row = tile.row + row_of(thread, i), k = tile.column + column_of(thread, j);
+        if (row >= rows || k >= w.shape.group_k) {
+          if (!kStore) r.total[i][j] = {};
+          continue;
+        }
+        Sum<Acc>& element =
+            partial[row * w.shape.K + static_cast<std::int64_t>(tile.group) * w.shape.group_k + k];
+        if (kStore) {
+          element = r.total[i][j];
+        } else {
+          r.total[i][j] = element;
+        }
+      }
+    }
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+    const Work& w = p.work;
+    Shared& s = block.shared;
+    const std::int64_t slice = w.slice_of(task);
+    std::int64_t begin, end;
+    w.chunks_of(slice, begin, end);
+    if (begin >= end) return;
+    const Tile tile = tile_of(p, task);
+    block.each_alone([&](int thread, Regs& r) {
+      fill_rows(w, tile, thread, s);
+      exchange<false>(w, tile, slice, thread, r);
+    });
+    for (std::int64_t chunk = begin; chunk < end; chunk += w.lanes) {
+      const Box box = w.chunks.box(chunk);
+      const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
+      block.each([&](int thread, Regs& r) {
+        fill_pixels(w, box, pixels, thread, s);
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kThreadRows; ++i) {
+          CONVGRAD_UNROLL
+          for (int j = 0; j < kThreadColumns; ++j) r.sum[i][j] = 0;
+        }
+      });
+      bool careful = block.each_any([&](int thread, Regs& r) {
+        load(w, tile, s, pixels, 0, thread, r);
+        return store(w, thread, 0, r, s);
+      });
+      for (int slab = 0; slab < slabs; ++slab) {
+        const bool more = slab + 1 < slabs, now = careful;
+        const int buffer = slab % 2;
+        careful = block.each_any([&](int thread, Regs& r) {
+          if (more) load(w, tile, s, pixels, (slab + 1) * kDepth, thread, r);
+          if (now) {
+            multiply<true>(thread, buffer, s, r);
+          } else {
+            multiply<false>(thread, buffer, s, r);
+          }
+          return more && store(w, thread, 1 - buffer, r, s);
+        });
+      }
+      block.each_alone([&](int, Regs& r) {
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kThreadRows; ++i) {
+          CONVGRAD_UNROLL
+          for (int j = 0; j < kThreadColumns; ++j) r.total[i][j].add(r.sum[i][j]);
+        }
+      });
+    }
+    block.each_alone([&](int thread, Regs& r) { exchange<true>(w, tile, slice, thread, r); });
+  }
+};
+
+// Wide tiles, and narrow ones for matrices of few rows or columns.
+template <typename Scalar>
+using SimtGemmWide = SimtGemm<Scalar, 64, 64, sizeof(Scalar) == 8 ? 4 : 8, 4>;
+template <typename Scalar>
+using SimtGemmNarrow = SimtGemm<Scalar, 32, 32, 4, 4>;
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,16 @@
+// streaming.cu - cuda_streaming for devices.
+#include "cuda/launch_tasks.cuh"
+#include "cuda/streaming.hpp"
+
+using namespace convgrad::cuda;
+
+#define CONVGRAD_LAUNCH_SCALARS(...)              \
+  CONVGRAD_LAUNCH(Streaming<F16, __VA_ARGS__>);   \
+  CONVGRAD_LAUNCH(Streaming<Bf16, __VA_ARGS__>);  \
+  CONVGRAD_LAUNCH(Streaming<float, __VA_ARGS__>); \
+  CONVGRAD_LAUNCH(Streaming<double, __VA_ARGS__>)
+
+CONVGRAD_LAUNCH_SCALARS(3, 3, 1);
+CONVGRAD_LAUNCH_SCALARS(5, 5, 1);
+CONVGRAD_LAUNCH_SCALARS(7, 7, 1);
+CONVGRAD_LAUNCH_SCALARS(3, 3, 4);

@@ -1,0 +1,47 @@
+// schedule_math.hpp - the arithmetic of schedule.hpp on plain numbers, for processors and devices.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define CONVGRAD_SCHEDULE_FUNCTION __host__ __device__ inline
+#else
+#define CONVGRAD_SCHEDULE_FUNCTION inline
+#endif
+
+namespace convgrad {
+
+// The box with this number among those that split `axis` into `pieces` of `step`, are full in the
+// axes inside it and single in those outside.
+CONVGRAD_SCHEDULE_FUNCTION void split_box(const std::int64_t extent[4], int axis, std::int64_t step,
+                                          std::int64_t pieces, std::int64_t index,
+                                          std::int64_t begin[4], std::int64_t end[4]) {
+  for (int a = 3; a > axis; --a) {
+    begin[a] = 0;
+    end[a] = extent[a];
+  }
+  begin[axis] = index % pieces * step;
+  end[axis] = begin[axis] + step < extent[axis] ? begin[axis] + step : extent[axis];
+  std::int64_t rest = index / pieces;
+  for (int a = axis - 1; a >= 0; --a) {
+    begin[a] = rest % extent[a];
+    end[a] = begin[a] + 1;
+    rest /= extent[a];
+  }
+}
+
+// The chunks of a slice that lie in [within_begin, within_end): begin, begin + lanes, ... below
+// end. Slices come in `coarse` contiguous stretches, each dealt out to `lanes` slices in turn.
+CONVGRAD_SCHEDULE_FUNCTION void dealt_chunks(std::int64_t chunks, std::int64_t coarse,
+                                             std::int64_t lanes, std::int64_t slice,
+                                             std::int64_t within_begin, std::int64_t within_end,
+                                             std::int64_t& begin, std::int64_t& end) {
+  // chunks * coarse stays small: both are bounded, coarse by kMaxSlices and chunks by 2^52.
+  const std::int64_t stretch = slice / lanes, next = stretch + 1;
+  const std::int64_t stop = chunks / coarse * next + chunks % coarse * next / coarse;
+  begin = chunks / coarse * stretch + chunks % coarse * stretch / coarse + slice % lanes;
+  end = stop < within_end ? stop : within_end;
+  if (begin < within_begin) begin += (within_begin - begin + lanes - 1) / lanes * lanes;
+}
+
+}  // namespace convgrad

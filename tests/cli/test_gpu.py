@@ -1,0 +1,85 @@
+"""--backend cuda from a shell. Most of it needs a device, and is skipped with the reason elsewhere."""
+import itertools
+import time
+import unittest
+
+from harness import DTYPES, OPS, CliTest, run, small
+
+
+def why_no_device():
+    report = run("info").out
+    if report.count("\ndevice "):
+        return None
+    return report[report.index("\nCUDA "):].splitlines()[2].strip()
+
+
+WHY = why_no_device()
+
+
+class WithoutDevice(CliTest):
+    def test_hidden_devices_are_reported_at_once(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        start = time.monotonic()
+        result = self.run_here(*problem.args(), "--backend", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assert_one_error(result, 4, "--backend cuda", "CUDA", "--backend cpu")
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_names_that_do_not_fit_each_other(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        result = self.run_here(*problem.args(), "-b", "cpu", "-a", "cuda_streaming")
+        self.assert_one_error(result, 2, "--algorithm", "cuda_streaming", "--backend cpu")
+        result = self.run_here(*problem.args(), "-b", "reference", "-a", "cuda_streaming")
+        self.assert_one_error(result, 2, "--algorithm", "--backend reference")
+
+    def test_dry_run_prints_the_rule(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        result = self.run_here(*problem.args(), "--dry-run")
+        self.assertEqual(result.status, 0, str(result))
+        self.assertRegex(result.out, r"\nbackend +cpu: a CUDA device is taken if .* 10 GB/s\): .* <= 2 s\n")
+
+    def test_info_and_list_name_the_algorithms(self):
+        for command in (["info"], ["--list-algorithms"]):
+            out = run(*command).out
+            for name in ("cuda_streaming", "cuda_simt_gemm", "cuda_mma", "cudnn"):
+                self.assertIn("\n" + name + " ", out)
+
+
+@unittest.skipIf(WHY, WHY)
+class OnDevice(CliTest):
+    def test_every_op_and_dtype(self):
+        for op, dtype, last in itertools.product(OPS, DTYPES, (True, False)):
+            with self.subTest(op=op, dtype=dtype, last=last):
+                self.assert_computes(small(op, last=last), dtype, "--backend", "cuda")
+
+    def test_filter_formats(self):
+        for order in ("OIHW", "OHWI"):
+            self.assert_computes(small("conv2d"), "float32", "-b", "cuda", "--filter-format", order,
+                                 filter_format=order)
+
+    def test_verify(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        args = [arg for arg in problem.args() if arg not in ("-o", "dw.npy")]
+        self.assertEqual(self.run_here("verify", *args, "-b", "cuda").status, 0)
+
+    def test_a_number_that_no_device_has(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        result = self.run_here(*problem.args(), "-b", "cuda", "--device", "99")
+        self.assert_one_error(result, 4, "--device 99", "CUDA device")
+
+    def test_too_little_memory(self):
+        problem = small("conv2d")
+        problem.save(self.folder)
+        result = self.run_here(*problem.args(), "-b", "cuda", "--memory-limit", "1KiB")
+        self.assert_one_error(result, 5, "--memory-limit")
+
+
+if __name__ == "__main__":
+    if WHY:
+        print("skipped in part, no device:", WHY)
+    unittest.main()

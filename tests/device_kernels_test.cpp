@@ -1,0 +1,317 @@
+// device_kernels_test.cpp - the code of the device kernels, run by the processor
+// (emulated_device.hpp). What only a device can show is in tests/gpu.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "emulated_device.hpp"
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
+
+// Emulating takes ten times as long under sanitizers: there, every kThin-th case is enough.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr unsigned kThin = 7;
+#else
+constexpr unsigned kThin = 1;
+#endif
+
+Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0) {
+  PlanOptions options;
+  options.algorithm = std::string(kernel);
+  options.device = emulated_device();
+  options.in_memory = true;
+  options.block_bytes = block_bytes;
+  return make_plan(problem, this_machine(), options);
+}
+
+// What the emulation multiplies, most of it nothing where groups are smaller than tiles: such
+// problems would take minutes.
+bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
+  const bool by_warps = kernel.name.starts_with("cuda_mma");
+  const double slabs = static_cast<double>((term_count(problem) + 31) / 32);
+  const double products = slabs * 32 * 4096 * static_cast<double>(kernel.tiles(problem));
+  return !by_warps || products < (problem.dtype == DType::f32 ? 8e6 : 2e7);
+}
+
+// Those that are as exact as their dtype.
+std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
+  std::vector<const DeviceKernel*> result;
+  for (const DeviceKernel& kernel : device_kernels()) {
+    if (kernel.by_name_only || !is_quick(problem, kernel)) continue;
+    if (kernel.why_not(problem, emulated_device()).empty()) result.push_back(&kernel);
+  }
+  return result;
+}
+
+// The shared problems, and those that are special for device kernels.
+std::vector<ProblemSpec> all_problems() {
+  std::vector<ProblemSpec> problems = basic_problems();
+  const std::vector<ProblemSpec> more = {
+      {"wide tiles", "conv2d", 1, 120, 250, 1, {{5, 1}, {7, 1}}},
+      {"wide tiles, channels of no whole vectors", "conv2d", 1, 125, 131, 1, {{3, 2}, {3, 1}}},
+      {"many slices of several chunks", "conv2d", 23, 9, 10, 1, {{16, 1}, {17, 1}}},
+      {"many slices, 3x3", "conv2d", 5, 12, 17, 1, {{24, 3}, {21, 3, 2}}},
+      {"many slices, depthwise", "depthwise", 11, 35, 35, 35, {{30, 3}, {17, 3}}},
+      {"groups of 8 to 16", "conv2d", 2, 24, 48, 3, {{6, 3}, {7, 3}}},
+      {"rows of 600", "conv2d", 1, 8, 8, 1, {{3, 2, 2}, {600, 3, 1, 2}}}};
+  problems.insert(problems.end(), more.begin(), more.end());
+  return problems;
+}
+
+template <typename Check>
+void for_each_case(Fill fill, Check&& check) {
+  unsigned seed = 1;
+  for (const ProblemSpec& spec : all_problems()) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const std::string line = describe(problem);
+        CAPTURE(spec.name);
+        CAPTURE(line);
+        seed += 2;
+        if (seed / 2 % kThin != 0) continue;
+        check(problem, filled(dtype, problem.x_count(), fill, seed),
+              filled(dtype, problem.dy_count(), fill, seed + 1));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every device kernel is bit-exact on small integers") {
+  std::vector<int> ran(device_kernels().size(), 0);
+  for_each_case(Fill::small_integers,
+                [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+                  const Reference reference = reference_of(problem, x.data(), dy.data());
+                  for (const DeviceKernel* kernel : kernels_for(problem)) {
+                    CAPTURE(kernel->name);
+                    CHECK(emulated_sums(plan_with(problem, kernel->name), x.data(), dy.data()) ==
+                          reference.values);
+                    ++ran[static_cast<std::size_t>(kernel - device_kernels().data())];
+                  }
+                });
+  for (std::size_t i = 0; i < ran.size(); ++i) {
+    CAPTURE(device_kernels()[i].name);
+    CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || device_kernels()[i].by_name_only));
+  }
+}
+
+TEST_CASE("every device kernel stays within the error bound, in any order of its threads") {
+  for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                              std::min(term_count(problem), kMaxChunkPixels)};
+    for (const DeviceKernel* kernel : kernels_for(problem)) {
+      CAPTURE(kernel->name);
+      const Plan plan = plan_with(problem, kernel->name);
+      const auto got = emulated_sums(plan, x.data(), dy.data());
+      const Comparison comparison =
+          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
+      CAPTURE(comparison.ratio.value);
+      CHECK(comparison.mismatches == 0);
+      CHECK(emulated_sums(plan, x.data(), dy.data(), true) == got);
+    }
+  });
+}
+
+TEST_CASE("blocks do not change a bit on a device") {
+  const ProblemSpec specs[] = {{"many chunks", "conv2d", 14, 5, 9, 1, {{13, 2}, {17, 1}}},
+                               {"rows", "conv2d", 1, 3, 20, 1, {{27, 3, 2}, {90, 1}}},
+                               {"depthwise", "depthwise", 7, 17, 17, 17, {{20, 3}, {21, 3}}},
+                               {"3-D", "conv3d", 1, 4, 17, 1, {{9, 2}, {12, 1}, {11, 1}}},
+                               {"wide", "conv2d", 1, 2, 16, 1, {{3, 2}, {1100, 1}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
+        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
+        for (const DeviceKernel& kernel : device_kernels()) {
+          if (kernel.name == "cudnn") continue;
+          if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+          const bool slow = kernel.name.starts_with("cuda_mma");
+          if (slow && spec.name != "many chunks" && spec.name != "3-D") continue;
+          CAPTURE(spec.name);
+          CAPTURE(kernel.name);
+          const auto one = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
+          for (const std::int64_t block_bytes : {3000, 40000}) {
+            CAPTURE(block_bytes);
+            const Plan plan = plan_with(problem, kernel.name, block_bytes);
+            CHECK((block_bytes > 3000 || plan.blocks.count > 1));
+            const auto got = emulated_sums(plan, x.data(), dy.data());
+            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what only meets padding contributes nothing on a device") {
+  const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
+                               {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
+                               {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
+                               {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        for (const double poison :
+             {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+          const WgradProblem problem = make(spec, dtype, channels_last);
+          auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
+          // The first pixel of every channel: tap 0 never sees it.
+          for (std::int64_t k = 0; k < problem.K; ++k) {
+            values[static_cast<std::size_t>(channels_last ? k : k * problem.out_pixels())] = poison;
+          }
+          std::vector<std::byte> dy(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
+          round_to(dtype, values.data(), problem.dy_count(), dy.data());
+          const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
+          const Reference reference = reference_of(problem, x.data(), dy.data());
+          CHECK(std::isfinite(reference.values[0]));
+          CHECK_FALSE(std::isfinite(reference.values.back()));
+          for (const DeviceKernel& kernel : device_kernels()) {
+            if (kernel.name == "cudnn") continue;
+            if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+            CAPTURE(kernel.name);
+            CAPTURE(spec.name);
+            const auto got = emulated_sums(plan_with(problem, kernel.name), x.data(), dy.data());
+            const Comparison comparison = compare_gradients(
+                got, reference.values, {}, problem.taps(), {}, {Criterion::bitwise, 0, 0, 0});
+            CHECK(comparison.mismatches == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("data near the ends of the range on tensor cores") {
+  // float32 in three bfloat16 terms would lose them, or overflow: such chunks take another way.
+  const WgradProblem problem =
+      make({"2x2", "conv2d", 2, 18, 33, 1, {{9, 2}, {7, 2}}}, DType::f32, true);
+  for (const auto& [x_scale, dy_scale] : {std::pair{0x1p-130, 1.0},
+                                          {1.0, 0x1p-110},
+                                          {0x1p-140, 0x1p+100},
+                                          {0x1p-70, 0x1p-40},
+                                          {0x1p-120, 0x1p+20},
+                                          {0x1p+125, 0x1p-10},
+                                          {0x1p+60, 0x1p+60}}) {
+    const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
+      auto values = widened(DType::f32, filled(DType::f32, count, Fill::normal, seed));
+      std::vector<float> result(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        result[i] = static_cast<float>(values[i] * scale);
+      }
+      return result;
+    };
+    const auto x = scaled(problem.x_count(), x_scale, 1);
+    const auto dy = scaled(problem.dy_count(), dy_scale, 2);
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    const ErrorModel model = {DType::f64, DType::f32, 126};
+    CAPTURE(x_scale);
+    CAPTURE(dy_scale);
+    const auto got = emulated_sums(plan_with(problem, "cuda_mma_bf16x3"), x.data(), dy.data());
+    CHECK(compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
+              .mismatches == 0);
+  }
+}
+
+TEST_CASE("three bfloat16 terms are as exact as float32, TF32 is not") {
+  const WgradProblem problem =
+      make({"1x1", "conv2d", 1, 16, 24, 1, {{16, 1}, {32, 1}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+  const Reference reference = reference_of(problem, x.data(), dy.data());
+  const auto mean_error = [&](std::string_view kernel) {  // root mean square
+    const auto got = emulated_sums(plan_with(problem, kernel), x.data(), dy.data());
+    double squares = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      squares += std::pow((got[i] - reference.values[i]) / reference.magnitudes[i], 2);
+    }
+    return std::sqrt(squares / static_cast<double>(got.size()));
+  };
+  const double plain = mean_error("cuda_simt_gemm"), split = mean_error("cuda_mma_bf16x3"),
+               tf32 = mean_error("cuda_mma_tf32");
+  CAPTURE(plain);
+  CAPTURE(split);
+  CAPTURE(tf32);
+  CHECK(split <= plain);
+  CHECK(tf32 > 100 * plain);
+  CHECK(tf32 < 0x1p-10);
+}
+
+TEST_CASE("the tree on a device is the processor's") {
+  for (const std::int64_t slots : {1, 2, 3, 7, 16, 17, 31, 255, 256, 257, 300, 4096}) {
+    const std::int64_t count = 5;
+    std::vector<double> values(static_cast<std::size_t>(slots * count));
+    std::vector<cuda::Sum<double>> sums(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = std::sin(static_cast<double>(i)) * std::exp(static_cast<double>(i % 40));
+      sums[i].total = values[i];
+    }
+    for (std::int64_t step = 1; step < slots; step *= 2) {
+      for (std::int64_t slot = 0; slot + step < slots; slot += 2 * step) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          values[static_cast<std::size_t>(slot * count + i)] +=
+              values[static_cast<std::size_t>((slot + step) * count + i)];
+        }
+      }
+    }
+    EmulatedDevice device;
+    cuda::launch_tree(device, DType::f64, sums.data(), count, slots);
+    CAPTURE(slots);
+    CHECK(std::memcmp(sums.data(), values.data(), count * 8) == 0);
+  }
+}
+
+TEST_CASE("choices for a device follow from the problem") {
+  const auto name = [](const ProblemSpec& spec, DType dtype) {
+    const WgradProblem problem = make(spec, dtype, true);
+    return choose_device_kernel(problem, emulated_device()).name;
+  };
+  const ProblemSpec dense = {"dense", "conv2d", 16, 256, 256, 1, {{56, 3}, {56, 3}}};
+  const ProblemSpec depthwise = {"depthwise", "depthwise", 16, 256, 256, 256, {{56, 3}, {56, 3}}};
+  CHECK(name(dense, DType::f16) == "cuda_mma");
+  CHECK(name(dense, DType::bf16) == "cuda_mma");
+  CHECK(name(dense, DType::f32) == "cuda_mma_bf16x3");
+  CHECK(name(dense, DType::f64) == "cuda_mma_f64");
+  for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
+  Device old = emulated_device();
+  old.major = 7;
+  old.minor = 5;
+  CHECK(choose_device_kernel(make(dense, DType::f16, true), old).name == "cuda_simt_gemm");
+  CHECK_THROWS_AS(choose_device_kernel(make(dense, DType::f16, true), old, "cuda_mma"), Error);
+  CHECK_FALSE(device_rule(make(basic_problems().front(), DType::f32, true)).worth_it);
+  const ProblemSpec large = {"large", "conv2d", 512, 512, 512, 1, {{56, 3}, {56, 3}}};
+  CHECK(device_rule(make(large, DType::f32, true)).worth_it);
+}
+
+TEST_CASE("a device's memory is a bound") {
+  const WgradProblem problem =
+      make({"many", "conv2d", 4096, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  PlanOptions options;
+  options.device = emulated_device();
+  const Plan roomy = make_plan(problem, this_machine(), options);
+  CHECK(roomy.blocks.count > 2);
+  CHECK(roomy.device_memory.halves == 2);
+  options.memory_limit_bytes = roomy.device_memory.partials + (std::int64_t{40} << 20);
+  const Plan tight = make_plan(problem, this_machine(), options);
+  CHECK(tight.device_memory.total() <= options.memory_limit_bytes);
+  CHECK(tight.blocks.count > roomy.blocks.count);
+  CHECK(tight.slices.count() == roomy.slices.count());
+  options.memory_limit_bytes = roomy.device_memory.partials;
+  CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
+  options.memory_limit_bytes = 0;
+  options.device->memory_bytes = 1 << 20;
+  CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
+}

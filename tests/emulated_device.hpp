@@ -1,0 +1,210 @@
+// emulated_device.hpp - the processor standing in for a CUDA device: device kernels' own code, run
+// for one thread after the other between barriers.
+//
+// What a thread or a block has not written is NaN. Threads can be run in the opposite order, in
+// which a result must not change: a race would.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "convgrad/run.hpp"
+#include "cuda/device_adder.hpp"
+
+namespace convgrad::testing {
+
+inline constexpr unsigned char kUnwritten = 0xff;
+
+// C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
+template <class Op, class FragmentA, class FragmentB, class FragmentC>
+void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
+  double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+  int row, column;
+  for (int lane = 0; lane < cuda::kWarp; ++lane) {
+    for (int e = 0; e < Op::kElementsA; ++e) {
+      Op::a_place(lane, e, row, column);
+      left[row][column] = Op::a_value(a(lane), e);
+    }
+    for (int e = 0; e < Op::kElementsB; ++e) {
+      Op::b_place(lane, e, row, column);
+      right[row][column] = Op::b_value(b(lane), e);
+    }
+  }
+  for (int lane = 0; lane < cuda::kWarp; ++lane) {
+    for (int e = 0; e < Op::kElementsC; ++e) {
+      Op::c_place(lane, e, row, column);
+      auto& value = c(lane).value[e];
+      double sum = value;
+      for (int k = 0; k < Op::kK; ++k) sum += left[row][k] * right[k][column];
+      value = static_cast<std::remove_reference_t<decltype(value)>>(sum);
+    }
+  }
+}
+
+template <class Body>
+class EmulatedBlock {
+ public:
+  using Regs = typename Body::Regs;
+  using Shared = typename Body::Shared;
+
+  EmulatedBlock(Shared& memory, bool backwards)
+      : shared(memory), regs_(Body::kThreads), backwards_(backwards) {
+    std::memset(static_cast<void*>(regs_.data()), kUnwritten, regs_.size() * sizeof(Regs));
+  }
+
+  Shared& shared;
+
+  template <class F>
+  void each(F&& f) {
+    for (int i = 0; i < Body::kThreads; ++i) {
+      const int thread = backwards_ ? Body::kThreads - 1 - i : i;
+      f(thread, regs_[static_cast<std::size_t>(thread)]);
+    }
+  }
+  template <class F>
+  void each_alone(F&& f) {
+    each(f);
+  }
+  template <class F>
+  bool each_any(F&& f) {
+    bool any = false;
+    each([&](int thread, Regs& regs) { any = f(thread, regs) || any; });
+    return any;
+  }
+
+  // Copies arrive when they are waited for, and not before.
+  void copy_async(int thread, void* to, const void* from, bool there) {
+    queue(thread).back().push_back({to, there ? from : nullptr});
+  }
+  void commit_copies(int thread) { queue(thread).emplace_back(); }
+  template <int kPending>
+  void wait_copies(int thread) {
+    auto& groups = queue(thread);  // the last one is open
+    while (groups.size() > kPending + 1) {
+      for (const Copy& copy : groups.front()) {
+        if (copy.from != nullptr) {
+          std::memcpy(copy.to, copy.from, 16);
+        } else {
+          std::memset(copy.to, 0, 16);
+        }
+      }
+      groups.erase(groups.begin());
+    }
+  }
+
+  template <class Address>
+  void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
+    for (int j = 0; j < 4; ++j) {
+      std::uint16_t pair[2];
+      for (int h = 0; h < 2; ++h) {
+        const auto* row = reinterpret_cast<const std::uint16_t*>(address(8 * j + lane % 4 * 2 + h));
+        pair[h] = row[lane / 4];
+      }
+      out[j] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+    }
+  }
+
+  template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
+  void multiply(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
+    for (std::size_t warp = 0; warp < regs_.size(); warp += cuda::kWarp) {
+      for (int i = 0; i < kRows; ++i) {
+        for (int j = 0; j < kColumns; ++j) {
+          multiply_warp<Op>(
+              [&](int lane) -> decltype(auto) { return a(lane_of(warp, lane), i); },
+              [&](int lane) -> decltype(auto) { return b(lane_of(warp, lane), j); },
+              [&](int lane) -> decltype(auto) { return c(lane_of(warp, lane), i, j); });
+        }
+      }
+    }
+  }
+
+  void least_of(std::uint32_t* least, std::uint32_t value) { *least = std::min(*least, value); }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+
+  Regs& lane_of(std::size_t warp, int lane) { return regs_[warp + static_cast<std::size_t>(lane)]; }
+
+  std::vector<std::vector<Copy>>& queue(int thread) {
+    if (copies_.empty()) copies_.resize(Body::kThreads, std::vector<std::vector<Copy>>(1));
+    return copies_[static_cast<std::size_t>(thread)];
+  }
+
+  std::vector<Regs> regs_;
+  bool backwards_;
+  std::vector<std::vector<std::vector<Copy>>> copies_;  // [thread][group]
+};
+
+class EmulatedDevice {
+ public:
+  bool backwards = false;
+  std::int64_t launches = 0, most_tasks = 0;
+
+  void* allocate(std::int64_t bytes) {
+    const auto size = static_cast<std::size_t>((bytes + 63) / 64 * 64 + 64);
+    memory_.emplace_back(static_cast<unsigned char*>(std::aligned_alloc(64, size)), std::free);
+    std::memset(memory_.back().get(), kUnwritten, size);
+    return memory_.back().get();
+  }
+  void zero(void* memory, std::int64_t bytes) {
+    std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  }
+  void upload(void* to, const void* from, std::int64_t bytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  void download(void* to, const void* from, std::int64_t bytes) { upload(to, from, bytes); }
+  void begin_upload(std::int64_t) {}
+  void end_upload(std::int64_t) {}
+  void end_compute(std::int64_t) {}
+  void start_timer() {}
+  double stop_timer() { return 0; }
+  void cudnn(const WgradProblem&, std::int64_t, const void*, const void*, void*) {
+    throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
+  }
+
+  template <class Body>
+  void launch(const typename Body::Params& params, std::int64_t tasks) {
+    using Shared = typename Body::Shared;
+    ++launches;
+    most_tasks = std::max(most_tasks, tasks);
+    const auto shared = std::make_unique<Shared>();
+    for (std::int64_t i = 0; i < tasks; ++i) {
+      std::memset(static_cast<void*>(shared.get()), kUnwritten, sizeof(Shared));
+      EmulatedBlock<Body> block(*shared, backwards);
+      Body::run(block, params, backwards ? tasks - 1 - i : i);
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<unsigned char, void (*)(void*)>> memory_;
+};
+
+// A device that has everything.
+inline Device emulated_device() {
+  Device device;
+  device.name = "emulated";
+  device.major = 9;
+  device.memory_bytes = std::int64_t{1} << 40;
+  return device;
+}
+
+// The float64 sums in [tap][c][k] order of a plan made for emulated_device().
+inline std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy,
+                                         bool backwards = false) {
+  EmulatedDevice device;
+  device.backwards = backwards;
+  cuda::DeviceAdder<EmulatedDevice> adder(plan, std::move(device));
+  MemorySource source(x, dy);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t i) { adder.add(block, i); }, timing);
+  const double* dw = adder.finish();
+  return {dw, dw + plan.problem.dw_count()};
+}
+
+}  // namespace convgrad::testing

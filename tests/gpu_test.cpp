@@ -1,0 +1,187 @@
+// gpu_test.cpp - the kernels on a device. Where there is none, each test says so and is skipped;
+// what the processor can show of their code is in device_kernels_test.cpp.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
+
+// Empty, with a line that ctest takes for a skip, where there is no device.
+std::optional<Device> device() {
+  try {
+    return cuda_device(0);
+  } catch (const Error& error) {
+    std::printf("skipped, no device: %s\n", error.what());
+    return std::nullopt;
+  }
+}
+
+PlanOptions options_for(const Device& device, std::string_view kernel) {
+  PlanOptions options;
+  options.algorithm = std::string(kernel);
+  options.device = device;
+  return options;
+}
+
+template <typename Check>
+void for_each_case(const Device& device, Fill fill, Check&& check) {
+  unsigned seed = 1;
+  for (const ProblemSpec& spec : basic_problems()) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto x = filled(dtype, problem.x_count(), fill, seed);
+        const auto dy = filled(dtype, problem.dy_count(), fill, seed + 1);
+        seed += 2;
+        const Reference reference = reference_of(problem, x.data(), dy.data());
+        for (const DeviceKernel& kernel : device_kernels()) {
+          if (kernel.by_name_only || !kernel.why_not(problem, device).empty()) continue;
+          const std::string line = describe(problem);
+          CAPTURE(line);
+          CAPTURE(kernel.name);
+          check(problem, kernel, x.data(), dy.data(), reference);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("on a device, small integers come out bit-exact") {
+  const auto found = device();
+  if (!found) return;
+  for_each_case(
+      *found, Fill::small_integers,
+      [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
+          const Reference& reference) {
+        CHECK(sums_of(problem, x, dy, options_for(*found, kernel.name)) == reference.values);
+      });
+}
+
+TEST_CASE("on a device, normal data stay within the bound and repeat to the bit") {
+  const auto found = device();
+  if (!found) return;
+  for_each_case(*found, Fill::normal,
+                [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
+                    const void* dy, const Reference& reference) {
+                  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                                            std::min(term_count(problem), kMaxChunkPixels)};
+                  const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                  const Comparison comparison = compare_gradients(
+                      got, reference.values, reference.magnitudes, problem.taps(), model, {});
+                  CAPTURE(comparison.ratio.value);
+                  CHECK(comparison.mismatches == 0);
+                  const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                  CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
+                });
+}
+
+TEST_CASE("on a device, blocks do not change a bit") {
+  const auto found = device();
+  if (!found) return;
+  const ProblemSpec specs[] = {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
+                               {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
+                               {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
+                               {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
+                               {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
+        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
+        for (const DeviceKernel& kernel : device_kernels()) {
+          if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+          PlanOptions options = options_for(*found, kernel.name);
+          const auto one = sums_of(problem, x.data(), dy.data(), options);
+          for (const std::int64_t block_bytes : {3000, 40000}) {
+            options.block_bytes = block_bytes;
+            CAPTURE(spec.name);
+            CAPTURE(kernel.name);
+            const auto got = sums_of(problem, x.data(), dy.data(), options);
+            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("on a device, what only meets padding contributes nothing") {
+  const auto found = device();
+  if (!found) return;
+  for (const DType dtype : kDTypes) {
+    const WgradProblem problem =
+        make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
+    auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
+    for (std::size_t k = 0; k < 16; ++k) values[k] = std::numeric_limits<double>::infinity();
+    std::vector<std::byte> dy(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
+    round_to(dtype, values.data(), problem.dy_count(), dy.data());
+    const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    for (const DeviceKernel& kernel : device_kernels()) {
+      if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+      CAPTURE(kernel.name);
+      const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name));
+      CHECK(compare_gradients(got, reference.values, {}, problem.taps(), {},
+                              {Criterion::bitwise, 0, 0, 0})
+                .mismatches == 0);
+    }
+  }
+}
+
+TEST_CASE("on a device, 65535 to 65537 images") {
+  const auto found = device();
+  if (!found) return;
+  for (const std::int64_t images : {65535, 65536, 65537}) {
+    const WgradProblem problem =
+        make({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}}, DType::f32, true);
+    const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 3);
+    const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    for (const DeviceKernel& kernel : device_kernels()) {
+      if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+      CAPTURE(kernel.name);
+      CHECK(sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name)) ==
+            reference.values);
+    }
+  }
+}
+
+TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {
+  const auto found = device();
+  if (!found) return;
+  for (const DType dtype : kDTypes) {
+    for (const bool channels_last : {true, false}) {
+      const WgradProblem problem =
+          make({"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}}, dtype, channels_last);
+      const DeviceKernel& cudnn = device_kernels().back();
+      REQUIRE(cudnn.name == "cudnn");
+      if (!cudnn.why_not(problem, *found).empty()) {
+        MESSAGE(cudnn.why_not(problem, *found));
+        return;
+      }
+      const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
+      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
+      const Reference reference = reference_of(problem, x.data(), dy.data());
+      const ErrorModel model = {dtype, accumulator_dtype(dtype), term_count(problem)};
+      const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, "cudnn"));
+      CHECK(
+          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
+              .mismatches == 0);
+    }
+  }
+}
