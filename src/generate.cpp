@@ -108,7 +108,8 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
       largest_(largest_integer(problem)) {
   for (const SpatialAxis& axis : problem.axis) inner_ *= operand == Operand::x ? axis.in : axis.out;
   const std::int64_t terms = term_count(problem);
-  if (operand == Operand::dy) every_ = std::max<std::int64_t>((terms + kMostExact - 1) / kMostExact, 1);
+  if (operand == Operand::dy)
+    every_ = std::max<std::int64_t>((terms + kMostExact - 1) / kMostExact, 1);
   // float16 has little room: sums of so many terms would leave it.
   for (std::int64_t rest = terms >> 19; dtype_ == DType::f16 && rest > 0; rest >>= 2) scale_ /= 2;
   if (data.nonfinite && count_ > 0) {
@@ -122,8 +123,8 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
 TensorMaker::Random TensorMaker::random(std::int64_t index, std::uint32_t stream) const {
   const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
   const auto i = static_cast<std::uint64_t>(index);
-  const PhiloxCounter words = philox4x32({low(i), low(i >> 32), stream, 0},
-                                         {low(data_.seed), low(data_.seed >> 32)});
+  const PhiloxCounter words =
+      philox4x32({low(i), low(i >> 32), stream, 0}, {low(data_.seed), low(data_.seed >> 32)});
   return {words[0] | std::uint64_t{words[1]} << 32, words[2] | std::uint64_t{words[3]} << 32};
 }
 

@@ -57,8 +57,7 @@ TEST_CASE("the reference and every kernel pass") {
       TaskPool pool(2);
       const auto sum = summed(pb, t, pool);
       const Reference reference = reference_of(pb, t.x.data(), t.dy.data());
-      const AdjointVerdict verdict =
-          sum->judge(rounded_all(dtype, reference.values), model_of(pb));
+      const AdjointVerdict verdict = sum->judge(rounded_all(dtype, reference.values), model_of(pb));
       CHECK(verdict.match());
       CHECK(verdict.equalities > 0);
       for (const Kernel& kernel : kernels()) {
@@ -160,7 +159,8 @@ TEST_CASE("faults of every kind are found") {
     const auto sum = summed(pb, t, pool, seed);
     std::vector<double> flipped(right.rbegin(), right.rend()), column = right, pair = right,
                                                                scaled = right;
-    for (std::size_t i = 3; i < right.size(); i += static_cast<std::size_t>(pb.K)) column[i] *= 1.01;
+    for (std::size_t i = 3; i < right.size(); i += static_cast<std::size_t>(pb.K))
+      column[i] *= 1.01;
     for (double& value : scaled) value *= 1.001;
     std::swap(pair[0], pair[cells]);
     for (const auto* wrong : {&flipped, &column, &pair, &scaled}) {

@@ -113,7 +113,8 @@ TEST_CASE("the gradients of images and output positions add up") {
     // Each range alone: images, then z, p and q.
     for (int which = 0; which < 4; ++which) {
       std::vector<double> sum(whole.size());
-      const Range all = which == 0 ? Range{0, pb.N} : Range{0, pb.axis[static_cast<std::size_t>(which - 1)].out};
+      const Range all =
+          which == 0 ? Range{0, pb.N} : Range{0, pb.axis[static_cast<std::size_t>(which - 1)].out};
       if (all.size() < 2) continue;
       for (const bool second : {false, true}) {
         Crop crop = whole_crop(pb);
@@ -130,7 +131,8 @@ TEST_CASE("the gradients of images and output positions add up") {
 }
 
 TEST_CASE("a part is a problem that the validator accepts") {
-  const WgradProblem pb = make({"3x3", "conv2d", 2, 4, 6, 2, {{9, 3, 2, 2}, {8, 3}}}, DType::f32, true);
+  const WgradProblem pb =
+      make({"3x3", "conv2d", 2, 4, 6, 2, {{9, 3, 2, 2}, {8, 3}}}, DType::f32, true);
   Crop crop = whole_crop(pb);
   crop.out[1] = {1, 3};
   crop.taps[1] = {0, 2};
@@ -149,5 +151,6 @@ TEST_CASE("a part is a problem that the validator accepts") {
   CHECK(made == part->problem);
   crop.out[1] = {0, 1};
   crop.taps[1] = {0, 1};
-  CHECK_FALSE(cropped(make({"3x3", "conv2d", 1, 1, 1, 1, {{4, 3}, {4, 3}}}, DType::f32, true), crop));
+  CHECK_FALSE(
+      cropped(make({"3x3", "conv2d", 1, 1, 1, 1, {{4, 3}, {4, 3}}}, DType::f32, true), crop));
 }

@@ -67,9 +67,9 @@ TEST_CASE("every explanation is found from the gradient that it makes") {
       for (const Explanation& e : explanations(c.pb)) {
         CAPTURE(e.text);
         const std::vector<double> values = explained_values(c, e);
-        const Comparison comparison = compare_gradients(
-            values, c.reference.values, c.reference.magnitudes, c.pb.taps(),
-            {DType::f32, DType::f32, term_count(c.pb)}, {});
+        const Comparison comparison =
+            compare_gradients(values, c.reference.values, c.reference.magnitudes, c.pb.taps(),
+                              {DType::f32, DType::f32, term_count(c.pb)}, {});
         if (comparison.match()) continue;  // it changes nothing here
         const Diagnosis diagnosis = c.diagnose_values(values);
         REQUIRE_FALSE(diagnosis.findings.empty());
@@ -139,7 +139,8 @@ TEST_CASE("orders of the filter's axes") {
   CHECK(own_order(deep).name == "OIDHW");
   CHECK(other_orders(deep).size() == 119);
   // Axes of extent 1 have no place.
-  const WgradProblem point = make({"1x1", "conv2d", 1, 4, 5, 1, {{5, 1}, {5, 1}}}, DType::f32, true);
+  const WgradProblem point =
+      make({"1x1", "conv2d", 1, 4, 5, 1, {{5, 1}, {5, 1}}}, DType::f32, true);
   CHECK(other_orders(point).size() == 1);
   const WgradProblem depthwise =
       make({"3x1", "depthwise", 1, 3, 6, 3, {{5, 3}, {5, 1}}}, DType::f32, true);

@@ -73,9 +73,9 @@ TEST_CASE("integers are small enough that every sum of |x||dy| is exact in float
   struct Case {
     std::int64_t pixels, largest, every;
   };
-  for (const Case& c : {Case{100, 4, 1}, Case{1 << 20, 4, 1}, Case{(1 << 20) + 1, 3, 1},
-                        Case{1 << 22, 2, 1}, Case{1 << 24, 1, 1}, Case{(1 << 24) + 1, 1, 2},
-                        Case{std::int64_t{1} << 26, 1, 4}}) {
+  for (const Case& c :
+       {Case{100, 4, 1}, Case{1 << 20, 4, 1}, Case{(1 << 20) + 1, 3, 1}, Case{1 << 22, 2, 1},
+        Case{1 << 24, 1, 1}, Case{(1 << 24) + 1, 1, 2}, Case{std::int64_t{1} << 26, 1, 4}}) {
     WgradProblem pb = problem_of("conv2d", DType::f32, {c.pixels, 1, 1, 1}, 1);
     CAPTURE(c.pixels);
     CHECK(largest_integer(pb) == c.largest);
@@ -141,10 +141,10 @@ TEST_CASE("seeds, tensors and elements have numbers of their own") {
 TEST_CASE("boxes hold the elements of the whole, in both layouts") {
   for (const char* format : {"NDHWC", "NCDHW"}) {
     const bool last = format[1] == 'D';
-    const WgradProblem pb =
-        problem_of("conv3d", DType::f32,
-                   last ? std::vector<std::int64_t>{2, 3, 4, 5, 6} : std::vector<std::int64_t>{2, 6, 3, 4, 5},
-                   6, format);
+    const WgradProblem pb = problem_of(
+        "conv3d", DType::f32,
+        last ? std::vector<std::int64_t>{2, 3, 4, 5, 6} : std::vector<std::int64_t>{2, 6, 3, 4, 5},
+        6, format);
     for (const Operand operand : {Operand::x, Operand::dy}) {
       const TensorMaker maker(pb, operand, {Distribution::adversarial, 3, true});
       const std::int64_t count = count_of(maker);

@@ -58,8 +58,7 @@ TEST_CASE("all sampled sums are those of the reference, to the bit") {
 }
 
 TEST_CASE("the corners are always there") {
-  const WgradProblem flat =
-      make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
+  const WgradProblem flat = make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
   for (const std::int64_t wanted : {1, 16, 40}) {
     const Sample sample = choose_entries(flat, wanted, 3);
     CHECK(sample.corners == 16);
@@ -74,15 +73,16 @@ TEST_CASE("the corners are always there") {
   const WgradProblem deep =
       make({"2x2x2", "conv3d", 1, 2, 3, 1, {{4, 2}, {4, 2}, {4, 2}}}, DType::f32, true);
   CHECK(choose_entries(deep, 1, 1).corners == 32);
-  const WgradProblem point = make({"1x1", "conv2d", 1, 1, 1, 1, {{4, 1}, {4, 1}}}, DType::f32, true);
+  const WgradProblem point =
+      make({"1x1", "conv2d", 1, 1, 1, 1, {{4, 1}, {4, 1}}}, DType::f32, true);
   CHECK(choose_entries(point, 100, 1).indices == std::vector<std::int64_t>{0});
 }
 
 TEST_CASE("the rest is drawn without repeats, by the seed alone") {
-  const WgradProblem pb =
-      make({"3x3", "conv2d", 1, 16, 20, 1, {{5, 3}, {5, 3}}}, DType::f32, true);
+  const WgradProblem pb = make({"3x3", "conv2d", 1, 16, 20, 1, {{5, 3}, {5, 3}}}, DType::f32, true);
   const std::int64_t count = pb.dw_count();
-  for (const std::int64_t wanted : {17L, 100L, count / 2, count / 2 + 1, count - 1, count, 5 * count}) {
+  for (const std::int64_t wanted :
+       {17L, 100L, count / 2, count / 2 + 1, count - 1, count, 5 * count}) {
     CAPTURE(wanted);
     const Sample sample = choose_entries(pb, wanted, 11);
     CHECK(static_cast<std::int64_t>(sample.indices.size()) == std::min(wanted, count));

@@ -76,8 +76,9 @@ void check_paths(const Options& options, const Paths& paths) {
       check_output(*path, {!options.generate.clobber});
     } catch (const Error& error) {
       if (options.generate.clobber || !fs::is_regular_file(*path)) throw;
-      throw Error(error.kind(), cat(*path, ": exists already; name another folder, or replace "
-                                           "it with --clobber"));
+      throw Error(error.kind(), cat(*path,
+                                    ": exists already; name another folder, or replace "
+                                    "it with --clobber"));
     }
   }
 }
@@ -167,15 +168,15 @@ std::string attribute_flags(const WgradProblem& problem, const WgradAttributes& 
   if (problem.filter_format != FilterFormat::hwio) {
     text += " --filter-format " + filter_format_name(problem);
   }
-  if (problem.out_dtype != problem.dtype) text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
+  if (problem.out_dtype != problem.dtype)
+    text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
   return text;
 }
 
 std::vector<std::string> commands(const WgradProblem& problem, const WgradAttributes& attributes,
                                   const Paths& paths, bool exact) {
-  const std::string job =
-      cat("--op ", op_name(problem.op), " -i ", shell_quoted(paths.x), " -g ",
-          shell_quoted(paths.dy), attribute_flags(problem, attributes));
+  const std::string job = cat("--op ", op_name(problem.op), " -i ", shell_quoted(paths.x), " -g ",
+                              shell_quoted(paths.dy), attribute_flags(problem, attributes));
   const std::string golden = shell_quoted(paths.dw);
   const std::string bits = exact ? " --bitwise" : "";
   std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
@@ -241,11 +242,10 @@ int generate(const Options& options, Json& report) {
   write_s += seconds_since(write_start);
   timing.total_s = seconds_since(start) - write_s;
 
-  report["tensors"] = {
-      {"input", made_json(paths.x, problem.dtype, x.shape(), x_hash)},
-      {"out_backprop", made_json(paths.dy, problem.dtype, dy.shape(), dy_hash)},
-      {"gradient",
-       made_json(paths.dw, problem.out_dtype, dw_shape(problem), hash_of_values(paths.dw))}};
+  report["tensors"] = {{"input", made_json(paths.x, problem.dtype, x.shape(), x_hash)},
+                       {"out_backprop", made_json(paths.dy, problem.dtype, dy.shape(), dy_hash)},
+                       {"gradient", made_json(paths.dw, problem.out_dtype, dw_shape(problem),
+                                              hash_of_values(paths.dw))}};
   report["timing_ms"] = timing_json(timing, write_s);
   const bool exact = data.distribution == Distribution::integers;
   const std::vector<std::string> lines = commands(problem, attributes, paths, exact);

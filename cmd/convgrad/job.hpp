@@ -22,8 +22,8 @@ struct Job {
   WgradProblem problem;
   Backend backend = Backend::cpu;
   std::function<void(double)> on_progress;  // Options::on_progress
-  Device device;               // for cuda
-  std::string backend_reason;  // what auto decided and why, "" if it was not asked
+  Device device;                            // for cuda
+  std::string backend_reason;               // what auto decided and why, "" if it was not asked
 };
 
 // Error(usage) unless the operation is named.

@@ -64,9 +64,9 @@ class TensorMaker {
   std::vector<std::int64_t> shape_;
   std::int64_t count_ = 0, channels_ = 1, inner_ = 1;  // inner_: pixels of an image
   bool channels_last_ = true;
-  std::int64_t largest_ = 1;     // integers: in [-largest_, largest_]
-  std::int64_t every_ = 1;       // integers in dy: only every so many pixels are not 0
-  double scale_ = 1;             // adversarial: of dy
+  std::int64_t largest_ = 1;  // integers: in [-largest_, largest_]
+  std::int64_t every_ = 1;    // integers in dy: only every so many pixels are not 0
+  double scale_ = 1;          // adversarial: of dy
   std::int64_t nan_at_ = -1, inf_at_ = -1;
 };
 
