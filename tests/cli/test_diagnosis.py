@@ -640,7 +640,7 @@ class NoExplanation(DiagnosisTest):
         self.use(p, "float16")
         rng = np.random.default_rng(6)
         signs = rng.choice([-1, 1], self.dw.shape)
-        self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-9)))
+        self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-10)))
         self.nothing(single(self.dw + signs * 60))
 
     def test_a_right_result(self):
