@@ -76,7 +76,8 @@ struct Options {
   GenerateOptions generate;
   Words inspect_files;
   bool info_peaks = false;
-  std::string json;    // "" no report, "-" standard output, else a file
+  std::string json;  // "" no report, "-" standard output, else a file
+  std::string color = "auto";
   std::string config;  // TOML file
 
   // Where options came from that no flag gave: "--strides" -> "CONVGRAD_STRIDES".
@@ -101,6 +102,10 @@ void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& opt
 std::string with_hyphens(const std::string& argument);
 // The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
 std::vector<std::string> prepared(const std::vector<std::string>& arguments);
+// The last value that words give to a long option; word is what it means without one. For what has
+// to be known although the command line cannot be parsed.
+std::string last_value(const std::vector<std::string>& words, const std::string& option,
+                       const std::string& word = "");
 // "-v" and "--dry-run", but not "-" or "-1".
 bool looks_like_a_flag(const std::string& word);
 // The words of the last list, without marks.

@@ -2,6 +2,7 @@
 // golden file.
 #include <cstdio>
 
+#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -90,6 +91,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   const Timing timing =
       run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
   report["timing_ms"] = timing_json(timing, 0);
+  report["perf"] = perf_json(job.problem, timing);
   if (options.execution.verbose) print_timing(plan, timing, 0);
   if (reference) reference->finish();
   if (computes) {
@@ -142,7 +144,8 @@ int verify(const Options& options, Json& report) {
                                 judged.got_name, judged.want_name, report["command_line"]};
   report["compare"] = verify_json(summary);
   report["status"] = comparison.match() ? "match" : "mismatch";
-  if (options.json != "-") std::fputs(verify_text(summary).c_str(), stdout);
+  if (options.json != "-")
+    std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
   return comparison.match() ? 0 : 1;
 }
 
