@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <limits>
 
+#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
@@ -188,12 +189,13 @@ int inspect(const Options& options, Json& report) {
     try {
       inspect_file(path, file, text);
     } catch (const Error& error) {  // the other files are still worth a look
-      std::fprintf(stderr, "convgrad: error: %s\n", error.what());
+      say(options, "error", error.what());
       status = std::max(status, static_cast<int>(error.kind()));
       file["file"] = path;
       file["error"] = error.what();
       report["status"] = "error";
-      report["error"] = {{"code", static_cast<int>(error.kind())}, {"message", error.what()}};
+      report["error"] =
+          error_json(static_cast<int>(error.kind()), error.what(), options.inspect_files);
     }
     report["files"].push_back(file);
     if (options.json != "-") std::fputs(text.str().c_str(), stdout);

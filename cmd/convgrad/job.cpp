@@ -186,8 +186,7 @@ Job open_job(const Options& options, Json& report) {
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
                              attributes);
   if (!backend) choose_backend(job, options.execution.device);
-  report["attrs"] = problem_json(job.problem);
-  report["work"] = work_json(job.problem);
+  set_problem(report, job.problem);
   return job;
 }
 
@@ -322,8 +321,10 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
     }
   };
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
+    const auto start = Clock::now();
     job.x->hold();
     job.dy->hold();
+    timing.read_s = timing.total_s = seconds_since(start);
   }
   NpySource source(*job.x, *job.dy);
   const double blocks = static_cast<double>(plan.blocks.count);
@@ -343,6 +344,8 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
         }
       },
       timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
+  timing.convert_s = job.x->convert_seconds() + job.dy->convert_seconds();
+  timing.read_s -= timing.convert_s;
   return timing;
 }
 

@@ -290,6 +290,12 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
 }
 
+// What every command has, whoever adds it.
+void add_color(CLI::App& app, Options& o) {
+  text(app, "--color", o.color, "auto|always|never", "auto: on a terminal, unless NO_COLOR is set",
+       kReporting);
+}
+
 // CLI11 shows flags with their default values in braces; what users type looks like this.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -431,6 +437,9 @@ void bind_options(CLI::App& app, Options& o) {
   add_threads(*info, o.execution);
   add_json(*info, o);
   info->footer(info_footer());
+
+  add_color(app, o);
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) add_color(*sub, o);
 }
 
 }  // namespace convgrad::cli

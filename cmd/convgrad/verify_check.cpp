@@ -90,6 +90,7 @@ class Pass {
     const Timing timing = run_job(job_, plan_, gradient_ ? &*gradient_ : nullptr,
                                   checks_.empty() ? nullptr : &checks_);
     report["timing_ms"] = timing_json(timing, 0);
+    report["perf"] = perf_json(job_.problem, timing);
     if (options.execution.verbose) print_timing(plan_, timing, 0);
     checks_.finish();
     if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->values().data();
