@@ -118,4 +118,19 @@ std::string info_footer() {
   convgrad info --peaks --threads 1)";
 }
 
+std::string completion_footer() {
+  return R"TEXT(The script completes commands, options, their values, and files. It is for a shell's
+start-up file, or for the folder from which the shell takes such files:
+  bash  eval "$(convgrad completion bash)" in ~/.bashrc
+  zsh   a file _convgrad in a folder of $fpath, or the same eval after compinit in ~/.zshrc
+  fish  ~/.config/fish/completions/convgrad.fish
+An installed package has them in place.
+
+Examples:
+  convgrad completion bash >convgrad.bash
+  eval "$(convgrad completion bash)"
+  convgrad completion zsh >_convgrad
+  convgrad completion fish >convgrad.fish)TEXT";
+}
+
 }  // namespace convgrad::cli

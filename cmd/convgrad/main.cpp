@@ -148,6 +148,7 @@ struct Program {
     if (name == "generate") return generate(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
+    if (name == "completion") return completion(options, app);
     return compute(options, report);
   }
 

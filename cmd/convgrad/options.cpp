@@ -438,6 +438,12 @@ void bind_options(CLI::App& app, Options& o) {
   add_json(*info, o);
   info->footer(info_footer());
 
+  CLI::App* completion = app.add_subcommand("completion", "print completions for a shell");
+  set_up(*completion);
+  completion->add_option("shell", o.completion_shell, "the shell that reads them")
+      ->type_name("bash|zsh|fish");
+  completion->footer(completion_footer());
+
   add_color(app, o);
   for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) add_color(*sub, o);
 }

@@ -88,6 +88,7 @@ struct Options {
   BatchOptions batch;
   Words inspect_files;
   bool info_peaks = false;
+  std::string completion_shell;
   std::string json;  // "" no report, "-" standard output, else a file
   std::string color = "auto";
   std::string config;  // TOML file
