@@ -140,12 +140,6 @@ std::string joined(const std::vector<std::string>& words, const char* separator)
   return text;
 }
 
-std::string shell_quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 int completion(const Options& options, const CLI::App& app) {
   const std::map<std::string, std::string (*)(const std::vector<CompletedCommand>&)> kShells = {
       {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};

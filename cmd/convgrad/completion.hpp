@@ -39,7 +39,5 @@ std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& c
 
 // Words with spaces between.
 std::string joined(const std::vector<std::string>& words, const char* separator = " ");
-// In single quotes for a POSIX shell.
-std::string shell_quoted(const std::string& text);
 
 }  // namespace convgrad::cli

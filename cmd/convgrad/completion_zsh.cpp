@@ -2,6 +2,7 @@
 // compinit.
 #include "completion.hpp"
 #include "convgrad/error.hpp"
+#include "options.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -213,8 +213,7 @@ int generate(const Options& options, Json& report) {
   const WgradProblem problem = problem_of(options, attributes);
   if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
   if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
-  report["attrs"] = problem_json(problem);
-  report["work"] = work_json(problem);
+  set_problem(report, problem);
   const Plan plan = plan_of(options, problem);
   report["execution"] = plan_json(plan);
 
