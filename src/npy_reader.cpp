@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
 
+#include "convgrad/clock.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "npy_box.hpp"
@@ -77,12 +77,11 @@ void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  ~Stopwatch() { seconds_ += seconds_since(start_); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
   double& seconds_;
   const Clock::time_point start_ = Clock::now();
 };

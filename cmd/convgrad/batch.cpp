@@ -8,6 +8,7 @@
 #include <mutex>
 #include <regex>
 
+#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
@@ -168,8 +169,7 @@ class Runner {
   void print(const BatchJob& job, const Outcome& outcome) {
     progress_.wipe();
     if (outcome.verdict == Verdict::error) {
-      std::fprintf(stderr, "convgrad: error: %s: %s\n", one_line(place_of(manifest_, job)).c_str(),
-                   outcome.message.c_str());
+      say(options_, "error", cat(one_line(place_of(manifest_, job)), ": ", outcome.message));
     } else if (options_.json != "-") {
       std::fprintf(stdout, "%s\n", outcome_line(job, outcome).c_str());
       std::fflush(stdout);
@@ -254,16 +254,15 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   }
 }
 
-void print_bad_lines(const Manifest& manifest) {
+void print_bad_lines(const Options& options, const Manifest& manifest) {
   const std::size_t count = manifest.bad.size();
   for (std::size_t i = 0; i < std::min(count, kMaxPrintedLines); ++i) {
     const BadLine& bad = manifest.bad[i];
-    std::fprintf(stderr, "convgrad: error: %s, line %lld: %s\n", one_line(manifest.name).c_str(),
-                 static_cast<long long>(bad.line), bad.message.c_str());
+    say(options, "error", cat(one_line(manifest.name), ", line ", bad.line, ": ", bad.message));
   }
   if (count > kMaxPrintedLines) {
-    std::fprintf(stderr, "convgrad: error: %s: %zu more lines are malformed\n",
-                 one_line(manifest.name).c_str(), count - kMaxPrintedLines);
+    say(options, "error",
+        cat(one_line(manifest.name), ": ", count - kMaxPrintedLines, " more lines are malformed"));
   }
 }
 
@@ -285,7 +284,7 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
     if (outcomes[i].status < 2) continue;
     message = cat(place_of(manifest, manifest.jobs[i]), ": ", outcomes[i].message);
   }
-  report["error"] = {{"code", worst}, {"message", message}};
+  report["error"] = error_json(worst, message, {manifest.name});
 }
 
 void write_junit(const std::string& path, const std::string& text) {
@@ -319,7 +318,7 @@ int batch(Options& options, Json& report) {
   report["execution"] = {{"jobs", division.jobs},
                          {"threads", division.whole.threads},
                          {"memory_limit_bytes", division.memory_bytes}};
-  print_bad_lines(manifest);
+  print_bad_lines(o, manifest);
   const std::vector<Outcome> outcomes =
       Runner(manifest, order, o, division, state ? &*state : nullptr).run();
   const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();

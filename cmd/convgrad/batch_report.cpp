@@ -76,7 +76,7 @@ Json job_json(const BatchJob& job, const Outcome& outcome) {
     if (!json.contains(key)) json[key] = value;
   }
   if (outcome.status >= 2) {
-    json["error"] = {{"code", outcome.status}, {"message", outcome.message}};
+    json["error"] = error_json(outcome.status, outcome.message, {});
   }
   return json;
 }
@@ -86,7 +86,7 @@ Json bad_line_json(const BadLine& bad) {
           {"line", bad.line},
           {"status", "error"},
           {"exit_code", static_cast<int>(ErrorKind::input)},
-          {"error", {{"code", static_cast<int>(ErrorKind::input)}, {"message", bad.message}}}};
+          {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, {})}};
 }
 
 std::string attribute(const char* name, std::string_view value) {

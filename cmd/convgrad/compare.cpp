@@ -176,6 +176,9 @@ int compare(const Options& options, Json& report) {
   Array got(o.got), want(o.want);
   report["tensors"]["got"] = tensor_json(o.got, got.header());
   report["tensors"]["want"] = tensor_json(o.want, want.header());
+  if (!options.json.empty()) {
+    for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
+  }
   for (const std::string* path : {&o.save_diff, &o.heatmap}) {
     if (!path->empty()) check_output(*path, {options.execution.no_clobber});
   }

@@ -187,6 +187,10 @@ Job open_job(const Options& options, Json& report) {
                              attributes);
   if (!backend) choose_backend(job, options.execution.device);
   set_problem(report, job.problem);
+  if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {
+    add_hash(report["tensors"]["input"]);
+    add_hash(report["tensors"]["out_backprop"]);
+  }
   return job;
 }
 
@@ -321,11 +325,13 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
     }
   };
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
-    const auto start = Clock::now();
-    job.x->hold();
-    job.dy->hold();
-    timing.read_s = timing.total_s = seconds_since(start);
+    timing.read_s = timing.total_s = seconds_of([&] {
+      job.x->hold();
+      job.dy->hold();
+    });
   }
+  const auto convert_seconds = [&] { return job.x->convert_seconds() + job.dy->convert_seconds(); };
+  const double converted_before = convert_seconds();
   NpySource source(*job.x, *job.dy);
   const double blocks = static_cast<double>(plan.blocks.count);
   stream_blocks(
@@ -344,7 +350,7 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
         }
       },
       timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
-  timing.convert_s = job.x->convert_seconds() + job.dy->convert_seconds();
+  timing.convert_s = convert_seconds() - converted_before;
   timing.read_s -= timing.convert_s;
   return timing;
 }

@@ -5,10 +5,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <span>
 #include <sstream>
 
 #include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "tensor_hash.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
@@ -121,6 +125,29 @@ Json tensor_json(const std::string& path, const NpyHeader& header) {
           {"descr", header.descr},
           {"fortran_order", header.fortran_order},
           {"bytes", header.payload_bytes}};
+}
+
+bool is_readable_again(const std::string& path) {
+  std::error_code ignored;
+  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+}
+
+void add_hash(Json& tensor) {
+  const auto path = tensor["file"].get<std::string>();
+  tensor["hash"] = is_readable_again(path) ? Json(hash_of_values(path)) : Json();
+}
+
+void add_tensor(const char* name, const std::string& path, Json& report) {
+  if (path.empty() || !is_readable_again(path)) return;
+  Json& tensor = report["tensors"][name] = tensor_json(path, NpyReader(path).header());
+  add_hash(tensor);
+}
+
+void add_gradient(const std::string& path, const WgradProblem& problem, Json& report) {
+  const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
+  Json& tensor = report["tensors"]["gradient"] =
+      tensor_json(path, parse_npy_header(std::as_bytes(std::span(header)), path));
+  add_hash(tensor);
 }
 
 Json plan_json(const Plan& plan) {

@@ -26,6 +26,12 @@ Json error_json(int status, const std::string& message, const std::vector<std::s
 void set_problem(Json& report, const WgradProblem& problem);
 Json problem_json(const WgradProblem& problem);
 Json tensor_json(const std::string& path, const NpyHeader& header);
+// Adds the hash of a tensor's values to its JSON: null for a stream, which can be read only once.
+void add_hash(Json& tensor);
+// Adds a file to the report's tensors, with its hash; nothing for a stream, or without a path.
+void add_tensor(const char* name, const std::string& path, Json& report);
+// The same of a gradient that was written, to a stream too.
+void add_gradient(const std::string& path, const WgradProblem& problem, Json& report);
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
 Json timing_json(const Timing& timing, double write_s);
