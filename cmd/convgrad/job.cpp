@@ -283,10 +283,11 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
-bool same_file(const std::string& a, const std::string& b) {
+bool same_file(const std::string& first, const std::string& second) {
   std::error_code ignored;
   namespace fs = std::filesystem;
-  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+  if (first.empty() || second.empty() || first == "-" || second == "-") return false;
+  const std::string a = split_tensor_name(first).file, b = split_tensor_name(second).file;
   if (fs::exists(a, ignored) && fs::exists(b, ignored)) {
     return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
   }
@@ -310,7 +311,7 @@ void check_report_is_its_own(const Options& options) {
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
-    if (same_file(options.json, split_tensor_name(*path).file)) {
+    if (same_file(options.json, *path)) {
       throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
                                         " file too; name another file for the report"));
     }
@@ -328,8 +329,7 @@ void check_archives_are_kept(const Options& options) {
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
-    const TensorName name = split_tensor_name(*argument);
-    if (name.member && same_file(o.output, name.file)) {
+    if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
       throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
                                         "; name another file for the gradient"));
     }

@@ -56,7 +56,8 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, ReferenceSum* 
 // Problem, plan and timings on stderr, for --verbose.
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
-// Both name the same existing file, through whatever links; devices may be shared.
+// Both name the same file, through whatever links; devices may be shared. An array of an archive
+// stands for the archive.
 bool same_file(const std::string& a, const std::string& b);
 
 // The report must not replace a tensor.
