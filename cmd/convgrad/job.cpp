@@ -381,8 +381,8 @@ std::string file_key(const std::string& path) {
 
 bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty() || a == "-" || b == "-") return false;
-  const std::string key = file_key(a);
-  return !key.empty() && key == file_key(b);
+  const std::string key = file_key(split_tensor_name(a).file);
+  return !key.empty() && key == file_key(split_tensor_name(b).file);
 }
 
 void check_report_is_its_own(const Options& options) {
@@ -402,7 +402,7 @@ void check_report_is_its_own(const Options& options) {
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
-    if (same_file(options.json, split_tensor_name(*path).file)) {
+    if (same_file(options.json, *path)) {
       throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
                                         " file too; name another file for the report"));
     }
@@ -420,8 +420,7 @@ void check_archives_are_kept(const Options& options) {
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
-    const TensorName name = split_tensor_name(*argument);
-    if (name.member && same_file(o.output, name.file)) {
+    if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
       throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
                                         "; name another file for the gradient"));
     }
