@@ -59,8 +59,9 @@ TEST_CASE("rows and their lines") {
 }
 
 TEST_CASE("what is refused") {
-  CHECK(error_of("a\"b\"") == "a quote within a cell, expected the whole cell in quotes and \"\" "
-                              "for a quote");
+  CHECK(error_of("a\"b\"") ==
+        "a quote within a cell, expected the whole cell in quotes and \"\" "
+        "for a quote");
   CHECK(error_of("\"a\"b,c") == "text after a closing quote, expected a comma");
   CHECK(error_of("\"a\" ,c") == "text after a closing quote, expected a comma");
   CHECK(error_of("a,\"b\nc\nd") == "a quote that is not closed");
