@@ -13,6 +13,7 @@
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job.hpp"
 #include "progress.hpp"
 
@@ -93,7 +94,7 @@ class Runner {
     double bytes = 65536;
     for (const auto& [field, path] : job.inputs) {
       std::error_code error;
-      const auto size = std::filesystem::file_size(path, error);
+      const auto size = std::filesystem::file_size(split_tensor_name(path).file, error);
       if (!error) bytes += static_cast<double>(size);
     }
     return bytes;
@@ -315,9 +316,9 @@ int batch(Options& options, Json& report) {
   std::optional<BatchState> state;
   if (!o.batch.state.empty()) state.emplace(o.batch.state);
   const Division division(o, manifest.jobs.size());
-  report["execution"] = {{"jobs", division.jobs},
-                         {"threads", division.whole.threads},
-                         {"memory_limit_bytes", division.memory_bytes}};
+  report["batch"] = {{"jobs_at_a_time", division.jobs},
+                     {"threads", division.whole.threads},
+                     {"memory_limit_bytes", division.memory_bytes}};
   print_bad_lines(o, manifest);
   const std::vector<Outcome> outcomes =
       Runner(manifest, order, o, division, state ? &*state : nullptr).run();

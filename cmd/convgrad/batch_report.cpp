@@ -171,15 +171,15 @@ std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_l
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                   Json& report) {
   Counts counts = count(outcomes, manifest.bad.size());
-  Json totals = {{"jobs", outcomes.size() + manifest.bad.size()}};
+  Json numbers = {{"jobs", outcomes.size() + manifest.bad.size()}};
   for (const Verdict verdict : kVerdicts) {
     std::string name(verdict_name(verdict));
     if (verdict == Verdict::not_run) name = "not_run";
-    totals[name] = counts[verdict];
+    numbers[name] = counts[verdict];
   }
-  totals["elapsed_ms"] = std::round(elapsed_s * 1e6) / 1e3;
-  report["manifest"] = manifest.name;
-  report["totals"] = totals;
+  report["batch"]["manifest"] = manifest.name;
+  report["batch"]["counts"] = numbers;
+  report["batch"]["elapsed_ms"] = std::round(elapsed_s * 1e6) / 1e3;
   Json jobs = Json::array();
   std::size_t bad = 0;
   const auto add_bad_before = [&](std::int64_t line) {
