@@ -11,6 +11,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "job.hpp"
 #include "made_problem.hpp"
+#include "problem_flags.hpp"
 #include "progress.hpp"
 #include "tensor_hash.hpp"
 
@@ -133,45 +134,13 @@ Json made_json(const std::string& path, DType dtype, const std::vector<std::int6
   return json;
 }
 
-// The flags that say this problem, with the padding as it was spelled.
-std::string attribute_flags(const WgradProblem& problem, const WgradAttributes& attributes) {
-  const auto list = [](const std::vector<std::int64_t>& numbers) {
-    std::string text;
-    for (const std::int64_t n : numbers) text += cat(text.empty() ? "" : ",", n);
-    return text;
-  };
-  std::vector<std::int64_t> sizes, strides, dilations, pads;
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    const SpatialAxis& axis = problem.axis[a];
-    sizes.push_back(axis.taps);
-    strides.push_back(axis.stride);
-    dilations.push_back(axis.dilation);
-    pads.insert(pads.end(), {axis.pad_before, axis.pad_after});
-  }
-  const bool depthwise = problem.op == Op::depthwise;
-  sizes.push_back(depthwise ? problem.C : problem.group_c());
-  sizes.push_back(depthwise ? problem.group_k() : problem.K);
-  const auto usual = [](const std::vector<std::int64_t>& numbers) {
-    return std::ranges::count(numbers, 1) == std::ssize(numbers);
-  };
-  std::string text = cat(" --filter-sizes ", list(sizes));
-  if (!usual(strides)) text += " -s " + list(strides);
-  if (!usual(dilations)) text += " -d " + list(dilations);
-  text += attributes.explicit_paddings.empty() ? " -p " + attributes.padding
-                                               : " --explicit-paddings " + list(pads);
-  if (!problem.channels_last) text += " -f " + data_format_name(problem);
-  if (problem.filter_format != FilterFormat::hwio) {
-    text += " --filter-format " + filter_format_name(problem);
-  }
-  if (problem.out_dtype != problem.dtype)
-    text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
-  return text;
-}
-
 std::vector<std::string> commands(const WgradProblem& problem, const WgradAttributes& attributes,
                                   const Paths& paths, bool exact) {
-  const std::string job = cat("--op ", op_name(problem.op), " -i ", shell_quoted(paths.x), " -g ",
-                              shell_quoted(paths.dy), attribute_flags(problem, attributes));
+  const bool explicit_pads = !attributes.explicit_paddings.empty();
+  std::string job = cat("-i ", shell_quoted(paths.x), " -g ", shell_quoted(paths.dy), " ",
+                        problem_flags(problem, explicit_pads ? "" : attributes.padding));
+  if (problem.out_dtype != problem.dtype)
+    job += cat(" --out-dtype ", dtype_name(problem.out_dtype));
   const std::string golden = shell_quoted(paths.dw);
   const std::string bits = exact ? " --bitwise" : "";
   std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
