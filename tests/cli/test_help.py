@@ -42,7 +42,8 @@ class Help(CliTest):
             self.assertRegex(text, rf"(?m)^  {command} ")
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
-                     "-k,--kernel", "--op"):
+                     "-k,--kernel", "--op", "--sample", "--seed", "--reference", "--repeat-check",
+                     "--update-golden", "--save-repro", "--diagnosis,--no-diagnosis"):
             self.assertIn(flag, text)
 
     def test_groups_and_statuses(self):
