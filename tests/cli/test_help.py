@@ -39,7 +39,8 @@ class Help(CliTest):
                              set(commands()))
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
-                     "-k,--kernel", "--op"):
+                     "-k,--kernel", "--op", "--sample", "--seed", "--reference", "--repeat-check",
+                     "--update-golden", "--save-repro", "--diagnosis,--no-diagnosis"):
             self.assertIn(flag, text)
         text = run("compare", "--help").out
         for flag in ("GOT", "WANT", "--rtol", "--atol", "--max-ulp", "--bitwise", "--equal-nan",
