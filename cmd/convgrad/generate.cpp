@@ -1,13 +1,13 @@
 // generate.cpp - x, dy and their golden gradient, from a seed.
 #include "convgrad/generate.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
 
 #include "commands.hpp"
 #include "convgrad/array.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job.hpp"
 #include "made_problem.hpp"
@@ -18,16 +18,11 @@ namespace convgrad::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
 
 [[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The three files, in a folder that is made if it must be and goes again if nothing gets into it.
 class Folder {
