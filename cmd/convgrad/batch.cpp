@@ -1,7 +1,6 @@
 // batch.cpp - runs the jobs of a manifest, some at a time, and says what came of each.
 #include "batch.hpp"
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
@@ -10,6 +9,7 @@
 
 #include "color.hpp"
 #include "commands.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"
@@ -19,8 +19,6 @@
 
 namespace convgrad::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
@@ -322,7 +320,7 @@ int batch(Options& options, Json& report) {
   print_bad_lines(o, manifest);
   const std::vector<Outcome> outcomes =
       Runner(manifest, order, o, division, state ? &*state : nullptr).run();
-  const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
+  const double elapsed_s = seconds_since(start);
   const bool any_ran = manifest.bad.empty() || o.batch.keep_going;
   if (o.json != "-" && any_ran) {
     std::fprintf(stdout, "%s\n", summary_line(outcomes, manifest.bad.size(), elapsed_s).c_str());

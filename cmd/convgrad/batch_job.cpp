@@ -1,18 +1,17 @@
 // batch_job.cpp - one job of a batch: is it done already, does it fit, what came of it.
 #include <sys/stat.h>
 
-#include <chrono>
 #include <new>
 
 #include "batch.hpp"
 #include "commands.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Hashes = std::map<std::string, HashedFile>;
 
 bool is_regular(const std::string& path) {
@@ -186,7 +185,7 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
   Outcome outcome;
   std::optional<Hashes> hashes;
   const auto over = [&] {
-    outcome.elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
+    outcome.elapsed_s = seconds_since(start);
     return outcome;
   };
   try {

@@ -293,6 +293,12 @@ class CliTest(unittest.TestCase):
     def run_here(self, *args, **more):
         return run(*args, cwd=self.folder, **more)
 
+    def use_small(self):
+        """A problem with its tensors in files, and the bytes that its gradient must have."""
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+
     def listing(self):
         return sorted(os.listdir(self.folder))
 

@@ -576,9 +576,7 @@ class Pipes(ArchiveTest):
 
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
         self.write("golden.npy", self.want)
 
     def shell(self, line):

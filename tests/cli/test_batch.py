@@ -26,9 +26,7 @@ FORMATS = {"conv2d": ("HWIO", "OIHW", "OHWI"), "depthwise": ("HWIO", "OIHW", "OH
 class BatchTest(CliTest):
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
 
     def job(self, **more):
         """The fields of self.problem, with an output if nothing else is asked for."""
