@@ -1,17 +1,26 @@
-# Library, headers, program and a package file for find_package(convgrad).
+# Two parts: program (with manual and completions) and development (library, headers and a package
+# file for find_package(convgrad)). cmake --install takes both.
 include(CMakePackageConfigHelpers)
+set(CONVGRAD_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
 
-install(TARGETS convgrad convgrad_openblas convgrad_libzip EXPORT convgradTargets
+install(TARGETS convgrad_program COMPONENT program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES README.md LICENSE CHANGELOG.md COMPONENT program DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs COMPONENT program DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.json")
+
+install(TARGETS convgrad convgrad_libzip EXPORT convgradTargets COMPONENT development
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS convgrad_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY include/convgrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(EXPORT convgradTargets NAMESPACE convgrad::
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
+install(DIRECTORY include/convgrad COMPONENT development DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT convgradTargets NAMESPACE convgrad:: COMPONENT development
+  DESTINATION ${CONVGRAD_PACKAGE_DIR})
 configure_package_config_file(cmake/convgradConfig.cmake.in convgradConfig.cmake
-  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
+  INSTALL_DESTINATION ${CONVGRAD_PACKAGE_DIR})
 write_basic_package_version_file(convgradConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/convgradConfig.cmake
               ${PROJECT_BINARY_DIR}/convgradConfigVersion.cmake
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
+  COMPONENT development DESTINATION ${CONVGRAD_PACKAGE_DIR})
+install(FILES LICENSE CHANGELOG.md COMPONENT development
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libconvgrad-dev)
+install(DIRECTORY examples/ COMPONENT development
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libconvgrad-dev/examples)

@@ -23,7 +23,7 @@ SMALLEST_SUBNORMAL_EXPONENT = {"float16": -24, "bfloat16": -133, "float32": -149
 LAYOUTS = {"conv2d": ("NHWC", "NCHW"), "depthwise": ("NHWC", "NCHW"), "conv3d": ("NDHWC", "NCDHW")}
 FIELDS = {"name": str, "op": str, "input": str, "out_backprop": str, "golden": str, "filter_sizes": list,
           "strides": list, "padding": str, "explicit_paddings": list, "dilations": list, "data_format": str,
-          "dtype": str, "bitwise": bool, "input_hash": str, "out_backprop_hash": str, "golden_hash": str,
+          "dtype": str, "bitwise": bool, "input_sha256": str, "out_backprop_sha256": str, "golden_sha256": str,
           "notes": dict}
 
 
@@ -178,7 +178,7 @@ def check_case(folder, case, headers):
     for field in ("input", "out_backprop", "golden"):
         array, header = read_npy(folder / case[field])
         hashed = hashlib.sha256((folder / case[field]).read_bytes()).hexdigest()
-        require(case[f"{field}_hash"] == f"sha256:{hashed}", f"{field}_hash is not that of the file")
+        require(case[f"{field}_sha256"] == hashed, f"{field}_sha256 is not that of the file")
         require(header["descr"][1:] == DTYPES[case["dtype"]], f"{field} is {header['descr']}")
         headers.update([f"format {header['version']}", f"byte order {header['descr'][0]}",
                         "Fortran order" if header["fortran_order"] else "C order"])

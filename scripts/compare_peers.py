@@ -12,22 +12,20 @@ import json
 import math
 import os
 import pathlib
-import selectors
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+import peers
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COLUMNS = ("name", "op", "layout", "N", "in_spatial", "C", "K_or_mult", "kernel", "stride", "dilation", "padding", "groups")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-TITLES = {"convgrad": "convgrad", "im2col": "OpenBLAS im2col", "torch": "PyTorch", "tensorflow": "TensorFlow"}
-PEERS = ("torch", "tensorflow")
-SLOW_S = 20       # a program that takes longer for one run is measured once
-SILENCE_S = 900   # a worker that says nothing for so long is given up
-TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
-                  "conv3d": "Conv3DBackpropFilterV2"}
+TITLES = {"convgrad": "convgrad", "im2col": "OpenBLAS im2col"} | peers.TITLES
+PEERS = tuple(peers.TITLES)
+SLOW_S = 20  # a program that takes longer for one run is measured once
 
 
 # ---- Layers --------------------------------------------------------------------------------------
@@ -92,13 +90,8 @@ def read_suite(path, layout, only):
 # ---- Workers: they run in the peers' own Pythons -------------------------------------------------
 
 class Torch:
-    def __init__(self, threads):
-        import torch
-        self.torch = torch
-        torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
-        torch.set_grad_enabled(False)
-        self.version = torch.__version__
+    def __init__(self, module):
+        self.torch = module
 
     def prepare(self, layer, dtype):
         torch = self.torch
@@ -125,13 +118,8 @@ class Torch:
 
 
 class TensorFlow:
-    def __init__(self, threads):
-        import tensorflow
-        self.tf = tensorflow
-        tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
-        tensorflow.config.threading.set_inter_op_parallelism_threads(threads)
-        tensorflow.config.set_visible_devices([], "GPU")
-        self.version = tensorflow.__version__
+    def __init__(self, module):
+        self.tf = module
 
     def prepare(self, layer, dtype):
         tf = self.tf
@@ -152,7 +140,7 @@ class TensorFlow:
         channels = [layer["C"], layer["K"] // layer["C"]] if layer["op"] == "depthwise" else [per_group, layer["K"]]
         attributes = {"filter_sizes": [*layer["taps"], *channels], "strides": [1, *layer["strides"], 1],
                       "dilations": [1, *layer["dilations"], 1], "padding": padding, "data_format": layer["layout"]}
-        op = getattr(tf.raw_ops, TENSORFLOW_OPS[layer["op"]])
+        op = getattr(tf.raw_ops, peers.TENSORFLOW_OPS[layer["op"]])
         compiled = tf.function(lambda x, dy: op(input=x, out_backprop=dy, **attributes))
 
         def run():
@@ -169,96 +157,55 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def serve(kind, threads, repeat, min_time):
-    """Answers lines of JSON: a problem is prepared, null is a turn with it."""
-    # The libraries' own chatter must not get between the answers.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    peer = {"torch": Torch, "tensorflow": TensorFlow}[kind](threads)
-    print(json.dumps({"version": peer.version}), file=answers, flush=True)
-    run = None
-    for line in sys.stdin:
-        problem = json.loads(line)
-        try:
-            if problem is not None:
-                run = None  # frees the last problem's tensors first
-                run = peer.prepare(*problem)
-                answer = {"first": seconds(run)}
-            else:
-                times = []
-                seconds(run)
-                while len(times) < repeat or sum(times) < min_time:
-                    times.append(seconds(run))
-                answer = {"times": times}
-        except Exception as error:  # what a peer cannot do is a result
-            answer = {"error": " ".join(str(error).split())[:300]}
-        print(json.dumps(answer), file=answers, flush=True)
+class Answers:
+    """Of a worker, to two requests: a layer and dtype are prepared, repeat and min_time are a turn with them."""
+
+    def __init__(self, module):
+        self.peer = {"torch": Torch, "tensorflow": TensorFlow}[module.__name__](module)
+        self.run = None
+
+    def __call__(self, request):
+        if "layer" in request:
+            self.run = None  # frees the last problem's tensors first
+            self.run = self.peer.prepare(request["layer"], request["dtype"])
+            return {"first": seconds(self.run)}
+        times = []
+        seconds(self.run)
+        while len(times) < request["repeat"] or sum(times) < request["min_time"]:
+            times.append(seconds(self.run))
+        return {"times": times}
 
 
 # ---- The programs, as the parent sees them -------------------------------------------------------
 
-def environment():
-    # It would choose other kernels in OpenBLAS than the processor's.
-    return {k: v for k, v in os.environ.items()
-            if k != "OPENBLAS_CORETYPE" and not k.startswith("CONVGRAD_")} | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-
-
 class Peer:
-    """A worker process that stays alive; one that dies is started again for the next problem."""
-
     def __init__(self, kind, python, options):
-        self.kind, self.python, self.options = kind, python, options
-        self.process = None
-        self.version = self.start()
+        self.options = options
+        self.worker = peers.Worker(__file__, kind, python, options.threads)
+        self.worker.start()
+        self.version = self.worker.version
 
-    def start(self):
-        o = self.options
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [self.python, __file__, "--worker", self.kind, "--threads", str(o.threads), "--repeat", str(o.repeat),
-             "--min-time", str(o.min_time)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment())
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.process.stdout, selectors.EVENT_READ)
-        ready = self.answer()
-        if "version" not in ready:
-            sys.exit(f"compare_peers.py: {self.python} cannot run {TITLES[self.kind]}: {ready['error']}")
-        return ready["version"]
-
-    def answer(self):
-        line = self.process.stdout.readline() if self.selector.select(SILENCE_S) else b""
-        if line:
-            return json.loads(line)
-        self.process.kill()
-        self.process.wait()
-        self.log.seek(0)
-        last = self.log.read().strip().splitlines()[-1:] or ["no message"]
-        self.process = None
-        return {"error": f"ended: {last[0][:300]}"}
-
-    def ask(self, problem):
-        self.process.stdin.write((json.dumps(problem) + "\n").encode())
-        self.process.stdin.flush()
-        answer = self.answer()
+    def ask(self, **request):
+        answer = self.worker.ask(request)
         self.rest()
+        if "error" in answer:
+            answer["error"] = " ".join(answer["error"].split())[:300]
         return answer
 
     def rest(self):
         """Returns when the worker's threads have stopped waiting actively, or after a second."""
         def ticks():
-            fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            fields = pathlib.Path(f"/proc/{self.worker.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])
 
         before, deadline = -1, time.monotonic() + 1
-        while self.process and ticks() != before and time.monotonic() < deadline:
+        while self.worker.process and ticks() != before and time.monotonic() < deadline:
             before = ticks()
             time.sleep(0.05)
 
     def prepare(self, layer, dtype):
-        if self.process is None:
-            self.start()
         self.once = None
-        answer = self.ask([layer, dtype])
+        answer = self.ask(layer=layer, dtype=dtype)
         if answer.get("first", 0) > SLOW_S:
             self.once = answer["first"]
         return answer.get("error")
@@ -267,7 +214,7 @@ class Peer:
         """The shortest time of a turn in seconds, or the error as text."""
         if self.once is not None:
             return self.once
-        answer = self.ask(None)
+        answer = self.ask(repeat=self.options.repeat, min_time=self.options.min_time)
         return answer.get("error") or min(answer["times"])
 
 
@@ -278,8 +225,8 @@ class Convgrad:
         self.algorithm, self.options = algorithm, options
 
     def call(self, *args):
-        return subprocess.run([self.options.binary, *map(str, args)], env=environment(), capture_output=True, text=True,
-                              check=False)
+        return subprocess.run([self.options.binary, *map(str, args)], env=peers.environment(), capture_output=True,
+                              text=True, check=False)
 
     def prepare(self, layer, dtype):
         def words(values):
@@ -377,11 +324,11 @@ def markdown(report, programs):
     return "\n".join(lines)
 
 
-def first_line(options, info, peers):
+def first_line(options, info, measured):
     tool, blas = info["tool"], info["tool"]["blas"]
     versions = [f"convgrad {tool['version']} ({tool['git']})",
                 f"{' '.join(blas['config'].split()[:2])} ({blas['core']} kernels)",
-                *(f"{TITLES[name]} {peer.version}" for name, peer in peers.items())]
+                *(f"{TITLES[name]} {peer.version}" for name, peer in measured.items())]
     plural = "" if options.threads == 1 else "s"
     return f"{info['machine']['processor']}, {options.threads} thread{plural}; {', '.join(versions)}"
 
@@ -484,7 +431,7 @@ def parse():
     parser.add_argument("--markdown", metavar="FILE")
     parser.add_argument("--plot", metavar="FILE.png")
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--plot-report", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.dtypes = options.dtype.split(",")
@@ -521,22 +468,22 @@ def compare(options, programs, layers, machine):
 def main():
     options = parse()
     if options.worker:
-        return serve(options.worker, options.threads, options.repeat, options.min_time)
+        return peers.serve(*options.worker, Answers)
     if options.plot_report:
         return plot(options.plot_report, options.plot)
     layers = read_suite(options.suite, options.layout, options.only)
     plotter = python_with_matplotlib(options) if options.plot else None  # known before anything is measured
     programs = {"convgrad": Convgrad("auto", options), "im2col": Convgrad("im2col_gemm", options)}
-    peers = {}
+    measured = {}
     for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
         if python:
-            peers[name] = Peer(name, python, options)
+            measured[name] = Peer(name, python, options)
         else:
             print(f"{TITLES[name]} is left out: no --{name}-python", file=sys.stderr)
     info = json.loads(programs["convgrad"].call("info", "--json").stdout)
-    machine = first_line(options, info, peers)
+    machine = first_line(options, info, measured)
     print(machine, flush=True)
-    programs.update(peers)
+    programs.update(measured)
     report = compare(options, programs, layers, machine)
     with tempfile.TemporaryDirectory() as folder:
         file = options.json or str(pathlib.Path(folder) / "report.json")
@@ -549,4 +496,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except peers.DoesNotStart as error:
+        sys.exit(f"compare_peers.py: {error}")

@@ -686,7 +686,7 @@ def choose_oracle(case, answer):
 
 def hash_of(path):
     """So that one flipped bit in any file is seen, also where the bound allows it."""
-    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_cases(folder, cases, answers):
@@ -703,7 +703,7 @@ def write_cases(folder, cases, answers):
                  "golden": writer.write(case, "dw", dw)}
         lines.append({"name": name, "op": case.layer.op, **files, **case.attributes(),
                       "dtype": DTYPE_NAMES[case.dtype], "bitwise": case.exact,
-                      **{f"{field}_hash": hash_of(folder / path) for field, path in files.items()},
+                      **{f"{field}_sha256": hash_of(folder / path) for field, path in files.items()},
                       "notes": {"oracle": oracle, "source": case.source}})
     if len({line["name"] for line in lines}) != len(lines):
         raise ValueError("two cases have one name")
@@ -767,8 +767,8 @@ Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/
 The list is a manifest of `convgrad batch` (docs/batch.md): `convgrad batch testdata/golden.jsonl --keep-going` checks all of it.
 `input`, `out_backprop`, `golden` are paths beside the list; several problems may share an input. `filter_sizes`, `strides`,
 `padding`, `explicit_paddings`, `dilations`, `data_format` are TensorFlow's attributes, in data-format order (conv3d also has
-EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do. `input_hash`,
-`out_backprop_hash` and `golden_hash` are SHA-256 of the whole files, so that a flipped bit is seen that the bound allows.
+EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do. `input_sha256`,
+`out_backprop_sha256` and `golden_sha256` are SHA-256 of the whole files, so that a flipped bit is seen that the bound allows.
 `oracle`, in `notes`, says who computed the golden array: TensorFlow's CPU op (oneDNN on), or the definition: each tap's products
 summed in float64 (float64 data: in long double), padding left out, rounded once.
 

@@ -19,8 +19,9 @@ import tempfile
 
 import numpy as np
 
+import peers
 from check_testdata import DTYPES, UNIT_ROUNDOFF
-from measure_support import PEERS, processor, run_tensorflow, run_torch, to_dtype
+from measure_support import PEERS, gradients_by, to_dtype
 
 CHUNK = 512        # pixels that convgrad sums in float32
 SHARE = 4          # a peer's error should be this many times convgrad's
@@ -155,72 +156,18 @@ def run_convgrad(options, folder, layer, dtype, out_dtype):
 
 
 class Peer:
-    """A process in the peer's own Python. It takes jobs as lines of JSON, and a dead one is started again."""
-
     def __init__(self, name, python, threads, folder):
-        self.name, self.python, self.threads, self.folder = name, python, threads, folder
-        self.process, self.version = None, None
-
-    def start(self):
-        peer, environment = PEERS[self.name]
-        self.log = tempfile.TemporaryFile("w+")
-        try:
-            self.process = subprocess.Popen(
-                [self.python, __file__, "--worker", peer, "--threads", str(self.threads)], text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
-                env=os.environ | environment | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": str(self.threads)})
-        except OSError as error:
-            stop(f"{self.python}: {error.strerror}")
-        self.version = self.process.stdout.readline().strip()
-        if not self.version:
-            self.log.seek(0)
-            stop(f"{self.name} does not start:\n{self.log.read()[-2000:]}")
+        kind, variables = PEERS[name]
+        self.name, self.folder = name, folder
+        self.worker = peers.Worker(__file__, kind, python, threads, variables | {"OMP_NUM_THREADS": str(threads)},
+                                   silence_s=None)
 
     def run(self, problem):
         """Returns the gradient, or None and why there is none."""
-        if self.process is None:
-            self.start()
-        self.process.stdin.write(json.dumps(problem | {"folder": str(self.folder)}) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().strip()
-        if answer == "computes":
+        answer = self.worker.ask(problem | {"folder": str(self.folder)})
+        if "how" not in answer:
             return load(self.folder / "dw.npy", problem["dtype"]), ""
-        if not answer:
-            self.end()
-            answer = "aborts"
-        return None, answer
-
-    def end(self):
-        if self.process is not None:
-            self.process.stdin.close()
-            self.process.wait()
-            self.process.stdout.close()
-            self.log.close()
-            self.process = None
-
-
-def work(peer, threads):
-    """The peer's process: says its version, then answers one line for each line."""
-    if peer == "tensorflow":
-        import tensorflow as module
-        module.config.threading.set_intra_op_parallelism_threads(threads)
-        run = run_tensorflow
-    else:
-        import torch as module
-        module.set_num_threads(threads)
-        run = run_torch
-    print(module.__version__, flush=True)
-    for line in sys.stdin:
-        problem = json.loads(line)
-        folder = pathlib.Path(problem["folder"])
-        try:
-            x, dy = (np.load(folder / name, mmap_mode="c") for name in ("x.npy", "dy.npy"))
-            if problem["dtype"] == "bfloat16":
-                x, dy = x.view(np.uint16), dy.view(np.uint16)
-            np.save(folder / "dw.npy", run(problem, x, dy))
-            print("computes", flush=True)
-        except Exception as error:
-            print("refuses: " + str(error).splitlines()[0], flush=True)
+        return None, "refuses: " + next(iter(answer["error"].splitlines()), "") if answer["how"] == "refuses" else "aborts"
 
 
 def problem_of(layer, dtype):
@@ -284,7 +231,7 @@ class Row:
         return f"{self.peers[name]} (×{short(ratios[0])} / ×{short(ratios[1])})" if ratios else self.peers[name]
 
 
-def measure(options, folder, peers, layer, data, dtype, batch):
+def measure(options, folder, measured, layer, data, dtype, batch):
     exact, magnitudes = make_tensors(folder, layer, data, dtype, batch)
     unit = 2.0**-53 if dtype == "float64" else 2.0**-24
 
@@ -294,17 +241,17 @@ def measure(options, folder, peers, layer, data, dtype, batch):
     sums, _ = run_convgrad(options, folder, layer, dtype, "float64")
     result, report = run_convgrad(options, folder, layer, dtype, dtype)
     found = {}
-    for peer in peers:
+    for peer in measured:
         got, why = peer.run(problem_of(layer, dtype))
         found[peer.name] = why if got is None else error(got)
         if layer.bytes(batch * layer.image**2, dtype) > KEEP:
-            peer.end()
+            peer.worker.end()
     row = Row(layer, data, dtype, batch, error(sums), error(result), found)
     print(f"{layer}, {data}, {dtype}, N {batch}: done", file=sys.stderr, flush=True)
     return row, report
 
 
-def measure_all(options, folder, peers):
+def measure_all(options, folder, measured):
     rows, reports = [], []
     for dtype in options.dtype:
         for layer in LAYERS:
@@ -312,7 +259,7 @@ def measure_all(options, folder, peers):
                             if layer.batch(t) and layer.bytes(t, dtype) <= options.max_gib * 2**30})
             for data in DATA:
                 for batch in sizes:
-                    row, report = measure(options, folder, peers, layer, data, dtype, batch)
+                    row, report = measure(options, folder, measured, layer, data, dtype, batch)
                     rows.append(row)
                     reports.append(report)
     return rows, reports
@@ -425,7 +372,7 @@ def parse():
     parser.add_argument("--algorithm", default="auto", help="convgrad's")
     parser.add_argument("--max-gib", type=float, help="leaves out larger tensors; default 2, with --quick 0.25")
     parser.add_argument("--quick", action="store_true", help="1e5,3e5,1e6 terms")
-    parser.add_argument("--worker", choices=("tensorflow", "torch"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.terms = options.terms or ([1e5, 3e5, 1e6] if options.quick else [1e6, 1e7, 1e8])
     options.max_gib = options.max_gib or (0.25 if options.quick else 2)
@@ -437,25 +384,27 @@ def parse():
 def main():
     options = parse()
     if options.worker:
-        work(options.worker, options.threads)
+        peers.serve(*options.worker, gradients_by)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # so that the tensors are removed
     with tempfile.TemporaryDirectory(prefix="convgrad-accuracy.") as folder:
         folder = pathlib.Path(folder)
         pythons = {"tensorflow": options.tensorflow_python, "torch": options.torch_python}
-        peers = [Peer(name, pythons[peer], options.threads, folder)
-                 for name, (peer, _) in PEERS.items() if pythons[peer]]
+        measured = [Peer(name, pythons[kind], options.threads, folder)
+                    for name, (kind, _) in PEERS.items() if pythons[kind]]
         try:
-            rows, reports = measure_all(options, folder, peers)
+            rows, reports = measure_all(options, folder, measured)
+        except peers.DoesNotStart as error:
+            stop(error)
         finally:
-            for peer in peers:
-                peer.end()
+            for peer in measured:
+                peer.worker.end()
     if not rows:
         stop("no layer fits: see --terms and --max-gib")
-    titles = {peer.name: peer.name.replace("TensorFlow", f"TensorFlow {peer.version}")
-              .replace("PyTorch", f"PyTorch {peer.version}") for peer in peers}
+    titles = {peer.name: peer.name.replace("TensorFlow", f"TensorFlow {peer.worker.version}")
+              .replace("PyTorch", f"PyTorch {peer.worker.version}") for peer in measured}
     tool, algorithms = reports[0]["tool"], sorted({report["execution"]["algorithm"] for report in reports})
-    print(f"convgrad {tool['version']} ({', '.join(algorithms)}), {options.threads} threads, {processor()}")
+    print(f"convgrad {tool['version']} ({', '.join(algorithms)}), {options.threads} threads, {peers.processor()}")
     print_errors(rows, titles)
     if titles:
         print_ratios(rows, titles)

@@ -18,6 +18,8 @@ import time
 
 import numpy as np
 
+from peers import environment
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TENSORFLOW = """
 import sys
@@ -54,7 +56,7 @@ def main():
     parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; left out without it")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    env = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE" and not k.startswith("CONVGRAD_")}
+    env = environment()
     binary = str(pathlib.Path(arguments.binary).resolve())
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as name:

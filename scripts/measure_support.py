@@ -9,17 +9,14 @@ The results are judged by check_testdata.py's float64 definition and its bound.
 import argparse
 import collections
 import itertools
-import json
-import os
 import pathlib
-import platform
 import re
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
+import peers
 from check_testdata import DTYPES, LAYOUTS, filter_gradient, geometry, values_of, worst_ratio
 
 COLUMNS = list(DTYPES)
@@ -32,8 +29,6 @@ VARIANTS = {"conv2d": (*BASIC, "explicit padding", "unequal strides"),
 PEERS = {"TensorFlow, oneDNN on": ("tensorflow", {"TF_ENABLE_ONEDNN_OPTS": "1"}),
          "TensorFlow, TF_ENABLE_ONEDNN_OPTS=0": ("tensorflow", {"TF_ENABLE_ONEDNN_OPTS": "0"}),
          "PyTorch": ("torch", {})}
-TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
-                  "conv3d": "Conv3DBackpropFilterV2"}
 
 
 # ---- Problems ------------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ def run_tensorflow(problem, x, dy):
     attributes = {key: problem[key] for key in ("filter_sizes", "strides", "padding", "data_format", "dilations")}
     if problem["op"] != "conv3d":
         attributes["explicit_paddings"] = problem["explicit_paddings"]
-    dw = getattr(tf.raw_ops, TENSORFLOW_OPS[problem["op"]])(input=x, out_backprop=dy, **attributes).numpy()
+    dw = getattr(tf.raw_ops, peers.TENSORFLOW_OPS[problem["op"]])(input=x, out_backprop=dy, **attributes).numpy()
     return dw.view(np.uint16) if problem["dtype"] == "bfloat16" else dw
 
 
@@ -117,80 +112,52 @@ def run_torch(problem, x, dy):
     return dw.view(torch.int16).numpy().view(np.uint16) if bfloat16 else dw.numpy()
 
 
-def work(peer, folder):
-    """Answers the problems in a folder that have no answer yet, and says which versions it used."""
-    if peer == "tensorflow":
-        import tensorflow as module
-        module.config.threading.set_intra_op_parallelism_threads(1)
-        run = run_tensorflow
-    else:
-        import torch as module
-        module.set_num_threads(1)
-        run = run_torch
-    (folder / "version").write_text(module.__version__)
-    for path in sorted(folder.glob("*.json")):
-        answer = path.with_suffix(".answer")
-        if answer.exists():
-            continue
-        answer.write_text("aborts")   # stays if the process dies below
-        arrays = np.load(path.with_suffix(".npz"))
-        try:
-            np.save(path.with_suffix(".dw.npy"), run(json.loads(path.read_text()), arrays["x"], arrays["dy"]))
-            answer.write_text("computes")
-        except Exception as error:
-            answer.write_text("refuses\n" + re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip())
+def gradients_by(module):
+    """Answers a worker's requests: a problem, and the folder with its x.npy and dy.npy that dw.npy is to be in."""
+    run = {"tensorflow": run_tensorflow, "torch": run_torch}[module.__name__]
 
+    def answer(problem):
+        folder = pathlib.Path(problem["folder"])
+        x, dy = (np.load(folder / name, mmap_mode="c") for name in ("x.npy", "dy.npy"))
+        if problem["dtype"] == "bfloat16":
+            x, dy = x.view(np.uint16), dy.view(np.uint16)
+        np.save(folder / "dw.npy", run(problem, x, dy))
+        return {}
 
-def drive(python, peer, environment, folder, count):
-    """Starts workers until every problem has an answer."""
-    while len(list(folder.glob("*.answer"))) < count:
-        command = [python, __file__, "--worker", peer, str(folder)]
-        before = len(list(folder.glob("*.answer")))
-        try:
-            done = subprocess.run(command, env=os.environ | environment | {"TF_CPP_MIN_LOG_LEVEL": "3"}, timeout=240,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        except subprocess.TimeoutExpired:
-            newest = max(folder.glob("*.answer"), key=lambda path: path.stat().st_mtime_ns)
-            newest.write_text("hangs")
-            continue
-        if len(list(folder.glob("*.answer"))) == before:
-            sys.exit(f"measure_support: {peer} does not start:\n{done.stderr[-2000:]}")
+    return answer
 
 
 # ---- Verdicts ------------------------------------------------------------------------------------
 
-def verdict_of(stem, problem, x, dy):
-    verdict, _, message = stem.with_suffix(".answer").read_text().partition("\n")
-    if verdict == "computes":
-        dw = values_of(np.load(stem.with_suffix(".dw.npy")), problem["dtype"])
-        ratio = worst_ratio(problem["dtype"], dw, *filter_gradient(problem, *(values_of(a, problem["dtype"])
-                                                                              for a in (x, dy))))
-        if not ratio <= 1:
-            return "wrong", f"{ratio:.2g} times the bound"
-    return verdict, message
+def verdict_of(answer, folder, problem, x, dy):
+    if "how" in answer:
+        first = next(iter(answer["error"].splitlines()), "")
+        return answer["how"], re.sub(r"\{\{.*?\}\}|\[Op:.*", "", first).strip() if answer["how"] == "refuses" else ""
+    dw = values_of(np.load(folder / "dw.npy"), problem["dtype"])
+    ratio = worst_ratio(problem["dtype"], dw, *filter_gradient(problem, *(values_of(a, problem["dtype"]) for a in (x, dy))))
+    return ("computes", "") if ratio <= 1 else ("wrong", f"{ratio:.2g} times the bound")
 
 
 def measure(name, python):
     """{combination: {padding: (verdict, message)}} and the peer's version."""
-    peer, environment = PEERS[name]
-    verdicts, stems = collections.defaultdict(dict), []
+    kind, variables = PEERS[name]
+    worker = peers.Worker(__file__, kind, python, 1, variables, silence_s=240)
+    verdicts, seeds = collections.defaultdict(dict), itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for combination in all_combinations():
             for padding, (problem, *shapes) in problems_of(combination).items():
-                if padding == "EXPLICIT" and (peer == "torch" or problem["op"] == "conv3d"):
+                if padding == "EXPLICIT" and (kind == "torch" or problem["op"] == "conv3d"):
                     verdicts[combination][padding] = (NO_ATTRIBUTE, "")
                     continue
-                stem = folder / f"{len(stems):05}"
-                rng = np.random.default_rng(len(stems))
+                rng = np.random.default_rng(next(seeds))
                 x, dy = (to_dtype(rng.standard_normal(shape), problem["dtype"]) for shape in shapes)
-                stem.with_suffix(".json").write_text(json.dumps(problem))
-                np.savez(stem.with_suffix(".npz"), x=x, dy=dy)
-                stems.append((stem, combination, padding, problem, x, dy))
-        drive(python, peer, environment, folder, len(stems))
-        for stem, combination, padding, problem, x, dy in stems:
-            verdicts[combination][padding] = verdict_of(stem, problem, x, dy)
-        return verdicts, (folder / "version").read_text()
+                np.save(folder / "x.npy", x)
+                np.save(folder / "dy.npy", dy)
+                answer = worker.ask(problem | {"folder": str(folder)})
+                verdicts[combination][padding] = verdict_of(answer, folder, problem, x, dy)
+        worker.end()
+    return verdicts, worker.version
 
 
 def cell(answers):
@@ -234,14 +201,6 @@ def worst_of(verdicts):
     return "\n".join(f"- {key}: up to {ratio:.2g} times the bound" for key, ratio in seen.items())
 
 
-def processor():
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
 INTRODUCTION = """# What TensorFlow and PyTorch compute on the CPU
 
 Filter gradients by op, dtype, layout and variant, as `scripts/measure_support.py` found them:
@@ -273,13 +232,13 @@ def main():
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.worker[0], pathlib.Path(options.worker[1]))
+        peers.serve(*options.worker, gradients_by)
         return
     if not (options.tensorflow_python and options.torch_python):
         parser.error("--tensorflow-python and --torch-python are needed")
     everything = list(all_combinations())
     basic = [c for c in everything if c[1] in BASIC]
-    text = INTRODUCTION.format(processor=processor(), all=len(everything), basic=len(basic))
+    text = INTRODUCTION.format(processor=peers.processor(), all=len(everything), basic=len(basic))
     tables = ""
     for name, (peer, _) in PEERS.items():
         python = options.tensorflow_python if peer == "tensorflow" else options.torch_python
@@ -297,4 +256,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except peers.DoesNotStart as error:
+        sys.exit(f"measure_support: {error}")

@@ -7,6 +7,8 @@
 #include <limits>
 #include <random>
 
+#include "integers.hpp"
+
 namespace convgrad {
 namespace {
 
@@ -15,9 +17,7 @@ constexpr std::int64_t kBlockChannels = 16;
 // Projected positions that are kept at a time; at least those of one group.
 constexpr std::int64_t kProjectionBytes = std::int64_t{32} << 20;
 
-std::int64_t blocks_of(std::int64_t channels) {
-  return (channels + kBlockChannels - 1) / kBlockChannels;
-}
+std::int64_t blocks_of(std::int64_t channels) { return ceil_div(channels, kBlockChannels); }
 Range block_range(std::int64_t block, std::int64_t channels) {
   return {block * kBlockChannels, std::min((block + 1) * kBlockChannels, channels)};
 }

@@ -46,7 +46,7 @@ void refuse_whole_archive(const std::string& file, const std::vector<std::string
   if (names.empty()) {
     throw Error(ErrorKind::input, cat(file, ": is an archive without any array, expected one"));
   }
-  const std::string_view path = file == "standard input" ? "FILE" : file;
+  const std::string path = file == "standard input" ? "FILE" : file;
   throw Error(ErrorKind::input, cat(file, ": is an archive, expected one of its arrays, ", path,
                                     ":NAME with NAME ", some(names)));
 }

@@ -23,7 +23,7 @@ class BlockAdder {
 // For a plan with a device. Error(unavailable) in a build without CUDA.
 std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan);
 
-// Memory that a device can copy from while the processor does something else.
-Buffer pinned_buffer(std::int64_t bytes, const char* what);
+// Memory that the device can copy from while the processor does something else.
+Buffer pinned_buffer(std::int64_t bytes, const char* what, int device);
 
 }  // namespace convgrad

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "convgrad/suggest.hpp"
+#include "integers.hpp"
 #include "normal_quantile.hpp"
 #include "philox.hpp"
 
@@ -108,8 +109,7 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
       largest_(largest_integer(problem)) {
   for (const SpatialAxis& axis : problem.axis) inner_ *= operand == Operand::x ? axis.in : axis.out;
   const std::int64_t terms = term_count(problem);
-  if (operand == Operand::dy)
-    every_ = std::max<std::int64_t>((terms + kMostExact - 1) / kMostExact, 1);
+  if (operand == Operand::dy) every_ = std::max<std::int64_t>(ceil_div(terms, kMostExact), 1);
   // float16 has little room: sums of so many terms would leave it.
   for (std::int64_t rest = terms >> 19; dtype_ == DType::f16 && rest > 0; rest >>= 2) scale_ /= 2;
   if (data.nonfinite && count_ > 0) {

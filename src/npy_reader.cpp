@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "convgrad/clock.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "npy_box.hpp"
@@ -72,6 +73,19 @@ void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
   }
 }
 
+// Adds the time that it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(start_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  const Clock::time_point start_ = Clock::now();
+};
+
 }  // namespace
 
 struct NpyReader::State {
@@ -81,6 +95,7 @@ struct NpyReader::State {
   MallocBytes held;           // of a stream: the payload from held_from on
   std::int64_t held_from = 0;
   MallocBytes scratch;  // kScratchBytes
+  double convert_s = 0;
   NpyHeader header;
 
   explicit State(const std::string& argument);
@@ -216,6 +231,7 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
       read_payload(span + s * part[0].file_stride * item, offset * item,
                    part[0].file_stride * item);
     }
+    const Stopwatch watch(convert_s);
     npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
   }
   return true;
@@ -239,6 +255,7 @@ void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
     refuse(
         "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
   }
+  const Stopwatch watch(convert_s);
   npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
                static_cast<std::size_t>(item));
 }
@@ -308,8 +325,13 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   } else {
     state_->read_from_stream(box, bytes);
   }
-  swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), swap_unit(header));
+  const std::size_t unit = swap_unit(header);
+  if (unit == 1) return;
+  const Stopwatch watch(state_->convert_s);
+  swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
 }
+
+double NpyReader::convert_seconds() const { return state_->convert_s; }
 
 void NpyReader::hold() {
   if (!state_->seekable && !state_->held) state_->hold_rest();

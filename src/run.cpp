@@ -65,7 +65,8 @@ void read_part(const Plan& plan, const TensorBox& box, Buffer& memory, const Rea
   for (const Range& axis : box.spatial) bytes *= axis.size();
   if (memory.size_bytes() < bytes) {
     const char* what = "a block of a tensor";
-    memory = plan.device_kernel != nullptr ? pinned_buffer(bytes, what) : Buffer(bytes, what);
+    memory = plan.device_kernel != nullptr ? pinned_buffer(bytes, what, plan.device.number)
+                                           : Buffer(bytes, what);
   }
   std::vector<std::int64_t> begin, end;
   file_box(problem, box, begin, end);

@@ -166,6 +166,7 @@ void check_size(const SafeTensor& tensor, std::string_view name) {
 void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_bytes,
                    std::string_view name) {
   std::vector<const SafeTensor*> sorted;
+  sorted.reserve(tensors.size());
   for (const SafeTensor& tensor : tensors) sorted.push_back(&tensor);
   std::ranges::sort(sorted, {}, [](const SafeTensor* t) { return std::pair(t->begin, t->end); });
   std::int64_t end = 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cases.hpp"
 #include "emulated_device.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
@@ -69,21 +70,7 @@ std::vector<ProblemSpec> all_problems() {
 
 template <typename Check>
 void for_each_case(Fill fill, Check&& check) {
-  unsigned seed = 1;
-  for (const ProblemSpec& spec : all_problems()) {
-    for (const DType dtype : kDTypes) {
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const std::string line = describe(problem);
-        CAPTURE(spec.name);
-        CAPTURE(line);
-        seed += 2;
-        if (seed / 2 % kThin != 0) continue;
-        check(problem, filled(dtype, problem.x_count(), fill, seed),
-              filled(dtype, problem.dy_count(), fill, seed + 1));
-      }
-    }
-  }
+  testing::for_each_case(all_problems(), kDTypes, fill, check, kThin);
 }
 
 }  // namespace
@@ -109,14 +96,11 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
 TEST_CASE("every device kernel stays within the error bound, in any order of its threads") {
   for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
     const Reference reference = reference_of(problem, x.data(), dy.data());
-    const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
-                              std::min(term_count(problem), kMaxChunkPixels)};
     for (const DeviceKernel* kernel : kernels_for(problem)) {
       CAPTURE(kernel->name);
       const Plan plan = plan_with(problem, kernel->name);
       const auto got = emulated_sums(plan, x.data(), dy.data());
-      const Comparison comparison =
-          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
+      const Comparison comparison = compare_sums(problem, got, reference);
       CAPTURE(comparison.ratio.value);
       CHECK(comparison.mismatches == 0);
       CHECK(emulated_sums(plan, x.data(), dy.data(), true) == got);
@@ -173,8 +157,7 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
           for (std::int64_t k = 0; k < problem.K; ++k) {
             values[static_cast<std::size_t>(channels_last ? k : k * problem.out_pixels())] = poison;
           }
-          std::vector<std::byte> dy(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
-          round_to(dtype, values.data(), problem.dy_count(), dy.data());
+          const auto dy = tensor_of(dtype, values);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
           const Reference reference = reference_of(problem, x.data(), dy.data());
           CHECK(std::isfinite(reference.values[0]));
@@ -208,21 +191,16 @@ TEST_CASE("data near the ends of the range on tensor cores") {
                                           {0x1p+60, 0x1p+60}}) {
     const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
       auto values = widened(DType::f32, filled(DType::f32, count, Fill::normal, seed));
-      std::vector<float> result(values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        result[i] = static_cast<float>(values[i] * scale);
-      }
-      return result;
+      for (double& value : values) value *= scale;
+      return tensor_of(DType::f32, values);
     };
     const auto x = scaled(problem.x_count(), x_scale, 1);
     const auto dy = scaled(problem.dy_count(), dy_scale, 2);
     const Reference reference = reference_of(problem, x.data(), dy.data());
-    const ErrorModel model = {DType::f64, DType::f32, 126};
     CAPTURE(x_scale);
     CAPTURE(dy_scale);
     const auto got = emulated_sums(plan_with(problem, "cuda_mma_bf16x3"), x.data(), dy.data());
-    CHECK(compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
-              .mismatches == 0);
+    CHECK(compare_sums(problem, got, reference).mismatches == 0);
   }
 }
 

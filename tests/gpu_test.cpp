@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "cases.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
 
@@ -36,26 +37,16 @@ PlanOptions options_for(const Device& device, std::string_view kernel) {
 }
 
 template <typename Check>
-void for_each_case(const Device& device, Fill fill, Check&& check) {
-  unsigned seed = 1;
-  for (const ProblemSpec& spec : basic_problems()) {
-    for (const DType dtype : kDTypes) {
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto x = filled(dtype, problem.x_count(), fill, seed);
-        const auto dy = filled(dtype, problem.dy_count(), fill, seed + 1);
-        seed += 2;
-        const Reference reference = reference_of(problem, x.data(), dy.data());
-        for (const DeviceKernel& kernel : device_kernels()) {
-          if (kernel.by_name_only || !kernel.why_not(problem, device).empty()) continue;
-          const std::string line = describe(problem);
-          CAPTURE(line);
-          CAPTURE(kernel.name);
-          check(problem, kernel, x.data(), dy.data(), reference);
-        }
-      }
+void for_each_kernel(const Device& device, Fill fill, Check&& check) {
+  const auto each = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+    const Reference reference = reference_of(problem, x.data(), dy.data());
+    for (const DeviceKernel& kernel : device_kernels()) {
+      if (kernel.by_name_only || !kernel.why_not(problem, device).empty()) continue;
+      CAPTURE(kernel.name);
+      check(problem, kernel, x.data(), dy.data(), reference);
     }
-  }
+  };
+  for_each_case(basic_problems(), kDTypes, fill, each);
 }
 
 }  // namespace
@@ -63,7 +54,7 @@ void for_each_case(const Device& device, Fill fill, Check&& check) {
 TEST_CASE("on a device, small integers come out bit-exact") {
   const auto found = device();
   if (!found) return;
-  for_each_case(
+  for_each_kernel(
       *found, Fill::small_integers,
       [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
           const Reference& reference) {
@@ -74,19 +65,16 @@ TEST_CASE("on a device, small integers come out bit-exact") {
 TEST_CASE("on a device, normal data stay within the bound and repeat to the bit") {
   const auto found = device();
   if (!found) return;
-  for_each_case(*found, Fill::normal,
-                [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
-                    const void* dy, const Reference& reference) {
-                  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
-                                            std::min(term_count(problem), kMaxChunkPixels)};
-                  const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
-                  const Comparison comparison = compare_gradients(
-                      got, reference.values, reference.magnitudes, problem.taps(), model, {});
-                  CAPTURE(comparison.ratio.value);
-                  CHECK(comparison.mismatches == 0);
-                  const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
-                  CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
-                });
+  for_each_kernel(*found, Fill::normal,
+                  [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
+                      const void* dy, const Reference& reference) {
+                    const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                    const Comparison comparison = compare_sums(problem, got, reference);
+                    CAPTURE(comparison.ratio.value);
+                    CHECK(comparison.mismatches == 0);
+                    const auto again = sums_of(problem, x, dy, options_for(*found, kernel.name));
+                    CHECK(std::memcmp(got.data(), again.data(), got.size() * 8) == 0);
+                  });
 }
 
 TEST_CASE("on a device, blocks do not change a bit") {
@@ -128,8 +116,7 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
         make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
     auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
     for (std::size_t k = 0; k < 16; ++k) values[k] = std::numeric_limits<double>::infinity();
-    std::vector<std::byte> dy(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
-    round_to(dtype, values.data(), problem.dy_count(), dy.data());
+    const auto dy = tensor_of(dtype, values);
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {

@@ -1,24 +1,24 @@
 // batch.cpp - runs the jobs of a manifest, some at a time, and says what came of each.
 #include "batch.hpp"
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <regex>
 
+#include "color.hpp"
 #include "commands.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job.hpp"
 #include "progress.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
@@ -92,7 +92,7 @@ class Runner {
     double bytes = 65536;
     for (const auto& [field, path] : job.inputs) {
       std::error_code error;
-      const auto size = std::filesystem::file_size(path, error);
+      const auto size = std::filesystem::file_size(split_tensor_name(path).file, error);
       if (!error) bytes += static_cast<double>(size);
     }
     return bytes;
@@ -168,8 +168,7 @@ class Runner {
   void print(const BatchJob& job, const Outcome& outcome) {
     progress_.wipe();
     if (outcome.verdict == Verdict::error) {
-      std::fprintf(stderr, "convgrad: error: %s: %s\n", one_line(place_of(manifest_, job)).c_str(),
-                   outcome.message.c_str());
+      say(options_, "error", cat(one_line(place_of(manifest_, job)), ": ", outcome.message));
     } else if (options_.json != "-") {
       std::fprintf(stdout, "%s\n", outcome_line(job, outcome).c_str());
       std::fflush(stdout);
@@ -254,16 +253,15 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   }
 }
 
-void print_bad_lines(const Manifest& manifest) {
+void print_bad_lines(const Options& options, const Manifest& manifest) {
   const std::size_t count = manifest.bad.size();
   for (std::size_t i = 0; i < std::min(count, kMaxPrintedLines); ++i) {
     const BadLine& bad = manifest.bad[i];
-    std::fprintf(stderr, "convgrad: error: %s, line %lld: %s\n", one_line(manifest.name).c_str(),
-                 static_cast<long long>(bad.line), bad.message.c_str());
+    say(options, "error", cat(one_line(manifest.name), ", line ", bad.line, ": ", bad.message));
   }
   if (count > kMaxPrintedLines) {
-    std::fprintf(stderr, "convgrad: error: %s: %zu more lines are malformed\n",
-                 one_line(manifest.name).c_str(), count - kMaxPrintedLines);
+    say(options, "error",
+        cat(one_line(manifest.name), ": ", count - kMaxPrintedLines, " more lines are malformed"));
   }
 }
 
@@ -285,7 +283,7 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
     if (outcomes[i].status < 2) continue;
     message = cat(place_of(manifest, manifest.jobs[i]), ": ", outcomes[i].message);
   }
-  report["error"] = {{"code", worst}, {"message", message}};
+  report["error"] = error_json(worst, message, {manifest.name});
 }
 
 void write_junit(const std::string& path, const std::string& text) {
@@ -316,13 +314,13 @@ int batch(Options& options, Json& report) {
   std::optional<BatchState> state;
   if (!o.batch.state.empty()) state.emplace(o.batch.state);
   const Division division(o, manifest.jobs.size());
-  report["execution"] = {{"jobs", division.jobs},
-                         {"threads", division.whole.threads},
-                         {"memory_limit_bytes", division.memory_bytes}};
-  print_bad_lines(manifest);
+  report["batch"] = {{"jobs_at_a_time", division.jobs},
+                     {"threads", division.whole.threads},
+                     {"memory_limit_bytes", division.memory_bytes}};
+  print_bad_lines(o, manifest);
   const std::vector<Outcome> outcomes =
       Runner(manifest, order, o, division, state ? &*state : nullptr).run();
-  const double elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
+  const double elapsed_s = seconds_since(start);
   const bool any_ran = manifest.bad.empty() || o.batch.keep_going;
   if (o.json != "-" && any_ran) {
     std::fprintf(stdout, "%s\n", summary_line(outcomes, manifest.bad.size(), elapsed_s).c_str());

@@ -122,7 +122,7 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
                          double elapsed_s);
-// The fields jobs and totals, the status and the first error of the report.
+// The fields batch and jobs of the report, and its status.
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                   Json& report);
 // JUnit's XML, as Jenkins, GitLab and GitHub's actions read it.

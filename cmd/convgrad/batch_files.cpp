@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "batch.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job.hpp"
 
 namespace convgrad::cli {
@@ -21,6 +22,11 @@ void claim(Names& names, const std::string& path, const std::string& what) {
               cat(what, ": ", path, " is ", found->second, " too; name another file"));
 }
 
+// That of the file that a tensor is in.
+std::string tensor_key(const std::string& tensor) {
+  return file_key(split_tensor_name(tensor).file);
+}
+
 struct Files {
   std::string output;
   std::vector<std::string> inputs;
@@ -30,7 +36,7 @@ Files files_of(const BatchJob& job) {
   Files files;
   const std::string& output = job.options.problem.output;
   if (!output.empty()) files.output = file_key(output);
-  for (const auto& [field, path] : job.inputs) files.inputs.push_back(file_key(path));
+  for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
   return files;
 }
 
@@ -105,7 +111,7 @@ void check_own_files(const Options& options, const Manifest& manifest) {
     files.emplace_back("output", job.options.problem.output);
     for (const auto& [field, path] : files) {
       if (path.empty()) continue;
-      const auto found = own.find(file_key(path));
+      const auto found = own.find(tensor_key(path));
       if (found == own.end()) continue;
       throw Error(ErrorKind::usage, cat(found->second, ": ", path, " is the ", field, " of ",
                                         place_of(manifest, job), " too; name another file"));

@@ -1,17 +1,17 @@
 // batch_job.cpp - one job of a batch: is it done already, does it fit, what came of it.
 #include <sys/stat.h>
 
-#include <chrono>
 #include <new>
 
 #include "batch.hpp"
 #include "commands.hpp"
+#include "convgrad/clock.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Hashes = std::map<std::string, HashedFile>;
 
 bool is_regular(const std::string& path) {
@@ -31,8 +31,9 @@ std::string key_of(const BatchJob& job) {
 std::optional<Hashes> hashed_inputs(const BatchJob& job) {
   Hashes hashes;
   for (const auto& [field, path] : job.inputs) {
-    if (!is_regular(path)) return {};
-    hashes.emplace(field, HashedFile(path));
+    const std::string file = split_tensor_name(path).file;
+    if (!is_regular(file)) return {};
+    hashes.emplace(field, HashedFile(file));
   }
   return hashes;
 }
@@ -70,7 +71,7 @@ void keep(const BatchJob& job, const Outcome& outcome, const Hashes& hashes, Bat
 void check_regular(const BatchJob& job) {
   struct stat status {};
   for (const auto& [field, path] : job.inputs) {
-    if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    if (::stat(split_tensor_name(path).file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
       throw Error(ErrorKind::input,
                   cat(field, " (", path, "): is a ",
                       S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file"));
@@ -83,9 +84,9 @@ void check_hashes(const BatchJob& job) {
   for (const auto& [field, path] : job.inputs) {
     const auto wanted = job.hashes.find(field);
     if (wanted == job.hashes.end()) continue;
-    const std::string hash = hash_of_file(path);
+    const std::string hash = hash_of_file(split_tensor_name(path).file);
     if (hash == wanted->second) continue;
-    throw Error(ErrorKind::input, cat(field, " (", path, "): its hash is ", hash, ", expected ",
+    throw Error(ErrorKind::input, cat(field, " (", path, "): is ", hash, ", expected ",
                                       wanted->second, "; the file has changed"));
   }
 }
@@ -112,16 +113,25 @@ std::string number_text(const Json& number) {
   return number.is_string() ? number.get<std::string>() : number.dump();
 }
 
-// "3 of 36 elements fail, largest error/bound 12.5 at [0,1,2,3]: got 1.5, want 1.25".
+// "3 of 36 elements fail, largest error/bound 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis:
+// ...".
 std::string mismatch_text(const Json& compare) {
-  std::string text = cat(number_text(compare.value("mismatches", Json())), " of ",
-                         number_text(compare.value("count", Json())), " elements fail");
+  std::string text =
+      cat(number_text(compare.at("mismatches")), " of ", number_text(compare.at("count")),
+          compare.contains("adjoint") ? " equalities fail" : " elements fail");
   const bool has_bound = compare.contains("max_ratio");
   const Json error = compare.value(has_bound ? "max_ratio" : "max_abs", Json::object());
-  if (!error.contains("index")) return text;
-  text += cat(", largest ", has_bound ? "error/bound " : "error ", number_text(error["value"]),
-              " at ", error["index"].dump());
-  return cat(text, ": got ", number_text(error["got"]), ", want ", number_text(error["want"]));
+  if (error.contains("index")) {
+    text += cat(", largest ", has_bound ? "error/bound " : "error ", number_text(error["value"]),
+                " at ", error["index"].dump(), ": got ", number_text(error["got"]), ", want ",
+                number_text(error["want"]));
+  }
+  if (!compare.value("/repeat_check/differing"_json_pointer, Json::array()).empty()) {
+    text += "; repeated runs differ";
+  }
+  const Json findings = compare.value("/diagnosis/findings"_json_pointer, Json::array());
+  if (!findings.empty()) text += cat("; diagnosis: ", findings[0].at("text").get<std::string>());
+  return text;
 }
 
 // "conv2d float32 NHWC n2 ...: direct, 25.0 MiB".
@@ -175,7 +185,7 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
   Outcome outcome;
   std::optional<Hashes> hashes;
   const auto over = [&] {
-    outcome.elapsed_s = std::chrono::duration<double>(Clock::now() - start).count();
+    outcome.elapsed_s = seconds_since(start);
     return outcome;
   };
   try {

@@ -25,16 +25,17 @@ constexpr std::size_t kMaxNameBytes = 200;
 constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
-// Options that belong to the whole batch, or that make no sense in it.
-const std::set<std::string> kNotFields = {"help",       "version",          "config",
-                                          "json",       "threads",          "memory_limit",
-                                          "dry_run",    "verbose",          "list_algorithms",
-                                          "accumulate", "use_cudnn_on_gpu", "no_use_cudnn_on_gpu"};
+// Options that belong to the whole batch.
+const std::set<std::string> kNotFields = {"help",         "version",        "config",  "json",
+                                          "color",        "threads",        "dry_run", "verbose",
+                                          "memory_limit", "list_algorithms"};
+// What would make another of a job that is run again.
+const std::set<std::string> kNotRepeatable = {"accumulate", "update_golden"};
 // Fields that are no options. The last five are a report's attrs.
 const std::vector<std::string> kOwnFields = {"name", "command",      "notes",         "pads",
                                              "line", "filter_shape", "tensorflow_op", "dtype"};
-const std::vector<std::string> kHashFields = {"input_hash", "out_backprop_hash", "result_hash",
-                                              "golden_hash"};
+const std::vector<std::string> kHashFields = {"input_sha256", "out_backprop_sha256",
+                                              "result_sha256", "golden_sha256"};
 
 // The fields of one line, in its order. No words: not given.
 struct Field {
@@ -155,17 +156,17 @@ class JobMaker {
     for (const CLI::App* app : {&app_, verify_}) {
       for (std::string name : option_names(*app)) {
         name = with_underscores(name.substr(2));
-        if (kNotFields.count(name) == 0) names_.push_back(name);
+        if (kNotFields.count(name) + kNotRepeatable.count(name) == 0) names_.push_back(name);
       }
     }
   }
 
   void check_name(const std::string& field) const {
     if (std::find(names_.begin(), names_.end(), field) != names_.end()) return;
-    if (field == "accumulate") {
-      refuse(field, "is no field, since a job that is run again would add twice");
+    if (kNotRepeatable.count(field) != 0) {
+      refuse(field, "is no field, since a job that is run again would do something else");
     }
-    if (kNotFields.count(field) != 0) refuse(field, "is no field, but a flag of the whole batch");
+    if (kNotFields.count(field) != 0) refuse(field, "is no field of a job, but of the whole batch");
     refuse(one_line(field), "is unknown", did_you_mean(field, names_),
            "; see convgrad batch --help");
   }
@@ -250,14 +251,14 @@ class JobMaker {
   static void take_hash(Fields& fields, const std::string& name, BatchJob& job) {
     const auto word = take(fields, name);
     if (!word) return;
-    std::string hash = word->rfind("sha256:", 0) == 0 ? word->substr(7) : *word;
-    for (char& c : hash) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (hash.size() != 64 || hash.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      refuse(name, "'", *word, "', expected sha256: and 64 hexadecimal digits");
+    std::string digits = *word;
+    for (char& c : digits) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (digits.size() != 64 || digits.find_first_not_of("0123456789abcdef") != digits.npos) {
+      refuse(name, "'", *word, "', expected 64 hexadecimal digits, as sha256sum prints them");
     }
-    const std::string tensor = name.substr(0, name.size() - std::strlen("_hash"));
+    const std::string tensor = name.substr(0, name.size() - std::strlen("_sha256"));
     if (find(fields, tensor) == nullptr) refuse(name, "is given, but ", tensor, " is not");
-    job.hashes[tensor] = "sha256:" + hash;
+    job.hashes[tensor] = "sha256:" + digits;
   }
 
   // Resolved pads, as a report has them.
@@ -302,9 +303,8 @@ class JobMaker {
 
   // The option that a field sets.
   CLI::Option& option_of(const std::string& field, bool verifies) {
-    std::string flag = "--" + field;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    CLI::Option* option = (verifies ? verify_ : &app_)->get_option_no_throw(flag);
+    CLI::Option* option =
+        (verifies ? verify_ : &app_)->get_option_no_throw(with_hyphens("--" + field));
     if (option != nullptr) return *option;
     if (verifies) refuse(field, "is a field of jobs that compute, but this one verifies");
     refuse(field, "is a field of jobs that verify, but this one computes");
@@ -318,10 +318,12 @@ class JobMaker {
       Words words = field.words;
       const bool is_list = option.get_items_expected_max() > 1;
       if (!is_list && words.size() > 1) words = {joined(words)};
-      const bool is_file =
-          option.get_type_name() == "FILE" || (field.name == "filter_sizes" && is_file_name(words));
-      if (is_file) take_file(field.name, words[0], job);
-      const std::string name = option.get_lnames().front();
+      const std::string type = option.get_type_name();
+      if (type == "FILE" || (field.name == "filter_sizes" && is_file_name(words))) {
+        take_file(field.name, words[0], job);
+      }
+      if (type == "DIR") words[0] = resolved(words[0]);
+      const std::string name = with_hyphens("--" + field.name).substr(2);
       option.clear();
       set_option(option, name, words);
       const bool is_flag = option.get_expected_max() == 0;
@@ -329,6 +331,7 @@ class JobMaker {
     }
     job.options = options_;
     job.options.json = "-";  // the report, and no text
+    job.options.command_line = job.repeat;
   }
 
   void take_file(const std::string& field, std::string& path, BatchJob& job) const {

@@ -76,7 +76,7 @@ Json job_json(const BatchJob& job, const Outcome& outcome) {
     if (!json.contains(key)) json[key] = value;
   }
   if (outcome.status >= 2) {
-    json["error"] = {{"code", outcome.status}, {"message", outcome.message}};
+    json["error"] = error_json(outcome.status, outcome.message, {});
   }
   return json;
 }
@@ -86,7 +86,7 @@ Json bad_line_json(const BadLine& bad) {
           {"line", bad.line},
           {"status", "error"},
           {"exit_code", static_cast<int>(ErrorKind::input)},
-          {"error", {{"code", static_cast<int>(ErrorKind::input)}, {"message", bad.message}}}};
+          {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, {})}};
 }
 
 std::string attribute(const char* name, std::string_view value) {
@@ -171,15 +171,15 @@ std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_l
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                   Json& report) {
   Counts counts = count(outcomes, manifest.bad.size());
-  Json totals = {{"jobs", outcomes.size() + manifest.bad.size()}};
+  Json numbers = {{"jobs", outcomes.size() + manifest.bad.size()}};
   for (const Verdict verdict : kVerdicts) {
     std::string name(verdict_name(verdict));
     if (verdict == Verdict::not_run) name = "not_run";
-    totals[name] = counts[verdict];
+    numbers[name] = counts[verdict];
   }
-  totals["elapsed_ms"] = std::round(elapsed_s * 1e6) / 1e3;
-  report["manifest"] = manifest.name;
-  report["totals"] = totals;
+  report["batch"]["manifest"] = manifest.name;
+  report["batch"]["counts"] = numbers;
+  report["batch"]["elapsed_ms"] = std::round(elapsed_s * 1e6) / 1e3;
   Json jobs = Json::array();
   std::size_t bad = 0;
   const auto add_bad_before = [&](std::int64_t line) {

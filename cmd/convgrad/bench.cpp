@@ -136,7 +136,7 @@ int bench(const Options& options, Json& report) {
   }
   fill_report(all, peaks, report);
   if (!baseline) return 0;
-  if (passes(*baseline, options.bench.baseline, max_slowdown, all, report)) return 0;
+  if (passes(*baseline, options, max_slowdown, all, report)) return 0;
   report["status"] = "slower";
   return 1;
 }

@@ -99,7 +99,7 @@ double parse_slowdown(const std::string& text);
 
 // Compares, writes a line on standard error for each problem that is slower or new, and fills
 // report["baseline"]. True if none is too slow.
-bool passes(const Baseline& baseline, const std::string& path, double max_slowdown,
+bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
             const std::vector<Measured>& all, Json& report);
 
 }  // namespace convgrad::cli

@@ -1,7 +1,6 @@
 // bench_baseline.cpp - is anything slower than in an earlier report?
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "bench.hpp"
+#include "color.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -90,7 +90,7 @@ double parse_slowdown(const std::string& text) {
   return value / 100;
 }
 
-bool passes(const Baseline& baseline, const std::string& path, double max_slowdown,
+bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
             const std::vector<Measured>& all, Json& report) {
   Json regressions = Json::array(), added = Json::array();
   std::int64_t compared = 0;
@@ -99,7 +99,7 @@ bool passes(const Baseline& baseline, const std::string& path, double max_slowdo
     const auto before = baseline.median_ms(*m.bench_case);
     if (!before) {
       added.push_back(key);
-      std::fprintf(stderr, "convgrad: new: %s is not in the baseline\n", one_line(key).c_str());
+      say(options, "new", cat(one_line(key), " is not in the baseline"));
       continue;
     }
     ++compared;
@@ -107,13 +107,13 @@ bool passes(const Baseline& baseline, const std::string& path, double max_slowdo
     if (!(slowdown > max_slowdown)) continue;
     regressions.push_back(
         {{"problem", key}, {"median_ms", now}, {"baseline_ms", *before}, {"slowdown", slowdown}});
-    std::fprintf(stderr,
-                 "convgrad: slower: %s: median %s ms, baseline %s ms: +%s %%, allowed %s %%\n",
-                 one_line(key).c_str(), fixed(now, 4).c_str(), fixed(*before, 4).c_str(),
-                 fixed(100 * slowdown, 1).c_str(), fixed(100 * max_slowdown, 1).c_str());
+    say(options, "slower",
+        cat(one_line(key), ": median ", fixed(now, 4), " ms, baseline ", fixed(*before, 4),
+            " ms: +", fixed(100 * slowdown, 1), " %, allowed ", fixed(100 * max_slowdown, 1),
+            " %"));
   }
   const bool good = regressions.empty();
-  report["baseline"] = {{"file", path},
+  report["baseline"] = {{"file", options.bench.baseline},
                         {"max_slowdown", max_slowdown},
                         {"compared", compared},
                         {"regressions", std::move(regressions)},

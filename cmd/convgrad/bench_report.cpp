@@ -138,6 +138,7 @@ Json measured_json(const Measured& m) {
           {"tensors",
            {{"input", {{"shape", c.input_shape}}},
             {"out_backprop", {{"shape", c.out_backprop_shape}}}}},
+          {"op", op_name(c.problem.op)},
           {"attrs", problem_json(c.problem)},
           {"execution", execution},
           {"work", work_json(c.problem)},

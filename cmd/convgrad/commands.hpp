@@ -16,5 +16,7 @@ int compare(const Options& options, Json& report);
 int generate(const Options& options, Json& report);
 int inspect(const Options& options, Json& report);
 int info(const Options& options, Json& report);
+// Of app, the whole program.
+int completion(const Options& options, const CLI::App& app);
 
 }  // namespace convgrad::cli

@@ -8,6 +8,7 @@
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "heatmap.hpp"
 #include "job.hpp"
 #include "progress.hpp"
@@ -34,8 +35,8 @@ void check_options(const Options& options) {
     if (path->empty()) continue;
     if (*path == "-") misuse(cat(flag, " -: standard output is for the verdict; name a file"));
     for (const std::string* input : {&o.got, &o.want}) {
-      if (same_file(*path, *input)) {
-        misuse(cat(flag, ": ", *path, " is one of the arrays too; name another file"));
+      if (same_file(*path, split_tensor_name(*input).file)) {
+        misuse(cat(flag, ": ", *path, " holds one of the arrays; name another file"));
       }
     }
   }
@@ -176,6 +177,9 @@ int compare(const Options& options, Json& report) {
   Array got(o.got), want(o.want);
   report["tensors"]["got"] = tensor_json(o.got, got.header());
   report["tensors"]["want"] = tensor_json(o.want, want.header());
+  if (!options.json.empty()) {
+    for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
+  }
   for (const std::string* path : {&o.save_diff, &o.heatmap}) {
     if (!path->empty()) check_output(*path, {options.execution.no_clobber});
   }

@@ -88,7 +88,9 @@ int compute(const Options& options, Json& report) {
                    output_options);
   });
   report["timing_ms"] = timing_json(timing, write_s);
+  report["perf"] = perf_json(job.problem, timing);
   report["output"] = output;
+  if (!options.json.empty()) add_gradient(output, job.problem, report);
   if (options.execution.verbose) print_timing(plan, timing, write_s);
   return 0;
 }

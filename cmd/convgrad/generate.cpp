@@ -1,16 +1,17 @@
 // generate.cpp - x, dy and their golden gradient, from a seed.
 #include "convgrad/generate.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
 
 #include "commands.hpp"
 #include "convgrad/array.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job.hpp"
 #include "made_problem.hpp"
+#include "problem_flags.hpp"
 #include "progress.hpp"
 #include "tensor_hash.hpp"
 
@@ -18,16 +19,11 @@ namespace convgrad::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
 
 [[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The three files, in a folder that is made if it must be and goes again if nothing gets into it.
 class Folder {
@@ -138,45 +134,13 @@ Json made_json(const std::string& path, DType dtype, const std::vector<std::int6
   return json;
 }
 
-// The flags that say this problem, with the padding as it was spelled.
-std::string attribute_flags(const WgradProblem& problem, const WgradAttributes& attributes) {
-  const auto list = [](const std::vector<std::int64_t>& numbers) {
-    std::string text;
-    for (const std::int64_t n : numbers) text += cat(text.empty() ? "" : ",", n);
-    return text;
-  };
-  std::vector<std::int64_t> sizes, strides, dilations, pads;
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    const SpatialAxis& axis = problem.axis[a];
-    sizes.push_back(axis.taps);
-    strides.push_back(axis.stride);
-    dilations.push_back(axis.dilation);
-    pads.insert(pads.end(), {axis.pad_before, axis.pad_after});
-  }
-  const bool depthwise = problem.op == Op::depthwise;
-  sizes.push_back(depthwise ? problem.C : problem.group_c());
-  sizes.push_back(depthwise ? problem.group_k() : problem.K);
-  const auto usual = [](const std::vector<std::int64_t>& numbers) {
-    return std::ranges::count(numbers, 1) == std::ssize(numbers);
-  };
-  std::string text = cat(" --filter-sizes ", list(sizes));
-  if (!usual(strides)) text += " -s " + list(strides);
-  if (!usual(dilations)) text += " -d " + list(dilations);
-  text += attributes.explicit_paddings.empty() ? " -p " + attributes.padding
-                                               : " --explicit-paddings " + list(pads);
-  if (!problem.channels_last) text += " -f " + data_format_name(problem);
-  if (problem.filter_format != FilterFormat::hwio) {
-    text += " --filter-format " + filter_format_name(problem);
-  }
-  if (problem.out_dtype != problem.dtype)
-    text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
-  return text;
-}
-
 std::vector<std::string> commands(const WgradProblem& problem, const WgradAttributes& attributes,
                                   const Paths& paths, bool exact) {
-  const std::string job = cat("--op ", op_name(problem.op), " -i ", shell_quoted(paths.x), " -g ",
-                              shell_quoted(paths.dy), attribute_flags(problem, attributes));
+  const bool explicit_pads = !attributes.explicit_paddings.empty();
+  std::string job = cat("-i ", shell_quoted(paths.x), " -g ", shell_quoted(paths.dy), " ",
+                        problem_flags(problem, explicit_pads ? "" : attributes.padding));
+  if (problem.out_dtype != problem.dtype)
+    job += cat(" --out-dtype ", dtype_name(problem.out_dtype));
   const std::string golden = shell_quoted(paths.dw);
   const std::string bits = exact ? " --bitwise" : "";
   std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
@@ -213,8 +177,7 @@ int generate(const Options& options, Json& report) {
   const WgradProblem problem = problem_of(options, attributes);
   if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
   if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
-  report["attrs"] = problem_json(problem);
-  report["work"] = work_json(problem);
+  set_problem(report, problem);
   const Plan plan = plan_of(options, problem);
   report["execution"] = plan_json(plan);
 
@@ -247,6 +210,7 @@ int generate(const Options& options, Json& report) {
                        {"gradient", made_json(paths.dw, problem.out_dtype, dw_shape(problem),
                                               hash_of_values(paths.dw))}};
   report["timing_ms"] = timing_json(timing, write_s);
+  report["perf"] = perf_json(problem, timing);
   const bool exact = data.distribution == Distribution::integers;
   const std::vector<std::string> lines = commands(problem, attributes, paths, exact);
   report["generate"] = {{"dist", distribution_name(data.distribution)},

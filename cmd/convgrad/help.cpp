@@ -36,12 +36,18 @@ attribute); 4 not available here; 5 failed while running; 128 + n ended by signa
 std::string verify_footer() {
   return R"(Without --result the chosen backend and algorithm compute the gradient that is judged.
 By default an element passes if |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|,
-L terms, u the unit roundoffs of the result's and the accumulator's dtype.
+L terms, u the unit roundoffs of the result's and the accumulator's dtype. On a mismatch
+known faults are tried, from a flipped filter to a missing image, and those that explain it
+are named (docs/verify.md).
 
 Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden dw.npy --bitwise
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --sample 100
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --reference adjoint --repeat-check 3
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden golden.npy --update-golden
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --save-repro failing
 
 Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
 }
@@ -116,6 +122,21 @@ std::string info_footer() {
   convgrad info
   convgrad info --json
   convgrad info --peaks --threads 1)";
+}
+
+std::string completion_footer() {
+  return R"TEXT(The script completes commands, options, their values, and files. It is for a shell's
+start-up file, or for the folder from which the shell takes such files:
+  bash  eval "$(convgrad completion bash)" in ~/.bashrc
+  zsh   a file _convgrad in a folder of $fpath, or the same eval after compinit in ~/.zshrc
+  fish  ~/.config/fish/completions/convgrad.fish
+An installed package has them in place.
+
+Examples:
+  convgrad completion bash >convgrad.bash
+  eval "$(convgrad completion bash)"
+  convgrad completion zsh >_convgrad
+  convgrad completion fish >convgrad.fish)TEXT";
 }
 
 }  // namespace convgrad::cli

@@ -14,5 +14,6 @@ std::string bench_footer();
 std::string generate_footer();
 std::string inspect_footer();
 std::string info_footer();
+std::string completion_footer();
 
 }  // namespace convgrad::cli

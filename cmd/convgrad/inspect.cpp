@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iomanip>
 #include <limits>
 
+#include "color.hpp"
 #include "commands.hpp"
-#include "convgrad/array.hpp"
-#include "convgrad/buffer.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "file_hash.hpp"
 #include "job.hpp"
+#include "read_parts.hpp"
 #include "tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
 
 // Wide enough for every 64-bit integer, and for sums of float64 that leave its range.
 using Wide = long double;
@@ -92,21 +92,15 @@ void add_integers(Statistics& statistics, const NpyHeader& header, const std::by
 // Reads the array once, in parts.
 Statistics read_values(NpyReader& reader, TensorHash& hash) {
   const NpyHeader& header = reader.header();
-  const std::int64_t most = kPartBytes / header.item_bytes;
-  const Buffer buffer(std::min(kPartBytes, header.payload_bytes), "a part of the array");
   Statistics statistics;
-  for_each_part(header.shape, most, [&](const ArrayPart& part) {
-    reader.read_box(part.begin, part.end, buffer.data());
-    hash.add(buffer.data(), static_cast<std::size_t>(part.count * header.item_bytes));
-    if (is_integer(header)) {
-      return add_integers(statistics, header, buffer.data(), part.count);
-    }
+  read_parts(reader, [&](const std::byte* bytes, const ArrayPart& part) {
+    hash.add(bytes, static_cast<std::size_t>(part.count * header.item_bytes));
+    if (is_integer(header)) return add_integers(statistics, header, bytes, part.count);
     const DType dtype = float_dtype(header, reader.name());
     with_scalar(dtype, [&](auto scalar) {
-      add_all<decltype(scalar)>(statistics, buffer.data(), part.count, smallest_normal(dtype));
+      add_all<decltype(scalar)>(statistics, bytes, part.count, smallest_normal(dtype));
     });
   });
-  reader.finish();
   return statistics;
 }
 
@@ -129,6 +123,13 @@ Json statistics_json(const Statistics& s, const NpyHeader& header) {
           {"mean", any ? number(static_cast<double>(s.mean())) : Json()}};
 }
 
+// What sha256sum prints, and manifests of batch name; empty for streams and members of archives.
+std::string hash_of_whole_file(const std::string& path) {
+  std::error_code ignored;
+  const bool whole = path != "-" && !split_tensor_name(path).member;
+  return whole && std::filesystem::is_regular_file(path, ignored) ? hash_of_file(path) : "";
+}
+
 void inspect_file(const std::string& path, Json& file, std::ostringstream& text) {
   NpyReader reader(path);
   const NpyHeader& header = reader.header();
@@ -143,6 +144,8 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   file["values"] = statistics_json(s, header);
   const std::string digest = hash.text();
   file["hash"] = digest;
+  const std::string file_digest = hash_of_whole_file(path);
+  if (!file_digest.empty()) file["file_hash"] = file_digest;
   text << reader.name() << ": " << dtype << " " << shape_text(header.shape) << ", "
        << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
        << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
@@ -155,7 +158,8 @@ void inspect_file(const std::string& path, Json& file, std::ostringstream& text)
   }
   text << ", " << s.nan << " NaN, " << s.inf << " Inf, " << s.zero
        << (s.zero == 1 ? " zero" : " zeros") << ", " << s.subnormal << " subnormal\n  " << digest
-       << "\n";
+       << " values\n";
+  if (!file_digest.empty()) text << "  " << file_digest << " file\n";
 }
 
 // An archive is each of its arrays; a damaged one is refused when it is opened.
@@ -188,12 +192,13 @@ int inspect(const Options& options, Json& report) {
     try {
       inspect_file(path, file, text);
     } catch (const Error& error) {  // the other files are still worth a look
-      std::fprintf(stderr, "convgrad: error: %s\n", error.what());
+      say(options, "error", error.what());
       status = std::max(status, static_cast<int>(error.kind()));
       file["file"] = path;
       file["error"] = error.what();
       report["status"] = "error";
-      report["error"] = {{"code", static_cast<int>(error.kind())}, {"message", error.what()}};
+      report["error"] =
+          error_json(static_cast<int>(error.kind()), error.what(), options.inspect_files);
     }
     report["files"].push_back(file);
     if (options.json != "-") std::fputs(text.str().c_str(), stdout);

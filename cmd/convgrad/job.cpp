@@ -186,8 +186,11 @@ Job open_job(const Options& options, Json& report) {
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
                              attributes);
   if (!backend) choose_backend(job, options.execution.device);
-  report["attrs"] = problem_json(job.problem);
-  report["work"] = work_json(job.problem);
+  set_problem(report, job.problem);
+  if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {
+    add_hash(report["tensors"]["input"]);
+    add_hash(report["tensors"]["out_backprop"]);
+  }
   return job;
 }
 
@@ -322,9 +325,13 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
     }
   };
   if (plan.blocks.axis > 0) {  // blocks of rows overlap, and a stream goes by only once
-    job.x->hold();
-    job.dy->hold();
+    timing.read_s = timing.total_s = seconds_of([&] {
+      job.x->hold();
+      job.dy->hold();
+    });
   }
+  const auto convert_seconds = [&] { return job.x->convert_seconds() + job.dy->convert_seconds(); };
+  const double converted_before = convert_seconds();
   NpySource source(*job.x, *job.dy);
   const double blocks = static_cast<double>(plan.blocks.count);
   stream_blocks(
@@ -343,6 +350,8 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
         }
       },
       timing, [&](std::int64_t done, std::int64_t) { show(static_cast<double>(done) / blocks); });
+  timing.convert_s = convert_seconds() - converted_before;
+  timing.read_s -= timing.convert_s;
   return timing;
 }
 
@@ -372,8 +381,8 @@ std::string file_key(const std::string& path) {
 
 bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty() || a == "-" || b == "-") return false;
-  const std::string key = file_key(a);
-  return !key.empty() && key == file_key(b);
+  const std::string key = file_key(split_tensor_name(a).file);
+  return !key.empty() && key == file_key(split_tensor_name(b).file);
 }
 
 void check_report_is_its_own(const Options& options) {
@@ -393,7 +402,7 @@ void check_report_is_its_own(const Options& options) {
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
-    if (same_file(options.json, split_tensor_name(*path).file)) {
+    if (same_file(options.json, *path)) {
       throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
                                         " file too; name another file for the report"));
     }
@@ -411,8 +420,7 @@ void check_archives_are_kept(const Options& options) {
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
-    const TensorName name = split_tensor_name(*argument);
-    if (name.member && same_file(o.output, name.file)) {
+    if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
       throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
                                         "; name another file for the gradient"));
     }

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 
+#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
@@ -91,8 +92,9 @@ struct Program {
       "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
       "convgrad"};
   Json report;
+  std::vector<std::string> arguments;
 
-  int run(const std::vector<std::string>& arguments, const std::string& line) {
+  int run(const std::string& line) {
     bind_options(app, options);
     // CLI11 takes the arguments in reverse order.
     const std::vector<std::string> words = prepared(arguments);
@@ -105,6 +107,11 @@ struct Program {
       std::fputs(out.str().c_str(), stdout);
       return 0;
     } catch (const CLI::ParseError& error) {
+      // What the options say is not known, but how to say what is wrong with them should be.
+      options.json = last_value(words, "--json", "-");
+      const std::string color = last_value(words, "--color");
+      if (!color.empty()) options.color = color;
+      report = new_report(command_in(words), line);
       throw Error(ErrorKind::usage, cat(error.what(), "; see convgrad --help"));
     }
     const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -113,6 +120,7 @@ struct Program {
     refuse_leftovers(app, command);
     refuse_strange_options(app, command);
     apply_environment_and_config(app, command, options);
+    check_color(options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [name, value] : options.variables)
@@ -120,6 +128,16 @@ struct Program {
     options.command_line = prefix + line;
     report["command_line"] = options.command_line;
     return dispatch(command.get_name());
+  }
+
+  // The subcommand of a line that could not be parsed.
+  std::string command_in(const std::vector<std::string>& words) const {
+    for (const std::string& word : words) {
+      for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (sub->check_name(word)) return sub->get_name();
+      }
+    }
+    return "compute";
   }
 
   int dispatch(const std::string& name) {
@@ -130,6 +148,7 @@ struct Program {
     if (name == "generate") return generate(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
+    if (name == "completion") return completion(options, app);
     return compute(options, report);
   }
 
@@ -141,7 +160,7 @@ struct Program {
       check_report_is_its_own(options);  // an error's report must not replace a tensor either
       write_report(report, options.json);
     } catch (const Error& error) {
-      if (status < 2) std::fprintf(stderr, "convgrad: error: --json: %s\n", error.what());
+      if (status < 2) say(options, "error", cat("--json: ", error.what()));
       return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;
@@ -156,18 +175,17 @@ struct Program {
 
   int fail(int status, const std::string& message) {
     const std::string line = with_origin(message);
-    std::fprintf(stderr, "convgrad: error: %s\n", line.c_str());
+    say(options, "error", line);
     report["status"] = "error";
-    report["error"] = {{"code", status}, {"message", line}};
+    report["error"] = error_json(status, line, arguments);
     return finish(status);
   }
 };
 
 // What stdio has buffered for standard output must get there, or the command has failed.
-int flush_stdout(int status) {
+int flush_stdout(const Options& options, int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-  std::fprintf(stderr, "convgrad: error: cannot write to standard output: %s\n",
-               std::strerror(errno));
+  say(options, "error", cat("cannot write to standard output: ", std::strerror(errno)));
   return status >= 2 ? status : static_cast<int>(ErrorKind::runtime);
 }
 
@@ -176,9 +194,9 @@ int run(int argc, char** argv) {
   stop_blas_threads();
   Program program;
   try {
-    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    const int status = program.run(arguments, command_line(argc, argv));
-    return flush_stdout(program.finish(status));
+    program.arguments.assign(argv + std::min(argc, 1), argv + argc);
+    const int status = program.run(command_line(argc, argv));
+    return flush_stdout(program.options, program.finish(status));
   } catch (const Error& error) {
     return program.fail(static_cast<int>(error.kind()), error.what());
   } catch (const std::bad_alloc&) {

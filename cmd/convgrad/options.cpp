@@ -290,6 +290,12 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
 }
 
+// What every command has, whoever adds it.
+void add_color(CLI::App& app, Options& o) {
+  text(app, "--color", o.color, "auto|always|never", "auto: on a terminal, unless NO_COLOR is set",
+       kReporting);
+}
+
 // CLI11 shows flags with their default values in braces; what users type looks like this.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -314,88 +320,87 @@ void set_up(CLI::App& app) {
   app.get_formatter()->column_width(34);
 }
 
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& help) {
+  CLI::App& command = *app.add_subcommand(name, help);
+  set_up(command);
+  return command;
+}
+
+// What stands last in every command that computes.
+void add_common(CLI::App& app, Options& o, const std::string& footer,
+                const std::string& config_help = "TOML file of options") {
+  add_json(app, o);
+  text(app, "--config", o.config, "FILE", config_help, kReporting);
+  app.footer(footer);
+}
+
 void bind_verify(CLI::App& app, Options& o) {
-  CLI::App* verify = app.add_subcommand("verify", "check a gradient against the reference");
-  set_up(*verify);
-  add_problem(*verify, o.problem);
-  add_execution(*verify, o.execution);
-  add_verify(*verify, o.verify);
-  add_json(*verify, o);
-  text(*verify, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  verify->footer(verify_footer());
+  CLI::App& verify = add_command(app, "verify", "check a gradient against the reference");
+  add_problem(verify, o.problem);
+  add_execution(verify, o.execution);
+  add_verify(verify, o.verify);
+  add_common(verify, o, verify_footer());
 }
 
 void bind_compare(CLI::App& app, Options& o) {
-  CLI::App* compare = app.add_subcommand("compare", "compare two arrays of any shape");
-  compare->alias("diff");
-  set_up(*compare);
-  add_compare(*compare, o.compare);
-  flag(*compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",
+  CLI::App& compare = add_command(app, "compare", "compare two arrays of any shape");
+  compare.alias("diff");
+  add_compare(compare, o.compare);
+  flag(compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",
        kOutput);
-  flag(*compare, "-q,--quiet", o.compare.quiet, "no text on stdout, the exit status alone",
+  flag(compare, "-q,--quiet", o.compare.quiet, "no text on stdout, the exit status alone",
        kReporting);
-  add_json(*compare, o);
-  text(*compare, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  compare->footer(compare_footer());
+  add_common(compare, o, compare_footer());
 }
 
 void bind_batch(CLI::App& app, Options& o) {
-  CLI::App* batch = app.add_subcommand("batch", "compute or verify many problems, one a line");
-  set_up(*batch);
+  CLI::App& batch = add_command(app, "batch", "compute or verify many problems, one a line");
   constexpr const char* kJobs = "Jobs";
-  batch->add_option("manifest", o.batch.manifest, "one job a line, JSON Lines or CSV; - is stdin")
+  batch.add_option("manifest", o.batch.manifest, "one job a line, JSON Lines or CSV; - is stdin")
       ->type_name("JOBS.jsonl|.csv|-");
-  text(*batch, "--match", o.batch.match, "RE",
+  text(batch, "--match", o.batch.match, "RE",
        "only jobs in whose name this regular expression (ECMAScript's) is found", kJobs);
-  flag(*batch, "--keep-going", o.batch.keep_going, "run the other jobs after a failure", kJobs);
-  flag(*batch, "--resume", o.batch.resume,
+  flag(batch, "--keep-going", o.batch.keep_going, "run the other jobs after a failure", kJobs);
+  flag(batch, "--resume", o.batch.resume,
        "skip jobs that were done before and whose files are unchanged", kJobs);
-  text(*batch, "--state", o.batch.state, "FILE",
+  text(batch, "--state", o.batch.state, "FILE",
        "where --resume keeps what was done; MANIFEST.state by default", kJobs);
-  batch->add_option("-j,--jobs", o.batch.jobs, "jobs at a time; 0 is one a thread; 1 by default")
+  batch.add_option("-j,--jobs", o.batch.jobs, "jobs at a time; 0 is one a thread; 1 by default")
       ->type_name("N")
       ->group(kExecution)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(whole_number(0, kMostJobs));
-  add_threads(*batch, o.execution);
-  batch->get_option("--threads")
+  add_threads(batch, o.execution);
+  batch.get_option("--threads")
       ->description("CPU threads of all jobs together; 0, the default, is all");
-  add_memory_limit(*batch, o.execution);
-  batch->get_option("--memory-limit")->description("memory of all jobs together, e.g. 2GiB");
-  text(*batch, "-b,--backend", o.execution.backend, "BACKEND", "for jobs that name none",
+  add_memory_limit(batch, o.execution);
+  batch.get_option("--memory-limit")->description("memory of all jobs together, e.g. 2GiB");
+  text(batch, "-b,--backend", o.execution.backend, "BACKEND", "for jobs that name none",
        kExecution);
-  text(*batch, "-a,--algorithm", o.execution.algorithm, "NAME", "for jobs that name none",
+  text(batch, "-a,--algorithm", o.execution.algorithm, "NAME", "for jobs that name none",
        kExecution);
-  flag(*batch, "--dry-run", o.execution.dry_run, "check all jobs and print their plans; run none",
+  flag(batch, "--dry-run", o.execution.dry_run, "check all jobs and print their plans; run none",
        kExecution);
-  text(*batch, "--junit", o.batch.junit, "FILE", "the results as JUnit's XML", kReporting);
-  add_json(*batch, o);
-  text(*batch, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  batch->footer(batch_footer());
+  text(batch, "--junit", o.batch.junit, "FILE", "the results as JUnit's XML", kReporting);
+  add_common(batch, o, batch_footer());
 }
 
 void bind_bench(CLI::App& app, Options& o) {
-  CLI::App* bench = app.add_subcommand("bench", "measure the speed of gradients");
-  set_up(*bench);
-  add_tensors(*bench, o.problem);
-  add_operation(*bench, o.problem);
-  add_bench(*bench, o.bench);
-  add_backend(*bench, o.execution);
-  add_memory_limit(*bench, o.execution);
-  add_json(*bench, o);
-  text(*bench, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  bench->footer(bench_footer());
+  CLI::App& bench = add_command(app, "bench", "measure the speed of gradients");
+  add_tensors(bench, o.problem);
+  add_operation(bench, o.problem);
+  add_bench(bench, o.bench);
+  add_backend(bench, o.execution);
+  add_memory_limit(bench, o.execution);
+  add_common(bench, o, bench_footer());
 }
 
 void bind_generate(CLI::App& app, Options& o) {
-  CLI::App* generate = app.add_subcommand("generate", "make x, dy and their golden gradient");
-  set_up(*generate);
-  add_generate(*generate, o);
-  add_threads(*generate, o.execution);
-  add_memory_limit(*generate, o.execution);
-  add_json(*generate, o);
-  text(*generate, "--config", o.config, "FILE", "TOML file of options", kReporting);
-  generate->footer(generate_footer());
+  CLI::App& generate = add_command(app, "generate", "make x, dy and their golden gradient");
+  add_generate(generate, o);
+  add_threads(generate, o.execution);
+  add_memory_limit(generate, o.execution);
+  add_common(generate, o, generate_footer());
 }
 
 }  // namespace
@@ -406,10 +411,7 @@ void bind_options(CLI::App& app, Options& o) {
       ->group(kReporting);
   add_problem(app, o.problem);
   add_execution(app, o.execution);
-  add_json(app, o);
-  text(app, "--config", o.config, "FILE", "TOML file of options; flags and CONVGRAD_* win over it",
-       kReporting);
-  app.footer(compute_footer());
+  add_common(app, o, compute_footer(), "TOML file of options; flags and CONVGRAD_* win over it");
   app.require_subcommand(0, 1);
 
   bind_verify(app, o);
@@ -418,19 +420,25 @@ void bind_options(CLI::App& app, Options& o) {
   bind_bench(app, o);
   bind_generate(app, o);
 
-  CLI::App* inspect = app.add_subcommand("inspect", "say what .npy files and archives hold");
-  set_up(*inspect);
-  inspect->add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");
-  add_json(*inspect, o);
-  inspect->footer(inspect_footer());
+  CLI::App& inspect = add_command(app, "inspect", "say what .npy files and archives hold");
+  inspect.add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");
+  add_json(inspect, o);
+  inspect.footer(inspect_footer());
 
-  CLI::App* info = app.add_subcommand("info", "say what this program and this machine can do");
-  set_up(*info);
-  flag(*info, "--peaks", o.info_peaks, "measure multiply-adds, GEMM and memory; takes a second",
+  CLI::App& info = add_command(app, "info", "say what this program and this machine can do");
+  flag(info, "--peaks", o.info_peaks, "measure multiply-adds, GEMM and memory; takes a second",
        kExecution);
-  add_threads(*info, o.execution);
-  add_json(*info, o);
-  info->footer(info_footer());
+  add_threads(info, o.execution);
+  add_json(info, o);
+  info.footer(info_footer());
+
+  CLI::App& completion = add_command(app, "completion", "print completions for a shell");
+  completion.add_option("shell", o.completion_shell, "the shell that reads them")
+      ->type_name("bash|zsh|fish");
+  completion.footer(completion_footer());
+
+  add_color(app, o);
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) add_color(*sub, o);
 }
 
 }  // namespace convgrad::cli

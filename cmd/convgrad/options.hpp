@@ -88,7 +88,9 @@ struct Options {
   BatchOptions batch;
   Words inspect_files;
   bool info_peaks = false;
-  std::string json;    // "" no report, "-" standard output, else a file
+  std::string completion_shell;
+  std::string json;  // "" no report, "-" standard output, else a file
+  std::string color = "auto";
   std::string config;  // TOML file
 
   std::string command_line;  // that repeats this, with the variables that had a say
@@ -127,6 +129,10 @@ bool is_file_name(const Words& filter_sizes);
 std::string with_hyphens(const std::string& argument);
 // The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
 std::vector<std::string> prepared(const std::vector<std::string>& arguments);
+// The last value that words give to a long option; word is what it means without one. For what has
+// to be known although the command line cannot be parsed.
+std::string last_value(const std::vector<std::string>& words, const std::string& option,
+                       const std::string& word = "");
 // "-v" and "--dry-run", but not "-" or "-1".
 bool looks_like_a_flag(const std::string& word);
 // The words of the last list, without marks.

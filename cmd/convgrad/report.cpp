@@ -1,11 +1,18 @@
 // report.cpp - see report.hpp.
 #include "report.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <sstream>
 
+#include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "tensor_hash.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
@@ -13,28 +20,79 @@ namespace {
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-}  // namespace
-
-Json new_report(const std::string& command, const std::string& command_line) {
+// OpenBLAS's configuration begins with its name and version.
+Json blas_json() {
   const BlasInfo blas = blas_info();
   const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
+  std::istringstream words(blas.config);
+  std::string name, version;
+  words >> name >> version;
+  return {{"name", name},
+          {"version", version},
+          {"config", blas.config},
+          {"core", blas.core},
+          {"parallel", blas.parallel},
+          {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
+}
+
+// "; it is truncated" says more of what was found; "; use --backend cpu" is what can be done.
+bool is_advice(const std::string& part) {
+  static const std::vector<std::string> kStatements = {
+      "it", "its", "the", "what", "no", "not", "expected", "this", "that", "a", "an"};
+  const std::string first = part.substr(0, part.find_first_of(" ,.:"));
+  return std::find(kStatements.begin(), kStatements.end(), first) == kStatements.end();
+}
+
+Json dtype_json(const NpyHeader& header) {
+  try {
+    return dtype_name(float_dtype(header, ""));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Json error_json(int status, const std::string& message, const std::vector<std::string>& words) {
+  // A file may be called "a; b.npy".
+  std::string own = message;
+  for (const std::string& word : words) {
+    const std::string line = one_line(word);
+    for (std::size_t at = own.find(line); line.size() > 1 && at != std::string::npos;
+         at = own.find(line, at + line.size())) {
+      std::replace(own.begin() + static_cast<std::ptrdiff_t>(at),
+                   own.begin() + static_cast<std::ptrdiff_t>(at + line.size()), ';', ',');
+    }
+  }
+  Json hint;
+  for (std::size_t at = own.find("; "); at != std::string::npos; at = own.find("; ", at + 2)) {
+    if (!is_advice(own.substr(at + 2))) continue;
+    hint = message.substr(at + 2);
+    break;
+  }
+  return {{"code", status}, {"message", message}, {"hint", hint}};
+}
+
+void set_problem(Json& report, const WgradProblem& problem) {
+  report["op"] = op_name(problem.op);
+  report["attrs"] = problem_json(problem);
+  report["work"] = work_json(problem);
+}
+
+Json new_report(const std::string& command, const std::string& command_line) {
   Json report;
   report["schema"] = "convgrad.report/1";
   report["command"] = command;
   report["command_line"] = command_line;
   report["status"] = "ok";
   report["exit_code"] = 0;
-  report["tool"] = {
-      {"name", "convgrad"},
-      {"version", kVersion},
-      {"git", kGitRevision},
-      {"compiler", kCompiler},
-      {"build_type", kBuildType},
-      {"blas",
-       {{"config", blas.config},
-        {"core", blas.core},
-        {"parallel", blas.parallel},
-        {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}}}};
+  report["tool"] = {{"name", "convgrad"},
+                    {"version", kVersion},
+                    {"git", kGitRevision},
+                    {"compiler", kCompiler},
+                    {"build_type", kBuildType},
+                    {"blas", blas_json()},
+                    {"cuda_toolkit", *kCudaToolkit != '\0' ? Json(kCudaToolkit) : Json()}};
   return report;
 }
 
@@ -63,9 +121,33 @@ Json problem_json(const WgradProblem& problem) {
 Json tensor_json(const std::string& path, const NpyHeader& header) {
   return {{"file", path},
           {"shape", header.shape},
+          {"dtype", dtype_json(header)},
           {"descr", header.descr},
           {"fortran_order", header.fortran_order},
           {"bytes", header.payload_bytes}};
+}
+
+bool is_readable_again(const std::string& path) {
+  std::error_code ignored;
+  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+}
+
+void add_hash(Json& tensor) {
+  const auto path = tensor["file"].get<std::string>();
+  tensor["hash"] = is_readable_again(path) ? Json(hash_of_values(path)) : Json();
+}
+
+void add_tensor(const char* name, const std::string& path, Json& report) {
+  if (path.empty() || !is_readable_again(path)) return;
+  Json& tensor = report["tensors"][name] = tensor_json(path, NpyReader(path).header());
+  add_hash(tensor);
+}
+
+void add_gradient(const std::string& path, const WgradProblem& problem, Json& report) {
+  const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
+  Json& tensor = report["tensors"]["gradient"] =
+      tensor_json(path, parse_npy_header(std::as_bytes(std::span(header)), path));
+  add_hash(tensor);
 }
 
 Json plan_json(const Plan& plan) {
@@ -97,11 +179,19 @@ Json work_json(const WgradProblem& problem) {
 }
 
 Json timing_json(const Timing& timing, double write_s) {
-  return {{"read", milliseconds(timing.read_s)},
-          {"kernel", milliseconds(timing.kernel_s)},
-          {"reference", milliseconds(timing.reference_s)},
-          {"write", milliseconds(write_s)},
-          {"total", milliseconds(timing.total_s + write_s)}};
+  return {
+      {"read", milliseconds(timing.read_s)},     {"convert", milliseconds(timing.convert_s)},
+      {"kernel", milliseconds(timing.kernel_s)}, {"reference", milliseconds(timing.reference_s)},
+      {"write", milliseconds(write_s)},          {"total", milliseconds(timing.total_s + write_s)}};
+}
+
+Json perf_json(const WgradProblem& problem, const Timing& timing) {
+  const double seconds = timing.kernel_s + timing.reference_s;
+  const auto rate = [&](const Json& amount) {
+    return seconds > 0 ? Json(amount.get<double>() / seconds * 1e-9) : Json();
+  };
+  const Json work = work_json(problem);
+  return {{"gflops", rate(work["flops"])}, {"gbytes_per_s", rate(work["bytes"])}};
 }
 
 Json cuda_json(const CudaInfo& info) {

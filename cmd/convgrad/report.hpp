@@ -18,11 +18,25 @@ using Json = nlohmann::ordered_json;
 // A report with the fields that every command fills: schema, command line, tool.
 Json new_report(const std::string& command, const std::string& command_line);
 
+// What went wrong: the exit status, the message, and the part of it that says how to mend it, null
+// if none does. words are the user's own (arguments, file names), which the message may repeat.
+Json error_json(int status, const std::string& message, const std::vector<std::string>& words);
+
+// Fills op, attrs and work of a report, or of a part of one.
+void set_problem(Json& report, const WgradProblem& problem);
 Json problem_json(const WgradProblem& problem);
 Json tensor_json(const std::string& path, const NpyHeader& header);
+// Adds the hash of a tensor's values to its JSON: null for a stream, which can be read only once.
+void add_hash(Json& tensor);
+// Adds a file to the report's tensors, with its hash; nothing for a stream, or without a path.
+void add_tensor(const char* name, const std::string& path, Json& report);
+// The same of a gradient that was written, to a stream too.
+void add_gradient(const std::string& path, const WgradProblem& problem, Json& report);
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
 Json timing_json(const Timing& timing, double write_s);
+// What was computed in how much time: of kernels and reference, without reading and writing.
+Json perf_json(const WgradProblem& problem, const Timing& timing);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
 

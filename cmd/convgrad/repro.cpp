@@ -6,37 +6,13 @@
 
 #include "convgrad/buffer.hpp"
 #include "convgrad/gradient_file.hpp"
+#include "problem_flags.hpp"
 #include "shrink.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string numbers(const WgradProblem& pb, std::int64_t SpatialAxis::*first,
-                    std::int64_t SpatialAxis::*second = nullptr) {
-  std::string text;
-  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
-    const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
-    text += cat(text.empty() ? "" : ",", axis.*first);
-    if (second != nullptr) text += cat(",", axis.*second);
-  }
-  return text;
-}
-
-// The attributes as flags.
-std::string problem_flags(const WgradProblem& pb) {
-  std::string text =
-      cat("--op ", op_name(pb.op), " --data-format ", data_format_name(pb), " --kernel ",
-          numbers(pb, &SpatialAxis::taps), " --strides ", numbers(pb, &SpatialAxis::stride),
-          " --dilations ", numbers(pb, &SpatialAxis::dilation), " --explicit-paddings ",
-          numbers(pb, &SpatialAxis::pad_before, &SpatialAxis::pad_after));
-  if (pb.op != Op::depthwise) text += cat(" --groups ", pb.groups);
-  if (pb.filter_format != FilterFormat::hwio) {
-    text += cat(" --filter-format ", filter_format_name(pb));
-  }
-  return text;
-}
 
 std::string tolerance_flags(const Tolerance& t) {
   switch (t.criterion) {

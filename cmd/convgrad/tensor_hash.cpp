@@ -1,21 +1,13 @@
 // tensor_hash.cpp - see tensor_hash.hpp.
 #include "tensor_hash.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 
-#include "convgrad/array.hpp"
-#include "convgrad/buffer.hpp"
-#include "convgrad/npy.hpp"
+#include "read_parts.hpp"
 
 namespace convgrad::cli {
-namespace {
-
-constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
-
-}  // namespace
 
 static_assert(std::endian::native == std::endian::little,
               "values are hashed as they lie in memory");
@@ -39,14 +31,11 @@ std::string TensorHash::text() {
 
 std::string hash_of_values(const std::string& path) {
   NpyReader reader(path);
-  const NpyHeader& header = reader.header();
-  const Buffer buffer(std::min(kPartBytes, header.payload_bytes), "a part of the array");
+  const std::int64_t item = reader.header().item_bytes;
   TensorHash hash;
-  for_each_part(header.shape, kPartBytes / header.item_bytes, [&](const ArrayPart& part) {
-    reader.read_box(part.begin, part.end, buffer.data());
-    hash.add(buffer.data(), static_cast<std::size_t>(part.count * header.item_bytes));
+  read_parts(reader, [&](const std::byte* bytes, const ArrayPart& part) {
+    hash.add(bytes, static_cast<std::size_t>(part.count * item));
   });
-  reader.finish();
   return hash.text();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/suggest.hpp"
 #include "repro.hpp"
@@ -208,7 +209,8 @@ int verify_by_comparison(Job& job, const Options& options, const Judged& judged,
                                 notes,
                                 report["command_line"]};
   report["compare"] = verify_json(summary);
-  if (options.json != "-") std::fputs(verify_text(summary).c_str(), stdout);
+  if (options.json != "-")
+    std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
   return match ? 0 : 1;
 }
 
@@ -258,7 +260,8 @@ int verify_by_adjoint(Job& job, const Options& options, const Judged& judged,
                                  notes,
                                  report["command_line"]};
   report["compare"] = adjoint_json(summary);
-  if (options.json != "-") std::fputs(adjoint_text(summary).c_str(), stdout);
+  if (options.json != "-")
+    std::fputs(colored_verdict(options, adjoint_text(summary)).c_str(), stdout);
   return judged.adjoint->match() && !notes.failed ? 0 : 1;
 }
 

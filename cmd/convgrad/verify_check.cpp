@@ -90,6 +90,7 @@ class Pass {
     const Timing timing = run_job(job_, plan_, gradient_ ? &*gradient_ : nullptr,
                                   checks_.empty() ? nullptr : &checks_);
     report["timing_ms"] = timing_json(timing, 0);
+    report["perf"] = perf_json(job_.problem, timing);
     if (options.execution.verbose) print_timing(plan_, timing, 0);
     checks_.finish();
     if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->values().data();
@@ -193,6 +194,10 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   const Scope scope = scope_of(v);
   const bool golden = !v.golden.empty() && !v.update_golden;
   Judged judged;
+  if (!options.json.empty()) {
+    add_tensor("result", v.result, report);
+    add_tensor("golden", golden ? v.golden : "", report);
+  }
   if (scope == Scope::sample) {
     judged.sample =
         choose_entries(job.problem, *v.sample, static_cast<std::uint64_t>(v.seed.value_or(1)));
@@ -223,6 +228,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
       write_gradient(options.problem.output, job.problem, pass.dw(), nullptr,
                      {options.execution.no_clobber});
       report["output"] = options.problem.output;
+      if (!options.json.empty()) add_gradient(options.problem.output, job.problem, report);
     }
   }
   if (scope == Scope::adjoint) {

@@ -59,6 +59,17 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
   return result;
 }
 
+std::string last_value(const std::vector<std::string>& words, const std::string& option,
+                       const std::string& word) {
+  std::string value;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].rfind(option + "=", 0) == 0) value = words[i].substr(option.size() + 1);
+    if (words[i] != option) continue;
+    value = word.empty() && i + 1 < words.size() ? words[i + 1] : word;
+  }
+  return value;
+}
+
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
   std::vector<std::int64_t> result;
   for (const std::string& word : last_list(words)) {

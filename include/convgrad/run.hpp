@@ -93,7 +93,9 @@ class MemorySource final : public BlockSource {
 class BlockAdder;  // src/block_adder.hpp
 
 struct Timing {
-  double read_s = 0;    // reading and byte-swapping, in the read-ahead thread
+  double read_s = 0;  // in the read-ahead thread
+  double convert_s =
+      0;                // there too: byte order and Fortran order; stream_blocks() has it in read_s
   double kernel_s = 0;  // in GradientSum::add and finish
   double reference_s = 0;
   double total_s = 0;

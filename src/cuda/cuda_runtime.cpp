@@ -146,7 +146,8 @@ std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan) {
       plan, cuda::CudaRuntime(plan.device.number));
 }
 
-Buffer pinned_buffer(std::int64_t bytes, const char* what) {
+Buffer pinned_buffer(std::int64_t bytes, const char* what, int device) {
+  cudaSetDevice(device);  // of this thread, which may be the one that reads ahead
   void* memory = nullptr;
   // Where it cannot be had, ordinary memory is copied a little slower.
   if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {

@@ -42,8 +42,10 @@ class DeviceAdder final : public BlockAdder {
     Work work{};
     work.shape = shape_of(pb);
     const std::array<Range, 3> out = {block.pixels[1], block.pixels[2], block.pixels[3]};
-    work.x = upload(x_[half], block.x, block.x_strides, pb.C, block.pixels[0], block.input);
-    work.dy = upload(dy_[half], block.dy, block.dy_strides, pb.K, block.pixels[0], out);
+    work.x = upload(x_[half], plan_.device_memory.x_block, block.x, block.x_strides, pb.C,
+                    block.pixels[0], block.input);
+    work.dy = upload(dy_[half], plan_.device_memory.dy_block, block.dy, block.dy_strides, pb.K,
+                     block.pixels[0], out);
     runtime_.end_upload(half);
     run_slices(work, plan_.blocks.chunk_range(index), block.pixels[0]);
     runtime_.end_compute(half);
@@ -74,13 +76,17 @@ class DeviceAdder final : public BlockAdder {
 
  private:
   // A part of a tensor on its way to the device, where it lies in C order.
-  View upload(void* to, const void* from, const Strides& strides, std::int64_t channels,
-              Range images, const std::array<Range, 3>& spatial) {
+  View upload(void* to, std::int64_t capacity, const void* from, const Strides& strides,
+              std::int64_t channels, Range images, const std::array<Range, 3>& spatial) {
     const WgradProblem& pb = plan_.problem;
     const std::int64_t item = dtype_bytes(pb.dtype);
     Region region(from, item, strides, {images, spatial[0], spatial[1], spatial[2]}, {1, 1, 1, 1},
                   {images.begin, spatial[0].begin, spatial[1].begin, spatial[2].begin},
                   {0, channels});
+    if (region.bytes() > capacity) {  // never by choose_blocks(); it would overwrite other memory
+      throw Error(ErrorKind::runtime,
+                  cat("a block has ", region.bytes(), " bytes, expected at most ", capacity));
+    }
     auto* destination = static_cast<std::byte*>(to);
     for (; !region.done(); region.advance()) {
       runtime_.upload(destination, region.piece(), region.piece_bytes());

@@ -26,6 +26,6 @@ std::unique_ptr<BlockAdder> make_device_adder(const Plan&) {
 
 std::string cuda::cudnn_missing() { return kWhyNone; }
 
-Buffer pinned_buffer(std::int64_t bytes, const char* what) { return Buffer(bytes, what); }
+Buffer pinned_buffer(std::int64_t bytes, const char* what, int) { return Buffer(bytes, what); }
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "diagnosis/search.hpp"
+#include "integers.hpp"
 
 namespace convgrad {
 namespace diagnosis {
@@ -200,7 +201,7 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   plan.blocks.axis = 0;
   plan.blocks.step =
       std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1, images);
-  plan.blocks.pieces = (images + plan.blocks.step - 1) / plan.blocks.step;
+  plan.blocks.pieces = ceil_div(images, plan.blocks.step);
   plan.blocks.count = plan.blocks.pieces;
   return plan;
 }

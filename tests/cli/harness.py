@@ -293,6 +293,12 @@ class CliTest(unittest.TestCase):
     def run_here(self, *args, **more):
         return run(*args, cwd=self.folder, **more)
 
+    def use_small(self):
+        """A problem with its tensors in files, and the bytes that its gradient must have."""
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        self.want = npy_bytes("float32", self.problem.expected())
+
     def listing(self):
         return sorted(os.listdir(self.folder))
 
@@ -338,6 +344,41 @@ class CliTest(unittest.TestCase):
         self.assertEqual((kind, values.shape), (out or dtype, expected.shape))
         np.testing.assert_array_equal(values, to_float64(kind, round_to(kind, expected)))
         self.fail(f"same values, other bytes: {got[:128]!r} for {want[:128]!r}")
+
+
+# ---- what the parser has -------------------------------------------------------------------------
+
+def commands():
+    """The subcommands that --help lists, in its order, behind "" for none."""
+    text = run("--help").out
+    listed = text[text.index("\nSubcommands:\n"):].split("\n\n")[0]
+    return ["", *re.findall(r"(?m)^  ([a-z][\w-]*)", listed)]
+
+
+class ExampleFolder:
+    """A folder in which the examples of --help run, as they are printed and in their order."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        rng = np.random.default_rng(1)
+        save(folder / "x.npy", rng.standard_normal((2, 8, 8, 3)))
+        save(folder / "dy.npy", rng.standard_normal((2, 4, 4, 8)))
+        np.savez(folder / "layer.npz", x=np.load(folder / "x.npy"), dy=np.load(folder / "dy.npy"))
+        jobs = re.findall(r"(?m)^  (\{.*\})$", run("batch", "--help").out)   # the manifest that it shows
+        (folder / "jobs.jsonl").write_text("\n".join(jobs) + "\n")
+        self.run(self.examples("")[0])   # makes dw.npy, which others judge
+
+    @staticmethod
+    def examples(command):
+        text = run(*[command] * bool(command), "--help").out
+        lines = text[text.index("Examples:"):].splitlines()
+        return [line.strip() for line in lines if line.startswith("  ")]
+
+    def run(self, line):
+        """Bash runs it, with this convgrad."""
+        return subprocess.run(["bash", "-c", f'convgrad() {{ "{BINARY}" "$@"; }}; {line}'],
+                              cwd=self.folder, env=clean_environment(), capture_output=True,
+                              check=False, text=True, timeout=120)
 
 
 def parse_report(text):

@@ -3,42 +3,25 @@ import re
 import unittest
 
 import numpy as np
-from harness import (ALGORITHMS, DTYPES, OPS, CliTest, Problem, npy_bytes, parse_report, round_to,
-                     save, small, to_float64)
+from harness import ALGORITHMS, DTYPES, OPS, Problem, npy_bytes, round_to, save, small, to_float64
+from verifying import VerifyTest
 
 
-class AdjointTest(CliTest):
+class AdjointTest(VerifyTest):
+    FLAGS = ("--reference", "adjoint")
+
     def prepare(self, problem, dtype="float32", normal=True):
-        self.problem, self.dtype = problem, dtype
+        self.dtype = dtype
         if normal:
             rng = np.random.default_rng(8)
             for name in ("x", "dy"):
                 values = rng.standard_normal(getattr(problem, name).shape).astype("f4").astype("f8")
                 setattr(problem, name, to_float64(dtype, round_to(dtype, values)))
-        problem.save(self.folder, dtype)
-        self.dw = problem.expected()
-
-    def args(self, *extra):
-        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), "--reference",
-                "adjoint", *extra]
-
-    def verify(self, *extra, status=0, **more):
-        result = self.run_here(*self.args(*extra), **more)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        self.assertTrue(result.out.startswith("MISMATCH" if status else "MATCH"), str(result))
-        return result.out
-
-    def report(self, *extra, status=0):
-        result = self.run_here(*self.args(*extra, "--json"))
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        report = parse_report(result.out)
-        self.assertEqual(report["status"], "mismatch" if status else "match")
-        return report["compare"]
+        super().prepare(problem, dtype)
 
     def result_file(self, values):
         rounded = values if self.dtype == "float64" else values.astype("f4").astype("f8")
-        save(self.folder / "r.npy", rounded, self.dtype)
-        return "r.npy"
+        return super().result_file(rounded, self.dtype)
 
 
 class Match(AdjointTest):
@@ -66,7 +49,7 @@ class Match(AdjointTest):
                               r"elements' rms$")
         self.assertRegex(out, r"(?m)^largest error/bound 0\.0\d+ at tap \[\d,\d\], c [\d-]+, k ")
         self.assertEqual(len(re.findall(r"(?m)^  \[\d,\d\] +0 ", out)), 6)
-        compare = self.report()
+        compare = self.compare()
         self.assertEqual((compare["count"], compare["mismatches"]), (384, 0))
         self.assertEqual(len(compare["taps"]), 6)
         adjoint = compare["adjoint"]
@@ -126,7 +109,7 @@ class Mismatch(AdjointTest):
             for dtype in ("bfloat16", "float32", "float64"):
                 self.prepare(small(op), dtype)
                 self.result_file(self.dw)
-                certain = self.report("--result", "r.npy")["adjoint"]["certain_error"]
+                certain = self.compare("--result", "r.npy")["adjoint"]["certain_error"]
                 for sign in (1, -1):
                     index = tuple(rng.integers(0, self.dw.shape))
                     values = self.dw.copy()
@@ -143,7 +126,7 @@ class Mismatch(AdjointTest):
     def test_the_certain_error_is_of_use(self):
         # 6272 terms: a fifth of a percent of what elements usually are.
         self.prepare(Problem(n=8, size=(28, 28), c=16, k=32, taps=(3, 3)))
-        adjoint = self.report()["adjoint"]
+        adjoint = self.compare()["adjoint"]
         self.assertLess(adjoint["certain_error"], 0.1 * adjoint["rms_element"])
 
     def test_every_fault(self):
@@ -161,7 +144,7 @@ class Mismatch(AdjointTest):
         self.result_file(self.dw[::-1])
         out = self.verify("--result", "r.npy", status=1)
         self.assertIn("diagnosis: the result matches if the filter is flipped in h ", out)
-        compare = self.report("--result", "r.npy", status=1)
+        compare = self.compare("--result", "r.npy", status=1)
         self.assertEqual(compare["diagnosis"]["findings"][0]["fault"], "filter_flipped")
         self.assertIn("first_mismatch", compare)
 

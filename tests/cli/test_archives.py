@@ -1,6 +1,7 @@
 """Arrays of .npz and .safetensors archives, and tensors through pipes."""
 import contextlib
 import io
+import itertools
 import json
 import re
 import struct
@@ -217,6 +218,25 @@ class Commands(ArchiveTest):
         self.assertEqual(done.status, 1, str(done))
         self.assertIn("w.npz:dw", done.out)
 
+    def test_compare(self):
+        self.write("t.safetensors", safetensors_bytes({"dw": ("float32", self.problem.expected())}))
+        for got, want in itertools.permutations(
+                ("s.npz:dw", "c.npz:dw", "t.safetensors:dw", "dw.npy"), 2):
+            done = self.run_here("compare", got, want, "--bitwise")
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
+        done = self.run_here("compare", "s.npz:x", "c.npz:dy")
+        self.assertEqual(done.status, 1, str(done))
+        self.assertIn("s.npz:x", done.out)
+        before = (self.folder / "s.npz").read_bytes()
+        for flag in ("--save-diff", "--heatmap"):
+            self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", flag, "s.npz"),
+                                  USAGE, f"{flag}: s.npz is one of the arrays")
+            self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", flag, "s.npz:d"),
+                                  INPUT, "archives are only read")
+        self.assertEqual((self.folder / "s.npz").read_bytes(), before)
+        self.assert_one_error(self.run_here("compare", "s.npz:dv", "dw.npy"), INPUT,
+                              "did you mean 'dw'?")
+
     def test_filter_flags(self):
         flags = self.problem.flags([])
         for filter_flags in (["--filter-like", "c.npz:dw"], ["--filter-like", "s.npz:dw.npy"],
@@ -242,10 +262,9 @@ class Commands(ArchiveTest):
 
     def test_inspect(self):
         done = self.run_here("inspect", "s.npz", "x.npy")
-        # sizes is no float tensor
+        self.assertEqual((done.status, done.err), (0, ""), str(done))
         names = [line.split(": ")[0] for line in done.out.splitlines() if not line.startswith(" ")]
-        self.assertEqual([n for n in names if n != "s.npz:sizes"],
-                         ["s.npz:x", "s.npz:dy", "s.npz:dw", "x.npy"])
+        self.assertEqual(names, ["s.npz:x", "s.npz:dy", "s.npz:dw", "s.npz:sizes", "x.npy"])
         self.write("t.safetensors", safetensors_bytes(
             {"w": ("bfloat16", np.ones((2, 3))), "b.c": ("float64", np.zeros(0))}))
         done = self.run_here("inspect", "--json", "t.safetensors", "c.npz:dw")
@@ -557,9 +576,7 @@ class Pipes(ArchiveTest):
 
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
         self.write("golden.npy", self.want)
 
     def shell(self, line):
@@ -588,6 +605,16 @@ class Pipes(ArchiveTest):
                           "$C verify $F -i x.npy -g dy.npy --result - --golden golden.npy --bitwise")
         self.assertEqual((done.returncode, done.stderr), (0, b""), done)
         self.assertIn(b"MATCH", done.stdout)
+        for golden, status in (("golden.npy", 0), ("wrong.npy", 1)):
+            save(self.folder / "wrong.npy", self.problem.expected() + 1)
+            done = self.shell(f'$P -c "{make}" | $C $F -i - -g dy.npy -o - | '
+                              f"$C compare - {golden}")
+            self.assertEqual((done.returncode, done.stderr), (status, b""), done)
+            self.assertIn(b"MISMATCH" if status else b"MATCH", done.stdout)
+        # The one in front fails: compare gets nothing, and says so.
+        done = self.shell("echo no array | $C $F -i - -g dy.npy -o - | $C compare - golden.npy")
+        self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)
+        self.assertEqual(done.stderr.count(b"standard input"), 2, done)
 
     def test_numpy_behind(self):
         take = "import numpy as np, sys, io; print(np.load(io.BytesIO(sys.stdin.buffer.read())).sum())"
@@ -597,11 +624,16 @@ class Pipes(ArchiveTest):
     def test_the_examples_of_the_docs(self):
         save(self.folder / "x.npy", np.ones((1, 8, 8, 3)))
         save(self.folder / "dy.npy", np.ones((1, 4, 4, 2)))
+        self.assert_quiet(self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o",
+                                        "golden.npy", "-k", 3, "-s", 2, "-p", "same"))
+        (self.folder / "make_x.py").write_text(
+            "import sys, numpy as np\n"
+            "np.save(sys.stdout.buffer, np.ones((1, 8, 8, 3), np.float32))\n")
         text = (ROOT / "docs/files.md").read_text()
         lines = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
         self.assertGreater(len(lines), 0)
         for line in lines:
-            done = self.shell(f'convgrad() {{ $C "$@"; }}; {line}')
+            done = self.shell(f'convgrad() {{ $C "$@"; }}; python3() {{ $P "$@"; }}; {line}')
             with self.subTest(line):
                 self.assertEqual((done.returncode, done.stderr), (0, b""), done)
                 self.assertNotEqual(done.stdout, b"")

@@ -1,4 +1,5 @@
 """batch: manifests, jobs at a time, --resume, JUnit, signals, and the golden files of testdata."""
+import hashlib
 import json
 import os
 import pty
@@ -25,9 +26,7 @@ FORMATS = {"conv2d": ("HWIO", "OIHW", "OHWI"), "depthwise": ("HWIO", "OIHW", "OH
 class BatchTest(CliTest):
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
 
     def job(self, **more):
         """The fields of self.problem, with an output if nothing else is asked for."""
@@ -180,16 +179,66 @@ class Manifests(BatchTest):
                         self.assertEqual(result.err.count("\n"), 1)
 
     def test_hashes(self):
-        import hashlib
         of = {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
               for name in ("x.npy", "dy.npy")}
-        self.batch(self.manifest(self.job(input_hash="sha256:" + of["x.npy"],
-                                          out_backprop_hash=of["dy.npy"].upper())))
+        self.batch(self.manifest(self.job(input_sha256=of["x.npy"],
+                                          out_backprop_sha256=of["dy.npy"].upper())))
         (self.folder / "dw.npy").unlink()
-        result = self.batch(self.manifest(self.job(input_hash="sha256:" + of["dy.npy"])), status=3)
+        result = self.batch(self.manifest(self.job(input_sha256=of["dy.npy"])), status=3)
         for part in ("line 1: input (x.npy)", of["x.npy"], of["dy.npy"], "expected"):
             self.assertIn(part, result.err)
         self.assertNotIn("dw.npy", self.listing())
+
+    def test_archives(self):
+        np.savez(self.folder / "all.npz", x=self.problem.x.astype(np.float32),
+                 dy=self.problem.dy.astype(np.float32),
+                 dw=self.problem.expected().astype(np.float32))
+        for name in ("x.npy", "dy.npy"):
+            (self.folder / name).unlink()
+        sha = hashlib.sha256((self.folder / "all.npz").read_bytes()).hexdigest()
+        (self.folder / "deep").mkdir()
+        name = self.manifest(
+            self.job(name="a", input="../all.npz:x", out_backprop="../all.npz:dy",
+                     golden="../all.npz:dw", input_sha256=sha, golden_sha256=sha),
+            self.job(name="b", input="../all.npz:x", out_backprop="../all.npz:dy"),
+            name="deep/jobs.jsonl")
+        self.assertIn("1 ok, 1 match", self.batch(name, "--resume").out)
+        self.assertEqual((self.folder / "deep/dw.npy").read_bytes(), self.want)
+        self.assertIn("2 skipped", self.batch(name, "--resume").out)
+        np.savez(self.folder / "all.npz", x=self.problem.x.astype(np.float32),
+                 dy=self.problem.dy.astype(np.float32) + 1,
+                 dw=self.problem.expected().astype(np.float32))
+        result = self.batch(name, "--resume", "--keep-going", status=3)
+        self.assertIn("line 1 (a): input (deep/../all.npz:x): is sha256:", result.err)
+        self.assertIn("1 ok, 1 error", result.out)
+        self.assertNotEqual((self.folder / "deep/dw.npy").read_bytes(), self.want)
+        # An archive is a file of the job, which nothing may replace.
+        (self.folder / "jobs.jsonl").write_text((self.folder / name).read_text().replace("../", ""))
+        for more in ("--junit", "--state"):
+            self.assert_one_error(self.run_here("batch", "jobs.jsonl", more, "all.npz"), 2,
+                                  f"{more}: all.npz:x is the input of")
+        result = self.run_here("batch", self.manifest(self.job(input="all.npz:x",
+                                                               out_backprop="all.npz:dy",
+                                                               output="all.npz")))
+        self.assert_one_error(result, 3, "output: all.npz is the job's input too")
+
+    def test_what_verify_can_do_besides(self):
+        wrong = self.problem.expected()[::-1, ::-1]
+        save(self.folder / "flipped.npy", wrong)
+        (self.folder / "deep").mkdir()
+        name = self.manifest(
+            self.job(name="a", result="../flipped.npy", input="../x.npy",
+                     out_backprop="../dy.npy", save_repro="small"),
+            self.job(name="b", result="../flipped.npy", input="../x.npy",
+                     out_backprop="../dy.npy", reference="adjoint", no_diagnosis=True),
+            self.job(name="c", command="verify", input="../x.npy", out_backprop="../dy.npy",
+                     sample=3, seed=2, repeat_check=2), name="deep/jobs.jsonl")
+        result = self.batch(name, "--keep-going", status=1)
+        self.assertRegex(result.out, r"mismatch  a  \d+ of 72 elements fail, .*; diagnosis: \S+")
+        self.assertRegex(result.out, r"mismatch  b  \d+ of \d+ equalities fail\n")
+        self.assertIn("match     c  ", result.out)
+        self.assertTrue((self.folder / "deep/small").is_dir())
+        self.assertFalse((self.folder / "small").exists())
 
     def test_many_jobs(self):
         jobs = [self.job(name=f"j{i}", command="verify") for i in range(100 if SANITIZED else 1000)]
@@ -201,11 +250,11 @@ class Manifests(BatchTest):
         env = {"CONVGRAD_THREADS": "2", "CONVGRAD_JOBS": "2", "CONVGRAD_STRIDES": "5",
                "CONVGRAD_OUTPUT": "other.npy", "CONVGRAD_BITWISE": "1"}
         report = self.report(name, env=env)
-        self.assertEqual(report["execution"]["threads"], 2)
+        self.assertEqual(report["batch"]["threads"], 2)
         self.assertEqual(report["jobs"][0]["status"], "ok")
         self.assertNotIn("other.npy", self.listing())
         (self.folder / "c.toml").write_text("[batch]\njobs = 1\nthreads = 3\nkeep-going = true\n")
-        self.assertEqual(self.report(name, "--config", "c.toml")["execution"]["threads"], 3)
+        self.assertEqual(self.report(name, "--config", "c.toml")["batch"]["threads"], 3)
 
 
 class Malformed(BatchTest):
@@ -240,19 +289,20 @@ class Malformed(BatchTest):
         ({"strides": 10**30}, "strides: "),
         ({"kernel": {"a": 1}}, "kernel: an object, expected"),
         ({"filter_sizes": "3,x"}, "No such file"),
-        ({"threads": 2}, "threads: is no field, but a flag"),
-        ({"json": "r.json"}, "json: is no field, but a flag"),
-        ({"memory_limit": 2}, "memory_limit: is no field"),
-        ({"accumulate": True}, "accumulate: is no field"),
+        ({"threads": 2}, "threads: is no field of a job"),
+        ({"json": "r.json"}, "json: is no field of a job"),
+        ({"memory_limit": 2}, "memory_limit: is no field of a job"),
+        ({"accumulate": True}, "accumulate: is no field, since"),
+        ({"golden": "x.npy", "update_golden": True}, "update_golden: is no field, since"),
         ({"rtol": 1}, "rtol: is a field of jobs that verify"),
         ({"command": "verfy"}, "command: 'verfy'", "did you mean 'verify'"),
         ({"command": "verify", "no_clobber": "maybe"}, "no_clobber: 'maybe'"),
         ({"result": "x.npy", "bitwise": 3}, "bitwise: '3', expected true or false"),
         ({"result": "x.npy", "max_ulp": -1}, "max_ulp: '-1'"),
         ({"result": "x.npy", "rtol": "lots"}, "rtol: 'lots'"),
-        ({"golden_hash": "ab" * 32}, "golden_hash: is given, but golden is not"),
-        ({"input_hash": "abc"}, "input_hash: 'abc', expected sha256:"),
-        ({"input_hash": ["a", "b"]}, "input_hash: a list"),
+        ({"golden_sha256": "ab" * 32}, "golden_sha256: is given, but golden is not"),
+        ({"input_sha256": "abc"}, "input_sha256: 'abc', expected 64 hexadecimal digits"),
+        ({"input_sha256": ["a", "b"]}, "input_sha256: a list"),
         ({"name": "n" * 201}, "name: 201 bytes"),
         ({"pads": [[1, 1], [1, 1]]}, "pads: given with padding"),
         ({"filter_shape": "a"}, "filter_shape: 'a'"),
@@ -286,7 +336,7 @@ class Malformed(BatchTest):
             self.check(json.dumps(self.job(**fields)), *parts)
 
     def test_every_field_of_the_message_is_offered(self):
-        for field in ("filter_sise", "goldn", "outpt", "dilation", "result_hsh", "dtpe"):
+        for field in ("filter_sise", "goldn", "outpt", "dilation", "result_sha25", "dtpe"):
             result = self.run_here("batch", self.manifest({field: 1}))
             self.assertIn("did you mean '", result.err, field)
 
@@ -562,7 +612,7 @@ class Order(BatchTest):
         for count, threads, used, each in ((1, 3, 1, {3}), (2, 4, 2, {2}), (2, 5, 2, {2, 3}),
                                            (8, 2, 2, {1}), (0, 3, 3, {1}), (128, 128, 6, {21, 22})):
             report = self.report(self.manifest(*jobs), "-j", count, "-t", threads)
-            self.assertEqual(report["execution"]["jobs"], used)
+            self.assertEqual(report["batch"]["jobs_at_a_time"], used)
             self.assertLessEqual({job["execution"]["threads"] for job in report["jobs"]}, each)
 
 
@@ -674,7 +724,7 @@ class Resume(BatchTest):
 
     def test_a_changed_hash_in_the_manifest(self):
         self.resume()
-        self.jobs[0]["input_hash"] = "0" * 64
+        self.jobs[0]["input_sha256"] = "0" * 64
         self.name = self.manifest(*self.jobs)
         result = self.batch(self.name, "--resume", status=3)
         self.assertIn("line 1 (a): input (x.npy)", result.err)
@@ -792,12 +842,12 @@ class Reports(BatchTest):
         self.assertIn("4 jobs", result.out)
         report = parse_report((self.folder / "r.json").read_text())
         self.assertEqual((report["schema"], report["command"], report["status"],
-                          report["exit_code"], report["manifest"]),
+                          report["exit_code"], report["batch"]["manifest"]),
                          ("convgrad.report/1", "batch", "error", 3, name))
-        totals = dict(report["totals"])
-        self.assertGreater(totals.pop("elapsed_ms"), 0)
-        self.assertEqual(totals, {"jobs": 4, "ok": 1, "match": 0, "planned": 0, "skipped": 0,
-                                  "mismatch": 1, "error": 2, "not_run": 0})
+        self.assertGreater(report["batch"]["elapsed_ms"], 0)
+        self.assertEqual(report["batch"]["counts"],
+                         {"jobs": 4, "ok": 1, "match": 0, "planned": 0, "skipped": 0,
+                          "mismatch": 1, "error": 2, "not_run": 0})
         a, bad, c, d = report["jobs"]
         self.assertEqual([(j["name"], j["line"], j["status"], j["exit_code"]) for j in (a, bad, c, d)],
                          [("a", 1, "ok", 0), ("line 2", 2, "error", 3), ("c", 3, "mismatch", 1),
@@ -1009,7 +1059,7 @@ class Golden(CliTest):
         rng = random.Random(5)
         lines, flipped = [], 0
         for job in self.jobs:
-            lines.append({k: v for k, v in job.items() if not k.endswith("_hash")})
+            lines.append({k: v for k, v in job.items() if not k.endswith("_sha256")})
             file = self.list.parent / job["golden"]
             values = load(file)[1]
             if not job["bitwise"] or not values.size or not np.isfinite(values).all():

@@ -251,6 +251,20 @@ class Files(CompareTest):
                               capture_output=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
+    def test_members_of_archives(self):
+        values = np.arange(12.0).reshape(3, 4)
+        np.savez(self.folder / "a.npz", x=values, y=values + 1)
+        np.save(self.folder / "x.npy", values)
+        self.assertIn("a.npz", self.compare("a.npz:x", "x.npy", "--bitwise"))
+        self.compare("x.npy", "a.npz:x", "--bitwise")
+        self.compare("a.npz:x", "a.npz:y", "--atol", 1)
+        self.assertIn("12 / 12", self.compare("a.npz:x", "a.npz:y", status=1))
+        before = (self.folder / "a.npz").read_bytes()
+        for flag in ("--save-diff", "--heatmap"):
+            self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", flag, "a.npz"), 2,
+                                  flag, "holds one of the arrays")
+        self.assertEqual((self.folder / "a.npz").read_bytes(), before)
+
     def test_quiet_and_alias(self):
         self.save("a.npy", [1, 2])
         self.save("b.npy", [1, 3])
@@ -447,7 +461,7 @@ class Misuse(CompareTest):
                 (["a.npy", "a.npy", "--max-ulp", "1.5"], 2, ["--max-ulp"]),
                 (["a.npy", "a.npy", "--save-diff", "-"], 2, ["--save-diff", "name a file"]),
                 (["a.npy", "a.npy", "--heatmap", "-"], 2, ["--heatmap", "name a file"]),
-                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "one of the arrays"]),
+                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "holds one of the arrays"]),
                 (["a.npy", "a.npy", "--save-diff", "a.npy"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--save-diff", "x", "--heatmap", "x"], 2, ["name two files"]),
                 (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),

@@ -351,9 +351,7 @@ class Streams(CliTest):
 class Options(CliTest):
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
 
     def test_accumulate(self):
         for dtype in DTYPES:

@@ -4,8 +4,8 @@ import re
 import unittest
 
 import numpy as np
-from harness import (CliTest, Problem, definition, load, npy_bytes, parse_report, round_to, run,
-                     save, small, to_float64)
+from harness import (ROOT, CliTest, Problem, definition, npy_bytes, parse_report, round_to, save,
+                     small, to_float64)
 
 
 def single(values):
@@ -29,6 +29,12 @@ def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
         values = single(rng.standard_normal(getattr(problem, name).shape))
         setattr(problem, name, to_float64(dtype, round_to(dtype, values)))
     return problem
+
+
+# The faults that docs/verify.md lists.
+DOCUMENTED = set(re.findall(r"`(\w+)`", "".join(
+    line.split("|")[1] for line in (ROOT / "docs/verify.md").read_text().splitlines()
+    if line.startswith("| `"))))
 
 
 class DiagnosisTest(CliTest):
@@ -62,6 +68,7 @@ class DiagnosisTest(CliTest):
             self.assertEqual(len(findings), len(found), lines)
             for finding, line in zip(found, findings):
                 self.assertIn(finding["text"], line)
+                self.assertIn(finding["fault"], DOCUMENTED)
                 self.assertLessEqual(finding["checked"], finding["of"])
                 self.assertEqual(finding["of"], self.dw.size)
         return lines

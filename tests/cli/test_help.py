@@ -1,13 +1,10 @@
 """--help and --version: complete, and every example runs as it is printed."""
 import re
-import shlex
-import subprocess
 import unittest
 
-import numpy as np
-from harness import BINARY, CliTest, clean_environment, run, save
+from harness import CliTest, ExampleFolder, commands, run
 
-COMMANDS = ([], ["verify"], ["compare"], ["batch"], ["bench"], ["generate"], ["inspect"], ["info"])
+COMMANDS = [[name] if name else [] for name in commands()]
 
 
 class Help(CliTest):
@@ -38,11 +35,12 @@ class Help(CliTest):
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
                      "--json", "--config", "--version"):
             self.assertIn(flag, text)
-        for command in ("verify", "compare", "batch", "bench", "generate", "inspect", "info"):
-            self.assertRegex(text, rf"(?m)^  {command}[, ]")
+        self.assertLessEqual({"verify", "compare", "batch", "bench", "generate", "inspect", "info", "completion"},
+                             set(commands()))
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
-                     "-k,--kernel", "--op"):
+                     "-k,--kernel", "--op", "--sample", "--seed", "--reference", "--repeat-check",
+                     "--update-golden", "--save-repro", "--diagnosis,--no-diagnosis"):
             self.assertIn(flag, text)
         text = run("compare", "--help").out
         for flag in ("GOT", "WANT", "--rtol", "--atol", "--max-ulp", "--bitwise", "--equal-nan",
@@ -85,42 +83,26 @@ class Help(CliTest):
 class Examples(CliTest):
     def setUp(self):
         super().setUp()
-        rng = np.random.default_rng(1)
-        save(self.folder / "x.npy", rng.standard_normal((2, 8, 8, 3)))
-        save(self.folder / "dy.npy", rng.standard_normal((2, 4, 4, 8)))
-        np.savez(self.folder / "layer.npz", x=np.load(self.folder / "x.npy"),
-                 dy=np.load(self.folder / "dy.npy"))
-        lines = re.findall(r"(?m)^  (\{.*\})$", run("batch", "--help").out)
-        self.assertEqual(len(lines), 2)
-        (self.folder / "jobs.jsonl").write_text("\n".join(lines) + "\n")
+        self.examples = ExampleFolder(self.folder)
 
     def test_they_run_as_printed(self):
-        first = None
         for command in COMMANDS:
-            text = run(*command, "--help").out
-            lines = [line.strip() for line in text[text.index("Examples:"):].splitlines()
-                     if re.match(r"  (cat [\w.]+ \| )?convgrad ", line)]
+            lines = self.examples.examples(*command or [""])
             self.assertGreater(len(lines), 0)
-            first = first or lines[0]
-            self.assertEqual(shlex.split(first)[0], "convgrad")
+            # Some example is of the command itself.
+            name = " ".join(["convgrad", *command])
+            self.assertTrue(any(f"{line} ".startswith(f"{name} ") for line in lines), lines)
             for line in lines:
                 with self.subTest(line):
-                    if not (self.folder / "dw.npy").exists() and line != first:
-                        self.shell(first)
-                    done = self.shell(line)
+                    done = self.examples.run(line)
                     self.assertEqual((done.returncode, done.stderr), (0, ""), line)
-
-    def shell(self, line):
-        return subprocess.run(["bash", "-c", f'convgrad() {{ {BINARY} "$@"; }}; {line}'],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, text=True, timeout=60)
 
     def test_the_ways_to_give_tensors_and_filter_agree(self):
         results = []
-        for line in run("--help").out.splitlines():
+        for line in self.examples.examples(""):
             if "convgrad --op" in line and ("-o dw.npy" in line or "> dw.npy" in line):
                 (self.folder / "dw.npy").unlink(missing_ok=True)
-                self.shell(line.strip())
+                self.examples.run(line)
                 results.append((self.folder / "dw.npy").read_bytes())
         self.assertGreaterEqual(len(results), 4)
         self.assertEqual(len(set(results)), 1)

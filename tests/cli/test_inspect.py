@@ -78,7 +78,7 @@ class Hashes(InspectTest):
                 want = "sha256:" + hashlib.sha256(round_to(dtype, values).tobytes()).hexdigest()
                 with self.subTest(dtype=dtype, shape=shape):
                     self.assertEqual(self.one(npy_bytes(dtype, values))["hash"], want)
-                    self.assertIn(f"\n  {want}\n", self.inspect("a.npy"))
+                    self.assertIn(f"\n  {want} values\n", self.inspect("a.npy"))
 
     def test_the_form_of_the_file_does_not_matter(self):
         values = np.random.default_rng(3).standard_normal((30, 40, 50))
@@ -89,6 +89,17 @@ class Hashes(InspectTest):
             data = raw_npy(values.shape, descr, payload, fortran, 8, version)
             self.assertEqual(self.one(data)["hash"], want)
             self.assertEqual(self.report("-", stdin=data)[0]["hash"], want)
+
+    def test_hash_of_the_file(self):
+        data = npy_bytes("float32", np.arange(9))
+        want = "sha256:" + hashlib.sha256(data).hexdigest()
+        self.assertEqual(self.one(data)["file_hash"], want)
+        self.assertIn(f"\n  {want} file\n", self.inspect("a.npy"))
+        self.assertNotIn("file_hash", self.report("-", stdin=data)[0])
+        np.savez(self.folder / "a.npz", x=np.ones(3))
+        member = self.report("a.npz")[0]
+        self.assertIn("hash", member)
+        self.assertNotIn("file_hash", member)
 
     def test_one_bit_changes_it(self):
         data = bytearray(npy_bytes("float16", np.ones(9)))
@@ -104,7 +115,7 @@ class Files(InspectTest):
         out = self.inspect("a.npy", "-", "b.npy", stdin=npy_bytes("float64", [4]))
         self.assertEqual([line.split(":")[0] for line in out.splitlines() if line[0] != " "],
                          ["a.npy", "standard input", "b.npy"])
-        self.assertEqual(out.count("sha256:"), 3)
+        self.assertEqual((out.count(" values\n"), out.count(" file\n")), (3, 2))
         self.assertIn("b.npy: bfloat16 (1, 1), C order, '<V2', little endian, format 1.0, 2 bytes",
                       out)
 

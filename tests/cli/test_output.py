@@ -17,9 +17,7 @@ OLD = b"an old gradient, precious"
 class OutputTest(CliTest):
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
-        self.want = npy_bytes("float32", self.problem.expected())
+        self.use_small()
         self.before = self.listing()
 
 

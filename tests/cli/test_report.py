@@ -26,8 +26,8 @@ class Compute(ReportTest):
     def test_fields(self):
         report = self.report(*self.problem.args(), "--json", "-t", 2)
         self.assertEqual(list(report), ["schema", "command", "command_line", "status", "exit_code",
-                                        "tool", "tensors", "attrs", "work", "execution",
-                                        "timing_ms", "output"])
+                                        "tool", "tensors", "op", "attrs", "work",
+                                        "execution", "timing_ms", "perf", "output"])
         self.assertEqual(report["command"], "compute")
         self.assertEqual(report["status"], "ok")
         self.assertEqual(report["output"], "dw.npy")
@@ -36,10 +36,14 @@ class Compute(ReportTest):
         tool = report["tool"]
         self.assertEqual(tool["name"], "convgrad")
         self.assertRegex(tool["version"], r"^\d+\.\d+\.\d+$")
-        self.assertIn("blas", tool)
+        self.assertRegex(tool["git"], r"^([0-9a-f]{12}|unknown)$")
+        self.assertEqual(tool["blas"]["name"], "OpenBLAS")
+        self.assertRegex(tool["blas"]["version"], r"^\d+\.\d+")
+        self.assertTrue(tool["blas"]["core"])
+        self.assertEqual(report["op"], "conv2d")
         self.assertEqual(report["tensors"]["input"], {
-            "file": "x.npy", "shape": [2, 7, 9, 4], "descr": "<f4", "fortran_order": False,
-            "bytes": 2 * 7 * 9 * 4 * 4})
+            "file": "x.npy", "shape": [2, 7, 9, 4], "dtype": "float32", "descr": "<f4",
+            "fortran_order": False, "bytes": 2 * 7 * 9 * 4 * 4})
         self.assertEqual(report["tensors"]["out_backprop"]["shape"], [2, 4, 9, 6])
         attrs = report["attrs"]
         self.assertEqual(
@@ -58,8 +62,13 @@ class Compute(ReportTest):
         self.assertIn(execution["algorithm"], ALL_ALGORITHMS)
         for key in ("memory_bytes", "memory_limit_bytes", "blocks", "slices", "tiles"):
             self.assertGreater(execution[key], 0)
-        for key in ("read", "kernel", "write", "total"):
-            self.assertGreaterEqual(report["timing_ms"][key], 0)
+        time = report["timing_ms"]
+        for key in ("read", "convert", "kernel", "write", "total"):
+            self.assertGreaterEqual(time[key], 0)
+        perf = report["perf"]
+        self.assertAlmostEqual(perf["gflops"] * time["kernel"] * 1e6 / report["work"]["flops"], 1, 1)
+        self.assertAlmostEqual(perf["gbytes_per_s"] / perf["gflops"],
+                               report["work"]["bytes"] / report["work"]["flops"], 9)
         self.assertEqual((self.folder / "dw.npy").read_bytes(),
                          npy_bytes("float32", self.problem.expected()))
 
@@ -160,7 +169,62 @@ class Compute(ReportTest):
         self.assertEqual(report["work"]["flops"], 0)
 
 
+    def test_conversions_are_timed(self):
+        # Big endian and Fortran order are converted; what is stored as kernels take it is not.
+        values = self.problem.x.astype("<f4")
+        for swapped, data in ((False, raw_npy(values.shape, "'<f4'", values.tobytes())),
+                              (True, raw_npy(values.shape, "'>f4'", values.astype(">f4").tobytes())),
+                              (True, raw_npy(values.shape, "'<f4'", values.tobytes("F"), fortran=True))):
+            (self.folder / "x.npy").write_bytes(data)
+            report = self.report(*self.problem.args(), "--json")
+            self.assertEqual(report["timing_ms"]["convert"] > 0, swapped)
+            self.assertGreaterEqual(report["timing_ms"]["read"], 0)
+
+    def test_the_environment_of_openblas(self):
+        # HASWELL needs AVX2; PRESCOTT runs everywhere.
+        blas = self.report("info", "--json", env={"OPENBLAS_CORETYPE": "PRESCOTT"})["tool"]["blas"]
+        self.assertEqual((blas["OPENBLAS_CORETYPE"], blas["core"].upper()), ("PRESCOTT",) * 2)
+        self.assertIsNone(self.report("info", "--json")["tool"]["blas"]["OPENBLAS_CORETYPE"])
+
+
 class Errors(ReportTest):
+    def test_hints(self):
+        # The part of a message that says what to do, and no other.
+        save(self.folder / "a; use b.npy", [1.0])
+        data = (self.folder / "x.npy").read_bytes()
+        (self.folder / "short.npy").write_bytes(data[:-1])
+        for args, hint in ((["-p", "sam"], "did you mean 'SAME'?"), (["-s", "0"], None),
+                           (["--frobnicate"], "see convgrad --help"),
+                           (["-i", "none; use x.npy"], None), (["-i", "a; use b.npy"], None),
+                           (["-i", "none; a.npy", "-g", "a; use b.npy"], None),
+                           (["-i", "short.npy"], None), (["--threads", "x"], "see convgrad --help"),
+                           (["--algorithm", "reference"], "use --backend reference"),
+                           (["--json", "-o", "-"], "use --json=FILE")):
+            result = self.run_here(*self.problem.args(), *args, "--json=r.json")
+            if args[0] == "--json":
+                result = self.run_here(*self.problem.args(), *args)
+                error = parse_report(result.out)["error"]
+            else:
+                error = parse_report((self.folder / "r.json").read_text())["error"]
+            with self.subTest(args):
+                self.assertEqual(error["hint"], hint, error["message"])
+                self.assertTrue(error["message"].endswith(hint or ""))
+
+    def test_a_line_that_cannot_be_parsed_has_a_report_too(self):
+        for args, command in ((["-o"], "compute"), (["--threads", "x"], "compute"),
+                              (["verify", "--rtol", "x"], "verify"), (["--device"], "compute"),
+                              (["bench", "--warmup=-1"], "bench")):
+            for where in ("--json", "--json=r.json"):
+                result = self.run_here(where, *args)
+                text = result.out if where == "--json" else (self.folder / "r.json").read_text()
+                report = parse_report(text)
+                with self.subTest(args=args, where=where):
+                    self.assertEqual((result.status, result.err.count("\n")), (2, 1), str(result))
+                    self.assertEqual((report["schema"], report["command"], report["status"]),
+                                     ("convgrad.report/1", command, "error"))
+                    self.assertEqual(report["exit_code"], 2)
+                    self.assertIn(report["error"]["message"], result.err)
+
     def test_errors_are_reported_too(self):
         for changes, status in ((["-s", "0"], 3), (["-i", "none.npy"], 3), (["-p", "full"], 2),
                                 (["--frobnicate"], 2), (["--memory-limit", "1KiB"], 5),
@@ -282,7 +346,7 @@ class Determinism(ReportTest):
     def test_same_report_but_for_the_times(self):
         def stable():
             report = self.report(*self.problem.args(), "--json")
-            del report["timing_ms"]
+            del report["timing_ms"], report["perf"]
             return report
 
         self.assertTrue(BINARY)

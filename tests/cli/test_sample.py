@@ -3,31 +3,11 @@ import re
 import unittest
 
 import numpy as np
-from harness import DTYPES, OPS, CliTest, Problem, npy_bytes, parse_report, save, small
+from harness import DTYPES, OPS, Problem, npy_bytes, parse_report, save, small
+from verifying import VerifyTest
 
 
-class SampleTest(CliTest):
-    def prepare(self, problem, dtype="float32"):
-        self.problem = problem
-        problem.save(self.folder, dtype)
-        self.dw = problem.expected()
-
-    def args(self, *extra):
-        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
-
-    def verify(self, *extra, status=0, **more):
-        result = self.run_here(*self.args(*extra), **more)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        self.assertTrue(result.out.startswith("MISMATCH" if status else "MATCH"), str(result))
-        return result.out
-
-    def report(self, *extra, status=0):
-        result = self.run_here(*self.args(*extra, "--json"))
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        return parse_report(result.out)["compare"]
-
-
-class Sample(SampleTest):
+class Sample(VerifyTest):
     def setUp(self):
         super().setUp()
         self.prepare(Problem(n=2, size=(7, 6), c=8, k=12, taps=(3, 2), groups=2))  # 288 elements
@@ -38,12 +18,12 @@ class Sample(SampleTest):
         self.assertRegex(out, r"(?m)^checked: 50 of 288 elements, 16 corners among them, seed 3, "
                               r"4.2e\+03 multiply-adds; a fault in 8.8 % of the elements is missed "
                               r"with probability 0.01$")
-        sample = self.report("--sample", 50, "--seed", 3)["sample"]
+        sample = self.compare("--sample", 50, "--seed", 3)["sample"]
         self.assertEqual((sample["elements"], sample["of"], sample["corners"], sample["seed"]),
                          (50, 288, 16, 3))
         self.assertEqual(sample["multiply_adds"], 50 * 2 * 7 * 6)
         self.assertAlmostEqual(sample["detectable_share"], 1 - 0.01 ** (1 / 50))
-        self.assertEqual(self.report("--sample", 50)["sample"]["seed"], 1)
+        self.assertEqual(self.compare("--sample", 50)["sample"]["seed"], 1)
 
     def test_taps_say_how_many_they_have(self):
         taps = re.findall(r"(?m)^  \[\d,\d\] +0 of (\d+) ", self.verify("--sample", 50))
@@ -169,7 +149,7 @@ class Sample(SampleTest):
         self.assertLess(planned("--sample", 100), planned() - 256 * 512 * 15)
 
 
-class Misuse(SampleTest):
+class Misuse(VerifyTest):
     def test_wrong_uses(self):
         self.prepare(small("conv2d"))
         save(self.folder / "g.npy", self.dw)

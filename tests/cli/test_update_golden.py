@@ -4,29 +4,8 @@ import pathlib
 import unittest
 
 import numpy as np
-from harness import (ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, raw_npy, save,
-                     small)
-
-
-class VerifyTest(CliTest):
-    def prepare(self, problem, dtype="float32"):
-        self.problem = problem
-        problem.save(self.folder, dtype)
-        self.dw = problem.expected()
-
-    def args(self, *extra):
-        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
-
-    def verify(self, *extra, status=0, **more):
-        result = self.run_here(*self.args(*extra), **more)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        self.assertTrue(result.out.startswith("MISMATCH" if status else "MATCH"), str(result))
-        return result.out
-
-    def report(self, *extra, status=0):
-        result = self.run_here(*self.args(*extra, "--json"))
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        return parse_report(result.out)["compare"]
+from harness import ALGORITHMS, Problem, load, npy_bytes, raw_npy, save, small
+from verifying import VerifyTest
 
 
 class UpdateGolden(VerifyTest):
@@ -108,10 +87,10 @@ class UpdateGolden(VerifyTest):
             self.assertIn("holds it already", self.verify(*self.flags, "--filter-format", form))
 
     def test_the_report(self):
-        self.assertEqual(self.report(*self.flags)["golden"], {"file": "g.npy", "status": "written"})
-        self.assertEqual(self.report(*self.flags)["golden"]["status"], "unchanged")
+        self.assertEqual(self.compare(*self.flags)["golden"], {"file": "g.npy", "status": "written"})
+        self.assertEqual(self.compare(*self.flags)["golden"]["status"], "unchanged")
         save(self.folder / "r.npy", self.dw + 1)
-        compare = self.report(*self.flags, "--result", "r.npy", status=1)
+        compare = self.compare(*self.flags, "--result", "r.npy", status=1)
         self.assertEqual(compare["golden"]["status"], "left")
 
     def test_what_is_no_golden_file_is_not_replaced(self):
@@ -180,18 +159,18 @@ class RepeatCheck(VerifyTest):
                                  "every bit equal$")
 
     def test_threads_and_blocks_change(self):
-        check = self.report("--repeat-check", 5)["repeat_check"]
+        check = self.compare("--repeat-check", 5)["repeat_check"]
         self.assertEqual((check["runs"], check["differing"]), (5, []))
         self.assertGreaterEqual(len(check["threads"]), 4)
         self.assertGreaterEqual(len(check["blocks"]), 3)
 
     def test_what_the_user_fixes_stays(self):
-        check = self.report("--repeat-check", 4, "-t", 3, "--memory-limit", "64MiB")["repeat_check"]
+        check = self.compare("--repeat-check", 4, "-t", 3, "--memory-limit", "64MiB")["repeat_check"]
         self.assertEqual((check["threads"], len(check["blocks"])), ([3], 1))
-        check = self.report("--repeat-check", 4, "-t", 3)["repeat_check"]
+        check = self.compare("--repeat-check", 4, "-t", 3)["repeat_check"]
         self.assertEqual(check["threads"], [3])
         self.assertGreater(len(check["blocks"]), 1)
-        check = self.report("--repeat-check", 4, "--memory-limit", "64MiB")["repeat_check"]
+        check = self.compare("--repeat-check", 4, "--memory-limit", "64MiB")["repeat_check"]
         self.assertGreater(len(check["threads"]), 1)
         self.assertEqual(len(check["blocks"]), 1)
 

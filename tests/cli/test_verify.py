@@ -4,38 +4,9 @@ import subprocess
 import unittest
 
 import numpy as np
-from harness import (ALGORITHMS, BINARY, DTYPES, OPS, CliTest, Problem, clean_environment,
-                     npy_bytes, parse_report, raw_npy, save, small)
-
-
-class VerifyTest(CliTest):
-    def prepare(self, problem, dtype="float32"):
-        self.problem = problem
-        problem.save(self.folder, dtype)
-        self.dw = problem.expected()
-
-    def args(self, *extra):
-        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *extra]
-
-    def verify(self, *extra, status=0, **more):
-        result = self.run_here(*self.args(*extra), **more)
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        first = result.out.split(":")[0]
-        self.assertEqual(first, "MISMATCH" if status else "MATCH", str(result))
-        return result.out
-
-    def report(self, *extra, status=0):
-        result = self.run_here(*self.args(*extra, "--json"))
-        self.assertEqual((result.status, result.err), (status, ""), str(result))
-        report = parse_report(result.out)
-        self.assertEqual(report["exit_code"], status)
-        self.assertEqual(report["status"], "mismatch" if status else "match")
-        self.assertEqual(report["compare"]["verdict"], report["status"])
-        return report
-
-    def result_file(self, values, dtype="float32", name="r.npy"):
-        save(self.folder / name, values, dtype)
-        return name
+from harness import (ALGORITHMS, BINARY, DTYPES, OPS, Problem, clean_environment, npy_bytes,
+                     raw_npy, save, small)
+from verifying import VerifyTest
 
 
 class Match(VerifyTest):
@@ -111,12 +82,12 @@ class Match(VerifyTest):
         problem.x[:] = 0
         self.prepare(problem)
         self.assertIn("proves little", self.verify())
-        self.assertTrue(self.report()["compare"]["all_zero"])
+        self.assertTrue(self.compare()["all_zero"])
         self.result_file(self.dw * 0 + 1)
         self.assertIn("proves little", self.verify("--result", "r.npy", status=1))
         self.prepare(small("conv2d"))
         self.assertNotIn("warning", self.verify())
-        self.assertFalse(self.report()["compare"]["all_zero"])
+        self.assertFalse(self.compare()["all_zero"])
 
     def test_output_is_written_too(self):
         self.prepare(small("conv2d"))
@@ -185,7 +156,7 @@ class Mismatch(VerifyTest):
                 self.assertRegex(out, rf"(?m)^ *{self.quote(tap)} +1 +2\b")
                 self.assertEqual(len([1 for line in out.splitlines()
                                       if line.startswith("  [") and line.split()[1] != "0"]), 1)
-                compare = self.report("--result", "r.npy", status=1)["compare"]
+                compare = self.compare("--result", "r.npy", status=1)
                 self.assertEqual(compare["mismatches"], 1)
                 self.assertEqual(compare["count"], self.dw.size)
                 self.assertEqual(compare["max_abs"], {"value": 2.0, "index": list(index),
@@ -203,7 +174,7 @@ class Mismatch(VerifyTest):
     def test_several_elements(self):
         self.prepare(small("conv2d"))
         self.corrupted(((0, 0, 0, 0), 1e6), ((2, 1, 1, 5), -1e7), ((2, 1, 0, 0), 99.5))
-        compare = self.report("--result", "r.npy", status=1)["compare"]
+        compare = self.compare("--result", "r.npy", status=1)
         self.assertEqual(compare["mismatches"], 3)
         self.assertEqual(compare["first_mismatch"]["index"], [0, 0, 0, 0])
         self.assertEqual(compare["max_abs"]["index"], [2, 1, 1, 5])
@@ -215,7 +186,7 @@ class Mismatch(VerifyTest):
         values = self.problem.expected("OIHW")
         values[4, 1, 2, 0] += 5  # [k, c, r, s]
         self.result_file(values)
-        compare = self.report("--result", "r.npy", "--filter-format", "OIHW", status=1)["compare"]
+        compare = self.compare("--result", "r.npy", "--filter-format", "OIHW", status=1)
         self.assertEqual(compare["first_mismatch"]["index"], [2, 0, 1, 4])
 
     def test_channel_mixed_up(self):
@@ -236,7 +207,7 @@ class Mismatch(VerifyTest):
                         out = self.verify("--result", "r.npy", *extra, status=1)
                         self.assertIn(f"non-finite: got {nan} NaN, {inf} Inf; want 0 NaN, 0 Inf",
                                       out)
-                        compare = self.report("--result", "r.npy", *extra, status=1)["compare"]
+                        compare = self.compare("--result", "r.npy", *extra, status=1)
                         self.assertEqual(compare["nonfinite"]["got"], {"nan": nan, "inf": inf})
                         self.assertEqual(compare["max_abs"]["value"], "inf")
                         self.assertEqual(compare["first_mismatch"]["got"],

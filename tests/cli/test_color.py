@@ -1,0 +1,152 @@
+"""Colours: on a terminal only, never with NO_COLOR, and as --color says. Terminals are real: ptys."""
+import os
+import pty
+import re
+import select
+import subprocess
+import unittest
+
+from harness import BINARY, CliTest, Problem, clean_environment, commands, run, save
+
+RED, GREEN, YELLOW, PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1;33m", "\x1b[0m"
+
+
+def run_at_a_terminal(*args, cwd, env=None, both=True):
+    """(status, what the terminal got). both: stdout and stderr are the terminal, else stderr alone."""
+    environment = clean_environment({"TERM": "xterm-256color", **(env or {})})
+    environment = {name: value for name, value in environment.items() if value is not None}
+    if "NO_COLOR" not in (env or {}):
+        environment.pop("NO_COLOR", None)
+    master, slave = pty.openpty()
+    process = subprocess.Popen([BINARY, *map(str, args)], cwd=cwd, env=environment,
+                               stdin=subprocess.DEVNULL, stderr=slave,
+                               stdout=slave if both else subprocess.DEVNULL)
+    os.close(slave)
+    text = b""
+    while True:
+        ready, _, _ = select.select([master], [], [], 120)
+        if not ready:
+            break
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(master)
+    return process.wait(120), text.decode().replace("\r\n", "\n")
+
+
+class ColorTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = Problem(n=1, size=(4, 4), c=2, k=2, taps=(2, 2))
+        self.problem.save(self.folder)
+        save(self.folder / "wrong.npy", self.problem.expected() + 1)
+        self.verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
+
+    def at_a_terminal(self, *args, **more):
+        return run_at_a_terminal(*args, cwd=self.folder, **more)
+
+
+class Terminal(ColorTest):
+    def test_verdicts(self):
+        status, text = self.at_a_terminal(*self.verify)
+        self.assertEqual(status, 0)
+        self.assertTrue(text.startswith(f"{GREEN}MATCH{PLAIN}: "), repr(text[:60]))
+        status, text = self.at_a_terminal(*self.verify, "--result", "wrong.npy")
+        self.assertEqual(status, 1)
+        self.assertTrue(text.startswith(f"{RED}MISMATCH{PLAIN}: "), repr(text[:60]))
+
+    def test_errors(self):
+        for args in (["--frobnicate"], ["inspect", "none.npy"], ["--threads", "x"]):
+            status, text = self.at_a_terminal(*args)
+            self.assertGreaterEqual(status, 2)
+            self.assertTrue(text.startswith(f"convgrad: {RED}error:{PLAIN} "), repr(text))
+            self.assertEqual(text.count("\n"), 1)
+
+    def test_notes(self):
+        base = ["bench", *self.problem.flags(), "-i", "x.npy", "-g", "dy.npy", "--min-time", 0,
+                "--repeat", 1, "--no-peaks", "-t", 1]
+        self.assertEqual(self.run_here(*base, "--json=before.json").status, 0)
+        _, text = self.at_a_terminal(*base, "--algorithm", "auto,direct", "--baseline",
+                                     "before.json", "--max-slowdown", "1e9%")
+        self.assertIn(f"convgrad: {YELLOW}new:{PLAIN} ", text)
+
+    def test_each_stream_for_itself(self):
+        # Only stderr is the terminal: an error is coloured, a verdict in a file is not.
+        _, text = self.at_a_terminal("--frobnicate", both=False)
+        self.assertIn(RED, text)
+        environment = {"TERM": "xterm"}
+        master, slave = pty.openpty()
+        done = subprocess.run([BINARY, *map(str, self.verify)], cwd=self.folder, stderr=slave,
+                              env=clean_environment(environment), stdout=subprocess.PIPE, check=True)
+        os.close(slave)
+        os.close(master)
+        self.assertTrue(done.stdout.startswith(b"MATCH: "))
+
+    def test_what_turns_them_off(self):
+        for args, env in ((["--color", "never"], {}), (["--color=never"], {}),
+                          ([], {"NO_COLOR": "1"}), ([], {"NO_COLOR": "0"}), ([], {"TERM": "dumb"}),
+                          ([], {"CONVGRAD_COLOR": "never"}), (["--color=auto"], {"NO_COLOR": "1"})):
+            with self.subTest(args=args, env=env):
+                status, text = self.at_a_terminal(*self.verify, *args, env=env)
+                self.assertEqual((status, "\x1b" in text), (0, False), repr(text))
+        for args in (["--color=never", "--threads", "x"], ["--color", "never", "--frobnicate"]):
+            _, text = self.at_a_terminal(*args)
+            self.assertTrue(text.startswith("convgrad: error: "), repr(text))
+
+    def test_an_empty_no_color_is_none(self):
+        self.assertIn(GREEN, self.at_a_terminal(*self.verify, env={"NO_COLOR": ""})[1])
+
+    def test_values_are_the_same(self):
+        _, text = self.at_a_terminal(*self.verify)
+        plain = self.run_here(*self.verify).out
+        self.assertEqual(re.sub("\x1b\\[[0-9;]*m", "", text), plain)
+
+
+class Elsewhere(ColorTest):
+    def test_none_in_pipes_and_files(self):
+        for args in (self.verify, [*self.verify, "--result", "wrong.npy"], ["--frobnicate"],
+                     ["info"], ["inspect", "none.npy"]):
+            result = self.run_here(*args)
+            self.assertNotIn("\x1b", result.out + result.err)
+
+    def test_always(self):
+        # Chosen by the user, it wins over NO_COLOR, as https://no-color.org wants it.
+        for args, env in ((["--color", "always"], {}), (["--color=always"], {"NO_COLOR": "1"}),
+                          ([], {"CONVGRAD_COLOR": "always", "NO_COLOR": "1"})):
+            with self.subTest(args=args, env=env):
+                result = self.run_here(*self.verify, *args, env=env)
+                self.assertTrue(result.out.startswith(GREEN), result.out[:60])
+        result = self.run_here("--threads", "x", "--color=always")
+        self.assertEqual(result.status, 2)
+        self.assertTrue(result.err.startswith(f"convgrad: {RED}error:{PLAIN} "), result.err)
+
+    def test_from_the_file(self):
+        (self.folder / "c.toml").write_text('color = "always"\n')
+        self.assertTrue(self.run_here(*self.verify, "--config", "c.toml").out.startswith(GREEN))
+        self.assertTrue(self.run_here(*self.verify, "--config", "c.toml",
+                                      env={"CONVGRAD_COLOR": "never"}).out.startswith("MATCH"))
+
+    def test_reports_have_none(self):
+        result = self.run_here(*self.verify, "--json", "--color=always")
+        self.assertNotIn("\x1b", result.out)
+        result = self.run_here("--frobnicate", "--json", "--color=always")
+        self.assertNotIn("\x1b", result.out)
+
+    def test_every_command_has_it(self):
+        for name in commands():
+            self.assertIn("--color auto|always|never", run(*[name] * bool(name), "--help").out, name)
+
+    def test_wrong_values(self):
+        for word, parts in (("purple", ["'purple'", "auto, always or never"]), ("", ["--color"]),
+                            ("alway", ["did you mean 'always'"])):
+            self.assert_one_error(self.run_here(*self.verify, f"--color={word}"), 2, *parts)
+        self.assert_one_error(self.run_here(*self.verify, env={"CONVGRAD_COLOR": "purple"}), 2,
+                              "CONVGRAD_COLOR")
+
+
+if __name__ == "__main__":
+    unittest.main()

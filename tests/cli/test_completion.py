@@ -1,0 +1,282 @@
+"""`convgrad completion`: its scripts at work in bash, zsh and fish, and what they know.
+
+bash and zsh run at a terminal (a pty): a line is typed, a key inserts all its completions, and a
+function called convgrad notes what it would have been given. fish says them itself.
+"""
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import subprocess
+import termios
+import time
+import unittest
+
+from harness import BINARY, CliTest, clean_environment, commands, run
+
+SHELLS = ("bash", "zsh", "fish")
+TIMEOUT_S = 120
+# What a user has to make up: numbers, lists of them, names.
+FREE = {"N", "N,...", "SIZE", "X", "S", "G", "K", "M", "P%", "R,S", "SH,SW", "DH,DW", "B,A,...",
+        "N,H,W,C", "PART"}
+
+NOTE = r"""convgrad() { printf '%s\0' "$@" >noted.tmp; mv noted.tmp noted; }
+"""
+# Completes as usual, and inserts whatever there is.
+START = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], r"""
+bind 'set enable-bracketed-paste off'; bind 'set bell-style none'
+bind '"\C-t": insert-completions'
+""", b"\x14"),
+    "zsh": (["zsh", "-f", "-i"], r"""
+unsetopt beep nomatch; unset zle_bracketed_paste
+autoload -Uz compinit; compinit -u -D
+zle -C all-matches complete-word _generic; bindkey '^T' all-matches
+zstyle ':completion:all-matches:*' completer _all_matches _complete
+zstyle ':completion:all-matches:*' insert true
+""", b"\x14"),
+}
+
+
+class Terminal:
+    """A shell at a terminal, in a folder, with the script loaded."""
+
+    def __init__(self, shell, folder, load=None):
+        words, setup, self.key = START[shell]
+        load = load or f'eval "$({BINARY} completion {shell})"'
+        self.folder = folder
+        self.master, slave = pty.openpty()
+        attributes = termios.tcgetattr(slave)
+        attributes[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        env = clean_environment({"TERM": "dumb", "HOME": str(folder), "ZDOTDIR": str(folder),
+                                 "HISTFILE": "", "PS1": "$ "})
+        self.process = subprocess.Popen(words, cwd=folder, env=env, stdin=slave, stdout=slave,
+                                        stderr=slave, start_new_session=True)
+        os.close(slave)
+        (folder / ".setup").write_text(f"{setup}{NOTE}{load}\n")
+        self.type(b". ./.setup\n")
+        self.note(b"convgrad ready\n")
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def note(self, keys):
+        """Types, and waits for what convgrad notes."""
+        noted = self.folder / "noted"
+        noted.unlink(missing_ok=True)
+        self.type(keys)
+        end = time.monotonic() + TIMEOUT_S
+        heard = b""
+        while not noted.exists():
+            if time.monotonic() > end:
+                raise AssertionError(f"no answer to {keys!r}; the terminal has {heard[-2000:]!r}")
+            if select.select([self.master], [], [], 0.02)[0]:
+                heard += os.read(self.master, 1 << 16)
+        text = noted.read_bytes().decode()
+        return text.split("\0")[:-1]
+
+    def completions(self, line):
+        """What completes the last word of a line: the words that take its place."""
+        typed = line.split(" ")
+        words = self.note(b"convgrad " + line.encode() + self.key + b"\n")
+        got = words[len(typed) - 1:]
+        return [] if got == typed[-1:] else got
+
+    def close(self):
+        os.close(self.master)
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+
+
+class FishScript:
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "convgrad.fish").write_text(run("completion", "fish").out)
+        self.env = clean_environment({"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / ".c"),
+                                      "XDG_DATA_HOME": str(folder / ".d")})
+
+    def completions(self, line):
+        script = 'function convgrad; end; source convgrad.fish; complete -C "$argv[1]"'
+        done = subprocess.run(["fish", "--no-config", "-c", script, f"convgrad {line}"], cwd=self.folder,
+                              env=self.env, capture_output=True, text=True, timeout=TIMEOUT_S,
+                              check=True)
+        if done.stderr:
+            raise AssertionError(done.stderr)
+        words = [row.split("\t")[0] for row in done.stdout.splitlines()]
+        return [word.replace("\\ ", " ") for word in words]
+
+    def close(self):
+        pass
+
+
+def listed_options(command):
+    """[(names, what they take)] from a command's --help."""
+    rows = re.findall(r"(?m)^  (-[^ \n]+)(?: ([^ \n]+))?(?:  .*)?$",
+                      run(*[command] * bool(command), "--help").out)
+    return [(names.split("[")[0].split(","), takes or ("[=FILE]" if "[=" in names else ""))
+            for names, takes in rows]
+
+
+class CompletionTest:
+    """For each shell the same."""
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which(self.shell) is None:
+            self.skipTest(f"{self.shell} is not installed")
+        for name in ("x.npy", "two words.npy", "zoo.npy"):
+            (self.folder / name).touch()
+        (self.folder / "folder").mkdir()
+        self.terminal = (FishScript if self.shell == "fish" else
+                         lambda folder: Terminal(self.shell, folder))(self.folder)
+        self.addCleanup(self.terminal.close)
+
+    def assert_completes(self, line, words):
+        got = self.terminal.completions(line)
+        self.assertEqual(sorted(got), sorted(words), f"{self.shell}: convgrad {line}")
+
+    def test_commands(self):
+        names = [name for name in commands() if name]
+        self.assert_completes("verif", ["verify"])
+        self.assert_completes("i", [name for name in names if name.startswith("i")])
+        self.assertLessEqual(set(names), set(self.terminal.completions("")))
+        # A command takes no other; a value is none.
+        self.assert_completes("verify verif", [])
+        self.assert_completes("-t 1 verif", ["verify"])
+        self.assert_completes("--op verify benc", ["bench"])
+        self.assertIn("--golden", self.terminal.completions("-o info verify --gol"))
+
+    def test_options(self):
+        self.assert_completes("--acc", ["--accumulate"])
+        self.assert_completes("verify --bit", ["--bitwise"])
+        self.assert_completes("--bit", [])
+        self.assert_completes("bench --warm", ["--warmup"])
+        self.assert_completes("-t 2 bench --warm", ["--warmup"])
+        for name in commands():
+            for names, _ in listed_options(name):
+                for word in names:
+                    if word.startswith("--"):
+                        line = f"{name} {word[:-1]}".strip()
+                        self.assertIn(word, self.terminal.completions(line), line)
+
+    def test_values(self):
+        for line, words in (("--op conv", ["conv2d", "conv3d"]), ("--op dep", ["depthwise"]),
+                            ("verify --op dep", ["depthwise"]), ("-p sa", ["SAME"]),
+                            ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]),
+                            ("--out-dtype b", ["bfloat16"]), ("-b ref", ["reference"]),
+                            ("--color al", ["always"]), ("info --color nev", ["never"]),
+                            ("-a im2", ["im2col_gemm"]), ("bench --format c", ["csv"]),
+                            ("completion fi", ["fish"]), ("verify -a im2", ["im2col_gemm"])):
+            self.assert_completes(line, words)
+
+    def test_values_behind_an_equals_sign(self):
+        self.assert_completes("--padding=SA", ["--padding=SAME"])
+        if self.shell != "fish":   # fish 3.6 forgets the option when it changes letters
+            self.assert_completes("--padding=sa", ["--padding=SAME"])
+        # For bash the value is a word of its own.
+        self.assert_completes("--op=", ["--op=conv2d", "conv3d", "depthwise"]
+                              if self.shell == "bash" else
+                              ["--op=conv2d", "--op=conv3d", "--op=depthwise"])
+        self.assert_completes("verify --color=al", ["--color=always"])
+        self.assertIn("--golden", self.terminal.completions("verify --color=never --gol"))
+
+    def test_lists(self):
+        self.assert_completes("bench --dtype bf", ["bfloat16"])
+        self.assert_completes("bench --dtype float32,bf", ["float32,bfloat16"])
+        self.assert_completes("bench -a direct,im2", ["direct,im2col_gemm"])
+
+    def test_files(self):
+        self.assert_completes("-i z", ["zoo.npy"])
+        self.assert_completes("-i two", ["two words.npy"])
+        self.assert_completes("verify --golden x", ["x.npy"])
+        self.assert_completes("inspect x", ["x.npy"])
+        self.assert_completes("inspect x.npy z", ["zoo.npy"])
+        self.assert_completes("--input=z", ["--input=zoo.npy"])
+        self.assert_completes("--json=z", ["--json=zoo.npy"])
+        self.assert_completes("verify -i x.npy -g z", ["zoo.npy"])
+        # Numbers are not files.
+        self.assert_completes("-t z", [])
+        self.assert_completes("--memory-limit z", [])
+
+    def test_every_option_with_a_value(self):
+        """Whatever takes a value completes it, or is known to take a number or a name."""
+        for name in commands():
+            for names, takes in listed_options(name):
+                if not takes or takes in FREE:
+                    continue
+                with self.subTest(command=name, option=names[-1], takes=takes):
+                    got = self.terminal.completions(f"{name} {names[-1]} ".lstrip()
+                                                    if takes != "[=FILE]" else
+                                                    f"{name} {names[-1]}=".lstrip())
+                    self.assertTrue(got)
+                    if "FILE" in takes or "DIR" in takes:
+                        self.assertTrue(any("folder" in word for word in got), got)
+                    elif "|" in takes:
+                        self.assertLessEqual(set(takes.split("|")), set(got))
+                    else:
+                        self.assertNotIn("x.npy", got)
+
+
+class Bash(CompletionTest, CliTest):
+    shell = "bash"
+
+
+class Zsh(CompletionTest, CliTest):
+    shell = "zsh"
+
+    def test_from_a_folder_of_functions(self):
+        functions = self.folder / "functions"
+        functions.mkdir()
+        (functions / "_convgrad").write_bytes(run("completion", "zsh").raw)
+        terminal = Terminal("zsh", self.folder, "fpath=($PWD/functions $fpath); compinit -u -D")
+        self.addCleanup(terminal.close)
+        # The first time the file is loaded, the second time it is there.
+        self.assertEqual(terminal.completions("verify --gol"), ["--golden"])
+        self.assertEqual(terminal.completions("--op dep"), ["depthwise"])
+
+
+class Fish(CompletionTest, CliTest):
+    shell = "fish"
+
+
+class Scripts(CliTest):
+    def test_usage(self):
+        for args, parts in (([], ["bash, zsh or fish"]), (["tcsh"], ["'tcsh'", "bash, zsh or fish"]),
+                            (["bas"], ["did you mean 'bash'"]), (["bash", "zsh"], ["'zsh'"]),
+                            (["--json", "bash"], ["--json"])):
+            self.assert_one_error(self.run_here("completion", *args), 2, *parts)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            result = self.run_here("completion", "bash", stdout=full)
+        self.assertEqual((result.status, result.err.count("\n")), (5, 1), str(result))
+
+    def test_they_are_the_same_everywhere(self):
+        # Not of this processor, nor of the environment: packages carry them.
+        for shell in SHELLS:
+            first = run("completion", shell).raw
+            self.assertEqual(run("completion", shell, env={"CONVGRAD_OP": "conv3d"}).raw, first)
+            self.assertNotIn(str(pathlib.Path.cwd()).encode(), first)
+            self.assertTrue(first.endswith(b"\n"))
+
+    def test_values_are_those_of_the_program(self):
+        """Each value that is offered is one that the program knows."""
+        script = run("completion", "bash").out
+        top = script[script.index("'') case $2 in"):script.index("esac ;;")]
+        checked = 0
+        for names, values in re.findall(r"\n +(\S+)\) takes=word(?: list=1)? values='([^']*)'", top):
+            option = names.split("|")[-1]
+            for value in values.split():
+                result = self.run_here("--op", "conv2d", "-i", "none.npy", "-g", "none.npy", "-o",
+                                       "dw.npy", "-k", "3", option, value)
+                self.assertNotIn("is unknown", result.err, str(result))
+                self.assertNotEqual(self.run_here(option, value + "x").status, 0)
+                checked += 1
+        self.assertGreater(checked, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,96 @@
+"""docs/from-python.md, run as printed: each section's python and sh blocks, in order, in an empty folder.
+
+A section runs with the first Python that has what it imports: this one, or one of those in
+CONVGRAD_TEST_PYTHONS (paths, with colons between).
+"""
+import ast
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from harness import BINARY, ROOT, clean_environment
+
+PAGE = (ROOT / "docs/from-python.md").read_text()
+PYTHONS = [sys.executable, *filter(None, os.environ.get("CONVGRAD_TEST_PYTHONS", "").split(":"))]
+TIMEOUT_S = 600
+
+
+def sections():
+    """{title: [(language, code)]} of those that have code to run."""
+    found = {}
+    for part in re.split(r"(?m)^## ", PAGE)[1:]:
+        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", part, re.M | re.S)
+        if blocks:
+            found[part.partition("\n")[0]] = blocks
+    return found
+
+
+def imports(blocks):
+    """The packages that python blocks import, without Python's own."""
+    names = set()
+    for language, code in blocks:
+        if language != "python":
+            continue
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.split(".")[0] for alias in node.names)
+    return sorted(names - set(sys.stdlib_module_names))
+
+
+def python_with(packages):
+    check = ("import importlib.util, sys; "
+             "sys.exit(any(importlib.util.find_spec(name) is None for name in sys.argv[1:]))")
+    for python in PYTHONS:
+        if subprocess.run([python, "-c", check, *packages], check=False,
+                          env=environment()).returncode == 0:
+            return python
+    return None
+
+
+def environment():
+    path = f"{pathlib.Path(BINARY).resolve().parent}:{os.environ['PATH']}"
+    return clean_environment({"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu",
+                              "CUDA_VISIBLE_DEVICES": ""})
+
+
+class FromPython(unittest.TestCase):
+    def run_section(self, title, blocks):
+        packages = imports(blocks)
+        python = python_with(packages)
+        if python is None:
+            self.skipTest(f"{title}: no Python here has {', '.join(packages)}")
+        with tempfile.TemporaryDirectory(prefix="convgrad-python-") as folder:
+            for language, code in blocks:
+                command = [python, "-c", code] if language == "python" else ["bash", "-euc", code]
+                done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True,
+                                      text=True, timeout=TIMEOUT_S, check=False)
+                self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
+                if "convgrad verify" in code:
+                    self.assertTrue(done.stdout.startswith("MATCH"), done.stdout)
+
+    def test_the_page_has_them(self):
+        self.assertEqual(list(sections()), ["numpy", "numpy, bfloat16 by its bits",
+                                            "numpy, as a function", "ml_dtypes", "TensorFlow",
+                                            "PyTorch", "JAX"])
+        for title, blocks in sections().items():
+            self.assertIn("python", {language for language, _ in blocks}, title)
+            if title.startswith("numpy"):
+                self.assertEqual(imports(blocks), ["numpy"], title)
+
+    def test_pythons_are_there(self):
+        for python in PYTHONS:
+            self.assertTrue(os.access(python, os.X_OK), f"CONVGRAD_TEST_PYTHONS: {python}")
+
+
+for number, (name, code) in enumerate(sections().items()):
+    method = "test_" + re.sub(r"\W+", "_", name).lower()
+    setattr(FromPython, method,
+            lambda self, name=name, code=code: self.run_section(name, code))
+
+
+if __name__ == "__main__":
+    unittest.main()

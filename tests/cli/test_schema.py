@@ -1,0 +1,208 @@
+"""Real reports of every command, failures too, against docs/report.schema.json.
+
+Needs Debian's python3-jsonschema (scripts/install_dependencies --ci installs it). The schema knows
+every field: one that it does not name fails here, so it cannot fall behind the program.
+"""
+import copy
+import json
+import sys
+import unittest
+
+from harness import ROOT, CliTest, ExampleFolder, commands, parse_report, raw_npy, save, small
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: python3-jsonschema is not installed", file=sys.stderr)
+    sys.exit(77)
+
+SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+class SchemaTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.problem = small("conv2d")
+        self.problem.save(self.folder)
+        save(self.folder / "dw.npy", self.problem.expected())
+        self.base = ["-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
+
+    def assert_valid(self, report, what=""):
+        errors = sorted(VALIDATOR.iter_errors(report), key=lambda error: list(error.path))
+        self.assertEqual([], [f"{list(error.path)}: {error.message}" for error in errors], what)
+
+    def report(self, *args, status=None, **more):
+        """The report of a run, checked."""
+        result = self.run_here(*args, "--json=report.json", **more)
+        if status is not None:
+            self.assertEqual(result.status, status, str(result))
+        path = self.folder / "report.json"
+        self.assertTrue(path.exists(), str(result))
+        report = parse_report(path.read_text())
+        path.unlink()
+        self.assertEqual(report["exit_code"], result.status, str(result))
+        self.assert_valid(report, str(result))
+        return report
+
+
+class Schema(SchemaTest):
+    def test_it_is_one(self):
+        VALIDATOR.check_schema(SCHEMA)
+        self.assertEqual(SCHEMA["properties"]["schema"]["const"], "convgrad.report/1")
+
+    def test_it_knows_every_command(self):
+        # completion prints a script and has no report.
+        self.assertEqual(set(SCHEMA["properties"]["command"]["enum"]),
+                         {"compute", *(name for name in commands() if name and self.has_report(name))})
+
+    def has_report(self, name):
+        return "--json" in self.run_here(name, "--help").out
+
+    def test_every_object_is_closed(self):
+        # Else a field could be added without the schema noticing.
+        open_ones = {"timing_ms", "perf"}  # closed by command, further up in the schema
+        def walk(node, path):
+            if isinstance(node, dict):
+                if node.get("type") == "object" and path[-1] not in open_ones:
+                    self.assertIs(node.get("additionalProperties"), False, path)
+                for key, value in node.items():
+                    walk(value, [*path, key])
+            elif isinstance(node, list):
+                for value in node:
+                    walk(value, path)
+        walk(SCHEMA, ["report"])
+
+    def test_it_refuses_what_is_wrong(self):
+        report = self.report("verify", *self.base, status=0)
+        def without(*path):
+            changed = copy.deepcopy(report)
+            part = changed
+            for name in path[:-1]:
+                part = part[name]
+            del part[path[-1]]
+            return changed
+        def with_value(value, *path):
+            changed = copy.deepcopy(report)
+            part = changed
+            for name in path[:-1]:
+                part = part[name]
+            part[path[-1]] = value
+            return changed
+        for path in (["schema"], ["command"], ["status"], ["exit_code"], ["tool"], ["compare"],
+                     ["tool", "git"], ["tool", "blas", "core"], ["attrs", "pads"],
+                     ["tensors", "input", "shape"], ["execution", "threads"], ["work", "flops"],
+                     ["timing_ms", "convert"], ["perf", "gflops"], ["compare", "verdict"]):
+            self.assertFalse(VALIDATOR.is_valid(without(*path)), path)
+        for value, *path in (("convgrad.report/2", "schema"), ("convert", "command"), (1, "exit_code"),
+                             ("mismatch", "status"), (-1, "tensors", "input", "shape", 0),
+                             ("int8", "attrs", "dtype"), ("fast", "perf", "gflops"),
+                             (1, "something"), ({"code": 2, "message": "x", "hint": None}, "error"),
+                             ({}, "compare"), ([[1, 1]], "attrs", "pads")):
+            self.assertFalse(VALIDATOR.is_valid(with_value(value, *path)), (value, path))
+
+
+class Reports(SchemaTest):
+    def test_compute(self):
+        for op in ("conv2d", "depthwise", "conv3d"):
+            for dtype in ("float16", "bfloat16", "float32", "float64"):
+                problem = small(op)
+                problem.save(self.folder, dtype)
+                report = self.report(*problem.args(), status=0)
+                self.assertEqual((report["command"], report["op"]), ("compute", op))
+        for extra in (["--dry-run"], ["--list-algorithms"], ["--backend", "reference"],
+                      ["--accumulate"], ["--filter-format", "OIDHW"]):
+            self.report(*problem.args(), *extra, status=0)
+        self.report("--list-algorithms", status=0)
+        save(self.folder / "x.npy", small("conv2d", n=0).x)
+        save(self.folder / "dy.npy", small("conv2d", n=0).dy)
+        self.report(*small("conv2d", n=0).args(), status=0)
+
+    def test_verify(self):
+        want = self.problem.expected()
+        save(self.folder / "wrong.npy", want + 1)
+        save(self.folder / "nan.npy", want * float("nan"))
+        for extra, status in (([], 0), (["--result", "dw.npy"], 0), (["--golden", "dw.npy"], 0),
+                              (["--result", "wrong.npy"], 1), (["--result", "nan.npy"], 1),
+                              (["--golden", "wrong.npy", "--bitwise"], 1), (["--dry-run"], 0),
+                              (["--result", "wrong.npy", "--rtol", "1e9"], 0),
+                              (["--result", "wrong.npy", "--max-ulp", 3], 1), (["-o", "new.npy"], 0)):
+            self.report("verify", *self.base, *extra, status=status)
+
+    def test_bench(self):
+        fast = ["--min-time", 0, "--repeat", 2, "-t", "1"]
+        self.report("bench", *self.base, *fast, "--no-peaks", status=0)
+        self.report("bench", *self.base, *fast, "--algorithm", "auto,direct", "--no-peaks", status=0)
+        self.report("bench", "--op", "conv2d", "--input-shape", "1,8,8,2", "--filter-sizes",
+                    "3,3,2,4", "-p", "same", *fast, status=0)
+        result = self.run_here("bench", *self.base, *fast, "--no-peaks", "--json=before.json")
+        self.assertEqual(result.status, 0, str(result))
+        before = json.loads((self.folder / "before.json").read_text())
+        compare = ["--baseline", "before.json", "--no-peaks"]
+        self.report("bench", *self.base, *fast, *compare, "--max-slowdown", "1e9%", status=0)
+        for part in (before, *before["problems"]):
+            part["timing_ms"]["kernel"]["median"] = 1e-9
+        (self.folder / "before.json").write_text(json.dumps(before))
+        report = self.report("bench", *self.base, *fast, *compare, status=1)
+        self.assertEqual(report["status"], "slower")
+
+    def test_inspect_and_info(self):
+        save(self.folder / "odd.npy", [1.5, float("nan"), float("inf")])
+        save(self.folder / "empty.npy", [])
+        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        self.report("inspect", "x.npy", "odd.npy", "empty.npy", status=0)
+        self.report("inspect", "x.npy", "i.npy", "none.npy", status=3)
+        self.report("info", status=0)
+
+
+class Failures(SchemaTest):
+    def test_each_status(self):
+        for args, status in ((["-s", "0"], 3), (["-i", "none.npy"], 3), (["-p", "full"], 2),
+                             (["--frobnicate"], 2), (["--backend", "cuda", "--device", "4095"], 4),
+                             (["--memory-limit", "1KiB"], 5), (["-o", "/dev/full"], 5)):
+            self.report(*self.base, "-o", "new.npy", *args, status=status)
+            if "/dev/full" not in args:
+                self.report("verify", *self.base, *args, status=status)
+
+    def test_each_command(self):
+        for name in commands():
+            if name and not Schema.has_report(self, name):
+                continue
+            command = [name] if name else []
+            for args in (["--frobnicate"], ["--color=purple"], ["--config", "none.toml"],
+                         ["--config"], ["one", "two", "three", "four", "five"]):
+                with self.subTest(command=name, args=args):
+                    report = self.report(*command, *args)
+                    self.assertGreaterEqual(report["exit_code"], 2)
+                    self.assertEqual((report["status"], report["command"]),
+                                     ("error", name or "compute"))
+
+
+class Examples(SchemaTest):
+    def test_those_of_the_help(self):
+        """Every example of every --help that can write a report."""
+        folder = ExampleFolder(self.folder)
+        reports = 0
+        quick = " --no-peaks --min-time 0 --repeat 1"   # test_help.py runs them as they are
+        for name in commands():
+            for line in folder.examples(name):
+                line += quick if line.startswith("convgrad bench ") else ""
+                with self.subTest(line):
+                    words = line.split()
+                    if name and not Schema.has_report(self, name) or "--help" in words:
+                        folder.run(line)
+                        continue
+                    at_end = " | " not in line and " >" not in line and "--json" not in line
+                    done = folder.run(line + " --json=report.json" if at_end else line)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    if at_end:
+                        self.assert_valid(parse_report((self.folder / "report.json").read_text()))
+                        reports += 1
+                    elif "--json" in words:
+                        self.assert_valid(parse_report(done.stdout))
+                        reports += 1
+        self.assertGreater(reports, 8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,37 @@
+"""What the tests of verify share."""
+from harness import CliTest, parse_report, save
+
+
+class VerifyTest(CliTest):
+    FLAGS = ()  # of every run
+
+    def prepare(self, problem, dtype="float32"):
+        self.problem = problem
+        problem.save(self.folder, dtype)
+        self.dw = problem.expected()
+
+    def args(self, *extra):
+        return ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *self.FLAGS, *extra]
+
+    def verify(self, *extra, status=0, **more):
+        result = self.run_here(*self.args(*extra), **more)
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        first = result.out.split(":")[0]
+        self.assertEqual(first, "MISMATCH" if status else "MATCH", str(result))
+        return result.out
+
+    def report(self, *extra, status=0):
+        result = self.run_here(*self.args(*extra, "--json"))
+        self.assertEqual((result.status, result.err), (status, ""), str(result))
+        report = parse_report(result.out)
+        self.assertEqual(report["exit_code"], status)
+        self.assertEqual(report["status"], "mismatch" if status else "match")
+        self.assertEqual(report["compare"]["verdict"], report["status"])
+        return report
+
+    def compare(self, *extra, **more):
+        return self.report(*extra, **more)["compare"]
+
+    def result_file(self, values, dtype="float32", name="r.npy"):
+        save(self.folder / name, values, dtype)
+        return name
