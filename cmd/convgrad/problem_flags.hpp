@@ -7,8 +7,9 @@
 
 namespace convgrad::cli {
 
-// "--op conv2d --filter-sizes 3,3,8,16 --strides 2,2 --padding same ...": everything but the files and the
-// dtypes; what is the default is left out. padding as it was spelled, or "" for explicit paddings.
+// "--op conv2d --filter-sizes 3,3,8,16 --strides 2,2 --padding same ...": everything but the files
+// and the dtypes; what is the default is left out. padding as it was spelled, or "" for explicit
+// paddings.
 std::string problem_flags(const WgradProblem& problem, const std::string& padding = "");
 
 }  // namespace convgrad::cli
