@@ -355,6 +355,14 @@ def commands():
     return ["", *re.findall(r"(?m)^  ([a-z][\w-]*)", listed)]
 
 
+def options_of(command):
+    """[(names, what they take)] from a command's --help."""
+    rows = re.findall(r"(?m)^  (-[^ \n]+)(?: ([^ \n]+))?(?:  .*)?$",
+                      run(*[command] * bool(command), "--help").out)
+    return [(names.split("[")[0].split(","), takes or ("[=FILE]" if "[=" in names else ""))
+            for names, takes in rows]
+
+
 class ExampleFolder:
     """A folder in which the examples of --help run, as they are printed and in their order."""
 

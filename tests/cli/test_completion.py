@@ -14,7 +14,7 @@ import termios
 import time
 import unittest
 
-from harness import BINARY, CliTest, clean_environment, commands, run
+from harness import BINARY, CliTest, clean_environment, commands, options_of, run
 
 SHELLS = ("bash", "zsh", "fish")
 TIMEOUT_S = 120
@@ -112,14 +112,6 @@ class FishScript:
         pass
 
 
-def listed_options(command):
-    """[(names, what they take)] from a command's --help."""
-    rows = re.findall(r"(?m)^  (-[^ \n]+)(?: ([^ \n]+))?(?:  .*)?$",
-                      run(*[command] * bool(command), "--help").out)
-    return [(names.split("[")[0].split(","), takes or ("[=FILE]" if "[=" in names else ""))
-            for names, takes in rows]
-
-
 class CompletionTest:
     """For each shell the same."""
 
@@ -156,7 +148,7 @@ class CompletionTest:
         self.assert_completes("bench --warm", ["--warmup"])
         self.assert_completes("-t 2 bench --warm", ["--warmup"])
         for name in commands():
-            for names, _ in listed_options(name):
+            for names, _ in options_of(name):
                 for word in names:
                     if word.startswith("--"):
                         line = f"{name} {word[:-1]}".strip()
@@ -204,7 +196,7 @@ class CompletionTest:
     def test_every_option_with_a_value(self):
         """Whatever takes a value completes it, or is known to take a number or a name."""
         for name in commands():
-            for names, takes in listed_options(name):
+            for names, takes in options_of(name):
                 if not takes or takes in FREE:
                     continue
                 with self.subTest(command=name, option=names[-1], takes=takes):

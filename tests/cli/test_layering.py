@@ -1,7 +1,11 @@
 """Flag, CONVGRAD_* variable, --config file, default: in this order."""
+import re
+import subprocess
 import unittest
 
-from harness import CliTest, Problem, npy_bytes, parse_report, save, small
+import numpy as np
+from harness import (BINARY, ROOT, CliTest, Problem, clean_environment, commands, npy_bytes, options_of,
+                     parse_report, save, small)
 
 
 class LayeringTest(CliTest):
@@ -173,6 +177,72 @@ class Precedence(LayeringTest):
             result = self.run_here(*args, "--json", env={"CONVGRAD_THREADS": "7"})
             self.assertEqual(result.status, 0, str(result))
             self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
+
+
+class Everything(LayeringTest):
+    """Whatever option a command has: it has a variable and a key, too."""
+
+    def names(self, command):
+        for names, takes in options_of(command):
+            name = names[-1] if not names[-1].startswith("--no-use") else names[0]
+            if name not in ("--help", "--version", "--json", "--config"):
+                yield name[2:], takes
+
+    def test_variables(self):
+        ignored = {"verify": {"output", "accumulate", "no-clobber"}}
+        for command in commands():
+            if ["--json"] not in [names for names, _ in options_of(command)]:
+                continue   # completion: no report says which variables had a say
+            for name, takes in self.names(command):
+                if name in ignored.get(command, ()):
+                    continue
+                variable = "CONVGRAD_" + name.upper().replace("-", "_")
+                word = "never" if name == "color" else "1" if takes else "true"
+                with self.subTest(command=command, variable=variable):
+                    result = self.run_here(*[command] * bool(command), "--json", env={variable: word})
+                    report = parse_report(result.out)
+                    said = report["command_line"] + report.get("error", {}).get("message", "")
+                    self.assertIn(variable, said)
+
+    def test_keys(self):
+        for command in commands():
+            if "--config" not in [names[-1] for names, _ in options_of(command)]:
+                continue
+            for name, takes in self.names(command):
+                for section in ({"", command} if command else {"compute"}):
+                    if not section and name not in dict(self.names("")):
+                        continue
+                    word = '"never"' if name == "color" else "1" if takes else "true"
+                    self.config((f"[{section}]\n" if section else "") + f"{name} = {word}\n")
+                    result = self.run_here(*[command] * bool(command), "--config", "c.toml")
+                    with self.subTest(command=command, key=name, section=section):
+                        self.assertNotIn("is not an option", result.err)
+                        self.assertNotIn("only be given as a flag", result.err)
+
+
+class Page(LayeringTest):
+    """docs/configuration.md: its commands run, its file is read."""
+
+    def test_blocks(self):
+        text = (ROOT / "docs/configuration.md").read_text()
+        save(self.folder / "x.npy", np.ones((2, 8, 8, 3)))
+        save(self.folder / "dy.npy", np.ones((2, 4, 4, 8)))
+        (script,) = re.findall(r"(?m)^```sh\n(.*?)^```", text, re.S)
+        done = subprocess.run(["bash", "-euc", f'convgrad() {{ "{BINARY}" "$@"; }}; {script}'],
+                              cwd=self.folder, env=clean_environment(), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        threads = re.findall(r"(\d+) threads?,", done.stdout)
+        self.assertEqual(threads, ["2", "1"], done.stdout)
+        (file,) = re.findall(r"(?m)^```toml\n(.*?)^```", text, re.S)
+        self.config(file)
+        base = ["--op", "conv2d", "-k", "3", "-s", "2", "-p", "same", *self.files]
+        plan = self.plan(*base, "--config", "c.toml")
+        self.assertEqual((plan["threads"], plan["memory_limit_bytes"], plan["filter_format"]),
+                         (2, 2**30, "OIHW"))
+        report = parse_report(self.run_here("verify", *base, "--config", "c.toml", "--json").out)
+        self.assertEqual(report["attrs"]["filter_format"], "HWIO")
+        self.assertIn("1 ULP", report["compare"]["criterion"])
 
 
 class Refused(LayeringTest):
