@@ -171,12 +171,14 @@ class Compute(ReportTest):
 
     def test_conversions_are_timed(self):
         # Big endian and Fortran order are converted; what is stored as kernels take it is not.
-        values = self.problem.x.astype("<f4")
+        problem = Problem(n=16, size=(32, 32), c=16, k=2, taps=(1, 1))   # 1 MiB: more than a tick
+        problem.save(self.folder)
+        values = problem.x.astype("<f4")
         for swapped, data in ((False, raw_npy(values.shape, "'<f4'", values.tobytes())),
                               (True, raw_npy(values.shape, "'>f4'", values.astype(">f4").tobytes())),
                               (True, raw_npy(values.shape, "'<f4'", values.tobytes("F"), fortran=True))):
             (self.folder / "x.npy").write_bytes(data)
-            report = self.report(*self.problem.args(), "--json")
+            report = self.report(*problem.args(), "--json")
             self.assertEqual(report["timing_ms"]["convert"] > 0, swapped)
             self.assertGreaterEqual(report["timing_ms"]["read"], 0)
 
