@@ -64,8 +64,10 @@ bool is_one_of(const Values& words, const std::string& word) {
 void find_values(Completion& completion) {
   using Takes = Completion::Takes;
   const Values parts = split(without_suffix(completion.metavar, "..."), '|');
-  completion.takes =
-      is_one_of(parts, "FILE") || is_one_of(parts, "DIR") ? Takes::file : Takes::word;
+  const bool is_file = std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return part == "FILE" || part == "DIR" || part.rfind('.', 0) == 0;  // .csv, of a|.csv|-
+  });
+  completion.takes = is_file ? Takes::file : Takes::word;
   if (parts.size() > 1 && std::all_of(parts.begin(), parts.end(), is_literal)) {
     completion.values = parts;
   }
@@ -106,8 +108,9 @@ CompletedCommand command_of(const CLI::App& app, bool is_root) {
   command.help = app.get_description();
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden
-    auto& group = option->get_positional() ? command.positionals : command.options;
-    group.push_back(completion_of(*option));
+    const Completion completion = completion_of(*option);
+    if (!completion.names.empty()) command.options.push_back(completion);
+    if (option->get_positional()) command.positionals.push_back(completion);
   }
   return command;
 }

@@ -7,7 +7,7 @@
 
 namespace convgrad::cli {
 
-// An option, or a positional argument (names is empty).
+// An option, or a positional argument; names is empty if it is only that.
 struct Completion {
   enum class Takes { nothing, word, file, optional_file };
 

@@ -419,6 +419,7 @@ void check_archives_are_kept(const Options& options) {
       {"--out-backprop", &o.out_backprop},
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
+  if (split_tensor_name(o.output).member) return;  // refused, since archives are only read
   for (const auto& [flag, argument] : tensors) {
     if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
       throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,

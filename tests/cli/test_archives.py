@@ -230,11 +230,11 @@ class Commands(ArchiveTest):
         before = (self.folder / "s.npz").read_bytes()
         for flag in ("--save-diff", "--heatmap"):
             self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", flag, "s.npz"),
-                                  USAGE, f"{flag}: s.npz is one of the arrays")
+                                  USAGE, f"{flag}: s.npz holds one of the arrays")
             self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", flag, "s.npz:d"),
                                   INPUT, "archives are only read")
         self.assertEqual((self.folder / "s.npz").read_bytes(), before)
-        self.assert_one_error(self.run_here("compare", "s.npz:dv", "dw.npy"), INPUT,
+        self.assert_one_error(self.run_here("compare", "s.npz:dww", "dw.npy"), INPUT,
                               "did you mean 'dw'?")
 
     def test_filter_flags(self):

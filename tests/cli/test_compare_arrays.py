@@ -1,4 +1,5 @@
 """compare: the verdict on two arrays, its wording, its files, and everything it refuses."""
+import hashlib
 import os
 import re
 import struct
@@ -283,9 +284,11 @@ class Files(CompareTest):
         self.save("b.npy", np.ones((2, 3)))
         report = self.report("a.npy", "b.npy", "--atol", 0.5)
         self.assertEqual(list(report["tensors"]), ["got", "want"])
+        hash_ = "sha256:" + hashlib.sha256(np.ones((2, 3), "<f2").tobytes()).hexdigest()
         self.assertEqual(report["tensors"]["got"], {"file": "a.npy", "shape": [2, 3],
-                                                    "descr": "<f2", "fortran_order": False,
-                                                    "bytes": 12})
+                                                    "dtype": "float16", "descr": "<f2",
+                                                    "fortran_order": False, "bytes": 12,
+                                                    "hash": hash_})
         compare = report["compare"]
         self.assertEqual(compare["criterion"], "rtol=0, atol=0.5")
         self.assertEqual(set(compare), {"verdict", "got", "want", "criterion", "equal_nan", "count",

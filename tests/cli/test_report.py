@@ -1,4 +1,5 @@
 """--json: one strict JSON document per run, for results and for errors alike."""
+import hashlib
 import os
 import unittest
 
@@ -43,7 +44,8 @@ class Compute(ReportTest):
         self.assertEqual(report["op"], "conv2d")
         self.assertEqual(report["tensors"]["input"], {
             "file": "x.npy", "shape": [2, 7, 9, 4], "dtype": "float32", "descr": "<f4",
-            "fortran_order": False, "bytes": 2 * 7 * 9 * 4 * 4})
+            "fortran_order": False, "bytes": 2 * 7 * 9 * 4 * 4,
+            "hash": "sha256:" + hashlib.sha256(self.problem.x.astype("<f4").tobytes()).hexdigest()})
         self.assertEqual(report["tensors"]["out_backprop"]["shape"], [2, 4, 9, 6])
         attrs = report["attrs"]
         self.assertEqual(

@@ -8,6 +8,7 @@ import json
 import sys
 import unittest
 
+import numpy as np
 from harness import ROOT, CliTest, ExampleFolder, commands, parse_report, raw_npy, save, small
 
 try:
@@ -61,7 +62,7 @@ class Schema(SchemaTest):
 
     def test_every_object_is_closed(self):
         # Else a field could be added without the schema noticing.
-        open_ones = {"timing_ms", "perf"}  # closed by command, further up in the schema
+        open_ones = {"timing_ms", "perf", "compare"}  # closed by command, further up in the schema
         def walk(node, path):
             if isinstance(node, dict):
                 if node.get("type") == "object" and path[-1] not in open_ones:
@@ -129,6 +130,73 @@ class Reports(SchemaTest):
                               (["--result", "wrong.npy", "--max-ulp", 3], 1), (["-o", "new.npy"], 0)):
             self.report("verify", *self.base, *extra, status=status)
 
+    def test_what_verify_can_do_besides(self):
+        want = self.problem.expected()
+        save(self.folder / "flipped.npy", want[::-1])
+        save(self.folder / "wrong.npy", want + 1)
+        for extra, status in ((["--sample", 3], 0), (["--sample", 3, "--result", "wrong.npy"], 1),
+                              (["--reference", "adjoint"], 0), (["--repeat-check", 2], 0),
+                              (["--reference", "adjoint", "--result", "wrong.npy"], 1),
+                              (["--result", "flipped.npy", "--save-repro", "r"], 1),
+                              (["--result", "flipped.npy", "--no-diagnosis"], 1),
+                              (["--golden", "flipped.npy"], 1),
+                              (["--golden", "new.npy", "--update-golden"], 0),
+                              (["--golden", "new.npy", "--update-golden"], 0)):
+            report = self.report("verify", *self.base, *extra, status=status)
+        self.assertEqual(report["compare"]["golden"]["status"], "unchanged")
+
+    def test_compare(self):
+        want = self.problem.expected()
+        save(self.folder / "wrong.npy", want + 1)
+        save(self.folder / "nan.npy", want * float("nan"))
+        save(self.folder / "short.npy", want[1:])
+        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        for got, other, extra, status in (("dw.npy", "dw.npy", [], 0), ("wrong.npy", "dw.npy", [], 1),
+                                          ("nan.npy", "nan.npy", ["--no-equal-nan"], 1),
+                                          ("short.npy", "dw.npy", [], 1), ("i.npy", "i.npy", [], 3),
+                                          ("none.npy", "dw.npy", [], 3),
+                                          ("wrong.npy", "dw.npy", ["--max-ulp", 1], 1)):
+            self.report("compare", got, other, *extra, status=status)
+
+    def test_generate(self):
+        for extra in ([], ["--dist", "normal", "--nonfinite"], ["--dtype", "bfloat16"]):
+            report = self.report("generate", "conv2d", "--shape", "2,6,6,2", "-k", 3,
+                                 "--out-channels", 3, "-p", "same", *extra, "-o", "made", "--clobber", status=0)
+            self.assertEqual(set(report["tensors"]), {"input", "out_backprop", "gradient"})
+        self.report("generate", "conv2d", "-k", 3, "-o", "made", status=2)
+
+    def test_batch(self):
+        save(self.folder / "wrong.npy", self.problem.expected() + 1)
+        flags = self.problem.flags()
+        job = {flag[2:].replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])}
+        job |= {"input": "x.npy", "out_backprop": "dy.npy"}
+        lines = [{**job, "output": "o.npy"}, {**job, "result": "wrong.npy"},
+                 {**job, "golden": "dw.npy"}, {**job, "input": "none.npy", "output": "p.npy"}]
+        (self.folder / "j.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        report = self.report("batch", "j.jsonl", "--keep-going", status=3)
+        self.assertEqual([one["status"] for one in report["jobs"]],
+                         ["ok", "mismatch", "match", "error"])
+        self.report("batch", "j.jsonl", "--keep-going", "--resume", status=3)
+        report = self.report("batch", "j.jsonl", "--keep-going", "--resume", status=3)
+        self.assertEqual(report["jobs"][0]["status"], "skipped")
+        self.report("batch", "j.jsonl", status=1)
+        (self.folder / "j.jsonl").write_text(json.dumps(lines[0]) + '\n{"op": 3}\n')
+        report = self.report("batch", "j.jsonl", status=3)
+        self.assertEqual([one["status"] for one in report["jobs"]], ["not run", "error"])
+        self.report("batch", "none.jsonl", status=3)
+
+    def test_streams_and_archives(self):
+        np.savez(self.folder / "all.npz", x=self.problem.x.astype("f4"), i=[1, 2])
+        self.report("inspect", "all.npz", status=0)
+        done = self.folder / "done.json"
+        with (self.folder / "x.npy").open("rb") as stdin:
+            result = self.run_here("-i", "-", *self.base[2:], "-o", "-", f"--json={done.name}",
+                                   stdin=stdin)
+        self.assertEqual(result.status, 0, str(result))
+        report = parse_report(done.read_text())
+        self.assert_valid(report)
+        self.assertIsNone(report["tensors"]["input"]["hash"])
+
     def test_bench(self):
         fast = ["--min-time", 0, "--repeat", 2, "-t", "1"]
         self.report("bench", *self.base, *fast, "--no-peaks", status=0)
@@ -153,6 +221,7 @@ class Reports(SchemaTest):
         self.report("inspect", "x.npy", "odd.npy", "empty.npy", status=0)
         self.report("inspect", "x.npy", "i.npy", "none.npy", status=3)
         self.report("info", status=0)
+        self.report("info", "--peaks", "-t", 1, status=0)
 
 
 class Failures(SchemaTest):
