@@ -82,6 +82,7 @@ Zip open_zip(FileSource& file) {
   }
   zip_error_t error;
   zip_error_init(&error);
+  const std::unique_ptr<zip_error_t, void (*)(zip_error_t*)> text(&error, zip_error_fini);
   zip_source_t* const source = zip_source_filep_create(stream.get(), 0, -1, &error);
   if (source == nullptr) refuse(file.name(), kWhat, &error);
   static_cast<void>(stream.release());  // the source's

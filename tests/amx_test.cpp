@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "amx_trap.hpp"
+#include "cases.hpp"
 #include "cpu/amx_shape.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/outer_product_amx.hpp"
@@ -74,30 +75,9 @@ std::vector<ProblemSpec> problems() {
   return specs;
 }
 
-// Sanitized, emulated tiles take their time: normal data is then bfloat16 alone.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 template <typename Check>
 void for_each_case(Fill fill, Check&& check) {
-  unsigned seed = 1;
-  for (const ProblemSpec& spec : problems()) {
-    for (const DType dtype : kDTypes) {
-      if (kSanitized && fill == Fill::normal && dtype == DType::f16) continue;
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const std::string line = describe(problem);
-        CAPTURE(spec.name);
-        CAPTURE(line);
-        check(problem, filled(dtype, problem.x_count(), fill, seed),
-              filled(dtype, problem.dy_count(), fill, seed + 1));
-        seed += 2;
-      }
-    }
-  }
+  testing::for_each_case(problems(), kDTypes, fill, check, kThin);
 }
 
 std::vector<std::byte> stored(DType dtype, const std::vector<double>& values) {
@@ -158,7 +138,7 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
                                {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
   for (const ProblemSpec& spec : specs) {
     for (const DType dtype : kDTypes) {
-      if (kSanitized && dtype == DType::f16) continue;
+      if (kThin > 1 && dtype == DType::f16) continue;
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);

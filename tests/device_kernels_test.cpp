@@ -18,13 +18,6 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
-// Emulating takes ten times as long under sanitizers: there, every kThin-th case is enough.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr unsigned kThin = 7;
-#else
-constexpr unsigned kThin = 1;
-#endif
-
 Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0) {
   PlanOptions options;
   options.algorithm = std::string(kernel);

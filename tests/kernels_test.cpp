@@ -60,7 +60,7 @@ TEST_CASE("every kernel stays within the error bound on normal data") {
       CHECK(comparison.mismatches == 0);
     }
   };
-  for_each_case(basic_problems(), kDTypes, Fill::normal, check);
+  for_each_case(basic_problems(), kDTypes, Fill::normal, check, kThin);
 }
 
 TEST_CASE("what only meets padding contributes nothing, also when it is not finite") {
