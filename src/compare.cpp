@@ -138,11 +138,12 @@ bool within_bound(double got, double want, double magnitude, const ErrorModel& m
 std::int64_t ulp_distance(DType dtype, double a, double b) {
   if (std::isnan(a) && std::isnan(b)) return 0;
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<std::int64_t>::max();
+  const std::int64_t first = ordered_bits(dtype, a), second = ordered_bits(dtype, b);
   std::int64_t distance = 0;
-  if (__builtin_sub_overflow(ordered_bits(dtype, a), ordered_bits(dtype, b), &distance)) {
+  if (__builtin_sub_overflow(std::max(first, second), std::min(first, second), &distance)) {
     return std::numeric_limits<std::int64_t>::max();
   }
-  return distance < 0 ? -distance : distance;
+  return distance;
 }
 
 Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,

@@ -132,4 +132,7 @@ TEST_CASE("steps between numbers") {
   CHECK(ulp_distance(DType::f32, kNan, kNan) == 0);
   CHECK(ulp_distance(DType::f32, kNan, 1) == std::numeric_limits<std::int64_t>::max());
   CHECK(ulp_distance(DType::f64, -kInf, kInf) > 0);
+  // 2^63 apart, one more than there is.
+  CHECK(ulp_distance(DType::f64, -2, 2) == std::numeric_limits<std::int64_t>::max());
+  CHECK(ulp_distance(DType::f64, 2, -2) == std::numeric_limits<std::int64_t>::max());
 }
