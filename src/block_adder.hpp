@@ -14,8 +14,9 @@ class BlockAdder {
   virtual ~BlockAdder() = default;
   // Returns when the block's memory may be used again.
   virtual void add(const Block& block, std::int64_t index) = 0;
-  // The sums in [tap][c][k] order, valid as long as this object.
-  virtual const double* finish() = 0;
+  // The sums of one of the plan's nodes in [tap][c][k] order, valid as long as this object; once
+  // for each.
+  virtual double* finish(std::size_t node) = 0;
   // The seconds that clearing, the kernels of the last block and the tree take once more.
   virtual double again() = 0;
 };

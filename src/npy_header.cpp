@@ -224,11 +224,14 @@ DType float_dtype(const NpyHeader& header, std::string_view name) {
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {
+  constexpr std::array<std::string_view, 4> kDescr = {"<f2", "<V2", "<f4", "<f8"};
+  return npy_header_text(kDescr[static_cast<std::size_t>(dtype)], shape);
+}
+
+std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape) {
   constexpr std::size_t kGrowthDigits = 21;  // room for the first axis to grow, numpy >= 1.23
   constexpr std::size_t kAlignment = 64;
-  constexpr std::array<std::string_view, 4> kDescr = {"<f2", "<V2", "<f4", "<f8"};
-  std::string dict = cat("{'descr': '", kDescr[static_cast<std::size_t>(dtype)],
-                         "', 'fortran_order': False, 'shape': (");
+  std::string dict = cat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (");
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     dict += cat(axis > 0 ? ", " : "", shape[axis]);
   }

@@ -6,26 +6,31 @@
 
 namespace convgrad {
 
-std::int64_t live_partials(const SliceGrid& slices, bool one_block, int threads) {
+std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
+                           int threads) {
+  if (nodes.empty()) return 0;
   const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(slices.count()));
   // Several blocks keep the slices of a stretch from one to the next.
   const std::int64_t kept = one_block ? 0 : slices.lanes;
-  return std::min(slices.count(), levels + 1 + kept + threads);
+  return std::min(nodes.back().end - nodes.front().begin,
+                  levels + std::ssize(nodes) + kept + threads);
 }
 
 PartialTree::PartialTree(const WgradProblem& problem, const SliceGrid& slices,
-                         const std::vector<Tile>& tiles, double* memory, std::int64_t live)
+                         const std::vector<Range>& nodes, const std::vector<Tile>& tiles,
+                         double* memory, std::int64_t live)
     : group_c_(problem.group_c()),
       row_(problem.K),
       count_(problem.dw_count()),
       slices_(slices.count()),
+      part_(nodes.empty() ? Range{} : Range{nodes.front().begin, nodes.back().end}),
       tiles_(tiles),
       memory_(memory),
       slot_(static_cast<std::size_t>(slices_)),
       merged_(static_cast<std::size_t>(slices_), 0) {
   for (std::int64_t slot = live; slot-- > 0;) free_.push_back(slot);
-  for (std::int64_t nodes = slices_; nodes > 1; nodes = (nodes + 1) / 2) {
-    waiting_.emplace_back(static_cast<std::size_t>(nodes) * tiles.size(), false);
+  for (std::int64_t level = slices_; level > 1; level = (level + 1) / 2) {
+    waiting_.emplace_back(static_cast<std::size_t>(level) * tiles.size(), false);
   }
 }
 
@@ -47,6 +52,11 @@ double* PartialTree::memory_of(std::int64_t slice) const {
   return memory_ + slot_[static_cast<std::size_t>(slice)] * count_;
 }
 
+bool PartialTree::is_here(Node node) const {
+  const std::int64_t end = std::min(first_slice({node.level, node.index + 1}), slices_);
+  return part_.begin <= first_slice(node) && end <= part_.end;
+}
+
 void PartialTree::give_up() {
   const std::lock_guard lock(mutex_);
   failed_ = true;
@@ -64,6 +74,7 @@ void PartialTree::complete(std::int64_t slice, std::size_t tile) {
   for (Node node = {0, slice}; node.level < levels; node = {node.level + 1, node.index / 2}) {
     const Node other = {node.level, node.index ^ 1};
     if (first_slice(other) >= slices_) continue;
+    if (!is_here(other)) return;
     if (!waiting(other, tile)) {
       waiting(node, tile) = true;
       return;

@@ -14,18 +14,23 @@
 namespace convgrad {
 
 // How many partial gradients a job needs at a time. Slices begin in their order. Those that are
-// complete but wait for their neighbour in the tree are at most one for each level and worker.
-std::int64_t live_partials(const SliceGrid& slices, bool one_block, int threads);
+// complete but wait for their neighbour in the tree are at most one for each level and worker. The
+// sums of all nodes but one may be there before the last slices begin.
+std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
+                           int threads);
 
 // Level by level, slices 0 and 1, 2 and 3, ... are added, then the sums of those, and so on: tile
 // by tile, by whichever worker completes the second of a pair. Which one that is changes no bit.
+// Of a part of the slices, the largest nodes are left: tree_nodes().
 class PartialTree {
  public:
-  // memory: `live` partial gradients of float64 zeros, [tap][c][k], owned by the caller.
-  PartialTree(const WgradProblem& problem, const SliceGrid& slices, const std::vector<Tile>& tiles,
-              double* memory, std::int64_t live);
+  // memory: `live` partial gradients of float64 zeros, [tap][c][k], owned by the caller. nodes:
+  // those of the slices that will be completed, neighbours in ascending order.
+  PartialTree(const WgradProblem& problem, const SliceGrid& slices, const std::vector<Range>& nodes,
+              const std::vector<Tile>& tiles, double* memory, std::int64_t live);
 
-  // The memory of a slice, which may wait for others to complete; null after give_up().
+  // The memory of a slice, which may wait for others to complete; null after give_up(). In the end,
+  // that of a node's first slice is the node's.
   double* partial(std::int64_t slice);
   // All chunks of the slice's tile have been added.
   void complete(std::int64_t slice, std::size_t tile);
@@ -42,12 +47,14 @@ class PartialTree {
   void merge(double* left, double* right, const Tile& tile) const;
   void release(std::int64_t slice);
 
+  bool is_here(Node node) const;
   const std::int64_t group_c_, row_, count_, slices_;
+  const Range part_;  // the slices that are summed
   const std::vector<Tile>& tiles_;
   double* const memory_;
   std::mutex mutex_;
   std::condition_variable freed_;
-  std::int64_t opened_ = 0;                 // slices that have had memory
+  std::int64_t opened_ = part_.begin;       // the first slice that has not had memory
   std::vector<std::int64_t> free_;          // slots of memory
   std::vector<std::int64_t> slot_;          // of an open slice
   std::vector<std::int64_t> merged_;        // tiles of a slice that its left neighbour has

@@ -71,6 +71,16 @@ std::string memory_parts(const MemoryNeed& memory) {
                   limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
+// What of the batch is summed, once the slices are known.
+void set_part(Plan& plan, const PlanOptions& options) {
+  plan.part = batch_part(plan.chunks, plan.slices, options.batch);
+  plan.nodes = tree_nodes(plan.slices.count(), plan.slices.slices_of(plan.part.stretches));
+}
+
+BlockChoice blocks_within(const Plan& plan, std::int64_t budget_bytes) {
+  return choose_blocks(plan.problem, plan.chunks, budget_bytes, plan.part.images);
+}
+
 // The sizes of the largest block on the device, and whether there is room for two.
 void set_device_blocks(Plan& plan, const BlockChoice& choice) {
   DeviceMemory& need = plan.device_memory;
@@ -82,12 +92,10 @@ void set_device_blocks(Plan& plan, const BlockChoice& choice) {
 
 // Blocks for a device: as plan_blocks, and small enough for the device too.
 void plan_device_blocks(Plan& plan, const PlanOptions& options, bool limited) {
-  if (plan.chunks.count == 0) return;
+  if (plan.chunks.count == 0 || plan.nodes.empty()) return;
   const auto choose = [&](std::int64_t budget) {
-    BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
-    if (choice.grid.count < 0) {
-      choice = choose_blocks(plan.problem, plan.chunks, choice.smallest_bytes);
-    }
+    BlockChoice choice = blocks_within(plan, budget);
+    if (choice.grid.count < 0) choice = blocks_within(plan, choice.smallest_bytes);
     set_device_blocks(plan, choice);
     return choice;
   };
@@ -113,12 +121,14 @@ void plan_device(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes, 
   plan.device_kernel = &choose_device_kernel(plan.problem, plan.device, options.algorithm);
   plan.tiles = plan.device_kernel->tiles(plan.problem);
   plan.slices = device_slice_grid(plan.problem, plan.chunks, plan.tiles);
-  if (plan.device_kernel->one_slice) plan.slices.lanes = 1;
+  if (plan.device_kernel->one_slice) plan.slices = deal_slices(plan.chunks, 1, 1, 1);
+  set_part(plan, options);
   DeviceMemory& need = plan.device_memory;
   need.partials = plan.chunks.count == 0
                       ? 0
                       : checked_mul(plan.slices.count(), dw_bytes, "the memory of the job");
-  need.result = plan.memory.result = dw_bytes;
+  need.result = plan.memory.result =
+      checked_mul(std::ssize(plan.nodes), dw_bytes, "the memory of the job");
   // What the driver and other programs take is not known before it is asked for.
   need.limit = plan.device.memory_bytes - plan.device.memory_bytes / 16;
   const bool tighter = limited && plan.memory_limit_bytes < need.limit;
@@ -130,16 +140,14 @@ void plan_device(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes, 
 // Chooses blocks within what the rest leaves of the limit; where not even the smallest fits, sets
 // memory.blocks to what that needs, for the check that follows.
 void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
-  if (plan.chunks.count == 0) return;
+  if (plan.chunks.count == 0 || plan.nodes.empty()) return;
   if (options.in_memory && options.block_bytes == 0) {
-    plan.blocks = choose_blocks(plan.problem, plan.chunks, std::int64_t{1} << 62).grid;
+    plan.blocks = blocks_within(plan, std::int64_t{1} << 62).grid;
     return;
   }
   const std::int64_t budget = block_budget(plan, options, limited);
-  BlockChoice choice = choose_blocks(plan.problem, plan.chunks, budget);
-  if (choice.grid.count < 0) {
-    choice = choose_blocks(plan.problem, plan.chunks, choice.smallest_bytes);
-  }
+  BlockChoice choice = blocks_within(plan, budget);
+  if (choice.grid.count < 0) choice = blocks_within(plan, choice.smallest_bytes);
   const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
   plan.memory.blocks =
       checked_mul(copies, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
@@ -170,20 +178,22 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   const bool on_device = options.device && !options.only_reference;
   if (!options.only_reference && !on_device) {
     plan.kernel = &choose_kernel(problem, machine, options.algorithm);
-    plan.live_partials = live_partials(plan.slices, false, plan.threads);
+    set_part(plan, options);
+    plan.live_partials = live_partials(plan.slices, plan.nodes, false, plan.threads);
     plan.memory.partials = checked_mul(plan.live_partials, dw_bytes, what);
     // Each aligned to a cache line.
     const std::int64_t line = 64;
     plan.memory.workspaces =
         plan.threads * ((plan.kernel->workspace_bytes(problem) + line - 1) / line * line);
   }
+  if (options.only_reference) set_part(plan, {});
   if (on_device) {
     plan_device(plan, options, dw_bytes, limited);
   } else {
     plan_blocks(plan, options, limited);
   }
   if (plan.kernel != nullptr && plan.blocks.count <= 1) {
-    plan.live_partials = live_partials(plan.slices, true, plan.threads);
+    plan.live_partials = live_partials(plan.slices, plan.nodes, true, plan.threads);
     plan.memory.partials = plan.live_partials * dw_bytes;
   }
   if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);

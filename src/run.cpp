@@ -170,8 +170,8 @@ GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     device_ = make_device_adder(plan_);
     return;
   }
-  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, tiles_, partials_.as<double>(),
-                                        plan_.live_partials);
+  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, plan_.nodes, tiles_,
+                                        partials_.as<double>(), plan_.live_partials);
   if (partials_.zeroed()) return;
   const std::int64_t doubles = plan_.memory.partials / 8;
   pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
@@ -200,12 +200,18 @@ void GradientSum::add(const Block& block, std::int64_t index) {
   };
   // Slices without a chunk in this block make no tasks.
   std::vector<Part> active;
-  for (std::int64_t slice = 0; slice < plan_.slices.count(); ++slice) {
-    const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
-    const ChunkRun all = plan_.slices.chunks_of(slice, {0, plan_.slices.chunks});
-    if (run.begin >= run.end) continue;
-    const std::int64_t final_chunk = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
-    active.push_back({slice, run, final_chunk < chunks.end});
+  for (; plan_.slices.chunks_of_stretch(stretch_).end <= chunks.begin; ++stretch_) {
+  }
+  for (std::int64_t stretch = stretch_; stretch < plan_.slices.coarse; ++stretch) {
+    if (plan_.slices.chunks_of_stretch(stretch).begin >= chunks.end) break;
+    const Range slices = plan_.slices.slices_of({stretch, stretch + 1});
+    for (std::int64_t slice = slices.begin; slice < slices.end; ++slice) {
+      const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
+      const ChunkRun all = plan_.slices.chunks_of(slice, {0, plan_.slices.chunks});
+      if (run.begin >= run.end) continue;
+      const std::int64_t final_chunk = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
+      active.push_back({slice, run, final_chunk < chunks.end});
+    }
   }
   pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
             [&](std::int64_t task, int worker) {
@@ -224,7 +230,11 @@ void GradientSum::add(const Block& block, std::int64_t index) {
             });
 }
 
-const double* GradientSum::finish() { return device_ ? device_->finish() : tree_->partial(0); }
+const double* GradientSum::finish() { return finish_node(0); }
+
+double* GradientSum::finish_node(std::size_t node) {
+  return device_ ? device_->finish(node) : tree_->partial(plan_.nodes[node].begin);
+}
 
 double GradientSum::again_on_device() { return device_ ? device_->again() : 0; }
 

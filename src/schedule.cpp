@@ -2,6 +2,7 @@
 #include "convgrad/schedule.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 
 #include "integers.hpp"
@@ -10,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// The largest number of partial bytes that all slices together may take; a gradient larger than
-// this has one slice.
+// The largest number of partial bytes that all slices together may take if they are not small; a
+// gradient larger than this has one slice.
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
 // A slice of fewer chunks would spend its time on zeroing and adding partials...
 constexpr std::int64_t kMinChunksPerSlice = 4;
@@ -19,7 +20,12 @@ constexpr std::int64_t kMinChunksPerSlice = 4;
 constexpr std::int64_t kManyChunks = 64;
 // Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
-constexpr std::int64_t kMaxSlices = 1024;
+constexpr std::int64_t kEarlySlices = 64;
+// A gradient up to this size may have any number of long slices: few are in memory at a time.
+constexpr std::int64_t kSmallPartialBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxLanes = 32, kMaxStretches = 1024;
+// What several processes need; a block that lies in one stretch still has lanes for its threads.
+constexpr std::int64_t kStretches = 8;
 
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
                    std::int64_t pieces, std::int64_t index) {
@@ -62,27 +68,77 @@ ChunkGrid chunk_grid(const WgradProblem& problem) {
 
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
   ChunkRun run{0, 0, lanes};
-  dealt_chunks(chunks, coarse, lanes, slice, within.begin, within.end, run.begin, run.end);
+  dealt_chunks(chunks, unit, coarse, lanes, slice, within.begin, within.end, run.begin, run.end);
   return run;
 }
 
+Range SliceGrid::chunks_of_stretch(std::int64_t stretch) const {
+  return {stretch_begin(chunks, unit, coarse, stretch),
+          stretch_begin(chunks, unit, coarse, stretch + 1)};
+}
+
+SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t stretches,
+                      std::int64_t most_lanes) {
+  SliceGrid result;
+  result.chunks = grid.count;
+  result.coarse = std::clamp(slices / most_lanes, std::min(stretches, slices),
+                             std::max(kMaxStretches, stretches));
+  if (grid.axis > 0 && grid.count > 0) {
+    const std::int64_t images = grid.extent[0];
+    if (images >= result.coarse) {
+      result.unit = grid.count / images;
+    } else {
+      result.coarse -= result.coarse % images;
+    }
+  }
+  result.lanes = std::clamp<std::int64_t>(slices / result.coarse, 1, most_lanes);
+  return result;
+}
+
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
-  SliceGrid slices;
-  slices.chunks = grid.count;
   const std::int64_t bytes = problem.dw_count() * 8;
-  const std::int64_t early =
-      std::min<std::int64_t>({kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, 32});
-  const std::int64_t many = std::min(kMaxPartialBytes / bytes, grid.count / kManyChunks);
-  const std::int64_t most = std::clamp<std::int64_t>(std::max(early, many), 1, kMaxSlices);
+  const std::int64_t early = std::min<std::int64_t>(
+      {kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, kEarlySlices});
+  const std::int64_t fit =
+      bytes <= kSmallPartialBytes ? kMaxLanes * kMaxStretches : kMaxPartialBytes / bytes;
+  const std::int64_t many = std::min(fit, grid.count / kManyChunks);
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
-  slices.lanes = std::clamp<std::int64_t>(wanted_lanes, 1, std::min<std::int64_t>(32, most));
-  slices.coarse = most / slices.lanes;
-  return slices;
+  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kStretches,
+                     std::clamp<std::int64_t>(wanted_lanes, 1, kMaxLanes));
+}
+
+std::array<Range, 2> tree_children(Range node) {
+  const auto half =
+      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size()))) / 2;
+  return {Range{node.begin, node.begin + half}, Range{node.begin + half, node.end}};
+}
+
+namespace {
+
+void add_nodes(Range node, Range part, std::vector<Range>& nodes) {
+  if (node.begin >= part.end || part.begin >= node.end) return;
+  if (part.begin <= node.begin && node.end <= part.end) {
+    nodes.push_back(node);
+    return;
+  }
+  for (const Range& child : tree_children(node)) add_nodes(child, part, nodes);
+}
+
+}  // namespace
+
+std::vector<Range> tree_nodes(std::int64_t slices, Range part) {
+  std::vector<Range> nodes;
+  if (part.size() > 0) add_nodes({0, slices}, part, nodes);
+  return nodes;
 }
 
 PixelBox BlockGrid::box(std::int64_t block) const {
-  return split_box(chunks.extent, axis, step, pieces, block);
+  std::array<std::int64_t, 4> extent = chunks.extent;
+  extent[0] = images.size();
+  PixelBox result = split_box(extent, axis, step, pieces, block);
+  result[0] = {result[0].begin + images.begin, result[0].end + images.begin};
+  return result;
 }
 
 Range BlockGrid::chunk_range(std::int64_t block) const {
@@ -96,7 +152,13 @@ Range BlockGrid::chunk_range(std::int64_t block) const {
     }
     return chunk * chunks.pieces;
   };
-  const std::int64_t outer = block / pieces;
+  if (axis == 0) {
+    const std::int64_t begin = images.begin + block * step;
+    return {first_chunk(0, begin), first_chunk(0, std::min(begin + step, images.end))};
+  }
+  std::int64_t outer = images.begin;
+  for (int a = 1; a < axis; ++a) outer *= chunks.extent[static_cast<std::size_t>(a)];
+  outer += block / pieces;
   const std::int64_t begin = block % pieces * step;
   const std::int64_t end = std::min(begin + step, chunks.extent[static_cast<std::size_t>(axis)]);
   return {first_chunk(outer, begin), first_chunk(outer, end)};
@@ -119,9 +181,17 @@ std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box)
 
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes) {
+  return choose_blocks(problem, grid, budget_bytes, {0, problem.N});
+}
+
+BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
+                          std::int64_t budget_bytes, Range images) {
   const std::int64_t item = dtype_bytes(problem.dtype);
   BlockChoice choice;
   choice.grid.chunks = grid;
+  choice.grid.images = images;
+  std::array<std::int64_t, 4> extents = grid.extent;
+  extents[0] = images.size();
   // A block never needs more than the whole tensors, whose bytes make_problem has checked.
   const auto bytes_of = [&](int axis, std::int64_t step) {
     std::int64_t x = problem.C * item, dy = problem.K * item;
@@ -135,7 +205,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
     return std::pair{x, dy};
   };
   for (int axis = 0; axis <= grid.axis; ++axis) {
-    const std::int64_t extent = grid.extent[static_cast<std::size_t>(axis)];
+    const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
     const std::int64_t unit = axis == grid.axis ? grid.step : 1;
     const auto [x_unit, dy_unit] = bytes_of(axis, std::min(unit, extent));
     choice.smallest_bytes = x_unit + dy_unit;
@@ -154,9 +224,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
     choice.grid.step = std::min(low * unit, extent);
     choice.grid.pieces = ceil_div(extent, choice.grid.step);
     choice.grid.count = choice.grid.pieces;
-    for (int a = 0; a < axis; ++a) {
-      choice.grid.count *= grid.extent[static_cast<std::size_t>(a)];
-    }
+    for (int a = 0; a < axis; ++a) choice.grid.count *= extents[static_cast<std::size_t>(a)];
     std::tie(choice.x_bytes, choice.dy_bytes) = bytes_of(axis, choice.grid.step);
     return choice;
   }

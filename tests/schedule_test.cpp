@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <map>
 #include <set>
 
+#include "convgrad/batch_part.hpp"
 #include "problems.hpp"
 
 using namespace convgrad;
@@ -76,6 +78,135 @@ TEST_CASE("slices deal out every chunk once, whatever the blocks") {
         }
       }
       for (const int count : seen) CHECK(count == 1);
+    }
+  }
+}
+
+TEST_CASE("stretches and images do not cross, and each slice has a chunk") {
+  for (const WgradProblem& problem : problems()) {
+    CAPTURE(describe(problem));
+    const ChunkGrid grid = chunk_grid(problem);
+    for (const std::int64_t wanted : {1, 2, 7, 8, 50, 64, 1000}) {
+      const std::int64_t most = std::clamp<std::int64_t>(grid.count / 4, 1, wanted);
+      for (const std::int64_t most_lanes : {1, 5, 32, 4096}) {
+        const SliceGrid slices = deal_slices(grid, most, 8, most_lanes);
+        CAPTURE(most);
+        CAPTURE(most_lanes);
+        CHECK(slices.count() <= most);
+        CHECK(slices.coarse >= 1);
+        std::int64_t next = 0;
+        for (std::int64_t stretch = 0; stretch < slices.coarse; ++stretch) {
+          const Range chunks = slices.chunks_of_stretch(stretch);
+          CHECK(chunks.begin == next);
+          next = chunks.end;
+          if (grid.count > 0) CHECK(chunks.size() >= slices.lanes);
+        }
+        CHECK(next == grid.count);
+        if (grid.count == 0) continue;
+        // Every image is one of the cuts, or every cut is an image.
+        const std::vector<BatchCut> cuts = batch_cuts(grid, slices);
+        CHECK(cuts.front().image == 0);
+        CHECK(cuts.back().image == problem.N);
+        CHECK(cuts.back().stretch == slices.coarse);
+        const auto count = std::ssize(cuts) - 1;
+        CHECK((count == problem.N || count == slices.coarse));
+        for (std::size_t i = 1; i < cuts.size(); ++i) CHECK(cuts[i - 1].image < cuts[i].image);
+      }
+    }
+  }
+}
+
+TEST_CASE("the nodes of a part are the largest that lie in it") {
+  for (std::int64_t slices = 1; slices < 40; ++slices) {
+    for (std::int64_t begin = 0; begin <= slices; ++begin) {
+      for (std::int64_t end = begin; end <= slices; ++end) {
+        const std::vector<Range> nodes = tree_nodes(slices, {begin, end});
+        std::int64_t next = begin;
+        for (const Range& node : nodes) {
+          CHECK(node.begin == next);
+          CHECK(node.size() > 0);
+          next = node.end;
+          // Aligned, and whole or the last of all.
+          const auto size = static_cast<std::int64_t>(
+              std::bit_ceil(static_cast<std::uint64_t>(node.size())));
+          CHECK(node.begin % size == 0);
+          CHECK((node.size() == size || node.end == slices));
+          // Its neighbour in the tree is not there as a whole.
+          if (node == Range{0, slices}) continue;
+          Range parent{0, slices};
+          for (;;) {
+            const auto [left, right] = tree_children(parent);
+            if (left == node || right == node) break;
+            parent = node.begin < right.begin ? left : right;
+          }
+          CHECK((parent.begin < begin || end < parent.end));
+        }
+        CHECK(next == end);
+      }
+    }
+  }
+}
+
+TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 64, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  const ChunkGrid grid = chunk_grid(problem);
+  const SliceGrid slices = slice_grid(problem, grid);
+  for (std::int64_t parts = 1; parts < 20; ++parts) {
+    std::int64_t next = 0;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const BatchPart share =
+          batch_part(grid, slices, {BatchRange::Kind::share, {}, part, parts});
+      CHECK(share.images.begin == next);
+      next = share.images.end;
+      const std::int64_t even = slices.coarse / parts;
+      CHECK(share.stretches.size() >= even);
+      CHECK(share.stretches.size() <= even + 1);
+      if (part == 0) CHECK(share.images.size() > 0);
+    }
+    CHECK(next == problem.N);
+  }
+}
+
+TEST_CASE("a large batch has stretches for a thousand processes") {
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 400000, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  const ChunkGrid grid = chunk_grid(problem);
+  const SliceGrid slices = slice_grid(problem, grid);
+  CHECK(slices.coarse == 1024);
+  CHECK(slices.lanes == 32);
+  const BatchPart last = batch_part(grid, slices, {BatchRange::Kind::share, {}, 1023, 1024});
+  CHECK(last.images.size() == 390);
+}
+
+TEST_CASE("blocks of a part are its chunks alone") {
+  for (const WgradProblem& problem : problems()) {
+    const ChunkGrid grid = chunk_grid(problem);
+    if (grid.count == 0) continue;
+    CAPTURE(describe(problem));
+    for (const BatchCut& from : batch_cuts(grid, slice_grid(problem, grid))) {
+      const Range images{from.image, problem.N};
+      if (images.size() == 0) continue;
+      const BlockChoice smallest = choose_blocks(problem, grid, 0, images);
+      for (const std::int64_t budget :
+           {smallest.smallest_bytes, 3 * smallest.smallest_bytes, std::int64_t{1} << 40}) {
+        const BlockGrid blocks = choose_blocks(problem, grid, budget, images).grid;
+        std::int64_t next = slice_grid(problem, grid).chunks_of_stretch(from.stretch).begin;
+        for (std::int64_t block = 0; block < blocks.count; ++block) {
+          const Range chunks = blocks.chunk_range(block);
+          CHECK(chunks.begin == next);
+          next = chunks.end;
+          const PixelBox box = blocks.box(block);
+          for (std::int64_t c = chunks.begin; c < chunks.end; ++c) {
+            const PixelBox inner = grid.box(c);
+            for (std::size_t a = 0; a < 4; ++a) {
+              CHECK(inner[a].begin >= box[a].begin);
+              CHECK(inner[a].end <= box[a].end);
+            }
+          }
+        }
+        CHECK(next == grid.count);
+      }
     }
   }
 }
@@ -186,7 +317,8 @@ TEST_CASE("the schedule depends on shape and dtype alone") {
   CHECK(slice_grid(problem, grid).count() == slice_grid(other, grid).count());
   // 3136 pixels an image: 7 chunks of 8 rows. Many slices for a small gradient, one for a huge one.
   CHECK(grid.count == 64 * 7);
-  CHECK(slice_grid(problem, grid).count() == 32);
+  CHECK(slice_grid(problem, grid).count() == 64);
+  CHECK(slice_grid(problem, grid).coarse == 8);
   const WgradProblem huge =
       make({"7x7", "conv2d", 64, 2048, 1024, 1, {{14, 7}, {14, 7}}}, DType::f32, true);
   CHECK(slice_grid(huge, chunk_grid(huge)).count() == 1);

@@ -219,7 +219,8 @@ void check_batch_options(Options& options) {
   }
   const std::string& algorithm = options.execution.algorithm;
   if (algorithm != "auto" && !is_device_kernel(algorithm)) find_kernel(algorithm);
-  if (named_backend(options.execution) == Backend::cuda) cuda_device(options.execution.device);
+  if (named_backend(options.execution) == Backend::cuda)
+    cuda_device(options.execution.device.value_or(0));
   if (o.resume && o.state.empty()) {
     if (o.manifest == "-") {
       throw Error(ErrorKind::usage,

@@ -26,9 +26,9 @@ constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
 // Options that belong to the whole batch.
-const std::set<std::string> kNotFields = {"help",         "version",        "config",  "json",
-                                          "color",        "threads",        "dry_run", "verbose",
-                                          "memory_limit", "list_algorithms"};
+const std::set<std::string> kNotFields = {"help",         "version",         "config",  "json",
+                                          "color",        "threads",         "dry_run", "verbose",
+                                          "memory_limit", "list_algorithms", "mpi"};
 // What would make another of a job that is run again.
 const std::set<std::string> kNotRepeatable = {"accumulate", "update_golden"};
 // Fields that are no options. The last five are a report's attrs.

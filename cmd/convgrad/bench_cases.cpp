@@ -170,7 +170,7 @@ ExecutionOptions backend_options(const Options& options) {
 // The device that is measured; none for the processor, which is also what auto takes here.
 std::optional<Device> device_of(const Options& options) {
   if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
-  return cuda_device(options.execution.device);
+  return cuda_device(options.execution.device.value_or(0));
 }
 
 // The cases of one problem: algorithms x threads.

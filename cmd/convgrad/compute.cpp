@@ -1,6 +1,9 @@
 // compute.cpp - the main job: a filter gradient from .npy to .npy.
+#include "compute.hpp"
+
 #include <cstdio>
 
+#include "batch_range.hpp"
 #include "commands.hpp"
 #include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -8,9 +11,7 @@
 #include "job.hpp"
 
 namespace convgrad::cli {
-namespace {
-
-void check_output_options(const Options& options) {
+void check_compute_options(const Options& options) {
   check_required(options.problem);
   const std::string& output = options.problem.output;
   if (output.empty() && !options.execution.dry_run) {
@@ -22,6 +23,7 @@ void check_output_options(const Options& options) {
   if (options.execution.accumulate && options.execution.no_clobber) {
     throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");
   }
+  check_batch_range(options);
   check_stdout_is_free(options);
 }
 
@@ -33,6 +35,8 @@ std::vector<double> read_addend(const std::string& path, const WgradProblem& pro
                 cat("--accumulate: ", error.what(), "; compute it once without --accumulate"));
   }
 }
+
+namespace {
 
 // Both kinds of sums, behind one interface; exactly one of them exists.
 struct Sums {
@@ -56,11 +60,25 @@ struct Sums {
   }
 };
 
+// Returns the seconds that writing takes; those of the last sums are added to the timing.
+double write_sums(Sums& sums, const Job& job, const std::vector<double>& addend,
+                  const Options& options, Timing& timing) {
+  const double* dw = nullptr;
+  const double finish_s = seconds_of([&] { dw = sums.finish(); });
+  timing.kernel_s += finish_s;
+  timing.total_s += finish_s;
+  return seconds_of([&] {
+    write_gradient(options.problem.output, job.problem, dw,
+                   addend.empty() ? nullptr : addend.data(), {options.execution.no_clobber});
+  });
+}
+
 }  // namespace
 
 int compute(const Options& options, Json& report) {
+  if (options.execution.mpi) return compute_on_ranks(options, report);
   if (listed_algorithms(options, report)) return 0;
-  check_output_options(options);
+  check_compute_options(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options{options.execution.no_clobber};
   Job job = open_job(options, report);
@@ -68,29 +86,29 @@ int compute(const Options& options, Json& report) {
   if (options.execution.accumulate && !options.execution.dry_run) {
     addend = read_addend(output, job.problem);
   }
-  const Plan plan = plan_job(job, options, false, job.backend == Backend::reference);
+  PlanOptions more;
+  more.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
+  const bool is_part = more.batch.kind != BatchRange::Kind::all;
+  const Plan plan = plan_job(job, options, false, job.backend == Backend::reference, more);
   report["execution"] = plan_json(plan);
+  if (is_part) report["part"] = part_json(plan);
   if (options.execution.dry_run) {
-    if (options.json != "-")
-      std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
+    std::string text = plan_text(job, plan, options.execution.algorithm);
+    if (is_part) text += part_text(plan);
+    if (options.json != "-") std::fputs(text.c_str(), stdout);
     return 0;
   }
   check_output(output, output_options);
   TaskPool pool(plan.threads);
   Sums sums(plan, pool);
   Timing timing = sums.run(job, plan);
-  const double* dw = nullptr;
-  const double finish_s = seconds_of([&] { dw = sums.finish(); });
-  timing.kernel_s += finish_s;
-  timing.total_s += finish_s;
-  const double write_s = seconds_of([&] {
-    write_gradient(output, job.problem, dw, addend.empty() ? nullptr : addend.data(),
-                   output_options);
-  });
+  const double write_s =
+      is_part ? seconds_of([&] { write_part(output, plan, *sums.gradient, output_options); })
+              : write_sums(sums, job, addend, options, timing);
   report["timing_ms"] = timing_json(timing, write_s);
-  report["perf"] = perf_json(job.problem, timing);
+  report["perf"] = perf_json(part_problem(plan), timing);
   report["output"] = output;
-  if (!options.json.empty()) add_gradient(output, job.problem, report);
+  if (!options.json.empty() && !is_part) add_gradient(output, job.problem, report);
   if (options.execution.verbose) print_timing(plan, timing, write_s);
   return 0;
 }

@@ -26,6 +26,7 @@ Examples:
   convgrad --op conv2d -i layer.npz:x -g layer.npz:dy -o dw.npy -k 3 -s 2 -p same
   cat x.npy | convgrad --op conv2d -i - -g dy.npy -o - -k 3 -s 2 -p same > dw.npy
   convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --dry-run
+  convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --batch-range 1/2 -o part1.npz
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy
 
 Exit status: 0 done, or match; 1 mismatch; 2 usage; 3 bad input (file, dtype, shape,
@@ -108,6 +109,20 @@ Examples:
   convgrad generate conv2d --shape 2,8,8,3 --filter-sizes 3,3,3,8 -s 2 -p same -o made
   convgrad generate depthwise --shape 2,9,9,4 -k 3 --multiplier 2 -p valid --dtype bfloat16 --dist adversarial --seed 7 -o hard --json
   convgrad generate conv3d --shape 1,4,6,6,2 -k 2 --out-channels 4 -p same --dist normal -o made --clobber)";
+}
+
+std::string reduce_footer() {
+  return R"(The files must be of one problem and computed by one build and algorithm, and have each image
+once. The bits of the gradient are those of one run over all images. --batch-range K/R cuts the
+batch into R parts that are as even as its sums allow; parts that are already there need not be
+computed again.
+
+Examples:
+  convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --batch-range 1/2 -o part1.npz
+  convgrad --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --batch-range 2/2 -o part2.npz
+  convgrad reduce part1.npz part2.npz -o dw.npy
+
+Exit status: 0 done; 3 a file that is damaged, or does not belong to the others.)";
 }
 
 std::string inspect_footer() {

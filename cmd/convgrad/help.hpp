@@ -12,6 +12,7 @@ std::string compare_footer();
 std::string batch_footer();
 std::string bench_footer();
 std::string generate_footer();
+std::string reduce_footer();
 std::string inspect_footer();
 std::string info_footer();
 std::string completion_footer();

@@ -177,7 +177,7 @@ Job open_job(const Options& options, Json& report) {
   job.on_progress = options.on_progress;
   const std::optional<Backend> backend = named_backend(options.execution);
   if (backend) job.backend = *backend;
-  if (backend == Backend::cuda) job.device = cuda_device(options.execution.device);
+  if (backend == Backend::cuda) job.device = cuda_device(options.execution.device.value_or(0));
   const WgradAttributes attributes = attributes_of(o);
   job.x = std::make_unique<NpyReader>(o.input);
   job.dy = std::make_unique<NpyReader>(o.out_backprop);
@@ -185,7 +185,7 @@ Job open_job(const Options& options, Json& report) {
   report["tensors"]["out_backprop"] = tensor_json(o.out_backprop, job.dy->header());
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
                              attributes);
-  if (!backend) choose_backend(job, options.execution.device);
+  if (!backend) choose_backend(job, options.execution.device.value_or(0));
   set_problem(report, job.problem);
   if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {
     add_hash(report["tensors"]["input"]);

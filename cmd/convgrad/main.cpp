@@ -18,6 +18,7 @@
 #include "convgrad/suggest.hpp"
 #include "job.hpp"
 #include "options.hpp"
+#include "ranks.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -146,6 +147,7 @@ struct Program {
     if (name == "batch") return batch(options, report);
     if (name == "bench") return bench(options, report);
     if (name == "generate") return generate(options, report);
+    if (name == "reduce") return reduce(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
     if (name == "completion") return completion(options, app);
@@ -174,6 +176,7 @@ struct Program {
   }
 
   int fail(int status, const std::string& message) {
+    if (is_silent_rank(arguments)) return status;
     const std::string line = with_origin(message);
     say(options, "error", line);
     report["status"] = "error";
@@ -197,6 +200,8 @@ int run(int argc, char** argv) {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
     const int status = program.run(command_line(argc, argv));
     return flush_stdout(program.options, program.finish(status));
+  } catch (const SilentEnd& end) {
+    return end.status;
   } catch (const Error& error) {
     return program.fail(static_cast<int>(error.kind()), error.what());
   } catch (const std::bad_alloc&) {

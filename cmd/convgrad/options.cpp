@@ -403,6 +403,16 @@ void bind_generate(CLI::App& app, Options& o) {
   add_common(generate, o, generate_footer());
 }
 
+void bind_reduce(CLI::App& app, Options& o) {
+  CLI::App& reduce = add_command(app, "reduce", "add the parts of a batch to its gradient");
+  reduce.add_option("files", o.reduce_files, "what --batch-range has written, in any order")
+      ->type_name("FILE...");
+  add_output(reduce, o.problem);
+  flag(reduce, "--no-clobber", o.execution.no_clobber, "fail if --output exists", kExecution);
+  flag(reduce, "-v,--verbose", o.execution.verbose, "files and timings on stderr", kReporting);
+  add_common(reduce, o, reduce_footer());
+}
+
 }  // namespace
 
 void bind_options(CLI::App& app, Options& o) {
@@ -411,6 +421,10 @@ void bind_options(CLI::App& app, Options& o) {
       ->group(kReporting);
   add_problem(app, o.problem);
   add_execution(app, o.execution);
+  text(app, "--batch-range", o.execution.batch_range, "A:B|K/R",
+       "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce", kExecution);
+  flag(app, "--mpi", o.execution.mpi, "one gradient by all processes of mpirun -n R convgrad ...",
+       kExecution);
   add_common(app, o, compute_footer(), "TOML file of options; flags and CONVGRAD_* win over it");
   app.require_subcommand(0, 1);
 
@@ -419,6 +433,7 @@ void bind_options(CLI::App& app, Options& o) {
   bind_batch(app, o);
   bind_bench(app, o);
   bind_generate(app, o);
+  bind_reduce(app, o);
 
   CLI::App& inspect = add_command(app, "inspect", "say what .npy files and archives hold");
   inspect.add_option("files", o.inspect_files, "- is stdin")->type_name("FILE...");

@@ -25,11 +25,13 @@ struct ProblemOptions {
 
 struct ExecutionOptions {
   std::string backend = "auto", algorithm = "auto";
-  int device = 0;
+  std::optional<int> device;  // 0 if it is not given
   int threads = 0;
   std::uint64_t memory_limit = 0;
   bool list_algorithms = false, dry_run = false, accumulate = false, no_clobber = false;
   bool verbose = false;
+  std::string batch_range;  // "A:B" or "K/R"
+  bool mpi = false;         // this is one of mpirun's processes
 };
 
 // How elements are judged; at most one way is given.
@@ -86,7 +88,7 @@ struct Options {
   BenchOptions bench;
   GenerateOptions generate;
   BatchOptions batch;
-  Words inspect_files;
+  Words inspect_files, reduce_files;
   bool info_peaks = false;
   std::string completion_shell;
   std::string json;  // "" no report, "-" standard output, else a file

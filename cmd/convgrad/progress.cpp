@@ -8,6 +8,18 @@
 
 namespace convgrad::cli {
 
+namespace {
+
+// "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long long>(std::min(seconds, 1e9) + 0.5);
+  if (whole < 120) return std::to_string(whole) + " s";
+  if (whole < 7200) return std::to_string((whole + 30) / 60) + " min";
+  return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";
+}
+
+}  // namespace
+
 Progress::Progress(std::string label)
     : label_(std::move(label)),
       terminal_(isatty(STDERR_FILENO) == 1),
@@ -36,8 +48,9 @@ void Progress::show(double fraction, const std::string& label) {
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kCells);
   const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
   const int columns =
-      std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %.0f s left ", label.c_str(), full,
-                   "####################", kCells - full, "", 100 * fraction, left);
+      std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %s left ", label.c_str(), full,
+                   "####################", kCells - full, "", 100 * fraction,
+                   time_text(left).c_str());
   // What is left of a longer line.
   const std::size_t now_shown = columns > 1 ? static_cast<std::size_t>(columns - 1) : 0;
   if (shown_ > now_shown) std::fprintf(stderr, "%*s", static_cast<int>(shown_ - now_shown), "");

@@ -99,5 +99,7 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path);
 // Format 1.0 header for a C-order little-endian array, padded so that the payload starts at a
 // multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes does).
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape);
+// The same for any dtype, by its descr: "<i8".
+std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape);
 
 }  // namespace convgrad

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "convgrad/batch_part.hpp"
 #include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 
@@ -23,6 +25,7 @@ struct PlanOptions {
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.
   bool in_memory = false;
+  BatchRange batch;  // what part of it is summed; all of it by default
 };
 
 // Bytes, as they are compared with the limit.
@@ -32,7 +35,7 @@ struct MemoryNeed {
   std::int64_t blocks = 0;      // two blocks of x and dy, one when one holds everything
   std::int64_t reference = 0;   // sums, compensations and magnitudes, for verify
   std::int64_t sources = 0;
-  std::int64_t result = 0;   // sums that come from a device
+  std::int64_t result = 0;   // sums that come from a device, or from other processes
   std::int64_t output = 0;   // the staging buffer of the writer
   std::int64_t program = 0;  // the program itself, its libraries and their buffers
   std::int64_t total() const {
@@ -46,7 +49,7 @@ struct DeviceMemory {
   std::int64_t x_block = 0, dy_block = 0;  // the largest block
   std::int64_t halves = 1;                 // blocks there at a time: 1 or 2
   std::int64_t packed = 0;                 // a block, rearranged
-  std::int64_t result = 0;                 // in the processor's memory: |dw| * 8
+  std::int64_t result = 0;                 // in the processor's memory: nodes * |dw| * 8
   std::int64_t limit = 0;
   std::int64_t total() const { return partials + halves * (x_block + dy_block) + packed; }
 };
@@ -61,6 +64,8 @@ struct Plan {
   ChunkGrid chunks;
   SliceGrid slices;
   BlockGrid blocks;
+  BatchPart part;            // what is summed
+  std::vector<Range> nodes;  // what comes out: one, the root, for the whole batch
   std::int64_t tiles = 0;
   std::int64_t live_partials = 0;  // slices in memory at a time
   MemoryNeed memory;
@@ -68,8 +73,9 @@ struct Plan {
 };
 
 // Throws Error(unavailable) if the algorithm cannot compute the problem, and Error(runtime) if the
-// memory that it needs is over the limit. Nothing that it decides but threads and blocks depends on
-// the options, so the bits of the result depend on the problem and the algorithm alone.
+// memory that it needs is over the limit, and Error(usage) if the batch cannot be cut as asked for.
+// Nothing that it decides but threads, blocks and the part of the batch depends on the options, so
+// the bits of the result depend on the problem and the algorithm alone.
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
 
 // "cpu", "cuda" or "reference", and the name of the algorithm.

@@ -121,6 +121,9 @@ class GradientSum {
   // The sum of all blocks: dw in [tap][c][k] order, C/groups channels c and K channels k, valid as
   // long as this object.
   const double* finish();
+  // The same of one of the plan's nodes, for a part of the batch; once for each. The caller may add
+  // to it.
+  double* finish_node(std::size_t node);
   // After finish(), of a plan for a device: the seconds that the device needs for the last block's
   // sums, by its own clock, when the tensors are there already.
   double again_on_device();
@@ -130,6 +133,7 @@ class GradientSum {
 
   const Plan plan_;
   TaskPool& pool_;
+  std::int64_t stretch_ = 0;  // the first that is not over
   std::vector<Tile> tiles_;
   Buffer partials_;
   Buffer workspaces_;  // one for each thread

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "convgrad/problem.hpp"
 
@@ -42,23 +43,46 @@ struct ChunkRun {
   std::int64_t begin = 0, end = 0, step = 1;
 };
 
+// Changes whenever the cut of the sum or the order of its additions does, on the processor or on a
+// device: partial gradients of different versions do not add up to the bits of one run.
+inline constexpr int kScheduleVersion = 2;
+
 // Slices come in `coarse` contiguous stretches of chunks (what one process of several works on),
-// each dealt out to `lanes` slices in turn (so that a block of any size feeds all threads).
+// each dealt out to `lanes` slices in turn (so that a block of any size feeds all threads). Where
+// there are as many images as stretches, stretches are whole images; else images are whole
+// stretches.
 struct SliceGrid {
   std::int64_t chunks = 0;
+  std::int64_t unit = 1;  // chunks that no two stretches share: one, or an image's
   std::int64_t coarse = 1;
   std::int64_t lanes = 1;
 
   std::int64_t count() const { return coarse * lanes; }
   // The chunks of one slice that lie in `within`.
   ChunkRun chunks_of(std::int64_t slice, Range within) const;
+  // The chunks of a stretch, and the slices of neighbouring ones.
+  Range chunks_of_stretch(std::int64_t stretch) const;
+  Range slices_of(Range stretches) const {
+    return {stretches.begin * lanes, stretches.end * lanes};
+  }
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
+// `slices` of them, if chunks and images allow: in `stretches` or more, of `most_lanes` at most.
+SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t stretches,
+                      std::int64_t most_lanes);
+
+// The slices are added in a fixed binary tree: neighbours 0 and 1, 2 and 3, ..., then the sums of
+// those, and so on; one without a neighbour goes up as it is. A node is the range of its slices.
+// These are the largest nodes that lie within `part`, from left to right: at most two a level.
+std::vector<Range> tree_nodes(std::int64_t slices, Range part);
+// The two nodes that a node of more than one slice is the sum of.
+std::array<Range, 2> tree_children(Range node);
 
 // Blocks are what is in memory at a time: whole images, or rows of one when an image is too large,
 // or a part of one when a row is. They are boxes of whole chunks, in the order of the chunks.
 struct BlockGrid {
   ChunkGrid chunks;
+  Range images;           // that are read: all, or those of a part of the batch
   int axis = 0;           // 0: images, 1: planes (z), 2: rows (p), 3: columns (q)
   std::int64_t step = 1;  // extent of a block along it
   std::int64_t pieces = 0;
@@ -72,12 +96,15 @@ struct BlockGrid {
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box);
 
 // The largest blocks whose x and dy together have at most budget_bytes. smallest_bytes is what the
-// smallest possible block needs; if that is over the budget, count is -1.
+// smallest possible block needs; if that is over the budget, count is -1. They cover `images`,
+// which chunks must not cross.
 struct BlockChoice {
   BlockGrid grid;
   std::int64_t x_bytes = 0, dy_bytes = 0;  // of the largest block
   std::int64_t smallest_bytes = 0;
 };
+BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
+                          std::int64_t budget_bytes, Range images);
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes);
 

@@ -51,15 +51,19 @@ class DeviceAdder final : public BlockAdder {
     runtime_.end_compute(half);
   }
 
-  const double* finish() override {
+  double* finish(std::size_t node) override {
     const std::int64_t count = plan_.problem.dw_count();
+    double* const sums = sums_.as<double>() + static_cast<std::int64_t>(node) * count;
     if (plan_.chunks.count == 0) {
-      std::fill_n(sums_.as<double>(), count, 0.0);
-      return sums_.as<double>();
+      std::fill_n(sums, count, 0.0);
+      return sums;
     }
-    launch_tree(runtime_, plan_.problem.dtype, partials_, count, plan_.slices.count());
-    runtime_.download(sums_.data(), partials_, count * 8);
-    return sums_.as<double>();
+    // A node's slices alone have the tree that they are in the whole.
+    const Range slices = plan_.nodes[node];
+    std::byte* const partials = static_cast<std::byte*>(partials_) + slices.begin * count * 8;
+    launch_tree(runtime_, plan_.problem.dtype, partials, count, slices.size());
+    runtime_.download(sums, partials, count * 8);
+    return sums;
   }
 
   double again() override {
@@ -112,6 +116,7 @@ class DeviceAdder final : public BlockAdder {
   void run_slices(Work& work, Range chunks, Range images) {
     work.chunks = chunks_of(plan_.chunks);
     work.chunk_count = plan_.slices.chunks;
+    work.unit = plan_.slices.unit;
     work.coarse = plan_.slices.coarse;
     work.lanes = plan_.slices.lanes;
     work.chunk_begin = chunks.begin;

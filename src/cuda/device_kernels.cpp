@@ -233,14 +233,13 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   // ... of at least two chunks each, whose partials take no more memory than the processor's.
   constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  SliceGrid slices;
-  slices.chunks = grid.count;
-  slices.coarse = 1;
-  slices.lanes = std::clamp<std::int64_t>(
+  // Few stretches: a block that lies in one of them still has to fill the device.
+  constexpr std::int64_t kStretches = 8;
+  const std::int64_t slices = std::clamp<std::int64_t>(
       std::min({cuda::ceil_div(kThreadBlocks, std::max<std::int64_t>(tiles, 1)),
                 grid.count / kMinChunks, kMaxPartialBytes / (problem.dw_count() * 8)}),
       1, kMaxSlices);
-  return slices;
+  return deal_slices(grid, slices, kStretches, kMaxSlices);
 }
 
 DeviceRule device_rule(const WgradProblem& problem) {

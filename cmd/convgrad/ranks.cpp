@@ -1,0 +1,117 @@
+// ranks.cpp - see ranks.hpp.
+#include "ranks.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+namespace convgrad::cli {
+namespace {
+
+#ifdef CONVGRAD_MPI_MODULE
+// Beside the program in the build's folder, in the library's folder of an installation.
+std::vector<std::string> module_paths() {
+  std::error_code ignored;
+  const std::filesystem::path folder =
+      std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  return {folder / CONVGRAD_MPI_MODULE, folder / CONVGRAD_MPI_FOLDER / CONVGRAD_MPI_MODULE};
+}
+
+const MpiModule* load_module() {
+  std::string reason = "convgrad_mpi.so is not there";
+  for (const std::string& path : module_paths()) {
+    if (!std::filesystem::exists(path)) continue;
+    // Open MPI's own modules look its symbols up in the process.
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+      reason = dlerror();
+      continue;
+    }
+    using Entry = const MpiModule* (*)();
+    const auto entry = reinterpret_cast<Entry>(dlsym(library, kMpiModuleSymbol));
+    if (entry != nullptr && entry()->version == kMpiModuleVersion) return entry();
+    reason = cat(path, " is of another build");
+  }
+  throw Error(ErrorKind::unavailable, cat("--mpi: MPI cannot be loaded: ", reason,
+                                          "; install Open MPI (Debian: openmpi-bin) and convgrad"));
+}
+#else
+const MpiModule* load_module() {
+  throw Error(ErrorKind::unavailable,
+              "--mpi: this convgrad was built without MPI; install Open MPI (Debian: "
+              "libopenmpi-dev) and build with -DCONVGRAD_MPI=ON");
+}
+#endif
+
+}  // namespace
+
+Ranks::Ranks() : module_(load_module()) {
+  module_->start();
+  rank_ = module_->rank();
+  size_ = module_->size();
+}
+
+Ranks::~Ranks() { module_->finish(); }
+
+void Ranks::send(const double* values, std::int64_t count, int to) {
+  module_->send(values, count * 8, to);
+}
+
+void Ranks::receive(double* values, std::int64_t count, int from) {
+  module_->receive(values, count * 8, from);
+}
+
+std::vector<std::string> Ranks::gather(const std::string& text) const {
+  std::string mine = text.substr(0, kMostText - 1);
+  mine.resize(kMostText);
+  std::string all(kMostText * static_cast<std::size_t>(size_), '\0');
+  module_->gather(mine.data(), all.data(), kMostText);
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < all.size(); at += kMostText) texts.emplace_back(all.c_str() + at);
+  return texts;
+}
+
+void Ranks::together(const std::function<void()>& work) const {
+  std::string failure;  // the status' digit and the message
+  try {
+    work();
+  } catch (const Error& error) {
+    failure = cat(static_cast<int>(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    failure = cat(static_cast<int>(ErrorKind::runtime), "out of memory; lower --memory-limit");
+  } catch (const std::exception& error) {
+    failure = cat(static_cast<int>(ErrorKind::runtime), error.what());
+  }
+  const std::vector<std::string> failures = gather(failure);
+  const auto first = std::ranges::find_if_not(failures, &std::string::empty);
+  if (first == failures.end()) return;
+  const int status = first->front() - '0';
+  if (rank_ != 0) throw SilentEnd{status};
+  const bool everywhere = std::ranges::count(failures, *first) == size_;
+  const std::string which = everywhere ? "" : cat("rank ", first - failures.begin(), ": ");
+  throw Error(static_cast<ErrorKind>(status), which + first->substr(1));
+}
+
+void Ranks::abort(int status) const {
+  module_->abort(status);
+  std::_Exit(status);
+}
+
+bool is_silent_rank(const std::vector<std::string>& arguments) {
+  const bool asked = std::getenv("CONVGRAD_MPI") != nullptr ||
+                     std::ranges::any_of(arguments, [](const std::string& word) {
+                       return word == "--mpi" || word == "--mpi=true";
+                     });
+  if (!asked) return false;
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr) return std::strcmp(value, "0") != 0;
+  }
+  return false;
+}
+
+}  // namespace convgrad::cli

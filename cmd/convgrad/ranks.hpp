@@ -1,0 +1,56 @@
+// ranks.hpp - the processes of one job under mpirun.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "mpi_module.hpp"
+#include "rank_tree.hpp"
+
+namespace convgrad::cli {
+
+// Rank 0 speaks for all: this one has nothing to say, but a status to end with.
+struct SilentEnd {
+  int status;
+};
+
+class Ranks final : public Messages {
+ public:
+  // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not installed.
+  Ranks();
+  ~Ranks() override;  // all ranks must get there
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return module_->local_rank(); }
+
+  // Whole numbers of doubles. Waits for the other side.
+  void send(const double* values, std::int64_t count, int to) override;
+  void receive(double* values, std::int64_t count, int from) override;
+
+  // The texts of all ranks in their order, each cut after kMostText bytes. All ranks must call it.
+  static constexpr std::size_t kMostText = 4096;
+  std::vector<std::string> gather(const std::string& text) const;
+
+  // Does the work of one step, and then learns whether all ranks have done theirs. If not, rank 0
+  // throws the error of the first that has not, and the others SilentEnd.
+  void together(const std::function<void()>& work) const;
+
+  // Ends all ranks.
+  [[noreturn]] void abort(int status) const;
+
+ private:
+  const MpiModule* module_ = nullptr;
+  int rank_ = 0, size_ = 1;
+};
+
+// Whether another rank speaks for this process, told from the launcher's environment: for errors
+// that come before MPI is started.
+bool is_silent_rank(const std::vector<std::string>& arguments);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,71 @@
+// partial_file.hpp - the sums of a part of the batch in a file, and the gradient from such files.
+//
+// A .npz archive that numpy.load reads:
+//   problem  bytes: a JSON object that says what was summed, and how
+//   slices   int64 [nodes, 2]: the slices [begin, end) of each node of the tree
+//   sums     float64 [nodes, taps, C/groups, K]: their sums
+// The nodes are the largest ones of the tree that lie within the part (tree_nodes()), so files whose
+// parts make up the batch give the bits of one run, whoever computed them and in which order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convgrad/buffer.hpp"
+#include "convgrad/output_file.hpp"
+#include "convgrad/plan.hpp"
+
+namespace convgrad {
+
+// What a file says of itself. Everything but images and slices must be equal in files that are
+// added.
+struct PartialHeader {
+  WgradProblem problem;   // the whole, not the part
+  std::string algorithm;  // a row of the tables of kernels
+  std::string program;    // version and build: another one may round differently
+  std::string blas;       // OpenBLAS and the processor it chose kernels for; "" if it has no part
+  int schedule = kScheduleVersion;
+  std::int64_t of_slices = 1;
+  Range images, slices;
+};
+PartialHeader partial_header(const Plan& plan, const std::string& program);
+
+// A JSON object on one line, in the words of the command line.
+std::string partial_header_text(const PartialHeader& header);
+// Error(input) that begins with name unless the text is what partial_header_text() writes, of a
+// problem that make_problem() accepts.
+PartialHeader parse_partial_header(const std::string& text, const std::string& name);
+
+// The first field in which b differs from a, though it must not, and what each has; "" if there is
+// none.
+std::string partial_difference(const PartialHeader& a, const PartialHeader& b,
+                               const std::string& name_a, const std::string& name_b);
+
+// The bytes of the file that a plan's sums will make, a little more at most.
+std::int64_t partial_file_bytes(const Plan& plan);
+
+// Writes the sums of the plan's nodes, each dw_count() values in [tap][c][k] order, to a file that
+// appears complete or not at all.
+void write_partial(const std::string& path, const PartialHeader& header,
+                   const std::vector<Range>& nodes, std::span<const double* const> sums,
+                   const OutputOptions& options);
+
+struct PartialFile {
+  std::string path;
+  PartialHeader header;
+  std::vector<Range> nodes;
+};
+// Error(input) unless it is such a file, whole and of one piece with itself.
+PartialFile open_partial(const std::string& path);
+
+// Error(input) that names both files and what differs unless all are of one problem, computed in one
+// way, and each image of it is in exactly one of them. Puts them into the order of their images.
+void check_partials(std::vector<PartialFile>& files);
+
+// The gradient, in [tap][c][k] order, of files that have been checked. One is open at a time;
+// memory is the gradient once for each level of the tree at most.
+Buffer add_partials(const std::vector<PartialFile>& files);
+
+}  // namespace convgrad

@@ -1,0 +1,40 @@
+// npz_writer.hpp - a .npz archive of arrays in memory, as numpy.savez writes it: stored, ZIP64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convgrad/output_file.hpp"
+
+namespace convgrad {
+
+class NpzWriter {
+ public:
+  // Writes through to file, which it does not own and does not commit.
+  explicit NpzWriter(OutputFile& file) : file_(file) {}
+
+  // The array `name`: the bytes of a .npy file in pieces, its header among them.
+  void add(const std::string& name, const std::vector<std::span<const std::byte>>& pieces);
+  // After the last array.
+  void finish();
+
+ private:
+  struct Member {
+    std::string name;  // with .npy
+    std::uint32_t crc = 0;
+    std::uint64_t bytes = 0, offset = 0;
+  };
+  void write(std::span<const std::byte> bytes);
+
+  OutputFile& file_;
+  std::uint64_t written_ = 0;
+  std::vector<Member> members_;
+};
+
+// The CRC-32 of ZIP, of what came before and these bytes; 0 before the first.
+std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes);
+
+}  // namespace convgrad

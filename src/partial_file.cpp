@@ -1,0 +1,208 @@
+// partial_file.cpp - see partial_file.hpp.
+#include "convgrad/partial_file.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "convgrad/npy.hpp"
+#include "npz_writer.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr std::int64_t kMostHeaderBytes = 1 << 16, kMostNodes = 1 << 10;
+
+std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t nodes) {
+  return {nodes, problem.taps(), problem.group_c(), problem.K};
+}
+
+template <typename... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  throw Error(ErrorKind::input, cat(parts...));
+}
+
+// One array of the file, whose dtype and rank are known.
+NpyReader open_member(const std::string& path, const char* member, std::string_view descr,
+                      std::size_t rank) {
+  NpyReader reader(cat(path, ":", member));
+  const NpyHeader& header = reader.header();
+  const bool fits = header.descr.substr(0, descr.size()) == descr && header.shape.size() == rank &&
+                    !header.fortran_order;
+  if (!fits) {
+    refuse(reader.name(), ": is an array of dtype '", header.descr, "' and rank ",
+           header.shape.size(), ", expected '", descr, "' and rank ", rank,
+           "; compute the file again with --batch-range");
+  }
+  return reader;
+}
+
+// The whole of a small array.
+std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
+  if (reader.header().payload_bytes > most) {
+    refuse(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",
+           most, "; compute the file again with --batch-range");
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(reader.header().payload_bytes));
+  const std::vector<std::int64_t> begin(reader.header().shape.size(), 0);
+  reader.read_box(begin, reader.header().shape, bytes.data());
+  reader.finish();
+  return bytes;
+}
+
+// The sums of a file's nodes, one after the other.
+class NodeReader {
+ public:
+  explicit NodeReader(const PartialFile& file)
+      : file_(file), reader_(open_member(file.path, "sums", "<f8", 4)) {
+    const auto shape = sums_shape(file.header.problem, std::ssize(file.nodes));
+    if (reader_.header().shape != shape) {
+      refuse(reader_.name(), ": another shape than its problem's and slices'; ",
+             "compute the file again with --batch-range");
+    }
+  }
+  bool has(Range node) const { return next_ < file_.nodes.size() && file_.nodes[next_] == node; }
+  void read(double* sums) {
+    const auto row = static_cast<std::int64_t>(next_++);
+    std::vector<std::int64_t> end = reader_.header().shape;
+    end[0] = row + 1;
+    reader_.read_box(std::vector<std::int64_t>{row, 0, 0, 0}, end, sums);
+    if (next_ == file_.nodes.size()) reader_.finish();
+  }
+
+ private:
+  const PartialFile& file_;
+  NpyReader reader_;
+  std::size_t next_ = 0;
+};
+
+// Walks down the tree to the nodes that files hold, from left to right, and adds up on the way back.
+class TreeSum {
+ public:
+  explicit TreeSum(const std::vector<PartialFile>& files)
+      : files_(files), count_(files[0].header.problem.dw_count()) {}
+
+  Buffer of(Range node) {
+    Buffer sums(count_ * 8, "the sums of partial gradients");
+    if (take(node, sums.as<double>())) return sums;
+    const auto [left, right] = tree_children(node);
+    sums = {};  // not needed while the left one is made
+    sums = of(left);
+    const Buffer other = of(right);
+    for (std::int64_t i = 0; i < count_; ++i) sums.as<double>()[i] += other.as<double>()[i];
+    return sums;
+  }
+
+ private:
+  bool take(Range node, double* sums) {
+    while (next_ < files_.size() && files_[next_].header.slices.end <= node.begin) {
+      ++next_;
+      reader_.reset();
+    }
+    if (!reader_) reader_.emplace(files_[next_]);
+    if (!reader_->has(node)) return false;
+    reader_->read(sums);
+    return true;
+  }
+
+  const std::vector<PartialFile>& files_;
+  const std::int64_t count_;
+  std::size_t next_ = 0;
+  std::optional<NodeReader> reader_;
+};
+
+std::string images_text(Range images) {
+  return images.size() == 1 ? cat("image ", images.begin)
+                            : cat("images ", images.begin, " to ", images.end - 1);
+}
+
+}  // namespace
+
+std::int64_t partial_file_bytes(const Plan& plan) {
+  constexpr std::int64_t kHeaders = 4096;
+  return kHeaders + checked_mul(std::ssize(plan.nodes), plan.problem.dw_count() * 8, "the output");
+}
+
+void write_partial(const std::string& path, const PartialHeader& header,
+                   const std::vector<Range>& nodes, std::span<const double* const> sums,
+                   const OutputOptions& options) {
+  OutputFile file(path, options);
+  NpzWriter archive(file);
+  const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  const std::string text = partial_header_text(header);
+  archive.add("problem", {bytes(npy_header_text(cat("|S", text.size()), {})), bytes(text)});
+  std::vector<std::int64_t> slices;
+  for (const Range& node : nodes) slices.insert(slices.end(), {node.begin, node.end});
+  const std::int64_t count = std::ssize(nodes);
+  archive.add("slices", {bytes(npy_header_text("<i8", std::vector<std::int64_t>{count, 2})),
+                         std::as_bytes(std::span(slices))});
+  const std::string sums_header = npy_header_text("<f8", sums_shape(header.problem, count));
+  std::vector<std::span<const std::byte>> pieces = {bytes(sums_header)};
+  for (const double* node : sums) {
+    pieces.push_back(
+        std::as_bytes(std::span(node, static_cast<std::size_t>(header.problem.dw_count()))));
+  }
+  archive.add("sums", pieces);
+  archive.finish();
+  file.commit();
+}
+
+PartialFile open_partial(const std::string& path) {
+  PartialFile file{path, {}, {}};
+  NpyReader problem = open_member(path, "problem", "|S", 0);
+  const std::vector<std::byte> text = bytes_of(problem, kMostHeaderBytes);
+  file.header = parse_partial_header(
+      std::string(reinterpret_cast<const char*>(text.data()), text.size()), path);
+  NpyReader slices = open_member(path, "slices", "<i8", 2);
+  const std::vector<std::byte> numbers = bytes_of(slices, kMostNodes * 16);
+  const auto* bounds = reinterpret_cast<const std::int64_t*>(numbers.data());
+  if (slices.header().shape[1] == 2) {
+    for (std::int64_t i = 0; i < slices.header().shape[0]; ++i) {
+      file.nodes.push_back({bounds[2 * i], bounds[2 * i + 1]});
+    }
+  }
+  if (file.nodes != tree_nodes(file.header.of_slices, file.header.slices)) {
+    refuse(path, ": damaged: slices are not those of its part; compute it again");
+  }
+  if (!file.nodes.empty()) NodeReader sums(file);  // whether their shape is right
+  return file;
+}
+
+void check_partials(std::vector<PartialFile>& files) {
+  for (const PartialFile& file : files) {
+    const std::string difference =
+        partial_difference(files[0].header, file.header, files[0].path, file.path);
+    if (!difference.empty()) {
+      refuse(difference, "; give files of one problem, computed by one build and one --algorithm");
+    }
+  }
+  std::ranges::stable_sort(files, {}, [](const PartialFile& file) {
+    return std::pair(file.header.slices.begin, file.header.slices.end);
+  });
+  const PartialHeader& any = files[0].header;
+  const auto missing = [&](Range images) {
+    refuse(images_text(images), " of ", any.problem.N, images.size() == 1 ? " is" : " are",
+           " in none of the files; compute with --batch-range ", images.begin, ":", images.end);
+  };
+  const PartialFile* before = nullptr;
+  Range seen, seen_slices;
+  for (const PartialFile& file : files) {
+    const PartialHeader& header = file.header;
+    if (header.slices.size() == 0) continue;
+    if (header.slices.begin < seen_slices.end) {
+      refuse(images_text({header.images.begin, std::min(header.images.end, seen.end)}), " of ",
+             file.path, before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
+             ", expected each image once; leave one of the files out");
+    }
+    if (header.slices.begin > seen_slices.end) missing({seen.end, header.images.begin});
+    before = &file;
+    seen = header.images;
+    seen_slices = header.slices;
+  }
+  if (seen_slices.end < any.of_slices) missing({seen.end, any.problem.N});
+}
+
+Buffer add_partials(const std::vector<PartialFile>& files) {
+  return TreeSum(files).of({0, files[0].header.of_slices});
+}
+
+}  // namespace convgrad

@@ -1,0 +1,379 @@
+"""--batch-range and reduce: parts of a batch add up to the bits of one run, or say why they do not."""
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+import zipfile
+
+import numpy as np
+
+from harness import (ALGORITHMS, DTYPES, CliTest, Problem, npy_bytes, parse_report, run, save, start)
+
+# Of several images, with chunks that split an image (conv2d), hold several (depthwise), and both; more
+# slices than one in each.
+PROBLEMS = {
+    "conv2d": dict(n=9, size=(41, 40), c=4, k=6, taps=(3, 2), strides=(1, 1), dilations=(1, 2), groups=2),
+    "depthwise": dict(n=50, size=(19, 17), c=5, k=10, taps=(2, 3), strides=(2, 1)),
+    "conv3d": dict(n=3, size=(9, 23, 21), c=2, k=4, taps=(2, 3, 1)),
+}
+
+
+def real(problem, seed=3):
+    """The same problem with data whose sums depend on their order."""
+    rng = np.random.default_rng(seed)
+    problem.x = rng.standard_normal(problem.x.shape)
+    problem.dy = rng.standard_normal(problem.dy.shape)
+    if problem.op == "conv2d":
+        problem.dy[-1, 3, 4, 1] = np.inf   # one chunk takes another way through every algorithm
+    return problem
+
+
+def save_real(problem, folder, dtype):
+    for name, tensor in (("x.npy", problem.x), ("dy.npy", problem.dy)):
+        stored = problem.stored(tensor)
+        if dtype == "bfloat16":   # the harness rounds what is exact in float32
+            stored = stored.astype(np.float32)
+        save(folder / name, stored, dtype)
+
+
+class RangesTest(CliTest):
+    def use(self, op="conv2d", dtype="float32", last=True, **more):
+        self.problem = real(Problem(op, last=last, **{**PROBLEMS[op], **more}))
+        save_real(self.problem, self.folder, dtype)
+        self.args = ["-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
+
+    def one_run(self, *extra):
+        self.assert_quiet(self.run_here(*self.args, "-o", "whole.npy", *extra))
+        return (self.folder / "whole.npy").read_bytes()
+
+    def cuts(self, *extra):
+        """Where the batch can be cut, as --dry-run says."""
+        result = self.run_here(*self.args, "--batch-range", "1/1", "--dry-run", *extra)
+        self.assertEqual(result.status, 0, str(result))
+        return list(map(int, result.out.split("can be cut at")[1].replace("...", "").split()))
+
+    def part(self, text, *extra, name=None):
+        name = name or "part" + text.replace("/", "of").replace(":", "to") + ".npz"
+        self.assert_quiet(self.run_here(*self.args, "--batch-range", text, "-o", name, *extra))
+        return name
+
+    def reduce(self, *names):
+        self.assert_quiet(self.run_here("reduce", *names, "-o", "sum.npy"))
+        return (self.folder / "sum.npy").read_bytes()
+
+
+class SameBits(RangesTest):
+    def test_ops_dtypes_layouts_and_algorithms(self):
+        tried = 0
+        for op in PROBLEMS:
+            listed = [*ALGORITHMS, *(["streaming"] if op != "conv3d" else [])]
+            for index, dtype in enumerate(DTYPES):
+                for last in (True, False):
+                    self.use(op, dtype, last)
+                    names = ["auto", *listed]
+                    if not last:   # every algorithm with one layout of each dtype, two with the other
+                        names = ["auto", listed[index % len(listed)]]
+                    for name in names:
+                        with self.subTest(op=op, dtype=dtype, last=last, algorithm=name):
+                            parts = [self.part(f"{k}/3", "-a", name, "-t", k,
+                                               "--memory-limit", f"{26 + k}MiB") for k in (1, 2, 3)]
+                            self.assertEqual(self.reduce(*parts), self.one_run("-a", name))
+                            tried += 1
+        self.assertGreater(tried, 70)
+
+    def test_any_cuts(self):
+        for op in PROBLEMS:
+            self.use(op)
+            cuts, whole = self.cuts(), self.one_run()
+            self.assertEqual((cuts[0], cuts[-1]), (0, self.problem.n))
+            self.assertGreater(len(cuts), 3)
+            rng = np.random.default_rng(5)
+            for _ in range(4):
+                inner = sorted(rng.choice(cuts[1:-1], rng.integers(0, len(cuts) - 1), replace=False))
+                bounds = [0, *map(int, inner), self.problem.n]
+                parts = [self.part(f"{a}:{b}") for a, b in zip(bounds, bounds[1:])]
+                rng.shuffle(parts)
+                self.assertEqual(self.reduce(*parts), whole, bounds)
+
+    def test_every_image_is_a_cut_of_a_small_batch(self):
+        for n in (1, 2, 5):
+            self.use(n=n)
+            self.assertEqual(self.cuts(), list(range(n + 1)))
+            self.assertEqual(self.reduce(*[self.part(f"{i}:{i + 1}") for i in range(n)]), self.one_run())
+
+    def test_more_parts_than_images(self):
+        self.use(n=2)
+        parts = [self.part(f"{k}/5") for k in range(1, 6)]
+        self.assertEqual(self.reduce(*parts[::-1]), self.one_run())
+
+    def test_an_empty_batch(self):
+        self.use(n=0)
+        self.problem.dy = self.problem.dy[:0]
+        self.assertEqual(self.reduce(self.part("0:0")), self.one_run())
+        self.assertEqual(self.reduce(self.part("1/2"), self.part("2/2")), self.one_run())
+
+    def test_formats_of_the_result(self):
+        self.use()
+        for extra in (["--out-dtype", "float64"], ["--filter-format", "OIHW", "--out-dtype", "bfloat16"]):
+            parts = [self.part(f"{k}/2", *extra) for k in (1, 2)]
+            self.assertEqual(self.reduce(*parts), self.one_run(*extra))
+
+    def test_only_its_images_are_read(self):
+        # What is behind the part is cut off the file: only a run that reads it finds out.
+        self.use(n=8)
+        half = self.part("0:4")
+        image = self.problem.x[0].size * 4
+        with open(self.folder / "x.npy", "r+b") as file:
+            size = file.seek(0, 2)
+            file.seek(size - 4 * image)
+            file.write(b"\xff" * 4 * image)   # NaN
+        again = self.part("0:4", name="again.npz")
+        self.assertEqual((self.folder / half).read_bytes(), (self.folder / again).read_bytes())
+
+    def test_a_stream_is_read_through(self):
+        self.use()
+        with open(self.folder / "x.npy", "rb") as x:
+            result = run(*["-" if a == "x.npy" else a for a in self.args], "--batch-range", "2/3", "-o",
+                         "stream.npz", cwd=self.folder, stdin=x)
+        self.assert_quiet(result)
+        self.assertEqual((self.folder / "stream.npz").read_bytes(),
+                         (self.folder / self.part("2/3")).read_bytes())
+
+    def test_killed_and_resumed(self):
+        self.use(n=64, size=(56, 56), c=32, k=48, groups=1, dilations=(1, 1))
+        whole = self.one_run()
+        names = [f"r{k}.npz" for k in range(1, 5)]
+        kills = 0
+        for k, name in enumerate(names, 1):
+            words = [*self.args, "--batch-range", f"{k}/4", "-t", 1, "-o", name]
+            for delay in (0.005, 0.01):
+                with start(*words, cwd=self.folder) as process:
+                    time.sleep(delay)
+                    process.send_signal(signal.SIGTERM)
+                    kills += process.wait() == 143
+                self.assertFalse([f for f in self.listing() if f.startswith(".")], self.listing())
+            if name not in self.listing():
+                self.assert_quiet(self.run_here(*words))
+        self.assertGreater(kills, 0)
+        self.assertEqual(self.reduce(*names), whole)
+
+
+class TheFile(RangesTest):
+    def test_numpy_reads_it(self):
+        self.use()
+        with np.load(self.folder / self.part("2/3")) as file:
+            problem = json.loads(file["problem"].item())
+            slices, sums = file["slices"], file["sums"]
+        self.assertEqual(problem["format"], "convgrad.partial/1")
+        self.assertEqual((problem["op"], problem["dtype"], problem["input_shape"]),
+                         ("conv2d", "float32", [9, 41, 40, 4]))
+        self.assertEqual(problem["images"], [3, 6])
+        self.assertEqual(sums.shape, (len(slices), 6, 2, 6))
+        self.assertEqual((slices.dtype, sums.dtype), (np.int64, np.float64))
+        self.assertEqual([slices[0][0], slices[-1][1]], problem["slices"])
+        part = Problem("conv2d", **PROBLEMS["conv2d"])
+        part.x, part.dy = self.problem.x[3:6], self.problem.dy[3:6]
+        np.testing.assert_allclose(sums.sum(0).reshape(3, 2, 2, 6), part.grouped(), rtol=1e-4, atol=1e-3)
+
+    def test_zip_tools_find_nothing_wrong(self):
+        self.use()
+        with zipfile.ZipFile(self.folder / self.part("1/2")) as archive:
+            self.assertIsNone(archive.testzip())
+            self.assertEqual(archive.namelist(), ["problem.npy", "slices.npy", "sums.npy"])
+
+    def test_as_numpy_saves_it_again(self):
+        self.use()
+        parts = [self.part(f"{k}/2") for k in (1, 2)]
+        for save_as in (np.savez, np.savez_compressed):
+            arrays = dict(np.load(self.folder / parts[1]))
+            save_as(self.folder / "again.npz", **arrays)
+            self.assertEqual(self.reduce(parts[0], "again.npz"), self.one_run())
+
+    def test_it_repeats(self):
+        self.use()
+        first = (self.folder / self.part("1/2", "-t", 1)).read_bytes()
+        self.assertEqual((self.folder / self.part("1/2", "-t", 3, name="b.npz")).read_bytes(), first)
+
+    def test_damage_is_found(self):
+        self.use()
+        name = self.part("2/2")
+        other = self.part("1/2")
+        whole = (self.folder / name).read_bytes()
+        found = 0
+        for at in range(0, len(whole), max(1, len(whole) // 60)):
+            flipped = bytearray(whole)
+            flipped[at] ^= 0x10
+            (self.folder / "bad.npz").write_bytes(flipped)
+            result = self.run_here("reduce", other, "bad.npz", "-o", "bad.npy")
+            if result.status == 0:   # a date or the like
+                self.assertEqual((self.folder / "bad.npy").read_bytes(), self.reduce(other, name), at)
+                (self.folder / "bad.npy").unlink()
+                continue
+            self.assert_one_error(result, 3, "bad.npz")
+            self.assertNotIn("bad.npy", self.listing())
+            found += 1
+        self.assertGreater(found, 40)
+        for length in (0, 10, len(whole) // 2, len(whole) - 1):
+            (self.folder / "bad.npz").write_bytes(whole[:length])
+            self.assert_one_error(self.run_here("reduce", other, "bad.npz", "-o", "bad.npy"), 3, "bad.npz")
+
+    def change(self, name, **changes):
+        arrays = dict(np.load(self.folder / name))
+        problem = json.loads(arrays["problem"].item())
+        for key, value in changes.items():
+            if key in arrays:
+                arrays[key] = value
+            else:
+                problem[key] = value
+        if "problem" not in changes:
+            arrays["problem"] = np.array(json.dumps(problem).encode())
+        np.savez(self.folder / "changed.npz", **arrays)
+        return "changed.npz"
+
+    def test_numbers_that_cannot_be(self):
+        self.use()
+        parts = [self.part(f"{k}/2") for k in (1, 2)]
+        big = 2**62
+        for changes in ({"input_shape": [big, big, big, big]}, {"input_shape": [9, 41, 40]}, {"of_slices": 0},
+                        {"of_slices": big}, {"of_slices": -1}, {"of_slices": "x"}, {"slices": np.zeros((2, 3), np.int64)},
+                        {"images": [5, 3]}, {"images": [0, 99]}, {"images": [-1, 3]}, {"images": 7},
+                        {"strides": []}, {"strides": [0, 0]}, {"op": "conv4d"}, {"dtype": "int8"},
+                        {"filter_sizes": [0, 0, 0, 0]}, {"groups": 0}, {"explicit_paddings": [1, 2]},
+                        {"format": "convgrad.partial/9"}, {"sums": np.zeros((1, 1, 1, 1))},
+                        {"sums": np.zeros(3)}, {"slices": np.zeros((0, 2), np.int64)},
+                        {"problem": np.array(b"{")}, {"problem": np.array(b"[]")}, {"problem": np.array(3.0)},
+                        {"problem": np.array([b"{}"])}):
+            with self.subTest(changes):
+                name = self.change(parts[1], **changes)
+                result = self.run_here("reduce", parts[0], name, "-o", "sum.npy")
+                self.assert_one_error(result, 3, "changed.npz")
+                self.assertNotIn("sum.npy", self.listing())
+
+
+class Refused(RangesTest):
+    def test_where_the_batch_cannot_be_cut(self):
+        self.use("depthwise")
+        cuts = self.cuts()
+        gap = next(i for i in range(self.problem.n) if i not in cuts)
+        below = max(c for c in cuts if c < gap)
+        above = min(c for c in cuts if c > gap)
+        for text, side in ((f"{gap}:{self.problem.n}", "begins"), (f"0:{gap}", "ends")):
+            result = self.run_here(*self.args, "--batch-range", text, "-o", "p.npz")
+            self.assert_one_error(result, 2, "--batch-range", f"image {gap}", side, f"{below} or {above}", "K/R")
+        self.assertNotIn("p.npz", self.listing())
+
+    def test_what_is_no_range(self):
+        self.use()
+        for text in ("x", "1", "1:2:3", "3:1", "-1:2", "0/3", "4/3", "1/0", "1/2/3", "a:b", "1.5:2", "1/9999999",
+                     "99999999999999999999:2", " 1:2"):
+            result = self.run_here(*self.args, f"--batch-range={text}", "-o", "p.npz")
+            with self.subTest(text):
+                self.assert_one_error(result, 2, "--batch-range")
+        self.assert_one_error(self.run_here(*self.args, "--batch-range", "0:10", "-o", "p.npz"), 2,
+                              "--batch-range", "9 images")
+
+    def test_options_that_do_not_go_with_it(self):
+        self.use()
+        for extra in (["--accumulate"], ["--backend", "reference"]):
+            result = self.run_here(*self.args, "--batch-range", "1/2", "-o", "p.npz", *extra)
+            self.assert_one_error(result, 2, "--batch-range", extra[0])
+        self.assert_one_error(self.run_here("verify", *self.args, "--batch-range", "1/2"), 2, "--batch-range")
+
+    def test_missing_and_double_images(self):
+        self.use()
+        a, b, c = (self.part(f"{k}/3") for k in (1, 2, 3))
+        wide = self.part("3:9")
+        for names, parts in (((a, c), ["images 3 to 5 of 9", "--batch-range 3:6"]),
+                             ((b, c), ["images 0 to 2 of 9", "--batch-range 0:3"]),
+                             ((b, a), ["images 6 to 8 of 9", "--batch-range 6:9"]),
+                             ((a, b, c, b), ["images 3 to 5", "twice", b]),
+                             ((a, wide, c), ["images 6 to 8", c, wide])):
+            result = self.run_here("reduce", *names, "-o", "sum.npy")
+            with self.subTest(names):
+                self.assert_one_error(result, 3, *parts)
+                self.assertNotIn("sum.npy", self.listing())
+
+    def test_parts_of_another_run(self):
+        self.use()
+        a = self.part("1/2", "-a", "direct")
+        others = {"algorithm": self.part("2/2", "-a", "im2col_gemm", name="gemm.npz"),
+                  "out_dtype": self.part("2/2", "-a", "direct", "--out-dtype", "float64", name="f64.npz"),
+                  "explicit_paddings": None}
+        flags = ["valid" if f == "same" else f for f in self.args]
+        save(self.folder / "dy.npy", self.problem.stored(self.problem.dy[:, :39, :38]))
+        self.assert_quiet(self.run_here(*flags, "--batch-range", "2/2", "-a", "direct", "-o", "valid.npz"))
+        others["out_backprop_shape"] = "valid.npz"
+        del others["explicit_paddings"]
+        for field, name in others.items():
+            result = self.run_here("reduce", a, name, "-o", "sum.npy")
+            with self.subTest(field):
+                self.assert_one_error(result, 3, name, field, a)
+
+    def test_another_build(self):
+        self.use()
+        a, b = self.part("1/2"), self.part("2/2")
+        for field, value in (("program", "convgrad 0.0.0 (old)"), ("schedule", 1), ("blas", "another")):
+            changed = TheFile.change(self, b, **{field: value})
+            self.assert_one_error(self.run_here("reduce", a, changed, "-o", "sum.npy"), 3, "changed.npz", field)
+
+    def test_files_that_are_none(self):
+        self.use()
+        self.one_run()
+        np.savez(self.folder / "other.npz", x=np.zeros(3))
+        (self.folder / "text.npz").write_text("hello")
+        for name, status in (("whole.npy", 3), ("other.npz", 3), ("text.npz", 3), ("none.npz", 3), ("-", 2)):
+            with self.subTest(name):
+                self.assert_one_error(self.run_here("reduce", name, "-o", "sum.npy"), status, name)
+
+    def test_names(self):
+        self.use()
+        a = self.part("0:9")
+        self.assert_one_error(self.run_here("reduce", "-o", "sum.npy"), 2, "reduce")
+        self.assert_one_error(self.run_here("reduce", a), 2, "--output")
+        self.assert_one_error(self.run_here("reduce", a, "-o", a), 2, "--output", a)
+        self.assert_one_error(self.run_here("reduce", a, "-o", "sum.npy", f"--json={a}"), 2, "--json")
+        (self.folder / "there.npy").write_text("x")
+        self.assert_one_error(self.run_here("reduce", a, "-o", "there.npy", "--no-clobber"), 3, "there.npy")
+        self.assert_one_error(self.run_here(*self.args, "--batch-range", "1/1", "-o", "there.npy", "--no-clobber"),
+                              3, "there.npy")
+        self.assertEqual((self.folder / "there.npy").read_text(), "x")
+
+
+class Reports(RangesTest):
+    def test_part_and_reduce(self):
+        self.use()
+        result = self.run_here(*self.args, "--batch-range", "2/3", "-o", "p.npz", "--json")
+        self.assertEqual(result.status, 0, str(result))
+        report = parse_report(result.out)
+        self.assertEqual(report["part"]["images"], [3, 6])
+        self.assertEqual(report["part"]["of_images"], 9)
+        parts = [self.part(f"{k}/3") for k in (3, 1)]
+        result = self.run_here("reduce", "p.npz", *parts, "-o", "sum.npy", "--json")
+        self.assertEqual(result.status, 0, str(result))
+        report = parse_report(result.out)
+        self.assertEqual([p["images"] for p in report["parts"]], [[0, 3], [3, 6], [6, 9]])
+        self.assertEqual(report["output"], "sum.npy")
+        self.assertRegex(report["tensors"]["gradient"]["hash"], "^sha256:")
+
+    def test_a_batch_of_parts(self):
+        self.use()
+        whole = self.one_run()
+        flags = dict(zip((f.lstrip("-").replace("-", "_") for f in self.args[4::2]), self.args[5::2]))
+        with open(self.folder / "jobs.jsonl", "w", encoding="utf-8") as jobs:
+            for k in (1, 2, 3):
+                jobs.write(json.dumps({**flags, "input": "x.npy", "out_backprop": "dy.npy", "output": f"{k}.npz",
+                                       "batch_range": f"{k}/3"}) + "\n")
+        result = self.run_here("batch", "jobs.jsonl", "--resume")
+        self.assertEqual(result.status, 0, str(result))
+        self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)
+        (self.folder / "2.npz").unlink()
+        result = self.run_here("batch", "jobs.jsonl", "--resume")
+        self.assertIn("skipped", result.out)
+        self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)
+
+
+if __name__ == "__main__":
+    unittest.main()
