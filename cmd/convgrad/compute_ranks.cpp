@@ -192,11 +192,6 @@ struct RankJob {
 
   // Everything that can be refused before anything is computed.
   void prepare() {
-    ranks.together([&] {
-      check_compute_options(options);
-      check_rank_options(options);
-      check_readable_by_all(options.problem);
-    });
     share_node(ranks, options);
     ranks.together([&] {
       job.emplace(open_job(options, report));
@@ -275,6 +270,9 @@ void sum_and_write(Ranks& ranks, RankJob& work) {
 }  // namespace
 
 int compute_on_ranks(const Options& options, Json& report) {
+  check_compute_options(options);
+  check_rank_options(options);
+  check_readable_by_all(options.problem);
   Ranks ranks;
   RankJob work{ranks, options, report, std::nullopt, {}, {}};
   work.prepare();

@@ -33,9 +33,10 @@ class Help(CliTest):
                      "--filter-format", "--use-cudnn-on-gpu", "-b,--backend", "--device",
                      "-t,--threads", "-a,--algorithm", "--list-algorithms", "--out-dtype",
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
-                     "--json", "--config", "--version"):
+                     "--batch-range", "--mpi", "--json", "--config", "--version"):
             self.assertIn(flag, text)
-        self.assertLessEqual({"verify", "compare", "batch", "bench", "generate", "inspect", "info", "completion"},
+        self.assertLessEqual({"verify", "compare", "batch", "bench", "generate", "reduce", "inspect", "info",
+                              "completion"},
                              set(commands()))
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",

@@ -1,4 +1,5 @@
 """--mpi: the bits of one process from any number of ranks; errors end the whole job with one line."""
+import json
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ import unittest
 
 import numpy as np
 
-from harness import BINARY, DTYPES, ERROR, CliTest, clean_environment, parse_report, raw_npy, save
+from harness import BINARY, DTYPES, ERROR, ROOT, CliTest, clean_environment, parse_report, raw_npy, save
 from test_ranges import PROBLEMS, RangesTest
 
 MODULE = pathlib.Path(BINARY).parent / "convgrad_mpi.so"
@@ -41,6 +42,14 @@ class Module(CliTest):
 
 @unittest.skipUnless(MPIRUN and MODULE.exists(), "no Open MPI, or a build without it")
 class MpiTest(RangesTest):
+    def assert_valid(self, report):
+        try:
+            import jsonschema
+        except ImportError:
+            return
+        schema = json.loads((ROOT / "docs/report.schema.json").read_text())
+        jsonschema.validate(report, schema, jsonschema.Draft202012Validator)
+
     def mpi_environment(self):
         folder = self.folder / "session"   # Open MPI's own files
         folder.mkdir(exist_ok=True)
@@ -106,6 +115,7 @@ class SameBits(MpiTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         report = parse_report(done.stdout)
         ranks = report["ranks"]
+        self.assert_valid(report)
         self.assertEqual([r["images"] for r in ranks], [[0, 2], [2, 4], [4, 6], [6, 8]])
         tensors = report["tensors"]["input"]["bytes"] + report["tensors"]["out_backprop"]["bytes"]
         for rank in ranks:

@@ -240,7 +240,7 @@ class TheFile(RangesTest):
         for changes in ({"input_shape": [big, big, big, big]}, {"input_shape": [9, 41, 40]}, {"of_slices": 0},
                         {"of_slices": big}, {"of_slices": -1}, {"of_slices": "x"}, {"slices": np.zeros((2, 3), np.int64)},
                         {"images": [5, 3]}, {"images": [0, 99]}, {"images": [-1, 3]}, {"images": 7},
-                        {"strides": []}, {"strides": [0, 0]}, {"op": "conv4d"}, {"dtype": "int8"},
+                        {"strides": [1] * 7}, {"strides": [0, 0]}, {"op": "conv4d"}, {"dtype": "int8"},
                         {"filter_sizes": [0, 0, 0, 0]}, {"groups": 0}, {"explicit_paddings": [1, 2]},
                         {"format": "convgrad.partial/9"}, {"sums": np.zeros((1, 1, 1, 1))},
                         {"sums": np.zeros(3)}, {"slices": np.zeros((0, 2), np.int64)},

@@ -185,6 +185,14 @@ class Reports(SchemaTest):
         self.assertEqual([one["status"] for one in report["jobs"]], ["not run", "error"])
         self.report("batch", "none.jsonl", status=3)
 
+    def test_parts(self):
+        for k in (1, 2):
+            report = self.report(*self.base, "--batch-range", f"{k}/2", "-o", f"{k}.npz", status=0)
+            self.assertEqual(report["part"]["of_images"], 2)
+        self.report(*self.base, "--batch-range", "1/2", "--dry-run", status=0)
+        self.report("reduce", "1.npz", "2.npz", "-o", "sum.npy", status=0)
+        self.report("reduce", "1.npz", "-o", "sum.npy", status=3)
+
     def test_streams_and_archives(self):
         np.savez(self.folder / "all.npz", x=self.problem.x.astype("f4"), i=[1, 2])
         self.report("inspect", "all.npz", status=0)
