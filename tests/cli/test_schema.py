@@ -191,7 +191,7 @@ class Reports(SchemaTest):
             self.assertEqual(report["part"]["of_images"], 2)
         self.report(*self.base, "--batch-range", "1/2", "--dry-run", status=0)
         self.report("reduce", "1.npz", "2.npz", "-o", "sum.npy", status=0)
-        self.report("reduce", "1.npz", "-o", "sum.npy", status=3)
+        self.report("reduce", "2.npz", "-o", "sum.npy", status=3)
 
     def test_streams_and_archives(self):
         np.savez(self.folder / "all.npz", x=self.problem.x.astype("f4"), i=[1, 2])
