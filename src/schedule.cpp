@@ -11,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// The largest number of partial bytes that all slices together may take if they are not small; a
-// gradient larger than this has one slice.
+// Of the partial gradients that are in memory at a time, threads left aside; a gradient larger than
+// this has one slice.
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
 // A slice of fewer chunks would spend its time on zeroing and adding partials...
 constexpr std::int64_t kMinChunksPerSlice = 4;
@@ -21,8 +21,6 @@ constexpr std::int64_t kManyChunks = 64;
 // Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kEarlySlices = 64;
-// A gradient up to this size may have any number of long slices: few are in memory at a time.
-constexpr std::int64_t kSmallPartialBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxLanes = 32, kMaxStretches = 1024;
 // What several processes need; a block that lies in one stretch still has lanes for its threads.
 constexpr std::int64_t kStretches = 8;
@@ -38,6 +36,14 @@ PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int
 // stay below in + pads + reach: make_problem has checked those.
 std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
   return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
+}
+
+// Slices of which no more partials are in memory than may be: all, or those of a stretch and one for
+// each level of the tree.
+std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t lanes) {
+  const std::int64_t partials = kMaxPartialBytes / bytes;
+  const std::int64_t levels = std::clamp<std::int64_t>(partials - lanes - 2, 0, 15);
+  return std::max(partials, std::min(std::int64_t{1} << levels, lanes * kMaxStretches));
 }
 
 }  // namespace
@@ -99,13 +105,11 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t bytes = problem.dw_count() * 8;
   const std::int64_t early = std::min<std::int64_t>(
       {kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, kEarlySlices});
-  const std::int64_t fit =
-      bytes <= kSmallPartialBytes ? kMaxLanes * kMaxStretches : kMaxPartialBytes / bytes;
-  const std::int64_t many = std::min(fit, grid.count / kManyChunks);
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
-  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kStretches,
-                     std::clamp<std::int64_t>(wanted_lanes, 1, kMaxLanes));
+  const std::int64_t lanes = std::clamp<std::int64_t>(wanted_lanes, 1, kMaxLanes);
+  const std::int64_t many = std::min(slices_that_fit(bytes, lanes), grid.count / kManyChunks);
+  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kStretches, lanes);
 }
 
 std::array<Range, 2> tree_children(Range node) {
