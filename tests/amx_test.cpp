@@ -53,7 +53,7 @@ std::vector<ProblemSpec> problems() {
 }
 
 // Sanitized, emulated tiles take their time: normal data is then bfloat16 alone.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
