@@ -18,7 +18,6 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
-
 // Those that are as exact as their dtype.
 std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
   std::vector<const DeviceKernel*> result;
