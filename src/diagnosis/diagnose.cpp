@@ -198,6 +198,7 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   const std::int64_t bytes =
       (problem.x_count() + problem.dy_count()) / images * dtype_bytes(problem.dtype);
   plan.blocks.chunks = plan.chunks;
+  plan.blocks.images = {0, images};
   plan.blocks.axis = 0;
   plan.blocks.step =
       std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1, images);
