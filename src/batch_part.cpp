@@ -65,8 +65,8 @@ BatchPart batch_part(const ChunkGrid& grid, const SliceGrid& slices, const Batch
       // Rounded up, so that the first share is not the empty one.
       const auto cut = [&](std::int64_t part) {
         const std::int64_t pieces = std::ssize(cuts) - 1;
-        return cuts[static_cast<std::size_t>(
-            pieces / range.parts * part + ceil_div(pieces % range.parts * part, range.parts))];
+        return cuts[static_cast<std::size_t>(pieces / range.parts * part +
+                                             ceil_div(pieces % range.parts * part, range.parts))];
       };
       const BatchCut begin = cut(range.part), end = cut(range.part + 1);
       return {{begin.image, end.image}, {begin.stretch, end.stretch}};

@@ -10,8 +10,8 @@ namespace convgrad {
 namespace {
 
 constexpr std::uint32_t kInZip64 = 0xffffffff;
-constexpr std::uint16_t kVersion = 45;      // that knows ZIP64
-constexpr std::uint16_t kFirstDay = 0x21;   // 1980-01-01
+constexpr std::uint16_t kVersion = 45;     // that knows ZIP64
+constexpr std::uint16_t kFirstDay = 0x21;  // 1980-01-01
 constexpr std::uint16_t kUnixMade = 3 << 8;
 constexpr std::uint32_t kFileMode = 0100644u << 16;
 
@@ -49,7 +49,8 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value & 1) != 0 ? 0xedb88320 ^ value >> 1 : value >> 1;
+    for (int bit = 0; bit < 8; ++bit)
+      value = (value & 1) != 0 ? 0xedb88320 ^ value >> 1 : value >> 1;
     table[i] = value;
   }
   return table;

@@ -75,7 +75,8 @@ class NodeReader {
   std::size_t next_ = 0;
 };
 
-// Walks down the tree to the nodes that files hold, from left to right, and adds up on the way back.
+// Walks down the tree to the nodes that files hold, from left to right, and adds up on the way
+// back.
 class TreeSum {
  public:
   explicit TreeSum(const std::vector<PartialFile>& files)
@@ -190,7 +191,8 @@ void check_partials(std::vector<PartialFile>& files) {
     if (header.slices.size() == 0) continue;
     if (header.slices.begin < seen_slices.end) {
       refuse(images_text({header.images.begin, std::min(header.images.end, seen.end)}), " of ",
-             file.path, before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
+             file.path,
+             before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
              ", expected each image once; leave one of the files out");
     }
     if (header.slices.begin > seen_slices.end) missing({seen.end, header.images.begin});

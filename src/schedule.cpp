@@ -38,8 +38,8 @@ std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
   return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
 }
 
-// Slices of which no more partials are in memory than may be: all, or those of a stretch and one for
-// each level of the tree.
+// Slices of which no more partials are in memory than may be: all, or those of a stretch and one
+// for each level of the tree.
 std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t lanes) {
   const std::int64_t partials = kMaxPartialBytes / bytes;
   const std::int64_t levels = std::clamp<std::int64_t>(partials - lanes - 2, 0, 15);

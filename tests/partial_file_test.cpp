@@ -1,4 +1,5 @@
-// partial_file_test.cpp - files of partial sums, and the sums of ranks, give the tree of all slices.
+// partial_file_test.cpp - files of partial sums, and the sums of ranks, give the tree of all
+// slices.
 #include "convgrad/partial_file.hpp"
 
 #include <doctest/doctest.h>
@@ -165,9 +166,9 @@ TEST_CASE("a header says all of the problem") {
 TEST_CASE("parts in files give the bits of the whole in every algorithm") {
   const TempDir folder;
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
-    for (const ProblemSpec& spec : std::vector<ProblemSpec>{
-             {"3x3", "conv2d", 7, 6, 10, 1, {{46, 3}, {43, 3}}},
-             {"depthwise", "depthwise", 40, 8, 8, 8, {{15, 3}, {14, 3}}}}) {
+    for (const ProblemSpec& spec :
+         std::vector<ProblemSpec>{{"3x3", "conv2d", 7, 6, 10, 1, {{46, 3}, {43, 3}}},
+                                  {"depthwise", "depthwise", 40, 8, 8, 8, {{15, 3}, {14, 3}}}}) {
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
@@ -184,7 +185,8 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
           GradientSum sum(plan, pool);
           MemorySource source(x.data(), dy.data());
           Timing timing;
-          stream_blocks(plan, source, [&](const Block& b, std::int64_t i) { sum.add(b, i); }, timing);
+          stream_blocks(
+              plan, source, [&](const Block& b, std::int64_t i) { sum.add(b, i); }, timing);
           use(plan, sum);
         };
         std::vector<double> whole;

@@ -127,8 +127,8 @@ TEST_CASE("the nodes of a part are the largest that lie in it") {
           CHECK(node.size() > 0);
           next = node.end;
           // Aligned, and whole or the last of all.
-          const auto size = static_cast<std::int64_t>(
-              std::bit_ceil(static_cast<std::uint64_t>(node.size())));
+          const auto size =
+              static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size())));
           CHECK(node.begin % size == 0);
           CHECK((node.size() == size || node.end == slices));
           // Its neighbour in the tree is not there as a whole.
@@ -155,8 +155,7 @@ TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
   for (std::int64_t parts = 1; parts < 20; ++parts) {
     std::int64_t next = 0;
     for (std::int64_t part = 0; part < parts; ++part) {
-      const BatchPart share =
-          batch_part(grid, slices, {BatchRange::Kind::share, {}, part, parts});
+      const BatchPart share = batch_part(grid, slices, {BatchRange::Kind::share, {}, part, parts});
       CHECK(share.images.begin == next);
       next = share.images.end;
       const std::int64_t even = slices.coarse / parts;

@@ -34,11 +34,13 @@ void check_rank_options(const Options& options) {
   if (execution.backend == "reference") {
     excluded("--backend reference", "which sums the batch in one go; use --backend cpu");
   }
-  if (execution.list_algorithms) excluded("--list-algorithms", "which computes nothing; leave it out");
+  if (execution.list_algorithms)
+    excluded("--list-algorithms", "which computes nothing; leave it out");
   for (const auto& [flag, path] : {std::pair("--input", options.problem.input),
                                    {"--out-backprop", options.problem.out_backprop},
                                    {"--filter-like", options.problem.filter_like}}) {
-    if (path == "-") excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
+    if (path == "-")
+      excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
   }
 }
 
@@ -112,8 +114,8 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
   PartialHeader header = partial_header(plan, program_build());
   const std::vector<std::string> all = ranks.gather(partial_header_text(header));
   ranks.together([&] {
-    const std::string difference = partial_difference(
-        parse_partial_header(all[0], "rank 0"), header, "rank 0", cat("rank ", ranks.rank()));
+    const std::string difference = partial_difference(parse_partial_header(all[0], "rank 0"),
+                                                      header, "rank 0", cat("rank ", ranks.rank()));
     if (!difference.empty()) {
       throw Error(ErrorKind::input,
                   cat(difference, "; give all ranks the same files and one --algorithm"));
@@ -124,8 +126,8 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
 std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
   std::vector<Range> parts;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const BatchPart part = batch_part(plan.chunks, plan.slices,
-                                      {BatchRange::Kind::share, {}, rank, ranks.size()});
+    const BatchPart part =
+        batch_part(plan.chunks, plan.slices, {BatchRange::Kind::share, {}, rank, ranks.size()});
     parts.push_back(plan.slices.slices_of(part.stretches));
   }
   return parts;

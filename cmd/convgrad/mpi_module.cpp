@@ -60,8 +60,8 @@ void gather(const void* bytes, void* all, std::int64_t count) {
                 MPI_COMM_WORLD);
 }
 
-constexpr MpiModule kModule = {kMpiModuleVersion, start,      finish, abort_all, rank,
-                               size,              local_rank, send,   receive,   gather};
+constexpr MpiModule kModule = {kMpiModuleVersion, start, finish,  abort_all, rank, size,
+                               local_rank,        send,  receive, gather};
 
 }  // namespace
 }  // namespace convgrad::cli

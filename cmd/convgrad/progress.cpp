@@ -47,10 +47,9 @@ void Progress::show(double fraction, const std::string& label) {
   constexpr int kCells = 20;
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kCells);
   const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
-  const int columns =
-      std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %s left ", label.c_str(), full,
-                   "####################", kCells - full, "", 100 * fraction,
-                   time_text(left).c_str());
+  const int columns = std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %s left ", label.c_str(),
+                                   full, "####################", kCells - full, "", 100 * fraction,
+                                   time_text(left).c_str());
   // What is left of a longer line.
   const std::size_t now_shown = columns > 1 ? static_cast<std::size_t>(columns - 1) : 0;
   if (shown_ > now_shown) std::fprintf(stderr, "%*s", static_cast<int>(shown_ - now_shown), "");

@@ -19,7 +19,8 @@ struct SilentEnd {
 
 class Ranks final : public Messages {
  public:
-  // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not installed.
+  // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not
+  // installed.
   Ranks();
   ~Ranks() override;  // all ranks must get there
   Ranks(const Ranks&) = delete;

@@ -26,8 +26,8 @@ void check_names(const Options& options) {
     }
     for (const auto& [flag, path] : {std::pair("--output", output), {"--json", options.json}}) {
       if (same_file(path, file)) {
-        throw Error(ErrorKind::usage, cat(flag, ": ", path,
-                                          " is one of the files to be added too; name another"));
+        throw Error(ErrorKind::usage,
+                    cat(flag, ": ", path, " is one of the files to be added too; name another"));
       }
     }
   }
@@ -75,8 +75,7 @@ int reduce(const Options& options, Json& report) {
   if (!options.json.empty()) add_gradient(output, problem, report);
   if (options.execution.verbose) {
     std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
-                 describe(problem).c_str(), files.size(), read_s * 1e3,
-                 seconds_since(start) * 1e3);
+                 describe(problem).c_str(), files.size(), read_s * 1e3, seconds_since(start) * 1e3);
   }
   return 0;
 }

@@ -4,8 +4,8 @@
 //   problem  bytes: a JSON object that says what was summed, and how
 //   slices   int64 [nodes, 2]: the slices [begin, end) of each node of the tree
 //   sums     float64 [nodes, taps, C/groups, K]: their sums
-// The nodes are the largest ones of the tree that lie within the part (tree_nodes()), so files whose
-// parts make up the batch give the bits of one run, whoever computed them and in which order.
+// The nodes are the largest ones of the tree that lie within the part (tree_nodes()), so files
+// whose parts make up the batch give the bits of one run, whoever computed them and in which order.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,9 @@ struct PartialFile {
 // Error(input) unless it is such a file, whole and of one piece with itself.
 PartialFile open_partial(const std::string& path);
 
-// Error(input) that names both files and what differs unless all are of one problem, computed in one
-// way, and each image of it is in exactly one of them. Puts them into the order of their images.
+// Error(input) that names both files and what differs unless all are of one problem, computed in
+// one way, and each image of it is in exactly one of them. Puts them into the order of their
+// images.
 void check_partials(std::vector<PartialFile>& files);
 
 // The gradient, in [tap][c][k] order, of files that have been checked. One is open at a time;
