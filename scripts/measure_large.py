@@ -93,12 +93,16 @@ def measure(args, folder):
         part = f"part{k}.npz"
         words = ("--batch-range", f"{k}/{args.parts}")
         if k <= args.kills:
-            process = runs.compute(part, *words)
-            time.sleep(whole_s / args.parts / 2)
-            process.kill()
-            killed += runs.finish(process) == -9
-            if killed != k or (folder / part).exists():
-                print(f"part {k} was not killed on its way")
+            delay = whole_s / args.parts / 2
+            while killed < k and delay > 1e-3:   # it may be done before it is killed
+                (folder / part).unlink(missing_ok=True)
+                process = runs.compute(part, *words)
+                time.sleep(delay)
+                process.kill()
+                killed += runs.finish(process) == -9
+                delay /= 2
+            if killed < k or (folder / part).exists():
+                print(f"part {k} could not be killed on its way")
                 return 1
         if runs.finish(runs.compute(part, *words)) != 0:
             return 1

@@ -1,6 +1,9 @@
 """--batch-range and reduce: parts of a batch add up to the bits of one run, or say why they do not."""
+import contextlib
 import json
+import os
 import signal
+import subprocess
 import time
 import unittest
 import zipfile
@@ -339,6 +342,30 @@ class Refused(RangesTest):
         self.assert_one_error(self.run_here(*self.args, "--batch-range", "1/1", "-o", "there.npy", "--no-clobber"),
                               3, "there.npy")
         self.assertEqual((self.folder / "there.npy").read_text(), "x")
+
+
+class Progress(RangesTest):
+    def test_a_terminal_shows_what_is_left(self):
+        """x comes slowly through a pipe: half of it, a pause, the rest."""
+        self.use("conv2d", n=40, size=(64, 64), c=32, k=8, groups=1, dilations=(1, 1))
+        x = (self.folder / "x.npy").read_bytes()
+        words = ["-" if a == "x.npy" else a for a in self.args]
+        terminal, other = os.openpty()
+        with start(*words, "-o", "dw.npy", "-t", 1, "--memory-limit", "31MiB", cwd=self.folder, stderr=other,
+                   stdin=subprocess.PIPE) as process:
+            os.close(other)
+            process.stdin.write(x[:len(x) * 3 // 4])
+            process.stdin.flush()
+            time.sleep(1.3)
+            process.stdin.write(x[len(x) * 3 // 4:])
+            process.stdin.close()
+            self.assertEqual(process.wait(60), 0)
+        shown = b""
+        with contextlib.suppress(OSError):   # the terminal is gone with its last user
+            while part := os.read(terminal, 65536):
+                shown += part
+        os.close(terminal)
+        self.assertRegex(shown.decode(), r"gradient: \[#+ *\] +\d+ %, \d+ (s|min|h \d+ min) left")
 
 
 class Reports(RangesTest):
