@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "byte_source.hpp"
+#include "convgrad/failure.hpp"
 
 namespace convgrad {
 namespace {
@@ -19,10 +20,7 @@ constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;  // one system cal
 
 // The file's fault (missing, no permission) or this process's and the machine's.
 void FileSource::refuse_to_open(int error) const {
-  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO) {
-    throw Error(ErrorKind::runtime, cat(name(), ": cannot open: ", std::strerror(error)));
-  }
-  refuse("cannot open: ", std::strerror(error));
+  throw Error(kind_of_failure(error), cat(name(), ": cannot open: ", std::strerror(error)));
 }
 
 FileSource::FileSource(const std::string& path)
@@ -39,7 +37,7 @@ FileSource::FileSource(const std::string& path)
   const int error = ::fstat(fd_, &status) == 0 ? 0 : errno;
   if (error != 0 || S_ISDIR(status.st_mode)) {
     if (owned_) ::close(fd_);
-    if (error != 0) refuse("cannot open: ", std::strerror(error));
+    if (error != 0) refuse_to_open(error);
     refuse("is a folder, expected a .npy file");
   }
   regular_ = S_ISREG(status.st_mode) && ::lseek(fd_, 0, SEEK_CUR) == 0;

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "convgrad/error.hpp"
+#include "convgrad/failure.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "temporaries.hpp"
 
@@ -54,21 +55,6 @@ template <typename... Parts>
 
 std::string reason(int error) { return std::strerror(error); }
 
-// No space and the like: not the fault of the request.
-ErrorKind kind_of(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return ErrorKind::runtime;
-    default:
-      return ErrorKind::input;
-  }
-}
-
 std::pair<std::string, std::string> split(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == path.npos) return {".", path};
@@ -78,7 +64,7 @@ std::pair<std::string, std::string> split(const std::string& path) {
 std::string absolute_folder(const std::string& folder, const std::string& name) {
   char* const resolved = ::realpath(folder.c_str(), nullptr);
   if (resolved == nullptr) {
-    fail(kind_of(errno), name, "cannot write: folder ", folder, ": ", reason(errno));
+    fail(kind_of_failure(errno), name, "cannot write: folder ", folder, ": ", reason(errno));
   }
   std::string result(resolved);
   std::free(resolved);
@@ -97,7 +83,8 @@ int own_descriptor(const std::string& folder, const std::string& base) {
 std::string read_link(const std::string& path, const std::string& name) {
   std::string text(PATH_MAX, '\0');
   const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
-  if (size < 0) fail(kind_of(errno), name, "cannot read the link ", path, ": ", reason(errno));
+  if (size < 0)
+    fail(kind_of_failure(errno), name, "cannot read the link ", path, ": ", reason(errno));
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
@@ -126,7 +113,7 @@ Target resolve(const std::string& name) {
     struct stat status {};
     if (::lstat(target.path().c_str(), &status) != 0) {
       if (errno == ENOENT) return target;
-      fail(kind_of(errno), name, "cannot write: ", reason(errno));
+      fail(kind_of_failure(errno), name, "cannot write: ", reason(errno));
     }
     if (S_ISDIR(status.st_mode)) fail(ErrorKind::input, name, "is a folder, expected a file name");
     if (!S_ISLNK(status.st_mode)) {
@@ -206,8 +193,11 @@ class SignalsBlocked {
 
 // Odd file systems and pipes know no fsync; that is no failure.
 bool synced(int fd) {
-  if (::fsync(fd) == 0) return true;
-  return errno == EINVAL || errno == EROFS || errno == ENOTSUP || errno == ENOSYS;
+  while (::fsync(fd) != 0) {
+    if (errno != EINTR)
+      return errno == EINVAL || errno == EROFS || errno == ENOTSUP || errno == ENOSYS;
+  }
+  return true;
 }
 
 }  // namespace
@@ -265,7 +255,7 @@ void OutputFile::State::open_direct() {
       fd = ::open(target.path().c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);  // a FIFO waits for its reader
   }
-  if (fd < 0) fail(kind_of(errno), name, "cannot write: ", reason(errno));
+  if (fd < 0) fail(kind_of_failure(errno), name, "cannot write: ", reason(errno));
 }
 
 void OutputFile::State::open_temporary() {
@@ -282,7 +272,7 @@ void OutputFile::State::open_temporary() {
     if (fd >= 0) break;
     released();  // the name may be somebody else's: do not remove it
     if (error == EINTR || (error == EEXIST && attempt < 100)) continue;
-    fail(kind_of(error), name, "cannot create a temporary file in ", target.folder, ": ",
+    fail(kind_of_failure(error), name, "cannot create a temporary file in ", target.folder, ": ",
          reason(error));
   }
   keep_mode();

@@ -117,7 +117,7 @@ TensorSource open_tensor(const std::string& argument) {
   }
   switch (container) {
     case Container::zip:
-      return {open_zip_member(*file, *name.member, argument), std::nullopt};
+      return {open_zip_member(std::move(file), *name.member, argument), std::nullopt};
     case Container::safetensors:
       return open_safetensor(std::move(file), *name.member, argument);
     case Container::none:

@@ -1,18 +1,16 @@
 // zip_archive.cpp - see zip_archive.hpp.
 #include "zip_archive.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zip.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string_view>
 
 #include "array_names.hpp"
+#include "zip_input.hpp"
 
 namespace convgrad {
 namespace {
@@ -23,14 +21,13 @@ struct DiscardZip {
 struct CloseMember {
   void operator()(zip_file_t* member) const { zip_fclose(member); }
 };
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
 using Zip = std::unique_ptr<zip_t, DiscardZip>;
 using ZipFile = std::unique_ptr<zip_file_t, CloseMember>;
 
 // The archive's fault, or the machine's.
-[[noreturn]] void refuse(const std::string& name, std::string_view what, zip_error_t* error) {
+[[noreturn]] void refuse(const ZipInput& input, const std::string& name, std::string_view what,
+                         zip_error_t* error) {
+  input.rethrow();
   const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
   const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
                        system == ENOMEM || system == EMFILE || system == ENFILE;
@@ -70,26 +67,18 @@ void check_announced_entries(FileSource& file) {
   }
 }
 
-Zip open_zip(FileSource& file) {
-  check_announced_entries(file);
+Zip open_zip(ZipInput& input) {
+  check_announced_entries(input.file());
   constexpr std::string_view kWhat = "damaged zip archive, expected one from numpy.savez";
-  const int fd = ::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0);
-  std::unique_ptr<std::FILE, CloseFile> stream(fd < 0 ? nullptr : ::fdopen(fd, "rb"));
-  if (!stream) {
-    const int error = errno;
-    if (fd >= 0) ::close(fd);
-    throw Error(ErrorKind::runtime, cat(file.name(), ": cannot open: ", std::strerror(error)));
-  }
   zip_error_t error;
   zip_error_init(&error);
   const std::unique_ptr<zip_error_t, void (*)(zip_error_t*)> text(&error, zip_error_fini);
-  zip_source_t* const source = zip_source_filep_create(stream.get(), 0, -1, &error);
-  if (source == nullptr) refuse(file.name(), kWhat, &error);
-  static_cast<void>(stream.release());  // the source's
+  zip_source_t* const source = input.new_source(&error);
+  if (source == nullptr) refuse(input, input.file().name(), kWhat, &error);
   Zip zip(zip_open_from_source(source, ZIP_RDONLY, &error));
   if (!zip) {
     zip_source_free(source);
-    refuse(file.name(), kWhat, &error);
+    refuse(input, input.file().name(), kWhat, &error);
   }
   return zip;
 }
@@ -170,12 +159,15 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
 
 class ZipMember final : public ByteSource {
  public:
-  ZipMember(Zip zip, zip_uint64_t index, const zip_stat_t& stat, std::string name)
+  ZipMember(std::unique_ptr<FileSource> archive, const std::string& member, std::string name)
       : ByteSource(std::move(name)),
-        zip_(std::move(zip)),
-        index_(index),
-        size_(static_cast<std::int64_t>(stat.size)),
-        stored_(stat.comp_method == ZIP_CM_STORE) {
+        archive_(std::move(archive)),
+        input_(*archive_),
+        zip_(open_zip(input_)),
+        index_(find_member(*archive_, entry_names(zip_.get()), member)) {
+    const zip_stat_t stat = checked_stat(zip_.get(), index_, archive_->size(), this->name());
+    size_ = static_cast<std::int64_t>(stat.size);
+    stored_ = stat.comp_method == ZIP_CM_STORE;
     open();
   }
 
@@ -212,16 +204,20 @@ class ZipMember final : public ByteSource {
  private:
   void open() {
     file_.reset(zip_fopen_index(zip_.get(), index_, 0));
-    if (!file_) convgrad::refuse(name(), "damaged", zip_get_error(zip_.get()));
+    if (!file_) convgrad::refuse(input_, name(), "damaged", zip_get_error(zip_.get()));
     position_ = 0;
     in_order_ = true;
   }
-  [[noreturn]] void fail() { convgrad::refuse(name(), "damaged", zip_file_get_error(file_.get())); }
+  [[noreturn]] void fail() {
+    convgrad::refuse(input_, name(), "damaged", zip_file_get_error(file_.get()));
+  }
 
+  std::unique_ptr<FileSource> archive_;
+  ZipInput input_;
   Zip zip_;
   zip_uint64_t index_;
-  std::int64_t size_;
-  bool stored_;
+  std::int64_t size_ = 0;
+  bool stored_ = false;
   ZipFile file_;  // goes before the archive
   std::int64_t position_ = 0;
   bool in_order_ = true;  // every read so far began where the one before it ended
@@ -230,15 +226,13 @@ class ZipMember final : public ByteSource {
 }  // namespace
 
 std::vector<std::string> zip_array_names(FileSource& file, bool npy_only) {
-  return array_names(entry_names(open_zip(file).get()), npy_only);
+  ZipInput input(file);
+  return array_names(entry_names(open_zip(input).get()), npy_only);
 }
 
-std::unique_ptr<ByteSource> open_zip_member(FileSource& file, const std::string& member,
-                                            const std::string& name) {
-  Zip zip = open_zip(file);
-  const zip_uint64_t index = find_member(file, entry_names(zip.get()), member);
-  const zip_stat_t stat = checked_stat(zip.get(), index, file.size(), name);
-  return std::make_unique<ZipMember>(std::move(zip), index, stat, name);
+std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
+                                            const std::string& member, const std::string& name) {
+  return std::make_unique<ZipMember>(std::move(file), member, name);
 }
 
 }  // namespace convgrad

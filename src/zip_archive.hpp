@@ -17,8 +17,8 @@ std::vector<std::string> zip_array_names(FileSource& file, bool npy_only);
 // The bytes of a member; .npy may be left out. A stored member can be read in any order, a deflated
 // one front to back. Error(input) unless there is exactly one such member, stored or deflated, not
 // encrypted, whose sizes can be true. Its CRC-32 is checked by finish(), if not before. name is
-// what messages call it. Needs file no longer when it returns.
-std::unique_ptr<ByteSource> open_zip_member(FileSource& file, const std::string& member,
-                                            const std::string& name);
+// what messages call it.
+std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
+                                            const std::string& member, const std::string& name);
 
 }  // namespace convgrad

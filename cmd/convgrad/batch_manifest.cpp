@@ -1,13 +1,9 @@
 // batch_manifest.cpp - from the lines of a manifest to jobs with options. A field is an option of
 // compute or verify, set through the same checks as a flag, or one of a report's attrs.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <cstring>
-#include <filesystem>
 #include <set>
 
 #include "batch.hpp"
@@ -15,27 +11,32 @@
 #include "convgrad/suggest.hpp"
 #include "csv.hpp"
 #include "job.hpp"
+#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxNameBytes = 200;
 constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
 // Options that belong to the whole batch.
-const std::set<std::string> kNotFields = {"help",         "version",        "config",  "json",
-                                          "color",        "threads",        "dry_run", "verbose",
-                                          "memory_limit", "list_algorithms"};
+constexpr std::array<std::string_view, 10> kNotFields = {
+    "help",    "version", "config",  "json",         "color",
+    "threads", "dry_run", "verbose", "memory_limit", "list_algorithms"};
 // What would make another of a job that is run again.
-const std::set<std::string> kNotRepeatable = {"accumulate", "update_golden"};
+constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
 // Fields that are no options. The last five are a report's attrs.
-const std::vector<std::string> kOwnFields = {"name", "command",      "notes",         "pads",
-                                             "line", "filter_shape", "tensorflow_op", "dtype"};
-const std::vector<std::string> kHashFields = {"input_sha256", "out_backprop_sha256",
-                                              "result_sha256", "golden_sha256"};
+constexpr std::array<std::string_view, 8> kOwnFields = {
+    "name", "command", "notes", "pads", "line", "filter_shape", "tensorflow_op", "dtype"};
+constexpr std::array<std::string_view, 4> kHashFields = {"input_sha256", "out_backprop_sha256",
+                                                         "result_sha256", "golden_sha256"};
+
+template <std::size_t n>
+bool is_in(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 // The fields of one line, in its order. No words: not given.
 struct Field {
@@ -151,22 +152,22 @@ class JobMaker {
       : defaults_(defaults), folder_(std::move(folder)) {
     bind_options(app_, options_);
     verify_ = app_.get_subcommand("verify");
-    names_ = kOwnFields;
+    names_.assign(kOwnFields.begin(), kOwnFields.end());
     names_.insert(names_.end(), kHashFields.begin(), kHashFields.end());
     for (const CLI::App* app : {&app_, verify_}) {
       for (std::string name : option_names(*app)) {
         name = with_underscores(name.substr(2));
-        if (kNotFields.count(name) + kNotRepeatable.count(name) == 0) names_.push_back(name);
+        if (!is_in(kNotFields, name) && !is_in(kNotRepeatable, name)) names_.push_back(name);
       }
     }
   }
 
   void check_name(const std::string& field) const {
     if (std::find(names_.begin(), names_.end(), field) != names_.end()) return;
-    if (kNotRepeatable.count(field) != 0) {
+    if (is_in(kNotRepeatable, field)) {
       refuse(field, "is no field, since a job that is run again would do something else");
     }
-    if (kNotFields.count(field) != 0) refuse(field, "is no field of a job, but of the whole batch");
+    if (is_in(kNotFields, field)) refuse(field, "is no field of a job, but of the whole batch");
     refuse(one_line(field), "is unknown", did_you_mean(field, names_),
            "; see convgrad batch --help");
   }
@@ -237,7 +238,7 @@ class JobMaker {
       }
       job.verifies = *command == "verify";
     }
-    for (const std::string& name : kHashFields) take_hash(fields, name, job);
+    for (const std::string_view name : kHashFields) take_hash(fields, std::string(name), job);
     for (const char* name : {"dtype", "line", "tensorflow_op"}) {
       if (const auto word = take(fields, name)) job.expected[name] = *word;
     }
@@ -455,34 +456,13 @@ class ManifestReader {
   std::map<std::string, std::int64_t> lines_;  // by name
 };
 
-std::string read_all(int fd, const std::string& name) {
-  std::string text;
-  std::vector<char> piece(std::size_t{1} << 16);
-  for (;;) {
-    const ssize_t count = ::read(fd, piece.data(), piece.size());
-    if (count == 0) return text;
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw Error(ErrorKind::input, cat(name, ": cannot read: ", std::strerror(errno)));
-    }
-    text.append(piece.data(), static_cast<std::size_t>(count));
-    if (std::memchr(piece.data(), '\0', static_cast<std::size_t>(count)) != nullptr) {
-      throw Error(ErrorKind::input, cat(name, ": is not text, expected JSON Lines or CSV"));
-    }
-    if (text.size() > kMaxManifestBytes) {
-      throw Error(ErrorKind::input, cat(name, ": is larger than ", kMaxManifestBytes >> 20,
-                                        " MiB, expected JSON Lines or CSV"));
-    }
-  }
-}
-
 }  // namespace
 
 std::string as_field(const std::string& message) {
   if (message.rfind("--", 0) != 0) return message;
   const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
   const std::string field = with_underscores(message.substr(2, end - 2));
-  return kNotFields.count(field) != 0 ? message : field + message.substr(end);
+  return is_in(kNotFields, field) ? message : field + message.substr(end);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
@@ -491,21 +471,11 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
 }
 
 Manifest read_manifest(const std::string& path, const Options& defaults) {
-  if (path == "-") {
-    const std::string name = "standard input";
-    return parse_manifest(read_all(STDIN_FILENO, name), name, "", defaults);
-  }
-  if (std::filesystem::is_directory(path)) {
-    throw Error(ErrorKind::input, cat(path, ": is a folder, expected JSON Lines or CSV"));
-  }
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    throw Error(ErrorKind::input, cat("cannot open ", path, ": ", std::strerror(errno)));
-  }
-  const std::shared_ptr<void> closer(nullptr, [fd](void*) { ::close(fd); });
+  const std::string text = read_text(path, {"", "JSON Lines or CSV"});
+  if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);
-  return parse_manifest(read_all(fd, path), path, slash == 0 ? "/" : folder, defaults);
+  return parse_manifest(text, path, slash == 0 ? "/" : folder, defaults);
 }
 
 std::string place_of(const Manifest& manifest, const BatchJob& job) {

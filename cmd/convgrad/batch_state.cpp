@@ -2,11 +2,13 @@
 // schema. The file is replaced as a whole, so it is whole whenever the batch ends.
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
+#include <sstream>
 
 #include "batch.hpp"
+#include "convgrad/failure.hpp"
 #include "convgrad/output_file.hpp"
+#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -40,12 +42,16 @@ struct BatchState::Lock {
 };
 
 BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::make_shared<Lock>()) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) return;
-  if (!std::filesystem::is_regular_file(path_, ignored)) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path_, error);
+  if (status.type() == std::filesystem::file_type::not_found) return;
+  if (error) {
+    throw Error(kind_of_failure(error.value()), cat("--state: ", path_, ": ", error.message()));
+  }
+  if (!std::filesystem::is_regular_file(status)) {
     throw Error(ErrorKind::usage, cat("--state: ", path_, " is a device or FIFO, expected a file"));
   }
-  std::ifstream file(path_, std::ios::binary);
+  std::istringstream file(read_text(path_, {"--state: ", "what convgrad batch wrote"}));
   std::string line;
   std::int64_t number = 1;
   try {

@@ -1,15 +1,12 @@
 // bench_baseline.cpp - is anything slower than in an earlier report?
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <sstream>
 
 #include "bench.hpp"
 #include "color.hpp"
+#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -29,16 +26,6 @@ std::string key_of(const BenchCase& c) {
   return key_of(c.name, std::string(dtype_name(c.problem.dtype)), c.algorithm, c.plan.threads);
 }
 
-std::string text_of(const std::string& path) {
-  if (std::filesystem::is_directory(path)) bad(path, " is a folder, expected a report");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) bad(path, cat(": cannot be opened: ", std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::string fixed(double value, int digits) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(digits) << value;
@@ -48,7 +35,7 @@ std::string fixed(double value, int digits) {
 }  // namespace
 
 Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases) {
-  const Json report = Json::parse(text_of(path), nullptr, false);
+  const Json report = Json::parse(read_text(path, {"--baseline: ", "a report"}), nullptr, false);
   if (report.is_discarded() || !report.is_object() || !report.contains("problems")) {
     bad(path, " is no report of convgrad bench; write one with --json=FILE");
   }

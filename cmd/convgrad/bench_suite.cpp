@@ -1,11 +1,9 @@
 // bench_suite.cpp - suites of problems: a line each, columns separated by spaces or tabs.
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "bench.hpp"
+#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -96,22 +94,10 @@ Words columns_of(const std::string& line) {
   return words;
 }
 
-std::ifstream opened(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
-    throw Error(ErrorKind::input, cat("--suite: ", path, " is a folder, expected a file"));
-  }
-  errno = 0;
-  std::ifstream file(path);
-  if (!file) {
-    throw Error(ErrorKind::input, cat("--suite: cannot open ", path, ": ", std::strerror(errno)));
-  }
-  return file;
-}
-
 }  // namespace
 
 std::vector<BenchProblem> read_suite(const std::string& path) {
-  std::ifstream file = opened(path);
+  std::istringstream file(read_text(path, {"--suite: ", "a file"}));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
   std::string line;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "convgrad/failure.hpp"
 #include "tensor_hash.hpp"
 
 namespace convgrad::cli {
@@ -29,6 +30,17 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
+// Opening a FIFO would wait for its writer.
+int open_now(const std::string& path) {
+  for (;;) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) return fd;
+    const int error = errno;
+    if (error == EINTR) continue;
+    throw Error(kind_of_failure(error), cat(path, ": cannot open: ", std::strerror(error)));
+  }
+}
+
 }  // namespace
 
 std::string hash_of_text(std::string_view text) {
@@ -38,11 +50,7 @@ std::string hash_of_text(std::string_view text) {
 }
 
 std::string hash_of_file(const std::string& path) {
-  // Opening a FIFO would wait for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd < 0) {
-    throw Error(ErrorKind::input, cat(path, ": cannot open: ", std::strerror(errno)));
-  }
+  const Descriptor file(open_now(path));
   struct stat status {};
   if (::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     throw Error(ErrorKind::input, cat(path, ": has no hash, expected a regular file"));

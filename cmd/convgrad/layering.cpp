@@ -7,16 +7,13 @@
 #include <CLI/Option.hpp>
 #include <CLI/StringTools.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "convgrad/error.hpp"
 #include "convgrad/suggest.hpp"
 #include "options.hpp"
+#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -116,19 +113,9 @@ class Layers {
   }
 
   static toml::table parse(const std::string& path) {
-    if (std::filesystem::is_directory(path)) {
-      throw Error(ErrorKind::input, cat("--config: ", path, " is a folder, expected a TOML file"));
-    }
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-      throw Error(ErrorKind::input,
-                  cat("--config: cannot open ", path, ": ", std::strerror(errno)));
-    }
-    std::ostringstream text;
-    text << file.rdbuf();
+    const std::string text = read_text(path, {"--config: ", "a TOML file"});
     try {
-      return toml::parse(text.str());
+      return toml::parse(text);
     } catch (const toml::parse_error& error) {
       const auto line = error.source().begin.line;
       throw Error(ErrorKind::input,

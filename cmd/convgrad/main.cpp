@@ -7,8 +7,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <new>
+#include <string_view>
 
 #include "color.hpp"
 #include "commands.hpp"
@@ -43,6 +45,24 @@ void install_signal_handlers() {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, with its message
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
 }
+
+// What is thrown where nothing can catch it: memory that is missing for objects that are made
+// before main(), CLI11's among them, or while another failure is being handled. The temporaries go
+// here too.
+[[noreturn]] void on_terminate() {
+  end_temporaries_in_signal_handler();
+  std::string_view text = "convgrad: error: internal error: nothing caught an exception\n";
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    text = "convgrad: error: out of memory; lower --memory-limit or --threads\n";
+  } catch (...) {
+  }
+  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
+  _exit(static_cast<int>(ErrorKind::runtime));
+}
+// Before the constructors of objects.
+[[gnu::constructor(101)]] void handle_early_failures() { std::set_terminate(on_terminate); }
 
 std::string command_line(int argc, char** argv) {
   std::string text = "convgrad";

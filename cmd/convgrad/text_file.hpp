@@ -1,0 +1,19 @@
+// text_file.hpp - files of text that are read whole: manifests, states, configurations, suites.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace convgrad::cli {
+
+struct TextFile {
+  std::string prefix;                               // of messages: "--suite: ", or ""
+  std::string expected;                             // "a TOML file"
+  std::size_t most_bytes = std::size_t{256} << 20;  // an endless device is none
+};
+
+// All of a file, or of standard input ("-"). A read that fails is an Error(runtime) and never taken
+// for the file's end; Error(input) for a folder, a zero byte, and what is too large.
+std::string read_text(const std::string& path, const TextFile& kind);
+
+}  // namespace convgrad::cli
