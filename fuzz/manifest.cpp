@@ -1,0 +1,68 @@
+// manifest.cpp - the readers of JSONL and CSV manifests, and what is made of their jobs.
+#include <set>
+
+#include "batch.hpp"
+#include "fuzz.hpp"
+
+using namespace convgrad;
+using namespace convgrad::cli;
+using namespace convgrad::fuzz;
+
+namespace {
+
+void check_jobs(const Manifest& manifest) {
+  std::set<std::string> names;
+  for (const BatchJob& job : manifest.jobs) {
+    require(job.line >= 1, "the line of a job");
+    require(names.insert(job.name).second, "a name that comes twice", job.name);
+    require(!job.options.problem.input.empty(), "a job without input");
+    require(job.verifies || !job.options.problem.output.empty(), "a job that writes nothing");
+    require(job.repeat.starts_with("convgrad"), "the command line of a job", job.repeat);
+    for (const auto& [field, hash] : job.hashes) {
+      require(hash.size() == 7 + 64, "a hash that is none", hash);
+    }
+  }
+  for (const BadLine& bad : manifest.bad) {
+    require(bad.line >= 1, "the number of a malformed line");
+    require(!bad.message.empty(), "a malformed line without a reason");
+    require_line(bad.message + " (as printed)");
+  }
+}
+
+// The files that come of a manifest must be what they are called, whatever names are in it.
+void check_outputs(const Manifest& manifest) {
+  std::vector<Outcome> outcomes(manifest.jobs.size());
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    outcomes[i].verdict = static_cast<Verdict>(i % 7);
+    outcomes[i].status = outcomes[i].verdict == Verdict::error ? 3 : 0;
+    outcomes[i].message = one_line(manifest.jobs[i].name);  // as errors are
+    require_line(outcome_line(manifest.jobs[i], outcomes[i]) + " (as printed)");
+  }
+  const std::string xml = junit_xml(manifest, outcomes, 0);
+  for (const char c : xml) {
+    const auto byte = static_cast<unsigned char>(c);
+    require(byte >= 0x20 || byte == '\n', "a control byte in XML", xml);
+  }
+  Json report;
+  report_batch(manifest, outcomes, 0, report);
+  require(!report.dump(-1, ' ', false, Json::error_handler_t::replace).empty(), "a report");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static constexpr std::array<const char*, 3> kNames = {"jobs.jsonl", "jobs.csv", "jobs"};
+  static const Options defaults;
+  // The first byte chooses the name: '0', '1' and '2' in the corpus.
+  const std::string name = size > 0 ? kNames[data[0] % kNames.size()] : kNames[0];
+  const std::string_view text(reinterpret_cast<const char*>(data) + (size > 0 ? 1 : 0),
+                              size - (size > 0 ? 1 : 0));
+  refused(static_cast<int>(ErrorKind::input), name, [&] {
+    Manifest manifest = parse_manifest(text, name, "folder-that-is-not-there", defaults);
+    check_jobs(manifest);
+    order_jobs(manifest);
+    check_jobs(manifest);
+    check_outputs(manifest);
+  });
+  return 0;
+}
