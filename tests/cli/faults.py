@@ -291,8 +291,7 @@ class Injector:
 
     def environment(self, fault=None):
         self.counts.write_bytes(bytes(8 * len(CLASSES)))
-        env = {"LD_PRELOAD": INJECT, "CONVGRAD_FAULT_COUNTS": str(self.counts),
-               "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        env = {"LD_PRELOAD": INJECT, "CONVGRAD_FAULT_COUNTS": str(self.counts)}
         if fault:
             env["CONVGRAD_FAULT"] = fault
         return env
