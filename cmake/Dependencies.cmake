@@ -29,6 +29,17 @@ target_include_directories(convgrad_libzip SYSTEM INTERFACE
   $<BUILD_INTERFACE:${CONVGRAD_LIBZIP_INCLUDE_DIR}>)
 target_link_libraries(convgrad_libzip INTERFACE ${CONVGRAD_LIBZIP_LIBRARY})
 
+if(CONVGRAD_BUILD_TESTS)
+  find_package(rapidcheck QUIET)
+  if(NOT rapidcheck_FOUND)
+    message(FATAL_ERROR "The tests need rapidcheck (Debian: librapidcheck-dev); "
+      "-DCONVGRAD_BUILD_TESTS=OFF builds without them")
+  endif()
+  # Its headers have warnings that this project takes for errors.
+  set_target_properties(rapidcheck PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+    "$<TARGET_PROPERTY:rapidcheck,INTERFACE_INCLUDE_DIRECTORIES>")
+endif()
+
 set(CONVGRAD_HAS_CUDA OFF)
 if(NOT CONVGRAD_CUDA STREQUAL "OFF")
   if(CONVGRAD_CUDA STREQUAL "ON")

@@ -23,28 +23,6 @@ namespace {
 const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel};
 constexpr DType kDTypes[] = {DType::bf16, DType::f16};
 
-// sums_of() with a kernel that is not in the table.
-std::vector<double> emulated_sums(const Kernel& kernel, const WgradProblem& problem, const void* x,
-                                  const void* dy, int threads = 1, std::int64_t block_bytes = 0) {
-  PlanOptions options;
-  options.algorithm = "direct";
-  options.in_memory = true;
-  options.threads = threads;
-  options.block_bytes = block_bytes;
-  Plan plan = make_plan(problem, this_machine(), options);
-  plan.kernel = &kernel;
-  plan.tiles = static_cast<std::int64_t>(kernel.tiles(problem).size());
-  plan.memory.workspaces = threads * round_up(kernel.workspace_bytes(problem), 64);
-  TaskPool pool(threads);
-  GradientSum sum(plan, pool);
-  MemorySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
-  const double* dw = sum.finish();
-  return {dw, dw + problem.dw_count()};
-}
-
 // Calls check(kernel) for both packings, as far as this processor has them.
 template <typename Check>
 void for_each_kernel(const WgradProblem& problem, Check&& check) {
@@ -90,7 +68,7 @@ void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* 
   const Reference reference = reference_of(problem, x, dy);
   const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
                             std::min(term_count(problem), kMaxChunkPixels)};
-  const auto got = emulated_sums(kernel, problem, x, dy);
+  const auto got = sums_of(kernel, problem, x, dy);
   const Comparison comparison =
       compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
   CAPTURE(comparison.ratio.value);
@@ -119,7 +97,7 @@ TEST_CASE("emulated AMX is bit-exact on small integers") {
                 [](const WgradProblem& problem, const auto& x, const auto& dy) {
                   const Reference reference = reference_of(problem, x.data(), dy.data());
                   for_each_kernel(problem, [&](const Kernel& kernel) {
-                    CHECK(emulated_sums(kernel, problem, x.data(), dy.data()) == reference.values);
+                    CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
                   });
                 });
 }
@@ -143,11 +121,11 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
         const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        const auto one = emulated_sums(kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
+        const auto one = sums_of(kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
         CAPTURE(spec.name);
         for_each_kernel(problem, [&](const Kernel& kernel) {
           for (const std::int64_t block_bytes : {1, 20000}) {
-            const auto got = emulated_sums(kernel, problem, x.data(), dy.data(), 3, block_bytes);
+            const auto got = sums_of(kernel, problem, x.data(), dy.data(), 3, block_bytes);
             CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
           }
         });
@@ -173,8 +151,8 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 21);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 22);
-      const auto want = emulated_sums(kEmulatedAmxKernel, problem, x.data(), dy.data());
-      const auto got = emulated_sums(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
+      const auto want = sums_of(kEmulatedAmxKernel, problem, x.data(), dy.data());
+      const auto got = sums_of(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
       CHECK(std::memcmp(got.data(), want.data(), got.size() * 8) == 0);
     }
   }
@@ -197,7 +175,7 @@ TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
         const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
         const Reference reference = reference_of(problem, x.data(), dy.data());
         for_each_kernel(problem, [&](const Kernel& kernel) {
-          const auto got = emulated_sums(kernel, problem, x.data(), dy.data());
+          const auto got = sums_of(kernel, problem, x.data(), dy.data());
           const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
           for (std::size_t i = 0; i < cells; ++i) CHECK(got[i] == reference.values[i]);
           CHECK_FALSE(std::isfinite(got.back()));
@@ -224,7 +202,7 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
       const Reference reference = reference_of(problem, x.data(), dy.data());
       for_each_kernel(problem, [&](const Kernel& kernel) {
         CAPTURE(spec.name);
-        CHECK(emulated_sums(kernel, problem, x.data(), dy.data()) == reference.values);
+        CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
       });
     }
   }
@@ -244,7 +222,7 @@ TEST_CASE("numbers that AMX would flush are left to plain multiply-adds") {
       for_each_kernel(problem, [&](const Kernel& kernel) {
         check_bound(kernel, problem, x.data(), dy.data());
         // In the place of the values, zeros would be within the bound's underflow.
-        const auto got = emulated_sums(kernel, problem, x.data(), dy.data());
+        const auto got = sums_of(kernel, problem, x.data(), dy.data());
         PlanOptions direct;
         direct.algorithm = "direct";
         CHECK(got == sums_of(problem, x.data(), dy.data(), direct));
@@ -263,7 +241,7 @@ TEST_CASE("subnormal float16 values are added exactly") {
   const auto dy = filled(DType::f16, problem.dy_count(), Fill::small_integers, 2);
   const Reference reference = reference_of(problem, x.data(), dy.data());
   for_each_kernel(problem, [&](const Kernel& kernel) {
-    CHECK(emulated_sums(kernel, problem, x.data(), dy.data()) == reference.values);
+    CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "integers.hpp"
+
 namespace convgrad::testing {
 namespace {
 
@@ -67,6 +69,24 @@ std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
                             const PlanOptions& options) {
   return sums_of(make_plan(problem, this_machine(), from_memory(options)), x, dy);
+}
+
+Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
+              std::int64_t block_bytes) {
+  PlanOptions options;
+  options.algorithm = "direct";  // computes everything
+  options.threads = threads;
+  options.block_bytes = block_bytes;
+  Plan plan = make_plan(problem, this_machine(), from_memory(options));
+  plan.kernel = &kernel;
+  plan.tiles = static_cast<std::int64_t>(kernel.tiles(problem).size());
+  plan.memory.workspaces = threads * round_up(kernel.workspace_bytes(problem), 64);
+  return plan;
+}
+
+std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,
+                            const void* dy, int threads, std::int64_t block_bytes) {
+  return sums_of(plan_for(kernel, problem, threads, block_bytes), x, dy);
 }
 
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,

@@ -33,6 +33,13 @@ std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy);
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
                             const PlanOptions& options);
 
+// The same of any kernel, also one that is not in the table.
+std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,
+                            const void* dy, int threads = 1, std::int64_t block_bytes = 0);
+// A plan for the kernel. Sources need not be in memory.
+Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
+              std::int64_t block_bytes);
+
 // By the error bound of a kernel: sums in the accumulator's type run over one chunk at most, so it
 // does not grow with more terms.
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,

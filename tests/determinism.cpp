@@ -1,0 +1,227 @@
+// determinism.cpp - convgrad_determinism [SHAPES [RUNS [JOBS]]]: one hash for every number of
+// threads, memory limit and block size, run after run, for every algorithm that computes a problem.
+//
+// 100 shapes and 20 runs unless they are given. Tensors are read from files, block by block, as the
+// program does. JOBS problems (2) are worked on at a time, which disturbs the threads of each.
+// Status 1 if any problem had two hashes.
+#include <rapidcheck.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "convgrad/npy.hpp"
+#include "properties/random_case.hpp"
+
+namespace convgrad::testing {
+namespace {
+
+constexpr int kThreads[] = {1, 2, 3, 4, 8, 16};
+constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
+// Several chunks: with fewer there is nothing to be divided.
+constexpr std::int64_t kLeastChunks = 4;
+constexpr std::int64_t kUnlimited = std::int64_t{1} << 50;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "convgrad-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw Error(ErrorKind::runtime, "no temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string write(const RandomCase& c, Operand operand) const {
+    const std::string path = path_ + (operand == Operand::x ? "/x.npy" : "/dy.npy");
+    const auto bytes = made_tensor(c, operand);
+    std::ofstream file(path, std::ios::binary);
+    file << npy_header_text(c.dtype, operand_shape(c.problem(), operand));
+    file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    file.close();
+    if (!file) throw Error(ErrorKind::runtime, "cannot write " + path);
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+// FNV-1a of the sums' bits.
+std::uint64_t hash_of(const double* sums, std::int64_t count) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint64_t bits;
+    std::memcpy(&bits, &sums[i], sizeof bits);
+    for (int byte = 0; byte < 8; ++byte, bits >>= 8) hash = (hash ^ (bits & 0xff)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+std::uint64_t run(const Plan& plan, TaskPool& pool, const std::string& x_path,
+                  const std::string& dy_path) {
+  NpyReader x(x_path), dy(dy_path);
+  NpySource source(x, dy);
+  GradientSum sum(plan, pool);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
+  return hash_of(sum.finish(), plan.problem.dw_count());
+}
+
+std::optional<Plan> plan_or_none(const WgradProblem& problem, const PlanOptions& options) {
+  try {
+    return make_plan(problem, this_machine(), options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::runtime) throw;
+    return std::nullopt;  // over the limit
+  }
+}
+
+// The smallest limit under which the job still runs.
+std::int64_t least_limit(const WgradProblem& problem, PlanOptions options) {
+  std::int64_t low = 0, high = kUnlimited;
+  while (high - low > 1024) {
+    options.memory_limit_bytes = (low + high) / 2;
+    (plan_or_none(problem, options) ? high : low) = options.memory_limit_bytes;
+  }
+  return high;
+}
+
+// Every number of threads with every memory limit and block size that fit each other.
+std::vector<Plan> plans_of(const WgradProblem& problem, std::string_view algorithm) {
+  const std::int64_t bytes =
+      dtype_bytes(problem.dtype) * (problem.x_count() + problem.dy_count());
+  std::vector<Plan> plans;
+  for (const int threads : kThreads) {
+    PlanOptions options;
+    options.algorithm = algorithm;
+    options.threads = threads;
+    const std::int64_t least = least_limit(problem, options);
+    for (const std::int64_t limit : {std::int64_t{0}, least + bytes / 2, least}) {
+      for (const std::int64_t block_bytes : {std::int64_t{0}, std::int64_t{1}, bytes / 3}) {
+        options.memory_limit_bytes = limit;
+        options.block_bytes = block_bytes;
+        if (auto plan = plan_or_none(problem, options)) plans.push_back(*plan);
+      }
+    }
+  }
+  return plans;
+}
+
+struct Count {
+  std::int64_t problems = 0, plans = 0, runs = 0, several = 0;
+};
+
+class Counts {
+ public:
+  // hashes: with the first plan that gave each.
+  void add(const RandomCase& c, std::string_view algorithm, std::int64_t plans, std::int64_t runs,
+           const std::map<std::uint64_t, std::string>& hashes) {
+    const std::lock_guard lock(mutex_);
+    Count& count = counts_[algorithm];
+    ++count.problems;
+    count.plans += plans;
+    count.runs += runs;
+    if (hashes.size() == 1) return;
+    ++count.several;
+    std::cout << hashes.size() << " hashes: " << repeat_lines(c, cat(" -a ", algorithm)) << "\n";
+    for (const auto& [hash, plan] : hashes) std::cout << "  " << hash << ": " << plan << "\n";
+  }
+
+  // True if every problem had one hash, and there was one.
+  bool print() const {
+    Count all;
+    for (const auto& [name, count] : counts_) {
+      std::cout << name << ": " << count.problems << " problems, " << count.plans << " plans, "
+                << count.runs << " runs, " << count.problems - count.several
+                << " problems of one hash, " << count.several << " of several\n";
+      all.problems += count.problems;
+      all.runs += count.runs;
+      all.several += count.several;
+    }
+    std::cout << "all: " << all.runs << " runs of " << all.problems << " problems, " << all.several
+              << " with several hashes\n";
+    return all.several == 0 && all.runs > 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string_view, Count> counts_;
+};
+
+void check(const RandomCase& c, int runs, Counts& counts) {
+  const Folder folder;
+  const std::string x = folder.write(c, Operand::x), dy = folder.write(c, Operand::dy);
+  const WgradProblem problem = c.problem();
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.why_not(problem, this_machine()).empty()) continue;
+    std::map<std::uint64_t, std::string> hashes;
+    const std::vector<Plan> plans = plans_of(problem, kernel.name);
+    for (const Plan& plan : plans) {
+      TaskPool pool(plan.threads);
+      for (int i = 0; i < runs; ++i) hashes.try_emplace(run(plan, pool, x, dy), describe(plan));
+    }
+    counts.add(c, kernel.name, std::ssize(plans), std::ssize(plans) * runs, hashes);
+  }
+}
+
+// Random shapes that are cut into chunks, the same every time.
+std::vector<RandomCase> shapes(int count) {
+  CaseLimits limits;
+  limits.distribution = Distribution::normal;
+  limits.multiply_adds = 1e5;
+  const rc::Gen<RandomCase> cases = random_cases(limits);
+  rc::Random random(1);
+  std::vector<RandomCase> result;
+  while (std::ssize(result) < count) {
+    const RandomCase c = cases(random.split()).value();
+    if (chunk_grid(c.problem()).count >= kLeastChunks) result.push_back(c);
+  }
+  return result;
+}
+
+bool check_all(int shape_count, int runs, int jobs) {
+  std::vector<RandomCase> cases;
+  std::int64_t sliced = 0;
+  for (RandomCase c : shapes(shape_count)) {
+    sliced += slice_grid(c.problem(), chunk_grid(c.problem())).count() > 1 ? 1 : 0;
+    for (const DType dtype : kDTypes) {
+      c.dtype = dtype;
+      cases.push_back(c);
+    }
+  }
+  Counts counts;
+  TaskPool pool(jobs);
+  pool.run(std::ssize(cases), [&](std::int64_t i, int) {
+    check(cases[static_cast<std::size_t>(i)], runs, counts);
+  });
+  std::cout << shape_count << " shapes of at least " << kLeastChunks << " chunks, " << sliced
+            << " of several slices, x 4 dtypes; threads 1, 2, 3, 4, 8, 16 x memory limits x block "
+            << "sizes x " << runs << " runs:\n";
+  return counts.print();
+}
+
+}  // namespace
+}  // namespace convgrad::testing
+
+int main(int argc, char** argv) {
+  try {
+    const auto number = [&](int at, int usual) {
+      return argc > at ? std::max(1, std::atoi(argv[at])) : usual;
+    };
+    return convgrad::testing::check_all(number(1, 100), number(2, 20), number(3, 2)) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::cerr << "convgrad_determinism: " << error.what() << "\n";
+    return 1;
+  }
+}

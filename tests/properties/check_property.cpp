@@ -1,0 +1,81 @@
+// check_property.cpp - see check_property.hpp.
+#include "check_property.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+namespace convgrad::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kUsualCases = 12;
+#else
+constexpr int kUsualCases = 250;
+#endif
+constexpr std::uint64_t kUsualSeed = 1;
+
+std::uint64_t variable_or(const char* name, std::uint64_t usual) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
+}
+
+// rapidcheck's own prints to standard error.
+class Quiet final : public rc::detail::TestListener {
+  void onTestCaseFinished(const rc::detail::CaseDescription&) override {}
+  void onShrinkTried(const rc::detail::CaseDescription&, bool) override {}
+  void onTestFinished(const rc::detail::TestMetadata&, const rc::detail::TestResult&) override {}
+};
+
+}  // namespace
+
+int property_cases() {
+  return static_cast<int>(variable_or("CONVGRAD_PROPERTY_CASES", kUsualCases));
+}
+
+void check_property(const Property& property, const Verdict& wrong) {
+  rc::detail::TestParams params;
+  params.seed = variable_or("CONVGRAD_PROPERTY_SEED", kUsualSeed);
+  params.maxSuccess = std::max(1, property_cases() / property.divisor);
+  rc::Gen<RandomCase> cases = random_cases(property.limits);
+  if (property.applies) cases = rc::gen::suchThat(cases, property.applies);
+  const auto testable = [&] {
+    const RandomCase c = *cases;
+    const std::string why = wrong(c);
+    if (!why.empty()) RC_FAIL(why);
+  };
+  Quiet quiet;
+  const rc::detail::TestResult result = rc::detail::checkTestable(
+      testable, rc::detail::TestMetadata{property.name, property.name}, params, quiet,
+      std::unordered_map<std::string, rc::detail::Reproduce>{});
+  if (result.is<rc::detail::SuccessResult>()) {
+    std::cout << property.name << ": " << params.maxSuccess << " problems, seed " << params.seed
+              << std::endl;
+    return;
+  }
+  std::ostringstream text;
+  text << property.name << "\n";
+  rc::detail::printResultMessage(result, text);
+  text << "\nCONVGRAD_PROPERTY_SEED=" << params.seed
+       << " CONVGRAD_PROPERTY_CASES=" << property_cases() << " finds it again";
+  FAIL_CHECK(text.str());
+}
+
+std::string first_wrong_kernel(const RandomCase& c,
+                               const std::function<std::string(const Kernel&)>& wrong) {
+  const WgradProblem problem = c.problem();
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.why_not(problem, this_machine()).empty()) continue;
+    const std::string what = wrong(kernel);
+    if (!what.empty()) {
+      return cat(kernel.name, ": ", what, "\n", repeat_lines(c, cat(" -a ", kernel.name)));
+    }
+  }
+  return "";
+}
+
+}  // namespace convgrad::testing

@@ -1,0 +1,34 @@
+// check_property.hpp - runs properties over random problems and says how to repeat a failure.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "convgrad/kernel.hpp"
+#include "random_case.hpp"
+
+namespace convgrad::testing {
+
+// What is wrong with a case, or "".
+using Verdict = std::function<std::string(const RandomCase&)>;
+
+struct Property {
+  std::string name;
+  CaseLimits limits = {};
+  int divisor = 1;  // of the number of cases, for slow ones
+  std::function<bool(const RandomCase&)> applies = {};
+};
+
+// Cases for each property: CONVGRAD_PROPERTY_CASES, or a number that suits the build.
+int property_cases();
+
+// Fails the doctest case with the smallest counterexample that rapidcheck finds, the commands that
+// repeat it, and the seed; prints the number of cases that passed. CONVGRAD_PROPERTY_SEED chooses
+// other cases.
+void check_property(const Property& property, const Verdict& wrong);
+
+// "", or the first kernel of the table for which wrong(kernel) says something, with that.
+std::string first_wrong_kernel(const RandomCase& c,
+                               const std::function<std::string(const Kernel&)>& wrong);
+
+}  // namespace convgrad::testing

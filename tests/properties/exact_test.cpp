@@ -1,0 +1,183 @@
+// exact_test.cpp - every algorithm on random problems: exact on integers, within the bound on
+// normal data.
+#include <doctest/doctest.h>
+
+#include <iostream>
+#include <map>
+
+#include "check_property.hpp"
+#include "cpu/outer_product_amx.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+// The kernel's sums from tensors in memory, and from copies of the boxes that blocks are.
+std::vector<double> sums_from_blocks(const Kernel& kernel, const RandomCase& c) {
+  const WgradProblem problem = c.problem();
+  const Plan plan = plan_for(kernel, problem, c.threads, c.block_bytes);
+  const TensorMaker x(problem, Operand::x, c.data), dy(problem, Operand::dy, c.data);
+  MadeSource source(x, dy);
+  TaskPool pool(plan.threads);
+  GradientSum sum(plan, pool);
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
+  const double* dw = sum.finish();
+  return {dw, dw + problem.dw_count()};
+}
+
+std::string first_difference(const WgradProblem& problem, const std::vector<double>& got,
+                             const std::vector<double>& want) {
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    const auto at = static_cast<std::int64_t>(i), k = problem.K, c = problem.group_c();
+    return cat("got ", got[i], ", want ", want[i], " at tap ", at / (c * k), ", c ", at / k % c,
+               ", k ", at % k);
+  }
+  return "";
+}
+
+std::string not_exact(const Kernel& kernel, const RandomCase& c) {
+  const WgradProblem problem = c.problem();
+  const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
+  const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+  const auto got = sums_of(kernel, problem, x.data(), dy.data(), c.threads, c.block_bytes);
+  std::string what = first_difference(problem, got, reference.values);
+  if (what.empty() && c.block_bytes > 0) {
+    what = first_difference(problem, sums_from_blocks(kernel, c), reference.values);
+    if (!what.empty()) what += ", from copies of blocks";
+  }
+  return what.empty() ? "" : what + "\n" + repeat_lines(c, cat(" -a ", kernel.name));
+}
+
+// Dtypes of which the kernel computes some problem here.
+std::vector<DType> dtypes_of(const Kernel& kernel) {
+  std::vector<DType> dtypes;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    const auto can = [&](std::int64_t groups) {
+      const ProblemSpec spec = {"", "conv2d", 1, 16, 16, groups, {{5, 3}, {5, 3}}};
+      return kernel.why_not(make(spec, dtype, true), this_machine()).empty();
+    };
+    if (can(1) || can(16)) dtypes.push_back(dtype);
+  }
+  return dtypes;
+}
+
+void check_exact(const Kernel& kernel, double multiply_adds, int divisor) {
+  Property property;
+  property.name = cat(kernel.name, " is bit-exact on integers");
+  property.limits.dtypes = dtypes_of(kernel);
+  property.limits.multiply_adds = multiply_adds;
+  property.divisor = divisor;
+  property.applies = [&](const RandomCase& c) {
+    return kernel.why_not(c.problem(), this_machine()).empty();
+  };
+  if (property.limits.dtypes.empty()) {
+    const WgradProblem plain =
+        make({"", "conv2d", 1, 16, 16, 16, {{5, 3}, {5, 3}}}, DType::bf16, true);
+    const std::string reason = kernel.why_not(plain, this_machine());
+    std::cout << property.name << ": not run, " << reason << std::endl;
+    CHECK(reason.starts_with("the processor has no"));  // it must not fall out unseen otherwise
+    return;
+  }
+  check_property(property, [&](const RandomCase& c) { return not_exact(kernel, c); });
+}
+
+}  // namespace
+
+TEST_CASE("random problems are of every kind") {
+  std::map<std::string, int> seen;
+  Property property;
+  property.name = "kinds of problems";
+  check_property(property, [&](const RandomCase& c) {
+    const WgradProblem problem = c.problem();
+    const Plan plan = plan_for(kernels().back(), problem, c.threads, c.block_bytes);
+    ++seen[c.spec.op];
+    ++seen[c.spec.padding];
+    ++seen[std::string(dtype_name(c.dtype))];
+    ++seen[data_format_name(problem)];
+    seen["several chunks"] += plan.chunks.count > 1 ? 1 : 0;
+    seen["several slices"] += plan.slices.count() > 1 ? 1 : 0;
+    seen["several blocks"] += plan.blocks.count > 1 ? 1 : 0;
+    seen["grouped"] += problem.groups > 1 && c.spec.op != "depthwise" ? 1 : 0;
+    seen["wide"] += problem.C > 40 || problem.K > 40 ? 1 : 0;
+    seen["nothing to add"] += plan.chunks.count == 0 ? 1 : 0;
+    for (const SpatialAxis& axis : problem.axis) {
+      seen["strided"] += axis.stride > 1 ? 1 : 0;
+      seen["dilated"] += axis.dilation > 1 ? 1 : 0;
+      seen["stride over filter"] += axis.stride > axis.taps ? 1 : 0;
+      seen["padding over filter"] += axis.pad_before > (axis.taps - 1) * axis.dilation ? 1 : 0;
+    }
+    return std::string();
+  });
+  const int cases = property_cases();
+  for (const auto& [kind, count] : seen) {
+    CAPTURE(kind);
+    CAPTURE(count);
+    std::cout << "  " << kind << ": " << count << std::endl;
+    CHECK((count * 100 >= cases || cases < 200));
+  }
+  CHECK(seen.size() == 24);
+}
+
+TEST_CASE("every algorithm is bit-exact on random integer problems") {
+  for (const Kernel& kernel : kernels()) check_exact(kernel, 1e6, 1);
+  check_exact(kEmulatedAmxKernel, 1e5, 1);
+  check_exact(kPortableEmulatedAmxKernel, 1e5, 1);
+}
+
+TEST_CASE("every algorithm stays within the error bound on random normal data") {
+  Property property;
+  property.name = "every kernel stays within the error bound on normal data";
+  property.limits.distribution = Distribution::normal;
+  check_property(property, [](const RandomCase& c) {
+    const WgradProblem problem = c.problem();
+    const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
+    const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+    return first_wrong_kernel(c, [&](const Kernel& kernel) {
+      const auto got = sums_of(kernel, problem, x.data(), dy.data(), c.threads, c.block_bytes);
+      const Comparison comparison = compare_sums(problem, got, reference);
+      return comparison.mismatches == 0 ? "" : cat(comparison.ratio.value, " times the bound");
+    });
+  });
+}
+
+TEST_CASE("the result is the reference's, rounded, in every filter format and dtype") {
+  Property property;
+  property.name = "filter_gradient rounds the reference's sums, in every order and dtype";
+  check_property(property, [](const RandomCase& c) -> std::string {
+    const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
+    const Reference reference = reference_of(c.problem(), x.data(), dy.data(), 1);
+    for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
+      for (const char* out : {"float16", "bfloat16", "float32", "float64"}) {
+        const std::string name = c.spec.axes.size() == 2 ? format
+                                 : format[0] == 'H'      ? "DHWIO"
+                                 : format[1] == 'I'      ? "OIDHW"
+                                                         : "ODHWI";
+        const WgradProblem problem = make(c.spec, c.dtype, c.channels_last, name, out);
+        const std::int64_t taps = problem.taps(), C = problem.group_c(), K = problem.K;
+        std::vector<double> want;
+        for (std::int64_t i = 0; i < problem.dw_count(); ++i) {
+          std::int64_t at = i;  // [tap][c][k]
+          if (name == "OIHW" || name == "OIDHW") {
+            at = (i % taps * C + i / taps % C) * K + i / (taps * C);
+          } else if (name == "OHWI" || name == "ODHWI") {
+            at = (i / C % taps * C + i % C) * K + i / (taps * C);
+          }
+          want.push_back(reference.values[static_cast<std::size_t>(at)]);
+        }
+        PlanOptions options;
+        options.threads = c.threads;
+        const auto got = filter_gradient(problem, x.data(), dy.data(), options);
+        if (got != tensor_of(problem.out_dtype, want)) {
+          return cat("wrong with --filter-format ", name, " --out-dtype ", out, "\n",
+                     repeat_lines(c, cat(" --filter-format ", name, " --out-dtype ", out)));
+        }
+      }
+    }
+    return "";
+  });
+}
