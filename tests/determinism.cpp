@@ -99,8 +99,7 @@ std::int64_t least_limit(const WgradProblem& problem, PlanOptions options) {
 
 // Every number of threads with every memory limit and block size that fit each other.
 std::vector<Plan> plans_of(const WgradProblem& problem, std::string_view algorithm) {
-  const std::int64_t bytes =
-      dtype_bytes(problem.dtype) * (problem.x_count() + problem.dy_count());
+  const std::int64_t bytes = dtype_bytes(problem.dtype) * (problem.x_count() + problem.dy_count());
   std::vector<Plan> plans;
   for (const int threads : kThreads) {
     PlanOptions options;
@@ -202,9 +201,8 @@ bool check_all(int shape_count, int runs, int jobs) {
   }
   Counts counts;
   TaskPool pool(jobs);
-  pool.run(std::ssize(cases), [&](std::int64_t i, int) {
-    check(cases[static_cast<std::size_t>(i)], runs, counts);
-  });
+  pool.run(std::ssize(cases),
+           [&](std::int64_t i, int) { check(cases[static_cast<std::size_t>(i)], runs, counts); });
   std::cout << shape_count << " shapes of at least " << kLeastChunks << " chunks, " << sliced
             << " of several slices, x 4 dtypes; threads 1, 2, 3, 4, 8, 16 x memory limits x block "
             << "sizes x " << runs << " runs:\n";

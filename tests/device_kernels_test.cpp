@@ -18,24 +18,6 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
-Plan plan_with(const WgradProblem& problem, std::string_view kernel, std::int64_t block_bytes = 0) {
-  PlanOptions options;
-  options.algorithm = std::string(kernel);
-  options.device = emulated_device();
-  options.in_memory = true;
-  options.block_bytes = block_bytes;
-  return make_plan(problem, this_machine(), options);
-}
-
-// What the emulation multiplies, most of it nothing where groups are smaller than tiles: such
-// problems would take minutes.
-bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
-  const bool by_warps = kernel.name.starts_with("cuda_mma");
-  const double slabs = static_cast<double>((term_count(problem) + 31) / 32);
-  const double products = slabs * 32 * 4096 * static_cast<double>(kernel.tiles(problem));
-  return !by_warps || products < (problem.dtype == DType::f32 ? 8e6 : 2e7);
-}
-
 // Those that are as exact as their dtype.
 std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
   std::vector<const DeviceKernel*> result;

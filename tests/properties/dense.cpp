@@ -75,8 +75,7 @@ Dense gradient(const Kernel& kernel, const RandomCase& c, const WgradProblem& pr
                const Dense& x, const Dense& dy) {
   const std::vector<std::byte> x_bytes = to_file(problem, x), dy_bytes = to_file(problem, dy);
   Dense dw(dw_extent(problem));
-  dw.values =
-      sums_of(kernel, problem, x_bytes.data(), dy_bytes.data(), c.threads, c.block_bytes);
+  dw.values = sums_of(kernel, problem, x_bytes.data(), dy_bytes.data(), c.threads, c.block_bytes);
   return dw;
 }
 
@@ -86,8 +85,8 @@ std::string difference(const Dense& got, const Dense& want, const std::string& w
   for_each_position(got.extent, [&](const Position& at) {
     const double a = got[at], b = want[at];
     if (a == b || (a != a && b != b) || !text.empty()) return;
-    text = cat("got ", a, ", want ", b, " at t", at[0], " r", at[1], " s", at[2], " c", at[3],
-               " k", at[4], ": ", what);
+    text = cat("got ", a, ", want ", b, " at t", at[0], " r", at[1], " s", at[2], " c", at[3], " k",
+               at[4], ": ", what);
   });
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include "check_property.hpp"
 #include "cpu/outer_product_amx.hpp"
+#include "emulated_device.hpp"
 #include "tensors.hpp"
 
 using namespace convgrad;
@@ -127,6 +128,29 @@ TEST_CASE("every algorithm is bit-exact on random integer problems") {
   for (const Kernel& kernel : kernels()) check_exact(kernel, 1e6, 1);
   check_exact(kEmulatedAmxKernel, 1e5, 1);
   check_exact(kPortableEmulatedAmxKernel, 1e5, 1);
+}
+
+TEST_CASE("every algorithm for devices is bit-exact on random integer problems, emulated") {
+  for (const DeviceKernel& kernel : device_kernels()) {
+    if (kernel.by_name_only) continue;  // cuDNN is not emulated, TF32 is not exact
+    Property property;
+    property.name = cat(kernel.name, ", emulated, is bit-exact on integers");
+    property.limits.multiply_adds = 3e4;
+    property.divisor = 5;
+    property.applies = [&](const RandomCase& c) {
+      const WgradProblem problem = c.problem();
+      return kernel.why_not(problem, emulated_device()).empty() && is_quick(problem, kernel);
+    };
+    check_property(property, [&](const RandomCase& c) {
+      const WgradProblem problem = c.problem();
+      const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
+      const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+      const Plan plan = plan_with(problem, kernel.name, c.block_bytes);
+      const std::string what =
+          first_difference(problem, emulated_sums(plan, x.data(), dy.data()), reference.values);
+      return what.empty() ? "" : what + "\n" + repeat_lines(c, "");
+    });
+  }
 }
 
 TEST_CASE("every algorithm stays within the error bound on random normal data") {

@@ -87,13 +87,15 @@ TEST_CASE("exchanging spatial axes exchanges the filter's") {
       pads.push_back(other.spec.pads[2 * a + 1]);
     }
     other.spec.pads = pads;
-    const std::array<std::size_t, 3> order =
-        c.spec.axes.size() == 3 ? std::array<std::size_t, 3>{2, 1, 0} : std::array<std::size_t, 3>{0, 2, 1};
+    const std::array<std::size_t, 3> order = c.spec.axes.size() == 3
+                                                 ? std::array<std::size_t, 3>{2, 1, 0}
+                                                 : std::array<std::size_t, 3>{0, 2, 1};
     const Tensors made = made_tensors(c);
     const WgradProblem problem = c.problem(), turned_problem = other.problem();
     return first_wrong_kernel(c, [&](const Kernel& kernel) {
       const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-      const Dense got = gradient(kernel, c, turned_problem, turned(made.x, order), turned(made.dy, order));
+      const Dense got =
+          gradient(kernel, c, turned_problem, turned(made.x, order), turned(made.dy, order));
       return difference(got, turned_filter(dw, order), describe(turned_problem));
     });
   });
@@ -190,7 +192,8 @@ TEST_CASE("of several taps in depth 1, one sees x and the others nothing") {
   property.limits.ops = {"conv2d"};
   check_property(property, [](const RandomCase& c) {
     RandomCase deep = with_explicit_padding(c);
-    const std::int64_t taps = 2 + static_cast<std::int64_t>(c.data.seed % 2), dilation = 1 + static_cast<std::int64_t>(c.data.seed / 2 % 2);
+    const std::int64_t taps = 2 + static_cast<std::int64_t>(c.data.seed % 2),
+                       dilation = 1 + static_cast<std::int64_t>(c.data.seed / 2 % 2);
     const std::int64_t before = static_cast<std::int64_t>(c.data.seed / 4) % taps;
     deep.spec.op = "conv3d";
     deep.spec.axes.insert(deep.spec.axes.begin(), AxisSpec{1, taps, 1, dilation});

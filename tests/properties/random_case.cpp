@@ -29,8 +29,8 @@ std::int64_t pick_channels() {
     case 2:
       return pick(10, 40);
     case 3:
-      return pick_of<std::int64_t>({15,  16,  17,  31,  32,  33,  47,  48,  49,  63,
-                                    64,  65,  80,  96,  97,  112, 127, 128, 129, 150});
+      return pick_of<std::int64_t>(
+          {15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 96, 97, 112, 127, 128, 129, 150});
     default:
       return pick(1, 9);
   }

@@ -112,8 +112,8 @@ TEST_CASE("the order of the images does not matter") {
   check_relation(named("permuting images"), [](const Kernel& kernel, const RandomCase& c,
                                                const Tensors& made, const Dense& dw) {
     const std::vector<std::int64_t> order = shuffled(c.spec.N, c.data.seed);
-    const Dense got = gradient(kernel, c, c.problem(), images_of(made.x, order),
-                               images_of(made.dy, order));
+    const Dense got =
+        gradient(kernel, c, c.problem(), images_of(made.x, order), images_of(made.dy, order));
     return difference(got, dw, "images in another order");
   });
 }
@@ -149,26 +149,28 @@ TEST_CASE("permuting output channels permutes the gradient") {
 TEST_CASE("groups are problems of their own") {
   Property property = named("groups against separate problems");
   property.applies = [](const RandomCase& c) { return c.spec.groups > 1; };
-  check_relation(property, [](const Kernel& kernel, const RandomCase& c, const Tensors& made,
-                              const Dense& dw) -> std::string {
-    const std::int64_t C = c.spec.C / c.spec.groups, K = c.spec.K / c.spec.groups;
-    const std::int64_t group = static_cast<std::int64_t>(c.data.seed) % c.spec.groups;
-    RandomCase one = c;
-    if (c.spec.op == "depthwise") one.spec.op = "conv2d";
-    one.spec.groups = 1;
-    one.spec.C = C;
-    one.spec.K = K;
-    const WgradProblem problem = one.problem();
-    if (!kernel.why_not(problem, this_machine()).empty()) return "";
-    const auto part = [&](const Dense& tensor, std::int64_t channels) {
-      Position extent = tensor.extent;
-      extent[4] = channels;
-      return dense_of(extent, [&](Position at) {
-        at[4] += group * channels;
-        return tensor[at];
+  check_relation(
+      property,
+      [](const Kernel& kernel, const RandomCase& c, const Tensors& made,
+         const Dense& dw) -> std::string {
+        const std::int64_t C = c.spec.C / c.spec.groups, K = c.spec.K / c.spec.groups;
+        const std::int64_t group = static_cast<std::int64_t>(c.data.seed) % c.spec.groups;
+        RandomCase one = c;
+        if (c.spec.op == "depthwise") one.spec.op = "conv2d";
+        one.spec.groups = 1;
+        one.spec.C = C;
+        one.spec.K = K;
+        const WgradProblem problem = one.problem();
+        if (!kernel.why_not(problem, this_machine()).empty()) return "";
+        const auto part = [&](const Dense& tensor, std::int64_t channels) {
+          Position extent = tensor.extent;
+          extent[4] = channels;
+          return dense_of(extent, [&](Position at) {
+            at[4] += group * channels;
+            return tensor[at];
+          });
+        };
+        return difference(gradient(kernel, one, problem, part(made.x, C), part(made.dy, K)),
+                          part(dw, K), cat("group ", group, " by itself"));
       });
-    };
-    return difference(gradient(kernel, one, problem, part(made.x, C), part(made.dy, K)),
-                      part(dw, K), cat("group ", group, " by itself"));
-  });
 }
