@@ -52,17 +52,17 @@ void check_property(const Property& property, const Verdict& wrong) {
   const rc::detail::TestResult result = rc::detail::checkTestable(
       testable, rc::detail::TestMetadata{property.name, property.name}, params, quiet,
       std::unordered_map<std::string, rc::detail::Reproduce>{});
-  if (result.is<rc::detail::SuccessResult>()) {
+  std::ostringstream text;
+  rc::detail::printResultMessage(result, text);
+  const bool holds = result.is<rc::detail::SuccessResult>();
+  if (holds) {
     std::cout << property.name << ": " << params.maxSuccess << " problems, seed " << params.seed
               << std::endl;
-    return;
   }
-  std::ostringstream text;
-  text << property.name << "\n";
-  rc::detail::printResultMessage(result, text);
-  text << "\nCONVGRAD_PROPERTY_SEED=" << params.seed
-       << " CONVGRAD_PROPERTY_CASES=" << property_cases() << " finds it again";
-  FAIL_CHECK(text.str());
+  CHECK_MESSAGE(holds, property.name << "\n"
+                                     << text.str() << "\nCONVGRAD_PROPERTY_SEED=" << params.seed
+                                     << " CONVGRAD_PROPERTY_CASES=" << property_cases()
+                                     << " finds it again");
 }
 
 std::string first_wrong_kernel(const RandomCase& c,

@@ -136,7 +136,7 @@ TEST_CASE("every algorithm for devices is bit-exact on random integer problems, 
     Property property;
     property.name = cat(kernel.name, ", emulated, is bit-exact on integers");
     property.limits.multiply_adds = 3e4;
-    property.divisor = 5;
+    property.divisor = 2;
     property.applies = [&](const RandomCase& c) {
       const WgradProblem problem = c.problem();
       return kernel.why_not(problem, emulated_device()).empty() && is_quick(problem, kernel);

@@ -1,0 +1,203 @@
+"""Shapes on which this operation crashed, hung or came out wrong elsewhere, as their reports give them.
+
+VALUES have a gradient: it must be the definition's, with every algorithm that computes the problem (under
+sanitizers, which take their time, with the one that is chosen) and with 1, 2 and 4 threads. ERRORS have none: one line that names what is wrong, status 3, no output. Where a
+reported tensor is large, an extent is smaller here (scripts/check_large has three of them in full).
+TensorFlow #62433 could not be found.
+"""
+import itertools
+import re
+import unittest
+
+import numpy as np
+
+import harness
+from harness import CliTest, Problem, npy_bytes
+
+ALGORITHMS = ("auto",) if harness.SANITIZED else harness.ALL_ALGORITHMS
+
+# (report, what happened there, the line that convgrad prints of the problem, how to make it)
+VALUES = [
+    ("oneDNN #6035", "hang, wrong values or segmentation fault, by the number of threads",
+     "conv2d float32 NHWC n32 h32 w32 c4 k8 r1 s1 stride2,2",
+     dict(n=32, size=(32, 32), c=4, k=8, taps=(1, 1), strides=(2, 2), padding="valid")),
+    ("oneDNN #6035", "the same, larger", "conv2d float32 NHWC n32 h64 w64 c4 k8 r1 s1 stride2,2",
+     dict(n=32, size=(64, 64), c=4, k=8, taps=(1, 1), strides=(2, 2), padding="valid")),
+    ("oneDNN #4124", "wrong values on AArch64, also in PyTorch",
+     "depthwise float32 NHWC n1 h6 w6 c24 k24 r3 s3 groups24 stride2,2 pad_before1,1 pad_after1,1",
+     dict(op="depthwise", n=1, size=(6, 6), c=24, k=24, taps=(3, 3), strides=(2, 2),
+          padding=[(1, 1), (1, 1)])),
+    ("TensorFlow #4135", "segmentation fault; batch 3 there",
+     "conv3d float32 NDHWC n1 d85 h65 w83 c8 k32 t1 r1 s1",
+     dict(op="conv3d", n=1, size=(85, 65, 83), c=8, k=32, taps=(1, 1, 1))),
+    ("TensorFlow #5688", "cuDNN fails from 258x258 on; batch 2 and 34 frames there",
+     "conv3d float32 NDHWC n1 d258 h258 w4 c1 k32 t3 r3 s3",
+     dict(op="conv3d", n=1, size=(258, 258, 4), c=1, k=32, taps=(3, 3, 3), padding="valid")),
+    ("TensorFlow #11327", "cuDNN fails; batch 720 there",
+     "conv2d float32 NCHW n2 h400 w600 c1 k1 r1 s401 pad_before0,200 pad_after0,200",
+     dict(n=2, size=(400, 600), c=1, k=1, taps=(1, 401), last=False)),
+    ("TensorFlow #57401", "crash: out_backprop is empty though the batch is not",
+     "conv2d float32 NHWC n1 h34 w1 c1 k1 r3 s3 stride2,2",
+     dict(n=1, size=(34, 1), c=1, k=1, taps=(3, 3), strides=(2, 2), padding="valid")),
+    ("TensorFlow #126484", "uninitialised memory comes out where out_backprop is empty",
+     "depthwise float32 NHWC n0 h5 w5 c3 k3 r3 s3 groups3 pad_before1,1 pad_after1,1",
+     dict(op="depthwise", n=0, size=(5, 5), c=3, k=3, taps=(3, 3))),
+    ("TensorFlow #126484", "the same with images, but no rows",
+     "depthwise float32 NHWC n2 h2 w5 c3 k6 r3 s3 groups3",
+     dict(op="depthwise", n=2, size=(2, 5), c=3, k=6, taps=(3, 3), padding="valid")),
+    ("CVE-2021-29520", "heap overflow with K = 1 (see below); this is its legal neighbour",
+     "conv3d float32 NDHWC n7 d7 h7 w7 c7 k7 t7 r7 s7 groups7 stride37,65,93",
+     dict(op="conv3d", n=7, size=(7, 7, 7), c=7, k=7, taps=(7, 7, 7), strides=(37, 65, 93),
+          padding="valid", groups=7)),
+    ("PyTorch #51430", "nn.grad.conv2d_weight is wrong with groups",
+     "conv2d float32 NCHW n2 h6 w5 c4 k6 r3 s3 groups2 pad_before1,1 pad_after1,1",
+     dict(n=2, size=(6, 5), c=4, k=6, taps=(3, 3), groups=2, padding=[(1, 1), (1, 1)], last=False)),
+    ("PyTorch #51430", "so is conv1d_weight",
+     "conv2d float32 NCHW n2 h1 w9 c8 k4 r1 s3 groups4 stride1,2",
+     dict(n=2, size=(1, 9), c=8, k=4, taps=(1, 3), strides=(1, 2), groups=4, padding="valid",
+          last=False)),
+    ("PyTorch #51430", "and conv3d_weight",
+     "conv3d float32 NCDHW n2 d4 h5 w6 c4 k6 t2 r3 s2 groups2",
+     dict(op="conv3d", n=2, size=(4, 5, 6), c=4, k=6, taps=(2, 3, 2), groups=2, padding="valid",
+          last=False)),
+    ("PyTorch #16443", "cuDNN fails from 256x256x4 on; 64 output channels there",
+     "conv3d float32 NCDHW n1 d256 h256 w4 c1 k8 t5 r5 s5 pad_before2,2,2 pad_after2,2,2",
+     dict(op="conv3d", n=1, size=(256, 256, 4), c=1, k=8, taps=(5, 5, 5), last=False)),
+    ("PyTorch #17930", "cuDNN fails from batch 25 on; 100 x 375 x 128 there",
+     "conv3d float32 NCDHW n25 d10 h15 w128 c1 k10 t3 r3 s10 pad_before1,1,0 pad_after1,1,0",
+     dict(op="conv3d", n=25, size=(10, 15, 128), c=1, k=10, taps=(3, 3, 10),
+          padding=[(1, 1), (1, 1), (0, 0)], last=False)),
+]
+
+# (report, what happened there, x, dy, flags, what the error says)
+ERRORS = [
+    ("TensorFlow #57980", "process aborts", (1,) * 6, (),
+     "--op conv2d --filter-sizes 7 -s 1,1,1,1,1,1 -p VALID", "--input (x.npy): 6 axes"),
+    ("TensorFlow #57981", "process aborts", (1,) * 5, (1,) * 4,
+     "--op conv2d --filter-sizes=-5 -s 1,1,1 -p SAME", "--input (x.npy): 5 axes"),
+    ("TensorFlow #60195", "process aborts", (1,), (2, 12, 3, 5, 10),
+     "--op conv3d --filter-sizes 700 -p VALID -f NCDHW", "--input (x.npy): 1 axis"),
+    ("TensorFlow #62142", "process aborts", (2, 7), (10,),
+     "--op conv2d --filter-sizes 3 -s 3 -p VALID", "--input (x.npy): 2 axes"),
+    ("TensorFlow #118340", "process aborts", (2, 3, 4), (2, 3, 4),
+     "--op conv3d --filter-sizes 1,1,1,3,3 -p VALID -f NCDHW", "--input (x.npy): 3 axes"),
+    ("TensorFlow #126484", "uninitialised memory comes out", (2, 5, 5, 3), (2, 0, 5, 3),
+     "--op depthwise --filter-sizes 3,3,3,1 -p SAME", "axis 1 (P) is 0, expected 5"),
+    ("CVE-2021-29520", "heap overflow", (7,) * 5, (7, 1, 1, 1, 1),
+     "--op conv3d --filter-sizes 7,7,7,1,1 -s 1,37,65,93,1 -p VALID",
+     "7 groups do not divide out_backprop's K=1"),
+    ("CVE-2021-29522", "division by zero", (1,) * 5, (1, 1, 1, 1, 0),
+     "--op conv3d --filter-sizes 0,0,0,1,0 -p SAME", "axis 4 (K) is 0"),
+    ("CVE-2021-29524", "division by zero", (0, 0, 1, 0), (0, 0, 1, 1),
+     "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,18,1 -p SAME", "axis 3 (C) is 0"),
+    ("CVE-2021-29538", "division by zero", (0,) * 4, (0,) * 4,
+     "--op conv2d --filter-sizes 0,0,0,0 -p SAME", "axis 3 (C) is 0"),
+    ("CVE-2021-29540", "heap overflow", (1, 1, 1, 2), (1, 1, 1, 1),
+     "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,49,1 -p VALID",
+     "2 groups do not divide out_backprop's K=1"),
+    ("CVE-2021-29540", "heap overflow", (0, 1, 1, 5), (0, 1, 1, 1),
+     "--op conv2d --filter-sizes 3,8,1,1 -s 1,66,49,1 -p VALID",
+     "5 groups do not divide out_backprop's K=1"),
+    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
+     "--op conv2d --filter-sizes 0,3,3,2 -p SAME", "--filter-sizes[0] is 0"),
+    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
+     "--op conv2d --filter-sizes 3,3,0,2 -p SAME", "--filter-sizes[2] is 0"),
+    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 0),
+     "--op conv2d --filter-sizes 3,3,3,0 -p SAME", "axis 3 (K) is 0"),
+]
+
+
+def gradient(problem):
+    """problem.grouped(), by matrix products where there are no groups: some of these are large."""
+    if problem.groups != 1:
+        return problem.grouped()
+    dw = np.zeros((*problem.taps, problem.c, problem.k))
+    for tap in itertools.product(*map(range, problem.taps)):
+        x, dy = problem.x, problem.dy
+        for axis, t in enumerate(tap):
+            at = np.arange(dy.shape[1 + axis]) * problem.strides[axis] \
+                + t * problem.dilations[axis] - problem.before[axis]
+            inside = (at >= 0) & (at < x.shape[1 + axis])
+            dy = np.compress(inside, dy, 1 + axis)
+            x = np.take(x, at[inside], 1 + axis)
+        dw[tap] = x.reshape(-1, problem.c).T @ dy.reshape(-1, problem.k)
+    return dw
+
+
+class KnownKillers(CliTest):
+    def check(self, problem, dtype, want, *flags):
+        result = self.run_here(*problem.args(), *flags)
+        if result.status == 4 and "-a" in flags:
+            self.assert_one_error(result, 4, "cannot compute")
+            return 0
+        self.assert_quiet(result)
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes(dtype, want))
+        return 1
+
+    def test_values(self):
+        for report, what, line, shape in VALUES:
+            problem = Problem(**shape)
+            want = gradient(problem).reshape(problem.filter_sizes())
+            problem.save(self.folder)
+            plan = self.run_here(*problem.args(), "--dry-run").out
+            self.assertIn(line + "\n", plan)
+            ran = 0
+            for algorithm, threads in (*((name, 2) for name in ALGORITHMS), ("auto", 1), ("auto", 4)):
+                with self.subTest(report, what=what, algorithm=algorithm, threads=threads):
+                    ran += self.check(problem, "float32", want, "-a", algorithm, "-t", threads)
+            self.assertGreaterEqual(ran, 2 if harness.SANITIZED else 6, report)
+
+    def test_threads_of_onednn_6035(self):
+        # Its values depended on the number of threads: normal data, to the bit.
+        problem = Problem(**VALUES[0][3])
+        problem.x = np.random.default_rng(1).standard_normal(problem.x.shape)
+        problem.save(self.folder)
+        results = set()
+        for threads in (1, 2, 3, 4, 8, 16, 32):
+            self.assert_quiet(self.run_here(*problem.args(), "-t", threads))
+            results.add((self.folder / "dw.npy").read_bytes())
+        self.assertEqual(len(results), 1)
+
+    def test_batches_of_pytorch_96225(self):
+        # From 65536 images on, the gradient of a 1x1 filter is wrong there.
+        for images in (65535, 65536, 65537):
+            problem = Problem(n=images, size=(1, 1), c=1, k=1, taps=(1, 1))
+            problem.x[:] = problem.dy[:] = 1
+            problem.save(self.folder)
+            for algorithm in ALGORITHMS:
+                with self.subTest(images=images, algorithm=algorithm):
+                    self.check(problem, "float32", np.full((1, 1, 1, 1), images), "-a", algorithm)
+
+    def test_sums_of_pytorch_68048(self):
+        # A sum of 1600 ones is 256 there, carried in bfloat16. That was the bias; here, the filter.
+        problem = Problem(n=1, size=(80, 80), c=1, k=2, taps=(3, 3), strides=(2, 2),
+                          padding=[(1, 1), (1, 1)])
+        problem.x[:] = problem.dy[:] = 1
+        problem.save(self.folder, "bfloat16")
+        side = np.array([39, 40, 40])
+        want = np.repeat((side[:, None] * side)[:, :, None, None], 2, axis=3)
+        self.assertEqual(want[1, 1, 0, 0], 1600)
+        for algorithm in ALGORITHMS:
+            with self.subTest(algorithm=algorithm):
+                self.check(problem, "bfloat16", want, "-a", algorithm)
+
+    def test_errors(self):
+        for report, what, x, dy, flags, message in ERRORS:
+            with self.subTest(report, what=what, flags=flags):
+                for name, shape in (("x.npy", x), ("dy.npy", dy)):
+                    (self.folder / name).write_bytes(harness.raw_npy(shape))
+                result = self.run_here("-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", *flags.split())
+                self.assert_one_error(result, 3, message)
+                self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_the_table_names_every_report(self):
+        # docs/properties.md lists them; one that is tested must be there, and the other way round.
+        text = (harness.ROOT / "docs/properties.md").read_text()
+        section = text[text.index("## Known killers"):].split("\n## ")[0]
+        listed = set(re.findall(r"(?m)^\| ((?:oneDNN|TensorFlow|PyTorch) #\d+|CVE-\d+-\d+) \|", section))
+        tested = {report for report, *_ in (*VALUES, *ERRORS)} | {"PyTorch #96225", "PyTorch #68048"}
+        self.assertEqual(listed, tested)
+
+
+if __name__ == "__main__":
+    unittest.main()
