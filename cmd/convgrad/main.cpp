@@ -106,6 +106,13 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
   }
 }
 
+// mpirun ends all ranks when the first one fails: rank 0 has to say why before that.
+int await_rank_0(int status) {
+  std::signal(SIGTERM, [](int) { _exit(1); });
+  sleep(2);
+  return status;
+}
+
 struct Program {
   Options options;
   CLI::App app{
@@ -196,7 +203,7 @@ struct Program {
   }
 
   int fail(int status, const std::string& message) {
-    if (is_silent_rank(arguments)) return status;
+    if (is_silent_rank(arguments)) return await_rank_0(status);
     const std::string line = with_origin(message);
     say(options, "error", line);
     report["status"] = "error";
