@@ -121,7 +121,7 @@ TEST_CASE("random problems are of every kind") {
     std::cout << "  " << kind << ": " << count << std::endl;
     CHECK((count * 100 >= cases || cases < 200));
   }
-  CHECK(seen.size() == 24);
+  CHECK((seen.size() == 24 || cases < 200));
 }
 
 TEST_CASE("every algorithm is bit-exact on random integer problems") {
