@@ -52,6 +52,8 @@ class Runs:
         return subprocess.Popen([BINARY, *map(str, words)], cwd=self.folder)
 
     def finish(self, process):
+        if process.returncode is not None:   # kill() has found it done
+            return process.returncode
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.peak = max(self.peak, usage.ru_maxrss * 1024)
