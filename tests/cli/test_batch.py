@@ -746,9 +746,10 @@ class Resume(BatchTest):
                                    "kernel": 1, "padding": "valid", "output": "dw.npy", "name": "a"})
         process = start("batch", self.name, "--resume", "-t", 1, cwd=self.folder)
         time.sleep(0.05)
-        save(self.folder / "x.npy", x + 1)
-        process.communicate(timeout=300)
-        self.assertEqual(process.returncode, 0)
+        save(self.folder / "other.npy", x + 1)
+        (self.folder / "other.npy").replace(self.folder / "x.npy")  # never half a file
+        err = process.communicate(timeout=300)[1]
+        self.assertEqual(process.returncode, 0, err)
         save(self.folder / "x.npy", x)
         self.resume()
         want = np.einsum("nhwc,nhwk->ck", x.astype(float), dy)[None, None]
