@@ -15,7 +15,6 @@ import struct
 import subprocess
 import tempfile
 import unittest
-import zlib
 
 import numpy as np
 
@@ -23,8 +22,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("CONVGRAD_BINARY", str(ROOT / "build/release/convgrad"))
 # An address sanitizer takes terabytes of address space and its time: some limits mean nothing then.
 SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
-# "K/N": of the tests, only those whose names fall into the K-th of N shares run, K from 0.
-SHARE = os.environ.get("CONVGRAD_TEST_SHARE", "0/1")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 DESCR = {"float16": "<f2", "bfloat16": "<V2", "float32": "<f4", "float64": "<f8"}
 OPS = ("conv2d", "depthwise", "conv3d")
@@ -291,9 +288,6 @@ class CliTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        share, shares = map(int, SHARE.split("/"))
-        if zlib.crc32(self.id().encode()) % shares != share:
-            self.skipTest(f"not in share {SHARE}")
         folder = tempfile.mkdtemp(prefix="convgrad-cli-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         self.folder = pathlib.Path(folder)
