@@ -8,7 +8,6 @@
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
-#include "convgrad/tensor_name.hpp"
 #include "heatmap.hpp"
 #include "job.hpp"
 #include "progress.hpp"
@@ -34,7 +33,6 @@ void check_options(const Options& options) {
   for (const auto& [flag, path] : outputs) {
     if (path->empty()) continue;
     if (*path == "-") misuse(cat(flag, " -: standard output is for the verdict; name a file"));
-    if (split_tensor_name(*path).member) continue;  // refused, since archives are only read
     for (const std::string* input : {&o.got, &o.want}) {
       if (same_file(*path, *input)) {
         misuse(cat(flag, ": ", *path, " holds one of the arrays; name another file"));

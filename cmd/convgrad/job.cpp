@@ -379,10 +379,10 @@ std::string file_key(const std::string& path) {
   return fs::weakly_canonical(name, ignored).string();
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
-  const std::string key = file_key(split_tensor_name(a).file);
-  return !key.empty() && key == file_key(split_tensor_name(b).file);
+bool same_file(const std::string& file, const std::string& tensor) {
+  if (file.empty() || tensor.empty() || file == "-" || tensor == "-") return false;
+  const std::string key = file_key(file);
+  return !key.empty() && key == file_key(split_tensor_name(tensor).file);
 }
 
 void check_report_is_its_own(const Options& options) {
@@ -419,7 +419,6 @@ void check_archives_are_kept(const Options& options) {
       {"--out-backprop", &o.out_backprop},
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
-  if (split_tensor_name(o.output).member) return;  // refused, since archives are only read
   for (const auto& [flag, argument] : tensors) {
     if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
       throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,

@@ -64,8 +64,8 @@ Timing run_job(Job& job, const Plan& plan, GradientSum* gradient, BlockSum* chec
 void print_timing(const Plan& plan, const Timing& timing, double write_s);
 
 // Both name one file, that may not exist yet, through whatever links; devices may be shared. An
-// array of an archive stands for the archive.
-bool same_file(const std::string& a, const std::string& b);
+// array of an archive stands for the archive; what is to be written is a file.
+bool same_file(const std::string& file, const std::string& tensor);
 // Equal for two names of one file, through whatever links, and also before it exists. "" for
 // devices and the like, which may be shared.
 std::string file_key(const std::string& path);
