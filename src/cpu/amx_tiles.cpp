@@ -3,28 +3,11 @@
 // (this_machine() asks).
 #include <immintrin.h>
 
+#include "cpu/amx_config.hpp"
 #include "cpu/amx_isa.hpp"
 
 namespace convgrad {
 namespace {
-
-struct alignas(64) TileConfig {
-  unsigned char palette, start_row, reserved[14];
-  unsigned short bytes_per_row[16];
-  unsigned char rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// GCC 12's intrinsics do not say that they read memory: its stores to config would be dropped.
-void begin() {
-  TileConfig config = {};
-  config.palette = 1;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.bytes_per_row[tile] = 64;
-    config.rows[tile] = 16;
-  }
-  asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
-}
 
 // Until then the tiles' 8 KiB are saved at every switch of threads.
 void end() { _tile_release(); }
@@ -120,6 +103,6 @@ void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* r
 
 }  // namespace
 
-extern const AmxTiles kAmxTiles = {begin, end, multiply};
+extern const AmxTiles kAmxTiles = {configure_tiles, end, multiply};
 
 }  // namespace convgrad
