@@ -14,34 +14,6 @@ using Numbers = std::vector<std::int64_t>;
 
 constexpr const char* kFormat = "convgrad.partial/1";
 
-// The shape of x or dy in the order of its file.
-Numbers tensor_shape(const WgradProblem& problem, std::int64_t channels,
-                     std::int64_t SpatialAxis::*extent) {
-  Numbers shape = {problem.N};
-  if (!problem.channels_last) shape.push_back(channels);
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    shape.push_back(problem.axis[a].*extent);
-  }
-  if (problem.channels_last) shape.push_back(channels);
-  return shape;
-}
-
-Numbers per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field) {
-  Numbers numbers;
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    numbers.push_back(problem.axis[a].*field);
-  }
-  return numbers;
-}
-
-Numbers paddings(const WgradProblem& problem) {
-  Numbers pads;
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    pads.insert(pads.end(), {problem.axis[a].pad_before, problem.axis[a].pad_after});
-  }
-  return pads;
-}
-
 Numbers filter_sizes(WgradProblem problem) {
   problem.filter_format = FilterFormat::hwio;
   return dw_shape(problem);
@@ -50,8 +22,8 @@ Numbers filter_sizes(WgradProblem problem) {
 // In the words of the command line, from which make_problem() gets the problem back.
 Json problem_json(const WgradProblem& problem) {
   return {{"op", op_name(problem.op)},
-          {"input_shape", tensor_shape(problem, problem.C, &SpatialAxis::in)},
-          {"out_backprop_shape", tensor_shape(problem, problem.K, &SpatialAxis::out)},
+          {"input_shape", x_shape(problem)},
+          {"out_backprop_shape", dy_shape(problem)},
           {"dtype", dtype_name(problem.dtype)},
           {"filter_sizes", filter_sizes(problem)},
           {"strides", per_axis(problem, &SpatialAxis::stride)},

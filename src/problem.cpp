@@ -31,6 +31,14 @@ std::string axis_list(const WgradProblem& problem, std::string_view name,
   return all_usual ? "" : cat(" ", name, text);
 }
 
+std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t channels,
+                                       std::int64_t SpatialAxis::*extent) {
+  std::vector<std::int64_t> shape = per_axis(problem, extent);
+  shape.insert(problem.channels_last ? shape.end() : shape.begin(), channels);
+  shape.insert(shape.begin(), problem.N);
+  return shape;
+}
+
 }  // namespace
 
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what) {
@@ -55,11 +63,33 @@ double flop_count(const WgradProblem& problem) {
 
 std::int64_t term_count(const WgradProblem& problem) { return problem.N * problem.out_pixels(); }
 
-std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
-  std::vector<std::int64_t> taps;
+std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field) {
+  std::vector<std::int64_t> numbers;
   for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    taps.push_back(problem.axis[static_cast<std::size_t>(a)].taps);
+    numbers.push_back(problem.axis[static_cast<std::size_t>(a)].*field);
   }
+  return numbers;
+}
+
+std::vector<std::int64_t> paddings(const WgradProblem& problem) {
+  std::vector<std::int64_t> pads;
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
+    pads.push_back(axis.pad_before);
+    pads.push_back(axis.pad_after);
+  }
+  return pads;
+}
+
+std::vector<std::int64_t> x_shape(const WgradProblem& problem) {
+  return tensor_shape(problem, problem.C, &SpatialAxis::in);
+}
+std::vector<std::int64_t> dy_shape(const WgradProblem& problem) {
+  return tensor_shape(problem, problem.K, &SpatialAxis::out);
+}
+
+std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
+  const std::vector<std::int64_t> taps = per_axis(problem, &SpatialAxis::taps);
   std::vector<std::int64_t> shape;
   switch (problem.filter_format) {
     case FilterFormat::hwio:

@@ -14,14 +14,6 @@ std::string list(const Numbers& numbers) {
   return text;
 }
 
-Numbers per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field) {
-  Numbers numbers;
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    numbers.push_back(problem.axis[a].*field);
-  }
-  return numbers;
-}
-
 // Nothing where every number is 1, the default.
 std::string unless_ones(const char* flag, const Numbers& numbers) {
   const bool ones = std::ranges::count(numbers, 1) == std::ssize(numbers);
@@ -32,16 +24,14 @@ std::string unless_ones(const char* flag, const Numbers& numbers) {
 
 std::string problem_flags(const WgradProblem& problem, const std::string& padding) {
   const bool depthwise = problem.op == Op::depthwise;
-  Numbers sizes = per_axis(problem, &SpatialAxis::taps), pads;
+  Numbers sizes = per_axis(problem, &SpatialAxis::taps);
   sizes.push_back(depthwise ? problem.C : problem.group_c());
   sizes.push_back(depthwise ? problem.group_k() : problem.K);
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    pads.insert(pads.end(), {problem.axis[a].pad_before, problem.axis[a].pad_after});
-  }
   std::string text = cat("--op ", op_name(problem.op), " --filter-sizes ", list(sizes),
                          unless_ones("--strides", per_axis(problem, &SpatialAxis::stride)),
                          unless_ones("--dilations", per_axis(problem, &SpatialAxis::dilation)));
-  text += padding.empty() ? " --explicit-paddings " + list(pads) : " --padding " + padding;
+  text +=
+      padding.empty() ? " --explicit-paddings " + list(paddings(problem)) : " --padding " + padding;
   if (!problem.channels_last) text += " --data-format " + data_format_name(problem);
   if (problem.filter_format != FilterFormat::hwio) {
     text += " --filter-format " + filter_format_name(problem);

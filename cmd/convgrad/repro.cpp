@@ -60,14 +60,7 @@ class Folder {
 
 // A part of x or dy, image after image.
 void write_tensor(const std::string& path, NpyReader& reader, const WgradProblem& pb,
-                  const std::vector<std::int64_t>& origin, std::int64_t channels,
-                  std::int64_t SpatialAxis::*extent) {
-  std::vector<std::int64_t> shape = {pb.N};
-  if (!pb.channels_last) shape.push_back(channels);
-  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
-    shape.push_back(pb.axis[static_cast<std::size_t>(a)].*extent);
-  }
-  if (pb.channels_last) shape.push_back(channels);
+                  const std::vector<std::int64_t>& origin, const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> begin = origin, end = origin;
   std::int64_t bytes = dtype_bytes(pb.dtype);
   for (std::size_t i = 1; i < shape.size(); ++i) {
@@ -203,10 +196,9 @@ void write_files(Job& job, const Options& options, const Repro& repro, const Jud
   const SourceOrigin& origin = repro.part.origin;
   Folder folder(options.verify.save_repro);
   write_tensor(folder.file("x.npy"), *job.x, pb,
-               file_origin(pb, origin.image, origin.x_channel, origin.x), pb.C, &SpatialAxis::in);
+               file_origin(pb, origin.image, origin.x_channel, origin.x), x_shape(pb));
   write_tensor(folder.file("dy.npy"), *job.dy, pb,
-               file_origin(pb, origin.image, origin.dy_channel, origin.dy), pb.K,
-               &SpatialAxis::out);
+               file_origin(pb, origin.image, origin.dy_channel, origin.dy), dy_shape(pb));
   write_gradient(folder.file("result.npy"), pb, repro.result.data(), nullptr, {true});
   if (!repro.golden.empty()) {
     WgradProblem golden = pb;

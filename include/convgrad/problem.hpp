@@ -63,6 +63,14 @@ double flop_count(const WgradProblem& problem);
 // Terms of the longest sum that one element of dw can have: N*Z*P*Q.
 std::int64_t term_count(const WgradProblem& problem);
 
+// A number of each spatial axis, in the data format's order: 2 of them, 3 of conv3d.
+std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field);
+// (before, after) of each spatial axis.
+std::vector<std::int64_t> paddings(const WgradProblem& problem);
+
+// The shapes of x and dy as their files have them: by data_format.
+std::vector<std::int64_t> x_shape(const WgradProblem& problem);
+std::vector<std::int64_t> dy_shape(const WgradProblem& problem);
 // dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front, or
 // permuted by filter_format (depthwise other than hwio: as the grouped filter, K and 1).
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
