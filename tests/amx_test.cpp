@@ -58,12 +58,6 @@ void for_each_case(Fill fill, Check&& check) {
   testing::for_each_case(problems(), kDTypes, fill, check, kThin);
 }
 
-std::vector<std::byte> stored(DType dtype, const std::vector<double>& values) {
-  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(dtype_bytes(dtype)));
-  round_to(dtype, values.data(), static_cast<std::int64_t>(values.size()), bytes.data());
-  return bytes;
-}
-
 void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* x, const void* dy) {
   const Reference reference = reference_of(problem, x, dy);
   const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
@@ -167,11 +161,7 @@ TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
       for (const double poison :
            {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
-        auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
-        for (std::int64_t k = 0; k < problem.K; ++k) {  // the first pixel: tap 0 never sees it
-          values[static_cast<std::size_t>(channels_last ? k : k * problem.out_pixels())] = poison;
-        }
-        const auto dy = stored(dtype, values);
+        const auto dy = dy_with_first_pixel(problem, poison);
         const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
         const Reference reference = reference_of(problem, x.data(), dy.data());
         for_each_kernel(problem, [&](const Kernel& kernel) {
@@ -196,9 +186,9 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
       const WgradProblem problem = make(spec, dtype, true);
       auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
       values[static_cast<std::size_t>(pixel * problem.C)] = std::numeric_limits<double>::infinity();
-      const auto x = stored(dtype, values);
+      const auto x = tensor_of(dtype, values);
       const auto dy =
-          stored(dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), 1.0));
+          tensor_of(dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), 1.0));
       const Reference reference = reference_of(problem, x.data(), dy.data());
       for_each_kernel(problem, [&](const Kernel& kernel) {
         CAPTURE(spec.name);
@@ -218,7 +208,7 @@ TEST_CASE("numbers that AMX would flush are left to plain multiply-adds") {
           widened(DType::bf16, filled(DType::bf16, problem.dy_count(), Fill::normal, 2));
       for (double& value : x_values) value *= scale;
       for (double& value : dy_values) value *= scale == 0x1p-70 ? 0x1p-70 : 0x1p60;
-      const auto x = stored(DType::bf16, x_values), dy = stored(DType::bf16, dy_values);
+      const auto x = tensor_of(DType::bf16, x_values), dy = tensor_of(DType::bf16, dy_values);
       for_each_kernel(problem, [&](const Kernel& kernel) {
         check_bound(kernel, problem, x.data(), dy.data());
         // In the place of the values, zeros would be within the bound's underflow.
@@ -237,7 +227,7 @@ TEST_CASE("subnormal float16 values are added exactly") {
   auto x_values =
       widened(DType::f16, filled(DType::f16, problem.x_count(), Fill::small_integers, 1));
   for (double& value : x_values) value *= 0x1p-24;
-  const auto x = stored(DType::f16, x_values);
+  const auto x = tensor_of(DType::f16, x_values);
   const auto dy = filled(DType::f16, problem.dy_count(), Fill::small_integers, 2);
   const Reference reference = reference_of(problem, x.data(), dy.data());
   for_each_kernel(problem, [&](const Kernel& kernel) {

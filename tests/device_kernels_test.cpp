@@ -117,22 +117,13 @@ TEST_CASE("blocks do not change a bit on a device") {
 }
 
 TEST_CASE("what only meets padding contributes nothing on a device") {
-  const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
-                               {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
-                               {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
-                               {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
-  for (const ProblemSpec& spec : specs) {
+  for (const ProblemSpec& spec : padded_problems()) {
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
         for (const double poison :
              {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
           const WgradProblem problem = make(spec, dtype, channels_last);
-          auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
-          // The first pixel of every channel: tap 0 never sees it.
-          for (std::int64_t k = 0; k < problem.K; ++k) {
-            values[static_cast<std::size_t>(channels_last ? k : k * problem.out_pixels())] = poison;
-          }
-          const auto dy = tensor_of(dtype, values);
+          const auto dy = dy_with_first_pixel(problem, poison);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
           const Reference reference = reference_of(problem, x.data(), dy.data());
           CHECK(std::isfinite(reference.values[0]));

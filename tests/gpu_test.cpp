@@ -80,12 +80,7 @@ TEST_CASE("on a device, normal data stay within the bound and repeat to the bit"
 TEST_CASE("on a device, blocks do not change a bit") {
   const auto found = device();
   if (!found) return;
-  const ProblemSpec specs[] = {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
-                               {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
-                               {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
-                               {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
-                               {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
-  for (const ProblemSpec& spec : specs) {
+  for (const ProblemSpec& spec : many_block_problems()) {
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
@@ -114,9 +109,7 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
   for (const DType dtype : kDTypes) {
     const WgradProblem problem =
         make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
-    auto values = widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
-    for (std::size_t k = 0; k < 16; ++k) values[k] = std::numeric_limits<double>::infinity();
-    const auto dy = tensor_of(dtype, values);
+    const auto dy = dy_with_first_pixel(problem, std::numeric_limits<double>::infinity());
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {

@@ -64,24 +64,13 @@ TEST_CASE("every kernel stays within the error bound on normal data") {
 }
 
 TEST_CASE("what only meets padding contributes nothing, also when it is not finite") {
-  const ProblemSpec specs[] = {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
-                               {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
-                               {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
-                               {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
-  for (const ProblemSpec& spec : specs) {
+  for (const ProblemSpec& spec : padded_problems()) {
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
         for (const double poison :
              {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-          auto dy_values =
-              widened(dtype, filled(dtype, problem.dy_count(), Fill::small_integers, 5));
-          // The first pixel of every channel: tap 0 never sees it.
-          const std::int64_t pixels = problem.out_pixels();
-          for (std::int64_t k = 0; k < problem.K; ++k) {
-            dy_values[static_cast<std::size_t>(channels_last ? k : k * pixels)] = poison;
-          }
-          const auto dy = tensor_of(dtype, dy_values);
+          const auto dy = dy_with_first_pixel(problem, poison);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
           const Reference reference = reference_of(problem, x.data(), dy.data());
           const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
@@ -104,12 +93,7 @@ TEST_CASE("what only meets padding contributes nothing, also when it is not fini
 }
 
 TEST_CASE("threads and blocks do not change a bit") {
-  ProblemSpec specs[] = {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
-                         {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
-                         {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
-                         {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
-                         {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
-  for (const ProblemSpec& spec : specs) {
+  for (const ProblemSpec& spec : many_block_problems()) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);

@@ -141,4 +141,19 @@ std::vector<ProblemSpec> basic_problems() {
   };
 }
 
+std::vector<ProblemSpec> padded_problems() {
+  return {{"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}},
+          {"depthwise", "depthwise", 2, 4, 4, 4, {{4, 3}, {4, 3}}},
+          {"3-D", "conv3d", 1, 3, 16, 1, {{3, 3}, {3, 3}, {3, 3}}},
+          {"grouped", "conv2d", 1, 4, 8, 2, {{4, 3}, {4, 3}}}};
+}
+
+std::vector<ProblemSpec> many_block_problems() {
+  return {{"many chunks", "conv2d", 40, 5, 9, 1, {{13, 3}, {17, 3}}},
+          {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
+          {"depthwise", "depthwise", 23, 17, 17, 17, {{20, 3}, {21, 3}}},
+          {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
+          {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
+}
+
 }  // namespace convgrad::testing

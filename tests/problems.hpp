@@ -29,5 +29,9 @@ WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
 // First layer, 1x1, 3x3, grouped, depthwise, 3-D x plain, channel tail, strided, dilated, uneven
 // padding, taps that only see padding, P = Q = 1, empty.
 std::vector<ProblemSpec> basic_problems();
+// Small ones with padding in front: dense, depthwise, 3-D and grouped.
+std::vector<ProblemSpec> padded_problems();
+// Ones of many chunks, that blocks of a few thousand bytes cut in every way.
+std::vector<ProblemSpec> many_block_problems();
 
 }  // namespace convgrad::testing

@@ -41,6 +41,14 @@ std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes) {
   return values;
 }
 
+std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double value) {
+  auto values =
+      widened(problem.dtype, filled(problem.dtype, problem.dy_count(), Fill::small_integers, 5));
+  const std::int64_t step = problem.channels_last ? 1 : problem.out_pixels();
+  for (std::int64_t k = 0; k < problem.K; ++k) values[static_cast<std::size_t>(k * step)] = value;
+  return tensor_of(problem.dtype, values);
+}
+
 Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads) {
   PlanOptions options;
   options.only_reference = true;

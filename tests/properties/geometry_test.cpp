@@ -75,6 +75,17 @@ bool same_bits(const Dense& a, const Dense& b) {
          std::memcmp(a.values.data(), b.values.data(), a.values.size() * 8) == 0;
 }
 
+// "", or the first kernel that gives other bits where the same tensors are read as `other`.
+std::string other_bits_as(const RandomCase& c, const WgradProblem& other) {
+  const Tensors made = made_tensors(c);
+  const WgradProblem problem = c.problem();
+  return first_wrong_kernel(c, [&](const Kernel& kernel) -> std::string {
+    const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+    const Dense got = gradient(kernel, c, other, made.x, made.dy);
+    return same_bits(got, dw) ? "" : "other bits as " + describe(other);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("exchanging spatial axes exchanges the filter's") {
@@ -158,13 +169,7 @@ TEST_CASE("a depthwise convolution is a grouped one, to the bit") {
   check_property(property, [](const RandomCase& c) {
     RandomCase grouped = c;
     grouped.spec.op = "conv2d";
-    const Tensors made = made_tensors(c);
-    const WgradProblem problem = c.problem(), grouped_problem = grouped.problem();
-    return first_wrong_kernel(c, [&](const Kernel& kernel) -> std::string {
-      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-      const Dense got = gradient(kernel, c, grouped_problem, made.x, made.dy);
-      return same_bits(got, dw) ? "" : "other bits as " + describe(grouped_problem);
-    });
+    return other_bits_as(c, grouped.problem());
   });
 }
 
@@ -177,13 +182,7 @@ TEST_CASE("conv2d is conv3d of depth 1, to the bit") {
     deep.spec.op = "conv3d";
     deep.spec.axes.insert(deep.spec.axes.begin(), AxisSpec{1, 1});
     if (!deep.spec.pads.empty()) deep.spec.pads.insert(deep.spec.pads.begin(), {0, 0});
-    const Tensors made = made_tensors(c);
-    const WgradProblem problem = c.problem(), deep_problem = deep.problem();
-    return first_wrong_kernel(c, [&](const Kernel& kernel) -> std::string {
-      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-      const Dense got = gradient(kernel, c, deep_problem, made.x, made.dy);
-      return same_bits(got, dw) ? "" : "other bits as " + describe(deep_problem);
-    });
+    return other_bits_as(c, deep.problem());
   });
 }
 
