@@ -286,7 +286,7 @@ int compute_on_ranks(const Options& options, Json& report) {
       std::fputs(plan_text(*work.job, work.plan, options.execution.algorithm).c_str(), stdout);
     }
   }
-  if (!work.writes()) throw SilentEnd{0};
+  if (!work.writes()) throw SilentEnd{};
   return 0;
 }
 

@@ -106,11 +106,11 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
   }
 }
 
-// mpirun ends all ranks when the first one fails: rank 0 has to say why before that.
-int await_rank_0(int status) {
+// mpirun ends all ranks when the first one fails: rank 0 has to say why before that. Returns only
+// if it has not failed.
+void await_rank_0() {
   std::signal(SIGTERM, [](int) { _exit(1); });
-  sleep(2);
-  return status;
+  sleep(10);
 }
 
 struct Program {
@@ -203,7 +203,7 @@ struct Program {
   }
 
   int fail(int status, const std::string& message) {
-    if (is_silent_rank(arguments)) return await_rank_0(status);
+    if (is_silent_rank(arguments)) await_rank_0();
     const std::string line = with_origin(message);
     say(options, "error", line);
     report["status"] = "error";
@@ -227,8 +227,8 @@ int run(int argc, char** argv) {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
     const int status = program.run(command_line(argc, argv));
     return flush_stdout(program.options, program.finish(status));
-  } catch (const SilentEnd& end) {
-    return end.status;
+  } catch (const SilentEnd&) {
+    return 0;
   } catch (const Error& error) {
     return program.fail(static_cast<int>(error.kind()), error.what());
   } catch (const std::bad_alloc&) {

@@ -89,8 +89,8 @@ void Ranks::together(const std::function<void()>& work) const {
   const std::vector<std::string> failures = gather(failure);
   const auto first = std::ranges::find_if_not(failures, &std::string::empty);
   if (first == failures.end()) return;
+  if (rank_ != 0) throw SilentEnd{};
   const int status = first->front() - '0';
-  if (rank_ != 0) throw SilentEnd{status};
   const bool everywhere = std::ranges::count(failures, *first) == size_;
   const std::string which = everywhere ? "" : cat("rank ", first - failures.begin(), ": ");
   throw Error(static_cast<ErrorKind>(status), which + first->substr(1));

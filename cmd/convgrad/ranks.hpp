@@ -12,10 +12,9 @@
 
 namespace convgrad::cli {
 
-// Rank 0 speaks for all: this one has nothing to say, but a status to end with.
-struct SilentEnd {
-  int status;
-};
+// Rank 0 speaks for all and has the status: this one ends with 0, since mpirun ends all others when
+// it sees a process with another one, and rank 0 may not have said why.
+struct SilentEnd {};
 
 class Ranks final : public Messages {
  public:
