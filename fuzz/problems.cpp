@@ -151,5 +151,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Kernel& kernel : kernels()) check(*c, kernel, reference);
   check(*c, kPortableEmulatedAmxKernel, reference);
   check(*c, kEmulatedAmxKernel, reference);
+  check(*c, kEmulatedAmxFp16Kernel, reference);
   return 0;
 }

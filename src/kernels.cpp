@@ -12,11 +12,17 @@
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
-  static const std::array<Kernel, 10> table = {kStreamingAvx512Kernel,  kOuterProductAmxKernel,
-                                               kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
-                                               kStreamingAvx2Kernel,    kOuterProductAvx2Kernel,
-                                               kIm2colGemmKernel,       kOuterProductKernel,
-                                               kStreamingKernel,        kDirectKernel};
+  static const std::array<Kernel, 11> table = {kStreamingAvx512Kernel,
+                                               kOuterProductAmxKernel,
+                                               kOuterProductAmxFp16Kernel,
+                                               kOuterProductBf16Kernel,
+                                               kOuterProductAvx512Kernel,
+                                               kStreamingAvx2Kernel,
+                                               kOuterProductAvx2Kernel,
+                                               kIm2colGemmKernel,
+                                               kOuterProductKernel,
+                                               kStreamingKernel,
+                                               kDirectKernel};
   return table;
 }
 

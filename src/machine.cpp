@@ -5,6 +5,9 @@
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +57,16 @@ bool may_use_tiles() {
 #endif
 }
 
+// Linux 6.1 does not list it.
+bool has_amx_fp16() {
+#ifdef __x86_64__
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 21 & 1) != 0;
+#else
+  return false;
+#endif
+}
+
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> sets;
   std::istringstream flags(cpuinfo("flags"));
@@ -64,6 +77,8 @@ std::vector<std::string> instruction_sets() {
       if (flag == known) sets.push_back(flag);
     }
   }
+  const auto tiles = std::find(sets.begin(), sets.end(), "amx_tile");
+  if (tiles != sets.end() && has_amx_fp16()) sets.emplace_back("amx_fp16");
   const auto is_amx = [](const std::string& set) { return set.starts_with("amx"); };
   if (std::any_of(sets.begin(), sets.end(), is_amx) && !may_use_tiles()) {
     std::erase_if(sets, is_amx);

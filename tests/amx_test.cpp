@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "amx_trap.hpp"
 #include "cases.hpp"
@@ -20,10 +21,11 @@ using namespace convgrad::testing;
 
 namespace {
 
-const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel};
+const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
+                                   &kEmulatedAmxFp16Kernel};
 constexpr DType kDTypes[] = {DType::bf16, DType::f16};
 
-// Calls check(kernel) for both packings, as far as this processor has them.
+// Calls check(kernel) for both packings, as far as this processor has them, and AMX-FP16.
 template <typename Check>
 void for_each_kernel(const WgradProblem& problem, Check&& check) {
   for (const Kernel* kernel : kEmulated) {
@@ -74,7 +76,7 @@ void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* 
 TEST_CASE("the problems have every form of panels") {
   int wide = 0, turned = 0, odd = 0, apart = 0;
   for (const ProblemSpec& spec : problems()) {
-    const AmxPlan plan = amx_plan(make(spec, DType::bf16, true));
+    const AmxPlan plan = amx_plan(make(spec, DType::bf16, true), 2);
     wide += plan.sharing.wide;
     turned += plan.shape.turned;
     odd += plan.shape.odd;
@@ -100,6 +102,9 @@ TEST_CASE("emulated AMX stays within the error bound on normal data") {
   for_each_case(Fill::normal, [](const WgradProblem& problem, const auto& x, const auto& dy) {
     // The other packing gives the same bits.
     check_bound(kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
+    if (problem.dtype == DType::f16) {
+      check_bound(kEmulatedAmxFp16Kernel, problem, x.data(), dy.data());
+    }
   });
 }
 
@@ -115,9 +120,11 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
         const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        const auto one = sums_of(kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
         CAPTURE(spec.name);
         for_each_kernel(problem, [&](const Kernel& kernel) {
+          const bool fp16 = &kernel == &kEmulatedAmxFp16Kernel;
+          const auto one =
+              sums_of(fp16 ? kernel : kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
           for (const std::int64_t block_bytes : {1, 20000}) {
             const auto got = sums_of(kernel, problem, x.data(), dy.data(), 3, block_bytes);
             CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
@@ -128,11 +135,14 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
   }
 }
 
+// Where the processor has AMX-BF16 but not AMX-FP16, the trap would know nothing of its tiles.
 TEST_CASE("the tile instructions give the bits of their emulation") {
   const Machine& machine = this_machine();
+  if (!lacks_avx512(machine).empty()) return;
   const bool has_amx = lacks(machine, {"amx_tile", "amx_bf16"}).empty();
-  if (has_amx || !lacks_avx512(machine).empty()) return;
-  const AmxTrap trap;
+  const bool has_fp16 = lacks(machine, {"amx_tile", "amx_fp16"}).empty();
+  std::optional<AmxTrap> trap;
+  if (!has_amx) trap.emplace();
   const long before = AmxTrap::multiplications();
   const ProblemSpec specs[] = {{"one tile", "conv2d", 2, 7, 9, 1, {{6, 3}, {5, 3}}},
                                {"2 x 1 tiles", "conv2d", 2, 20, 16, 1, {{6, 3}, {5, 3}}},
@@ -148,8 +158,13 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
       const auto want = sums_of(kEmulatedAmxKernel, problem, x.data(), dy.data());
       const auto got = sums_of(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
       CHECK(std::memcmp(got.data(), want.data(), got.size() * 8) == 0);
+      if (dtype == DType::f16 && (has_fp16 || !has_amx)) {
+        CHECK(sums_of(kOuterProductAmxFp16Kernel, problem, x.data(), dy.data(), 2) ==
+              sums_of(kEmulatedAmxFp16Kernel, problem, x.data(), dy.data()));
+      }
     }
   }
+  if (!trap) return;
   CHECK(AmxTrap::multiplications() > before);
   CHECK(AmxTrap::released());
 }
@@ -273,6 +288,10 @@ TEST_CASE("dense 16-bit layers choose AMX where there is, small and other ones d
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f32) != "outer_product_amx");
+    machine.instruction_sets.emplace_back("amx_fp16");
+    CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
+    CHECK(chosen(spec, DType::f16) == "outer_product_amx_fp16");
+    machine.instruction_sets.pop_back();
   }
   CHECK(chosen({"small", "conv2d", 1, 4, 4, 1, {{3, 3}, {3, 3}}}, DType::bf16) !=
         "outer_product_amx");

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "convgrad/dtype.hpp"
+
 namespace convgrad::testing {
 namespace {
 
@@ -93,10 +95,16 @@ float bf16_at(const std::uint8_t* at) {
   const float value = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   return (bits & 0x7f80u) == 0 ? 0 : value;
 }
+float fp16_at(const std::uint8_t* at) {
+  Half half;
+  std::memcpy(&half, at, 2);
+  return static_cast<float>(to_double(half));
+}
 float flushed(float value) { return value < 0x1p-126f && value > -0x1p-126f ? 0 : value; }
 
-// TDPBF16PS; products of bfloat16 are exact floats unless they are very small.
-bool multiply(int to, int a, int b) {
+// TDPBF16PS and TDPFP16PS; products are exact floats unless they are very small.
+template <typename Value>
+bool multiply(int to, int a, int b, Value&& value_at) {
   if (tiles.bytes[a] / 4 != tiles.rows[b] || tiles.rows[to] != tiles.rows[a] ||
       tiles.bytes[to] != tiles.bytes[b] || to == a || to == b || a == b) {
     return false;
@@ -106,8 +114,8 @@ bool multiply(int to, int a, int b) {
       float even = 0, odd = 0, sum;
       for (int k = 0; k < tiles.rows[b]; ++k) {
         const std::uint8_t *x = tiles.data[a][m] + 4 * k, *y = tiles.data[b][k] + 4 * n;
-        even = flushed(even + flushed(bf16_at(x) * bf16_at(y)));
-        odd = flushed(odd + flushed(bf16_at(x + 2) * bf16_at(y + 2)));
+        even = flushed(even + flushed(value_at(x) * value_at(y)));
+        odd = flushed(odd + flushed(value_at(x + 2) * value_at(y + 2)));
       }
       std::memcpy(&sum, tiles.data[to][m] + 4 * n, 4);
       sum = flushed(sum + flushed(even + odd));
@@ -146,8 +154,10 @@ const std::uint8_t* execute(const Instruction& in, const ucontext_t& context) {
     move_rows(operand, in.reg(), in.prefix() == kF2);  // TILELOADD, TILESTORED
     return operand.end;
   }
-  if (in.opcode() == 0x5c && in.prefix() == kF3 && !in.in_memory() && in.source() < 8) {
-    return multiply(in.reg(), in.rm(), in.source()) ? next : nullptr;
+  if (in.opcode() == 0x5c && !in.in_memory() && in.source() < 8) {
+    const bool known = (in.prefix() == kF3 && multiply(in.reg(), in.rm(), in.source(), bf16_at)) ||
+                       (in.prefix() == kF2 && multiply(in.reg(), in.rm(), in.source(), fp16_at));
+    return known ? next : nullptr;
   }
   return nullptr;
 }

@@ -16,9 +16,9 @@ class AmxChunks {
         pb_(problem),
         block_(block),
         tile_(tile),
-        plan_(amx_plan(problem)),
+        plan_(amx_plan(problem, tiles.f16_terms)),
         work_(amx_workspace(problem, plan_, workspace)),
-        terms_(problem.dtype == DType::f16 ? 2 : 1),
+        terms_(static_cast<int>(plan_.terms)),
         first_channel_(tile.k.begin / problem.group_k() * problem.group_c() + tile.c.begin) {
     tiles_.begin();
   }
@@ -58,7 +58,7 @@ class AmxChunks {
     const SurveyFunction survey = half ? vectors_.survey_f16 : vectors_.survey_bf16;
     const Exponents x = exponents_of(x_region(pb_, block_, box_, c), survey);
     const Exponents dy = exponents_of(dy_region(pb_, block_, box_, tile_.k), survey);
-    // The terms of a float16 are 0 or at least 2^-24.
+    // A float16, and each of its two terms, is 0 or at least 2^-24.
     return half ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
   }
 

@@ -11,12 +11,30 @@ float as_float(unsigned bits) {
   return value;
 }
 
-// The instruction reads subnormal numbers as zeros and flushes subnormal results.
 float flushed(float value) { return value < 0x1p-126f && value > -0x1p-126f ? 0.0f : value; }
 
-// tdpbf16ps: the sum of the even products and that of the odd ones begin with 0; together they are
-// added to the tile. (Its multiply-adds round once; so do these, as products of bfloat16 are exact
+// tdpbf16ps reads subnormal numbers as zeros and flushes subnormal results.
+struct BFloat16s {
+  static float value(unsigned bits) { return flushed(as_float(bits << 16)); }
+};
+// tdpfp16ps reads subnormal numbers; its products are 0 or at least 2^-48.
+struct Halves {
+  static float value(unsigned bits) {
+    const unsigned exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    if (exponent == 31) {
+      magnitude = as_float(0x7f800000u | fraction << 13);
+    } else if (exponent > 0) {
+      magnitude = as_float((exponent + 112) << 23 | fraction << 13);
+    }
+    return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+  }
+};
+
+// Both instructions: the sum of the even products and that of the odd ones begin with 0; together
+// they are added to the tile. (Their multiply-adds round once; so do these, as products are exact
 // floats where they are not flushed.)
+template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   for (long k = 0; k < kAmxChannels; ++k) {
     float even[kAmxChannels] = {}, odd[kAmxChannels] = {};
@@ -24,10 +42,9 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
       const unsigned* row = reinterpret_cast<const unsigned*>(b) + pair * kAmxChannels;
       const unsigned first = a[k * kAmxPixels + 2 * pair],
                      second = a[k * kAmxPixels + 2 * pair + 1];
-      const float dy0 = flushed(as_float(first << 16)), dy1 = flushed(as_float(second << 16));
+      const float dy0 = Values::value(first), dy1 = Values::value(second);
       for (long c = 0; c < kAmxChannels; ++c) {
-        const float x0 = flushed(as_float(row[c] << 16));
-        const float x1 = flushed(as_float(row[c] & 0xffff0000u));
+        const float x0 = Values::value(row[c] & 0xffffu), x1 = Values::value(row[c] >> 16);
         even[c] = flushed(even[c] + flushed(dy0 * x0));
         odd[c] = flushed(odd[c] + flushed(dy1 * x1));
       }
@@ -39,15 +56,18 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   }
 }
 
+template <typename Values>
 void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, const AmxBits* b,
                    long b_block, float* sums) {
   for (long i = 0; i < k_tiles; ++i) {
     for (long j = 0; j < c_tiles; ++j) {
-      multiply_tile(a + i * a_block, b + j * b_block, sums + kAmxChannels * (i * kAmxBlock + j));
+      multiply_tile<Values>(a + i * a_block, b + j * b_block,
+                            sums + kAmxChannels * (i * kAmxBlock + j));
     }
   }
 }
 
+template <typename Values>
 void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
               float* sums) {
   // The terms of a and b in the order of the instructions.
@@ -58,8 +78,8 @@ void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* r
       const AmxBits* a = panels.a + runs[run].a + step * kAmxTile;
       const AmxBits* b = panels.b + runs[run].b + step * kAmxTile;
       for (int pair = 0; pair < panels.terms * panels.terms; ++pair) {
-        multiply_step(k_tiles, c_tiles, a + kTermsA[pair] * panels.a_term, panels.a_block,
-                      b + kTermsB[pair] * panels.b_term, panels.b_block, sums);
+        multiply_step<Values>(k_tiles, c_tiles, a + kTermsA[pair] * panels.a_term, panels.a_block,
+                              b + kTermsB[pair] * panels.b_term, panels.b_block, sums);
       }
     }
   }
@@ -69,6 +89,7 @@ void nothing() {}
 
 }  // namespace
 
-extern const AmxTiles kEmulatedAmxTiles = {nothing, nothing, multiply};
+extern const AmxTiles kEmulatedAmxTiles = {2, nothing, nothing, multiply<BFloat16s>};
+extern const AmxTiles kEmulatedAmxFp16Tiles = {1, nothing, nothing, multiply<Halves>};
 
 }  // namespace convgrad

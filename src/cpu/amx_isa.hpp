@@ -6,7 +6,7 @@
 
 namespace convgrad {
 
-typedef unsigned short AmxBits;  // a bfloat16, or a float16 before it is split
+typedef unsigned short AmxBits;  // a bfloat16, or a float16
 
 // Neighbouring pixels in both panels, `steps` times kAmxPixels of them.
 struct AmxRun {
@@ -31,6 +31,7 @@ struct AmxPanels {
 inline constexpr long kAmxBlock = 32;  // channels of dy, and of x, whose sums the tiles hold
 
 struct AmxTiles {
+  int f16_terms;  // 1 if float16 is multiplied as it is, 2 if as two bfloat16
   // Around all multiplications of a thread.
   void (*begin)();
   void (*end)();
@@ -39,8 +40,11 @@ struct AmxTiles {
   void (*multiply)(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs,
                    long run_count, float* sums);
 };
-extern const AmxTiles kAmxTiles;          // the instructions
-extern const AmxTiles kEmulatedAmxTiles;  // what they do, for tests on other processors
+extern const AmxTiles kAmxTiles;      // the instructions of AMX-BF16
+extern const AmxTiles kAmxFp16Tiles;  // of AMX-FP16: for float16 alone
+// What they do, for tests on other processors.
+extern const AmxTiles kEmulatedAmxTiles;
+extern const AmxTiles kEmulatedAmxFp16Tiles;
 
 // `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is negative.
 struct AmxPiece {

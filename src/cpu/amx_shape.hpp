@@ -110,14 +110,18 @@ inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& shari
   return sharing.wide ? pb.axis[2].taps * c : c;
 }
 
+// Panels of each of x and dy: float16 may have to be split in two.
+inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
+  return pb.dtype == DType::f16 ? f16_terms : 1;
+}
+
 // Rough seconds for one chunk and one tile of a gradient.
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
-                                const AmxSharing& sharing, const AmxSteps& steps) {
+                                const AmxSharing& sharing, const AmxSteps& steps, double terms) {
   constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
   constexpr double kMove = 0.1e-9;       // an element; splitting it takes about as long again
   constexpr double kPixel = 3e-9;        // finding out where it is
   constexpr double kStart = 500e-9;
-  const double terms = pb.dtype == DType::f16 ? 2 : 1;
   const std::int64_t channels = amx_channels(pb, sharing, steps.c);
   const auto blocks =
       static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
@@ -136,6 +140,7 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
 }
 
 struct AmxPlan {
+  std::int64_t terms = 1;
   AmxSteps steps;
   AmxSharing sharing;
   AmxShape shape;  // of the largest chunk
@@ -151,7 +156,8 @@ inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
 // Whether x may be packed like that: within a few hundred KiB, and wide only where a filter row of
 // few channels lies in one piece.
 inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
-                          const std::array<std::int64_t, 4>& extent, const AmxSteps& steps) {
+                          const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
+                          double terms) {
   constexpr double kMostElements = 256 << 10, kMostPositions = 8192;
   constexpr std::int64_t kFewChannels = 16;
   double positions = static_cast<double>(extent[0]);
@@ -167,26 +173,27 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
                        pb.groups != 1 || pb.C > kFewChannels || pb.axis[2].taps > 31)) {
     return false;
   }
-  const double terms = pb.dtype == DType::f16 ? 2 : 1;
   const double elements =
       positions * terms *
       static_cast<double>(round_up(amx_channels(pb, sharing, steps.c), kAmxChannels));
   return !shares || (positions <= kMostPositions && elements <= kMostElements);
 }
 
-inline AmxPlan amx_plan(const WgradProblem& pb) {
+inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
   AmxPlan best;
+  best.terms = amx_terms(pb, f16_terms);
+  const auto terms = static_cast<double>(best.terms);
   best.steps = {amx_step(pb.group_c(), pb.taps() == 1 ? kMostC1 : kMostC),
                 amx_step(pb.group_k(), kMostK)};
   const auto extent = chunk_extent(pb);
   for (unsigned bits = 0; bits < 32; ++bits) {
     const AmxSharing sharing = {
         {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}, (bits & 8) != 0, (bits & 16) != 0};
-    if (!amx_can_share(pb, sharing, extent, best.steps)) continue;
+    if (!amx_can_share(pb, sharing, extent, best.steps, terms)) continue;
     const AmxShape shape = amx_shape(pb, sharing, extent);
-    const double seconds = amx_chunk_seconds(pb, shape, sharing, best.steps);
+    const double seconds = amx_chunk_seconds(pb, shape, sharing, best.steps, terms);
     if (best.chunk_seconds == 0 || seconds < best.chunk_seconds) {
       best.chunk_seconds = seconds;
       best.sharing = sharing;

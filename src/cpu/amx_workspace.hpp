@@ -66,7 +66,6 @@ struct AmxWorkspace {
 // The same in every call, whatever the chunk: sizes are those of the largest.
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;
-  const std::int64_t terms = pb.dtype == DType::f16 ? 2 : 1;
   const std::int64_t channels = amx_channels(pb, plan.sharing, plan.steps.c);
   // A line is a piece, and what is between it and the next one.
   const std::int64_t pieces = 2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
@@ -85,8 +84,8 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   w.row = (ceil_div(most, kAmxPixels) | 1) * kAmxPixels;
   w.x_term = round_up(channels, kAmxChannels) * s.pixels * (s.odd ? 2 : 1);
   w.dy_term = round_up(plan.steps.k, kAmxChannels) * s.dy_pixels;
-  w.x = take_bits(terms * w.x_term);
-  w.dy = take_bits(terms * w.dy_term);
+  w.x = take_bits(plan.terms * w.x_term);
+  w.dy = take_bits(plan.terms * w.dy_term);
   w.rows = take_bits(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row);
   if (plan.sharing.wide) {
     const std::int64_t taps = pb.axis[2].taps;

@@ -5,7 +5,7 @@
 // columns and lines between output rows in place (amx_shape.hpp), dy with zeros there, and every
 // tap reads the same panels, x's from another position on. 32 x 32 sums stay in four tiles over
 // all pixels of a chunk and are then added to the float64 partial. A float16 is the sum of two
-// bfloat16 exactly: its products are four of theirs.
+// bfloat16 exactly: its products are four of theirs. AMX-FP16 multiplies float16 as they are.
 #include "cpu/outer_product_amx.hpp"
 
 #include "cpu/amx_chunk.hpp"
@@ -14,8 +14,9 @@
 namespace convgrad {
 namespace {
 
+template <const AmxTiles& amx>
 std::vector<Tile> tiles(const WgradProblem& problem) {
-  const AmxSteps steps = amx_plan(problem).steps;
+  const AmxSteps steps = amx_plan(problem, amx.f16_terms).steps;
   const Range taps = {0, problem.taps()};
   std::vector<Tile> result;
   for (std::int64_t g = 0; g < problem.groups; ++g) {
@@ -30,8 +31,9 @@ std::vector<Tile> tiles(const WgradProblem& problem) {
   return result;
 }
 
+template <const AmxTiles& amx>
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  const AmxPlan plan = amx_plan(problem);
+  const AmxPlan plan = amx_plan(problem, amx.f16_terms);
   // direct_chunk() works in the same space.
   const Tile largest = {{0, 1}, {0, plan.steps.c}, {0, plan.steps.k}};
   return std::max(amx_workspace(problem, plan, nullptr).bytes,
@@ -45,9 +47,10 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
+template <const AmxTiles& amx>
 double estimated_seconds(const WgradProblem& problem) {
   constexpr double kStart = 3e-6;  // of the tiles
-  const AmxPlan plan = amx_plan(problem);
+  const AmxPlan plan = amx_plan(problem, amx.f16_terms);
   const auto tile_count =
       static_cast<double>(problem.groups * ceil_div(problem.group_c(), plan.steps.c) *
                           ceil_div(problem.group_k(), plan.steps.k));
@@ -61,6 +64,15 @@ std::string why_not_dtype(const WgradProblem& problem) {
 std::string why_not(const WgradProblem& problem, const Machine& machine) {
   std::string reason = why_not_dtype(problem);
   if (reason.empty()) reason = lacks(machine, {"amx_tile", "amx_bf16"});
+  return reason.empty() ? lacks_avx512(machine) : reason;
+}
+std::string why_not_fp16_dtype(const WgradProblem& problem, const Machine&) {
+  if (problem.dtype == DType::f16) return "";
+  return cat("it multiplies float16, not ", dtype_name(problem.dtype));
+}
+std::string why_not_fp16(const WgradProblem& problem, const Machine& machine) {
+  std::string reason = why_not_fp16_dtype(problem, machine);
+  if (reason.empty()) reason = lacks(machine, {"amx_tile", "amx_fp16"});
   return reason.empty() ? lacks_avx512(machine) : reason;
 }
 std::string why_not_emulated(const WgradProblem& problem, const Machine& machine) {
@@ -77,25 +89,41 @@ const Kernel kOuterProductAmxKernel = {
     "outer_product_amx",
     "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     why_not,
-    estimated_seconds,
-    tiles,
-    workspace_bytes,
+    estimated_seconds<kAmxTiles>,
+    tiles<kAmxTiles>,
+    workspace_bytes<kAmxTiles>,
     accumulate<kAmxTiles, kAvx512AmxVectors>};
+
+const Kernel kOuterProductAmxFp16Kernel = {"outer_product_amx_fp16",
+                                           "the same for float16 as they are; AMX-FP16",
+                                           why_not_fp16,
+                                           estimated_seconds<kAmxFp16Tiles>,
+                                           tiles<kAmxFp16Tiles>,
+                                           workspace_bytes<kAmxFp16Tiles>,
+                                           accumulate<kAmxFp16Tiles, kAvx512AmxVectors>};
 
 const Kernel kEmulatedAmxKernel = {"outer_product_amx_emulated",
                                    "outer_product_amx without AMX, to test it",
                                    why_not_emulated,
-                                   estimated_seconds,
-                                   tiles,
-                                   workspace_bytes,
+                                   estimated_seconds<kEmulatedAmxTiles>,
+                                   tiles<kEmulatedAmxTiles>,
+                                   workspace_bytes<kEmulatedAmxTiles>,
                                    accumulate<kEmulatedAmxTiles, kAvx512AmxVectors>};
 
 const Kernel kPortableEmulatedAmxKernel = {"outer_product_amx_emulated_portable",
                                            "outer_product_amx without AMX and AVX-512, to test it",
                                            why_not_portable,
-                                           estimated_seconds,
-                                           tiles,
-                                           workspace_bytes,
+                                           estimated_seconds<kEmulatedAmxTiles>,
+                                           tiles<kEmulatedAmxTiles>,
+                                           workspace_bytes<kEmulatedAmxTiles>,
                                            accumulate<kEmulatedAmxTiles, kPortableAmxVectors>};
+
+const Kernel kEmulatedAmxFp16Kernel = {"outer_product_amx_fp16_emulated",
+                                       "outer_product_amx_fp16 without AMX and AVX-512, to test it",
+                                       why_not_fp16_dtype,
+                                       estimated_seconds<kEmulatedAmxFp16Tiles>,
+                                       tiles<kEmulatedAmxFp16Tiles>,
+                                       workspace_bytes<kEmulatedAmxFp16Tiles>,
+                                       accumulate<kEmulatedAmxFp16Tiles, kPortableAmxVectors>};
 
 }  // namespace convgrad

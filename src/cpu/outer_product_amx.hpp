@@ -5,11 +5,13 @@
 
 namespace convgrad {
 
-extern const Kernel kOuterProductAmxKernel;
+extern const Kernel kOuterProductAmxKernel;      // AMX-BF16
+extern const Kernel kOuterProductAmxFp16Kernel;  // AMX-FP16, float16 alone
 
 // The same with the tile instructions emulated, for tests on processors without them: slow, and not
 // among kernels(). Packing with AVX-512, and in portable C++.
 extern const Kernel kEmulatedAmxKernel;
 extern const Kernel kPortableEmulatedAmxKernel;
+extern const Kernel kEmulatedAmxFp16Kernel;
 
 }  // namespace convgrad

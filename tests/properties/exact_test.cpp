@@ -128,6 +128,7 @@ TEST_CASE("every algorithm is bit-exact on random integer problems") {
   for (const Kernel& kernel : kernels()) check_exact(kernel, 1e6, 1);
   check_exact(kEmulatedAmxKernel, 1e5, 1);
   check_exact(kPortableEmulatedAmxKernel, 1e5, 1);
+  check_exact(kEmulatedAmxFp16Kernel, 1e5, 1);
 }
 
 TEST_CASE("every algorithm for devices is bit-exact on random integer problems, emulated") {
