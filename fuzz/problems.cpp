@@ -19,7 +19,7 @@ using namespace convgrad::testing;
 
 namespace {
 
-constexpr double kMostFlops = 60'000;  // what takes a millisecond under the sanitizers
+constexpr double kMostFlops = 30'000;  // what takes a millisecond under the sanitizers
 
 enum class Data { integers, normal, special };
 
@@ -149,8 +149,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!c) return 0;
   const Reference reference = reference_of(c->problem, c->x.data(), c->dy.data(), 1);
   for (const Kernel& kernel : kernels()) check(*c, kernel, reference);
-  check(*c, kPortableEmulatedAmxKernel, reference);
-  check(*c, kEmulatedAmxKernel, reference);
+  const bool portable = size % 2 == 0;  // of two packings that give the same panels
+  check(*c, portable ? kPortableEmulatedAmxKernel : kEmulatedAmxKernel, reference);
   check(*c, kEmulatedAmxFp16Kernel, reference);
   return 0;
 }

@@ -86,6 +86,12 @@ std::future<Block> read_ahead(const std::function<Block(std::int64_t)>& load, st
   }
 }
 
+// Kernels add offsets to the pointers of tensors without elements, too.
+const void* never_null(const void* tensor) {
+  static constexpr double kNothing = 0;
+  return tensor != nullptr ? tensor : &kNothing;
+}
+
 // Blocks of neighbouring tasks are handed out in pieces of this many doubles.
 constexpr std::int64_t kTreePiece = 16384;
 
@@ -106,8 +112,8 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
   }
   read_part(plan, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
   read_part(plan, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
-  result.x = memory.x.data();
-  result.dy = memory.dy.data();
+  result.x = never_null(memory.x.data());
+  result.dy = never_null(memory.dy.data());
   result.x_strides = box_strides(pb, pb.C, sizes(result.input));
   result.dy_strides = box_strides(pb, pb.K, sizes(out));
   return result;
@@ -131,8 +137,8 @@ Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
     for (std::size_t a = 0; a < 3; ++a) offset += spatial[a].begin * s.spatial[a];
     return offset * dtype_bytes(pb.dtype);
   };
-  result.x = static_cast<const std::byte*>(x_) + start(result.x_strides, result.input);
-  result.dy = static_cast<const std::byte*>(dy_) + start(result.dy_strides, out);
+  result.x = static_cast<const std::byte*>(never_null(x_)) + start(result.x_strides, result.input);
+  result.dy = static_cast<const std::byte*>(never_null(dy_)) + start(result.dy_strides, out);
   return result;
 }
 

@@ -27,7 +27,7 @@ struct Strides {
 // Part of x and dy in memory, in the files' dtype and native byte order. Both start at the first
 // element of their box: x holds images pixels[0] and the input positions `input`, all channels.
 struct Block {
-  const void* x = nullptr;
+  const void* x = nullptr;  // neither is null once the block is loaded, even without elements
   const void* dy = nullptr;
   Strides x_strides, dy_strides;
   PixelBox pixels;
