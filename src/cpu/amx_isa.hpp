@@ -70,8 +70,10 @@ struct AmxVectors {
   // multiple of kAmxChannels.
   void (*split)(AmxBits* values, long count, AmxBits* low);
   // The least exponent of what is not 0, and the greatest, as they are stored (bf16_range.hpp).
-  void (*survey_bf16)(const void* values, long count, unsigned* least, unsigned* most);
-  void (*survey_f16)(const void* values, long count, unsigned* least, unsigned* most);
+  void (*survey_bf16)(const void* values, long count, long pieces, long stride, unsigned* least,
+                      unsigned* most);
+  void (*survey_f16)(const void* values, long count, long pieces, long stride, unsigned* least,
+                     unsigned* most);
   // partial[c*partial_row + k] += sums[k*kAmxBlock + c], or sums[c*kAmxBlock + k] if `turned`.
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
                    long partial_row);

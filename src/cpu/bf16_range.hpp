@@ -8,17 +8,20 @@
 
 namespace convgrad {
 
-// Lowers *least to the least exponent, as it is stored, of count values that are not 0, and raises
-// *most to the greatest; values as they are in the file.
-using SurveyFunction = void (*)(const void* values, long count, unsigned* least, unsigned* most);
+// Lowers *least to the least exponent, as it is stored, of values that are not 0, and raises *most
+// to the greatest. Values as they are in the file, in pieces of `count` that begin `stride` bytes
+// apart.
+using SurveyFunction = void (*)(const void* values, long count, long pieces, long stride,
+                                unsigned* least, unsigned* most);
 
 struct Exponents {
   unsigned least = 254, most = 0;
 };
 inline Exponents exponents_of(Region region, SurveyFunction survey) {
   Exponents e;
-  for (; !region.done(); region.advance()) {
-    survey(region.piece(), region.piece_bytes() / 2, &e.least, &e.most);
+  for (; !region.done(); region.advance_pieces()) {
+    survey(region.piece(), region.piece_bytes() / 2, region.pieces(), region.piece_stride(),
+           &e.least, &e.most);
   }
   return e;
 }

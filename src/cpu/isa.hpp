@@ -55,9 +55,9 @@ struct OuterProductIsa {
   bool (*all_finite)(const Element* values, long count);
 
   // For elements whose products are not those of IEEE arithmetic at the ends of the range, else
-  // null: lowers *least to the least exponent, as it is stored, of count values that are not 0, and
-  // raises *most to the greatest; values as they are in the file.
-  void (*survey)(const void* values, long count, unsigned* least, unsigned* most);
+  // null: see SurveyFunction in bf16_range.hpp.
+  void (*survey)(const void* values, long count, long pieces, long stride, unsigned* least,
+                 unsigned* most);
 
   // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
   // b[run.b + p*b_pixel + j], for i < m <= max_m and j < columns <= n; all n values of b are read

@@ -14,6 +14,7 @@ constexpr int kMaxM = 14;
 #include "cpu/isa_load.inc"
 #include "cpu/isa_multiply.inc"
 #include "cpu/isa_pack.inc"
+#include "cpu/isa_survey.inc"
 
 void pack_pairs(const PackSource& source, long pixels, long channels, const PanelShape& shape,
                 BrainPair* panel) {
@@ -29,24 +30,10 @@ bool finite_pairs(const BrainPair* values, long count) {
   return any == 0;
 }
 
-// Exponents as they are stored; zeros have none.
-void survey_bf16(const void* values, long count, unsigned* least, unsigned* most) {
-  const Bits16* bits = static_cast<const Bits16*>(values);
-  Bits16 low = static_cast<Bits16>(*least << 7), high = static_cast<Bits16>(*most << 7);
-  for (long i = 0; i < count; ++i) {
-    const Bits16 magnitude = bits[i] & 0x7fffu;
-    const Bits16 nonzero = magnitude == 0 ? static_cast<Bits16>(0x7fff) : magnitude;
-    low = nonzero < low ? nonzero : low;
-    high = magnitude > high ? magnitude : high;
-  }
-  *least = low >> 7;
-  *most = high >> 7;
-}
-
 }  // namespace
 
 extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {
-    kMaxM,       2 * VectorOf<float>::kLanes,    pack_pairs, finite_pairs,
-    survey_bf16, multiply_rows<kMaxM, BrainPair>};
+    kMaxM,     2 * VectorOf<float>::kLanes,    pack_pairs, finite_pairs,
+    survey<7>, multiply_rows<kMaxM, BrainPair>};
 
 }  // namespace convgrad

@@ -47,6 +47,17 @@ class Region {
   const std::byte* piece() const { return data_ + offset_; }
   std::int64_t piece_bytes() const { return bytes_; }
 
+  // Pieces from this one on that begin piece_stride() bytes apart.
+  std::int64_t pieces() const { return depth_ > 0 ? innermost().count - index_[depth_ - 1] : 1; }
+  std::int64_t piece_stride() const { return depth_ > 0 ? innermost().stride : 0; }
+  void advance_pieces() {
+    if (depth_ > 0) {
+      offset_ += innermost().stride * (pieces() - 1);
+      index_[depth_ - 1] = innermost().count - 1;
+    }
+    advance();
+  }
+
   void advance() {
     for (std::size_t i = depth_; i-- > 0;) {
       offset_ += loops_[i].stride;
@@ -61,6 +72,8 @@ class Region {
   struct Loop {
     std::int64_t count = 0, stride = 0;
   };
+  const Loop& innermost() const { return loops_[depth_ - 1]; }
+
   const std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0, all_bytes_ = 0, offset_ = 0;
   std::size_t depth_ = 0;
