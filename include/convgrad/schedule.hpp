@@ -45,7 +45,7 @@ struct ChunkRun {
 
 // Changes whenever the cut of the sum or the order of its additions does, on the processor or on a
 // device: partial gradients of different versions do not add up to the bits of one run.
-inline constexpr int kScheduleVersion = 2;
+inline constexpr int kScheduleVersion = 3;
 
 // Slices come in `coarse` contiguous stretches of chunks (what one process of several works on),
 // each dealt out to `lanes` slices in turn (so that a block of any size feeds all threads). Where
