@@ -196,7 +196,8 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
   const std::pair<ProblemSpec, std::int64_t> cases[] = {
       {{"a corner", "conv2d", 1, 18, 16, 1, {{9, 3, 2}, {9, 3, 2}}}, 0},
       {{"behind a chunk", "conv2d", 1, 3, 20, 1, {{67, 3, 2}, {90, 5}}}, 10 * 90}};
-  for (const auto& [spec, pixel] : cases) {
+  for (const auto& [problem_spec, pixel] : cases) {
+    const ProblemSpec& spec = problem_spec;
     for (const DType dtype : kDTypes) {
       const WgradProblem problem = make(spec, dtype, true);
       auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));

@@ -148,13 +148,14 @@ TEST_CASE("data near the ends of the range on tensor cores") {
   // float32 in three bfloat16 terms would lose them, or overflow: such chunks take another way.
   const WgradProblem problem =
       make({"2x2", "conv2d", 2, 18, 33, 1, {{9, 2}, {7, 2}}}, DType::f32, true);
-  for (const auto& [x_scale, dy_scale] : {std::pair{0x1p-130, 1.0},
-                                          {1.0, 0x1p-110},
-                                          {0x1p-140, 0x1p+100},
-                                          {0x1p-70, 0x1p-40},
-                                          {0x1p-120, 0x1p+20},
-                                          {0x1p+125, 0x1p-10},
-                                          {0x1p+60, 0x1p+60}}) {
+  for (const auto& scales : {std::pair{0x1p-130, 1.0},
+                             {1.0, 0x1p-110},
+                             {0x1p-140, 0x1p+100},
+                             {0x1p-70, 0x1p-40},
+                             {0x1p-120, 0x1p+20},
+                             {0x1p+125, 0x1p-10},
+                             {0x1p+60, 0x1p+60}}) {
+    const double x_scale = scales.first, dy_scale = scales.second;
     const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
       auto values = widened(DType::f32, filled(DType::f32, count, Fill::normal, seed));
       for (double& value : values) value *= scale;

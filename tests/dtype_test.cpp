@@ -89,7 +89,8 @@ TEST_CASE("many values are rounded as one is") {
   for (int spread : {1, 30, 200, 2000}) {  // of exponents: normal results, subnormal, infinite
     for (double& value : values) {
       const auto fraction = random() >> 12;
-      const auto exponent = 1023 - spread / 2 + static_cast<int>(random() % spread);
+      const auto exponent =
+          1023 - spread / 2 + static_cast<int>(random() % static_cast<unsigned>(spread));
       const auto bits = random() << 63 |
                         static_cast<std::uint64_t>(std::clamp(exponent, 0, 2047)) << 52 |
                         (random() % 4 == 0 ? fraction >> 44 << 44 : fraction);  // often ties

@@ -185,12 +185,13 @@ TEST_CASE("data near the ends of bfloat16's range") {
   // Products of pairs treat subnormal numbers as zeros: such chunks must take another way.
   const WgradProblem problem =
       make({"3x3", "conv2d", 3, 18, 33, 1, {{9, 3}, {7, 3}}}, DType::bf16, true);
-  for (const auto& [x_scale, dy_scale] : {std::pair{0x1p-130, 1.0},
-                                          {1.0, 0x1p-130},
-                                          {0x1p-70, 0x1p-60},
-                                          {0x1p-50, 0x1p-55},
-                                          {0x1p-120, 0x1p+20},
-                                          {0x1p+60, 0x1p+60}}) {
+  for (const auto& scales : {std::pair{0x1p-130, 1.0},
+                             {1.0, 0x1p-130},
+                             {0x1p-70, 0x1p-60},
+                             {0x1p-50, 0x1p-55},
+                             {0x1p-120, 0x1p+20},
+                             {0x1p+60, 0x1p+60}}) {
+    const double x_scale = scales.first, dy_scale = scales.second;
     const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
       auto values = widened(DType::bf16, filled(DType::bf16, count, Fill::normal, seed));
       for (double& value : values) value *= scale;

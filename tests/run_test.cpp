@@ -69,7 +69,6 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
           NpySource source(x_reader, dy_reader);
           TaskPool pool(2);
           GradientSum sum(plan, pool);
-          Timing timing;
           BlockMemory memory;
           for (std::int64_t i = 0; i < plan.blocks.count; ++i) {
             sum.add(source.load(plan, i, memory), i);

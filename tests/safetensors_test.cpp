@@ -189,7 +189,8 @@ TEST_CASE("headers that the format forbids") {
       {"{\"x\":{\"dtype\":\"F32\",\"shape\":[" + std::string(2000, '1') + "]", "no JSON at byte"},
       {"{\"" + std::string(5000, 'n') + "\":1}", "is a number"},
   };
-  for (const auto& [json, text] : cases) {
+  for (const auto& [header, text] : cases) {
+    const std::string json = header;
     CAPTURE(json.substr(0, 200));
     check_error(ErrorKind::input, "f", text, [&] { parse_safetensors_header(json, 8, "f"); });
     const auto error = error_of([&] { parse_safetensors_header(json, 8, "f"); });
