@@ -24,6 +24,10 @@
 #include "output_files.hpp"
 #include "temp_dir.hpp"
 
+#ifdef CONVGRAD_COVERAGE
+extern "C" void __gcov_dump();
+#endif
+
 namespace convgrad {
 namespace {
 
@@ -259,6 +263,20 @@ TEST_CASE("folders and files that may not be written to") {
   check_error(ErrorKind::input, path, "Permission denied", [&] { check_output(path); });
   check_error(ErrorKind::input, path, "Permission denied", [&] { OutputFile file(path); });
   REQUIRE(::chmod(dir.path().c_str(), 0755) == 0);
+}
+
+TEST_CASE("an array in an archive is not written to") {
+  const TempDir dir;
+  const std::string archive = dir.write("a.npz", "PK");
+  for (const std::string& path :
+       {archive + ":x", dir.file("new.npz:x"), dir.file("new.safetensors:x")}) {
+    CAPTURE(path);
+    check_error(ErrorKind::input, path, cat("in the archive ", path.substr(0, path.size() - 2)),
+                [&] { check_output(path); });
+  }
+  const std::string other = dir.write("b.npy", "no archive");
+  write_whole(other + ":x", "a name with a colon");
+  CHECK(dir.names() == Names{"a.npz", "b.npy", "b.npy:x"});
 }
 
 TEST_CASE("no_clobber") {
@@ -574,6 +592,32 @@ TEST_CASE("a process that is killed by a signal leaves no temporary") {
   CHECK(read_file(path) == "old");
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// Ends a child process here and now; what gcov has counted in it is kept.
+[[noreturn]] void leave(int status) {
+#ifdef CONVGRAD_COVERAGE
+  __gcov_dump();
+#endif
+  ::_exit(status);
+}
+
+TEST_CASE("the end of temporaries removes those that are there") {
+  const TempDir dir;
+  const std::string path = dir.write("out.npy", "old");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    OutputFile file(path);
+    write_text(file, "half");
+    const bool made = dir.names().size() == 2;
+    end_temporaries_in_signal_handler();
+    leave(made && dir.names() == Names{"out.npy"} ? 3 : 4);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 3);
+  CHECK(read_file(path) == "old");
 }
 
 TEST_CASE("threads that are writing leave no temporary when a signal ends the process") {
