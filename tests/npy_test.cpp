@@ -600,6 +600,20 @@ TEST_CASE("a stream that is held is read in any order, as a file is anyway") {
   }
 }
 
+TEST_CASE("a member of a .safetensors file needs no header of its own") {
+  const TempDir dir;
+  const ArraySpec spec{{2, 3}};
+  const std::string entry = R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})";
+  const std::string length = {static_cast<char>(entry.size()), 0, 0, 0, 0, 0, 0, 0};
+  const std::string file = dir.write("x.safetensors", length + entry + spec_payload(spec));
+  NpyReader reader(file + ":w");
+  CHECK(reader.seekable());
+  CHECK(format_name(reader.header()) == "safetensors");
+  CHECK(reader.header().shape == spec.shape);
+  CHECK(read_box(reader, {1, 0}, {2, 3}) == expected_box(spec, {1, 0}, {2, 3}));
+  reader.finish();
+}
+
 TEST_CASE("no memory for a stream, or to pick elements from a file, is a failure with a name") {
   if (!testing::large_allocations_can_fail) {
     MESSAGE("skipped: the sanitizer hands out the memory");
