@@ -514,8 +514,8 @@ TEST_CASE("a box outside of the array is an error, not a read") {
   NpyReader reader(dir.write("x.npy", spec_file({{2, 3}})));
   const std::string name = reader.name();
   const std::vector<std::pair<Extents, Extents>> boxes = {
-      {{0, 0}, {3, 3}},       {{-1, 0}, {2, 3}}, {{1, 0}, {0, 3}}, {{0}, {2}},
-      {{0, 0, 0}, {1, 1, 1}}, {{0, 0}, {2}},     {{0}, {2, 3}}};
+      {{0, 0}, {3, 3}},       {{-1, 0}, {2, 3}}, {{1, 0}, {0, 3}},    {{0}, {2}},
+      {{0, 0, 0}, {1, 1, 1}}, {{0, 0}, {2}},     {{0, 0}, {2, 3, 1}}, {{0}, {2, 3}}};
   for (const auto& [begin, end] : boxes) {
     std::vector<char> out(1024);
     check_error(ErrorKind::runtime, name, "box outside",
