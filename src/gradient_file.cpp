@@ -52,24 +52,20 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
   if (problem.op == Op::conv3d) taps.push_back(tap / S / R);
   taps.insert(taps.end(), {tap / S % R, tap % S});
   std::vector<std::int64_t> position;
-  switch (problem.filter_format) {
-    case FilterFormat::hwio:
-      position = taps;
-      if (problem.op == Op::depthwise) {
-        position.insert(position.end(), {k / problem.group_k(), k % problem.group_k()});
-      } else {
-        position.insert(position.end(), {c, k});
-      }
-      break;
-    case FilterFormat::oihw:
-      position = {k, c};
-      position.insert(position.end(), taps.begin(), taps.end());
-      break;
-    case FilterFormat::ohwi:
-      position = {k};
-      position.insert(position.end(), taps.begin(), taps.end());
-      position.push_back(c);
-      break;
+  if (problem.filter_format == FilterFormat::hwio) {
+    position = taps;
+    if (problem.op == Op::depthwise) {
+      position.insert(position.end(), {k / problem.group_k(), k % problem.group_k()});
+    } else {
+      position.insert(position.end(), {c, k});
+    }
+  } else if (problem.filter_format == FilterFormat::oihw) {
+    position = {k, c};
+    position.insert(position.end(), taps.begin(), taps.end());
+  } else {
+    position = {k};
+    position.insert(position.end(), taps.begin(), taps.end());
+    position.push_back(c);
   }
   return position;
 }

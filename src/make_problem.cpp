@@ -1,6 +1,7 @@
 // make_problem.cpp - the one validator: nothing after it checks a shape or an attribute again.
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 #include "convgrad/problem.hpp"
 #include "convgrad/suggest.hpp"
@@ -19,6 +20,14 @@ struct AxisNames {
   const char* taps;
 };
 constexpr AxisNames kNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
+
+// In the order of the enumerators, channels_last first.
+using Choices = std::span<const char* const>;
+constexpr const char* kDataFormats[] = {"NHWC", "NCHW"};
+constexpr const char* kDataFormats3d[] = {"NDHWC", "NCDHW"};
+constexpr const char* kFilterFormats[] = {"HWIO", "OIHW", "OHWI"};
+constexpr const char* kFilterFormats3d[] = {"DHWIO", "OIDHW", "ODHWI"};
+constexpr const char* kPaddings[] = {"SAME", "VALID", "EXPLICIT"};
 
 std::string list(const Numbers& numbers) {
   std::string text = "[";
@@ -39,8 +48,8 @@ std::string upper(std::string_view text) {
 [[noreturn]] void bad(const std::string& message) { throw Error(ErrorKind::input, message); }
 [[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
 
-std::size_t choose(const std::string& flag, const std::string& value,
-                   const std::vector<std::string>& choices) {
+std::size_t choose(const std::string& flag, const std::string& value, Choices names) {
+  const std::vector<std::string> choices(names.begin(), names.end());
   const std::string key = upper(value);
   const auto found = std::find(choices.begin(), choices.end(), key);
   if (found == choices.end()) {
@@ -112,17 +121,14 @@ class Maker {
 
   void read_formats() {
     const bool deep = pb_.op == Op::conv3d;
-    const std::vector<std::string> data = deep ? std::vector<std::string>{"NDHWC", "NCDHW"}
-                                               : std::vector<std::string>{"NHWC", "NCHW"};
     if (!attr_.data_format.empty()) {
-      pb_.channels_last = choose("--data-format", attr_.data_format, data) == 0;
+      pb_.channels_last = choose("--data-format", attr_.data_format,
+                                 deep ? Choices(kDataFormats3d) : Choices(kDataFormats)) == 0;
     }
-    const std::vector<std::string> filter =
-        deep ? std::vector<std::string>{"DHWIO", "OIDHW", "ODHWI"}
-             : std::vector<std::string>{"HWIO", "OIHW", "OHWI"};
     if (!attr_.filter_format.empty()) {
-      pb_.filter_format =
-          static_cast<FilterFormat>(choose("--filter-format", attr_.filter_format, filter));
+      pb_.filter_format = static_cast<FilterFormat>(
+          choose("--filter-format", attr_.filter_format,
+                 deep ? Choices(kFilterFormats3d) : Choices(kFilterFormats)));
     }
   }
 
@@ -304,8 +310,7 @@ class Maker {
     const Numbers& pads = attr_.explicit_paddings;
     Padding padding = Padding::explicit_pads;
     if (!attr_.padding.empty()) {
-      padding =
-          static_cast<Padding>(choose("--padding", attr_.padding, {"SAME", "VALID", "EXPLICIT"}));
+      padding = static_cast<Padding>(choose("--padding", attr_.padding, kPaddings));
     } else if (pads.empty()) {
       misuse("--padding is missing, expected SAME, VALID or EXPLICIT");
     }

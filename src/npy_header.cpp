@@ -172,6 +172,11 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
   return begin + length;
 }
 
+void refuse_dtype(const NpyHeader& header, std::string_view name) {
+  refuse(name, "dtype '", printable(header.descr), "' is ", type_description(header), ", expected ",
+         kExpectedTypes, " (", type_advice(header), ")");
+}
+
 }  // namespace npy
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name) {
@@ -192,9 +197,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   const Entries entries = find_entries(dict, source, name);
   const Literal& descr = *entries.descr;
   const ElementType type = npy::type_from(descr, source, name);
-  header.descr = descr.type == Type::string
-                     ? descr.text
-                     : std::string(source.substr(descr.begin, descr.end - descr.begin));
+  header.descr = source.substr(descr.begin, descr.end - descr.begin);
+  if (descr.type == Type::string) header.descr = descr.text;
   header.kind = type.kind;
   header.item_bytes = type.bytes;
   header.big_endian = type.big_endian;
@@ -211,7 +215,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
 }
 
 std::string format_name(const NpyHeader& header) {
-  return header.major == 0 ? "safetensors" : cat(header.major, ".", header.minor);
+  if (header.major == 0) return "safetensors";
+  return cat(header.major, ".", header.minor);
 }
 
 DType float_dtype(const NpyHeader& header, std::string_view name) {
@@ -219,8 +224,7 @@ DType float_dtype(const NpyHeader& header, std::string_view name) {
   if (header.kind == 'f' && header.item_bytes == 2) return DType::f16;
   if (header.kind == 'f' && header.item_bytes == 4) return DType::f32;
   if (header.kind == 'f' && header.item_bytes == 8) return DType::f64;
-  refuse(name, "dtype '", printable(header.descr), "' is ", npy::type_description(header),
-         ", expected ", kExpectedTypes, " (", npy::type_advice(header), ")");
+  npy::refuse_dtype(header, name);
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {

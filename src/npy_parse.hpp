@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "convgrad/npy.hpp"
+
 namespace convgrad::npy {
 
 inline constexpr std::int64_t kVersionBytes = 8;  // magic, major, minor
@@ -17,5 +19,8 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
 // From the first dictionary_offset() bytes: where the dictionary ends and the payload starts.
 // Error(input) for headers past kMaxNpyHeaderBytes.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
+
+// Error(input) that says what the elements are, and what to do with such a file.
+[[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name);
 
 }  // namespace convgrad::npy

@@ -58,10 +58,9 @@ void swap_each(std::byte* bytes, std::size_t count, Swap swap) {
   }
 }
 
+// unit is more than 1.
 void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
   switch (unit) {
-    case 1:
-      return;
     case 2:
       return swap_each<std::uint16_t>(bytes, count, [](auto v) { return __builtin_bswap16(v); });
     case 4:
@@ -150,7 +149,7 @@ void NpyReader::State::read_header() {
 }
 
 void NpyReader::State::check_size() const {
-  if (header.kind == 'O') float_dtype(header, name());  // a pickle has any size: say what it is
+  if (header.kind == 'O') npy::refuse_dtype(header, name());  // a pickle has any size
   const std::int64_t expected = header.data_offset + header.payload_bytes;
   const std::int64_t bytes = source->size();
   if (bytes == ByteSource::kUnknown || bytes == expected) return;
@@ -190,7 +189,7 @@ void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis s
   }
   if (gather_spans(axes, strip, first, out)) return;
   const npy::BoxAxis axis = axes[0];
-  const bool is_strip = axis.out_stride == 1 && strip.count == 1;
+  const bool is_strip = axis.out_stride == 1;  // of one axis at most: no strip is cut again
   const std::int64_t step = is_strip ? std::max<std::int64_t>(kCacheLineBytes / item, 1) : 1;
   for (std::int64_t i = 0; i < axis.count; i += step) {
     const std::int64_t width = std::min(step, axis.count - i);

@@ -58,7 +58,7 @@ std::string reason(int error) { return std::strerror(error); }
 std::pair<std::string, std::string> split(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == path.npos) return {".", path};
-  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+  return {path.substr(0, std::max<std::size_t>(slash, 1)), path.substr(slash + 1)};
 }
 
 std::string absolute_folder(const std::string& folder, const std::string& name) {
@@ -259,7 +259,7 @@ void OutputFile::State::open_direct() {
 }
 
 void OutputFile::State::open_temporary() {
-  for (int attempt = 0; fd < 0; ++attempt) {
+  for (int attempt = 0;; ++attempt) {
     temporary = temporary_path(target);
     int error = 0;
     {
@@ -323,7 +323,8 @@ OutputFile::OutputFile(std::string path, const OutputOptions& options)
     : state_(std::make_unique<State>()) {
   state_->target = checked_target(path, options);
   state_->options = options;
-  state_->name = path == "-" ? "standard output" : std::move(path);
+  state_->name = std::move(path);
+  if (state_->name == "-") state_->name = "standard output";
   if (state_->direct()) {
     state_->open_direct();
   } else {
@@ -340,7 +341,7 @@ void OutputFile::write(const void* bytes, std::size_t count) {
     if (written >= 0) {
       from += written;
       count -= static_cast<std::size_t>(written);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // a pipe made non-blocking elsewhere
+    } else if (errno == EAGAIN) {  // a pipe made non-blocking elsewhere
       pollfd waiting{state_->fd, POLLOUT, 0};
       ::poll(&waiting, 1, -1);
     } else if (errno != EINTR) {

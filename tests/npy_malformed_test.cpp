@@ -124,6 +124,21 @@ TEST_CASE("headers that are no Python dictionary") {
   check_refused(header_bytes("{'\xff': 1}", 1), "unknown key '\\xff'");
 }
 
+TEST_CASE("format 3.0 is UTF-8, which no other bytes are taken for") {
+  for (const std::string text : {"\xc3\xa9", "\xdf\xbf", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                 "\xf4\x8f\xbf\xbf", "a\xe2\x82\xac\xc3\xa9z"}) {
+    CAPTURE(text);
+    check_refused(header_bytes("{'" + text + "': 1}", 3), "unknown key '");
+  }
+  for (const std::string text :
+       {"\x80", "\xbf", "\xc3", "\xc3\xa9\xa9", "\xe2\x82", "\xe2\x82z", "\xf0\x9f\x98",
+        "\xc3\xc3\xa9", "\xc0\x80", "\xc1\xbf", "\xf5\x80\x80\x80", "\xfe", "\xff"}) {
+    CAPTURE(text);
+    check_refused(header_bytes("{'" + text + "': 1}", 3), "bytes that are no text");
+    check_refused(header_bytes("{'" + text + "': 1}", 2), "unknown key '");
+  }
+}
+
 TEST_CASE("keys that are missing, misspelt or too many") {
   const std::vector<std::pair<std::string, std::string>> entries = {
       {"descr", "'<f4'"}, {"fortran_order", "False"}, {"shape", "(2,)"}};

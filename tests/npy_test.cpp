@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "failing_calls.hpp"
 #include "npy_bytes.hpp"
 #include "temp_dir.hpp"
 
@@ -20,9 +22,11 @@ namespace convgrad {
 namespace {
 
 using testing::ArraySpec;
+using testing::Call;
 using testing::check_error;
 using testing::dict_text;
 using testing::expected_box;
+using testing::FailingCall;
 using testing::for_every_box;
 using testing::header_bytes;
 using testing::parse;
@@ -256,6 +260,15 @@ TEST_CASE("a header length with bytes past 127 is unsigned") {
   }
 }
 
+TEST_CASE("formats have names") {
+  const std::string dict = dict_text("'<f4'", "(3,)");
+  CHECK(format_name(parse(header_bytes(dict, 1))) == "1.0");
+  CHECK(format_name(parse(header_bytes(dict, 3))) == "3.0");
+  NpyHeader member;
+  member.major = 0;
+  CHECK(format_name(member) == "safetensors");
+}
+
 // --- dtypes ---
 
 TEST_CASE("the four float types are known by all their names") {
@@ -377,7 +390,12 @@ TEST_CASE("known bit patterns in big-endian order") {
         "\x04\x03\x02\x01\x08\x07\x06\x05"sv);
   CHECK(read("'>U2'", "\x00\x00\x00\x41\x00\x00\x00\x42"sv) ==
         "\x41\x00\x00\x00\x42\x00\x00\x00"sv);
+  CHECK(read("'>c32'", "0123456789abcdefABCDEFGHIJKLMNOP"sv) ==
+        "fedcba9876543210PONMLKJIHGFEDCBA"sv);
+  CHECK(read("'>f16'", "0123456789abcdef"sv) == "fedcba9876543210"sv);
+  CHECK(read("'>f1'", "1"sv) == "1"sv);
   CHECK(read("'|S3'", "abc"sv) == "abc"sv);
+  CHECK(read("'>S3'", "abc"sv) == "abc"sv);
   CHECK(read("'>V3'", "abc"sv) == "abc"sv);
 }
 
@@ -496,7 +514,8 @@ TEST_CASE("a box outside of the array is an error, not a read") {
   NpyReader reader(dir.write("x.npy", spec_file({{2, 3}})));
   const std::string name = reader.name();
   const std::vector<std::pair<Extents, Extents>> boxes = {
-      {{0, 0}, {3, 3}}, {{-1, 0}, {2, 3}}, {{1, 0}, {0, 3}}, {{0}, {2}}, {{0, 0, 0}, {1, 1, 1}}};
+      {{0, 0}, {3, 3}},       {{-1, 0}, {2, 3}}, {{1, 0}, {0, 3}},    {{0}, {2}},
+      {{0, 0, 0}, {1, 1, 1}}, {{0, 0}, {2}},     {{0, 0}, {2, 3, 1}}, {{0}, {2, 3}}};
   for (const auto& [begin, end] : boxes) {
     std::vector<char> out(1024);
     check_error(ErrorKind::runtime, name, "box outside",
@@ -553,6 +572,82 @@ TEST_CASE("a large stream in Fortran order is transposed in memory") {
   CHECK(read_box(reader, {0, 0, 0}, {10, 90, 100}) == expected_box(spec, {0, 0, 0}, {10, 90, 100}));
   CHECK(read_box(reader, {9, 1, 2}, {600, 3, 99}) == expected_box(spec, {9, 1, 2}, {600, 3, 99}));
   reader.finish();
+}
+
+TEST_CASE("an empty stream in Fortran order needs no memory") {
+  const TempDir dir;
+  const ArraySpec spec{{3, 0, 2}, 4, true};
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader reader(dir.file("fifo"));
+  CHECK_FALSE(reader.seekable());
+  CHECK_FALSE(reader.needs_whole_payload());
+  CHECK(read_all(reader).empty());
+  reader.finish();
+}
+
+TEST_CASE("a stream that is held is read in any order, as a file is anyway") {
+  const TempDir dir;
+  const ArraySpec spec{{3, 4}};
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  for (const std::string& path : {dir.file("fifo"), dir.write("file.npy", spec_file(spec))}) {
+    NpyReader reader(path);
+    reader.hold();
+    for (const int row : {2, 0, 1, 2}) {
+      CHECK(read_box(reader, {row, 0}, {row + 1, 4}) == expected_box(spec, {row, 0}, {row + 1, 4}));
+      reader.hold();  // keeps what it has
+    }
+    reader.finish();
+  }
+}
+
+TEST_CASE("a member of a .safetensors file needs no header of its own") {
+  const TempDir dir;
+  const ArraySpec spec{{2, 3}};
+  const std::string entry = R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})";
+  const std::string length = {static_cast<char>(entry.size()), 0, 0, 0, 0, 0, 0, 0};
+  const std::string file = dir.write("x.safetensors", length + entry + spec_payload(spec));
+  NpyReader reader(file + ":w");
+  CHECK(reader.seekable());
+  CHECK(format_name(reader.header()) == "safetensors");
+  CHECK(reader.header().shape == spec.shape);
+  CHECK(read_box(reader, {1, 0}, {2, 3}) == expected_box(spec, {1, 0}, {2, 3}));
+  reader.finish();
+}
+
+TEST_CASE("no memory for a stream, or to pick elements from a file, is a failure with a name") {
+  if (!testing::large_allocations_can_fail) {
+    MESSAGE("skipped: the sanitizer hands out the memory");
+    return;
+  }
+  const TempDir dir;
+  const ArraySpec spec{{600, 800}};  // 1.9 MB
+  const std::string path = dir.write("x.npy", spec_file(spec));
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader stream(dir.file("fifo"));
+  NpyReader file(path);
+  {
+    const FailingCall allocation(Call::large_allocation, ENOMEM);
+    check_error(ErrorKind::runtime, stream.name(), "in Fortran order, needs 1920000 bytes; save it",
+                [&] { stream.hold(); });
+    check_error(ErrorKind::runtime, path, "out of memory while reading", [&] {
+      read_box(file, {0, 3}, {600, 4});
+    });
+    CHECK(allocation.failed() == 2);
+  }
+  CHECK(read_box(file, {0, 3}, {600, 4}) == expected_box(spec, {0, 3}, {600, 4}));
+  CHECK(read_all(stream) == spec_payload(spec));
+}
+
+TEST_CASE("the time that swapping and picking bytes takes is counted") {
+  const TempDir dir;
+  const ArraySpec little{{100, 1000}}, big{{100, 1000}, 4, false, true};
+  NpyReader as_it_is(dir.write("little.npy", spec_file(little)));
+  NpyReader swapped(dir.write("big.npy", spec_file(big)));
+  read_all(as_it_is);
+  read_all(swapped);
+  CHECK(as_it_is.convert_seconds() == 0);
+  CHECK(swapped.convert_seconds() > 0);
+  CHECK(swapped.convert_seconds() < 60);
 }
 
 TEST_CASE("the part of a stream that has gone by cannot be had again") {

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+
 using namespace convgrad;
 
 namespace {
@@ -163,6 +165,8 @@ TEST_CASE("groups follow from the shapes and are checked") {
   a.filter_sizes = {3, 3, 2, 8};
   const TensorInfo x = tensor("x", {2, 5, 5, 8}), dy = tensor("dy", {2, 5, 5, 8});
   CHECK(make_problem(x, dy, a).groups == 4);
+  a.groups = 4;
+  CHECK(make_problem(x, dy, a).groups == 4);
   a.groups = 2;
   CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--groups is 2"));
   a.groups.reset();
@@ -229,6 +233,132 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
   CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "the filter's size is missing"));
   a.op = "conv4d";
   CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'conv4d' is not an operation"));
+}
+
+TEST_CASE("each attribute that is wrong is named with what was expected") {
+  const TensorInfo x = tensor("x", {2, 8, 9, 4}), dy = tensor("dy", {2, 8, 9, 8});
+  struct Case {
+    std::string message;
+    std::function<void(WgradAttributes&)> spoil;
+    ErrorKind kind = ErrorKind::input;
+  };
+  const auto explicitly = [](WgradAttributes& a, std::vector<std::int64_t> pads) {
+    a.padding = "EXPLICIT";
+    a.explicit_paddings = std::move(pads);
+  };
+  const auto depthwise = [](WgradAttributes& a, std::vector<std::int64_t> sizes) {
+    a.op = "depthwise";
+    a.kernel = {};
+    a.filter_sizes = std::move(sizes);
+  };
+  const std::string batch = "expected 0,0 for the batch and channel axes";
+  const Case cases[] = {
+      {"--op is missing", [](auto& a) { a.op = ""; }, ErrorKind::usage},
+      {"--kernel: 3 numbers [1,2,3], expected 1 or 2 (R,S)",
+       [](auto& a) {
+         a.kernel = {1, 2, 3};
+       }},
+      {"--filter-sizes: 1 number [3], expected 4 for conv2d",
+       [](auto& a) {
+         a.kernel = {};
+         a.filter_sizes = {3};
+       }},
+      {"the filter's size is given twice",
+       [](auto& a) {
+         a.filter_like = {3, 3, 4, 8};
+       },
+       ErrorKind::usage},
+      {"--strides: 3 numbers [1,1,1], expected 1, 2 or 4 (NHWC)",
+       [](auto& a) {
+         a.strides = {1, 1, 1};
+       }},
+      {"--strides: [2,1,1,1] in NHWC order, expected 1 for the batch and channel axes",
+       [](auto& a) {
+         a.strides = {2, 1, 1, 1};
+       }},
+      {"--dilations: [1,1,1,2] in NHWC order",
+       [](auto& a) {
+         a.dilations = {1, 1, 1, 2};
+       }},
+      {"--explicit-paddings is missing, expected 4 numbers",
+       [](auto& a) { a.padding = "EXPLICIT"; }, ErrorKind::usage},
+      {"--explicit-paddings: 3 numbers, expected 8",
+       [&](auto& a) {
+         explicitly(a, {1, 1, 1});
+       }},
+      {batch,
+       [&](auto& a) {
+         explicitly(a, {1, 0, 1, 1, 1, 1, 0, 0});
+       }},
+      {batch,
+       [&](auto& a) {
+         explicitly(a, {0, 1, 1, 1, 1, 1, 0, 0});
+       }},
+      {batch,
+       [&](auto& a) {
+         explicitly(a, {0, 0, 1, 1, 1, 1, 1, 0});
+       }},
+      {batch,
+       [&](auto& a) {
+         explicitly(a, {0, 0, 1, 1, 1, 1, 0, 1});
+       }},
+      {"--groups is 2, but depthwise has one group per channel: C=4",
+       [](auto& a) {
+         a.op = "depthwise";
+         a.groups = 2;
+       }},
+      {"--filter-sizes[2] (C) is 3, expected 4",
+       [&](auto& a) {
+         depthwise(a, {3, 3, 3, 2});
+       }},
+      {"axis 3 (K) is 8, expected 12 = C*M",
+       [&](auto& a) {
+         depthwise(a, {3, 3, 4, 3});
+       }},
+  };
+  for (const Case& each : cases) {
+    WgradAttributes a = conv2d_attributes();
+    each.spoil(a);
+    CAPTURE(each.message);
+    CHECK(contains(refusal(each.kind, x, dy, a), each.message));
+  }
+  WgradAttributes a = conv2d_attributes();
+  make_problem(x, dy, a);  // as it is, it is right
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 8, 9, 0}), a), "(K) is 0"));
+  CHECK(contains(refusal(ErrorKind::input, tensor("x", {7}), dy, a), "x: 1 axis [7], expected 4"));
+  CHECK(contains(refusal(ErrorKind::input, tensor("x", {2, 8, -9, 4}), dy, a),
+                 "x: axis 2 is -9, expected at least 0"));
+  a.op = "depthwise";
+  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 8, 9, 6}), a),
+                 "dy: axis 3 (K) is 6, expected a multiple of C=4"));
+}
+
+TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
+  const TensorInfo x = tensor("x", {2, 5, 8, 9, 4}), dy = tensor("dy", {2, 5, 8, 9, 8});
+  WgradAttributes a = conv2d_attributes();
+  a.op = "conv3d";
+  make_problem(x, dy, a);
+  a.kernel = {1, 2};
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "expected 1 or 3 (T,R,S)"));
+  a.kernel = {};
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "--filter-sizes T,R,S,C,K"));
+  a.filter_format = "OIHW";
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'OIHW' is unknown, expected DHWIO, OIDHW"));
+  a.filter_format = "";
+  a.data_format = "NHWC";
+  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'NHWC' is unknown, expected NDHWC or"));
+}
+
+TEST_CASE("one number pads every side alike") {
+  WgradAttributes a = conv2d_attributes();
+  a.padding = "EXPLICIT";
+  a.explicit_paddings = {2};
+  const WgradProblem problem =
+      make_problem(tensor("x", {1, 5, 6, 1}), tensor("dy", {1, 7, 8, 1}), a);
+  for (const std::size_t axis : {std::size_t{1}, std::size_t{2}}) {
+    CHECK(problem.axis[axis].pad_before == 2);
+    CHECK(problem.axis[axis].pad_after == 2);
+  }
 }
 
 TEST_CASE("numbers out of range are refused before they are multiplied") {
