@@ -118,7 +118,7 @@ std::vector<double> sums(const Case& c, const Kernel& kernel, std::int64_t block
   options.block_bytes = block_bytes;
   Plan plan = make_plan(c.problem, this_machine(), options);
   plan.kernel = &kernel;  // which need not be in the table
-  plan.tiles = static_cast<std::int64_t>(kernel.tiles(c.problem).size());
+  plan.tiles = tile_count(c.problem, kernel.tile_steps(c.problem));
   plan.memory.workspaces = round_up(kernel.workspace_bytes(c.problem), 64);
   return sums_of(plan, c.x.data(), c.dy.data());
 }

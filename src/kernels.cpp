@@ -1,4 +1,5 @@
 // kernels.cpp - the one table of kernels.
+#include <algorithm>
 #include <array>
 
 #include "convgrad/kernel.hpp"
@@ -8,6 +9,7 @@
 #include "cpu/outer_product_amx.hpp"
 #include "cpu/outer_product_wgrad.hpp"
 #include "cpu/streaming_wgrad.hpp"
+#include "integers.hpp"
 
 namespace convgrad {
 
@@ -24,6 +26,31 @@ std::span<const Kernel> kernels() {
                                                kStreamingKernel,
                                                kDirectKernel};
   return table;
+}
+
+std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps) {
+  const std::int64_t k_parts = steps.whole_groups
+                                   ? ceil_div(problem.K, steps.k)
+                                   : problem.groups * ceil_div(problem.group_k(), steps.k);
+  return k_parts * ceil_div(problem.taps(), steps.tap) * ceil_div(problem.group_c(), steps.c);
+}
+
+std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps) {
+  std::vector<Tile> tiles;
+  tiles.reserve(static_cast<std::size_t>(tile_count(problem, steps)));
+  const std::int64_t group = steps.whole_groups ? problem.K : problem.group_k();
+  for (std::int64_t begin = 0; begin < problem.K; begin += group) {
+    for (std::int64_t k = begin; k < begin + group; k += steps.k) {
+      for (std::int64_t tap = 0; tap < problem.taps(); tap += steps.tap) {
+        for (std::int64_t c = 0; c < problem.group_c(); c += steps.c) {
+          tiles.push_back({{tap, std::min(tap + steps.tap, problem.taps())},
+                           {c, std::min(c + steps.c, problem.group_c())},
+                           {k, std::min(k + steps.k, begin + group)}});
+        }
+      }
+    }
+  }
+  return tiles;
 }
 
 const Kernel& find_kernel(std::string_view name) {

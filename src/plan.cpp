@@ -181,6 +181,8 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
     set_part(plan, options);
     plan.live_partials = live_partials(plan.slices, plan.nodes, false, plan.threads);
     plan.memory.partials = checked_mul(plan.live_partials, dw_bytes, what);
+    plan.tiles = tile_count(problem, plan.kernel->tile_steps(problem));
+    plan.memory.program += checked_mul(plan.tiles, std::int64_t{sizeof(Tile)}, what);
     // Each aligned to a cache line.
     const std::int64_t line = 64;
     plan.memory.workspaces =
@@ -197,9 +199,6 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
     plan.memory.partials = plan.live_partials * dw_bytes;
   }
   if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);
-  if (plan.kernel != nullptr) {
-    plan.tiles = static_cast<std::int64_t>(plan.kernel->tiles(problem).size());
-  }
   return plan;
 }
 

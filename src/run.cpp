@@ -169,7 +169,9 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
     : plan_(plan),
       pool_(pool),
-      tiles_(plan_.kernel != nullptr ? plan_.kernel->tiles(plan_.problem) : std::vector<Tile>{}),
+      tiles_(plan_.kernel != nullptr
+                 ? tiles_of(plan_.problem, plan_.kernel->tile_steps(plan_.problem))
+                 : std::vector<Tile>{}),
       partials_(plan_.memory.partials, "partial gradients"),
       workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
   if (plan_.device_kernel != nullptr) {

@@ -87,7 +87,7 @@ Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
   options.block_bytes = block_bytes;
   Plan plan = make_plan(problem, this_machine(), from_memory(options));
   plan.kernel = &kernel;
-  plan.tiles = static_cast<std::int64_t>(kernel.tiles(problem).size());
+  plan.tiles = tile_count(problem, kernel.tile_steps(problem));
   plan.memory.workspaces = threads * round_up(kernel.workspace_bytes(problem), 64);
   return plan;
 }

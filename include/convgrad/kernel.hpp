@@ -39,6 +39,15 @@ struct Tile {
   Range tap, c, k;
 };
 
+// How dw is cut into tiles, by the shape alone (a different cut could round differently): so many
+// taps, input and output channels each, the last ones fewer.
+struct TileSteps {
+  std::int64_t tap = 1, c = 1, k = 1;
+  bool whole_groups = false;  // k is a multiple of a group's channels, else tiles end with groups
+};
+std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
+std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);
+
 struct Kernel {
   std::string_view name;
   std::string_view summary;
@@ -46,8 +55,7 @@ struct Kernel {
   std::string (*why_not)(const WgradProblem&, const Machine&);
   // Rough time on one core, by which auto chooses. Never measured: the choice must repeat.
   double (*estimated_seconds)(const WgradProblem&);
-  // The tiles that cover dw, by the shape alone (a different cut could round differently).
-  std::vector<Tile> (*tiles)(const WgradProblem&);
+  TileSteps (*tile_steps)(const WgradProblem&);
   std::int64_t (*workspace_bytes)(const WgradProblem&);
   // partial: dw as float64 in [tap][c][k] order, whole; only the tile is touched. workspace:
   // workspace_bytes() bytes, aligned to 64, contents undefined.

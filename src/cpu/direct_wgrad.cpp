@@ -182,7 +182,7 @@ void chunk_of(const WgradProblem& problem, const Block& block, const PixelBox& b
 
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
-std::vector<Tile> tiles(const WgradProblem& problem) {
+TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k(), group_c = problem.group_c();
   // Whole groups side by side when they are small, else a part of one group.
   const std::int64_t k_step = group_k >= kLanes
@@ -192,28 +192,7 @@ std::vector<Tile> tiles(const WgradProblem& problem) {
   const std::int64_t c_step =
       group_k >= kLanes ? std::clamp<std::int64_t>(kTileCells / k_step / tap_step, 1, group_c)
                         : std::min(group_c, kExpandedC);
-  std::vector<Tile> result;
-  const auto add = [&](Range k) {
-    for (std::int64_t tap = 0; tap < problem.taps(); tap += tap_step) {
-      for (std::int64_t c = 0; c < group_c; c += c_step) {
-        result.push_back({{tap, std::min(tap + tap_step, problem.taps())},
-                          {c, std::min(c + c_step, group_c)},
-                          k});
-      }
-    }
-  };
-  if (group_k < kLanes) {
-    for (std::int64_t k = 0; k < problem.K; k += k_step) {
-      add({k, std::min(k + k_step, problem.K)});
-    }
-    return result;
-  }
-  for (std::int64_t g = 0; g < problem.groups; ++g) {
-    for (std::int64_t k = 0; k < group_k; k += k_step) {
-      add({g * group_k + k, g * group_k + std::min(k + k_step, group_k)});
-    }
-  }
-  return result;
+  return {tap_step, c_step, k_step, group_k < kLanes};
 }
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
@@ -258,9 +237,9 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
 }
 
 const Kernel kDirectKernel = {
-    "direct",  "sums over rows of pixels with 16 output channels in registers; no im2col",
-    why_not,   estimated_seconds,
-    tiles,     workspace_bytes,
+    "direct",   "sums over rows of pixels with 16 output channels in registers; no im2col",
+    why_not,    estimated_seconds,
+    tile_steps, workspace_bytes,
     accumulate};
 
 }  // namespace convgrad

@@ -21,10 +21,6 @@ namespace {
 constexpr std::int64_t kMaxM = 384;
 constexpr std::int64_t kMaxN = 512;
 
-struct TileSteps {
-  std::int64_t tap, c, k;
-};
-
 // Even cuts, so that no tile is a thin remainder.
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t c = problem.group_c(), k = problem.group_k(), taps = problem.taps();
@@ -211,24 +207,6 @@ class Im2colTile {
 
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
-std::vector<Tile> tiles(const WgradProblem& problem) {
-  const TileSteps step = tile_steps(problem);
-  std::vector<Tile> result;
-  for (std::int64_t g = 0; g < problem.groups; ++g) {
-    const std::int64_t g_end = (g + 1) * problem.group_k();
-    for (std::int64_t k = g * problem.group_k(); k < g_end; k += step.k) {
-      for (std::int64_t tap = 0; tap < problem.taps(); tap += step.tap) {
-        for (std::int64_t c = 0; c < problem.group_c(); c += step.c) {
-          result.push_back({{tap, std::min(tap + step.tap, problem.taps())},
-                            {c, std::min(c + step.c, problem.group_c())},
-                            {k, std::min(k + step.k, g_end)}});
-        }
-      }
-    }
-  }
-  return result;
-}
-
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const TileSteps step = tile_steps(problem);
   const std::int64_t m = step.tap * step.c;
@@ -270,7 +248,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 const Kernel kIm2colGemmKernel = {
     "im2col_gemm", "im2col of at most 512 pixels at a time, multiplied by OpenBLAS; 1x1 in place",
     why_not,       estimated_seconds,
-    tiles,         workspace_bytes,
+    tile_steps,    workspace_bytes,
     accumulate};
 
 }  // namespace convgrad

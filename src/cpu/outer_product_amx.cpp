@@ -15,20 +15,9 @@ namespace convgrad {
 namespace {
 
 template <const AmxTiles& amx>
-std::vector<Tile> tiles(const WgradProblem& problem) {
+TileSteps tile_steps(const WgradProblem& problem) {
   const AmxSteps steps = amx_plan(problem, amx.f16_terms).steps;
-  const Range taps = {0, problem.taps()};
-  std::vector<Tile> result;
-  for (std::int64_t g = 0; g < problem.groups; ++g) {
-    const std::int64_t end = (g + 1) * problem.group_k();
-    for (std::int64_t k = g * problem.group_k(); k < end; k += steps.k) {
-      for (std::int64_t c = 0; c < problem.group_c(); c += steps.c) {
-        const Range channels = {c, std::min(c + steps.c, problem.group_c())};
-        result.push_back({taps, channels, {k, std::min(k + steps.k, end)}});
-      }
-    }
-  }
-  return result;
+  return {problem.taps(), steps.c, steps.k};
 }
 
 template <const AmxTiles& amx>
@@ -51,10 +40,9 @@ template <const AmxTiles& amx>
 double estimated_seconds(const WgradProblem& problem) {
   constexpr double kStart = 3e-6;  // of the tiles
   const AmxPlan plan = amx_plan(problem, amx.f16_terms);
-  const auto tile_count =
-      static_cast<double>(problem.groups * ceil_div(problem.group_c(), plan.steps.c) *
-                          ceil_div(problem.group_k(), plan.steps.k));
-  return static_cast<double>(chunk_grid(problem).count) * tile_count * plan.chunk_seconds + kStart;
+  const auto tiles =
+      static_cast<double>(tile_count(problem, {problem.taps(), plan.steps.c, plan.steps.k}));
+  return static_cast<double>(chunk_grid(problem).count) * tiles * plan.chunk_seconds + kStart;
 }
 
 std::string why_not_dtype(const WgradProblem& problem) {
@@ -90,7 +78,7 @@ const Kernel kOuterProductAmxKernel = {
     "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     why_not,
     estimated_seconds<kAmxTiles>,
-    tiles<kAmxTiles>,
+    tile_steps<kAmxTiles>,
     workspace_bytes<kAmxTiles>,
     accumulate<kAmxTiles, kAvx512AmxVectors>};
 
@@ -98,7 +86,7 @@ const Kernel kOuterProductAmxFp16Kernel = {"outer_product_amx_fp16",
                                            "the same for float16 as they are; AMX-FP16",
                                            why_not_fp16,
                                            estimated_seconds<kAmxFp16Tiles>,
-                                           tiles<kAmxFp16Tiles>,
+                                           tile_steps<kAmxFp16Tiles>,
                                            workspace_bytes<kAmxFp16Tiles>,
                                            accumulate<kAmxFp16Tiles, kAvx512AmxVectors>};
 
@@ -106,7 +94,7 @@ const Kernel kEmulatedAmxKernel = {"outer_product_amx_emulated",
                                    "outer_product_amx without AMX, to test it",
                                    why_not_emulated,
                                    estimated_seconds<kEmulatedAmxTiles>,
-                                   tiles<kEmulatedAmxTiles>,
+                                   tile_steps<kEmulatedAmxTiles>,
                                    workspace_bytes<kEmulatedAmxTiles>,
                                    accumulate<kEmulatedAmxTiles, kAvx512AmxVectors>};
 
@@ -114,7 +102,7 @@ const Kernel kPortableEmulatedAmxKernel = {"outer_product_amx_emulated_portable"
                                            "outer_product_amx without AMX and AVX-512, to test it",
                                            why_not_portable,
                                            estimated_seconds<kEmulatedAmxTiles>,
-                                           tiles<kEmulatedAmxTiles>,
+                                           tile_steps<kEmulatedAmxTiles>,
                                            workspace_bytes<kEmulatedAmxTiles>,
                                            accumulate<kEmulatedAmxTiles, kPortableAmxVectors>};
 
@@ -122,7 +110,7 @@ const Kernel kEmulatedAmxFp16Kernel = {"outer_product_amx_fp16_emulated",
                                        "outer_product_amx_fp16 without AMX and AVX-512, to test it",
                                        why_not_fp16_dtype,
                                        estimated_seconds<kEmulatedAmxFp16Tiles>,
-                                       tiles<kEmulatedAmxFp16Tiles>,
+                                       tile_steps<kEmulatedAmxFp16Tiles>,
                                        workspace_bytes<kEmulatedAmxFp16Tiles>,
                                        accumulate<kEmulatedAmxFp16Tiles, kPortableAmxVectors>};
 

@@ -13,21 +13,9 @@
 namespace convgrad {
 namespace {
 
-std::vector<Tile> tiles(const WgradProblem& problem) {
+TileSteps tile_steps(const WgradProblem& problem) {
   const OuterProductSteps steps = outer_product_steps(problem);
-  const Range taps = {0, problem.taps()};
-  std::vector<Tile> result;
-  for (std::int64_t g = 0; g < problem.groups; ++g) {
-    const std::int64_t g_end = (g + 1) * problem.group_k();
-    for (std::int64_t k = g * problem.group_k(); k < g_end; k += steps.k) {
-      for (std::int64_t c = 0; c < problem.group_c(); c += steps.c) {
-        result.push_back({taps,
-                          {c, std::min(c + steps.c, problem.group_c())},
-                          {k, std::min(k + steps.k, g_end)}});
-      }
-    }
-  }
-  return result;
+  return {problem.taps(), steps.c, steps.k};
 }
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
@@ -106,7 +94,7 @@ const Kernel kOuterProductBf16Kernel = {
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
     [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, 3.5e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate_pairs};
 
@@ -115,17 +103,14 @@ const Kernel kOuterProductAvx512Kernel = {
     "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
     why_not_avx512,
     [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate<kAvx512Isa>};
 
 const Kernel kOuterProductAvx2Kernel = {
-    "outer_product_avx2",
-    "the same, 6 x 16 in registers; AVX2 and FMA",
-    why_not_avx2,
-    [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
-    tiles,
-    workspace_bytes,
+    "outer_product_avx2", "the same, 6 x 16 in registers; AVX2 and FMA",
+    why_not_avx2,         [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
+    tile_steps,           workspace_bytes,
     accumulate<kAvx2Isa>};
 
 const Kernel kOuterProductKernel = {
@@ -133,7 +118,7 @@ const Kernel kOuterProductKernel = {
     "the same, 6 x 8 in registers; any processor",
     why_not_portable,
     [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate<kPortableIsa>};
 

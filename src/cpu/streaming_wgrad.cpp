@@ -18,14 +18,8 @@
 namespace convgrad {
 namespace {
 
-std::vector<Tile> tiles(const WgradProblem& problem) {
-  std::vector<Tile> result;
-  const std::int64_t step = stream_tile_k(problem);
-  for (std::int64_t k = 0; k < problem.K; k += step) {
-    result.push_back(
-        {{0, problem.taps()}, {0, problem.group_c()}, {k, std::min(k + step, problem.K)}});
-  }
-  return result;
+TileSteps tile_steps(const WgradProblem& problem) {
+  return {problem.taps(), problem.group_c(), stream_tile_k(problem), true};
 }
 
 // Where x and dy can be read as they lie.
@@ -149,7 +143,7 @@ const Kernel kStreamingAvx512Kernel = {
       return reason.empty() ? why_not_shape(problem) : reason;
     },
     [](const WgradProblem& problem) { return seconds<kAvx512Isa>(problem, 3.5e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate<kAvx512Isa>};
 
@@ -161,7 +155,7 @@ const Kernel kStreamingAvx2Kernel = {
       return reason.empty() ? why_not_shape(problem) : reason;
     },
     [](const WgradProblem& problem) { return seconds<kAvx2Isa>(problem, 5e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate<kAvx2Isa>};
 
@@ -170,7 +164,7 @@ const Kernel kStreamingKernel = {
     "the same, up to 12 vectors of 4; any processor",
     [](const WgradProblem& problem, const Machine&) { return why_not_shape(problem); },
     [](const WgradProblem& problem) { return seconds<kPortableIsa>(problem, 3e9); },
-    tiles,
+    tile_steps,
     workspace_bytes,
     accumulate<kPortableIsa>};
 
