@@ -137,3 +137,17 @@ TEST_CASE("byte counts for people") {
   CHECK(format_bytes(1536) == "1.5 KiB");
   CHECK(format_bytes(150.0 * 1024 * 1024) == "150 MiB");
 }
+
+TEST_CASE("the list of tiles is memory too") {
+  const std::int64_t groups = 1 << 20;
+  const WgradProblem problem =
+      make({"groups", "conv2d", 1, groups, groups, groups, {{1, 1}, {1, 1}}}, DType::f32, true);
+  PlanOptions options;
+  options.algorithm = "outer_product";  // a tile for each group
+  options.threads = 1;
+  const Plan plan = make_plan(problem, this_machine(), options);
+  const TileSteps steps = plan.kernel->tile_steps(problem);
+  CHECK(plan.tiles == groups);
+  CHECK(std::ssize(tiles_of(problem, steps)) == groups);
+  CHECK(plan.memory.program >= groups * static_cast<std::int64_t>(sizeof(Tile)));
+}
