@@ -54,15 +54,14 @@ inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
 // Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer than 8
 // sums in registers wait for each other.
 template <typename Element>
-std::int64_t tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows,
-                       std::int64_t columns) {
+double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
   const std::int64_t step = even_step(rows, isa.max_m), lanes = isa.n / 2;
-  std::int64_t cost = 0;
-  for (std::int64_t j = 0; j < columns; j += isa.n) {
-    const std::int64_t vectors = ceil_div(std::min<std::int64_t>(columns - j, isa.n), lanes);
-    cost += ceil_div(rows, step) * std::max<std::int64_t>(step * vectors, 8);
-  }
-  return cost;
+  const auto cost = [&](std::int64_t width) {
+    return static_cast<double>(std::max<std::int64_t>(step * ceil_div(width, lanes), 8));
+  };
+  const std::int64_t rest = columns % isa.n;
+  return static_cast<double>(ceil_div(rows, step)) *
+         (static_cast<double>(columns / isa.n) * cost(isa.n) + (rest > 0 ? cost(rest) : 0));
 }
 
 // How many pixels one element of a panel holds, and the type in which a tile is summed.

@@ -53,8 +53,8 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const XPanels panels = panels_of(problem);
   const std::int64_t c = problem.group_c(), k = problem.group_k();
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
-  const auto cost =
-      static_cast<double>(std::min(tile_cost(isa, rows, k), tile_cost(isa, k, rows) * 4 / 3));
+  const double cost =
+      std::min(tile_cost(isa, rows, k), std::floor(tile_cost(isa, k, rows) * 4 / 3));
   const double filter_rows = static_cast<double>(problem.taps()) /
                              static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
   const OuterProductSteps steps = outer_product_steps(problem);
