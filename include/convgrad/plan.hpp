@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +41,12 @@ struct MemoryNeed {
   std::int64_t program =
       0;  // the program itself, its libraries, their buffers and the list of tiles
   std::int64_t total() const {
-    return partials + workspaces + blocks + reference + sources + result + output + program;
+    std::int64_t sum = 0;  // the greatest number instead of an overflow: over any limit
+    for (const std::int64_t part :
+         {partials, workspaces, blocks, reference, sources, result, output, program}) {
+      if (__builtin_add_overflow(sum, part, &sum)) return std::numeric_limits<std::int64_t>::max();
+    }
+    return sum;
   }
 };
 
