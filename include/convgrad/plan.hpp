@@ -36,10 +36,9 @@ struct MemoryNeed {
   std::int64_t blocks = 0;      // two blocks of x and dy, one when one holds everything
   std::int64_t reference = 0;   // sums, compensations and magnitudes, for verify
   std::int64_t sources = 0;
-  std::int64_t result = 0;  // sums that come from a device, or from other processes
-  std::int64_t output = 0;  // the staging buffer of the writer
-  std::int64_t program =
-      0;  // the program itself, its libraries, their buffers and the list of tiles
+  std::int64_t result = 0;   // sums that come from a device, or from other processes
+  std::int64_t output = 0;   // the staging buffer of the writer
+  std::int64_t program = 0;  // itself, its libraries, their buffers and the list of tiles
   std::int64_t total() const {
     std::int64_t sum = 0;  // the greatest number instead of an overflow: over any limit
     for (const std::int64_t part :

@@ -61,9 +61,9 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const double moves = static_cast<double>(k * ceil_div(c, steps.c)) +
                        static_cast<double>(c * ceil_div(k, steps.k)) *
                            (panels.reuse == Reuse::tap ? filter_rows : 1.5);
-  const auto tile_count = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
+  const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
-         (cost * filter_rows / peak + moves * 0.3e-9 + tile_count * 15e-9) /
+         (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
          static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BrainPair> ? 2 : 1);
 }
 
