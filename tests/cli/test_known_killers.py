@@ -3,7 +3,6 @@
 VALUES have a gradient: it must be the definition's, with every algorithm that computes the problem (under
 sanitizers, which take their time, with the one that is chosen) and with 1, 2 and 4 threads. ERRORS have none: one line that names what is wrong, status 3, no output. Where a
 reported tensor is large, an extent is smaller here (scripts/check_large has three of them in full).
-TensorFlow #62433 could not be found.
 """
 import itertools
 import re
@@ -39,6 +38,10 @@ VALUES = [
     ("TensorFlow #57401", "crash: out_backprop is empty though the batch is not",
      "conv2d float32 NHWC n1 h34 w1 c1 k1 r3 s3 stride2,2",
      dict(n=1, size=(34, 1), c=1, k=1, taps=(3, 3), strides=(2, 2), padding="valid")),
+    ("TensorFlow #62433", "the gradient of DepthwiseConv2D is an error: no output columns; float64 there",
+     "depthwise float32 NHWC n2 h15 w1 c1 k1 r3 s3 stride2,2",
+     dict(op="depthwise", n=2, size=(15, 1), c=1, k=1, taps=(3, 3), strides=(2, 2),
+          padding="valid")),
     ("TensorFlow #126484", "uninitialised memory comes out where out_backprop is empty",
      "depthwise float32 NHWC n0 h5 w5 c3 k3 r3 s3 groups3 pad_before1,1 pad_after1,1",
      dict(op="depthwise", n=0, size=(5, 5), c=3, k=3, taps=(3, 3))),
@@ -60,6 +63,10 @@ VALUES = [
      "conv3d float32 NCDHW n2 d4 h5 w6 c4 k6 t2 r3 s2 groups2",
      dict(op="conv3d", n=2, size=(4, 5, 6), c=4, k=6, taps=(2, 3, 2), groups=2, padding="valid",
           last=False)),
+    ("PyTorch #68868", "oneDNN's values are wrong, 720 channels there",
+     "conv3d float32 NCDHW n2 d9 h10 w5 c72 k72 t2 r2 s2 groups3 stride4,4,1 pad_before1,1,1 pad_after1,1,1",
+     dict(op="conv3d", n=2, size=(9, 10, 5), c=72, k=72, taps=(2, 2, 2), strides=(4, 4, 1), groups=3,
+          padding=[(1, 1), (1, 1), (1, 1)], last=False)),
     ("PyTorch #16443", "cuDNN fails from 256x256x4 on; 64 output channels there",
      "conv3d float32 NCDHW n1 d256 h256 w4 c1 k8 t5 r5 s5 pad_before2,2,2 pad_after2,2,2",
      dict(op="conv3d", n=1, size=(256, 256, 4), c=1, k=8, taps=(5, 5, 5), last=False)),
@@ -79,6 +86,15 @@ ERRORS = [
      "--op conv3d --filter-sizes 700 -p VALID -f NCDHW", "--input (x.npy): 1 axis"),
     ("TensorFlow #62142", "process aborts", (2, 7), (10,),
      "--op conv2d --filter-sizes 3 -s 3 -p VALID", "--input (x.npy): 2 axes"),
+    ("TensorFlow #85257", "process aborts", (1,), (19, 5, 11, 4),
+     "--op conv2d --filter-sizes 20,6,5,3 -s 4538426903074820908 -p VALID", "--input (x.npy): 1 axis"),
+    ("TensorFlow #85257", "the same with tensors that are right", (1, 4, 4, 3), (1, 4, 4, 2),
+     "--op conv2d --filter-sizes 3,3,3,2 -s 4538426903074820908 -p VALID",
+     "--strides: H is 4538426903074820908"),
+    ("TensorFlow #85258", "process aborts", (), (),
+     "--op depthwise --filter-sizes 13,2,5,4 -p VALID", "--input (x.npy): 0 axes"),
+    ("TensorFlow #118348", "process aborts", (1, 4, 4, 3), (1, 4, 4, 2),
+     "--op conv2d --filter-sizes 3,3,3,2 -s 1,1,1 -p SAME", "--strides: 3 numbers"),
     ("TensorFlow #118340", "process aborts", (2, 3, 4), (2, 3, 4),
      "--op conv3d --filter-sizes 1,1,1,3,3 -p VALID -f NCDHW", "--input (x.npy): 3 axes"),
     ("TensorFlow #126484", "uninitialised memory comes out", (2, 5, 5, 3), (2, 0, 5, 3),
