@@ -1,8 +1,10 @@
-// block_adder.hpp - what sums blocks up somewhere else than on the processor's threads.
+// block_adder.hpp - what sums blocks up somewhere else than on the processor's threads. The
+// functions load the CUDA module, once (cuda/module.hpp).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "convgrad/buffer.hpp"
 #include "convgrad/plan.hpp"
@@ -21,10 +23,13 @@ class BlockAdder {
   virtual double again() = 0;
 };
 
-// For a plan with a device. Error(unavailable) in a build without CUDA.
+// For a plan with a device. Error(unavailable) where the CUDA module is not to be had.
 std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan);
 
 // Memory that the device can copy from while the processor does something else.
 Buffer pinned_buffer(std::int64_t bytes, const char* what, int device);
+
+// Why the algorithm cudnn is not to be had, a clause, or "".
+std::string why_no_cudnn();
 
 }  // namespace convgrad

@@ -2,7 +2,6 @@
 #include "convgrad/plan.hpp"
 
 #include <algorithm>
-#include <iomanip>
 
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
@@ -241,19 +240,6 @@ std::string describe(const Plan& plan) {
   if (plan.device_kernel == nullptr) return text;
   return cat(text, " and ", format_bytes(static_cast<double>(plan.device_memory.total())),
              " on the device");
-}
-
-std::string format_bytes(double bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1024;
-    ++unit;
-  }
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(unit == 0 || bytes >= 100 ? 0 : 1) << bytes << " "
-       << kUnits[unit];
-  return text.str();
 }
 
 }  // namespace convgrad

@@ -20,7 +20,7 @@ std::string cuda_text(const CudaInfo& cuda) {
   text += cat("CUDA         ",
               cuda.built ? cat("toolkit ", version_of(cuda.toolkit_version), ", compiled for ",
                                cuda.architectures)
-                         : "not built in",
+                         : "not available",
               ", ",
               cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
                                       : std::string("no driver"),

@@ -13,12 +13,18 @@ namespace convgrad::cli {
 namespace {
 
 #ifdef CONVGRAD_MPI_MODULE
-// Beside the program in the build's folder, in the library's folder of an installation.
+// Beside the program in the build's folder, in the library's folder of an installation; before
+// both, where CONVGRAD_MODULES says.
 std::vector<std::string> module_paths() {
   std::error_code ignored;
   const std::filesystem::path folder =
       std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  return {folder / CONVGRAD_MPI_MODULE, folder / CONVGRAD_MPI_FOLDER / CONVGRAD_MPI_MODULE};
+  std::vector<std::string> paths = {folder / CONVGRAD_MPI_MODULE,
+                                    folder / CONVGRAD_MPI_FOLDER / CONVGRAD_MPI_MODULE};
+  if (const char* named = std::getenv("CONVGRAD_MODULES")) {
+    paths.insert(paths.begin(), std::filesystem::path(named) / CONVGRAD_MPI_MODULE);
+  }
+  return paths;
 }
 
 const MpiModule* load_module() {

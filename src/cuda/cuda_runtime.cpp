@@ -8,7 +8,6 @@
 #include "convgrad/error.hpp"
 #include "convgrad/plan.hpp"
 #include "cuda/cudnn.hpp"
-#include "cuda/device_adder.hpp"
 
 namespace convgrad::cuda {
 
@@ -138,24 +137,3 @@ double CudaRuntime::stop_timer() {
 cudaStream_t CudaRuntime::compute_stream() const { return state_->kernels; }
 
 }  // namespace convgrad::cuda
-
-namespace convgrad {
-
-std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan) {
-  return std::make_unique<cuda::DeviceAdder<cuda::CudaRuntime>>(
-      plan, cuda::CudaRuntime(plan.device.number));
-}
-
-Buffer pinned_buffer(std::int64_t bytes, const char* what, int device) {
-  cudaSetDevice(device);  // of this thread, which may be the one that reads ahead
-  void* memory = nullptr;
-  // Where it cannot be had, ordinary memory is copied a little slower.
-  if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
-    cudaGetLastError();
-    return Buffer(bytes, what);
-  }
-  return Buffer::adopt(static_cast<std::byte*>(memory), bytes,
-                       [](std::byte* pinned) { cudaFreeHost(pinned); });
-}
-
-}  // namespace convgrad

@@ -4,12 +4,12 @@
 #include <array>
 #include <iomanip>
 
+#include "block_adder.hpp"
 #include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 #include "convgrad/plan.hpp"
 #include "convgrad/suggest.hpp"
 #include "cuda/choices.hpp"
-#include "cuda/cudnn.hpp"
 
 namespace convgrad {
 namespace {
@@ -155,7 +155,7 @@ std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
     }
   }
   const std::string large = cuda::too_large(problem);
-  return large.empty() ? cuda::cudnn_missing() : large;
+  return large.empty() ? why_no_cudnn() : large;
 }
 
 std::int64_t cudnn_tiles(const WgradProblem&) { return 1; }

@@ -70,7 +70,8 @@ def run(*args, cwd=None, stdin=b"", env=None, timeout=TIMEOUT_S, **more):
     """Runs convgrad to its end. stdin is bytes, or an open file."""
     given = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
     stdout = more.pop("stdout", subprocess.PIPE)
-    done = subprocess.run([BINARY, *map(str, args)], cwd=cwd, env=clean_environment(env),
+    program = more.pop("program", BINARY)
+    done = subprocess.run([program, *map(str, args)], cwd=cwd, env=clean_environment(env),
                           stdout=stdout, stderr=subprocess.PIPE, timeout=timeout,
                           check=False, **given, **more)
     return Result(args, done.returncode, done.stdout or b"", done.stderr)

@@ -1,9 +1,10 @@
 """--backend cuda from a shell. Most of it needs a device, and is skipped with the reason elsewhere."""
 import itertools
+import shutil
 import time
 import unittest
 
-from harness import DTYPES, OPS, CliTest, run, small
+from harness import BINARY, DTYPES, OPS, CliTest, run, small
 
 
 def why_no_device():
@@ -25,6 +26,19 @@ class WithoutDevice(CliTest):
         self.assert_one_error(result, 4, "--backend cuda", "CUDA", "--backend cpu")
         self.assertLess(time.monotonic() - start, 60)
         self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+
+    def test_a_program_without_its_module(self):
+        # What computes on the processor does not need it.
+        problem = small("conv2d")
+        problem.save(self.folder)
+        alone = self.folder / "convgrad"
+        shutil.copy(BINARY, alone)
+        cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
+        self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
+        self.assert_quiet(self.run_here(*problem.args(), program=alone))
+        (self.folder / "convgrad_cuda.so").write_bytes(b"no module")
+        cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
+        self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
 
     def test_names_that_do_not_fit_each_other(self):
         problem = small("conv2d")

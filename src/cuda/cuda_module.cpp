@@ -1,0 +1,80 @@
+// cuda_module.cpp - convgrad_cuda.so: module.hpp by the CUDA runtime, which is linked statically.
+#include <cuda_runtime_api.h>
+
+#include "convgrad/error.hpp"
+#include "cuda/cuda_runtime.hpp"
+#include "cuda/cudnn.hpp"
+#include "cuda/device_adder.hpp"
+#include "cuda/module.hpp"
+
+namespace convgrad::cuda {
+namespace {
+
+std::string version_of(int number) { return cat(number / 1000, ".", number % 1000 / 10); }
+
+std::string why_no_device(cudaError_t status, int driver_version) {
+  if (status == cudaErrorInsufficientDriver) {
+    return cat("no CUDA device: the driver serves CUDA ", version_of(driver_version),
+               ", and this convgrad was built with ", version_of(CUDART_VERSION));
+  }
+  if (status == cudaErrorNoDevice) {
+    return "no CUDA device: the driver sees none (CUDA_VISIBLE_DEVICES may hide some)";
+  }
+  return cat("no CUDA device: ", cudaGetErrorString(status));
+}
+
+CudaInfo info() {
+  CudaInfo info;
+  info.built = true;
+  info.toolkit_version = CUDART_VERSION;
+  info.architectures = CONVGRAD_CUDA_ARCHITECTURES;
+  if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) info.driver_version = 0;
+  if (info.driver_version == 0) {
+    info.why_none = "no CUDA device: no NVIDIA driver is loaded";
+    return info;
+  }
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    info.why_none = why_no_device(status, info.driver_version);
+    return info;
+  }
+  for (int number = 0; number < count; ++number) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) continue;
+    info.devices.push_back({number, properties.name, properties.major, properties.minor,
+                            static_cast<std::int64_t>(properties.totalGlobalMem),
+                            properties.multiProcessorCount});
+  }
+  if (info.devices.empty()) info.why_none = "no CUDA device";
+  return info;
+}
+
+std::unique_ptr<BlockAdder> make_adder(const Plan& plan) {
+  return std::make_unique<DeviceAdder<CudaRuntime>>(plan, CudaRuntime(plan.device.number));
+}
+
+Buffer pinned(std::int64_t bytes, const char* what, int device) {
+  cudaSetDevice(device);  // of this thread, which may be the one that reads ahead
+  void* memory = nullptr;
+  // Where it cannot be had, ordinary memory is copied a little slower.
+  if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+    cudaGetLastError();
+    return Buffer(bytes, what);
+  }
+  return Buffer::adopt(static_cast<std::byte*>(memory), bytes,
+                       [](std::byte* from_cuda) { cudaFreeHost(from_cuda); });
+}
+
+}  // namespace
+}  // namespace convgrad::cuda
+
+extern "C" [[gnu::visibility("default")]] const convgrad::cuda::Module* convgrad_cuda_module();
+
+const convgrad::cuda::Module* convgrad_cuda_module() {
+  using namespace convgrad::cuda;
+  static const Module module{
+      .info = info, .make_adder = make_adder, .pinned = pinned, .cudnn_missing = cudnn_missing};
+  return &module;
+}

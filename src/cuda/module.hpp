@@ -1,0 +1,34 @@
+// module.hpp - what convgrad_cuda.so offers the library: everything that calls the CUDA runtime.
+//
+// A module, loaded when a device is asked for. Linked in, the runtime registers its kernels
+// whenever a program starts (and ends it where memory is missing for that), and whoever links the
+// library would need the CUDA Toolkit. Both sides come from one build, so C++ objects and
+// exceptions cross.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "block_adder.hpp"
+#include "convgrad/device.hpp"
+
+namespace convgrad::cuda {
+
+// To be raised with each change of the types below; those of Plan show in its size.
+inline constexpr int kModuleVersion = 1;
+
+struct Module {
+  int version = kModuleVersion;
+  std::size_t plan_bytes = sizeof(Plan);
+  CudaInfo (*info)() = nullptr;                                      // cuda_info()
+  std::unique_ptr<BlockAdder> (*make_adder)(const Plan&) = nullptr;  // make_device_adder()
+  Buffer (*pinned)(std::int64_t, const char*, int) = nullptr;        // pinned_buffer()
+  std::string (*cudnn_missing)() = nullptr;                          // why_no_cudnn()
+};
+
+// The module's one symbol: extern "C" const Module* convgrad_cuda_module().
+inline constexpr const char* kModuleSymbol = "convgrad_cuda_module";
+
+}  // namespace convgrad::cuda

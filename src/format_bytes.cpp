@@ -1,0 +1,22 @@
+// format_bytes.cpp - see plan.hpp; apart, because the CUDA module has it too.
+#include <iomanip>
+#include <sstream>
+
+#include "convgrad/plan.hpp"
+
+namespace convgrad {
+
+std::string format_bytes(double bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(unit == 0 || bytes >= 100 ? 0 : 1) << bytes << " "
+       << kUnits[unit];
+  return text.str();
+}
+
+}  // namespace convgrad
