@@ -24,6 +24,28 @@ PlanOptions with_algorithm(std::string_view name) {
   return options;
 }
 
+// x with a value in the place of all that no tap of any output sees.
+std::vector<std::byte> with_unseen(const WgradProblem& problem, const std::vector<std::byte>& x,
+                                   double value) {
+  const auto seen = [&](std::size_t axis, std::int64_t position) {
+    const SpatialAxis& a = problem.axis[axis];
+    for (std::int64_t out = 0; out < a.out; ++out) {
+      for (std::int64_t tap = 0; tap < a.taps; ++tap) {
+        if (out * a.stride - a.pad_before + tap * a.dilation == position) return true;
+      }
+    }
+    return false;
+  };
+  std::vector<double> values = widened(problem.dtype, x);
+  const std::int64_t D = problem.axis[0].in, H = problem.axis[1].in, W = problem.axis[2].in;
+  for (std::int64_t i = 0; i < problem.x_count(); ++i) {
+    const std::int64_t pixel = problem.channels_last ? i / problem.C : i;
+    if (seen(0, pixel / (W * H) % D) && seen(1, pixel / W % H) && seen(2, pixel % W)) continue;
+    values[static_cast<std::size_t>(i)] = value;
+  }
+  return tensor_of(problem.dtype, values);
+}
+
 }  // namespace
 
 TEST_CASE("every kernel is bit-exact on small integers") {
@@ -85,6 +107,41 @@ TEST_CASE("what only meets padding contributes nothing, also when it is not fini
                 got, reference.values, {}, problem.taps(), {}, {Criterion::bitwise, 0, 0, 0});
             // An infinity may become NaN where another infinity meets it, in any order alike.
             CHECK(comparison.mismatches == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("x that no output sees contributes nothing, also when it is not finite") {
+  // Odd numbers of output columns, with more of x behind the last: kernels of pairs read on.
+  const ProblemSpec specs[] = {
+      {"columns behind", "conv2d", 1, 3, 4, 1, {{5, 2, 3}, {16, 2, 3}}, "VALID"},
+      {"one output", "conv2d", 1, 20, 18, 1, {{7, 1, 2}, {4, 2, 3}}, "VALID"},
+      {"between", "conv2d", 1, 17, 33, 1, {{8, 1, 3}, {23, 1, 3}}, "VALID"},
+      {"none seen", "conv2d", 1, 3, 2, 1, {{1, 2}, {1, 2, 3}}, "EXPLICIT", {5, 0, 3, 0}},
+      {"dilated", "conv2d", 1, 8, 16, 2, {{9, 2, 2, 3}, {16, 2, 5, 4}}, "VALID"},
+      {"depthwise", "depthwise", 1, 5, 10, 5, {{9, 3, 4}, {16, 3, 5}}, "VALID"},
+      {"3-D", "conv3d", 1, 2, 19, 1, {{5, 2, 2}, {6, 1, 4}, {13, 2, 4}}, "VALID"}};
+  unsigned seed = 1;
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kDTypes) {
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto whole = filled(dtype, problem.x_count(), Fill::small_integers, ++seed);
+        const auto x = with_unseen(problem, whole, std::numeric_limits<double>::quiet_NaN());
+        const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, ++seed);
+        const Reference reference = reference_of(problem, whole.data(), dy.data());
+        CAPTURE(spec.name);
+        CHECK(x != whole);
+        for (const Kernel& kernel : kernels()) {
+          if (!kernel.why_not(problem, this_machine()).empty()) continue;
+          CAPTURE(kernel.name);
+          for (const std::int64_t block_bytes : {0, 256}) {
+            PlanOptions options = with_algorithm(kernel.name);
+            options.block_bytes = block_bytes;
+            CHECK(sums_of(problem, x.data(), dy.data(), options) == reference.values);
           }
         }
       }

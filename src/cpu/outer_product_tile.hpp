@@ -229,11 +229,13 @@ class OuterProductTile {
     }
   }
 
-  // One row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside x.
+  // One row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside of
+  // what the chunk's pixels see. Behind the last pixel of an odd number, pairs would read on: in x
+  // there may be anything, or it may not be in the block.
   void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap, bool partner) {
     const SpatialAxis& w = pb_.axis[2];
     const std::int64_t first = input_position(w, box_[3].begin, first_tap);
-    // Columns for which the pixel, and for pairs its partner, is inside x.
+    // Columns for which the pixel, and for pairs its partner, is inside.
     const Range low = inside_columns(first), high = inside_columns(first + w.stride);
     if (pixels_ == 1) {
       pack_columns(line, row_start, first, {0, low.begin}, false, false);
@@ -252,9 +254,9 @@ class OuterProductTile {
   }
 
   Range inside_columns(std::int64_t first) const {
-    const std::int64_t begin = first >= 0 ? 0 : ceil_div(-first, panels_.step);
-    const std::int64_t in = pb_.axis[2].in;
-    const std::int64_t end = first >= in ? 0 : (in - 1 - first) / panels_.step + 1;
+    const Range seen = input_[2];
+    const std::int64_t begin = first >= seen.begin ? 0 : ceil_div(seen.begin - first, panels_.step);
+    const std::int64_t end = first >= seen.end ? 0 : (seen.end - 1 - first) / panels_.step + 1;
     const std::int64_t low = std::min(begin, columns_);
     return {low, std::clamp(end, low, columns_)};
   }
