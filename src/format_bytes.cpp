@@ -13,7 +13,7 @@ std::string format_bytes(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  std::ostringstream text;
+  TextWriter text;
   text << std::fixed << std::setprecision(unit == 0 || bytes >= 100 ? 0 : 1) << bytes << " "
        << kUnits[unit];
   return text.str();

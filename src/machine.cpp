@@ -1,6 +1,7 @@
 // machine.cpp - see machine.hpp.
 #include "convgrad/machine.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -11,15 +12,46 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
+
+#include "convgrad/error.hpp"
 
 namespace convgrad {
 namespace {
 
+// The beginning of a file of the system's, with more in it than is looked for; "" if there is none.
+// One that is there and cannot be read is an error: other kernels would be chosen without it.
+std::string system_file(const char* path) {
+  const auto failed = [path] {
+    return Error(ErrorKind::runtime, cat("cannot read ", path, ": ", std::strerror(errno)));
+  };
+  const auto again = [](const auto& call) {
+    auto result = call();
+    while (result < 0 && errno == EINTR) result = call();
+    return result;
+  };
+  const int file = again([&] { return open(path, O_RDONLY | O_CLOEXEC); });
+  if (file < 0 && (errno == ENOENT || errno == EACCES)) return "";
+  if (file < 0) throw failed();
+  std::string text(std::size_t{1} << 16, '\0');
+  std::size_t size = 0;
+  ssize_t count = 1;
+  while (size < text.size() && count > 0) {
+    count = again([&] { return read(file, text.data() + size, text.size() - size); });
+    size += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+  }
+  const Error error = failed();
+  close(file);
+  if (count < 0) throw error;
+  text.resize(size);
+  return text;
+}
+
 // "key : value" of the first processor in /proc/cpuinfo.
 std::string cpuinfo(const std::string& key) {
-  std::ifstream file("/proc/cpuinfo");
+  TextReader file(system_file("/proc/cpuinfo"));
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
@@ -39,7 +71,7 @@ int usable_threads() {
 std::int64_t usable_memory() {
   std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
                        static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream group("/sys/fs/cgroup/memory.max");  // "max" or a number
+  TextReader group(system_file("/sys/fs/cgroup/memory.max"));  // "max" or a number
   std::int64_t limit = 0;
   if (group >> limit && limit > 0) bytes = std::min(bytes, limit);
   return bytes;
@@ -69,7 +101,7 @@ bool has_amx_fp16() {
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> sets;
-  std::istringstream flags(cpuinfo("flags"));
+  TextReader flags(cpuinfo("flags"));
   for (std::string flag; flags >> flag;) {
     for (const char* known :
          {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",

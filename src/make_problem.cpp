@@ -1,5 +1,6 @@
 // make_problem.cpp - the one validator: nothing after it checks a shape or an attribute again.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <span>
 
@@ -180,8 +181,10 @@ class Maker {
   }
 
   void read_filter() {
-    const int given = int{!attr_.filter_sizes.empty()} + int{!attr_.kernel.empty()} +
-                      int{!attr_.filter_like.empty()};
+    const auto given =
+        std::ranges::count(std::array{!attr_.filter_sizes.empty(), !attr_.kernel.empty(),
+                                      !attr_.filter_like.empty()},
+                           true);
     if (given != 1) {
       misuse(cat(given == 0 ? "the filter's size is missing" : "the filter's size is given twice",
                  ", expected one of --kernel 3,3, --filter-sizes ",

@@ -75,7 +75,7 @@ class LiteralParser {
     return position_ + ahead < source_.size() ? source_[position_ + ahead] : '\0';
   }
   bool accept(char c) {
-    if (peek() != c || position_ >= source_.size()) return false;
+    if (peek() != c) return false;  // never looked for: the \0 behind the end
     ++position_;
     return true;
   }
@@ -216,7 +216,7 @@ class LiteralParser {
       add_digit(base, digit, result);
       after_digit = true;
     }
-    const bool leading_zero = base == 10 && !token.empty() && token[0] == '0';
+    const bool leading_zero = base == 10 && token[0] == '0';
     return after_digit && !(leading_zero && result.integer != 0);
   }
 

@@ -109,15 +109,15 @@ double read_peak(TaskPool& pool, const PeakIsa& isa, std::int64_t bytes) {
   // As many pieces as threads, so that each one reads what it has touched first.
   const std::int64_t pieces = bytes / kReadPiece,
                      parts = std::min<std::int64_t>(pieces, pool.threads());
-  const auto begin = [&](std::int64_t part) { return part * pieces / parts * kReadPiece; };
+  const auto offset = [&](std::int64_t part) { return part * pieces / parts * kReadPiece; };
   pool.run(parts, [&](std::int64_t part, int) {
-    std::fill(buffer.data() + begin(part), buffer.data() + begin(part + 1), std::byte{1});
+    std::fill(buffer.data() + offset(part), buffer.data() + offset(part + 1), std::byte{1});
   });
   std::vector<unsigned long> sums(static_cast<std::size_t>(parts));
   const double time = shortest([&] {
     pool.run(parts, [&](std::int64_t part, int) {
       sums[static_cast<std::size_t>(part)] =
-          isa.read(buffer.data() + begin(part), begin(part + 1) - begin(part));
+          isa.read(buffer.data() + offset(part), offset(part + 1) - offset(part));
     });
   });
   for (const unsigned long sum : sums) keep(static_cast<double>(sum));

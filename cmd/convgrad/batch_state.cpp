@@ -51,7 +51,7 @@ BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::ma
   if (!std::filesystem::is_regular_file(status)) {
     throw Error(ErrorKind::usage, cat("--state: ", path_, " is a device or FIFO, expected a file"));
   }
-  std::istringstream file(read_text(path_, {"--state: ", "what convgrad batch wrote"}));
+  TextReader file(read_text(path_, {"--state: ", "what convgrad batch wrote"}));
   std::string line;
   std::int64_t number = 1;
   try {

@@ -54,9 +54,8 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Option
   }
   for (const BenchCase& c : cases) {
     request.threads = c.plan.threads;
-    if (peaks.count(request.threads) == 0) {
-      peaks.emplace(request.threads, measure_peaks(request));
-    }
+    const auto [place, is_new] = peaks.try_emplace(request.threads);
+    if (is_new) place->second = measure_peaks(request);
   }
   return peaks;
 }

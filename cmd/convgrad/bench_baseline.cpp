@@ -27,7 +27,7 @@ std::string key_of(const BenchCase& c) {
 }
 
 std::string fixed(double value, int digits) {
-  std::ostringstream text;
+  TextWriter text;
   text << std::fixed << std::setprecision(digits) << value;
   return text.str();
 }

@@ -1,6 +1,7 @@
 // bench_cases.cpp - what is to be measured: every problem in every dtype, by every algorithm, on
 // every number of threads that was asked for.
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "bench.hpp"
@@ -16,7 +17,7 @@ namespace {
 // "a,b" as {"a", "b"}.
 Words split(const std::string& flag, const std::string& text) {
   Words words;
-  std::istringstream rest(text);
+  TextReader rest(text);
   for (std::string word; std::getline(rest, word, ',');) {
     const std::size_t begin = word.find_first_not_of(" []"), end = word.find_last_not_of(" []");
     if (begin == std::string::npos) misuse(cat(flag, ": '", text, "' has an empty element"));
@@ -208,7 +209,8 @@ BenchCase case_of(const BenchProblem& problem, DType dtype) {
 void check_sources(const Options& options) {
   const BenchOptions& b = options.bench;
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
-  const int sources = int{files} + int{!b.input_shape.empty()} + int{!b.suite.empty()};
+  const auto sources =
+      std::ranges::count(std::array{files, !b.input_shape.empty(), !b.suite.empty()}, true);
   if (sources != 1) {
     misuse(cat(sources == 0 ? "the problem is missing" : "the problem is given twice",
                ", expected one of --input-shape, --input and --out-backprop, and --suite"));

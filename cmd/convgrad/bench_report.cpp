@@ -25,7 +25,7 @@ std::optional<double> variation(const Statistics& time) {
 }
 
 std::string fixed(double value, int digits) {
-  std::ostringstream text;
+  TextWriter text;
   text << std::fixed << std::setprecision(digits) << value;
   return text.str();
 }

@@ -88,7 +88,7 @@ BenchProblem problem_of(const Words& words) {
 }
 
 Words columns_of(const std::string& line) {
-  std::istringstream text(line.substr(0, line.find('#')));
+  TextReader text(line.substr(0, line.find('#')));
   Words words;
   for (std::string word; text >> word;) words.push_back(word);
   return words;
@@ -97,7 +97,7 @@ Words columns_of(const std::string& line) {
 }  // namespace
 
 std::vector<BenchProblem> read_suite(const std::string& path) {
-  std::istringstream file(read_text(path, {"--suite: ", "a file"}));
+  TextReader file(read_text(path, {"--suite: ", "a file"}));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
   std::string line;

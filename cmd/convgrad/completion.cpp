@@ -39,7 +39,7 @@ Values algorithm_names() {
 
 Values split(const std::string& text, char separator) {
   Values parts;
-  std::istringstream stream(text);
+  TextReader stream(text);
   for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
   return parts;
 }

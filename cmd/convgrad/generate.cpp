@@ -151,7 +151,7 @@ std::vector<std::string> commands(const WgradProblem& problem, const WgradAttrib
 
 std::string text_of(const WgradProblem& problem, const Json& tensors,
                     const std::vector<std::string>& lines, const MadeData& data) {
-  std::ostringstream text;
+  TextWriter text;
   text << describe(problem) << "\n" << distribution_name(data.distribution);
   if (data.distribution == Distribution::integers) {
     text << " from -" << largest_integer(problem) << " to " << largest_integer(problem);

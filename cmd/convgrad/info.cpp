@@ -41,7 +41,7 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 std::string peaks_text(const Peaks& peaks) {
-  std::ostringstream text;
+  TextWriter text;
   const auto line = [&](const std::string& what, const std::optional<double>& value,
                         const char* unit) {
     if (!value) return;

@@ -130,7 +130,7 @@ std::string hash_of_whole_file(const std::string& path) {
   return whole && std::filesystem::is_regular_file(path, ignored) ? hash_of_file(path) : "";
 }
 
-void inspect_file(const std::string& path, Json& file, std::ostringstream& text) {
+void inspect_file(const std::string& path, Json& file, std::ostream& text) {
   NpyReader reader(path);
   const NpyHeader& header = reader.header();
   file = tensor_json(path, header);
@@ -188,7 +188,7 @@ int inspect(const Options& options, Json& report) {
   int status = 0;
   for (const std::string& path : tensors_of(options.inspect_files)) {
     Json file;
-    std::ostringstream text;
+    TextWriter text;
     try {
       inspect_file(path, file, text);
     } catch (const Error& error) {  // the other files are still worth a look

@@ -97,7 +97,7 @@ std::optional<Backend> named_backend(const ExecutionOptions& execution) {
                                       " is given with --backend reference, which has none"));
   }
   if (!backend) return is_device_kernel(algorithm) ? Backend::cuda : Backend::cpu;
-  if (backend == Backend::cpu && is_device_kernel(algorithm)) {
+  if (*backend == Backend::cpu && is_device_kernel(algorithm)) {
     throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
                                       " is given with --backend cpu, but is one of cuda"));
   }
@@ -228,7 +228,7 @@ void table_row(std::ostream& text, bool best, std::string_view name, const std::
 }  // namespace
 
 std::string algorithm_table(const Job* job) {
-  std::ostringstream text;
+  TextWriter text;
   const auto name = [&](std::string_view n) -> std::ostream& {
     return text << std::left << std::setw(27) << n;
   };
@@ -283,7 +283,7 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   const WgradProblem& pb = plan.problem;
   const Json work = work_json(pb);
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  std::ostringstream text;
+  TextWriter text;
   text << "problem    " << describe(pb) << "\n";
   text << "gradient   " << filter_format_name(pb) << " [";
   for (std::size_t i = 0; i < dw_shape(pb).size(); ++i) {

@@ -47,14 +47,18 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
 }
 
+// The status of a failure that has been told; 0 before.
+volatile std::sig_atomic_t told_status = 0;
+
 // What is thrown where nothing can catch it: memory that is missing for objects that are made
 // before main(), CLI11's among them, or while another failure is being handled. The temporaries go
 // here too.
 [[noreturn]] void on_terminate() {
   end_temporaries_in_signal_handler();
+  if (told_status != 0) _exit(told_status);
   std::string_view text = "convgrad: error: internal error: nothing caught an exception\n";
   try {
-    if (std::current_exception()) throw;
+    if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
   } catch (const std::bad_alloc&) {
     text = "convgrad: error: out of memory; lower --memory-limit or --threads\n";
   } catch (...) {
@@ -130,7 +134,7 @@ struct Program {
     try {
       app.parse(reversed);
     } catch (const CLI::Success& success) {  // --help, --version
-      std::ostringstream out;
+      TextWriter out;
       app.exit(success, out, std::cerr);
       std::fputs(out.str().c_str(), stdout);
       return 0;
@@ -206,6 +210,7 @@ struct Program {
     if (is_silent_rank(arguments)) await_rank_0();
     const std::string line = with_origin(message);
     say(options, "error", line);
+    told_status = status;
     report["status"] = "error";
     report["error"] = error_json(status, line, arguments);
     return finish(status);

@@ -24,7 +24,7 @@ double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 Json blas_json() {
   const BlasInfo blas = blas_info();
   const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
-  std::istringstream words(blas.config);
+  TextReader words(blas.config);
   std::string name, version;
   words >> name >> version;
   return {{"name", name},

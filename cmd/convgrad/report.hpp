@@ -13,7 +13,21 @@
 
 namespace convgrad::cli {
 
-using Json = nlohmann::ordered_json;
+// Memory that is missing for JSON ends the program by std::terminate(), whose handler says so: in
+// nlohmann 3.11, an object for which it is missing crashes when it is destroyed.
+template <typename T>
+struct JsonAllocator : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = JsonAllocator<U>;
+  };
+  JsonAllocator() = default;
+  template <typename U>
+  JsonAllocator(const JsonAllocator<U>&) noexcept {}
+  T* allocate(std::size_t count) noexcept { return std::allocator<T>::allocate(count); }
+};
+using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
+                                  std::int64_t, std::uint64_t, double, JsonAllocator>;
 
 // A report with the fields that every command fills: schema, command line, tool.
 Json new_report(const std::string& command, const std::string& command_line);

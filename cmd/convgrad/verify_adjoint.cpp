@@ -10,7 +10,7 @@ constexpr const char* kCriterion =
     "|<dW,V> - <dY,conv(X,V)>| <= 4*(u_out*|dW| + sqrt(L)*u_acc*|X|*|dY|), V of one tap and 16x16 "
     "channels";
 
-void tap_table(std::ostringstream& text, const AdjointReport& r) {
+void tap_table(std::ostream& text, const AdjointReport& r) {
   text << "errors per tap   failures    largest |error|  error/bound\n";
   const std::vector<AdjointTap>& taps = r.verdict.taps;
   for (std::size_t i = 0; i < std::min(taps.size(), kMaxTapRows); ++i) {
@@ -35,7 +35,7 @@ bool matches(const AdjointReport& r) { return r.verdict.match() && !r.notes.fail
 
 std::string adjoint_text(const AdjointReport& r) {
   const AdjointVerdict& v = r.verdict;
-  std::ostringstream text;
+  TextWriter text;
   text << (matches(r) ? "MATCH" : "MISMATCH") << ": " << r.got
        << " against <dW,V> = <dY,conv(X,V)>, " << v.failures << " of " << v.equalities
        << " equalities fail\n";

@@ -39,7 +39,7 @@ void Notes::add(const Notes& more) {
 }
 
 std::string error_text(const WgradProblem& pb, const char* name, const ElementError& error) {
-  std::ostringstream text;
+  TextWriter text;
   text << "  " << std::left << std::setw(16) << name;
   if (error.index < 0) {
     text << general(error.value, 4);
@@ -72,7 +72,7 @@ std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
   return tap.count == cells ? cat(tap.mismatches) : cat(tap.mismatches, " of ", tap.count);
 }
 
-void tap_table(std::ostringstream& text, const VerifyReport& r) {
+void tap_table(std::ostream& text, const VerifyReport& r) {
   text << "errors per tap   failures    largest |error|"
        << (r.comparison.has_bound ? "  error/bound" : "") << "\n";
   const std::size_t rows = std::min(r.comparison.taps.size(), kMaxTapRows);
@@ -111,7 +111,7 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
 
 std::string verify_text(const VerifyReport& r) {
   const Comparison& c = r.comparison;
-  std::ostringstream text;
+  TextWriter text;
   text << (c.match() && !r.notes.failed ? "MATCH" : "MISMATCH") << ": " << r.got << " against "
        << r.want << ", " << c.mismatches << " of " << c.count << " elements fail ("
        << general(c.count > 0

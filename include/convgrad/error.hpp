@@ -30,10 +30,23 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+// Streams of the standard take missing memory for the end of the text, and leave the rest out: half a
+// header, half a file's name. These pass std::bad_alloc on.
+class TextWriter : public std::ostringstream {
+ public:
+  TextWriter() { exceptions(std::ios_base::badbit); }
+};
+class TextReader : public std::istringstream {
+ public:
+  explicit TextReader(const std::string& text) : std::istringstream(text) {
+    exceptions(std::ios_base::badbit);
+  }
+};
+
 // Joins the arguments as operator<< writes them (g++ 12 has no std::format).
 template <typename... Parts>
 std::string cat(const Parts&... parts) {
-  std::ostringstream out;
+  TextWriter out;
   (out << ... << parts);
   return out.str();
 }

@@ -253,7 +253,7 @@ DeviceRule device_rule(const WgradProblem& problem) {
   const double cuda = kStart + tensor_bytes(problem) / kBus;
   DeviceRule rule;
   rule.worth_it = cpu > kMargin * cuda;
-  std::ostringstream text;
+  TextWriter text;
   text << std::setprecision(3) << "a CUDA device is taken if one core would need more than "
        << kMargin << " x (" << kStart << " s + bytes / 10 GB/s): " << cpu << " s "
        << (rule.worth_it ? ">" : "<=") << " " << kMargin * cuda << " s";
