@@ -181,10 +181,9 @@ class Maker {
   }
 
   void read_filter() {
-    const auto given =
-        std::ranges::count(std::array{!attr_.filter_sizes.empty(), !attr_.kernel.empty(),
-                                      !attr_.filter_like.empty()},
-                           true);
+    const auto given = std::ranges::count(
+        std::array{!attr_.filter_sizes.empty(), !attr_.kernel.empty(), !attr_.filter_like.empty()},
+        true);
     if (given != 1) {
       misuse(cat(given == 0 ? "the filter's size is missing" : "the filter's size is given twice",
                  ", expected one of --kernel 3,3, --filter-sizes ",

@@ -30,8 +30,8 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Streams of the standard take missing memory for the end of the text, and leave the rest out: half a
-// header, half a file's name. These pass std::bad_alloc on.
+// Streams of the standard take missing memory for the end of the text, and leave the rest out: half
+// a header, half a file's name. These pass std::bad_alloc on.
 class TextWriter : public std::ostringstream {
  public:
   TextWriter() { exceptions(std::ios_base::badbit); }
