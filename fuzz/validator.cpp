@@ -116,7 +116,7 @@ void check_problem(const WgradProblem& pb, const TensorInfo& x, const TensorInfo
   for (const std::int64_t n : x.shape) x_count *= n;
   for (const std::int64_t n : dy.shape) dy_count *= n;
   require(pb.x_count() == x_count && pb.dy_count() == dy_count, "the number of elements");
-  require(pb.C % pb.groups == 0 && pb.K % pb.groups == 0 && pb.groups >= 1, "the groups");
+  require(pb.groups >= 1 && pb.C % pb.groups == 0 && pb.K % pb.groups == 0, "the groups");
   Wide dw_count = 1;
   for (const std::int64_t n : dw_shape(pb)) {
     require(n >= 1, "an extent of the gradient");

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string_view>
 
 #include "array_names.hpp"
@@ -24,10 +25,20 @@ struct CloseMember {
 using Zip = std::unique_ptr<zip_t, DiscardZip>;
 using ZipFile = std::unique_ptr<zip_file_t, CloseMember>;
 
+// Whether memory was missing for a call of libzip before which errno was 0. libzip itself takes
+// that for "Not a zip archive" in some places.
+bool memory_was_missing(zip_error_t* error) {
+  constexpr int kZlibMemory = -4;  // Z_MEM_ERROR
+  return errno == ENOMEM || (zip_error_system_type(error) == ZIP_ET_ZLIB &&
+                             zip_error_code_system(error) == kZlibMemory);
+}
+
 // The archive's fault, or the machine's.
 [[noreturn]] void refuse(const ZipInput& input, const std::string& name, std::string_view what,
                          zip_error_t* error) {
+  const bool memory = memory_was_missing(error);
   input.rethrow();
+  if (memory) throw std::bad_alloc();
   const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
   const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
                        system == ENOMEM || system == EMFILE || system == ENFILE;
@@ -73,11 +84,14 @@ Zip open_zip(ZipInput& input) {
   zip_error_t error;
   zip_error_init(&error);
   const std::unique_ptr<zip_error_t, void (*)(zip_error_t*)> text(&error, zip_error_fini);
+  errno = 0;
   zip_source_t* const source = input.new_source(&error);
   if (source == nullptr) refuse(input, input.file().name(), kWhat, &error);
   Zip zip(zip_open_from_source(source, ZIP_RDONLY, &error));
   if (!zip) {
+    const int saved_errno = errno;
     zip_source_free(source);
+    errno = saved_errno;
     refuse(input, input.file().name(), kWhat, &error);
   }
   return zip;
@@ -177,11 +191,13 @@ class ZipMember final : public ByteSource {
   std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) override {
     if (offset != position_) {
       in_order_ = false;
+      errno = 0;
       if (zip_fseek(file_.get(), std::min(offset, size_), SEEK_SET) != 0) fail();
       position_ = std::min(offset, size_);
     }
     std::int64_t done = 0;
     while (done < count) {
+      errno = 0;
       const zip_int64_t got =
           zip_fread(file_.get(), out + done, static_cast<zip_uint64_t>(count - done));
       if (got < 0) fail();
@@ -203,6 +219,7 @@ class ZipMember final : public ByteSource {
 
  private:
   void open() {
+    errno = 0;
     file_.reset(zip_fopen_index(zip_.get(), index_, 0));
     if (!file_) convgrad::refuse(input_, name(), "damaged", zip_get_error(zip_.get()));
     position_ = 0;

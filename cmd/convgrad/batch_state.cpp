@@ -67,6 +67,8 @@ BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::ma
       for (const auto& [field, hash] : json.at("files").items()) record.files[field] = hash;
       records_[json.at("job")] = std::move(record);
     }
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception&) {
     throw Error(ErrorKind::input, cat("--state: ", path_, ", line ", number,
                                       ": is not what convgrad batch wrote; remove the file to "

@@ -1,5 +1,7 @@
 // amx_emulated.cpp - what amx_tiles.cpp does, in plain C++, so that everything around the tile
 // instructions is tested on processors without them. In no table of kernels.
+#include <cmath>
+
 #include "cpu/amx_isa.hpp"
 
 namespace convgrad {
@@ -11,7 +13,7 @@ float as_float(unsigned bits) {
   return value;
 }
 
-float flushed(float value) { return value < 0x1p-126f && value > -0x1p-126f ? 0.0f : value; }
+float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
 
 // tdpbf16ps reads subnormal numbers as zeros and flushes subnormal results.
 struct BFloat16s {
