@@ -7,13 +7,14 @@
 #include <string>
 
 #include "problems.hpp"
+#include "sanitized.hpp"
 #include "tensors.hpp"
 
 namespace convgrad::testing {
 
 // Sanitized, kernels take ten times as long, and emulated ones longer: of tests that run them all,
 // every kThin-th case is then enough.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if CONVGRAD_SANITIZED
 inline constexpr unsigned kThin = 7;
 #else
 inline constexpr unsigned kThin = 1;

@@ -12,18 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "sanitized.hpp"
+
 // Sanitizers have a malloc of their own, which they need before anything of ours is there.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CONVGRAD_OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define CONVGRAD_OWN_MALLOC 0
-#endif
-#endif
-#ifndef CONVGRAD_OWN_MALLOC
-#define CONVGRAD_OWN_MALLOC 1
-#endif
+#define CONVGRAD_OWN_MALLOC !CONVGRAD_SANITIZED
 
 namespace convgrad::testing {
 namespace {

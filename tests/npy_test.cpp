@@ -16,6 +16,7 @@
 #include "convgrad/error.hpp"
 #include "failing_calls.hpp"
 #include "npy_bytes.hpp"
+#include "sanitized.hpp"
 #include "temp_dir.hpp"
 
 namespace convgrad {
@@ -326,6 +327,7 @@ TEST_CASE("other dtypes are parsed, named and refused") {
       {"'<M8[ns]'", 8, "dtype '<M8[ns]' is dates (datetime64)"},
       {"'<m8[25s]'", 8, "is time differences (timedelta64)"},
       {"'datetime64[s]'", 8, "is dates (datetime64)"},
+      {"'timedelta64[s]'", 8, "is time differences (timedelta64)"},
       {"'|O'", 8, "dtype '|O' is Python objects (pickled objects are never loaded)"},
       {"'|V3'", 3, "dtype '|V3' is raw bytes (void), 3 per element"},
       {"'|V0'", 0, "raw bytes (void), 0 per element"},
@@ -334,6 +336,8 @@ TEST_CASE("other dtypes are parsed, named and refused") {
       {"[(('title', 'a'), [('x', '<f8'), ('y', '|V2')])]", 10, "is a structured type of 10 bytes"},
       {"[('a', '|O'), ('b', '<f4')]", 12, "is Python objects"},
       {"('<f4', (2,))", 8, "is a structured type of 8 bytes"},
+      {"('<f4', 3)", 12, "is a structured type of 12 bytes"},
+      {"('|O', (2,))", 16, "is Python objects"},
       {"[]", 0, "is a structured type of 0 bytes"},
   };
   for (const Case& c : cases) {
@@ -448,8 +452,10 @@ TEST_CASE("boxes of arrays larger than the reader's scratch memory") {
       {{30, 20000}, 4, {{{0, 3}, {30, 4}}, {{0, 0}, {30, 20}}, {{2, 100}, {29, 19900}}}},
       {{70, 20000}, 2, {{{0, 3}, {70, 5}}, {{1, 0}, {70, 20000}}}},
   };
+  int number = 0;
   for (const Case& c : cases) {
     for (const int flags : {0, 1, 2, 3}) {
+      if (CONVGRAD_SANITIZED && number++ % 3 != 0) continue;  // a minute for all of them
       const ArraySpec spec{c.shape, c.item, (flags & 1) != 0, (flags & 2) != 0};
       NpyReader reader(dir.write("x.npy", spec_file(spec)));
       for (std::size_t i = 0; i < c.boxes.size(); ++i) {

@@ -9,10 +9,12 @@
 #include <iostream>
 #include <sstream>
 
+#include "sanitized.hpp"
+
 namespace convgrad::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if CONVGRAD_SANITIZED
 constexpr int kUsualCases = 12;
 #else
 constexpr int kUsualCases = 250;
