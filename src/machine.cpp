@@ -32,10 +32,10 @@ std::string system_file(const char* path) {
     while (result < 0 && errno == EINTR) result = call();
     return result;
   };
+  std::string text(std::size_t{1} << 16, '\0');
   const int file = again([&] { return open(path, O_RDONLY | O_CLOEXEC); });
   if (file < 0 && (errno == ENOENT || errno == EACCES)) return "";
   if (file < 0) throw failed();
-  std::string text(std::size_t{1} << 16, '\0');
   std::size_t size = 0;
   ssize_t count = 1;
   while (size < text.size() && count > 0) {

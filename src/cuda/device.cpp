@@ -19,13 +19,13 @@ struct Loaded {
 
 #ifdef CONVGRAD_CUDA_MODULE
 
-// Where a program of the build or of an installation has it; then where the library was to be
-// installed, for programs of others. CONVGRAD_MODULES names another folder.
+// Where the program of the build or of an installation has it; then where the library was to be
+// installed, for programs of others. CONVGRAD_MODULES names another folder, before all.
 std::vector<std::filesystem::path> folders() {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::vector<std::filesystem::path> result = {
-      program, program / "..", program / CONVGRAD_MODULES_FROM_PROGRAM, CONVGRAD_MODULES_FOLDER};
+  std::vector<std::filesystem::path> result = {program, program / CONVGRAD_MODULES_FROM_PROGRAM,
+                                               CONVGRAD_MODULES_FOLDER};
   if (const char* named = std::getenv("CONVGRAD_MODULES")) result.insert(result.begin(), named);
   return result;
 }
