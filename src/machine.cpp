@@ -1,7 +1,6 @@
 // machine.cpp - see machine.hpp.
 #include "convgrad/machine.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -13,9 +12,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <sstream>
 
+#include "byte_source.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad {
@@ -24,34 +23,18 @@ namespace {
 // The beginning of a file of the system's, with more in it than is looked for; "" if there is none.
 // One that is there and cannot be read is an error: other kernels would be chosen without it.
 std::string system_file(const char* path) {
-  const auto failed = [path] {
-    return Error(ErrorKind::runtime, cat("cannot read ", path, ": ", std::strerror(errno)));
-  };
-  const auto again = [](const auto& call) {
-    auto result = call();
-    while (result < 0 && errno == EINTR) result = call();
-    return result;
-  };
-  std::string text(std::size_t{1} << 16, '\0');
-  const int file = again([&] { return open(path, O_RDONLY | O_CLOEXEC); });
-  if (file < 0 && (errno == ENOENT || errno == EACCES)) return "";
-  if (file < 0) throw failed();
-  std::size_t size = 0;
-  ssize_t count = 1;
-  while (size < text.size() && count > 0) {
-    count = again([&] { return read(file, text.data() + size, text.size() - size); });
-    size += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
-  }
-  const Error error = failed();
-  close(file);
-  if (count < 0) throw error;
-  text.resize(size);
+  if (access(path, R_OK) != 0 && (errno == ENOENT || errno == EACCES)) return "";
+  FileSource file(path);
+  std::string text(std::size_t{1} << 14, '\0');  // a processor of /proc/cpuinfo has some 3 KiB
+  const std::int64_t size =
+      file.read(reinterpret_cast<std::byte*>(text.data()), std::ssize(text), 0);
+  text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
-// "key : value" of the first processor in /proc/cpuinfo.
-std::string cpuinfo(const std::string& key) {
-  TextReader file(system_file("/proc/cpuinfo"));
+// "key : value" of the first processor in what /proc/cpuinfo says.
+std::string first_value(const std::string& cpuinfo, const std::string& key) {
+  TextReader file(cpuinfo);
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
@@ -99,9 +82,9 @@ bool has_amx_fp16() {
 #endif
 }
 
-std::vector<std::string> instruction_sets() {
+std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
   std::vector<std::string> sets;
-  TextReader flags(cpuinfo("flags"));
+  TextReader flags(first_value(cpuinfo, "flags"));
   for (std::string flag; flags >> flag;) {
     for (const char* known :
          {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
@@ -131,8 +114,11 @@ std::string lacks(const Machine& machine, std::initializer_list<const char*> set
 }
 
 const Machine& this_machine() {
-  static const Machine machine = {cpuinfo("model name"), usable_threads(), usable_memory(),
-                                  instruction_sets()};
+  static const Machine machine = [] {
+    const std::string cpuinfo = system_file("/proc/cpuinfo");
+    return Machine{first_value(cpuinfo, "model name"), usable_threads(), usable_memory(),
+                   instruction_sets(cpuinfo)};
+  }();
   return machine;
 }
 
