@@ -193,7 +193,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   if (source.find('\0') != source.npos || (header.major == 3 && !is_utf8(source))) {
     refuse(name, "damaged header: it has bytes that are no text, expected a Python dictionary");
   }
-  const Literal dict = npy::LiteralParser(source, name, header.major < 3).parse();
+  const Literal dict = npy::parse_literal(source, name, header.major < 3);
   const Entries entries = find_entries(dict, source, name);
   const Literal& descr = *entries.descr;
   const ElementType type = npy::type_from(descr, source, name);

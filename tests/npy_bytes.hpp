@@ -160,6 +160,13 @@ inline std::string read_all(NpyReader& reader) {
   return read_box(reader, begin, reader.header().shape);
 }
 
+// Opens, reads everything and finishes, as a command would.
+inline void read_completely(const std::string& path) {
+  NpyReader reader(path);
+  read_all(reader);
+  reader.finish();
+}
+
 // Calls f(begin, end) for every sub-box, empty ones included.
 template <typename Function>
 void for_every_box(const std::vector<std::int64_t>& shape, Function&& f,

@@ -3,14 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include "convgrad/error.hpp"
+
 using namespace convgrad;
 using npy::Literal;
-using npy::LiteralParser;
 
 namespace {
 
 Literal parse(std::string_view source, bool python2 = false) {
-  return LiteralParser(source, "x.npy", python2).parse();
+  return npy::parse_literal(source, "x.npy", python2);
 }
 
 struct Text {

@@ -1,20 +1,13 @@
 // output_file_test.cpp - complete or not at all, whatever goes wrong.
-
 #include "convgrad/output_file.hpp"
 
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <fstream>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,15 +17,10 @@
 #include "output_files.hpp"
 #include "temp_dir.hpp"
 
-#ifdef CONVGRAD_COVERAGE
-extern "C" void __gcov_dump();
-#endif
-
 namespace convgrad {
 namespace {
 
 using testing::check_error;
-using testing::device;
 using testing::error_of;
 using testing::mode_of;
 using testing::Names;
@@ -343,28 +331,6 @@ TEST_CASE("names as long as the file system takes them") {
   }
 }
 
-TEST_CASE("a full device") {
-  const TempDir dir;
-  const std::string path = device(dir, "full", 7);
-  if (path.empty()) return;
-  OutputFile file(path);
-  check_error(ErrorKind::runtime, path, "cannot write: No space left on device; what was written",
-              [&] { write_text(file, "x"); });
-}
-
-TEST_CASE("a device is written to and stays one, with no_clobber too") {
-  const TempDir dir;
-  const std::string path = device(dir, "null", 3);
-  if (path.empty()) return;
-  const auto entries = dir.names();
-  write_whole(path, "x");
-  write_whole(path, "x", {.no_clobber = true});
-  struct stat status {};
-  CHECK(::lstat(path.c_str(), &status) == 0);
-  CHECK(S_ISCHR(status.st_mode));
-  CHECK(dir.names() == entries);
-}
-
 // Files of this process can have at most so many bytes while this lives.
 class FileSizeLimit {
  public:
@@ -416,264 +382,6 @@ TEST_CASE("a rename that fails leaves no temporary") {
     check_error(ErrorKind::runtime, dir.file("sub/out.npy"), "No such file or directory",
                 [&] { file.commit(); });
   }
-}
-
-TEST_CASE("a FIFO is written to and stays one") {
-  const TempDir dir;
-  const std::string path = dir.file("fifo");
-  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  std::string got;
-  std::thread reader([&] {
-    std::ifstream stream(path, std::ios::binary);
-    got.assign(std::istreambuf_iterator<char>(stream), {});
-  });
-  const std::string text(300000, 'f');
-  {
-    OutputFile file(path);
-    write_text(file, text);
-    file.commit();
-  }
-  reader.join();
-  CHECK(got == text);
-  CHECK(dir.names() == Names{"fifo"});
-  struct stat status {};
-  CHECK(::lstat(path.c_str(), &status) == 0);
-  CHECK(S_ISFIFO(status.st_mode));
-}
-
-// Standard output leads elsewhere while this lives.
-class StdoutTo {
- public:
-  explicit StdoutTo(int fd) {
-    std::fflush(stdout);
-    saved_ = ::dup(STDOUT_FILENO);
-    REQUIRE(::dup2(fd, STDOUT_FILENO) == STDOUT_FILENO);
-  }
-  ~StdoutTo() {
-    ::dup2(saved_, STDOUT_FILENO);
-    ::close(saved_);
-  }
-
- private:
-  int saved_;
-};
-
-TEST_CASE("a pipe whose reader is gone is an error") {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  ::close(ends[0]);
-  void (*handler)(int) = std::signal(SIGPIPE, SIG_IGN);
-  std::optional<Error> error;
-  {
-    const StdoutTo pipe(ends[1]);
-    error = error_of([] { write_whole("-", "x"); });
-  }
-  std::signal(SIGPIPE, handler);
-  ::close(ends[1]);
-  REQUIRE(error.has_value());
-  CHECK(error->kind() == ErrorKind::runtime);
-  CHECK(std::string(error->what()) ==
-        "standard output: cannot write: Broken pipe; what was written so far is incomplete");
-}
-
-TEST_CASE("a pipe that takes only a part at a time gets everything in order") {
-  std::string text(1'000'000, '\0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 + i / 4099);
-  int ends[2];
-  REQUIRE(::pipe2(ends, O_NONBLOCK) == 0);
-  REQUIRE(::fcntl(ends[0], F_SETFL, 0) == 0);  // the reader waits
-  std::string got;
-  std::thread reader([&] {
-    char part[5000];
-    for (ssize_t size = 0; (size = ::read(ends[0], part, sizeof part)) > 0;) {
-      got.append(part, static_cast<std::size_t>(size));
-    }
-  });
-  {
-    const StdoutTo pipe(ends[1]);
-    write_whole("-", text);
-  }
-  ::close(ends[1]);
-  reader.join();
-  ::close(ends[0]);
-  CHECK((got == text));
-}
-
-TEST_CASE("standard output by all its names, appended where the shell appends") {
-  const TempDir dir;
-  const std::string path = dir.write("log", "before ");
-  for (const std::string name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND);
-    REQUIRE(fd >= 0);
-    {
-      const StdoutTo file(fd);
-      check_output(name, {.no_clobber = true});
-      write_whole(name, name);
-    }
-    ::close(fd);
-  }
-  CHECK(read_file(path) == "before -/dev/stdout/dev/fd/1/proc/self/fd/1");
-  CHECK(dir.names() == Names{"log"});
-  CHECK(::fcntl(STDOUT_FILENO, F_GETFD) == 0);
-}
-
-TEST_CASE("a closed standard output is an error") {
-  std::fflush(stdout);
-  const int saved = ::dup(STDOUT_FILENO);
-  ::close(STDOUT_FILENO);
-  const auto error = error_of([] { OutputFile file("-"); });
-  ::dup2(saved, STDOUT_FILENO);
-  ::close(saved);
-  REQUIRE(error.has_value());
-  CHECK(std::string(error->what()).find("Bad file descriptor") != std::string::npos);
-}
-
-TEST_CASE("the signal handler removes temporaries and nothing else") {
-  const TempDir dir;
-  write_whole(dir.file("done.npy"), "done");
-  dir.write("old.npy", "old");
-  OutputFile first(dir.file("old.npy"));
-  OutputFile second(dir.file("new.npy"));
-  auto discarded = std::make_unique<OutputFile>(dir.file("discarded.npy"));
-  discarded.reset();
-  CHECK(dir.names().size() == 4);
-  remove_temporaries_in_signal_handler();
-  CHECK(dir.names() == Names{"done.npy", "old.npy"});
-  CHECK(read_file(dir.file("old.npy")) == "old");
-  check_error(ErrorKind::runtime, dir.file("new.npy"), "No such file", [&] { second.commit(); });
-  remove_temporaries_in_signal_handler();
-  CHECK(dir.names() == Names{"done.npy", "old.npy"});
-}
-
-TEST_CASE("slots are used again, and one file too many does without") {
-  const TempDir dir;
-  for (int round = 0; round < 3; ++round) {
-    std::vector<std::unique_ptr<OutputFile>> files;
-    for (int i = 0; i <= kCoveredOutputFiles; ++i) {
-      files.push_back(std::make_unique<OutputFile>(dir.file(cat("out", i))));
-    }
-    CHECK(dir.names().size() == kCoveredOutputFiles + 1);
-    remove_temporaries_in_signal_handler();
-    CHECK(dir.names().size() == 1);
-    files.back()->commit();
-    const std::string last = cat("out", kCoveredOutputFiles);
-    CHECK(dir.names() == Names{last});
-    files.clear();
-    ::unlink(dir.file(last).c_str());
-  }
-  CHECK(dir.names().empty());
-}
-
-TEST_CASE("a process that is killed by a signal leaves no temporary") {
-  const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  int ready[2];
-  REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGTERM, [](int) {
-      remove_temporaries_in_signal_handler();
-      ::_exit(143);
-    });
-    OutputFile file(path);
-    write_text(file, "half");
-    if (::write(ready[1], "r", 1) != 1) ::_exit(1);
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  REQUIRE(::read(ready[0], &byte, 1) == 1);
-  CHECK(dir.names().size() == 2);
-  REQUIRE(::kill(child, SIGTERM) == 0);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 143);
-  CHECK(dir.names() == Names{"out.npy"});
-  CHECK(read_file(path) == "old");
-  ::close(ready[0]);
-  ::close(ready[1]);
-}
-
-// Ends a child process here and now; what gcov has counted in it is kept.
-[[noreturn]] void leave(int status) {
-#ifdef CONVGRAD_COVERAGE
-  __gcov_dump();
-#endif
-  ::_exit(status);
-}
-
-TEST_CASE("the end of temporaries removes those that are there") {
-  const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    OutputFile file(path);
-    write_text(file, "half");
-    const bool made = dir.names().size() == 2;
-    end_temporaries_in_signal_handler();
-    leave(made && dir.names() == Names{"out.npy"} ? 3 : 4);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 3);
-  CHECK(read_file(path) == "old");
-}
-
-TEST_CASE("threads that are writing leave no temporary when a signal ends the process") {
-  const TempDir dir;
-  for (int round = 0; round < 40; ++round) {
-    int ready[2];
-    REQUIRE(::pipe(ready) == 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      std::signal(SIGTERM, [](int) {
-        end_temporaries_in_signal_handler();
-        ::usleep(2000);  // as long as others might take to make another
-        ::_exit(143);
-      });
-      std::vector<std::thread> writers;
-      for (int i = 0; i < 4; ++i) {
-        writers.emplace_back([&, i] {
-          try {
-            for (;;) {
-              OutputFile file(dir.file(cat("out", i)));
-              if (i % 2 == 0) file.commit();
-            }
-          } catch (const Error&) {  // because its temporary was removed: nobody wants to know
-            ::_exit(7);
-          }
-        });
-      }
-      if (::write(ready[1], "r", 1) != 1) ::_exit(1);
-      for (;;) ::pause();
-    }
-    char byte = 0;
-    REQUIRE(::read(ready[0], &byte, 1) == 1);
-    ::usleep(static_cast<useconds_t>(round * 50));
-    REQUIRE(::kill(child, SIGTERM) == 0);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(WEXITSTATUS(status) == 143);
-    ::close(ready[0]);
-    ::close(ready[1]);
-    for (const std::string& name : dir.names()) REQUIRE(name.starts_with("out"));
-  }
-}
-
-TEST_CASE("a forked child leaves its parent's temporaries alone") {
-  const TempDir dir;
-  OutputFile file(dir.file("out.npy"));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    remove_temporaries_in_signal_handler();
-    ::_exit(0);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(dir.names().size() == 1);
-  file.commit();
-  CHECK(dir.names() == Names{"out.npy"});
 }
 
 }  // namespace

@@ -6,47 +6,28 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <new>
+
+#include "convgrad/load_module.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-#ifdef CONVGRAD_MPI_MODULE
-// Beside the program in the build's folder, in the library's folder of an installation; before
-// both, where CONVGRAD_MODULES says.
-std::vector<std::string> module_paths() {
-  std::error_code ignored;
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::vector<std::string> paths = {folder / CONVGRAD_MPI_MODULE,
-                                    folder / CONVGRAD_MPI_FOLDER / CONVGRAD_MPI_MODULE};
-  if (const char* named = std::getenv("CONVGRAD_MODULES")) {
-    paths.insert(paths.begin(), std::filesystem::path(named) / CONVGRAD_MPI_MODULE);
-  }
-  return paths;
+#ifdef CONVGRAD_HAS_MPI
+bool is_ours(const void* offers) {
+  return static_cast<const MpiModule*>(offers)->version == kMpiModuleVersion;
 }
 
-const MpiModule* load_module() {
-  std::string reason = "convgrad_mpi.so is not there";
-  for (const std::string& path : module_paths()) {
-    if (!std::filesystem::exists(path)) continue;
-    // Open MPI's own modules look its symbols up in the process.
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) {
-      reason = dlerror();
-      continue;
-    }
-    using Entry = const MpiModule* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(library, kMpiModuleSymbol));
-    if (entry != nullptr && entry()->version == kMpiModuleVersion) return entry();
-    reason = cat(path, " is of another build");
-  }
-  throw Error(ErrorKind::unavailable, cat("--mpi: MPI cannot be loaded: ", reason,
+const MpiModule* load_mpi() {
+  // Open MPI's own modules look its symbols up in the process.
+  const LoadedModule loaded =
+      load_module("convgrad_mpi.so", kMpiModuleSymbol, RTLD_NOW | RTLD_GLOBAL, is_ours);
+  if (loaded.offers != nullptr) return static_cast<const MpiModule*>(loaded.offers);
+  throw Error(ErrorKind::unavailable, cat("--mpi: no MPI: ", loaded.why_none,
                                           "; install Open MPI (Debian: openmpi-bin) and convgrad"));
 }
 #else
-const MpiModule* load_module() {
+const MpiModule* load_mpi() {
   throw Error(ErrorKind::unavailable,
               "--mpi: this convgrad was built without MPI; install Open MPI (Debian: "
               "libopenmpi-dev) and build with -DCONVGRAD_MPI=ON");
@@ -55,7 +36,7 @@ const MpiModule* load_module() {
 
 }  // namespace
 
-Ranks::Ranks() : module_(load_module()) {
+Ranks::Ranks() : module_(load_mpi()) {
   module_->start();
   rank_ = module_->rank();
   size_ = module_->size();

@@ -3,10 +3,8 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "convgrad/error.hpp"
+#include "convgrad/load_module.hpp"
 #include "cuda/module.hpp"
 
 namespace convgrad {
@@ -17,41 +15,18 @@ struct Loaded {
   std::string why_none;  // a clause, without a module
 };
 
-#ifdef CONVGRAD_CUDA_MODULE
+#ifdef CONVGRAD_HAS_CUDA
 
-// Where the program of the build or of an installation has it; then where the library was to be
-// installed, for programs of others. CONVGRAD_MODULES names another folder, before all.
-std::vector<std::filesystem::path> folders() {
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  std::vector<std::filesystem::path> result = {program, program / CONVGRAD_MODULES_FROM_PROGRAM,
-                                               CONVGRAD_MODULES_FOLDER};
-  if (const char* named = std::getenv("CONVGRAD_MODULES")) result.insert(result.begin(), named);
-  return result;
+bool is_ours(const void* offers) {
+  const auto* const found = static_cast<const cuda::Module*>(offers);
+  const cuda::Module expected;
+  return found->version == expected.version && found->plan_bytes == expected.plan_bytes;
 }
 
 Loaded load() {
-  Loaded loaded;
-  loaded.why_none = CONVGRAD_CUDA_MODULE " is not installed with this convgrad";
-  std::error_code ignored;
-  for (const std::filesystem::path& folder : folders()) {
-    const std::filesystem::path path = folder / CONVGRAD_CUDA_MODULE;
-    if (!std::filesystem::exists(path, ignored)) continue;
-    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      loaded.why_none = cat("it cannot be loaded: ", one_line(dlerror()));
-      continue;
-    }
-    using Entry = const cuda::Module* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(library, cuda::kModuleSymbol));
-    const cuda::Module expected;
-    if (entry != nullptr && entry()->version == expected.version &&
-        entry()->plan_bytes == expected.plan_bytes) {
-      return {entry(), ""};
-    }
-    loaded.why_none = cat(one_line(path.string()), " is of another build");
-  }
-  return loaded;
+  const LoadedModule loaded =
+      load_module("convgrad_cuda.so", cuda::kModuleSymbol, RTLD_NOW | RTLD_LOCAL, is_ours);
+  return {static_cast<const cuda::Module*>(loaded.offers), loaded.why_none};
 }
 
 #else
