@@ -1,5 +1,5 @@
-// npy_damaged_test.cpp - files and streams whose bytes are too few, too many or changed: each gives an
-// Error of one line, none a crash.
+// npy_damaged_test.cpp - files and streams whose bytes are too few, too many or changed: each gives
+// an Error of one line, none a crash.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,12 +1,11 @@
 // npy_header_test.cpp - headers that are right: every legal spelling, and what is written.
-#include "convgrad/npy.hpp"
-
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
 #include "npy_bytes.hpp"
 
 namespace convgrad {

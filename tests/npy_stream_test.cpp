@@ -1,6 +1,4 @@
 // npy_stream_test.cpp - .npy files from pipes, FIFOs and standard input.
-#include "convgrad/npy.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
 #include "failing_calls.hpp"
 #include "npy_bytes.hpp"
 #include "sanitized.hpp"

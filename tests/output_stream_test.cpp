@@ -1,6 +1,4 @@
 // output_stream_test.cpp - outputs that stay what they are: devices, FIFOs, standard output.
-#include "convgrad/output_file.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,6 +12,7 @@
 #include <thread>
 
 #include "convgrad/error.hpp"
+#include "convgrad/output_file.hpp"
 #include "npy_bytes.hpp"
 #include "output_files.hpp"
 #include "temp_dir.hpp"

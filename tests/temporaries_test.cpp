@@ -1,6 +1,4 @@
 // temporaries_test.cpp - no temporary is left by a process that a signal ends.
-#include "convgrad/output_file.hpp"
-
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "convgrad/output_file.hpp"
 #include "npy_bytes.hpp"
 #include "output_files.hpp"
 #include "temp_dir.hpp"

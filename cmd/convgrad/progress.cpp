@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace convgrad::cli {
@@ -12,7 +13,7 @@ namespace {
 
 // "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
 std::string time_text(double seconds) {
-  const auto whole = static_cast<long long>(std::min(seconds, 1e9) + 0.5);
+  const long long whole = std::llround(std::min(seconds, 1e9));
   if (whole < 120) return std::to_string(whole) + " s";
   if (whole < 7200) return std::to_string((whole + 30) / 60) + " min";
   return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";

@@ -125,13 +125,15 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const std::int64_t channels = amx_channels(pb, sharing, steps.c);
   const auto blocks =
       static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
-  double packings = 1;
+  std::int64_t packings = 1;  // one serves all taps of an axis, or one of them
   for (std::size_t a = 0; a < 3; ++a) {
     if (sharing.wide && a == 2) continue;
-    packings *= static_cast<double>(pb.axis[a].taps / s.axis[a].taps);
+    packings *= pb.axis[a].taps / s.axis[a].taps;
   }
-  const auto taps = static_cast<double>(pb.taps() / (sharing.wide ? pb.axis[2].taps : 1));
-  const auto x = static_cast<double>(s.pixels) * packings, dy = static_cast<double>(s.dy_pixels);
+  const std::int64_t apart = sharing.wide ? pb.axis[2].taps : 1;
+  const auto taps = static_cast<double>(pb.taps()) / static_cast<double>(apart);
+  const auto x = static_cast<double>(s.pixels) * static_cast<double>(packings),
+             dy = static_cast<double>(s.dy_pixels);
   const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
                        dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.

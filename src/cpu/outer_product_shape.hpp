@@ -59,9 +59,9 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
   const auto cost = [&](std::int64_t width) {
     return static_cast<double>(std::max<std::int64_t>(step * ceil_div(width, lanes), 8));
   };
-  const std::int64_t rest = columns % isa.n;
+  const std::int64_t whole = columns / isa.n, rest = columns % isa.n;
   return static_cast<double>(ceil_div(rows, step)) *
-         (static_cast<double>(columns / isa.n) * cost(isa.n) + (rest > 0 ? cost(rest) : 0));
+         (static_cast<double>(whole) * cost(isa.n) + (rest > 0 ? cost(rest) : 0));
 }
 
 // How many pixels one element of a panel holds, and the type in which a tile is summed.

@@ -52,7 +52,7 @@ double simt_seconds(const WgradProblem& problem) {
 // ---- cuda_streaming ----
 
 std::string streaming_why_not(const WgradProblem& problem, const Device&) {
-  const std::string large = cuda::too_large(problem);
+  std::string large = cuda::too_large(problem);
   if (!large.empty()) return large;
   if (problem.group_c() > 16) {
     return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
@@ -79,7 +79,7 @@ double streaming_seconds(const WgradProblem& problem) {
 // ---- cuda_mma and its like ----
 
 std::string tensor_cores_why_not(const WgradProblem& problem, const Device& device) {
-  const std::string large = cuda::too_large(problem);
+  std::string large = cuda::too_large(problem);
   if (!large.empty()) return large;
   if (device.major < 8) {
     return cat("it needs compute capability 8.0, and the device has ", device.major, ".",
@@ -107,7 +107,7 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
     return cat("it multiplies float64, not ", dtype_name(problem.dtype));
   }
   const bool fast = device.major >= 8 && device.minor == 0;
-  const std::string reason = tensor_cores_why_not(problem, device);
+  std::string reason = tensor_cores_why_not(problem, device);
   if (!reason.empty() || fast) return reason;
   return cat("devices of compute capability ", device.major, ".", device.minor,
              " have no fast float64");
@@ -154,7 +154,7 @@ std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
                  axis.pad_after);
     }
   }
-  const std::string large = cuda::too_large(problem);
+  std::string large = cuda::too_large(problem);
   return large.empty() ? why_no_cudnn() : large;
 }
 

@@ -32,7 +32,7 @@ class Search {
     List left = screened(std::move(list));
     List of_images = screened_images();
     left.insert(left.end(), of_images.begin(), of_images.end());
-    confirm(std::move(left));
+    confirm(left);
     if (result_.findings.empty()) {
       ++result_.tried;
       const auto sums = find_low_precision(evidence_, images_, source_, pool_, budget_);
@@ -141,7 +141,7 @@ class Search {
     return find_images(evidence_, evidence_.choose(kScreened), images_, source_, pool_);
   }
 
-  void confirm(List list) {
+  void confirm(const List& list) {
     if (list.empty()) return;
     List known, summed;
     for (const Explanation& e : list) (is_known(e) ? known : summed).push_back(e);

@@ -20,8 +20,8 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("CONVGRAD_BINARY", str(ROOT / "build/release/convgrad"))
-# An address sanitizer takes terabytes of address space and its time: some limits mean nothing then.
-SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
+# A sanitizer takes terabytes of address space and its time: some limits mean nothing then.
+SANITIZED = any(word in pathlib.Path(BINARY).read_bytes() for word in (b"__asan_init", b"__tsan_init"))
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 DESCR = {"float16": "<f2", "bfloat16": "<V2", "float32": "<f4", "float64": "<f8"}
 OPS = ("conv2d", "depthwise", "conv3d")
