@@ -151,7 +151,7 @@ double TensorMaker::adversarial(std::int64_t index) const {
   const Extremes e = extremes(dtype_);
   const bool negative = (r.b & 1) != 0;
   const auto mixed = [&] {
-    const auto choices = static_cast<std::uint64_t>(2 * e.powers + 1);
+    const std::uint64_t choices = 2 * static_cast<std::uint64_t>(e.powers) + 1;
     const int power = static_cast<int>(Random::below(r.b, choices)) - e.powers;
     const double size = std::ldexp(1 + static_cast<double>(r.a >> 12) * 0x1p-52, power);
     return negative ? -size : size;

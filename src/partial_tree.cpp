@@ -9,7 +9,8 @@ namespace convgrad {
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
                            int threads) {
   if (nodes.empty()) return 0;
-  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(slices.count()));
+  const auto levels =
+      static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(slices.count())));
   // Several blocks keep the slices of a stretch from one to the next.
   const std::int64_t kept = one_block ? 0 : slices.lanes;
   return std::min(nodes.back().end - nodes.front().begin,

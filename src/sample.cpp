@@ -74,7 +74,7 @@ std::int64_t SampledSum::memory_bytes(std::int64_t entries) {
 }
 
 SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
-                       std::vector<std::int64_t> indices)
+                       const std::vector<std::int64_t>& indices)
     : state_(new State{problem, pool, {}, {}}) {
   for (const std::int64_t index : indices) state_->entries.push_back(entry_terms(problem, index));
   state_->sums.resize(indices.size());

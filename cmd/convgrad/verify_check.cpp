@@ -33,6 +33,7 @@ std::vector<double> rounded_values(const WgradProblem& problem, const double* dw
 std::vector<double> picked(const std::vector<double>& values,
                            const std::vector<std::int64_t>& indices) {
   std::vector<double> result;
+  result.reserve(indices.size());
   for (const std::int64_t index : indices) {
     result.push_back(values[static_cast<std::size_t>(index)]);
   }

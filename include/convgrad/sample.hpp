@@ -26,7 +26,7 @@ double detectable_share(std::int64_t chosen, std::int64_t count);
 // The reference for those entries alone, to the bit: the same terms in the same order.
 class SampledSum final : public BlockSum {
  public:
-  SampledSum(const WgradProblem& problem, TaskPool& pool, std::vector<std::int64_t> indices);
+  SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices);
   ~SampledSum() override;
   void add(const Block& block,
            const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;

@@ -44,14 +44,13 @@ StreamUnit stream_unit(const WgradProblem& problem, const StreamChoice& choice) 
       unit.patch_columns = patch(problem.axis[2], unit.columns, choice.s);
       return unit;
     }
+    const bool wide = unit.columns > 2 * unit.rows || (unit.rows == 1 && unit.columns > 1);
     if (unit.images > 1) {
       unit.images = (unit.images + 1) / 2;
-    } else if (unit.columns > 2 * unit.rows) {
+    } else if (wide) {
       unit.columns = (unit.columns + 1) / 2;
     } else if (unit.rows > 1) {
       unit.rows = (unit.rows + 1) / 2;
-    } else if (unit.columns > 1) {
-      unit.columns = (unit.columns + 1) / 2;
     } else {
       return {0, 0, 0, 0, 0};
     }

@@ -60,7 +60,7 @@ std::string digits(double value, int count) {
 // The number of the fewest digits near factor that explains everything, or "".
 std::string shortest_factor(const Evidence& evidence, double factor) {
   for (int count = 1; count <= kMostDigits; ++count) {
-    const std::string text = digits(factor, count);
+    std::string text = digits(factor, count);
     if (explains(evidence, std::strtod(text.c_str(), nullptr))) return text;
   }
   return "";
