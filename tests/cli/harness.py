@@ -21,7 +21,8 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("CONVGRAD_BINARY", str(ROOT / "build/release/convgrad"))
 # A sanitizer takes terabytes of address space and its time: some limits mean nothing then.
-SANITIZED = any(word in pathlib.Path(BINARY).read_bytes() for word in (b"__asan_init", b"__tsan_init"))
+THREAD_SANITIZED = b"__tsan_init" in pathlib.Path(BINARY).read_bytes()
+SANITIZED = THREAD_SANITIZED or b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 DESCR = {"float16": "<f2", "bfloat16": "<V2", "float32": "<f4", "float64": "<f8"}
 OPS = ("conv2d", "depthwise", "conv3d")
@@ -46,6 +47,7 @@ def clean_environment(extra=None):
     env["LC_ALL"] = "C.UTF-8"
     for tool in ("ASAN", "UBSAN", "TSAN"):   # no status of convgrad's own
         env[f"{tool}_OPTIONS"] = "exitcode=99"
+    env["TSAN_OPTIONS"] += f" suppressions='{ROOT / 'tests/tsan.supp'}'"
     env.update(extra or {})
     return env
 

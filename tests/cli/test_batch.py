@@ -912,12 +912,12 @@ class Reports(BatchTest):
                 if not data:
                     break
                 text += data.decode()
-            if re.search(r"s left.*\nok ", text, re.S) or process.poll() is not None:
+            if re.search(r"left.*\nok ", text, re.S) or process.poll() is not None:
                 break
         process.terminate()
         process.wait(timeout=60)
         os.close(leader)
-        bars = re.findall(r"\r(\d+) of 200 jobs: \[(#*)( *)\] +(\d+) %, (\d+) s left ", text)
+        bars = re.findall(r"\r(\d+) of 200 jobs: \[(#*)( *)\] +(\d+) %, (\d+) (?:s|min) left ", text)
         self.assertGreater(len(bars), 0, repr(text[-2000:]))
         for _, full, rest, percent, _ in bars:
             self.assertEqual(len(full) + len(rest), 20)

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import numpy as np
-from harness import (BINARY, SANITIZED, CliTest, Problem, clean_environment, npy_bytes, run, save,
+from harness import (BINARY, SANITIZED, THREAD_SANITIZED, CliTest, Problem, clean_environment, npy_bytes, run, save,
                      small, start, umask)
 
 OLD = b"an old gradient, precious"
@@ -132,6 +132,8 @@ class Failures(OutputTest):
     def test_a_file_size_limit(self):
         (self.folder / "dw.npy").write_bytes(OLD)
         for limit in (0, 64, 100, 200, len(self.want) - 1):
+            if limit == 0 and THREAD_SANITIZED:
+                continue  # which writes a file of its own, before main()
             with self.subTest(limit):
                 result = self.run_here(
                     *self.problem.args(),
@@ -243,6 +245,7 @@ class Failures(OutputTest):
             self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
 
 
+@unittest.skipIf(THREAD_SANITIZED, "the thread sanitizer delivers signals late")
 class Signals(OutputTest):
     NAMES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
