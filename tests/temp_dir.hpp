@@ -35,6 +35,8 @@ class TempDir {
   // Writes bytes to the file of that name and returns its path.
   std::string write(std::string_view name, std::string_view bytes) const {
     const std::string path = file(name);
+    // ext4 waits for the disk when a file is written over, not when it is a new one.
+    std::filesystem::remove(path);
     std::ofstream stream(path, std::ios::binary | std::ios::trunc);
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     stream.close();
