@@ -160,6 +160,8 @@ inline std::string read_all(NpyReader& reader) {
   return read_box(reader, begin, reader.header().shape);
 }
 
+inline const std::string kPayload = "abcdefghijklmnopqrstuvwx";  // 2 x 3 x 4 bytes
+
 // Opens, reads everything and finishes, as a command would.
 inline void read_completely(const std::string& path) {
   NpyReader reader(path);

@@ -20,12 +20,11 @@ using testing::check_error;
 using testing::dict_text;
 using testing::error_of;
 using testing::header_bytes;
+using testing::kPayload;
 using testing::parse;
 using testing::read_all;
 using testing::read_completely;
 using testing::TempDir;
-
-const std::string kPayload = "abcdefghijklmnopqrstuvwx";  // 2 x 3 x 4 bytes
 
 std::string good_file() {
   const std::int64_t shape[] = {2, 3};

@@ -16,11 +16,10 @@ using testing::check_error;
 using testing::dict_text;
 using testing::error_of;
 using testing::header_bytes;
+using testing::kPayload;
 using testing::parse;
 using testing::read_completely;
 using testing::TempDir;
-
-const std::string kPayload = "abcdefghijklmnopqrstuvwx";  // 2 x 3 x 4 bytes
 
 void check_refused(const std::string& bytes, std::string_view text) {
   check_error(ErrorKind::input, "x.npy", text, [&] { parse(bytes); });

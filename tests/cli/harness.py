@@ -46,8 +46,7 @@ def clean_environment(extra=None):
            if not k.startswith("CONVGRAD_") and k != "OPENBLAS_CORETYPE"}
     env["LC_ALL"] = "C.UTF-8"
     for tool in ("ASAN", "UBSAN", "TSAN"):   # no status of convgrad's own
-        env[f"{tool}_OPTIONS"] = "exitcode=99"
-    env["TSAN_OPTIONS"] += f" suppressions='{ROOT / 'tests/tsan.supp'}'"
+        env[f"{tool}_OPTIONS"] = env.get(f"{tool}_OPTIONS", "") + " exitcode=99"
     env.update(extra or {})
     return env
 
