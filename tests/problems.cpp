@@ -156,4 +156,17 @@ std::vector<ProblemSpec> many_block_problems() {
           {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
 }
 
+std::string lacking(const Kernel& kernel) {
+  std::string lack;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (const std::int64_t groups : {1, 16}) {
+      const ProblemSpec spec = {"", "conv2d", 1, 16, 16, groups, {{5, 3}, {5, 3}}};
+      const std::string reason = kernel.why_not(make(spec, dtype, true), this_machine());
+      if (reason.empty()) return "";
+      if (reason.starts_with("the processor has no")) lack = reason;
+    }
+  }
+  return lack;
+}
+
 }  // namespace convgrad::testing

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/problem.hpp"
+#include "convgrad/kernel.hpp"
 
 namespace convgrad::testing {
 
@@ -33,5 +33,8 @@ std::vector<ProblemSpec> basic_problems();
 std::vector<ProblemSpec> padded_problems();
 // Ones of many chunks, that blocks of a few thousand bytes cut in every way.
 std::vector<ProblemSpec> many_block_problems();
+
+// "the processor has no ..." if that is why the kernel cannot compute any problem here, else "".
+std::string lacking(const Kernel& kernel);
 
 }  // namespace convgrad::testing

@@ -1,13 +1,13 @@
 // help.cpp - see help.hpp.
 #include "help.hpp"
 
+#include "convgrad/error.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 
 std::string version_text() {
-  return std::string("convgrad ") + kVersion + " (" + kGitRevision + ", " + kCompiler + ", " +
-         kBuildType + ")";
+  return cat("convgrad ", kVersion, " (", kGitRevision, ", ", kCompiler, ", ", kBuildType, ")");
 }
 
 std::string compute_footer() {

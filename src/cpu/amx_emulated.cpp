@@ -38,17 +38,19 @@ struct Halves {
 // floats where they are not flushed.)
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
+  float x[kAmxPixels][kAmxChannels];
+  for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
+    const AmxBits* row = b + pixel / 2 * 2 * kAmxChannels + pixel % 2;
+    for (long c = 0; c < kAmxChannels; ++c) x[pixel][c] = Values::value(row[2 * c]);
+  }
   for (long k = 0; k < kAmxChannels; ++k) {
     float even[kAmxChannels] = {}, odd[kAmxChannels] = {};
-    for (long pair = 0; pair < kAmxPixels / 2; ++pair) {
-      const unsigned* row = reinterpret_cast<const unsigned*>(b) + pair * kAmxChannels;
-      const unsigned first = a[k * kAmxPixels + 2 * pair],
-                     second = a[k * kAmxPixels + 2 * pair + 1];
-      const float dy0 = Values::value(first), dy1 = Values::value(second);
+    for (long pixel = 0; pixel < kAmxPixels; pixel += 2) {
+      const float dy0 = Values::value(a[k * kAmxPixels + pixel]),
+                  dy1 = Values::value(a[k * kAmxPixels + pixel + 1]);
       for (long c = 0; c < kAmxChannels; ++c) {
-        const float x0 = Values::value(row[c] & 0xffffu), x1 = Values::value(row[c] >> 16);
-        even[c] = flushed(even[c] + flushed(dy0 * x0));
-        odd[c] = flushed(odd[c] + flushed(dy1 * x1));
+        even[c] = flushed(even[c] + flushed(dy0 * x[pixel][c]));
+        odd[c] = flushed(odd[c] + flushed(dy1 * x[pixel + 1][c]));
       }
     }
     for (long c = 0; c < kAmxChannels; ++c) {
