@@ -29,3 +29,17 @@ endif()
 # Release keeps assert() off and optimises fully; no fast-math anywhere.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+
+# Read once for all sources of a target, where they take a third of the time to compile one. Not for
+# those of other options, which precompiled headers must share.
+function(convgrad_precompile target)
+  target_precompile_headers(${target} PRIVATE <algorithm> <array> <bit> <cmath> <cstring>
+    <functional> <limits> <map> <optional> <random> <span> <sstream> <string> <vector> ${ARGN})
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(options)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()

@@ -15,7 +15,7 @@
 #include "sanitized.hpp"
 
 // Sanitizers have a malloc of their own, which they need before anything of ours is there.
-#define CONVGRAD_OWN_MALLOC !CONVGRAD_SANITIZED
+#define CONVGRAD_OWN_MALLOC (!CONVGRAD_SANITIZED)
 
 namespace convgrad::testing {
 namespace {

@@ -12,8 +12,7 @@
 #include <xtensor/xmath.hpp>
 #include <xtensor/xview.hpp>
 
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "cases.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;
@@ -80,7 +79,9 @@ TEST_CASE("numbers worked out by hand") {
 }
 
 TEST_CASE("the reference agrees with sums of views") {
+  unsigned number = 0;
   for (const ProblemSpec& spec : basic_problems()) {
+    if (number++ % kThin != 0) continue;
     const WgradProblem problem = make(spec, DType::f64, true);
     if (term_count(problem) == 0) continue;
     CAPTURE(spec.name);
