@@ -124,12 +124,12 @@ class Memory(FaultTest):
         return ["prlimit", f"--as={size}"]
 
     def least(self, works):
-        """The least address space at which works(limit) holds, to a MiB."""
-        low, high = 1, 4096
+        """The least address space at which works(limit) holds, to a page: of 4 GiB at most."""
+        low, high = 1, 1 << 20
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if works(middle << 20) else (middle, high)
-        return high << 20
+            low, high = (low, middle) if works(middle << 12) else (middle, high)
+        return high << 12
 
     def test_address_space(self):
         if shutil.which("prlimit") is None:
