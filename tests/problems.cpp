@@ -156,12 +156,19 @@ std::vector<ProblemSpec> many_block_problems() {
           {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
 }
 
+std::vector<WgradProblem> plain_problems(DType dtype) {
+  std::vector<WgradProblem> problems;
+  for (const std::int64_t groups : {1, 16}) {
+    problems.push_back(make({"", "conv2d", 1, 16, 16, groups, {{5, 3}, {5, 3}}}, dtype, true));
+  }
+  return problems;
+}
+
 std::string lacking(const Kernel& kernel) {
   std::string lack;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    for (const std::int64_t groups : {1, 16}) {
-      const ProblemSpec spec = {"", "conv2d", 1, 16, 16, groups, {{5, 3}, {5, 3}}};
-      const std::string reason = kernel.why_not(make(spec, dtype, true), this_machine());
+    for (const WgradProblem& problem : plain_problems(dtype)) {
+      const std::string reason = kernel.why_not(problem, this_machine());
       if (reason.empty()) return "";
       if (reason.starts_with("the processor has no")) lack = reason;
     }

@@ -34,6 +34,10 @@ std::vector<ProblemSpec> padded_problems();
 // Ones of many chunks, that blocks of a few thousand bytes cut in every way.
 std::vector<ProblemSpec> many_block_problems();
 
+// One with all channels in a group and one with each in its own: any kernel computes one of them in
+// every dtype that it has.
+std::vector<WgradProblem> plain_problems(DType dtype);
+
 // "the processor has no ..." if that is why the kernel cannot compute any problem here, else "".
 std::string lacking(const Kernel& kernel);
 

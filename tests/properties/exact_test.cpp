@@ -58,11 +58,11 @@ std::string not_exact(const Kernel& kernel, const RandomCase& c) {
 std::vector<DType> dtypes_of(const Kernel& kernel) {
   std::vector<DType> dtypes;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    const auto can = [&](std::int64_t groups) {
-      const ProblemSpec spec = {"", "conv2d", 1, 16, 16, groups, {{5, 3}, {5, 3}}};
-      return kernel.why_not(make(spec, dtype, true), this_machine()).empty();
-    };
-    if (can(1) || can(16)) dtypes.push_back(dtype);
+    for (const WgradProblem& problem : plain_problems(dtype)) {
+      if (!kernel.why_not(problem, this_machine()).empty()) continue;
+      dtypes.push_back(dtype);
+      break;
+    }
   }
   return dtypes;
 }
