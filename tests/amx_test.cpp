@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "amx_trap.hpp"
@@ -23,7 +22,7 @@ namespace {
 
 const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
                                    &kEmulatedAmxFp16Kernel};
-constexpr DType kDTypes[] = {DType::bf16, DType::f16};
+constexpr DType kAmxDTypes[] = {DType::bf16, DType::f16};
 
 // Calls check(kernel) for both packings, as far as this processor has them, and AMX-FP16.
 template <typename Check>
@@ -57,7 +56,7 @@ std::vector<ProblemSpec> problems() {
 
 template <typename Check>
 void for_each_case(Fill fill, Check&& check) {
-  testing::for_each_case(problems(), kDTypes, fill, check, kThin);
+  testing::for_each_case(problems(), kAmxDTypes, fill, check, kThin);
 }
 
 void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* x, const void* dy) {
@@ -114,7 +113,7 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
                                {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
                                {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
   for (const ProblemSpec& spec : specs) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kAmxDTypes) {
       if (kThin > 1 && dtype == DType::f16) continue;
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
@@ -150,7 +149,7 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
                                {"all of them", "conv2d", 3, 81, 81, 1, {{9, 3, 2}, {9, 3, 2}}},
                                {"groups", "conv2d", 2, 6, 66, 2, {{6, 3}, {5, 3}}}};
   for (const ProblemSpec& spec : specs) {
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kAmxDTypes) {
       CAPTURE(spec.name);
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 21);
@@ -171,10 +170,9 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
 
 TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
   const ProblemSpec spec = {"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}};
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kAmxDTypes) {
     for (const bool channels_last : {true, false}) {
-      for (const double poison :
-           {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+      for (const double poison : {kInf, kNan}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto dy = dy_with_first_pixel(problem, poison);
         const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
@@ -198,10 +196,10 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
       {{"behind a chunk", "conv2d", 1, 3, 20, 1, {{67, 3, 2}, {90, 5}}}, 10 * 90}};
   for (const auto& [problem_spec, pixel] : cases) {
     const ProblemSpec& spec = problem_spec;
-    for (const DType dtype : kDTypes) {
+    for (const DType dtype : kAmxDTypes) {
       const WgradProblem problem = make(spec, dtype, true);
       auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
-      values[static_cast<std::size_t>(pixel * problem.C)] = std::numeric_limits<double>::infinity();
+      values[static_cast<std::size_t>(pixel * problem.C)] = kInf;
       const auto x = tensor_of(dtype, values);
       const auto dy =
           tensor_of(dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), 1.0));

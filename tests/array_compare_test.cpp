@@ -4,15 +4,15 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
+#include "tensors.hpp"
+
 using namespace convgrad;
+using testing::kInf;
+using testing::kNan;
 
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 ArrayTolerance within(double rtol, double atol, bool equal_nan = true) {
   return {{Criterion::tolerance, rtol, atol, 0}, equal_nan, DType::f32};

@@ -12,14 +12,6 @@
 
 namespace convgrad::testing {
 
-// Sanitized, kernels take ten times as long, and emulated ones longer: of tests that run them all,
-// every kThin-th case is then enough.
-#if CONVGRAD_SANITIZED
-inline constexpr unsigned kThin = 7;
-#else
-inline constexpr unsigned kThin = 1;
-#endif
-
 // Calls check(problem, x, dy) for each spec, dtype and layout, or every thin-th of them, with data
 // of its own.
 template <typename Check>

@@ -6,12 +6,13 @@
 #include <cmath>
 #include <limits>
 
+#include "tensors.hpp"
+
 using namespace convgrad;
+using testing::kInf;
+using testing::kNan;
 
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool passes(double got, double want, double magnitude, const ErrorModel& model,
             const Tolerance& tolerance = {}) {

@@ -22,7 +22,6 @@ namespace convgrad::testing {
 namespace {
 
 constexpr int kThreads[] = {1, 2, 3, 4, 8, 16};
-constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 // Several chunks: with fewer there is nothing to be divided.
 constexpr std::int64_t kLeastChunks = 4;
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 50;

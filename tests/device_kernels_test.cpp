@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "cases.hpp"
 #include "emulated_device.hpp"
@@ -15,8 +14,6 @@ using namespace convgrad;
 using namespace convgrad::testing;
 
 namespace {
-
-constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
 // Those that are as exact as their dtype.
 std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
@@ -120,8 +117,7 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
   for (const ProblemSpec& spec : padded_problems()) {
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
-        for (const double poison :
-             {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        for (const double poison : {kInf, kNan}) {
           const WgradProblem problem = make(spec, dtype, channels_last);
           const auto dy = dy_with_first_pixel(problem, poison);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "cases.hpp"
@@ -16,8 +15,6 @@ using namespace convgrad;
 using namespace convgrad::testing;
 
 namespace {
-
-constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
 // Empty, with a line that ctest takes for a skip, where there is no device.
 std::optional<Device> device() {
@@ -109,7 +106,7 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
   for (const DType dtype : kDTypes) {
     const WgradProblem problem =
         make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
-    const auto dy = dy_with_first_pixel(problem, std::numeric_limits<double>::infinity());
+    const auto dy = dy_with_first_pixel(problem, kInf);
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {

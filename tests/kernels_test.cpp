@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "cases.hpp"
 #include "convgrad/kernel.hpp"
@@ -14,8 +13,6 @@ using namespace convgrad;
 using namespace convgrad::testing;
 
 namespace {
-
-constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
 PlanOptions with_algorithm(std::string_view name) {
   PlanOptions options;
@@ -88,8 +85,7 @@ TEST_CASE("what only meets padding contributes nothing, also when it is not fini
     for (const DType dtype : kDTypes) {
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
-        for (const double poison :
-             {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        for (const double poison : {kInf, kNan}) {
           const auto dy = dy_with_first_pixel(problem, poison);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
           const Reference reference = reference_of(problem, x.data(), dy.data());
@@ -128,7 +124,7 @@ TEST_CASE("x that no output sees contributes nothing, also when it is not finite
       for (const bool channels_last : {true, false}) {
         const WgradProblem problem = make(spec, dtype, channels_last);
         const auto whole = filled(dtype, problem.x_count(), Fill::small_integers, ++seed);
-        const auto x = with_unseen(problem, whole, std::numeric_limits<double>::quiet_NaN());
+        const auto x = with_unseen(problem, whole, kNan);
         const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, ++seed);
         const Reference reference = reference_of(problem, whole.data(), dy.data());
         CAPTURE(spec.name);

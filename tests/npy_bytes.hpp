@@ -163,10 +163,11 @@ inline std::string read_all(NpyReader& reader) {
 inline const std::string kPayload = "abcdefghijklmnopqrstuvwx";  // 2 x 3 x 4 bytes
 
 // Opens, reads everything and finishes, as a command would.
-inline void read_completely(const std::string& path) {
-  NpyReader reader(path);
-  read_all(reader);
+inline std::string read_completely(const std::string& argument) {
+  NpyReader reader(argument);
+  std::string payload = read_all(reader);
   reader.finish();
+  return payload;
 }
 
 // Calls f(begin, end) for every sub-box, empty ones included.

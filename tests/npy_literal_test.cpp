@@ -10,7 +10,7 @@ using npy::Literal;
 
 namespace {
 
-Literal parse(std::string_view source, bool python2 = false) {
+Literal parse_literal(std::string_view source, bool python2 = false) {
   return npy::parse_literal(source, "x.npy", python2);
 }
 
@@ -26,7 +26,7 @@ struct Integer {
 void check_refused(std::string_view source, std::string_view reason) {
   CAPTURE(source);
   try {
-    parse(source);
+    parse_literal(source);
     FAIL_CHECK("is not refused");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::input);
@@ -63,7 +63,7 @@ TEST_CASE("strings are what Python makes of them") {
   };
   for (const Text& c : cases) {
     CAPTURE(c.source);
-    const Literal literal = parse(c.source);
+    const Literal literal = parse_literal(c.source);
     CHECK(literal.type == Literal::Type::string);
     CHECK(literal.text == c.text);
   }
@@ -75,8 +75,8 @@ TEST_CASE("strings are what Python makes of them") {
                                    {R"(bR'\'')", R"(\')"}};
   for (const Text& c : bytes) {
     CAPTURE(c.source);
-    CHECK(parse(c.source).type == Literal::Type::bytes);
-    CHECK(parse(c.source).text == c.text);
+    CHECK(parse_literal(c.source).type == Literal::Type::bytes);
+    CHECK(parse_literal(c.source).text == c.text);
   }
   for (const char* source : {"'\\x4'", "'\\u004'", "'\\U0000004'", "'\\x4g'"}) {
     check_refused(source, "an escape sequence is too short");
@@ -95,26 +95,26 @@ TEST_CASE("numbers are what Python takes for numbers") {
       {"+5", 5},    {"- 5", -5},  {"-0x10", -16}, {"0xdead", 57005}};
   for (const Integer& c : integers) {
     CAPTURE(c.source);
-    const Literal literal = parse(c.source);
+    const Literal literal = parse_literal(c.source);
     CHECK(literal.type == Literal::Type::integer);
     CHECK(literal.fits);
     CHECK(literal.integer == c.value);
   }
-  CHECK(parse("9223372036854775807").fits);
-  CHECK_FALSE(parse("9223372036854775808").fits);
-  CHECK_FALSE(parse("0xffffffffffffffffffff").fits);
+  CHECK(parse_literal("9223372036854775807").fits);
+  CHECK_FALSE(parse_literal("9223372036854775808").fits);
+  CHECK_FALSE(parse_literal("0xffffffffffffffffffff").fits);
   for (const char* source : {"1e5", "1E5", "1e+5", "1e-5", "1E+05", ".5", "5.", "5.e1", "1.5j",
                              "1J", "1e5j", "1_0.0_1", "0e0", "00.5", "- 1.5", "1."}) {
     CAPTURE(source);
-    CHECK(parse(source).type == Literal::Type::number);
+    CHECK(parse_literal(source).type == Literal::Type::number);
   }
   for (const char* source : {"1e", "1e+", "1e-", "1ee5", "1.5.5", "5x", "1__0", "1_", "0x", "0xg",
                              "0b2", "0o8", "1e5_", "5jj", "012", "0b", "0o_", "1e+5x", "5.x"}) {
     check_refused(source, "expected a number");
   }
   // Python 2 has long integers and octal ones.
-  CHECK(parse("5L", true).integer == 5);
-  CHECK(parse("5l", true).integer == 5);
+  CHECK(parse_literal("5L", true).integer == 5);
+  CHECK(parse_literal("5l", true).integer == 5);
   check_refused("5L", "the suffix L");
   check_refused("5l", "the suffix L");
   for (const char* source : {"--5", "-+5", "+-5", "+'a'", "-True", "-(5,)", "-None"}) {

@@ -8,6 +8,8 @@
 
 namespace convgrad::testing {
 
+inline constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
+
 // Output extent by the definition, written here again so that make_problem() is tested too.
 struct AxisSpec {
   std::int64_t in, taps, stride = 1, dilation = 1;

@@ -22,8 +22,8 @@ using testing::check_error;
 using testing::error_of;
 using testing::expected_box;
 using testing::for_every_box;
-using testing::read_all;
 using testing::read_box;
+using testing::read_completely;
 using testing::spec_payload;
 using testing::TempDir;
 using Extents = std::vector<std::int64_t>;
@@ -45,13 +45,6 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
 }
 
 std::string object(const std::string& entries) { return cat("{", entries, "}"); }
-
-std::string read_completely(const std::string& argument) {
-  NpyReader reader(argument);
-  std::string payload = read_all(reader);
-  reader.finish();
-  return payload;
-}
 
 TEST_CASE("tensors of every float dtype, in any order in the header") {
   const TempDir dir;

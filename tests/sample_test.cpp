@@ -24,11 +24,11 @@ Plan blocks_of(const WgradProblem& problem, std::int64_t block_bytes) {
 }  // namespace
 
 TEST_CASE("all sampled sums are those of the reference, to the bit") {
-  unsigned number = 0;
+  Thinned thinned;
   for (const ProblemSpec& spec : basic_problems()) {
     for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
       for (const bool last : {true, false}) {
-        if (number++ % kThin != 0) continue;
+        if (thinned.skips()) continue;
         const WgradProblem pb = make(spec, dtype, last);
         CAPTURE(describe(pb));
         const auto x = filled(dtype, pb.x_count(), Fill::normal, 1);

@@ -1,4 +1,5 @@
-// sanitized.hpp - CONVGRAD_SANITIZED: built with a sanitizer, by GCC or clang.
+// sanitized.hpp - CONVGRAD_SANITIZED: built with a sanitizer, by GCC or clang; and what is left out
+// then.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -12,3 +13,24 @@
 #ifndef CONVGRAD_SANITIZED
 #define CONVGRAD_SANITIZED 0
 #endif
+
+namespace convgrad::testing {
+
+// Sanitized, kernels take ten times as long, and emulated ones longer: of tests that run them all,
+// every kThin-th case is then enough.
+#if CONVGRAD_SANITIZED
+inline constexpr unsigned kThin = 7;
+#else
+inline constexpr unsigned kThin = 1;
+#endif
+
+// Counts cases, of which every kThin-th is run.
+class Thinned {
+ public:
+  bool skips() { return number_++ % kThin != 0; }
+
+ private:
+  unsigned number_ = 0;
+};
+
+}  // namespace convgrad::testing

@@ -24,6 +24,7 @@ using testing::expected_box;
 using testing::for_every_box;
 using testing::read_all;
 using testing::read_box;
+using testing::read_completely;
 using testing::read_file;
 using testing::spec_file;
 using testing::TempDir;
@@ -54,14 +55,6 @@ std::string zip_of(const TempDir& dir, const std::vector<Entry>& entries) {
   }
   REQUIRE(zip_close(zip) == 0);
   return read_file(path);
-}
-
-// Reads everything and finishes, as a command would.
-std::string read_completely(const std::string& argument) {
-  NpyReader reader(argument);
-  std::string payload = read_all(reader);
-  reader.finish();
-  return payload;
 }
 
 std::string replaced_all(std::string text, std::string_view from, std::string_view to) {

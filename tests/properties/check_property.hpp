@@ -13,11 +13,13 @@ namespace convgrad::testing {
 using Verdict = std::function<std::string(const RandomCase&)>;
 
 struct Property {
-  std::string name;
+  std::string name = {};
   CaseLimits limits = {};
   int divisor = 1;  // of the number of cases, for slow ones
   std::function<bool(const RandomCase&)> applies = {};
 };
+
+inline Property named(const char* name) { return {.name = name}; }
 
 // Cases for each property: CONVGRAD_PROPERTY_CASES, or a number that suits the build.
 int property_cases();

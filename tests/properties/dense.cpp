@@ -14,14 +14,22 @@ Position spatial_extent(const WgradProblem& problem, std::int64_t n,
   return {n, problem.axis[0].*extent, problem.axis[1].*extent, problem.axis[2].*extent, channels};
 }
 
-// The number of an element in a file whose tensor has this shape.
-std::size_t file_index(const WgradProblem& problem, const Position& extent, const Position& at) {
-  std::int64_t pixel = 0;
-  for (std::size_t a = 1; a < 4; ++a) pixel = pixel * extent[a] + at[a];
-  const std::int64_t pixels = extent[1] * extent[2] * extent[3];
-  return static_cast<std::size_t>(problem.channels_last
-                                      ? (at[0] * pixels + pixel) * extent[4] + at[4]
-                                      : (at[0] * extent[4] + at[4]) * pixels + pixel);
+// The values of each image in the other of the two orders, channels last and channels first.
+std::vector<double> transposed(const std::vector<double>& values, std::size_t images,
+                               std::size_t rows, std::size_t columns) {
+  std::vector<double> result(values.size());
+  for (std::size_t n = 0; n < images; ++n) {
+    const double* from = values.data() + n * rows * columns;
+    double* to = result.data() + n * rows * columns;
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
+    }
+  }
+  return result;
+}
+
+std::size_t pixels_of(const Dense& tensor) {
+  return static_cast<std::size_t>(tensor.extent[1] * tensor.extent[2] * tensor.extent[3]);
 }
 
 }  // namespace
@@ -50,19 +58,21 @@ Position dw_extent(const WgradProblem& problem) {
 }
 
 Dense from_file(const WgradProblem& problem, Operand operand, const std::vector<std::byte>& bytes) {
-  const Position extent = operand == Operand::x ? x_extent(problem) : dy_extent(problem);
-  const std::vector<double> values = widened(problem.dtype, bytes);
-  return dense_of(extent,
-                  [&](const Position& at) { return values[file_index(problem, extent, at)]; });
+  Dense tensor(operand == Operand::x ? x_extent(problem) : dy_extent(problem));
+  const auto images = static_cast<std::size_t>(tensor.extent[0]),
+             channels = static_cast<std::size_t>(tensor.extent[4]);
+  tensor.values = widened(problem.dtype, bytes);
+  if (!problem.channels_last) {
+    tensor.values = transposed(tensor.values, images, channels, pixels_of(tensor));
+  }
+  return tensor;
 }
 
 std::vector<std::byte> to_file(const WgradProblem& problem, const Dense& tensor) {
-  std::vector<double> values(tensor.values.size());
-  std::size_t i = 0;
-  for_each_position(tensor.extent, [&](const Position& at) {
-    values[file_index(problem, tensor.extent, at)] = tensor.values[i++];
-  });
-  return tensor_of(problem.dtype, values);
+  if (problem.channels_last) return tensor_of(problem.dtype, tensor.values);
+  const auto images = static_cast<std::size_t>(tensor.extent[0]),
+             channels = static_cast<std::size_t>(tensor.extent[4]);
+  return tensor_of(problem.dtype, transposed(tensor.values, images, pixels_of(tensor), channels));
 }
 
 Tensors made_tensors(const RandomCase& c) {

@@ -64,12 +64,6 @@ Dense windowed(const Dense& x, std::size_t axis, std::int64_t begin, std::int64_
   });
 }
 
-Property named(const char* name) {
-  Property property;
-  property.name = name;
-  return property;
-}
-
 bool same_bits(const Dense& a, const Dense& b) {
   return a.values.size() == b.values.size() &&
          std::memcmp(a.values.data(), b.values.data(), a.values.size() * 8) == 0;

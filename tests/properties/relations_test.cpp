@@ -27,12 +27,6 @@ void check_relation(const Property& property, Verdict&& verdict) {
   });
 }
 
-Property named(const char* name) {
-  Property property;
-  property.name = name;
-  return property;
-}
-
 // The images that order names, in that order.
 Dense images_of(const Dense& tensor, const std::vector<std::int64_t>& order) {
   Position extent = tensor.extent;
