@@ -29,15 +29,18 @@ void add_pixel(const WgradProblem& pb, const Block& block, const Scalar* x, cons
   for (std::int64_t c = part.c_begin; c < part.c_end; ++c) {
     const double value = to_double(x[(part.group * Cg + c) * block.x_strides.c]);
     const std::int64_t cell = (tap * Cg + c) * pb.K + part.group * Kg;
+    double* __restrict sum = sums.sum + cell;
+    double* __restrict magnitude = sums.magnitude + cell;
     if (sums.compensation != nullptr) {
+      double* __restrict compensation = sums.compensation + cell;
       for (std::int64_t k = 0; k < Kg; ++k) {
-        add_compensated(value, dy[k], sums.sum[cell + k], sums.compensation[cell + k]);
-        sums.magnitude[cell + k] += std::fabs(value * dy[k]);
+        add_compensated(value, dy[k], sum[k], compensation[k]);
+        magnitude[k] += std::fabs(value * dy[k]);
       }
     } else {
       for (std::int64_t k = 0; k < Kg; ++k) {
-        sums.sum[cell + k] += value * dy[k];
-        sums.magnitude[cell + k] += std::fabs(value * dy[k]);
+        sum[k] += value * dy[k];
+        magnitude[k] += std::fabs(value * dy[k]);
       }
     }
   }

@@ -15,6 +15,16 @@ float as_float(unsigned bits) {
 
 float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
 
+// Vectors that every x86-64 has: written as loops over single floats, they stay that.
+constexpr long kLanes = 4;
+typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+typedef int LaneBits __attribute__((vector_size(4 * kLanes)));
+
+Lanes flushed(Lanes values) {
+  const LaneBits bits = (LaneBits)values;
+  return (Lanes)(bits & ((bits & 0x7fffffff) >= 0x00800000));
+}
+
 // tdpbf16ps reads subnormal numbers as zeros and flushes subnormal results.
 struct BFloat16s {
   static float value(unsigned bits) { return flushed(as_float(bits << 16)); }
@@ -38,24 +48,28 @@ struct Halves {
 // floats where they are not flushed.)
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
-  float x[kAmxPixels][kAmxChannels];
+  Lanes x[kAmxPixels][kAmxChannels / kLanes];
   for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
     const AmxBits* row = b + pixel / 2 * 2 * kAmxChannels + pixel % 2;
-    for (long c = 0; c < kAmxChannels; ++c) x[pixel][c] = Values::value(row[2 * c]);
+    for (long c = 0; c < kAmxChannels; ++c) {
+      x[pixel][c / kLanes][c % kLanes] = Values::value(row[2 * c]);
+    }
   }
   for (long k = 0; k < kAmxChannels; ++k) {
-    float even[kAmxChannels] = {}, odd[kAmxChannels] = {};
-    for (long pixel = 0; pixel < kAmxPixels; pixel += 2) {
-      const float dy0 = Values::value(a[k * kAmxPixels + pixel]),
-                  dy1 = Values::value(a[k * kAmxPixels + pixel + 1]);
-      for (long c = 0; c < kAmxChannels; ++c) {
-        even[c] = flushed(even[c] + flushed(dy0 * x[pixel][c]));
-        odd[c] = flushed(odd[c] + flushed(dy1 * x[pixel + 1][c]));
-      }
+    float dy[kAmxPixels];
+    for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
+      dy[pixel] = Values::value(a[k * kAmxPixels + pixel]);
     }
-    for (long c = 0; c < kAmxChannels; ++c) {
-      float& sum = sums[k * kAmxBlock + c];
-      sum = flushed(sum + flushed(even[c] + odd[c]));
+    for (long v = 0; v < kAmxChannels / kLanes; ++v) {
+      Lanes even = {}, odd = {}, sum;
+      for (long pixel = 0; pixel < kAmxPixels; pixel += 2) {
+        even = flushed(even + flushed(dy[pixel] * x[pixel][v]));
+        odd = flushed(odd + flushed(dy[pixel + 1] * x[pixel + 1][v]));
+      }
+      float* at = sums + k * kAmxBlock + v * kLanes;
+      __builtin_memcpy(&sum, at, sizeof sum);
+      sum = flushed(sum + flushed(even + odd));
+      __builtin_memcpy(at, &sum, sizeof sum);
     }
   }
 }
