@@ -370,12 +370,12 @@ def parse():
     parser.add_argument("--dtype", type=dtypes, default=["float32"], metavar="DTYPE,...", help="default float32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default all")
     parser.add_argument("--algorithm", default="auto", help="convgrad's")
-    parser.add_argument("--max-gib", type=float, help="leaves out larger tensors; default 2, with --quick 0.25")
-    parser.add_argument("--quick", action="store_true", help="1e5,3e5,1e6 terms")
+    parser.add_argument("--max-gib", type=float, help="leaves out larger tensors; default 2, with --quick 0.1")
+    parser.add_argument("--quick", action="store_true", help="1e5,1e6 terms")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.terms = options.terms or ([1e5, 3e5, 1e6] if options.quick else [1e6, 1e7, 1e8])
-    options.max_gib = options.max_gib or (0.25 if options.quick else 2)
+    options.terms = options.terms or ([1e5, 1e6] if options.quick else [1e6, 1e7, 1e8])
+    options.max_gib = options.max_gib or (0.1 if options.quick else 2)
     if options.threads < 1:
         parser.error("--threads")
     return options
