@@ -48,9 +48,18 @@ if(NOT CONVGRAD_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit QUIET)
   endif()
   if(TARGET CUDA::cudart_static)
-    # SASS for each architecture, and PTX of 89 for those that are newer. 80 also runs on 8.7.
+    # SASS for each architecture, and PTX of 80 for those that are newer. No source asks for more
+    # than 80, so it is compiled once for 80, 86 and 89, which CMAKE_CUDA_ARCHITECTURES cannot say.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89 90a-real)
+      set(CMAKE_CUDA_ARCHITECTURES OFF)
+    endif()
+    set(CONVGRAD_CUDA_CODE)
+    set(CONVGRAD_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES})
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CONVGRAD_CUDA_CODE --generate-code=arch=compute_75,code=[sm_75]
+        --generate-code=arch=compute_80,code=[compute_80,sm_80,sm_86,sm_89]
+        --generate-code=arch=compute_90a,code=[sm_90a])
+      set(CONVGRAD_CUDA_ARCHITECTURES 75 80 86 89 90a)
     endif()
     include(CheckLanguage)
     check_language(CUDA)
@@ -77,7 +86,7 @@ endif()
 
 message(STATUS "convgrad: OpenBLAS ${OpenBLAS_VERSION} (${OpenBLAS_LIBRARIES})")
 if(CONVGRAD_HAS_CUDA)
-  list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "-.*" "" OUTPUT_VARIABLE CONVGRAD_CUDA_ARCHITECTURES)
+  list(TRANSFORM CONVGRAD_CUDA_ARCHITECTURES REPLACE "-.*" "")
   list(JOIN CONVGRAD_CUDA_ARCHITECTURES " " CONVGRAD_CUDA_ARCHITECTURES)
   message(STATUS "convgrad: CUDA Toolkit ${CUDAToolkit_VERSION} for ${CONVGRAD_CUDA_ARCHITECTURES}")
 else()

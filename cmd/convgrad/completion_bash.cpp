@@ -43,7 +43,7 @@ std::string names_of_options(const CompletedCommand& command) {
   return joined(names);
 }
 
-constexpr const char* kFunctions = R"(
+constexpr const char* kBashFunctions = R"(
 # The words that begin as $1 does, in upper or lower case, into COMPREPLY.
 _convgrad_match() {
   local word before=
@@ -114,7 +114,7 @@ std::string bash_completion(const std::vector<CompletedCommand>& commands) {
              function("_convgrad_options", reset, options),
              function("_convgrad_positional", reset, positionals),
              "\n# The command that a word stands for.", function("_convgrad_command", "", names),
-             kFunctions);
+             kBashFunctions);
 }
 
 }  // namespace convgrad::cli

@@ -6,7 +6,7 @@ namespace convgrad::cli {
 namespace {
 
 // fish knows two escapes within single quotes.
-std::string quoted(const std::string& text) {
+std::string fish_quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) {
     if (c == '\'' || c == '\\') result += '\\';
@@ -26,7 +26,8 @@ std::string taken(const Completion& completion) {
   if (completion.takes == Takes::file) return " -r -F";
   if (completion.values.empty()) return " -x";
   const std::string words = joined(completion.values);
-  return cat(" -x -a ", quoted(completion.is_list ? cat("(__fish_append , ", words, ")") : words));
+  return cat(" -x -a ",
+             fish_quoted(completion.is_list ? cat("(__fish_append , ", words, ")") : words));
 }
 
 std::string option_line(const CompletedCommand& command, const Completion& option) {
@@ -35,10 +36,10 @@ std::string option_line(const CompletedCommand& command, const Completion& optio
     const bool is_long = name.rfind("--", 0) == 0;
     what += cat(is_long ? " -l " : " -s ", name.substr(is_long ? 2 : 1));
   }
-  return line(command, cat(what, taken(option), " -d ", quoted(option.help)));
+  return line(command, cat(what, taken(option), " -d ", fish_quoted(option.help)));
 }
 
-constexpr const char* kFunctions = R"(
+constexpr const char* kFishFunctions = R"(
 # The command on the line so far, by its own name.
 function __convgrad_command
     set -l words (commandline -opc)
@@ -71,21 +72,21 @@ std::string fish_completion(const std::vector<CompletedCommand>& commands) {
   for (const CompletedCommand& command : commands) {
     for (const Completion& option : command.options) lines += option_line(command, option);
     for (const Completion& positional : command.positionals) {
-      lines +=
-          line(command,
-               positional.values.empty() ? " -F" : cat(" -a ", quoted(joined(positional.values))));
+      lines += line(command, positional.values.empty()
+                                 ? " -F"
+                                 : cat(" -a ", fish_quoted(joined(positional.values))));
       break;
     }
     for (const std::string& word : command.words) {
-      lines += line(commands.front(), cat(" -a ", word, " -d ", quoted(command.help)));
+      lines += line(commands.front(), cat(" -a ", word, " -d ", fish_quoted(command.help)));
     }
     if (command.name.empty()) continue;
     cases += cat("                case ", joined(command.words), "\n                    echo ",
                  command.name, "\n                    return\n");
   }
   return cat("# fish completion for convgrad, written by: convgrad completion fish\n\n",
-             "set -g __convgrad_with_value ", joined(names_with_value(commands)), "\n", kFunctions,
-             cases, kEnd, lines);
+             "set -g __convgrad_with_value ", joined(names_with_value(commands)), "\n",
+             kFishFunctions, cases, kEnd, lines);
 }
 
 }  // namespace convgrad::cli

@@ -6,7 +6,7 @@ namespace convgrad::cli {
 namespace {
 
 // Spent in any case: seconds. Otherwise a few times the whole problem.
-constexpr double kLeastBudget = 0x1p33;
+constexpr double kLeastShrinkBudget = 0x1p33;
 constexpr double kWholeProblems = 4;
 
 struct Sums {
@@ -116,7 +116,7 @@ bool Shrinker::trim(Crop& crop, Range& range) {
 }
 
 std::optional<Part> Shrinker::shrink(std::int64_t wrong) {
-  budget_ = std::max(kLeastBudget, kWholeProblems * flop_count(job_.problem) / 2);
+  budget_ = std::max(kLeastShrinkBudget, kWholeProblems * flop_count(job_.problem) / 2);
   Crop crop = whole_crop(job_.problem);
   if (!cropped(job_.problem, crop)) return std::nullopt;
   const Crop element = element_crop(job_.problem, wrong);

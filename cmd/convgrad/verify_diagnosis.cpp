@@ -9,7 +9,7 @@ namespace convgrad::cli {
 namespace {
 
 // Multiply-adds that are spent in any case: seconds. More if the check itself took more.
-constexpr double kLeastBudget = 0x1p30;
+constexpr double kLeastDiagnosisBudget = 0x1p30;
 constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
@@ -107,7 +107,8 @@ class Diagnoser {
     NpySource source(*job_.x, *job_.dy);
     const double spent =
         static_cast<double>(suspect.got.size()) * static_cast<double>(term_count(problem));
-    const Diagnosis found = diagnose(suspect, images_, source, pool, std::max(kLeastBudget, spent));
+    const Diagnosis found =
+        diagnose(suspect, images_, source, pool, std::max(kLeastDiagnosisBudget, spent));
     report(subject, suspect, found);
   }
 
@@ -173,7 +174,7 @@ std::vector<std::size_t> arbiter_elements(const Judged& judged, std::int64_t cou
 void diagnose_golden(Job& job, const Options& options, const Judged& judged, Diagnoser& diagnoser) {
   const double terms = static_cast<double>(std::max<std::int64_t>(term_count(job.problem), 1));
   const auto count = static_cast<std::int64_t>(
-      std::clamp(kLeastBudget / terms, 6.0, static_cast<double>(kArbiterElements)));
+      std::clamp(kLeastDiagnosisBudget / terms, 6.0, static_cast<double>(kArbiterElements)));
   std::vector<std::int64_t> indices;
   std::vector<double> got, want;
   for (const std::size_t i : arbiter_elements(judged, count)) {

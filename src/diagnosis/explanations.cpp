@@ -54,9 +54,10 @@ std::string values_text(const Reading& reading, const Axes& axes,
   return text;
 }
 
-class List {
+class ExplanationList {
  public:
-  explicit List(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
+  explicit ExplanationList(const WgradProblem& problem)
+      : pb_(problem), plain_(plain_reading(problem)) {}
 
   std::vector<Explanation> take() {
     add_flips();
@@ -308,6 +309,8 @@ EntryTerms Explanation::terms(const WgradProblem& problem, std::int64_t index) c
   return result;
 }
 
-std::vector<Explanation> explanations(const WgradProblem& problem) { return List(problem).take(); }
+std::vector<Explanation> explanations(const WgradProblem& problem) {
+  return ExplanationList(problem).take();
+}
 
 }  // namespace convgrad::diagnosis
