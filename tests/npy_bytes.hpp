@@ -152,7 +152,7 @@ inline std::string read_box(NpyReader& reader, const std::vector<std::int64_t>& 
   for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
   std::vector<char> bytes(static_cast<std::size_t>(count * reader.header().item_bytes), '\x5a');
   reader.read_box(begin, end, bytes.data());
-  return {bytes.begin(), bytes.end()};
+  return {bytes.data(), bytes.size()};
 }
 
 inline std::string read_all(NpyReader& reader) {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,7 +61,9 @@ class TempDir {
 inline std::string read_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   REQUIRE(stream.good());
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::ostringstream bytes;
+  bytes << stream.rdbuf();
+  return std::move(bytes).str();
 }
 
 }  // namespace convgrad::testing
