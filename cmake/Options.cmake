@@ -20,7 +20,9 @@ if(CONVGRAD_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "CONVGRAD_FUZZ=ON, but the compiler is ${CMAKE_CXX_COMPILER_ID}, expected clang: use the preset fuzz")
   endif()
-  target_compile_options(convgrad_options INTERFACE -fsanitize=fuzzer-no-link)
+  # But for targets that no fuzzer runs.
+  target_compile_options(convgrad_options INTERFACE
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:CONVGRAD_UNTRACED>>>:-fsanitize=fuzzer-no-link>)
 endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND PROJECT_IS_TOP_LEVEL)
