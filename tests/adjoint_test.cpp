@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <random>
 
@@ -181,9 +180,9 @@ TEST_CASE("what is not finite") {
       rounded_all(DType::f16, reference_of(pb, t.x.data(), t.dy.data()).values);
   const auto sum = summed(pb, t, pool);
   CHECK(sum->judge(values, model_of(pb)).match());
-  values[7] = std::numeric_limits<double>::quiet_NaN();
+  values[7] = kNan;
   CHECK_FALSE(sum->judge(values, model_of(pb)).match());
-  values[7] = std::numeric_limits<double>::infinity();
+  values[7] = kInf;
   CHECK_FALSE(sum->judge(values, model_of(pb)).match());
   // Where a float16 may overflow, an infinity may be right.
   std::vector<double> large(static_cast<std::size_t>(pb.x_count()), 60000);
@@ -191,7 +190,7 @@ TEST_CASE("what is not finite") {
   const auto overflowing = summed(pb, t, pool);
   CHECK_THROWS_AS(overflowing->judge(values, model_of(pb)), Error);
   // NaN in the data tells nothing of the sums.
-  large[0] = std::numeric_limits<double>::quiet_NaN();
+  large[0] = kNan;
   round_to(DType::f16, large.data(), pb.x_count(), t.x.data());
   CHECK_THROWS_AS(summed(pb, t, pool)->judge(values, model_of(pb)), Error);
 }
