@@ -18,6 +18,9 @@
 #include "convgrad/run.hpp"
 #include "integers.hpp"
 
+// Not in OpenBLAS's headers, nor in its serial and OpenMP builds.
+extern "C" __attribute__((weak)) int blas_thread_shutdown_();
+
 namespace {
 
 using namespace convgrad;
@@ -89,7 +92,8 @@ double gemm_seconds(const WgradProblem& pb, int threads, const std::vector<Scala
     }
   });
   openblas_set_num_threads(1);
-  stop_blas_threads();  // they would spin through the next measurement
+  // Its threads would spin through the next measurement.
+  if (blas_thread_shutdown_ != nullptr) blas_thread_shutdown_();
   return time;
 }
 

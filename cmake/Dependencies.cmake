@@ -12,10 +12,13 @@ add_library(convgrad_nettle INTERFACE)
 target_include_directories(convgrad_nettle SYSTEM INTERFACE ${NETTLE_INCLUDE_DIR})
 target_link_libraries(convgrad_nettle INTERFACE ${NETTLE_LIBRARY})
 
-add_library(convgrad_openblas INTERFACE)
-target_include_directories(convgrad_openblas SYSTEM INTERFACE
-  $<BUILD_INTERFACE:${OpenBLAS_INCLUDE_DIRS}>)
-target_link_libraries(convgrad_openblas INTERFACE ${OpenBLAS_LIBRARIES})
+# Loaded when it is needed (src/cpu/blas.cpp): by the name under which programs are linked to it.
+execute_process(COMMAND ${CMAKE_READELF} -d ${OpenBLAS_LIBRARIES}
+  OUTPUT_VARIABLE CONVGRAD_OPENBLAS_NAME ERROR_QUIET)
+if(NOT CONVGRAD_OPENBLAS_NAME MATCHES "SONAME[^[]*\\[([^]]+)\\]")
+  message(FATAL_ERROR "${OpenBLAS_LIBRARIES} is not a shared library (Debian: libopenblas-dev)")
+endif()
+set(CONVGRAD_OPENBLAS_NAME ${CMAKE_MATCH_1})
 
 # Debian's package file of libzip wants its command-line tools too.
 find_path(CONVGRAD_LIBZIP_INCLUDE_DIR zip.h)

@@ -25,11 +25,12 @@ measures gradients, too.")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME convgrad)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS libopenblas0)  # loaded, not linked
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
 "The library behind the program convgrad, for C++20: static library, headers
 and a CMake package, find_package(convgrad).")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libconvgrad-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libopenblas-dev, libzip-dev")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libopenblas0, libzip-dev")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS cmake)
 include(CPack)

@@ -191,6 +191,7 @@ struct Program {
     report["exit_code"] = status;
     try {
       check_report_is_its_own(options);  // an error's report must not replace a tensor either
+      report["tool"]["blas"] = blas_json();
       write_report(report, options.json);
     } catch (const Error& error) {
       if (status < 2) say(options, "error", cat("--json: ", error.what()));
@@ -226,7 +227,7 @@ int flush_stdout(const Options& options, int status) {
 
 int run(int argc, char** argv) {
   install_signal_handlers();
-  stop_blas_threads();
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);  // it would start threads that nothing here uses
   Program program;
   try {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
@@ -253,8 +254,7 @@ int main(int argc, char** argv) {
 #if defined(__SANITIZE_ADDRESS__) || defined(CONVGRAD_COVERAGE)
   return status;  // leaks are looked for, counts are written in the exit handlers
 #else
-  // OpenBLAS's exit handler waits for its worker threads, and those retry for ever when their
-  // buffers cannot be had (ulimit -v). Everything of ours is written and closed by now.
+  // No exit handlers: everything of ours is written and closed by now, and libraries' may wait.
   _exit(status);
 #endif
 }

@@ -20,21 +20,6 @@ namespace {
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-// OpenBLAS's configuration begins with its name and version.
-Json blas_json() {
-  const BlasInfo blas = blas_info();
-  const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
-  TextReader words(blas.config);
-  std::string name, version;
-  words >> name >> version;
-  return {{"name", name},
-          {"version", version},
-          {"config", blas.config},
-          {"core", blas.core},
-          {"parallel", blas.parallel},
-          {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
-}
-
 // "; it is truncated" says more of what was found; "; use --backend cpu" is what can be done.
 bool is_advice(const std::string& part) {
   static const std::vector<std::string> kStatements = {
@@ -79,6 +64,21 @@ void set_problem(Json& report, const WgradProblem& problem) {
   report["work"] = work_json(problem);
 }
 
+// OpenBLAS's configuration begins with its name and version.
+Json blas_json() {
+  const BlasInfo blas = blas_info();
+  const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
+  TextReader words(blas.config);
+  std::string name, version;
+  words >> name >> version;
+  return {{"name", name},
+          {"version", version},
+          {"config", blas.config},
+          {"core", blas.core},
+          {"parallel", blas.parallel},
+          {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
+}
+
 Json new_report(const std::string& command, const std::string& command_line) {
   Json report;
   report["schema"] = "convgrad.report/1";
@@ -91,7 +91,7 @@ Json new_report(const std::string& command, const std::string& command_line) {
                     {"git", kGitRevision},
                     {"compiler", kCompiler},
                     {"build_type", kBuildType},
-                    {"blas", blas_json()},
+                    {"blas", Json()},
                     {"cuda_toolkit", *kCudaToolkit != '\0' ? Json(kCudaToolkit) : Json()}};
   return report;
 }

@@ -29,8 +29,10 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
                                   std::int64_t, std::uint64_t, double, JsonAllocator>;
 
-// A report with the fields that every command fills: schema, command line, tool.
+// A report with the fields that every command fills: schema, command line, tool. OpenBLAS is loaded
+// for a report that is written: its field is null before.
 Json new_report(const std::string& command, const std::string& command_line);
+Json blas_json();
 
 // What went wrong: the exit status, the message, and the part of it that says how to mend it, null
 // if none does. words are the user's own (arguments, file names), which the message may repeat.

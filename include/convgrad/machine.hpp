@@ -23,15 +23,11 @@ std::string lacks(const Machine& machine, std::initializer_list<const char*> set
 
 struct BlasInfo {
   std::string config;    // name, version and build options
-  std::string core;      // the kernels it chose at load time, e.g. SkylakeX
+  std::string core;      // the kernels it chose when it was loaded, e.g. SkylakeX
   std::string parallel;  // serial, pthread or openmp
 };
+// Loads OpenBLAS, as the first product of the algorithm im2col_gemm does, if nothing has yet: its
+// worker threads, which nothing here uses, are ended at once. An Error if there is no OpenBLAS.
 BlasInfo blas_info();
-
-// Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never
-// used here, but while they wait for work they spin, and take up to half of a 2-core machine from
-// the task pool. For programs, before anything else uses OpenBLAS: a later call of OpenBLAS with
-// more than one thread starts them again.
-void stop_blas_threads();
 
 }  // namespace convgrad

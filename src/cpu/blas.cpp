@@ -1,5 +1,6 @@
-// blas.cpp - OpenBLAS, always on one thread: its results depend on its thread count, and ours must
-// not. Threads are the task pool's business.
+// blas.cpp - OpenBLAS, loaded when it is first asked for: that takes half as long as all else that
+// a short job does, and most jobs never call it. Always on one thread: its results depend on its
+// thread count, and ours must not. Threads are the task pool's business.
 #include "cpu/blas.hpp"
 
 #include <cblas.h>
@@ -8,7 +9,9 @@
 
 #include <cassert>
 #include <limits>
+#include <string>
 
+#include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 
 namespace convgrad {
@@ -19,12 +22,71 @@ int narrow(std::int64_t size) {
   return static_cast<int>(size);
 }
 
-void use_one_thread() {
-  static const bool done = [] {
-    openblas_set_num_threads(1);
-    return true;
-  }();
-  (void)done;
+struct OpenBlas {
+  decltype(&cblas_sgemm) sgemm = nullptr;
+  decltype(&cblas_dgemm) dgemm = nullptr;
+  decltype(&openblas_get_config) config = nullptr;
+  decltype(&openblas_get_corename) core = nullptr;
+  decltype(&openblas_get_parallel) parallel = nullptr;
+};
+
+// By its name first: where the system has it now, then where it was when this was built.
+void* open_library(int flags, std::string& why_not) {
+  for (const char* file : {CONVGRAD_OPENBLAS_NAME, CONVGRAD_OPENBLAS_FILE}) {
+    void* const library = dlopen(file, flags | RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) return library;
+    const char* const said = dlerror();
+    if (why_not.empty() && said != nullptr) why_not = said;
+  }
+  return nullptr;
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function != nullptr) return;
+  throw Error(ErrorKind::runtime, cat(CONVGRAD_OPENBLAS_NAME, " has no ", name,
+                                      ": OpenBLAS 0.3 was expected; install it"));
+}
+
+// Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never
+// used here, but while they wait for work they spin, and take up to half of a 2-core machine from
+// the task pool.
+void end_workers(void* library) {
+  // Where address space is limited (ulimit -v) a worker may be retrying for its buffer for ever,
+  // and waiting for its end would hang: there it is left alone.
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
+  // Not in OpenBLAS's headers, and not in its serial and OpenMP builds, which have no such threads.
+  using Stop = int (*)();
+  const auto stop = reinterpret_cast<Stop>(dlsym(library, "blas_thread_shutdown_"));
+  if (stop != nullptr) stop();
+}
+
+OpenBlas load() {
+  std::string why_not;
+  const bool is_anothers = open_library(RTLD_NOLOAD, why_not) != nullptr;
+  why_not.clear();
+  void* const library = open_library(0, why_not);
+  if (library == nullptr) {
+    throw Error(ErrorKind::runtime, cat("OpenBLAS cannot be loaded: ", why_not));
+  }
+  OpenBlas blas;
+  find(library, "cblas_sgemm", blas.sgemm);
+  find(library, "cblas_dgemm", blas.dgemm);
+  find(library, "openblas_get_config", blas.config);
+  find(library, "openblas_get_corename", blas.core);
+  find(library, "openblas_get_parallel", blas.parallel);
+  decltype(&openblas_set_num_threads) use_threads = nullptr;
+  find(library, "openblas_set_num_threads", use_threads);
+  use_threads(1);
+  if (!is_anothers) end_workers(library);  // last: whatever sets the number starts them
+  return blas;
+}
+
+const OpenBlas& blas() {
+  static const OpenBlas loaded = load();
+  return loaded;
 }
 
 CBLAS_TRANSPOSE op(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
@@ -35,35 +97,22 @@ bool fits_blas(std::int64_t ld) { return ld > 0 && ld <= std::numeric_limits<int
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
           GemmOperand<float> b, float beta, float* c, std::int64_t ldc) {
-  use_one_thread();
-  cblas_sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
-              narrow(depth), 1.0F, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
-              narrow(ldc));
+  blas().sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
+               narrow(depth), 1.0F, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
+               narrow(ldc));
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,
           GemmOperand<double> b, double beta, double* c, std::int64_t ldc) {
-  use_one_thread();
-  cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
-              narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c, narrow(ldc));
-}
-
-void stop_blas_threads() {
-  use_one_thread();  // first, because it would start them again
-  // Where address space is limited (ulimit -v) a worker may be retrying for its buffer for ever,
-  // and waiting for its end would hang: there it is left alone.
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
-  // Not in OpenBLAS's headers, and not in its serial and OpenMP builds, which have no such threads.
-  using Stop = int (*)();
-  const auto stop = reinterpret_cast<Stop>(dlsym(RTLD_DEFAULT, "blas_thread_shutdown_"));
-  if (stop != nullptr) stop();
+  blas().dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow(m), narrow(n),
+               narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
+               narrow(ldc));
 }
 
 BlasInfo blas_info() {
   static constexpr const char* kParallel[] = {"serial", "pthread", "openmp"};
-  const int parallel = openblas_get_parallel();
-  return {openblas_get_config(), openblas_get_corename(),
+  const int parallel = blas().parallel();
+  return {blas().config(), blas().core(),
           parallel >= 0 && parallel <= 2 ? kParallel[parallel] : "unknown"};
 }
 

@@ -13,7 +13,8 @@ struct GemmOperand {
   bool transposed = false;
 };
 
-// c[m][n] = beta * c + sum over i < depth of a(m, i) * b(i, n), on one thread.
+// c[m][n] = beta * c + sum over i < depth of a(m, i) * b(i, n), on one thread. An Error if OpenBLAS
+// cannot be loaded.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float> a,
           GemmOperand<float> b, float beta, float* c, std::int64_t ldc);
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,

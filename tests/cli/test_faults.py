@@ -135,16 +135,13 @@ class Memory(FaultTest):
         if shutil.which("prlimit") is None:
             self.skipTest("there is no prlimit")
 
-        # OpenBLAS complains of threads that it cannot have while it is loaded.
-        env = {"OPENBLAS_NUM_THREADS": "1"}
-
         def loads(size):
             done = subprocess.run([*self.limit(size), BINARY, "--version"], check=False,
-                                  env=clean_environment(env), capture_output=True, timeout=30)
+                                  env=clean_environment(), capture_output=True, timeout=30)
             return done.returncode == 0 and not done.stderr
 
         def works(scenario, size):
-            status, _, err = scenario.run(self.folder(), env, self.limit(size))
+            status, _, err = scenario.run(self.folder(), wrapper=self.limit(size))
             return status == scenario.status and not err
 
         steps = 64 if FULL else 6
@@ -158,7 +155,7 @@ class Memory(FaultTest):
 
                 def task(s=scenario, n=size):
                     try:
-                        ended = s.run(self.folder(), env, self.limit(n))
+                        ended = s.run(self.folder(), wrapper=self.limit(n))
                         s.check(self.folder(), *ended, {s.status, 5})
                     except Wrong as wrong:
                         raise Wrong(f"{s.name}, prlimit --as={n}: {wrong}") from None

@@ -199,7 +199,7 @@ class Failures(OutputTest):
 
     @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_little_address_space(self):
-        # OpenBLAS's own thread may fail to get its buffer: the job must still come to its end.
+        # Libraries that cannot be loaded, threads that cannot be made: the job must come to its end.
         for megabytes in (100, 150, 250):
             limit = megabytes << 20
             for args in (self.problem.args("-"), ["info"], ["--version"]):

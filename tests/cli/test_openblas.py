@@ -1,0 +1,54 @@
+"""OpenBLAS is loaded by what needs it, and by nothing else."""
+import os
+import shutil
+import unittest
+
+from faults import INJECT
+from harness import CliTest
+
+
+class OpenBlas(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.use_small()
+
+    def found_first(self, make):
+        """An environment in which what make(path) puts there is found as OpenBLAS."""
+        (self.folder / "lib").mkdir(exist_ok=True)
+        path = self.folder / "lib" / "libopenblas.so.0"
+        path.unlink(missing_ok=True)
+        make(path)
+        return {"LD_LIBRARY_PATH": f"{path.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+
+    def with_algorithm(self, algorithm, *more, env=None):
+        (self.folder / "dw.npy").unlink(missing_ok=True)
+        return self.run_here(*self.problem.args(), "-a", algorithm, *more, env=env)
+
+    def assert_computed(self):
+        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+
+    @unittest.skipUnless(INJECT, "CONVGRAD_FAULT_LIBRARY does not name a library")
+    def test_a_library_that_is_not_openblas(self):
+        env = self.found_first(lambda path: shutil.copy(INJECT, path))
+        self.assertEqual(self.run_here("--version", env=env).status, 0)
+        self.assert_quiet(self.with_algorithm("direct", env=env))
+        self.assert_computed()
+        result = self.with_algorithm("im2col_gemm", env=env)
+        self.assert_one_error(result, 5, "libopenblas.so.0 has no cblas_sgemm", "install")
+        self.assertEqual(self.listing(), ["dy.npy", "lib", "x.npy"])
+        self.assert_one_error(self.run_here("info", env=env), 5, "has no cblas_sgemm")
+        # A report names OpenBLAS. The gradient is complete by then.
+        result = self.with_algorithm("direct", "--json=report.json", env=env)
+        self.assert_one_error(result, 5, "--json: ", "has no cblas_sgemm")
+        self.assert_computed()
+        self.assertNotIn("report.json", self.listing())
+
+    def test_not_to_be_loaded_by_its_name(self):
+        # What it was built with is next.
+        env = self.found_first(lambda path: path.write_bytes(b"no library"))
+        self.assert_quiet(self.with_algorithm("im2col_gemm", env=env))
+        self.assert_computed()
+
+
+if __name__ == "__main__":
+    unittest.main()
