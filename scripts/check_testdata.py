@@ -96,11 +96,11 @@ def geometry(case, extents):
     return axes
 
 
-def rows_seen(taps, extent, stride, dilation, front, output):
-    """The taps that see a row of x from this output, and which row each sees."""
-    seen = [(tap, output * stride - front + tap * dilation) for tap in range(taps)]
-    seen = [(tap, row) for tap, row in seen if 0 <= row < extent]
-    return [tap for tap, _ in seen], [row for _, row in seen]
+def seen_by(tap, extent, stride, dilation, front, outputs):
+    """The outputs from which a tap sees a row of x, and which row each sees."""
+    rows = np.arange(outputs) * stride - front + tap * dilation
+    inside = (rows >= 0) & (rows < extent)
+    return np.flatnonzero(inside), rows[inside]
 
 
 def filter_gradient(case, x, dy):
@@ -121,14 +121,13 @@ def filter_gradient(case, x, dy):
     dy = dy.reshape(*dy.shape[:-1], groups, wanted // groups)
     sums = np.zeros((*kernel, channels // groups, groups, wanted // groups), x.dtype)
     magnitudes, terms = np.zeros_like(sums), np.zeros(sums.shape)
-    for pixel in np.ndindex(*(a[3] for a in axes)):
-        seen = [rows_seen(k, e, *a[:3], i) for k, e, a, i in zip(kernel, extents, axes, pixel)]
-        taps = np.ix_(*(s[0] for s in seen))
-        patch = x[(slice(None), *np.ix_(*(s[1] for s in seen)))]
-        pixels = dy[(slice(None), *pixel)]
-        sums[taps] += np.einsum("n...gc,ngk->...cgk", patch, pixels)
-        magnitudes[taps] += np.einsum("n...gc,ngk->...cgk", abs(patch), abs(pixels))
-        terms[taps] += x.shape[0]
+    for tap in np.ndindex(*kernel):
+        outputs, rows = zip(*(seen_by(t, e, *a) for t, e, a in zip(tap, extents, axes)))
+        seen = x[np.ix_(range(x.shape[0]), *rows)].reshape(-1, *x.shape[-2:])
+        pixels = dy[np.ix_(range(dy.shape[0]), *outputs)].reshape(-1, *dy.shape[-2:])
+        sums[tap] = np.einsum("ngc,ngk->cgk", seen, pixels)
+        magnitudes[tap] = np.einsum("ngc,ngk->cgk", abs(seen), abs(pixels))
+        terms[tap] = len(seen)
     return tuple(part.reshape(case["filter_sizes"]) for part in (sums, magnitudes, terms))
 
 

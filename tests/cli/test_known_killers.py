@@ -133,9 +133,11 @@ def gradient(problem):
         for axis, t in enumerate(tap):
             at = np.arange(dy.shape[1 + axis]) * problem.strides[axis] \
                 + t * problem.dilations[axis] - problem.before[axis]
-            inside = (at >= 0) & (at < x.shape[1 + axis])
-            dy = np.compress(inside, dy, 1 + axis)
-            x = np.take(x, at[inside], 1 + axis)
+            first, end = np.searchsorted(at, (0, x.shape[1 + axis]))
+            before = (slice(None),) * (1 + axis)
+            dy = dy[(*before, slice(first, end))]
+            x = x[(*before, at[first:end])] if problem.strides[axis] > 1 or first == end \
+                else x[(*before, slice(at[first], at[end - 1] + 1))]
         dw[tap] = x.reshape(-1, problem.c).T @ dy.reshape(-1, problem.k)
     return dw
 
