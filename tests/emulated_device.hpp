@@ -207,10 +207,11 @@ inline Plan plan_with(const WgradProblem& problem, std::string_view kernel,
 // What the emulation multiplies, most of it nothing where groups are smaller than tiles: such
 // problems would take minutes.
 inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
-  const bool by_warps = kernel.name.starts_with("cuda_mma");
   const double slabs = static_cast<double>((term_count(problem) + 31) / 32);
-  const double products = slabs * 32 * 4096 * static_cast<double>(kernel.tiles(problem));
-  return !by_warps || products < (problem.dtype == DType::f32 ? 8e6 : 2e7);
+  const double tiles = slabs * 32 * static_cast<double>(kernel.tiles(problem));
+  if (kernel.name == "cuda_simt_gemm") return tiles * 1024 < 1e8;
+  const bool by_warps = kernel.name.starts_with("cuda_mma");
+  return !by_warps || tiles * 4096 < (problem.dtype == DType::f32 ? 8e6 : 2e7);
 }
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().
