@@ -1,8 +1,11 @@
 // kernels_test.cpp - every algorithm on every problem in every dtype and layout.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <thread>
 
 #include "cases.hpp"
 #include "convgrad/kernel.hpp"
@@ -44,6 +47,20 @@ std::vector<std::byte> with_unseen(const WgradProblem& problem, const std::vecto
 }
 
 }  // namespace
+
+// Before the others, which load OpenBLAS too.
+TEST_CASE("OpenBLAS leaves no thread behind") {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const auto before = threads();
+  CHECK(blas_info().config.starts_with("OpenBLAS "));
+  // A thread that has been waited for is listed for a moment more.
+  for (int i = 0; i < 1000 && threads() > before; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(threads() == before);
+}
 
 TEST_CASE("every kernel is bit-exact on small integers") {
   std::vector<int> ran(kernels().size(), 0);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <cassert>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -63,7 +64,16 @@ void end_workers(void* library) {
   if (stop != nullptr) stop();
 }
 
+// libgfortran, which comes with OpenBLAS, ends the process with status 1 where it cannot have its
+// first blocks (42 KB in all, with the loader's): that there is room for them is seen to before.
+void make_room() {
+  void* volatile room = std::malloc(std::size_t{100} << 10);
+  if (room == nullptr) throw Error(ErrorKind::runtime, "out of memory: no room for OpenBLAS");
+  std::free(room);
+}
+
 OpenBlas load() {
+  make_room();
   std::string why_not;
   const bool is_anothers = open_library(RTLD_NOLOAD, why_not) != nullptr;
   why_not.clear();

@@ -4,7 +4,7 @@
 //   CONVGRAD_FAULT_COUNTS=FILE   where the calls of each class are counted, as kClasses int64s
 //
 // Calls count from the program's own first instruction on, its static objects included; what the
-// libraries do while they are loaded is theirs.
+// libraries do while they are loaded, before that or by dlopen, is theirs.
 // CLASS is one of kNames, HOW is ENOSPC, EIO, EINTR, ENOMEM, or `short`: a read or write of fewer
 // bytes than asked for, without an error. Calls that glibc makes for itself (stdio's writes, the
 // stacks of threads) do not come by here.
@@ -93,11 +93,13 @@ Plan& plan() {
 }
 
 std::atomic<bool> started{false};  // libraries are loaded
+// By this thread, with dlopen; nothing is allocated for initial-exec.
+__attribute__((tls_model("initial-exec"))) thread_local int loading = 0;
 
 // How this call fails: 0 (it does not), an errno, or kShort.
 int fault(Class kind) {
   static std::atomic<std::int64_t> own[kClasses];
-  if (!started.load()) return 0;
+  if (!started.load() || loading > 0) return 0;
   const int saved_errno = errno;
   Plan& p = plan();
   auto& counter = p.counts != nullptr ? p.counts[kind] : own[kind];
@@ -227,6 +229,13 @@ int rename(const char* from, const char* to) noexcept {
 int renameat2(int from_folder, const char* from, int to_folder, const char* to,
               unsigned flags) noexcept {
   return fails(kRename) ? -1 : NEXT(renameat2)(from_folder, from, to_folder, to, flags);
+}
+
+void* dlopen(const char* file, int mode) {
+  ++loading;
+  void* const library = NEXT(dlopen)(file, mode);
+  --loading;
+  return library;
 }
 
 void* malloc(size_t size) { return fails(kMalloc) ? nullptr : __libc_malloc(size); }
