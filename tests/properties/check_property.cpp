@@ -68,10 +68,15 @@ void check_property(const Property& property, const Verdict& wrong) {
 }
 
 std::string first_wrong_kernel(const RandomCase& c,
-                               const std::function<std::string(const Kernel&)>& wrong) {
-  const WgradProblem problem = c.problem();
+                               const std::function<std::string(const Kernel&)>& wrong,
+                               const std::vector<WgradProblem>& related) {
+  std::vector<WgradProblem> problems = related;
+  problems.push_back(c.problem());
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.why_not(problem, this_machine()).empty()) continue;
+    const auto refuses = [&](const WgradProblem& problem) {
+      return !kernel.why_not(problem, this_machine()).empty();
+    };
+    if (std::ranges::any_of(problems, refuses)) continue;
     const std::string what = wrong(kernel);
     if (!what.empty()) {
       return cat(kernel.name, ": ", what, "\n", repeat_lines(c, cat(" -a ", kernel.name)));

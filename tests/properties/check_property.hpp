@@ -29,8 +29,10 @@ int property_cases();
 // other cases.
 void check_property(const Property& property, const Verdict& wrong);
 
-// "", or the first kernel of the table for which wrong(kernel) says something, with that.
+// "", or the first kernel of the table for which wrong(kernel) says something, with that. Of those
+// that compute the case and the problems related to it.
 std::string first_wrong_kernel(const RandomCase& c,
-                               const std::function<std::string(const Kernel&)>& wrong);
+                               const std::function<std::string(const Kernel&)>& wrong,
+                               const std::vector<WgradProblem>& related = {});
 
 }  // namespace convgrad::testing

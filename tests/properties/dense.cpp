@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "convgrad/error.hpp"
 #include "tensors.hpp"
 
 namespace convgrad::testing {
@@ -83,6 +84,8 @@ Tensors made_tensors(const RandomCase& c) {
 
 Dense gradient(const Kernel& kernel, const RandomCase& c, const WgradProblem& problem,
                const Dense& x, const Dense& dy) {
+  const std::string why_not = kernel.why_not(problem, this_machine());
+  if (!why_not.empty()) throw Error(ErrorKind::unavailable, cat(kernel.name, ": ", why_not));
   const std::vector<std::byte> x_bytes = to_file(problem, x), dy_bytes = to_file(problem, dy);
   Dense dw(dw_extent(problem));
   dw.values = sums_of(kernel, problem, x_bytes.data(), dy_bytes.data(), c.threads, c.block_bytes);

@@ -62,7 +62,8 @@ struct Tensors {
 };
 Tensors made_tensors(const RandomCase& c);
 
-// The kernel's sums for these tensors, with the threads and blocks of the case.
+// The kernel's sums for these tensors, with the threads and blocks of the case. An Error if it does
+// not compute the problem.
 Dense gradient(const Kernel& kernel, const RandomCase& c, const WgradProblem& problem,
                const Dense& x, const Dense& dy);
 
