@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "cases.hpp"
 #include "convgrad/kernel.hpp"
+#include "convgrad/machine.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
 

@@ -67,9 +67,8 @@ void check_property(const Property& property, const Verdict& wrong) {
                                      << " finds it again");
 }
 
-std::string first_wrong_kernel(const RandomCase& c,
-                               const std::function<std::string(const Kernel&)>& wrong,
-                               const std::vector<WgradProblem>& related) {
+std::string first_wrong_kernel(const RandomCase& c, const std::vector<WgradProblem>& related,
+                               const std::function<std::string(const Kernel&)>& wrong) {
   std::vector<WgradProblem> problems = related;
   problems.push_back(c.problem());
   for (const Kernel& kernel : kernels()) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "convgrad/kernel.hpp"
 #include "random_case.hpp"
@@ -30,9 +31,8 @@ int property_cases();
 void check_property(const Property& property, const Verdict& wrong);
 
 // "", or the first kernel of the table for which wrong(kernel) says something, with that. Of those
-// that compute the case and the problems related to it.
-std::string first_wrong_kernel(const RandomCase& c,
-                               const std::function<std::string(const Kernel&)>& wrong,
-                               const std::vector<WgradProblem>& related = {});
+// that compute the case and the problems related to it, which wrong() computes as well.
+std::string first_wrong_kernel(const RandomCase& c, const std::vector<WgradProblem>& related,
+                               const std::function<std::string(const Kernel&)>& wrong);
 
 }  // namespace convgrad::testing

@@ -160,7 +160,7 @@ TEST_CASE("every algorithm stays within the error bound on random normal data") 
     const WgradProblem problem = c.problem();
     const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
     const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
-    return first_wrong_kernel(c, [&](const Kernel& kernel) {
+    return first_wrong_kernel(c, {}, [&](const Kernel& kernel) {
       const auto got = sums_of(kernel, problem, x.data(), dy.data(), c.threads, c.block_bytes);
       const Comparison comparison = compare_sums(problem, got, reference);
       return comparison.mismatches == 0 ? "" : cat(comparison.ratio.value, " times the bound");

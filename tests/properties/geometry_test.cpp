@@ -73,13 +73,11 @@ bool same_bits(const Dense& a, const Dense& b) {
 std::string other_bits_as(const RandomCase& c, const WgradProblem& other) {
   const Tensors made = made_tensors(c);
   const WgradProblem problem = c.problem();
-  return first_wrong_kernel(c,
-                            [&](const Kernel& kernel) -> std::string {
-                              const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-                              const Dense got = gradient(kernel, c, other, made.x, made.dy);
-                              return same_bits(got, dw) ? "" : "other bits as " + describe(other);
-                            },
-                            {other});
+  return first_wrong_kernel(c, {other}, [&](const Kernel& kernel) -> std::string {
+    const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+    const Dense got = gradient(kernel, c, other, made.x, made.dy);
+    return same_bits(got, dw) ? "" : "other bits as " + describe(other);
+  });
 }
 
 }  // namespace
@@ -99,15 +97,12 @@ TEST_CASE("exchanging spatial axes exchanges the filter's") {
                                                  : std::array<std::size_t, 3>{0, 2, 1};
     const Tensors made = made_tensors(c);
     const WgradProblem problem = c.problem(), turned_problem = other.problem();
-    return first_wrong_kernel(
-        c,
-        [&](const Kernel& kernel) {
-          const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-          const Dense got =
-              gradient(kernel, c, turned_problem, turned(made.x, order), turned(made.dy, order));
-          return difference(got, turned_filter(dw, order), describe(turned_problem));
-        },
-        {turned_problem});
+    return first_wrong_kernel(c, {turned_problem}, [&](const Kernel& kernel) {
+      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+      const Dense got =
+          gradient(kernel, c, turned_problem, turned(made.x, order), turned(made.dy, order));
+      return difference(got, turned_filter(dw, order), describe(turned_problem));
+    });
   });
 }
 
@@ -130,14 +125,11 @@ TEST_CASE("flipping x and dy flips the gradient") {
     const std::size_t at = 1 + a + offset;
     const Tensors made = made_tensors(c);
     const Dense x = flipped(windowed(made.x, at, 0, other.spec.axes[a].in), at);
-    return first_wrong_kernel(
-        c,
-        [&](const Kernel& kernel) {
-          const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-          const Dense got = gradient(kernel, c, flipped_problem, x, flipped(made.dy, at));
-          return difference(got, flipped(dw, at - 1), describe(flipped_problem));
-        },
-        {flipped_problem});
+    return first_wrong_kernel(c, {flipped_problem}, [&](const Kernel& kernel) {
+      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+      const Dense got = gradient(kernel, c, flipped_problem, x, flipped(made.dy, at));
+      return difference(got, flipped(dw, at - 1), describe(flipped_problem));
+    });
   });
 }
 
@@ -156,13 +148,11 @@ TEST_CASE("padding is zeros around the input") {
       x = windowed(x, 1 + a + offset, -axis.pad_before, padded.spec.axes[a].in);
     }
     const WgradProblem padded_problem = padded.problem();
-    return first_wrong_kernel(c,
-                              [&](const Kernel& kernel) {
-                                const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-                                return difference(gradient(kernel, c, padded_problem, x, made.dy),
-                                                  dw, describe(padded_problem));
-                              },
-                              {padded_problem});
+    return first_wrong_kernel(c, {padded_problem}, [&](const Kernel& kernel) {
+      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+      return difference(gradient(kernel, c, padded_problem, x, made.dy), dw,
+                        describe(padded_problem));
+    });
   });
 }
 
@@ -204,18 +194,15 @@ TEST_CASE("of several taps in depth 1, one sees x and the others nothing") {
                           {before * dilation, (taps - 1 - before) * dilation});
     const Tensors made = made_tensors(c);
     const WgradProblem problem = c.problem(), deep_problem = deep.problem();
-    return first_wrong_kernel(
-        c,
-        [&](const Kernel& kernel) {
-          const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-          const Dense want = dense_of(dw_extent(deep_problem), [&](Position at) {
-            if (at[0] != before) return 0.0;
-            at[0] = 0;
-            return dw[at];
-          });
-          return difference(gradient(kernel, c, deep_problem, made.x, made.dy), want,
-                            describe(deep_problem));
-        },
-        {deep_problem});
+    return first_wrong_kernel(c, {deep_problem}, [&](const Kernel& kernel) {
+      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
+      const Dense want = dense_of(dw_extent(deep_problem), [&](Position at) {
+        if (at[0] != before) return 0.0;
+        at[0] = 0;
+        return dw[at];
+      });
+      return difference(gradient(kernel, c, deep_problem, made.x, made.dy), want,
+                        describe(deep_problem));
+    });
   });
 }

@@ -21,7 +21,7 @@ void check_relation(const Property& property, Verdict&& verdict) {
   check_property(property, [&](const RandomCase& c) {
     const WgradProblem problem = c.problem();
     const Tensors made = made_tensors(c);
-    return first_wrong_kernel(c, [&](const Kernel& kernel) {
+    return first_wrong_kernel(c, {}, [&](const Kernel& kernel) {
       return verdict(kernel, c, made, gradient(kernel, c, problem, made.x, made.dy));
     });
   });
