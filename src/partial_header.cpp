@@ -19,8 +19,7 @@ Numbers filter_sizes(WgradProblem problem) {
   return dw_shape(problem);
 }
 
-// In the words of the command line, from which make_problem() gets the problem back.
-Json problem_json(const WgradProblem& problem) {
+Json explicit_json(const WgradProblem& problem) {
   return {{"op", op_name(problem.op)},
           {"input_shape", x_shape(problem)},
           {"out_backprop_shape", dy_shape(problem)},
@@ -42,8 +41,10 @@ WgradProblem problem_from(const Json& json) {
   attributes.filter_sizes = json.at("filter_sizes").get<Numbers>();
   attributes.strides = json.at("strides").get<Numbers>();
   attributes.dilations = json.at("dilations").get<Numbers>();
-  attributes.padding = "EXPLICIT";
-  attributes.explicit_paddings = json.at("explicit_paddings").get<Numbers>();
+  attributes.padding = json.value("padding", "EXPLICIT");
+  if (attributes.padding == "EXPLICIT") {
+    attributes.explicit_paddings = json.at("explicit_paddings").get<Numbers>();
+  }
   attributes.data_format = json.at("data_format").get<std::string>();
   attributes.filter_format = json.at("filter_format").get<std::string>();
   attributes.groups = json.at("groups").get<std::int64_t>();
@@ -51,6 +52,18 @@ WgradProblem problem_from(const Json& json) {
   return make_problem({"input_shape", dtype, json.at("input_shape").get<Numbers>()},
                       {"out_backprop_shape", dtype, json.at("out_backprop_shape").get<Numbers>()},
                       attributes);
+}
+
+// In the words of the command line, from which make_problem() gets the problem back. SAME allows
+// some that written-out paddings do not: x without rows, paddings of more than 2^31.
+Json problem_json(const WgradProblem& problem) {
+  Json json = explicit_json(problem);
+  try {
+    if (problem_from(json) == problem) return json;
+  } catch (const Error&) {
+  }
+  json["padding"] = "SAME";
+  return json;
 }
 
 Json range_json(Range range) { return {range.begin, range.end}; }

@@ -57,12 +57,13 @@ class Temporaries {
   }
 
   // Async-signal-safe. A forked child leaves its parent's files alone. Files that other threads are
-  // creating are waited for, though not for ever: a dead network disk must not keep the process.
+  // creating, or removing for a signal of their own, are waited for, though not for ever: a dead
+  // network disk must not keep the process.
   void remove_all() noexcept {
     const int saved_errno = errno;
     int waits = 2000;
     for (Slot& slot : slots_) {
-      while (slot.state.load() == kCreating && waits-- > 0) {
+      while (is_busy(slot.state.load()) && waits-- > 0) {
         const timespec millisecond{0, 1000000};
         ::nanosleep(&millisecond, nullptr);
       }
@@ -87,6 +88,7 @@ class Temporaries {
 
  private:
   enum State : int { kVacant, kCreating, kArmed, kRemoving };
+  static bool is_busy(int state) noexcept { return state == kCreating || state == kRemoving; }
   struct Slot {
     std::atomic<int> state{kVacant};
     pid_t owner = 0;

@@ -145,6 +145,10 @@ class EmulatedDevice {
   bool backwards = false;
   std::int64_t launches = 0, most_tasks = 0;
 
+  struct Current {
+    ~Current() {}  // or it would be an unused variable
+  };
+  Current current() const { return {}; }
   void* allocate(std::int64_t bytes) {
     const auto size = static_cast<std::size_t>((bytes + 63) / 64 * 64 + 64);
     memory_.emplace_back(static_cast<unsigned char*>(std::aligned_alloc(64, size)), std::free);

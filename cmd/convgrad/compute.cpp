@@ -2,6 +2,7 @@
 #include "compute.hpp"
 
 #include <cstdio>
+#include <filesystem>
 
 #include "batch_range.hpp"
 #include "commands.hpp"
@@ -17,8 +18,14 @@ void check_compute_options(const Options& options) {
   if (output.empty() && !options.execution.dry_run) {
     throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
   }
+  std::error_code ignored;
   if (options.execution.accumulate && output == "-") {
     throw Error(ErrorKind::usage, "--accumulate: --output is -, expected a file to add to");
+  }
+  if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
+      !std::filesystem::is_regular_file(output, ignored)) {
+    throw Error(ErrorKind::usage,
+                cat("--accumulate: --output ", output, " is no file that can be added to"));
   }
   if (options.execution.accumulate && options.execution.no_clobber) {
     throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");

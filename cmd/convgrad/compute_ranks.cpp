@@ -223,23 +223,30 @@ struct RankJob {
   ranks.abort(static_cast<int>(kind));
 }
 
+// Does what the other ranks wait for. A failure that together() has not told all of them ends them.
+template <typename Work>
+void with_all(const Ranks& ranks, const Options& options, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (ranks.all_failed()) throw;
+    end_all(ranks, options, error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    end_all(ranks, options, ErrorKind::runtime, "out of memory; lower --memory-limit");
+  } catch (const std::exception& error) {
+    end_all(ranks, options, ErrorKind::runtime, error.what());
+  }
+}
+
 // The sum of all ranks on rank 0, null on the others.
 const double* sum_of_ranks(Ranks& ranks, RankJob& work, RankSum& sum, RankTiming& timing) {
-  try {
-    const std::int64_t before = bytes_read();
-    timing.timing = sum.run(*work.job);
-    timing.read_bytes = bytes_read() - before;
-    const double* dw = nullptr;
-    timing.add_s = seconds_of([&] { dw = sum.add(ranks); });
-    timing.timing.total_s += timing.add_s;
-    return dw;
-  } catch (const Error& error) {
-    end_all(ranks, work.options, error.kind(), error.what());
-  } catch (const std::bad_alloc&) {
-    end_all(ranks, work.options, ErrorKind::runtime, "out of memory; lower --memory-limit");
-  } catch (const std::exception& error) {
-    end_all(ranks, work.options, ErrorKind::runtime, error.what());
-  }
+  const std::int64_t before = bytes_read();
+  timing.timing = sum.run(*work.job);
+  timing.read_bytes = bytes_read() - before;
+  const double* dw = nullptr;
+  timing.add_s = seconds_of([&] { dw = sum.add(ranks); });
+  timing.timing.total_s += timing.add_s;
+  return dw;
 }
 
 void sum_and_write(Ranks& ranks, RankJob& work) {
@@ -277,15 +284,17 @@ int compute_on_ranks(const Options& options, Json& report) {
   check_readable_by_all(options.problem);
   Ranks ranks;
   RankJob work{ranks, options, report, std::nullopt, {}, {}};
-  work.prepare();
-  if (!options.execution.dry_run) {
-    sum_and_write(ranks, work);
-  } else {
+  with_all(ranks, options, [&] {
+    work.prepare();
+    if (!options.execution.dry_run) {
+      sum_and_write(ranks, work);
+      return;
+    }
     work.gather_report({});
     if (work.writes() && options.json != "-") {
       std::fputs(plan_text(*work.job, work.plan, options.execution.algorithm).c_str(), stdout);
     }
-  }
+  });
   if (!work.writes()) throw SilentEnd{};
   return 0;
 }

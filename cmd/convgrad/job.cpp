@@ -414,7 +414,10 @@ namespace {
 // A tensor may be replaced by the gradient that was made of it, an archive of several may not.
 void check_archives_are_kept(const Options& options) {
   const ProblemOptions& o = options.problem;
+  const Words sizes = last_list(o.filter_sizes);
+  const std::string sizes_file = is_file_name(sizes) ? sizes.front() : "";
   const std::pair<const char*, const std::string*> tensors[] = {
+      {"--filter-sizes", &sizes_file},
       {"--input", &o.input},
       {"--out-backprop", &o.out_backprop},
       {"--filter-like", &o.filter_like},

@@ -112,6 +112,11 @@ class Layers {
     set_option(option, name, words);
   }
 
+  static std::string line_of(const toml::node& node) {
+    const auto line = node.source().begin.line;
+    return line > 0 ? cat(", line ", line) : "";
+  }
+
   static toml::table parse(const std::string& path) {
     const std::string text = read_text(path, {"--config: ", "a TOML file"});
     try {
@@ -134,8 +139,8 @@ class Layers {
     }
     if (owner == nullptr) {
       throw Error(ErrorKind::input,
-                  cat("--config: ", path, ": section '", section, "' is unknown, expected ",
-                      join_or(names), did_you_mean(section, names)));
+                  cat("--config: ", path, line_of(table), ": section '", section,
+                      "' is unknown, expected ", join_or(names), did_you_mean(section, names)));
     }
     for (const auto& [key, value] : table) {
       apply_key(path, *owner, section, std::string(key.str()), value);
@@ -152,9 +157,9 @@ class Layers {
     if (owner.get_option_no_throw("--" + name) == nullptr) {
       std::vector<std::string> names = option_names(owner);
       for (std::string& word : names) word = word.substr(2);
-      throw Error(ErrorKind::input,
-                  cat("--config: ", path, ": '", section, section.empty() ? "" : ".", key,
-                      "' is not an option", did_you_mean(name, names)));
+      throw Error(ErrorKind::input, cat("--config: ", path, line_of(value), ": '", section,
+                                        section.empty() ? "" : ".", key, "' is not an option",
+                                        did_you_mean(name, names)));
     }
     std::vector<std::string> words = words_of(value, origin);
     CLI::Option* option = command_.get_option_no_throw("--" + name);

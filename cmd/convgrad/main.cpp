@@ -1,9 +1,11 @@
 // main.cpp - parses, dispatches, and turns every failure into one line and an exit status.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -33,10 +35,21 @@ void on_signal(int signal) {
   _exit(128 + signal);
 }
 
+// A file that is opened while 0, 1 or 2 is closed would be taken for a standard stream, and get
+// what is printed. Now using them fails as before, but is never a file of ours.
+void reserve_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
+
 void install_signal_handlers() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+  // What ends a process unless it is handled, and what batch systems send before they kill.
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPWR}) {
     struct sigaction old = {};
     // A signal that was ignored from the start (nohup) stays ignored.
     if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) {
@@ -158,8 +171,20 @@ struct Program {
     for (const auto& [name, value] : options.variables)
       prefix += name + "=" + shell_quoted(value) + " ";
     options.command_line = prefix + line;
+    check_json();
     report["command_line"] = options.command_line;
     return dispatch(command.get_name());
+  }
+
+  // Before anything is computed, and before a file is replaced that may be another option's.
+  void check_json() const {
+    if (options.json.empty()) return;
+    check_report_is_its_own(options);
+    try {
+      check_report_file(options.json);
+    } catch (const Error& error) {
+      throw Error(error.kind(), cat("--json: ", error.what()));
+    }
   }
 
   // The subcommand of a line that could not be parsed.
@@ -208,7 +233,7 @@ struct Program {
   }
 
   int fail(int status, const std::string& message) {
-    if (is_silent_rank(arguments)) await_rank_0();
+    if (is_silent_rank(arguments, options.execution.mpi)) await_rank_0();
     const std::string line = with_origin(message);
     say(options, "error", line);
     told_status = status;
@@ -226,6 +251,7 @@ int flush_stdout(const Options& options, int status) {
 }
 
 int run(int argc, char** argv) {
+  reserve_standard_streams();
   install_signal_handlers();
   setenv("OPENBLAS_NUM_THREADS", "1", 1);  // it would start threads that nothing here uses
   Program program;

@@ -75,7 +75,8 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
   text(app, "-f,--data-format", o.data_format, "FORMAT", "NHWC (default) or NCHW; NDHWC or NCDHW",
        kOperation);
   numbers(app, "--groups", o.groups, "G", "checked against the shapes; needed only with --kernel")
-      ->expected(1);
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
        kOperation);

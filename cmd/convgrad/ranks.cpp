@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <set>
 
 #include "convgrad/load_module.hpp"
 
@@ -76,6 +77,7 @@ void Ranks::together(const std::function<void()>& work) const {
   const std::vector<std::string> failures = gather(failure);
   const auto first = std::ranges::find_if_not(failures, &std::string::empty);
   if (first == failures.end()) return;
+  all_failed_ = true;
   if (rank_ != 0) throw SilentEnd{};
   const int status = first->front() - '0';
   const bool everywhere = std::ranges::count(failures, *first) == size_;
@@ -88,12 +90,15 @@ void Ranks::abort(int status) const {
   std::_Exit(status);
 }
 
-bool is_silent_rank(const std::vector<std::string>& arguments) {
-  const bool asked = std::getenv("CONVGRAD_MPI") != nullptr ||
-                     std::ranges::any_of(arguments, [](const std::string& word) {
-                       return word == "--mpi" || word == "--mpi=true";
-                     });
-  if (!asked) return false;
+bool is_silent_rank(const std::vector<std::string>& arguments, bool is_asked) {
+  const auto asks = [](const std::string& word) {
+    const std::set<std::string> no = {"--mpi=false", "--mpi=0", "--mpi=off", "--mpi=no"};
+    return word == "--mpi" || (word.starts_with("--mpi=") && no.count(word) == 0);
+  };
+  if (!is_asked && std::getenv("CONVGRAD_MPI") == nullptr &&
+      std::ranges::none_of(arguments, asks)) {
+    return false;
+  }
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
     const char* const value = std::getenv(name);
     if (value != nullptr) return std::strcmp(value, "0") != 0;

@@ -40,6 +40,8 @@ class Ranks final : public Messages {
   // Does the work of one step, and then learns whether all ranks have done theirs. If not, rank 0
   // throws the error of the first that has not, and the others SilentEnd.
   void together(const std::function<void()>& work) const;
+  // Whether together() has thrown, and so on all ranks.
+  bool all_failed() const { return all_failed_; }
 
   // Ends all ranks.
   [[noreturn]] void abort(int status) const;
@@ -47,10 +49,11 @@ class Ranks final : public Messages {
  private:
   const MpiModule* module_ = nullptr;
   int rank_ = 0, size_ = 1;
+  mutable bool all_failed_ = false;
 };
 
 // Whether another rank speaks for this process, told from the launcher's environment: for errors
-// that come before MPI is started.
-bool is_silent_rank(const std::vector<std::string>& arguments);
+// that come before MPI is started, and maybe before it is known (is_asked) that it is to be.
+bool is_silent_rank(const std::vector<std::string>& arguments, bool is_asked);
 
 }  // namespace convgrad::cli

@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <span>
 #include <sstream>
+#include <string_view>
 
 #include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "tensor_hash.hpp"
+#include "text_file.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
@@ -242,7 +244,19 @@ std::string bracketed(const std::vector<std::int64_t>& numbers) {
   return text + "]";
 }
 
+void check_report_file(const std::string& destination) {
+  static constexpr std::string_view kStart = "{\n  \"schema\": \"convgrad.report";
+  std::error_code ignored;
+  if (destination == "-" || !std::filesystem::is_regular_file(destination, ignored)) return;
+  const std::string start = read_start(destination, kStart.size(), "");
+  if (start.empty() || start == kStart) return;
+  throw Error(ErrorKind::usage,
+              cat(destination, " exists and is no report of convgrad; remove it, ",
+                  "or name another file"));
+}
+
 void write_report(const Json& report, const std::string& destination) {
+  check_report_file(destination);
   // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
   const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   OutputFile file(destination);

@@ -16,4 +16,8 @@ struct TextFile {
 // for the file's end; Error(input) for a folder, a zero byte, and what is too large.
 std::string read_text(const std::string& path, const TextFile& kind);
 
+// No more than the first bytes of a file, whatever they are; errors as of read_text(), all
+// prefixed.
+std::string read_start(const std::string& path, std::size_t bytes, const std::string& prefix);
+
 }  // namespace convgrad::cli

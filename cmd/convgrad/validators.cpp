@@ -13,6 +13,8 @@ namespace convgrad::cli {
 CLI::Validator not_a_flag() {
   return CLI::Validator(
       [](std::string& word) -> std::string {
+        if (word.empty())
+          return "it is empty, expected a value; leave the flag out for the default";
         if (word.size() < 2 || word.front() != '-') return "";
         return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
                    ")");
@@ -64,7 +66,7 @@ CLI::Validator memory_size() {
         if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
         if (unit.size() > 1 && unit.back() == 'i') unit.pop_back();
         const std::size_t power = unit.empty() || unit == "b" ? 0
-                                  : unit.size() == 1          ? std::string("?kmgt").find(unit)
+                                  : unit.size() == 1          ? std::string("bkmgt").find(unit)
                                                               : std::string::npos;
         const double bytes =
             power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));

@@ -50,6 +50,8 @@ std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
     const std::size_t equals = word.find('=');
     if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
       result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
+    } else if (word.size() > 2 && kLists.count(word.substr(0, 2)) != 0) {  // -k3
+      result.push_back(word.substr(0, 2) + kListMark + word.substr(2));
     } else {
       result.push_back(word);
       const bool has_value = i + 1 < arguments.size() && !looks_like_a_flag(arguments[i + 1]);

@@ -28,7 +28,10 @@ CudaInfo info() {
   info.built = true;
   info.toolkit_version = CUDART_VERSION;
   info.architectures = CONVGRAD_CUDA_ARCHITECTURES;
-  if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) info.driver_version = 0;
+  if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) {
+    cudaGetLastError();  // as check() does
+    info.driver_version = 0;
+  }
   if (info.driver_version == 0) {
     info.why_none = "no CUDA device: no NVIDIA driver is loaded";
     return info;
@@ -42,7 +45,10 @@ CudaInfo info() {
   }
   for (int number = 0; number < count; ++number) {
     cudaDeviceProp properties;
-    if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) continue;
+    if (cudaGetDeviceProperties(&properties, number) != cudaSuccess) {
+      cudaGetLastError();
+      continue;
+    }
     info.devices.push_back({number, properties.name, properties.major, properties.minor,
                             static_cast<std::int64_t>(properties.totalGlobalMem),
                             properties.multiProcessorCount});
@@ -56,7 +62,7 @@ std::unique_ptr<BlockAdder> make_adder(const Plan& plan) {
 }
 
 Buffer pinned(std::int64_t bytes, const char* what, int device) {
-  cudaSetDevice(device);  // of this thread, which may be the one that reads ahead
+  const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
   void* memory = nullptr;
   // Where it cannot be had, ordinary memory is copied a little slower.
   if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {

@@ -13,8 +13,21 @@ namespace convgrad::cuda {
 
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();
   throw Error(ErrorKind::runtime, cat("CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
                                       cudaGetErrorString(status), "; try --backend cpu"));
+}
+
+CurrentDevice::CurrentDevice(int device) {
+  int before = -1;
+  if (cudaGetDevice(&before) != cudaSuccess || before != device) {
+    if (cudaSetDevice(device) == cudaSuccess) before_ = before;
+  }
+  cudaGetLastError();
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();
 }
 
 struct CudaRuntime::State {
@@ -27,6 +40,7 @@ struct CudaRuntime::State {
 
   // Whatever exists, also after a constructor that failed half-way.
   ~State() {
+    const CurrentDevice current(device);
     for (const cudaStream_t stream : {copies, kernels}) {
       if (stream != nullptr) cudaStreamSynchronize(stream);
     }
@@ -40,12 +54,14 @@ struct CudaRuntime::State {
     for (const cudaStream_t stream : {copies, kernels}) {
       if (stream != nullptr) cudaStreamDestroy(stream);
     }
+    cudaGetLastError();
   }
 };
 
 CudaRuntime::CudaRuntime(int device) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.device = device;
+  const CurrentDevice current(device);
   check(cudaSetDevice(device), cat("taking device ", device));
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
   check(cudaStreamCreateWithFlags(&s.kernels, cudaStreamNonBlocking), "creating a stream");
@@ -59,9 +75,12 @@ CudaRuntime::CudaRuntime(int device) : state_(std::make_unique<State>()) {
 CudaRuntime::~CudaRuntime() = default;
 CudaRuntime::CudaRuntime(CudaRuntime&&) noexcept = default;
 
+CurrentDevice CudaRuntime::current() const { return CurrentDevice(state_->device); }
+
 void* CudaRuntime::allocate(std::int64_t bytes) {
   void* pointer = nullptr;
-  if (cudaMalloc(&pointer, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+  const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
+  if (cudaMalloc(&pointer, size) != cudaSuccess) {
     cudaGetLastError();  // it is told here
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);

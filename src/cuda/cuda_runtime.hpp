@@ -13,21 +13,37 @@ struct WgradProblem;  // .cu files need no more of it
 
 namespace convgrad::cuda {
 
-// Error(runtime) that names the call and has the driver's text.
+// Error(runtime) that names the call and has the driver's text. CUDA keeps an error until it is
+// asked for it, and would have the next kernel that starts fail: it is not kept behind this.
 void check(cudaError_t status, std::string_view what);
+
+// Makes a device the calling thread's current one, until it goes. What cannot be had is not told
+// here: the next call tells.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = -1;  // -1: unknown, or the same
+};
 
 // Launches Body for the tasks first, first + 1, ..., count of them. Compiled in the .cu files.
 template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
                   cudaStream_t stream);
 
-// One stream for copies, one for kernels. Owns its memory, which goes when it goes.
+// One stream for copies, one for kernels. Owns its memory, which goes when it goes. All but the
+// constructor and the destructor expect current() of the calling thread to be alive.
 class CudaRuntime {
  public:
   explicit CudaRuntime(int device);
   ~CudaRuntime();
   CudaRuntime(CudaRuntime&&) noexcept;
 
+  CurrentDevice current() const;
   void* allocate(std::int64_t bytes);
   void zero(void* memory, std::int64_t bytes);
   void begin_upload(std::int64_t half);

@@ -24,7 +24,7 @@ using Status = int;
 constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9;  // cudnnDataType_t
 constexpr int kNchw = 0, kNhwc = 1;                               // cudnnTensorFormat_t
 constexpr int kCrossCorrelation = 1;                              // cudnnConvolutionMode_t
-constexpr int kDefaultMath = 0, kFmaMath = 3;                     // cudnnMathType_t
+constexpr int kDefaultMath = 0, kTensorOpMath = 1, kFmaMath = 3;  // cudnnMathType_t
 constexpr int kDeterministic = 1;                                 // cudnnDeterminism_t
 constexpr int kMostAlgorithms = 16;
 
@@ -42,7 +42,8 @@ static_assert(kFloat == CUDNN_DATA_FLOAT && kDouble == CUDNN_DATA_DOUBLE &&
               kHalf == CUDNN_DATA_HALF && kBfloat16 == CUDNN_DATA_BFLOAT16);
 static_assert(kNchw == CUDNN_TENSOR_NCHW && kNhwc == CUDNN_TENSOR_NHWC);
 static_assert(kCrossCorrelation == CUDNN_CROSS_CORRELATION);
-static_assert(kDefaultMath == CUDNN_DEFAULT_MATH && kFmaMath == CUDNN_FMA_MATH);
+static_assert(kDefaultMath == CUDNN_DEFAULT_MATH && kTensorOpMath == CUDNN_TENSOR_OP_MATH &&
+              kFmaMath == CUDNN_FMA_MATH);
 static_assert(kDeterministic == CUDNN_DETERMINISTIC && CUDNN_STATUS_SUCCESS == 0);
 static_assert(sizeof(AlgorithmPerf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
 static_assert(offsetof(AlgorithmPerf, determinism) ==
@@ -116,6 +117,12 @@ void check(Status status, const char* what) {
                                       "; use another --algorithm"));
 }
 
+// Tensor cores for 16 bits, which cuDNN offers only if asked; float32 without TF32.
+int arithmetic_of(DType dtype) {
+  if (dtype_bytes(dtype) == 2) return kTensorOpMath;
+  return dtype == DType::f32 ? kFmaMath : kDefaultMath;
+}
+
 int data_type(DType dtype) {
   switch (dtype) {
     case DType::f16:
@@ -173,31 +180,31 @@ struct Cudnn::State {
     void* memory;
   };
   std::map<std::int64_t, Workspace> chosen;  // by the number of images
+
+  // Whatever exists, also after a constructor that failed half-way.
+  ~State() {
+    const Library& lib = library();
+    if (x != nullptr) lib.destroy_tensor(x);
+    if (dy != nullptr) lib.destroy_tensor(dy);
+    if (dw != nullptr) lib.destroy_filter(dw);
+    if (convolution != nullptr) lib.destroy_convolution(convolution);
+    if (handle != nullptr) lib.destroy(handle);
+  }
 };
 
-Cudnn::Cudnn() : state_(nullptr) {
+Cudnn::Cudnn() : state_(std::make_unique<State>()) {
   Library& lib = library();
   if (!lib.missing.empty()) {
     throw Error(ErrorKind::unavailable, cat("--algorithm: cudnn: ", lib.missing));
   }
-  auto state = std::make_unique<State>();
-  check(lib.create(&state->handle), "starting");
-  check(lib.create_tensor(&state->x), "creating a descriptor");
-  check(lib.create_tensor(&state->dy), "creating a descriptor");
-  check(lib.create_filter(&state->dw), "creating a descriptor");
-  check(lib.create_convolution(&state->convolution), "creating a descriptor");
-  state_ = state.release();
+  check(lib.create(&state_->handle), "starting");
+  check(lib.create_tensor(&state_->x), "creating a descriptor");
+  check(lib.create_tensor(&state_->dy), "creating a descriptor");
+  check(lib.create_filter(&state_->dw), "creating a descriptor");
+  check(lib.create_convolution(&state_->convolution), "creating a descriptor");
 }
 
-Cudnn::~Cudnn() {
-  const Library& lib = library();
-  lib.destroy_tensor(state_->x);
-  lib.destroy_tensor(state_->dy);
-  lib.destroy_filter(state_->dw);
-  lib.destroy_convolution(state_->convolution);
-  lib.destroy(state_->handle);
-  delete state_;
-}
+Cudnn::~Cudnn() = default;
 
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const void* x,
                             const void* dy, void* dw, void* stream,
@@ -224,9 +231,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
                             dilations.data(), kCrossCorrelation, compute),
         "describing the convolution");
   check(lib.set_groups(s.convolution, static_cast<int>(pb.groups)), "setting groups");
-  // float32 without TF32.
-  check(lib.set_math(s.convolution, pb.dtype == DType::f32 ? kFmaMath : kDefaultMath),
-        "setting the arithmetic");
+  const int arithmetic = arithmetic_of(pb.dtype);
+  check(lib.set_math(s.convolution, arithmetic), "setting the arithmetic");
   if (s.chosen.count(images) == 0) {
     std::array<AlgorithmPerf, kMostAlgorithms> found{};
     int count = 0;
@@ -235,6 +241,7 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
     for (int i = 0; i < count && s.chosen.count(images) == 0; ++i) {
       const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
       if (perf.status != 0 || perf.determinism != kDeterministic) continue;
+      if (pb.dtype == DType::f32 && perf.math_type != arithmetic) continue;
       void* memory =
           perf.memory == 0 ? nullptr : allocate(allocator, static_cast<std::int64_t>(perf.memory));
       s.chosen.emplace(images, State::Workspace{perf, memory});
@@ -245,6 +252,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
     }
   }
   const State::Workspace& work = s.chosen.at(images);
+  // An algorithm is one with its arithmetic: so it was timed, and so much memory it takes.
+  check(lib.set_math(s.convolution, work.algorithm.math_type), "setting the arithmetic");
   const double one64 = 1, zero64 = 0;
   const float one32 = 1, zero32 = 0;
   const bool wide = pb.dtype == DType::f64;

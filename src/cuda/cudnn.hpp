@@ -1,6 +1,7 @@
 // cudnn.hpp - cuDNN 9, loaded at run time where it is installed. Nothing here needs it to build.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "convgrad/problem.hpp"
@@ -27,7 +28,7 @@ class Cudnn {
 
  private:
   struct State;
-  State* state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace convgrad::cuda

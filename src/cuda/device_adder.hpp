@@ -2,6 +2,7 @@
 //
 // While a block is copied to one half of the device's block memory, kernels work on the other.
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
+//   X current();  // makes the device the thread's, as long as X lives
 //   void* allocate(bytes); void zero(memory, bytes); void download(to, from, bytes)  // waits
 //   void begin_upload(half); void upload(to, from, bytes); void end_upload(half)     // waits
 //   void end_compute(half)
@@ -24,6 +25,7 @@ template <class Runtime>
 class DeviceAdder final : public BlockAdder {
  public:
   DeviceAdder(const Plan& plan, Runtime runtime) : plan_(plan), runtime_(std::move(runtime)) {
+    const auto current = runtime_.current();
     const DeviceMemory& need = plan_.device_memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     runtime_.zero(partials_, need.partials);
@@ -36,6 +38,7 @@ class DeviceAdder final : public BlockAdder {
   }
 
   void add(const Block& block, std::int64_t index) override {
+    const auto current = runtime_.current();
     const std::int64_t half = index % plan_.device_memory.halves;
     const WgradProblem& pb = plan_.problem;
     runtime_.begin_upload(half);
@@ -58,6 +61,7 @@ class DeviceAdder final : public BlockAdder {
       std::fill_n(sums, count, 0.0);
       return sums;
     }
+    const auto current = runtime_.current();
     // A node's slices alone have the tree that they are in the whole.
     const Range slices = plan_.nodes[node];
     std::byte* const partials = static_cast<std::byte*>(partials_) + slices.begin * count * 8;
@@ -67,6 +71,7 @@ class DeviceAdder final : public BlockAdder {
   }
 
   double again() override {
+    const auto current = runtime_.current();
     runtime_.start_timer();
     runtime_.zero(partials_, plan_.device_memory.partials);
     if (last_slices_ > 0) {

@@ -106,7 +106,8 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   if (problem.dtype != DType::f64) {
     return cat("it multiplies float64, not ", dtype_name(problem.dtype));
   }
-  const bool fast = device.major >= 8 && device.minor == 0;
+  // Those of data centres; 11.0 and 12.0 are others.
+  const bool fast = device.major >= 8 && device.major <= 10 && device.minor == 0;
   std::string reason = tensor_cores_why_not(problem, device);
   if (!reason.empty() || fast) return reason;
   return cat("devices of compute capability ", device.major, ".", device.minor,
@@ -145,6 +146,9 @@ double mma_seconds(const WgradProblem& problem) {
 // ---- cudnn ----
 
 std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
+  if (problem.dtype == DType::f64 && problem.channels_last) {
+    return "it computes float64 with channels first only";
+  }
   for (const SpatialAxis& axis : problem.axis) {
     // It pads both ends alike, and follows from that how many outputs there are.
     const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;

@@ -66,6 +66,12 @@ class Spellings(CliTest):
         self.check("--op", "conv2d", "-ix.npy", "-gdy.npy", "-odw.npy", "-k3,2", "-s2,1", "-d1,2",
                    "-pexplicit", "--explicit-paddings", "1,2,0,3")
 
+    def test_the_last_one_counts(self):
+        for twice in (["-k", "5", "-k", "3,2"], ["-k5", "-k3,2"], ["-k5,5", "--kernel=3,2"],
+                      ["--kernel", "5", "-k3,2", "--groups", "3", "--groups", "1"]):
+            self.check("--op", "conv2d", *self.files, *twice, "-s9", "-s2,1", "-d7", "-d1,2", "-pexplicit",
+                       "--explicit-paddings", "1,2,0,3")
+
     def test_underscores(self):
         self.check("--op", "conv2d", "--input", "x.npy", "--out_backprop", "dy.npy", "--output",
                    "dw.npy", "--filter_sizes", "3,2,3,5", "--strides", "2,1", "--dilations", "1,2",

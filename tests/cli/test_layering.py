@@ -283,6 +283,10 @@ class Refused(LayeringTest):
                             ("rtol = 2\n", ["rtol"])):
             self.config(text)
             self.refuse(3, ["c.toml", *parts], "--config", "c.toml")
+        self.config("# lines are named\n\nthraeds = 2\n")
+        self.refuse(3, ["c.toml, line 3: 'thraeds'"], "--config", "c.toml")
+        self.config("# sections too\n[verfy]\nrtol = 2\n")
+        self.refuse(3, ["c.toml, line 2: section 'verfy'"], "--config", "c.toml")
 
     def test_options_that_no_file_may_set(self):
         for key in ("json", "help", "version", "config"):
@@ -306,6 +310,17 @@ class Refused(LayeringTest):
         (self.folder / "folder").mkdir()
         self.refuse(3, ["folder", "is a folder"], "--config", "folder")
         self.refuse(2, ["--config"], "--config", "")
+
+    def test_empty_values(self):
+        # An unset variable of a script must not turn a check off.
+        for flag in ("--batch-range", "--filter-like", "--padding", "--algorithm", "--memory-limit", "--kernel"):
+            self.refuse(2, [flag], flag, "")
+        for flag in ("--result", "--golden", "--save-repro", "--reference"):
+            with self.subTest(flag):
+                result = self.run_here("verify", *self.base, flag, "")
+                self.assert_one_error(result, 2, flag, "empty")
+        self.config('algorithm = ""\n')
+        self.refuse(2, ["algorithm", "empty"], "--config", "c.toml")
 
     def test_an_empty_file_is_no_error(self):
         for text in ("", "\n", "# a comment alone\n", "[verify]\n"):

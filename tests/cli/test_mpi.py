@@ -12,7 +12,8 @@ import unittest
 
 import numpy as np
 
-from harness import BINARY, DTYPES, ERROR, ROOT, CliTest, clean_environment, parse_report, raw_npy, save
+from harness import (BINARY, DTYPES, ERROR, ROOT, SANITIZED, CliTest, Problem, clean_environment, parse_report,
+                     raw_npy, save)
 from test_ranges import PROBLEMS, RangesTest
 
 MODULE = pathlib.Path(BINARY).parent / "convgrad_mpi.so"
@@ -102,6 +103,12 @@ class SameBits(MpiTest):
             self.problem.dy = self.problem.dy[:n]
             self.assertEqual(self.on_ranks(4), self.one_run(), n)
 
+    def test_an_axis_without_pixels(self):
+        problem = Problem(n=2, size=(0, 5), padding="same")
+        problem.save(self.folder)
+        self.args = ["-i", "x.npy", "-g", "dy.npy", *problem.flags()]
+        self.assertEqual(self.on_ranks(2), self.one_run())
+
     def test_output_options(self):
         self.use()
         self.one_run("--out-dtype", "float64")
@@ -134,7 +141,8 @@ class Fails(MpiTest):
         self.use()
         for extra, parts in ((["--batch-range", "1/2"], ["--mpi", "--batch-range"]),
                              (["--backend", "reference"], ["--mpi", "reference"]), (["--list-algorithms"], ["--mpi"]),
-                             (["--frobnicate"], ["--frobnicate"]), (["-t", "x"], ["--threads"])):
+                             (["--frobnicate"], ["--frobnicate"]), (["-t", "x"], ["--threads"]),
+                             (["--mpi=1", "-t", "x"], ["--threads"])):
             with self.subTest(extra):
                 self.assert_fails_once(self.mpirun(3, *self.args, "-o", "ranks.npy", *extra), 2, *parts)
         stream = ["-" if a == "x.npy" else a for a in self.args]
@@ -162,6 +170,23 @@ class Fails(MpiTest):
                               cwd=self.folder, env=self.mpi_environment(), capture_output=True, text=True, check=False,
                               timeout=120)
         self.assert_fails_once(done, 3, "rank 1", "algorithm", "direct", "im2col_gemm")
+
+    @unittest.skipIf(SANITIZED, "sanitizers need the address space")
+    def test_one_rank_lacks_memory(self):
+        # 17 MB of sums that rank 1 may not have, whatever MPI takes; rank 0 must not wait for them for ever.
+        problem = Problem(n=8, size=(32, 32), c=64, k=64, taps=(16, 16))
+        problem.save(self.folder)
+        script = self.folder / "one"
+        for limit in range(170, 400, 10):
+            script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || ulimit -v {limit}000\n'
+                              f'exec {BINARY} "$@"\n')
+            script.chmod(0o755)
+            done = subprocess.run([MPIRUN, "-n", "2", script, "--mpi", *problem.args("ranks.npy")],
+                                  cwd=self.folder, env=self.mpi_environment(), capture_output=True, text=True,
+                                  check=False, timeout=60)
+            if "partial gradients" in done.stderr:
+                break
+        self.assert_fails_once(done, 5, "rank 1", "out of memory", "partial gradients")
 
     def test_a_full_disk(self):
         self.use()

@@ -1,4 +1,5 @@
 """The output appears complete or not at all: links, modes, signals, full disks, closed pipes."""
+import json
 import os
 import resource
 import signal
@@ -104,6 +105,43 @@ class Modes(OutputTest):
         with umask(0o077):
             self.assert_quiet(self.run_here(*self.problem.args(), "--json=report.json"))
         self.assertEqual(stat.S_IMODE(os.stat(self.folder / "report.json").st_mode), 0o600)
+
+
+class Streams(OutputTest):
+    """Standard streams that are closed from the start, and outputs that are none."""
+
+    def test_closed_streams_are_no_files_of_ours(self):
+        # Every second job fails, and says so to what would be an output of the other ones.
+        flags = self.problem.flags()
+        problem = {name[2:]: value for name, value in zip(flags[::2], flags[1::2])}
+        jobs = [dict(problem, input="x.npy" if i % 2 else "none.npy", out_backprop="dy.npy", output=f"dw{i}.npy")
+                for i in range(200)]
+        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+        done = subprocess.run(["bash", "-c", f"{BINARY} batch jobs.jsonl --jobs 2 --keep-going <&- >&- 2>&-"],
+                              cwd=self.folder, env=clean_environment(), check=False, timeout=120)
+        self.assertEqual(done.returncode, 3)
+        for i in range(1, 200, 2):
+            self.assertEqual((self.folder / f"dw{i}.npy").read_bytes(), self.want, i)
+
+    def test_closed_streams_cannot_be_used(self):
+        for redirection, args in (("<&-", self.problem.args(x="-")), (">&-", self.problem.args("-"))):
+            done = subprocess.run(["bash", "-c", f"{BINARY} {' '.join(args)} {redirection}"], cwd=self.folder,
+                                  env=clean_environment(), capture_output=True, check=False, timeout=60)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (5, b"", 1), done.stderr)
+
+    def test_accumulate_needs_a_file(self):
+        os.mkfifo(self.folder / "fifo")
+        result = self.run_here(*self.problem.args("fifo"), "--accumulate")
+        self.assert_one_error(result, 2, "--accumulate", "fifo")
+
+    def test_the_archive_of_filter_sizes_is_kept(self):
+        sizes = [*self.problem.taps, self.problem.c, self.problem.k]
+        np.savez(self.folder / "f.npz", sizes=np.array(sizes), x=np.ones(3))
+        before = (self.folder / "f.npz").read_bytes()
+        args = self.problem.args("f.npz", filter_flags=["--filter-sizes", "f.npz:sizes"])
+        self.assert_one_error(self.run_here(*args), 2, "--output", "--filter-sizes", "f.npz")
+        self.assertEqual((self.folder / "f.npz").read_bytes(), before)
+        self.assertEqual(self.run_here(*self.problem.args(filter_flags=["--filter-sizes", "f.npz:sizes"])).status, 0)
 
 
 class Failures(OutputTest):
@@ -322,6 +360,22 @@ class Signals(OutputTest):
             else:
                 (self.folder / "dw.npy").write_bytes(OLD)
         self.assertGreater(caught, 0, "the writes were too quick for a signal")
+
+    def test_what_batch_systems_send(self):
+        os.mkfifo(self.folder / "fifo")
+        for number in (signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM,
+                       signal.SIGPWR, signal.SIGQUIT):
+            # Its temporary is there while it waits.
+            process = start("compare", "fifo", "x.npy", "--save-diff", "dw.npy", cwd=self.folder)
+            deadline = time.monotonic() + 20
+            with open(self.folder / "fifo", "wb"):
+                time.sleep(0.2)
+                process.send_signal(number)
+                process.wait(timeout=max(0, deadline - time.monotonic()))
+            process.communicate()
+            with self.subTest(number.name):
+                self.assertEqual(process.returncode, 128 + number)
+                self.assertEqual(self.listing(), sorted([*self.before, "fifo"]))
 
     def test_an_ignored_signal_stays_ignored(self):
         # nohup: SIGHUP was ignored from the start.

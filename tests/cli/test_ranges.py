@@ -115,6 +115,15 @@ class SameBits(RangesTest):
         self.assertEqual(self.reduce(self.part("0:0")), self.one_run())
         self.assertEqual(self.reduce(self.part("1/2"), self.part("2/2")), self.one_run())
 
+    def test_what_only_same_can_pad(self):
+        # Written out, these paddings are refused: no pixels to pad, and more than 2^31.
+        for more in (dict(size=(0, 5)), dict(size=(6, 5), taps=(5, 3), dilations=(1 << 31, 1))):
+            self.problem = Problem(n=2, padding="same", **more)
+            self.problem.save(self.folder)
+            self.args = ["-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
+            whole = self.one_run()
+            self.assertEqual(self.reduce(self.part("1/2"), self.part("2/2")), whole, more)
+
     def test_formats_of_the_result(self):
         self.use()
         for extra in (["--out-dtype", "float64"], ["--filter-format", "OIHW", "--out-dtype", "bfloat16"]):

@@ -323,6 +323,29 @@ class InspectAndInfo(ReportTest):
         result = self.run_here("inspect", "-", stdin=fortran)
         self.assertIn("float64 (2, 3), Fortran order, '>f8', big endian, format 2.0", result.out)
 
+    def test_a_report_replaces_nothing_but_a_report(self):
+        text = b'{"op": "conv2d"}\n'
+        (self.folder / "jobs.jsonl").write_bytes(text)
+        save(self.folder / "other.npy", np.ones(3))
+        self.assertEqual(self.run_here(*self.problem.args("part.npz"), "--batch-range", "1/1").status, 0)
+        before = {name: (self.folder / name).read_bytes() for name in self.listing()}
+        for told, *args in ((True, "inspect", "x.npy", "--json=x.npy"),
+                              (True, *self.problem.args(), "--json=other.npy"),
+                              (True, "reduce", "part.npz", "-o", "dw.npy", "--json=part.npz"),
+                              (True, "generate", "conv2d", "--shape", "1,2,2,1", "-k", "1", "-o", ".", "--clobber",
+                               "--json=x.npy"),
+                              (True, "batch", "jobs.jsonl", "--json=jobs.jsonl", "--match", "("),
+                              (False, *self.problem.args(), "--json=x.npy", "--kernel"),
+                              (False, "compare", "x.npy", "dy.npy", "--json=x.npy", "--rtol")):
+            with self.subTest(args):
+                self.assert_one_error(self.run_here(*args), 2,
+                                      *(["--json", "another file"] if told else []))
+                self.assertEqual({name: (self.folder / name).read_bytes() for name in self.listing()}, before)
+        (self.folder / "empty.json").touch()
+        for name in ("new.json", "new.json", "empty.json"):
+            self.assertEqual(self.run_here(*self.problem.args(), f"--json={name}").status, 0)
+            self.assertEqual(parse_report((self.folder / name).read_text())["status"], "ok")
+
     def test_inspect_names_what_it_cannot_read(self):
         (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
         for name in ("none.npy", "."):

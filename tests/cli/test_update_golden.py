@@ -101,6 +101,13 @@ class UpdateGolden(VerifyTest):
                 self.assert_one_error(self.run_here(*self.args(*self.flags)), 3, "g.npy", part)
                 self.assertEqual(self.golden.read_bytes(), data)
 
+    def test_verify_does_not_write_over_it(self):
+        save(self.golden, self.dw * 2)
+        before = self.golden.read_bytes()
+        result = self.run_here("verify", *self.problem.args("g.npy"), "--golden", "g.npy")
+        self.assert_one_error(result, 2, "--output", "--golden", "g.npy")
+        self.assertEqual(self.golden.read_bytes(), before)
+
     def test_links_and_modes_are_kept(self):
         target = self.folder / "target.npy"
         save(target, self.dw + 1)
