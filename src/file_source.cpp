@@ -62,7 +62,10 @@ std::int64_t FileSource::read(std::byte* out, std::int64_t count, std::int64_t o
       pollfd waiting{fd_, POLLIN, 0};
       ::poll(&waiting, 1, -1);
     } else if (errno != EINTR) {
-      throw Error(ErrorKind::runtime, cat(name(), ": cannot read: ", std::strerror(errno)));
+      // A standard input that is closed, or open for writing, is no fault of the machine.
+      const int error = errno;
+      throw Error(error == EBADF ? ErrorKind::input : ErrorKind::runtime,
+                  cat(name(), ": cannot read: ", std::strerror(error)));
     }
   }
   return done;

@@ -101,6 +101,20 @@ TEST_CASE("other boxes of a stream are served from memory") {
   }
 }
 
+TEST_CASE("a standard input that cannot be read is the caller's fault") {
+  const int writable = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE(writable >= 0);
+  const StdinFrom redirected(writable);
+  ::close(writable);
+  try {
+    const NpyReader reader("-");
+    FAIL("it was read");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    CHECK(std::string(error.what()).starts_with("standard input: cannot read: "));
+  }
+}
+
 TEST_CASE("a large stream in Fortran order is transposed in memory") {
   const TempDir dir;
   const ArraySpec spec{{600, 90, 100}, 4, true, true};  // 21.6 MB: more than the first buffer

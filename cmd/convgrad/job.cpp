@@ -407,6 +407,7 @@ void check_report_is_its_own(const Options& options) {
                                         " file too; name another file for the report"));
     }
   }
+  if (!options.json.empty()) check_report_file(options.json);
 }
 
 namespace {

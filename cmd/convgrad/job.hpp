@@ -70,7 +70,7 @@ bool same_file(const std::string& file, const std::string& tensor);
 // devices and the like, which may be shared.
 std::string file_key(const std::string& path);
 
-// The report must not replace a tensor.
+// The report must not replace a tensor, nor anything else but a report.
 void check_report_is_its_own(const Options& options);
 
 // stdout may be asked for once only: the gradient, the report, or text. And the files that are read

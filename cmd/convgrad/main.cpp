@@ -171,20 +171,10 @@ struct Program {
     for (const auto& [name, value] : options.variables)
       prefix += name + "=" + shell_quoted(value) + " ";
     options.command_line = prefix + line;
-    check_json();
+    // batch looks at its manifest's files first.
+    if (command.get_name() != "batch") check_report_is_its_own(options);
     report["command_line"] = options.command_line;
     return dispatch(command.get_name());
-  }
-
-  // Before anything is computed, and before a file is replaced that may be another option's.
-  void check_json() const {
-    if (options.json.empty()) return;
-    check_report_is_its_own(options);
-    try {
-      check_report_file(options.json);
-    } catch (const Error& error) {
-      throw Error(error.kind(), cat("--json: ", error.what()));
-    }
   }
 
   // The subcommand of a line that could not be parsed.
@@ -219,7 +209,8 @@ struct Program {
       report["tool"]["blas"] = blas_json();
       write_report(report, options.json);
     } catch (const Error& error) {
-      if (status < 2) say(options, "error", cat("--json: ", error.what()));
+      const std::string what = error.what();
+      if (status < 2) say(options, "error", what.starts_with("--json") ? what : "--json: " + what);
       return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;

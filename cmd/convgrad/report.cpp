@@ -248,15 +248,14 @@ void check_report_file(const std::string& destination) {
   static constexpr std::string_view kStart = "{\n  \"schema\": \"convgrad.report";
   std::error_code ignored;
   if (destination == "-" || !std::filesystem::is_regular_file(destination, ignored)) return;
-  const std::string start = read_start(destination, kStart.size(), "");
+  const std::string start = read_start(destination, kStart.size(), "--json: ");
   if (start.empty() || start == kStart) return;
   throw Error(ErrorKind::usage,
-              cat(destination, " exists and is no report of convgrad; remove it, ",
+              cat("--json=", destination, " exists and is no report of convgrad; remove it, ",
                   "or name another file"));
 }
 
 void write_report(const Json& report, const std::string& destination) {
-  check_report_file(destination);
   // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
   const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   OutputFile file(destination);

@@ -64,11 +64,10 @@ std::string general(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // A report replaces no file but a report, or an empty one: whatever else has that name has it by
-// mistake. Error(usage) without a prefix.
+// mistake. Error(usage) that names --json.
 void check_report_file(const std::string& destination);
 
-// To standard output ("-") or a file, which appears complete or not at all; after
-// check_report_file().
+// To standard output ("-") or a file, which appears complete or not at all.
 void write_report(const Json& report, const std::string& destination);
 
 }  // namespace convgrad::cli

@@ -14,7 +14,7 @@ CLI::Validator not_a_flag() {
   return CLI::Validator(
       [](std::string& word) -> std::string {
         if (word.empty())
-          return "it is empty, expected a value; leave the flag out for the default";
+          return "'' is empty, expected a value; leave the flag out for the default";
         if (word.size() < 2 || word.front() != '-') return "";
         return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
                    ")");

@@ -334,7 +334,8 @@ class InspectAndInfo(ReportTest):
                               (True, "reduce", "part.npz", "-o", "dw.npy", "--json=part.npz"),
                               (True, "generate", "conv2d", "--shape", "1,2,2,1", "-k", "1", "-o", ".", "--clobber",
                                "--json=x.npy"),
-                              (True, "batch", "jobs.jsonl", "--json=jobs.jsonl", "--match", "("),
+                              (True, "batch", "jobs.jsonl", "--json=jobs.jsonl"),
+                              (False, "batch", "jobs.jsonl", "--json=jobs.jsonl", "--match", "("),
                               (False, *self.problem.args(), "--json=x.npy", "--kernel"),
                               (False, "compare", "x.npy", "dy.npy", "--json=x.npy", "--rtol")):
             with self.subTest(args):
