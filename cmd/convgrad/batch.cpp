@@ -307,7 +307,7 @@ int batch(Options& options, Json& report) {
   keep_matches(o.batch.match, manifest);
   try {
     check_own_files(o, manifest);
-    check_report_is_its_own(o);
+    check_report_replaces_nothing(o);
   } catch (const Error&) {
     options.json.clear();  // it must not replace what it is
     throw;

@@ -123,7 +123,6 @@ void use_bench_format(Options& options) {
 int bench(const Options& options, Json& report) {
   const Format format = format_of(options);
   const double max_slowdown = max_slowdown_of(options);
-  check_report_is_its_own(options);
   std::optional<Job> job;
   const std::vector<BenchCase> cases = plan_cases(options, job, report);
   std::optional<Baseline> baseline;

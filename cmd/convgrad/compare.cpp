@@ -46,7 +46,6 @@ void check_options(const Options& options) {
       options.origins.count("--filter-format") == 0) {
     misuse("--filter-format: given without --heatmap, which it is for");
   }
-  check_report_is_its_own(options);
 }
 
 // One of the two arrays, as float64 values in C order.

@@ -385,7 +385,7 @@ bool same_file(const std::string& file, const std::string& tensor) {
   return !key.empty() && key == file_key(split_tensor_name(tensor).file);
 }
 
-void check_report_is_its_own(const Options& options) {
+void check_report_replaces_nothing(const Options& options) {
   const ProblemOptions& o = options.problem;
   const std::pair<const char*, const std::string*> files[] = {
       {"--output", &o.output},
@@ -434,7 +434,6 @@ void check_archives_are_kept(const Options& options) {
 }  // namespace
 
 void check_stdout_is_free(const Options& options) {
-  check_report_is_its_own(options);
   check_archives_are_kept(options);
   if (options.problem.output == "-" && options.json == "-") {
     throw Error(ErrorKind::usage,

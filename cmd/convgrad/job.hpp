@@ -70,8 +70,9 @@ bool same_file(const std::string& file, const std::string& tensor);
 // devices and the like, which may be shared.
 std::string file_key(const std::string& path);
 
-// The report must not replace a tensor, nor anything else but a report.
-void check_report_is_its_own(const Options& options);
+// The report must replace no file that the command reads or writes, and nothing but a report. Looks
+// at the files: once, before the command begins, is enough.
+void check_report_replaces_nothing(const Options& options);
 
 // stdout may be asked for once only: the gradient, the report, or text. And the files that are read
 // must not be lost to what is written.

@@ -172,7 +172,7 @@ struct Program {
       prefix += name + "=" + shell_quoted(value) + " ";
     options.command_line = prefix + line;
     // batch looks at its manifest's files first.
-    if (command.get_name() != "batch") check_report_is_its_own(options);
+    if (command.get_name() != "batch") check_report_replaces_nothing(options);
     report["command_line"] = options.command_line;
     return dispatch(command.get_name());
   }
@@ -205,7 +205,7 @@ struct Program {
     if (options.json.empty() || report.is_null()) return status;
     report["exit_code"] = status;
     try {
-      check_report_is_its_own(options);  // an error's report must not replace a tensor either
+      check_report_replaces_nothing(options);  // an error's report must not replace a tensor either
       report["tool"]["blas"] = blas_json();
       write_report(report, options.json);
     } catch (const Error& error) {
