@@ -3,7 +3,7 @@
 //
 // 100 shapes and 20 runs unless they are given. Tensors are read from files, block by block, as the
 // program does. JOBS problems (2) are worked on at a time, which disturbs the threads of each.
-// Status 1 if any problem had two hashes.
+// Status 1 if any problem had two hashes. Says what it has counted after each tenth.
 #include <rapidcheck.h>
 
 #include <cstdlib>
@@ -122,6 +122,8 @@ struct Count {
 
 class Counts {
  public:
+  explicit Counts(std::int64_t cases) : cases_(cases) {}
+
   // hashes: with the first plan that gave each.
   void add(const RandomCase& c, std::string_view algorithm, std::int64_t plans, std::int64_t runs,
            const std::map<std::uint64_t, std::string>& hashes) {
@@ -136,23 +138,46 @@ class Counts {
     for (const auto& [hash, plan] : hashes) std::cout << "  " << hash << ": " << plan << "\n";
   }
 
+  // One shape of one dtype is done. A line for each tenth of them: a run that must be
+  // stopped has said something.
+  void finish_case() {
+    const std::lock_guard lock(mutex_);
+    ++finished_;
+    if (finished_ * 10 / cases_ == (finished_ - 1) * 10 / cases_) return;
+    std::cout << finished_ << " of " << cases_ << " shapes and dtypes: ";
+    print(sum());
+  }
+
   // True if every problem had one hash, and there was one.
   bool print() const {
-    Count all;
     for (const auto& [name, count] : counts_) {
       std::cout << name << ": " << count.problems << " problems, " << count.plans << " plans, "
                 << count.runs << " runs, " << count.problems - count.several
                 << " problems of one hash, " << count.several << " of several\n";
-      all.problems += count.problems;
-      all.runs += count.runs;
-      all.several += count.several;
     }
-    std::cout << "all: " << all.runs << " runs of " << all.problems << " problems, " << all.several
-              << " with several hashes\n";
+    const Count all = sum();
+    std::cout << "all: ";
+    print(all);
     return all.several == 0 && all.runs > 0;
   }
 
  private:
+  Count sum() const {
+    Count all;
+    for (const auto& [name, count] : counts_) {
+      all.problems += count.problems;
+      all.runs += count.runs;
+      all.several += count.several;
+    }
+    return all;
+  }
+
+  static void print(const Count& count) {
+    std::cout << count.runs << " runs of " << count.problems << " problems, " << count.several
+              << " with several hashes" << std::endl;
+  }
+
+  std::int64_t cases_, finished_ = 0;
   std::mutex mutex_;
   std::map<std::string_view, Count> counts_;
 };
@@ -198,10 +223,12 @@ bool check_all(int shape_count, int runs, int jobs) {
       cases.push_back(c);
     }
   }
-  Counts counts;
+  Counts counts(std::ssize(cases));
   TaskPool pool(jobs);
-  pool.run(std::ssize(cases),
-           [&](std::int64_t i, int) { check(cases[static_cast<std::size_t>(i)], runs, counts); });
+  pool.run(std::ssize(cases), [&](std::int64_t i, int) {
+    check(cases[static_cast<std::size_t>(i)], runs, counts);
+    counts.finish_case();
+  });
   std::cout << shape_count << " shapes of at least " << kLeastChunks << " chunks, " << sliced
             << " of several slices, x 4 dtypes; threads 1, 2, 3, 4, 8, 16 x memory limits x block "
             << "sizes x " << runs << " runs:\n";
