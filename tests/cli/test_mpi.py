@@ -161,14 +161,18 @@ class Fails(MpiTest):
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "ranks.npy", "--memory-limit", "1MiB"), 5,
                                "--memory-limit")
 
+    def mpirun_with_another_rank_1(self, prelude, ranks, *args):
+        """prelude: what rank 1's shell does before it starts the program."""
+        script = self.folder / "one"
+        script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || {prelude}\nexec {BINARY} "$@"\n')
+        script.chmod(0o755)
+        return subprocess.run([MPIRUN, "-n", str(ranks), script, "--mpi", *args], cwd=self.folder,
+                              env=self.mpi_environment(), capture_output=True, text=True, check=False, timeout=120)
+
     def test_one_rank_alone_fails(self):
         self.use()
-        script = self.folder / "one"
-        script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || set -- "$@" -a direct\nexec {BINARY} "$@"\n')
-        script.chmod(0o755)
-        done = subprocess.run([MPIRUN, "-n", "3", script, "--mpi", *self.args, "-o", "ranks.npy", "-a", "im2col_gemm"],
-                              cwd=self.folder, env=self.mpi_environment(), capture_output=True, text=True, check=False,
-                              timeout=120)
+        done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, *self.args, "-o", "ranks.npy",
+                                               "-a", "im2col_gemm")
         self.assert_fails_once(done, 3, "rank 1", "algorithm", "direct", "im2col_gemm")
 
     @unittest.skipIf(SANITIZED, "sanitizers need the address space")
@@ -176,14 +180,8 @@ class Fails(MpiTest):
         # 17 MB of sums that rank 1 may not have, whatever MPI takes; rank 0 must not wait for them for ever.
         problem = Problem(n=8, size=(32, 32), c=64, k=64, taps=(16, 16))
         problem.save(self.folder)
-        script = self.folder / "one"
         for limit in range(170, 400, 10):
-            script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || ulimit -v {limit}000\n'
-                              f'exec {BINARY} "$@"\n')
-            script.chmod(0o755)
-            done = subprocess.run([MPIRUN, "-n", "2", script, "--mpi", *problem.args("ranks.npy")],
-                                  cwd=self.folder, env=self.mpi_environment(), capture_output=True, text=True,
-                                  check=False, timeout=60)
+            done = self.mpirun_with_another_rank_1(f"ulimit -v {limit}000", 2, *problem.args("ranks.npy"))
             if "partial gradients" in done.stderr:
                 break
         self.assert_fails_once(done, 5, "rank 1", "out of memory", "partial gradients")
