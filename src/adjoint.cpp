@@ -12,6 +12,7 @@
 namespace convgrad {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kVectors = 8;
 constexpr std::int64_t kBlockChannels = 16;
 // Projected positions that are kept at a time; at least those of one group.
@@ -257,7 +258,7 @@ std::vector<Acc> Sums<Acc>::left_sides(std::span<const double> got, const Cell& 
                                        double& norm) const {
   const auto vectors = static_cast<std::size_t>(vectors_);
   std::vector<Acc> left(vectors), inner(vectors);
-  Acc squares = 0;
+  long double squares = 0;  // of what float64 holds, they fit in its exponents
   for (std::int64_t c = cell.c.begin; c < cell.c.end; ++c) {
     std::fill(inner.begin(), inner.end(), Acc{0});
     for (std::int64_t k = cell.k.begin; k < cell.k.end; ++k) {
@@ -265,12 +266,12 @@ std::vector<Acc> Sums<Acc>::left_sides(std::span<const double> got, const Cell& 
       const Acc value = got[static_cast<std::size_t>(index)];
       const Acc* sign = dy_signs_.data() + k * vectors_;
       for (std::size_t v = 0; v < vectors; ++v) inner[v] += sign[v] * value;
-      squares += value * value;
+      squares += static_cast<long double>(value) * value;
     }
     const Acc* sign = x_signs_.data() + (cell.group * pb_.group_c() + c) * vectors_;
     for (std::size_t v = 0; v < vectors; ++v) left[v] += sign[v] * inner[v];
   }
-  norm = std::sqrt(static_cast<double>(squares));
+  norm = static_cast<double>(std::sqrt(squares));
   return left;
 }
 
@@ -283,9 +284,10 @@ double Sums<Acc>::bound(const Cell& cell, double norm, const ErrorModel& model) 
   const double gradient = unit_roundoff(model.out) * norm +
                           std::sqrt(terms) * unit_roundoff(model.accumulator) * size +
                           std::sqrt(C * K) * underflow;
+  const double u = evaluation_roundoff(pb_.dtype);  // first, so that nothing overflows
   const double evaluation =
-      evaluation_roundoff(pb_.dtype) *
-      ((std::sqrt(C) + std::sqrt(K) + std::sqrt(terms)) * std::sqrt(C * K) * size + C * K * norm);
+      u * (std::sqrt(C) + std::sqrt(K) + std::sqrt(terms)) * std::sqrt(C * K) * size +
+      u * C * K * norm;
   return kBoundFactor * (gradient + evaluation);
 }
 
@@ -293,7 +295,7 @@ double Sums<Acc>::bound(const Cell& cell, double norm, const ErrorModel& model) 
 template <typename Acc>
 void Sums<Acc>::add_suspects(const Cell& cell, const std::vector<double>& errors, double bound,
                              AdjointVerdict& verdict) const {
-  double least = std::numeric_limits<double>::infinity(), most = 0;
+  double least = kInfinity, most = 0;
   std::uint32_t signs = 0;
   for (std::size_t v = 0; v < errors.size(); ++v) {
     least = std::min(least, std::fabs(errors[v]));
@@ -323,13 +325,15 @@ void Sums<Acc>::judge_cell(const Cell& cell, std::span<const double> got, const 
   double norm = 0;
   const std::vector<Acc> left = left_sides(got, cell, norm);
   const double limit = bound(cell, norm, model);
+  if (norm < kInfinity && !(limit < kInfinity)) cannot_tell("the error bound overflows float64");
   const Acc* right = right_.data() + (cell.row * k_blocks_ + cell.k_block) * vectors_;
   AdjointTap& tap = verdict.taps[static_cast<std::size_t>(cell.tap)];
   std::vector<double> errors;
   std::int64_t failures = 0;
   for (std::size_t v = 0; v < left.size(); ++v) {
-    const auto error = static_cast<double>(left[v] - right[v]);
-    const double ratio = error == 0 ? 0 : std::fabs(error) / limit;
+    auto error = static_cast<double>(left[v] - right[v]);
+    if (std::isnan(error)) error = kInfinity;  // maxima would lose it
+    const double ratio = error == 0 ? 0 : limit < kInfinity ? std::fabs(error) / limit : kInfinity;
     const bool pass = ratio <= 1;
     errors.push_back(error);
     failures += pass ? 0 : 1;
@@ -355,13 +359,14 @@ AdjointVerdict Sums<Acc>::judge(std::span<const double> got, const ErrorModel& m
   AdjointVerdict verdict;
   verdict.vectors = vectors_;
   verdict.taps.resize(static_cast<std::size_t>(pb_.taps()));
-  double squares = 0;
+  long double squares = 0;
   for (const double value : got) {
     verdict.nonfinite.nan += std::isnan(value) ? 1 : 0;
     verdict.nonfinite.inf += std::isinf(value) ? 1 : 0;
-    if (std::isfinite(value)) squares += value * value;
+    if (std::isfinite(value)) squares += static_cast<long double>(value) * value;
   }
-  verdict.rms_entry = std::sqrt(squares / static_cast<double>(got.size()));
+  const auto count = static_cast<long double>(got.size());
+  verdict.rms_entry = static_cast<double>(std::sqrt(squares / count));
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(x_squares_.size()); ++row) {
     for (std::int64_t k_block = 0; k_block < k_blocks_; ++k_block) {
       judge_cell(cell(row, k_block), got, model, verdict);

@@ -72,6 +72,38 @@ TEST_CASE("the reference and every kernel pass") {
   }
 }
 
+TEST_CASE("an entry whose square overflows is wrong, and infinitely so if it is NaN") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    WgradProblem pb = make(basic_problems().front(), dtype, true);
+    pb.out_dtype = DType::f64;
+    const Tensors t(pb, Fill::normal);
+    TaskPool pool(1);
+    const auto sum = summed(pb, t, pool);
+    const std::vector<double> right = reference_of(pb, t.x.data(), t.dy.data()).values;
+    REQUIRE(sum->judge(right, model_of(pb)).match());
+    for (const double value : {1e154, 1e200, -1e308, 1e308}) {
+      for (const std::size_t count : {std::size_t{1}, right.size()}) {
+        CAPTURE(value);
+        std::vector<double> wrong = right;
+        std::fill_n(wrong.begin(), count, value);
+        const AdjointVerdict verdict = sum->judge(wrong, model_of(pb));
+        CHECK_FALSE(verdict.match());
+        CHECK(verdict.failures > 0);
+      }
+    }
+    std::vector<double> wrong = right;
+    wrong[0] = kNan;
+    const AdjointVerdict verdict = sum->judge(wrong, model_of(pb));
+    CHECK(verdict.worst_ratio == kInf);
+    CHECK(verdict.worst.tap == 0);
+    CHECK(verdict.taps[0].max_ratio == kInf);
+    CHECK(verdict.taps[0].max_error == kInf);
+    wrong[0] = 1e200;
+    CHECK(sum->judge(wrong, model_of(pb)).rms_entry ==
+          doctest::Approx(1e200 / std::sqrt(static_cast<double>(right.size()))));
+  }
+}
+
 TEST_CASE("on integers both sides are equal") {
   for (const ProblemSpec& spec : basic_problems()) {
     const WgradProblem pb = make(spec, DType::f32, true);

@@ -168,6 +168,17 @@ class Mismatch(AdjointTest):
             self.assertIn("at [1,0,1,2]: got", out)
             # The equalities that it enters fail, too.
             self.assertRegex(out, r", 8 of \d+ equalities fail\n")
+            self.assertRegex(out, r"(?m)^largest error/bound inf at tap \[1,0\]")
+            self.assertRegex(out, r"(?m)^  \[1,0\] +8 +inf +inf$")
+
+    def test_a_value_whose_square_overflows(self):
+        self.prepare(small("conv2d"), "float64")
+        values = self.dw.copy()
+        values[1, 0, 1, 2] = 1e200
+        self.result_file(values)
+        out = self.verify("--result", "r.npy", status=1)
+        self.assertRegex(out, r", 8 of \d+ equalities fail\n")
+        self.assertNotIn("nan", out)
 
 
 class NoVerdict(AdjointTest):
