@@ -63,7 +63,7 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
   if (std::isfinite(got) && std::isfinite(want)) {
     e.abs = std::fabs(got - want);
     e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
-    e.ratio = e.abs > 0 ? e.abs / bound : 0;
+    e.ratio = e.abs > 0 ? (std::isinf(bound) ? kInfinity : e.abs / bound) : 0;
   } else if (!equal) {
     e.abs = e.rel = e.ratio = kInfinity;
   }
@@ -108,6 +108,12 @@ struct Judge {
       if (want_model) bound += error_bound(*want_model, want, magnitude);
     }
     const Errors e = element_errors(got, want, bound, model, tolerance);
+    if (tolerance.criterion == Criterion::bound && !e.pass && std::isinf(bound) &&
+        std::isfinite(got) && std::isfinite(want)) {
+      throw Error(ErrorKind::unavailable,
+                  "the sum of |x*dy| of an element overflows float64, so how far it may be off is "
+                  "not known; use --rtol and --atol, --max-ulp or --bitwise");
+    }
     ++result.count;
     keep_largest(result.abs, e.abs, index, got, want);
     keep_largest(result.rel, e.rel, index, got, want);

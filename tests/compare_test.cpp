@@ -37,6 +37,20 @@ TEST_CASE("the bound is the one of docs/numerics.md") {
   CHECK(passes(2, 2, kNan, model));
 }
 
+TEST_CASE("a bound that overflows judges nothing but equality") {
+  const ErrorModel model = {DType::f64, DType::f64, 3};
+  CHECK(passes(1, 1, kInf, model));
+  CHECK_THROWS_WITH_AS(passes(1e300, 1, kInf, model), doctest::Contains("overflows float64"),
+                       Error);
+  CHECK_FALSE(within_bound(1e300, 1, kInf, model));
+  CHECK_FALSE(passes(kNan, 1, kInf, model));
+  CHECK(passes(1.25, 1, kInf, model, {Criterion::tolerance, 0.25, 0, 0}));
+  CHECK_FALSE(passes(1.5, 1, kInf, model, {Criterion::tolerance, 0.25, 0, 0}));
+  const std::int64_t indices[] = {0};
+  const double got[] = {1e300}, want[] = {1}, magnitude[] = {kInf};
+  CHECK_THROWS_AS(compare_entries(indices, 1, got, want, magnitude, 1, model, {}), Error);
+}
+
 TEST_CASE("a result of 16 bits may be off by its rounding, also when it is subnormal") {
   const ErrorModel model = {DType::f16, DType::f32, 1};
   CHECK(passes(1 + 0x1p-10, 1 + 0x1.001p-11, 1, model));

@@ -62,6 +62,8 @@ struct Comparison {
 // want_model: set if want is itself a computed result (a golden file), whose own bound is added.
 // NaN matches NaN and an infinity one of its sign; nothing else that is not finite matches, except
 // an infinity where a finite want is within the bound of the overflow threshold.
+// Error(unavailable) where the criterion is the bound, and that overflows float64 for elements that
+// are finite and differ.
 Comparison compare_gradients(std::span<const double> got, std::span<const double> want,
                              std::span<const double> magnitudes, std::int64_t taps,
                              const ErrorModel& model, const Tolerance& tolerance,
