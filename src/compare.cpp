@@ -80,7 +80,7 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
                (std::isfinite(e.abs) && e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want));
       break;
     case Criterion::max_ulp:
-      e.pass = equal || (std::isfinite(e.abs) && ulp <= tolerance.max_ulp);
+      e.pass = equal || (std::isfinite(e.abs) && std::isfinite(e.ulp) && ulp <= tolerance.max_ulp);
       break;
     case Criterion::bitwise:
       e.pass = same;
@@ -144,6 +144,10 @@ bool within_bound(double got, double want, double magnitude, const ErrorModel& m
 std::int64_t ulp_distance(DType dtype, double a, double b) {
   if (std::isnan(a) && std::isnan(b)) return 0;
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<std::int64_t>::max();
+  if (a == b) return 0;
+  if (std::isinf(rounded(dtype, a)) || std::isinf(rounded(dtype, b))) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
   const std::int64_t first = ordered_bits(dtype, a), second = ordered_bits(dtype, b);
   std::int64_t distance = 0;
   if (__builtin_sub_overflow(std::max(first, second), std::min(first, second), &distance)) {

@@ -81,6 +81,9 @@ TEST_CASE("the other criteria") {
   const float next = std::nextafter(1.0F, 2.0F), far = std::nextafter(next, 2.0F);
   CHECK(passes(next, 1, 1, model, {Criterion::max_ulp, 0, 0, 1}));
   CHECK_FALSE(passes(far, 1, 1, model, {Criterion::max_ulp, 0, 0, 1}));
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  CHECK_FALSE(
+      passes(65504, 1e30, 1, {DType::f16, DType::f32, 1}, {Criterion::max_ulp, 0, 0, kAny}));
   CHECK(passes(-0.0, 0.0, 1, model, {Criterion::max_ulp, 0, 0, 0}));
   CHECK_FALSE(passes(-0.0, 0.0, 1, model, {Criterion::bitwise, 0, 0, 0}));
   CHECK(passes(1, 1, 1, model, {Criterion::bitwise, 0, 0, 0}));
@@ -147,6 +150,14 @@ TEST_CASE("steps between numbers") {
   CHECK(ulp_distance(DType::f32, kNan, kNan) == 0);
   CHECK(ulp_distance(DType::f32, kNan, 1) == std::numeric_limits<std::int64_t>::max());
   CHECK(ulp_distance(DType::f64, -kInf, kInf) > 0);
+  // No number of steps leads to an infinity, nor to what becomes one.
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  CHECK(ulp_distance(DType::f16, 65504, 1e30) == kNever);
+  CHECK(ulp_distance(DType::f16, -1e30, -65504) == kNever);
+  CHECK(ulp_distance(DType::f16, 65504, kInf) == kNever);
+  CHECK(ulp_distance(DType::f32, 1e300, 2e300) == kNever);
+  CHECK(ulp_distance(DType::bf16, -kInf, -kInf) == 0);
+  CHECK(ulp_distance(DType::f16, 65504, 65519) == 0);
   // 2^63 apart, one more than there is.
   CHECK(ulp_distance(DType::f64, -2, 2) == std::numeric_limits<std::int64_t>::max());
   CHECK(ulp_distance(DType::f64, 2, -2) == std::numeric_limits<std::int64_t>::max());

@@ -78,7 +78,9 @@ Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t c
                            const ErrorModel& model, const Tolerance& tolerance,
                            const std::optional<ErrorModel>& want_model = {});
 
-// Steps between two values of a dtype; NaN to NaN is 0, NaN to a number the largest int64.
+// Steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are 0. The
+// largest int64 where there are no steps to count: from NaN or an infinity to anything else, also
+// from what becomes an infinity when it is rounded.
 std::int64_t ulp_distance(DType dtype, double a, double b);
 
 }  // namespace convgrad
