@@ -44,11 +44,19 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  std::string file(const std::string& name) { return files_.emplace_back(path_ + "/" + name); }
+  // write(path) makes the file. One that is there already is another's, and stays.
+  template <typename Write>
+  void add(const std::string& name, const Write& write) {
+    const std::string path = path_ + "/" + name;
+    write(path);
+    files_.push_back(path);
+  }
   void write_text(const std::string& name, const std::string& text) {
-    OutputFile out(file(name), {true});
-    out.write(text.data(), text.size());
-    out.commit();
+    add(name, [&](const std::string& path) {
+      OutputFile out(path, {true});
+      out.write(text.data(), text.size());
+      out.commit();
+    });
   }
   void keep() { kept_ = true; }
 
@@ -195,20 +203,25 @@ void write_files(Job& job, const Options& options, const Repro& repro, const Jud
   const WgradProblem& pb = repro.part.problem;
   const SourceOrigin& origin = repro.part.origin;
   Folder folder(options.verify.save_repro);
-  write_tensor(folder.file("x.npy"), *job.x, pb,
-               file_origin(pb, origin.image, origin.x_channel, origin.x), x_shape(pb));
-  write_tensor(folder.file("dy.npy"), *job.dy, pb,
-               file_origin(pb, origin.image, origin.dy_channel, origin.dy), dy_shape(pb));
-  write_gradient(folder.file("result.npy"), pb, repro.result.data(), nullptr, {true});
-  if (!repro.golden.empty()) {
-    WgradProblem golden = pb;
-    golden.out_dtype = *judged.want_dtype;
-    write_gradient(folder.file("golden.npy"), golden, repro.golden.data(), nullptr, {true});
-  }
-  WgradProblem exact = pb;
-  exact.out_dtype = DType::f64;
-  const std::vector<double> reference = reference_on(job, options, repro.part);
-  write_gradient(folder.file("reference.npy"), exact, reference.data(), nullptr, {true});
+  const auto add_gradient = [&](const std::string& name, DType dtype,
+                                const std::vector<double>& values) {
+    WgradProblem problem = pb;
+    problem.out_dtype = dtype;
+    folder.add(name, [&](const std::string& path) {
+      write_gradient(path, problem, values.data(), nullptr, {true});
+    });
+  };
+  folder.add("x.npy", [&](const std::string& path) {
+    write_tensor(path, *job.x, pb, file_origin(pb, origin.image, origin.x_channel, origin.x),
+                 x_shape(pb));
+  });
+  folder.add("dy.npy", [&](const std::string& path) {
+    write_tensor(path, *job.dy, pb, file_origin(pb, origin.image, origin.dy_channel, origin.dy),
+                 dy_shape(pb));
+  });
+  add_gradient("result.npy", pb.out_dtype, repro.result);
+  if (!repro.golden.empty()) add_gradient("golden.npy", *judged.want_dtype, repro.golden);
+  add_gradient("reference.npy", DType::f64, reference_on(job, options, repro.part));
   folder.write_text("README.txt",
                     cat("A part of a problem that convgrad verify found wrong:\n  ", first_command,
                         "\n\n", describe(pb), "\nreference.npy is its gradient in float64.\n",

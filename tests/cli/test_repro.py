@@ -245,6 +245,18 @@ class Folder(ReproTest):
         self.assertEqual((self.folder / "full/x.npy").read_bytes(), b"mine")
         self.assertEqual(os.listdir(self.folder / "full"), ["x.npy"])
 
+    def test_two_at_a_time(self):
+        # One of them may say that the folder is taken; it leaves the other's files alone.
+        args = [BINARY, *self.args("--result", "r.npy", "--save-repro")]
+        for i in range(6):
+            both = [subprocess.Popen([*args, f"both{i}"], cwd=self.folder, env=clean_environment(),
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+            done = [(*p.communicate(timeout=60), p.returncode) for p in both]
+            saved = [f"repro: both{i} holds".encode() in out for out, _, _ in done]
+            self.assertLessEqual({status for _, _, status in done}, {1, 3, 5}, done)
+            self.assertEqual(sum(saved), 1, done)
+            self.repeats(f"both{i}")
+
     def test_streams(self):
         args = self.args("--result", "r.npy", "--save-repro", "repro")
         args[args.index("-i") + 1] = "-"
