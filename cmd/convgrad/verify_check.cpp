@@ -182,8 +182,9 @@ Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
     case Scope::full:
       return plan_job(job, options, needs_reference, only_reference);
     case Scope::sample:
-      extra.check_bytes = whole + SampledSum::memory_bytes(std::min(*options.verify.sample + 32,
-                                                                    job.problem.dw_count()));
+      extra.check_bytes =
+          whole +
+          SampledSum::memory_bytes(std::min(*options.verify.sample, job.problem.dw_count()) + 32);
       return plan_job(job, options, true, only_reference, extra);
     default:
       return plan_adjoint(job, options, whole);
