@@ -27,6 +27,7 @@ constexpr const char* kColumns[] = {"name",    "op",        "layout", "N",      
                                     "C",       "K_or_mult", "kernel", "stride", "dilation",
                                     "padding", "groups",    "count"};
 constexpr std::size_t kRequired = 12;
+constexpr std::int64_t kMostConvolutions = 1'000'000'000'000;  // of a line: their sum is printed
 
 std::int64_t number_of(const Words& words, std::size_t column, std::int64_t low) {
   const std::vector<std::int64_t> numbers = parse_numbers(kColumns[column], {words[column]});
@@ -84,6 +85,10 @@ BenchProblem problem_of(const Words& words) {
   problem.input_shape.insert(last ? problem.input_shape.end() : problem.input_shape.begin(), C);
   problem.input_shape.insert(problem.input_shape.begin(), number_of(words, kN, 0));
   if (words.size() > kRequired) problem.count = number_of(words, kRequired, 1);
+  if (problem.count > kMostConvolutions) {
+    throw Error(ErrorKind::input,
+                cat("count: ", problem.count, ", expected at most ", kMostConvolutions));
+  }
   return problem;
 }
 
