@@ -9,7 +9,7 @@
 #include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
-#include "job.hpp"
+#include "job_sums.hpp"
 
 namespace convgrad::cli {
 void check_compute_options(const Options& options) {
@@ -45,30 +45,8 @@ std::vector<double> read_addend(const std::string& path, const WgradProblem& pro
 
 namespace {
 
-// Both kinds of sums, behind one interface; exactly one of them exists.
-struct Sums {
-  std::optional<GradientSum> gradient;
-  std::optional<ReferenceSum> reference;
-
-  Sums(const Plan& plan, TaskPool& pool) {
-    if (plan.kernel != nullptr || plan.device_kernel != nullptr) {
-      gradient.emplace(plan, pool);
-    } else {
-      reference.emplace(plan.problem, pool);
-    }
-  }
-  Timing run(Job& job, const Plan& plan) {
-    return run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
-  }
-  const double* finish() {
-    if (gradient) return gradient->finish();
-    reference->finish();
-    return reference->values().data();
-  }
-};
-
 // Returns the seconds that writing takes; those of the last sums are added to the timing.
-double write_sums(Sums& sums, const Job& job, const std::vector<double>& addend,
+double write_sums(JobSums& sums, const Job& job, const std::vector<double>& addend,
                   const Options& options, Timing& timing) {
   const double* dw = nullptr;
   const double finish_s = seconds_of([&] { dw = sums.finish(); });
@@ -107,7 +85,7 @@ int compute(const Options& options, Json& report) {
   }
   check_output(output, output_options);
   TaskPool pool(plan.threads);
-  Sums sums(plan, pool);
+  JobSums sums(plan, pool);
   Timing timing = sums.run(job, plan);
   const double write_s =
       is_part ? seconds_of([&] { write_part(output, plan, *sums.gradient, output_options); })

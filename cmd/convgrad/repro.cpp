@@ -160,17 +160,19 @@ std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
   repro.result = values_on(whole, judged, repro.part, judged.got);
   if (judged.want_dtype) repro.golden = values_on(whole, judged, repro.part, judged.want);
   repro.how =
-      "result.npy and golden.npy, where there is one, are parts of the files that were compared:\n"
+      "result.npy and golden.npy, where there is one, are parts of the gradients that were "
+      "compared:\n"
       "one input and one output channel, at the taps where they are wrong, over all images. A\n"
       "kernel that mixes up channels, groups or layouts may compute this small problem well.\n";
   return repro;
 }
 
 std::optional<Repro> shrunk(Job& job, const Options& options, const Judged& judged,
-                            const Tolerance& tolerance, std::int64_t wrong) {
+                            const Tolerance& tolerance, std::int64_t wrong, std::string& why_not) {
   Repro repro;
   Shrinker shrinker(job, options, judged.kernel, tolerance);
   const std::optional<Part> part = shrinker.shrink(wrong);
+  if (shrinker.is_right_again()) why_not = "the wrong element is right when it is computed again";
   if (!part) return std::nullopt;
   repro.part = *part;
   repro.result = shrinker.result();
@@ -264,10 +266,13 @@ Notes save_repro(Job& job, const Options& options, const Judged& judged, const T
                  std::int64_t wrong) {
   const std::string once = why_read_once(job);
   if (!once.empty()) return not_written(once);
-  const bool computes = options.verify.result.empty() && !judged.want_dtype;
-  const std::optional<Repro> repro = computes ? shrunk(job, options, judged, tolerance, wrong)
-                                              : cut_out(job.problem, judged, tolerance, wrong);
-  if (!repro) return not_written("the wrong element sees nothing but padding");
+  // What a device computed is cut out: the smaller problems are computed by kernels of processors.
+  const bool computes = options.verify.result.empty() && !judged.want_dtype && !judged.on_device;
+  std::string why_not = "the wrong element sees nothing but padding";
+  const std::optional<Repro> repro = computes
+                                         ? shrunk(job, options, judged, tolerance, wrong, why_not)
+                                         : cut_out(job.problem, judged, tolerance, wrong);
+  if (!repro) return not_written(why_not);
   const std::string command = verify_command(*repro, judged, tolerance);
   Notes notes;
   notes.json["repro"] = {{"folder", options.verify.save_repro},

@@ -123,6 +123,7 @@ std::optional<Part> Shrinker::shrink(std::int64_t wrong) {
   if (fails(element)) {
     crop = element;
   } else if (!fails(crop)) {  // the result depends on more than the problem: nothing to shrink
+    is_right_again_ = true;
     return std::nullopt;
   }
   bool shorter = true;

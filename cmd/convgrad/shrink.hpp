@@ -26,6 +26,8 @@ class Shrinker {
 
   // The whole problem must fail at the element. Nothing if that fails on no part that can be cut.
   std::optional<Part> shrink(std::int64_t wrong);
+  // Why it was nothing: the element, computed again, did not fail.
+  bool is_right_again() const { return is_right_again_; }
   // What the computation gives on that part, rounded.
   const std::vector<double>& result() const { return result_; }
 
@@ -40,6 +42,7 @@ class Shrinker {
   const Tolerance& tolerance_;
   double budget_ = 0;  // multiply-adds that may still be spent
   std::optional<Part> smallest_;
+  bool is_right_again_ = false;
   std::vector<double> result_;
 };
 

@@ -222,6 +222,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   pass.run(options, report);
   if (pass.dw() != nullptr) {
     judged.kernel = pass.plan().kernel;
+    judged.on_device = pass.plan().device_kernel != nullptr;
     judged.got_name = algorithm_name(pass.plan());
     judged.got = rounded_values(job.problem, pass.dw());
     if (v.repeat_check) judged.computed = judged.got;

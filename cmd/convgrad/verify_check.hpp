@@ -23,6 +23,7 @@ struct Judged {
   std::string got_name, want_name;
   std::optional<DType> want_dtype;  // of a golden file
   const Kernel* kernel = nullptr;   // that has computed got
+  bool on_device = false;           // got was computed there
   // The whole gradient as it was computed, rounded to out_dtype; kept for --repeat-check.
   std::vector<double> computed;
   std::optional<AdjointVerdict> adjoint;  // want and magnitudes are empty then

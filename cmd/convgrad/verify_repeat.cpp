@@ -6,21 +6,16 @@
 #include <cmath>
 #include <set>
 
+#include "job_sums.hpp"
+
 namespace convgrad::cli {
 namespace {
 
 std::vector<double> compute_again(Job& job, const Plan& plan) {
   TaskPool pool(plan.threads);
-  std::optional<GradientSum> gradient;
-  std::optional<ReferenceSum> reference;
-  if (plan.kernel != nullptr) {
-    gradient.emplace(plan, pool);
-  } else {
-    reference.emplace(job.problem, pool);
-  }
-  run_job(job, plan, gradient ? &*gradient : nullptr, reference ? &*reference : nullptr);
-  if (reference) reference->finish();
-  const double* dw = gradient ? gradient->finish() : reference->values().data();
+  JobSums sums(plan, pool);
+  sums.run(job, plan);
+  const double* const dw = sums.finish();
   std::vector<double> values(dw, dw + job.problem.dw_count());
   for (double& value : values) value = rounded(job.problem.out_dtype, value);
   return values;
