@@ -182,6 +182,10 @@ TEST_CASE("messages name the field") {
   CHECK(as_field("--strides is missing") == "strides is missing");
   CHECK(as_field("--memory-limit is 1 MiB, but") == "--memory-limit is 1 MiB, but");
   CHECK(as_field("x.npy: truncated") == "x.npy: truncated");
+  for (const char* several : {"--rtol/--atol, --max-ulp and --bitwise exclude each other",
+                              "--sample and --reference adjoint exclude each other"}) {
+    CHECK(as_field(several) == several);
+  }
 }
 
 TEST_CASE("good lines stay when others are bad, each with its number") {

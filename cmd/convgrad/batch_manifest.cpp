@@ -483,4 +483,9 @@ std::string place_of(const Manifest& manifest, const BatchJob& job) {
   return cat(manifest.name, ", ", line, job.name == line ? "" : cat(" (", job.name, ")"));
 }
 
+  const std::size_t name_end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
+  const bool is_several =
+      name_end != message.npos && (message[name_end] == '/' || message[name_end] == ',' ||
+                                   message.compare(name_end, 7, " and --") == 0);
+  if (is_several) return message;  // of one name alone it would be a mixture
 }  // namespace convgrad::cli
