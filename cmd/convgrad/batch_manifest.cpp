@@ -339,11 +339,23 @@ class JobMaker {
     if (path == "-") {
       refuse(field, "- is standard input or output, which jobs cannot share; name a file");
     }
+    repeat_defaults(fields, job);
     path = resolved(path);
     if (field != "output") job.inputs.emplace_back(field, path);
   }
 
   static std::string joined(const Words& words) {
+  // What the batch's own options say of every job.
+  void repeat_defaults(const Fields& fields, BatchJob& job) const {
+    const ExecutionOptions& all = defaults_.execution;
+    for (const auto& [name, value] :
+         {std::pair{"backend", &all.backend}, {"algorithm", &all.algorithm}}) {
+      const bool is_given = std::ranges::any_of(
+          fields, [&, field = std::string_view(name)](const Field& f) { return f.name == field; });
+      if (!is_given && *value != "auto") job.repeat += cat(" --", name, " ", shell_quoted(*value));
+    }
+  }
+
     std::string text;
     for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
     return text;

@@ -851,6 +851,14 @@ class Reports(BatchTest):
                           "mismatch": 1, "error": 2, "not_run": 0})
         a, bad, c, d = report["jobs"]
         self.assertEqual([(j["name"], j["line"], j["status"], j["exit_code"]) for j in (a, bad, c, d)],
+    def test_the_batchs_own_algorithm_is_repeated(self):
+        name = self.manifest(self.job(name="a"), self.job(name="b", output="b.npy", algorithm="im2col_gemm"))
+        for args, env in ((["-a", "direct"], {}), ([], {"CONVGRAD_ALGORITHM": "direct"})):
+            jobs = parse_report(self.batch(name, *args, "--json", env=env).out)["jobs"]
+            self.assertTrue(jobs[0]["command_line"].endswith(" --algorithm direct"), jobs[0])
+            self.assertTrue(jobs[1]["command_line"].endswith(" --algorithm im2col_gemm"), jobs[1])
+            self.assertNotIn("direct", jobs[1]["command_line"])
+
                          [("a", 1, "ok", 0), ("line 2", 2, "error", 3), ("c", 3, "mismatch", 1),
                           ("d", 4, "error", 3)])
         single = parse_report(self.run_here(*self.problem.args("e.npy"), "--json").out)
