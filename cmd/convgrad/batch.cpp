@@ -304,9 +304,8 @@ int batch(Options& options, Json& report) {
   defaults.execution.backend = o.execution.backend;
   defaults.execution.algorithm = o.execution.algorithm;
   Manifest manifest = read_manifest(o.batch.manifest, defaults);
-  keep_matches(o.batch.match, manifest);
   try {
-    check_own_files(o, manifest);
+    check_own_files(o, manifest);  // of jobs that are left out, too
     check_report_replaces_nothing(o);
   } catch (const Error&) {
     options.json.clear();  // it must not replace what it is
@@ -316,6 +315,8 @@ int batch(Options& options, Json& report) {
   std::optional<BatchState> state;
   if (!o.batch.state.empty()) state.emplace(o.batch.state);
   const Division division(o, manifest.jobs.size());
+  check_junit_file(o.batch.junit);
+  keep_matches(o.batch.match, manifest);
   report["batch"] = {{"jobs_at_a_time", division.jobs},
                      {"threads", division.whole.threads},
                      {"memory_limit_bytes", division.memory_bytes}};

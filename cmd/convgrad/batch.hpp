@@ -121,6 +121,10 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
 // A line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
+// A file that is there and holds something else than JUnit's results of a batch is not replaced:
+// Error(usage) that names --junit.
+void check_junit_file(const std::string& path);
+
                          double elapsed_s);
 // The fields batch and jobs of the report, and its status.
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,

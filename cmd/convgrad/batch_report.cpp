@@ -9,6 +9,9 @@
 namespace convgrad::cli {
 namespace {
 
+constexpr std::string_view kJunitStart =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
+
 std::string milliseconds_text(double seconds) {
   char text[40];
   std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
@@ -198,6 +201,13 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
                                                      : "ok";
 }
 
+void check_junit_file(const std::string& path) {
+  if (path.empty() || is_replaceable(path, kJunitStart, "--junit: ")) return;
+  throw Error(ErrorKind::usage,
+              cat("--junit: ", path, " exists and is no JUnit file of convgrad batch; remove it, ",
+                  "or name another file"));
+}
+
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
   Counts counts = count(outcomes, manifest.bad.size());
@@ -208,8 +218,7 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
       "skipped",
       cat(counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run]));
   const std::string time = attribute("time", seconds_text(elapsed_s));
-  std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-  text += cat("<testsuites name=\"convgrad batch\"", totals, time, ">\n");
+  std::string text = cat(kJunitStart, totals, time, ">\n");
   text += cat("  <testsuite", attribute("name", manifest.name), totals, skipped, time, ">\n");
   for (const BadLine& bad : manifest.bad) {
     text += testcase(manifest, cat("line ", bad.line), "", 0,

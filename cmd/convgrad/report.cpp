@@ -244,12 +244,16 @@ std::string bracketed(const std::vector<std::int64_t>& numbers) {
   return text + "]";
 }
 
+bool is_replaceable(const std::string& path, std::string_view start, const std::string& prefix) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return true;
+  const std::string found = read_start(path, start.size(), prefix);
+  return found.empty() || found == start;
+}
+
 void check_report_file(const std::string& destination) {
   static constexpr std::string_view kStart = "{\n  \"schema\": \"convgrad.report";
-  std::error_code ignored;
-  if (destination == "-" || !std::filesystem::is_regular_file(destination, ignored)) return;
-  const std::string start = read_start(destination, kStart.size(), "--json: ");
-  if (start.empty() || start == kStart) return;
+  if (destination == "-" || is_replaceable(destination, kStart, "--json: ")) return;
   throw Error(ErrorKind::usage,
               cat("--json=", destination, " exists and is no report of convgrad; remove it, ",
                   "or name another file"));

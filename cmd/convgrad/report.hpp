@@ -63,6 +63,10 @@ Json number(double value);
 std::string general(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
+// True if there is no regular file of that name, or an empty one, or one that begins like that.
+// prefix: of the message of one that cannot be read.
+bool is_replaceable(const std::string& path, std::string_view start, const std::string& prefix);
+
 // A report replaces no file but a report, or an empty one: whatever else has that name has it by
 // mistake. Error(usage) that names --json.
 void check_report_file(const std::string& destination);

@@ -423,6 +423,11 @@ class Malformed(BatchTest):
 
 class WrongUse(BatchTest):
     def test_flags(self):
+        self.problem.save(self.folder, "float32", "x2.npy", "dy2.npy")
+        two = self.manifest(self.job(name="a"),
+                            self.job(name="b", input="x2.npy", out_backprop="dy2.npy", output="b.npy"),
+                            name="two.jsonl")
+        (self.folder / "notes.xml").write_text("<notes/>")
         name = self.manifest(self.job(name="a"))
         for args, status, *parts in (
                 ([], 2, "the manifest is missing"),
@@ -443,6 +448,8 @@ class WrongUse(BatchTest):
                 ([name, "--state", "none/s"], 3, "none/s", "No such file"),
                 ([name, "--junit", "x.npy"], 2, "--junit: x.npy is the input of", "line 1 (a)"),
                 ([name, "--junit", "dw.npy"], 2, "--junit: dw.npy is the output of"),
+                ([two, "--match", "b", "--junit", "x.npy"], 2, "--junit: x.npy is the input of", "line 1 (a)"),
+                ([name, "--junit", "notes.xml"], 2, "--junit: notes.xml exists and is no JUnit file", "remove it"),
                 ([name, "--state", "dy.npy"], 2, "--state: dy.npy is the out_backprop of"),
                 ([name, "--state", name], 2, "--state: jobs.jsonl is the manifest too"),
                 ([name, "--junit", "a", "--state", "a"], 2, "--junit: a is --state too"),
