@@ -59,7 +59,7 @@ struct BatchOrder {
   // For each job: earlier ones whose output it reads, and earlier ones that read its output.
   std::vector<std::vector<std::size_t>> needs, follows;
 };
-// Two lines with one output go to manifest.bad, the later one of them.
+// Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
 BatchOrder order_jobs(Manifest& manifest);
 // Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
 // or another of them.

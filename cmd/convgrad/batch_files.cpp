@@ -28,7 +28,7 @@ std::string tensor_key(const std::string& tensor) {
 }
 
 struct Files {
-  std::string output;
+  std::string output, repro;
   std::vector<std::string> inputs;
 };
 
@@ -36,6 +36,8 @@ Files files_of(const BatchJob& job) {
   Files files;
   const std::string& output = job.options.problem.output;
   if (!output.empty()) files.output = file_key(output);
+  const std::string& repro = job.options.verify.save_repro;
+  if (!repro.empty()) files.repro = file_key(repro);
   for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
   return files;
 }
@@ -43,6 +45,10 @@ Files files_of(const BatchJob& job) {
 // "" or why the job cannot have that output.
 std::string output_conflict(const BatchJob& job, const Files& files,
                             const std::unordered_map<std::string, std::int64_t>& writers) {
+  if (!files.repro.empty() && writers.count(files.repro) != 0) {
+    return cat("save_repro: ", job.options.verify.save_repro, " is that of line ",
+               writers.at(files.repro), " too");
+  }
   if (files.output.empty()) return "";
   const std::string& path = job.options.problem.output;
   const auto writer = writers.find(files.output);
@@ -72,6 +78,7 @@ BatchOrder order_jobs(Manifest& manifest) {
       continue;
     }
     if (!of_job.output.empty()) writers.emplace(of_job.output, job.line);
+    if (!of_job.repro.empty()) writers.emplace(of_job.repro, job.line);
     files.push_back(std::move(of_job));
     jobs.push_back(std::move(job));
   }
