@@ -227,6 +227,54 @@ TEST_CASE("jobs wait for those whose files they share") {
   CHECK(manifest.bad[1].line == 3);
 }
 
+TEST_CASE("what a malformed line would have written is not read") {
+  const TempDir dir;
+  const auto line = [](const std::string& input, const std::string& output, const char* more = "") {
+    return cat(R"({"op":"conv2d","out_backprop":"dy","input":")", input, R"(","output":")", output,
+               "\"", more, "}\n");
+  };
+  const char* const bad = R"(,"paddin":1)";
+  Manifest manifest = parsed(line("a", "0") + line("x", "a", bad) + line("a", "1") +
+                                 line("./a", "2") + line("b", "b", bad) + line("b", "3") +
+                                 line("x", "b") + line("b", "4") + line("x", "4") + line("4", "5"),
+                             "jobs.jsonl", dir.path());
+  const BatchOrder order = order_jobs(manifest);
+  REQUIRE(manifest.jobs.size() == 7);
+  // The second line with output 4 is malformed too.
+  CHECK(order.malformed == std::vector<std::int64_t>{0, 2, 2, 5, 0, 0, 9});
+  CHECK(order.needs[5] == std::vector<std::size_t>{4});
+}
+
+TEST_CASE("two jobs do not save their small problems in one folder") {
+  const TempDir dir;
+  Manifest manifest = parsed(line_with(R"("result":"r","save_repro":"a")") +
+                                 line_with(R"("result":"s","save_repro":"b")") +
+                                 line_with(R"("result":"t","save_repro":"./a")"),
+                             "jobs.jsonl", dir.path());
+  order_jobs(manifest);
+  CHECK(manifest.jobs.size() == 2);
+  REQUIRE(manifest.bad.size() == 1);
+  CHECK(manifest.bad[0].line == 3);
+  CHECK(manifest.bad[0].message.find("save_repro: ") == 0);
+  CHECK(manifest.bad[0].message.find("is that of line 1 too") != std::string::npos);
+}
+
+TEST_CASE("the line that repeats a job says what the whole batch was told") {
+  Options all;
+  all.execution.backend = "cpu";
+  all.execution.algorithm = "direct";
+  const auto repeat = [&](const std::string& more) {
+    const Manifest manifest = parse_manifest(line_with(more), "jobs.jsonl", "", all);
+    REQUIRE(manifest.jobs.size() == 1);
+    return manifest.jobs[0].repeat;
+  };
+  CHECK(repeat(R"("output":"o")").find(" --backend cpu --algorithm direct") != std::string::npos);
+  const std::string own = repeat(R"("output":"o","algorithm":"im2col_gemm")");
+  CHECK(own.find(" --algorithm im2col_gemm") != std::string::npos);
+  CHECK(own.find("direct") == std::string::npos);
+  CHECK(job_of(R"("output":"o")").repeat.find("--algorithm") == std::string::npos);
+}
+
 TEST_CASE("a state comes back as it was written") {
   const TempDir dir;
   const std::string path = dir.file("state");

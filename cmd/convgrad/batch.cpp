@@ -134,6 +134,10 @@ class Runner {
       if (outcomes_[j].status == 0 && outcomes_[j].verdict != Verdict::not_run) continue;
       outcome.message = cat("reads the output of line ", manifest_.jobs[j].line, ", which failed");
     }
+    if (order_.malformed[i] != 0) {
+      outcome.message =
+          cat("reads the output of line ", order_.malformed[i], ", which is malformed");
+    }
     const bool is_blocked = !outcome.message.empty();
     if (stop_ && !is_blocked) outcome.message = "another job failed, and --keep-going is not given";
     if (outcome.message.empty()) return true;
@@ -311,12 +315,12 @@ int batch(Options& options, Json& report) {
     options.json.clear();  // it must not replace what it is
     throw;
   }
+  check_junit_file(o.batch.junit);
+  keep_matches(o.batch.match, manifest);
   const BatchOrder order = order_jobs(manifest);
   std::optional<BatchState> state;
   if (!o.batch.state.empty()) state.emplace(o.batch.state);
   const Division division(o, manifest.jobs.size());
-  check_junit_file(o.batch.junit);
-  keep_matches(o.batch.match, manifest);
   report["batch"] = {{"jobs_at_a_time", division.jobs},
                      {"threads", division.whole.threads},
                      {"memory_limit_bytes", division.memory_bytes}};

@@ -33,6 +33,7 @@ struct BatchJob {
 struct BadLine {
   std::int64_t line = 0;
   std::string message;
+  std::string output;  // what it would have written, where that can be told
 };
 
 struct Manifest {
@@ -58,6 +59,8 @@ std::string place_of(const Manifest& manifest, const BatchJob& job);
 struct BatchOrder {
   // For each job: earlier ones whose output it reads, and earlier ones that read its output.
   std::vector<std::vector<std::size_t>> needs, follows;
+  // For each job: the last malformed line that would have written what it reads, or 0.
+  std::vector<std::int64_t> malformed;
 };
 // Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
 BatchOrder order_jobs(Manifest& manifest);
@@ -118,13 +121,13 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
                                      bool dry_run, bool resume, BatchState* state,
                                      const std::function<void(double)>& on_progress);
 
-// A line for standard output, and for an error what follows "convgrad: error: ".
-std::string outcome_line(const BatchJob& job, const Outcome& outcome);
-std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
 // A file that is there and holds something else than JUnit's results of a batch is not replaced:
 // Error(usage) that names --junit.
 void check_junit_file(const std::string& path);
 
+// A line for standard output, and for an error what follows "convgrad: error: ".
+std::string outcome_line(const BatchJob& job, const Outcome& outcome);
+std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
                          double elapsed_s);
 // The fields batch and jobs of the report, and its status.
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,

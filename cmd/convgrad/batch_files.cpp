@@ -74,7 +74,7 @@ BatchOrder order_jobs(Manifest& manifest) {
     Files of_job = files_of(job);
     const std::string conflict = output_conflict(job, of_job, writers);
     if (!conflict.empty()) {
-      manifest.bad.push_back({job.line, conflict});
+      manifest.bad.push_back({job.line, conflict, job.options.problem.output});
       continue;
     }
     if (!of_job.output.empty()) writers.emplace(of_job.output, job.line);
@@ -89,10 +89,18 @@ BatchOrder order_jobs(Manifest& manifest) {
   BatchOrder order;
   std::unordered_map<std::string, std::size_t> written;
   std::unordered_map<std::string, std::vector<std::size_t>> read;
+  std::unordered_map<std::string, std::int64_t> malformed;  // line
+  auto bad = manifest.bad.begin();
   for (std::size_t i = 0; i < files.size(); ++i) {
+    for (; bad != manifest.bad.end() && bad->line < manifest.jobs[i].line; ++bad) {
+      if (!bad->output.empty()) malformed[file_key(bad->output)] = bad->line;
+    }
     order.needs.emplace_back();
     order.follows.emplace_back();
+    order.malformed.push_back(0);
     for (const std::string& key : files[i].inputs) {
+      const auto never = malformed.find(key);
+      if (!key.empty() && never != malformed.end()) order.malformed[i] = never->second;
       const auto writer = written.find(key);
       if (writer != written.end()) order.needs[i].push_back(writer->second);
       if (!key.empty() && writers.count(key) != 0) read[key].push_back(i);
@@ -101,6 +109,7 @@ BatchOrder order_jobs(Manifest& manifest) {
     const auto readers = read.find(files[i].output);
     if (readers != read.end()) order.follows[i] = readers->second;
     written[files[i].output] = i;
+    malformed.erase(files[i].output);
   }
   return order;
 }

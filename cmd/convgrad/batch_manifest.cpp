@@ -187,6 +187,15 @@ class JobMaker {
     return job;
   }
 
+  // The output of a line that may be malformed otherwise; "" if there is none.
+  std::string output_of(const Fields& fields) const {
+    for (const Field& field : fields) {
+      const bool is_output = field.name == "output" && field.words.size() == 1;
+      if (is_output && !field.words[0].empty()) return resolved(field.words[0]);
+    }
+    return "";
+  }
+
  private:
   static std::string spelled(Fields fields) {
     std::sort(fields.begin(), fields.end(),
@@ -330,21 +339,12 @@ class JobMaker {
       const bool is_flag = option.get_expected_max() == 0;
       job.repeat += cat(" --", name, is_flag ? "=" : " ", shell_quoted(joined(words)));
     }
+    repeat_defaults(fields, job);
     job.options = options_;
     job.options.json = "-";  // the report, and no text
     job.options.command_line = job.repeat;
   }
 
-  void take_file(const std::string& field, std::string& path, BatchJob& job) const {
-    if (path == "-") {
-      refuse(field, "- is standard input or output, which jobs cannot share; name a file");
-    }
-    repeat_defaults(fields, job);
-    path = resolved(path);
-    if (field != "output") job.inputs.emplace_back(field, path);
-  }
-
-  static std::string joined(const Words& words) {
   // What the batch's own options say of every job.
   void repeat_defaults(const Fields& fields, BatchJob& job) const {
     const ExecutionOptions& all = defaults_.execution;
@@ -356,6 +356,15 @@ class JobMaker {
     }
   }
 
+  void take_file(const std::string& field, std::string& path, BatchJob& job) const {
+    if (path == "-") {
+      refuse(field, "- is standard input or output, which jobs cannot share; name a file");
+    }
+    path = resolved(path);
+    if (field != "output") job.inputs.emplace_back(field, path);
+  }
+
+  static std::string joined(const Words& words) {
     std::string text;
     for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
     return text;
@@ -438,7 +447,7 @@ class ManifestReader {
       check_header(rows[0]);
       for (const std::string& cell : rows[0].cells) maker_.check_name(with_underscores(cell));
     } catch (const Error& error) {  // the rows under it mean nothing then
-      result_.bad.push_back({rows[0].line, as_field(error.what())});
+      result_.bad.push_back({rows[0].line, as_field(error.what()), ""});
       return;
     }
     for (std::size_t i = 1; i < rows.size(); ++i) {
@@ -450,16 +459,18 @@ class ManifestReader {
 
   template <typename FieldsOf>
   void add(std::int64_t line, std::size_t size, const FieldsOf& fields_of) {
+    Fields fields;
     try {
       if (size > kMaxLineBytes) {
         throw Error(ErrorKind::input, cat("is ", size, " bytes, expected at most ", kMaxLineBytes));
       }
-      BatchJob job = maker_.make(fields_of(), line);
+      fields = fields_of();
+      BatchJob job = maker_.make(fields, line);
       const auto [found, is_new] = lines_.emplace(job.name, line);
       if (!is_new) refuse("name", "'", job.name, "' is that of line ", found->second, " too");
       result_.jobs.push_back(std::move(job));
     } catch (const Error& error) {
-      result_.bad.push_back({line, as_field(error.what())});
+      result_.bad.push_back({line, as_field(error.what()), maker_.output_of(fields)});
     }
   }
 
@@ -472,6 +483,11 @@ class ManifestReader {
 
 std::string as_field(const std::string& message) {
   if (message.rfind("--", 0) != 0) return message;
+  const std::size_t name_end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
+  const bool is_several =
+      name_end != message.npos && (message[name_end] == '/' || message[name_end] == ',' ||
+                                   message.compare(name_end, 7, " and --") == 0);
+  if (is_several) return message;  // of one name alone it would be a mixture
   const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
   const std::string field = with_underscores(message.substr(2, end - 2));
   return is_in(kNotFields, field) ? message : field + message.substr(end);
@@ -495,9 +511,4 @@ std::string place_of(const Manifest& manifest, const BatchJob& job) {
   return cat(manifest.name, ", ", line, job.name == line ? "" : cat(" (", job.name, ")"));
 }
 
-  const std::size_t name_end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
-  const bool is_several =
-      name_end != message.npos && (message[name_end] == '/' || message[name_end] == ',' ||
-                                   message.compare(name_end, 7, " and --") == 0);
-  if (is_several) return message;  // of one name alone it would be a mixture
 }  // namespace convgrad::cli

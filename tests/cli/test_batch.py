@@ -596,6 +596,16 @@ class Order(BatchTest):
         self.assertIn("reads the output of line 1, which failed", result.out)
         self.assertIn("1 ok, 1 error, 2 not run", summary)
 
+    def test_jobs_that_need_a_malformed_one(self):
+        name = self.manifest(self.job(name="a", paddin="same", output="a.npy"), self.job(name="b", result="a.npy"),
+                             self.job(name="c", output="a.npy"), self.job(name="d", result="a.npy"))
+        save(self.folder / "a.npy", self.problem.expected())  # an old one
+        result = self.batch(name, "--keep-going", status=3)
+        words, summary = self.words(result)
+        self.assertEqual(words, {"b": "not run", "c": "ok", "d": "match"})
+        self.assertIn("reads the output of line 1, which is malformed", result.out)
+        self.assertIn("1 ok, 1 match, 1 error, 1 not run", summary)
+
     def test_a_chain_of_jobs_that_have_everything_to_themselves(self):
         name = self.manifest(self.job(name="a"), self.job(name="b", result="dw.npy"),
                              self.job(name="c", golden="dw.npy"))
@@ -841,6 +851,14 @@ class Reports(BatchTest):
             self.assertEqual(done.returncode, status, job["command_line"])
         self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
 
+    def test_the_batchs_own_algorithm_is_repeated(self):
+        name = self.manifest(self.job(name="a"), self.job(name="b", output="b.npy", algorithm="im2col_gemm"))
+        for args, env in ((["-a", "direct"], {}), ([], {"CONVGRAD_ALGORITHM": "direct"})):
+            jobs = parse_report(self.batch(name, *args, "--json", env=env).out)["jobs"]
+            self.assertTrue(jobs[0]["command_line"].endswith(" --algorithm direct"), jobs[0])
+            self.assertTrue(jobs[1]["command_line"].endswith(" --algorithm im2col_gemm"), jobs[1])
+            self.assertNotIn("direct", jobs[1]["command_line"])
+
     def test_json(self):
         save(self.folder / "bad.npy", self.problem.expected() + 1)
         name = self.manifest(self.job(name="a"), "{}\n", self.job(name="c", golden="bad.npy"),
@@ -858,14 +876,6 @@ class Reports(BatchTest):
                           "mismatch": 1, "error": 2, "not_run": 0})
         a, bad, c, d = report["jobs"]
         self.assertEqual([(j["name"], j["line"], j["status"], j["exit_code"]) for j in (a, bad, c, d)],
-    def test_the_batchs_own_algorithm_is_repeated(self):
-        name = self.manifest(self.job(name="a"), self.job(name="b", output="b.npy", algorithm="im2col_gemm"))
-        for args, env in ((["-a", "direct"], {}), ([], {"CONVGRAD_ALGORITHM": "direct"})):
-            jobs = parse_report(self.batch(name, *args, "--json", env=env).out)["jobs"]
-            self.assertTrue(jobs[0]["command_line"].endswith(" --algorithm direct"), jobs[0])
-            self.assertTrue(jobs[1]["command_line"].endswith(" --algorithm im2col_gemm"), jobs[1])
-            self.assertNotIn("direct", jobs[1]["command_line"])
-
                          [("a", 1, "ok", 0), ("line 2", 2, "error", 3), ("c", 3, "mismatch", 1),
                           ("d", 4, "error", 3)])
         single = parse_report(self.run_here(*self.problem.args("e.npy"), "--json").out)
