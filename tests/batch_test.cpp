@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "temp_dir.hpp"
@@ -246,17 +247,20 @@ TEST_CASE("what a malformed line would have written is not read") {
 }
 
 TEST_CASE("two jobs do not save their small problems in one folder") {
-  const TempDir dir;
-  Manifest manifest = parsed(line_with(R"("result":"r","save_repro":"a")") +
-                                 line_with(R"("result":"s","save_repro":"b")") +
-                                 line_with(R"("result":"t","save_repro":"./a")"),
-                             "jobs.jsonl", dir.path());
-  order_jobs(manifest);
-  CHECK(manifest.jobs.size() == 2);
-  REQUIRE(manifest.bad.size() == 1);
-  CHECK(manifest.bad[0].line == 3);
-  CHECK(manifest.bad[0].message.find("save_repro: ") == 0);
-  CHECK(manifest.bad[0].message.find("is that of line 1 too") != std::string::npos);
+  for (const bool exists : {false, true}) {
+    const TempDir dir;
+    Manifest manifest = parsed(line_with(R"("result":"r","save_repro":"a")") +
+                                   line_with(R"("result":"s","save_repro":"b")") +
+                                   line_with(R"("result":"t","save_repro":"./a")"),
+                               "jobs.jsonl", dir.path());
+    if (exists) std::filesystem::create_directory(dir.file("a"));
+    order_jobs(manifest);
+    CHECK(manifest.jobs.size() == 2);
+    REQUIRE(manifest.bad.size() == 1);
+    CHECK(manifest.bad[0].line == 3);
+    CHECK(manifest.bad[0].message.find("save_repro: ") == 0);
+    CHECK(manifest.bad[0].message.find("is that of line 1 too") != std::string::npos);
+  }
 }
 
 TEST_CASE("the line that repeats a job says what the whole batch was told") {

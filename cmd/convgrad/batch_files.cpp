@@ -1,5 +1,6 @@
 // batch_files.cpp - the files of all jobs: who writes what another reads, and what must not meet.
 #include <algorithm>
+#include <filesystem>
 #include <unordered_map>
 
 #include "batch.hpp"
@@ -37,7 +38,8 @@ Files files_of(const BatchJob& job) {
   const std::string& output = job.options.problem.output;
   if (!output.empty()) files.output = file_key(output);
   const std::string& repro = job.options.verify.save_repro;
-  if (!repro.empty()) files.repro = file_key(repro);
+  std::error_code ignored;  // a folder, which file_key() does not tell from a device
+  if (!repro.empty()) files.repro = std::filesystem::weakly_canonical(repro, ignored).string();
   for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
   return files;
 }
