@@ -35,6 +35,7 @@ class Sample(VerifyTest):
         self.assertIn("checked: 288 of 288 elements", out)
         self.assertNotIn("is missed", out)
         self.assertIn("0 of 288 elements fail", out)
+        self.assertIn("checked: 288 of 288 elements", self.verify("--sample", 2**63 - 1))
 
     def test_corners_are_always_in(self):
         for corner in np.ndindex(2, 2, 2, 2):
