@@ -27,13 +27,13 @@ CLASSES = ("open", "read", "write", "fsync", "close", "rename", "malloc")
 TEMPORARY = re.compile(r"\..*\.convgrad-[\w-]{8}\.tmp")
 STATUSES = {0, 1, 2, 3, 4, 5}
 OLD = b"what was there before\n"
-OLD_REPORT = b'{\n  "schema": "convgrad.report/1"\n}\n'  # a report replaces nothing else
+OLD_REPORT = b'{\n  "schema": "convgrad.report/1"\n}\n'  # reports replace nothing else,
+OLD_JUNIT = b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="convgrad batch"/>\n'  # nor do JUnit's
+TIMEOUT_S = 60
 
 
 def old(name):
-    return OLD_REPORT if name == "report.json" else OLD
-
-TIMEOUT_S = 60
+    return {"report.json": OLD_REPORT, "report.xml": OLD_JUNIT}.get(name, OLD)
 
 
 class Wrong(AssertionError):
