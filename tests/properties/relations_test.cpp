@@ -95,6 +95,8 @@ TEST_CASE("the gradient of a batch is the sum of its parts'") {
       std::iota(images.begin(), images.end(), begin);
       RandomCase part = c;
       part.spec.N = end - begin;
+      // Fewer images can make longer chunks, and those a panel that is too large for the kernel.
+      if (!kernel.why_not(part.problem(), this_machine()).empty()) return std::string();
       total = sum(total, gradient(kernel, c, part.problem(), images_of(made.x, images),
                                   images_of(made.dy, images)));
     }
