@@ -201,8 +201,8 @@ class Suite(BenchTest):
                              (("NHWC", "NWHC"), "'NWHC' is unknown"), ((" 1 1 ", " 0 1 "), "--strides: H is 0"),
                              (("SAME 1", "SAME 2"), "2 groups do not divide"), (("SAME 1", "SAME"), "11 columns"),
                              (("SAME 1", "SAME 1 0"), "count: '0'"),
-                             (("SAME 1", "SAME 1 9223372036854775807"), "count: 9223372036854775807, expected at most"), (("SAME 1", "SAME 1 1 1"), "14 columns"),
-                             (("2 6,5", "-2 6,5"), "N: '-2'")):
+                             (("SAME 1", "SAME 1 9223372036854775807"), "count: 9223372036854775807, expected at most"),
+                             (("SAME 1", "SAME 1 1 1"), "14 columns"), (("2 6,5", "-2 6,5"), "N: '-2'")):
             self.assertIn(change[0], good)
             self.refuse(3, ["--suite: layers.tsv, line 3: ", part],
                         *self.suite(f"# header\n\n{good.replace(*change)}\n"))
