@@ -189,11 +189,9 @@ class JobMaker {
 
   // The output of a line that may be malformed otherwise; "" if there is none.
   std::string output_of(const Fields& fields) const {
-    for (const Field& field : fields) {
-      const bool is_output = field.name == "output" && field.words.size() == 1;
-      if (is_output && !field.words[0].empty()) return resolved(field.words[0]);
-    }
-    return "";
+    const Field* output = find(fields, "output");
+    const bool is_word = output != nullptr && output->words.size() == 1;
+    return is_word && !output->words[0].empty() ? resolved(output->words[0]) : "";
   }
 
  private:
@@ -210,7 +208,9 @@ class JobMaker {
     return text;
   }
 
-  static Field* find(Fields& fields, const std::string& name) {
+  // In Fields, const or not; null if there is none.
+  template <typename AnyFields>
+  static auto find(AnyFields& fields, const std::string& name) -> decltype(fields.data()) {
     const auto found = std::find_if(fields.begin(), fields.end(),
                                     [&](const Field& field) { return field.name == name; });
     return found == fields.end() ? nullptr : &*found;
@@ -350,9 +350,8 @@ class JobMaker {
     const ExecutionOptions& all = defaults_.execution;
     for (const auto& [name, value] :
          {std::pair{"backend", &all.backend}, {"algorithm", &all.algorithm}}) {
-      const bool is_given = std::ranges::any_of(
-          fields, [&, field = std::string_view(name)](const Field& f) { return f.name == field; });
-      if (!is_given && *value != "auto") job.repeat += cat(" --", name, " ", shell_quoted(*value));
+      if (*value == "auto" || find(fields, name) != nullptr) continue;
+      job.repeat += cat(" --", name, " ", shell_quoted(*value));
     }
   }
 
