@@ -51,13 +51,11 @@ bool ArrayComparison::add_pair(double got, double want, std::int64_t index) {
   const std::int64_t steps = ulp_distance(tolerance_.ulp_dtype, got, want);
   keep_largest(abs, error, index, got, want);
   if (want != 0) keep_largest(rel, error / std::fabs(want), index, got, want);
-  const bool countable = steps < std::numeric_limits<std::int64_t>::max();
-  keep_largest(ulp,
-               countable ? static_cast<double>(steps) : std::numeric_limits<double>::infinity(),
-               index, got, want);
+  const double ulp_here = ulp_error(steps);
+  keep_largest(ulp, ulp_here, index, got, want);
   switch (t.criterion) {
     case Criterion::max_ulp:
-      return countable && steps <= t.max_ulp;
+      return std::isfinite(ulp_here) && steps <= t.max_ulp;
     case Criterion::tolerance:
       return error <= t.atol + t.rtol * std::fabs(want);
     default:

@@ -59,7 +59,7 @@ Errors element_errors(double got, double want, double bound, const ErrorModel& m
   const bool same = same_bits(got, target);
   const bool equal = same || got == target;  // also 0 and -0
   const std::int64_t ulp = ulp_distance(model.out, got, target);
-  e.ulp = ulp == std::numeric_limits<std::int64_t>::max() ? kInfinity : static_cast<double>(ulp);
+  e.ulp = ulp_error(ulp);
   if (std::isfinite(got) && std::isfinite(want)) {
     e.abs = std::fabs(got - want);
     e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
@@ -154,6 +154,11 @@ std::int64_t ulp_distance(DType dtype, double a, double b) {
     return std::numeric_limits<std::int64_t>::max();
   }
   return distance;
+}
+
+double ulp_error(std::int64_t distance) {
+  const bool countable = distance < std::numeric_limits<std::int64_t>::max();
+  return countable ? static_cast<double>(distance) : kInfinity;
 }
 
 Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,

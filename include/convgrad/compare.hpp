@@ -82,5 +82,7 @@ Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t c
 // largest int64 where there are no steps to count: from NaN or an infinity to anything else, also
 // from what becomes an infinity when it is rounded.
 std::int64_t ulp_distance(DType dtype, double a, double b);
+// The same as an error: infinite where there are no steps to count.
+double ulp_error(std::int64_t distance);
 
 }  // namespace convgrad
