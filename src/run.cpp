@@ -9,15 +9,12 @@
 
 #include "block_adder.hpp"
 #include "block_layout.hpp"
+#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "partial_tree.hpp"
 
 namespace convgrad {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Positions of x that a block holds: whole axes inside the block's own axis (and whole images when
 // it is made of images, so that a stream can be read through), what the taps see otherwise.
