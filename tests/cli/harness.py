@@ -38,7 +38,7 @@ ALL_ALGORITHMS = (*ALGORITHMS, "streaming_avx512", "streaming_avx2", "streaming"
                   "outer_product_avx512_bf16", "outer_product_amx", "outer_product_amx_fp16")
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
-TIMEOUT_S = 60
+TIMEOUT_S = 600 if SANITIZED else 60
 
 
 def clean_environment(extra=None):

@@ -923,7 +923,7 @@ class Reports(BatchTest):
                                 "backend": "reference"} for i in range(count)))
 
     def test_progress_on_a_terminal(self):
-        jobs = 20 if THREAD_SANITIZED else 60  # of seconds each there: two minutes have no seconds
+        jobs = 8 if THREAD_SANITIZED else 60  # of seconds each there: two minutes have no seconds
         name = self.slow_manifest(jobs)
         leader, follower = pty.openpty()
         process = start("batch", name, "-t", 1, cwd=self.folder, stdout=follower, stderr=follower)
