@@ -5,9 +5,13 @@
 // which a result must not change: a race would.
 #pragma once
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "convgrad/run.hpp"
@@ -120,6 +124,61 @@ class EmulatedBlock {
     }
   }
 
+  // Bytes arrive as late as they may; or as early, where threads run backwards.
+  void start_barrier(cuda::BulkBarrier& barrier) { bulk_[&barrier] = {}; }
+  void publish() {}
+  void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
+    BulkState& state = bulk_.at(&barrier);
+    if (state.expected != 0) throw std::logic_error("bytes are expected while others are");
+    state.expected = bytes;
+  }
+  void copy_bulk(void* to, const cuda::BulkTensor& from, const int (&at)[5],
+                 cuda::BulkBarrier& barrier) {
+    cuda::BulkMap map;
+    std::memcpy(&map, from.bytes, sizeof(map));
+    const auto copy = [this, to, map, at = std::to_array(at)] { copy_box(to, map, at); };
+    bulk_.at(&barrier).copies.push_back(copy);
+    bulk_.at(&barrier).bytes += map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * 2;
+    if (backwards_) {
+      copy();
+    } else {
+      bulk_.at(&barrier).copies.emplace_back(copy);
+    }
+  }
+  void wait_bulk(cuda::BulkBarrier& barrier, unsigned round) {
+    BulkState& state = bulk_.at(&barrier);
+    if (state.rounds % 2 != round) return;  // that one is over
+    if (state.expected == 0 || state.expected != state.bytes) {
+      throw std::logic_error("a device would wait for ever");
+    }
+    for (const auto& copy : state.copies) copy();
+    state = {state.rounds + 1, 0, 0, {}};
+  }
+
+  // Products are done when they are waited for: what was written until then, they read.
+  template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
+  void multiply_shared(int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
+    products_.emplace_back();
+    for (int group = 0; group < Body::kThreads / cuda::kWarpgroup; ++group) {
+      for (int i = 0; i < kSteps; ++i) {
+        const std::uint64_t left = cuda::operand_at(shared_offset(a(group, i)), panel_bytes);
+        const std::uint64_t right = cuda::operand_at(shared_offset(b(i)), panel_bytes);
+        products_.back().push_back([this, left, right, group, c] {
+          multiply_group<Op>(left, right, [&](int thread) -> typename Op::C& {
+            return c(regs_[static_cast<std::size_t>(group * cuda::kWarpgroup + thread)]);
+          });
+        });
+      }
+    }
+  }
+  template <class Op, int kPending, class FragmentC>
+  void wait_multiplies(FragmentC&&) {
+    while (products_.size() > kPending) {
+      for (const auto& product : products_.front()) product();
+      products_.erase(products_.begin());
+    }
+  }
+
   void least_of(std::uint32_t* least, std::uint32_t value) { *least = std::min(*least, value); }
 
  private:
@@ -127,6 +186,71 @@ class EmulatedBlock {
     void* to;
     const void* from;
   };
+
+  struct BulkState {
+    unsigned rounds = 0;
+    int expected = 0, bytes = 0;
+    std::vector<std::function<void()>> copies;
+  };
+
+  std::uint32_t shared_offset(const void* pointer) const {
+    return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) -
+                                      reinterpret_cast<const unsigned char*>(&shared));
+  }
+  std::uint16_t& shared_word(std::uint32_t offset) {
+    return *reinterpret_cast<std::uint16_t*>(reinterpret_cast<unsigned char*>(&shared) +
+                                             cuda::swizzled(offset));
+  }
+
+  void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) {
+    std::uint32_t offset = shared_offset(to);
+    int i[5];
+    for (i[4] = 0; i[4] < map.box[4]; ++i[4]) {
+      for (i[3] = 0; i[3] < map.box[3]; ++i[3]) {
+        for (i[2] = 0; i[2] < map.box[2]; ++i[2]) {
+          for (i[1] = 0; i[1] < map.box[1]; ++i[1]) {
+            for (i[0] = 0; i[0] < map.box[0]; ++i[0], offset += 2) {
+              bool inside = true;
+              std::int64_t from = 0;
+              for (std::size_t a = 0; a < 5; ++a) {
+                const std::int64_t at = std::int64_t{first[a]} + i[a] * map.step[a];
+                inside = inside && at >= 0 && at < map.extent[a];
+                from += at * map.stride[a];
+              }
+              shared_word(offset) =
+                  inside ? static_cast<const std::uint16_t*>(map.data)[from] : std::uint16_t{0};
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Element (mn, k) of an operand, by what its descriptor says (wgmma.hpp).
+  std::uint16_t operand_element(std::uint64_t operand, int mn, int k) {
+    const auto field = [&](int bit) { return static_cast<int>(operand >> bit & 0x3fff) * 16; };
+    const int offset =
+        field(0) + mn / 64 * field(16) + mn % 64 * 2 + k / 8 * field(32) + k % 8 * cuda::kRowBytes;
+    return shared_word(static_cast<std::uint32_t>(offset));
+  }
+
+  template <class Op, class FragmentC>
+  void multiply_group(std::uint64_t a, std::uint64_t b, FragmentC&& c) {
+    double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+    for (int k = 0; k < Op::kK; ++k) {
+      for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(operand_element(a, m, k));
+      for (int n = 0; n < Op::kN; ++n) right[k][n] = Op::value(operand_element(b, n, k));
+    }
+    for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
+      for (int e = 0; e < Op::kElementsC; ++e) {
+        int row, column;
+        Op::c_place(thread, e, row, column);
+        double sum = c(thread).value[e];
+        for (int k = 0; k < Op::kK; ++k) sum += left[row][k] * right[k][column];
+        c(thread).value[e] = static_cast<float>(sum);
+      }
+    }
+  }
 
   Regs& lane_of(std::size_t warp, int lane) { return regs_[warp + static_cast<std::size_t>(lane)]; }
 
@@ -138,6 +262,8 @@ class EmulatedBlock {
   std::vector<Regs> regs_;
   bool backwards_;
   std::vector<std::vector<std::vector<Copy>>> copies_;  // [thread][group]
+  std::map<const cuda::BulkBarrier*, BulkState> bulk_;
+  std::vector<std::vector<std::function<void()>>> products_;  // [begin]
 };
 
 class EmulatedDevice {
@@ -155,6 +281,12 @@ class EmulatedDevice {
     std::memset(memory_.back().get(), kUnwritten, size);
     return memory_.back().get();
   }
+  cuda::BulkTensor bulk_tensor(const cuda::BulkMap& map) const {
+    cuda::BulkTensor tensor{};
+    static_assert(sizeof(map) <= sizeof(tensor));
+    std::memcpy(tensor.bytes, &map, sizeof(map));
+    return tensor;
+  }
   void zero(void* memory, std::int64_t bytes) {
     std::memset(memory, 0, static_cast<std::size_t>(bytes));
   }
@@ -167,7 +299,7 @@ class EmulatedDevice {
   void end_compute(std::int64_t) {}
   void start_timer() {}
   double stop_timer() { return 0; }
-  void cudnn(const WgradProblem&, std::int64_t, const void*, const void*, void*) {
+  void cudnn(const WgradProblem&, std::int64_t, bool, const void*, const void*, void*) {
     throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
   }
 
@@ -214,6 +346,7 @@ inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
   const double slabs = static_cast<double>((term_count(problem) + 31) / 32);
   const double tiles = slabs * 32 * static_cast<double>(kernel.tiles(problem));
   if (kernel.name == "cuda_simt_gemm") return tiles * 1024 < 1e8;
+  if (kernel.name == "cuda_wgmma") return tiles * 128 * 128 < 2e7;
   const bool by_warps = kernel.name.starts_with("cuda_mma");
   return !by_warps || tiles * 4096 < (problem.dtype == DType::f32 ? 8e6 : 2e7);
 }

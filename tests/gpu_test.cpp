@@ -36,9 +36,8 @@ PlanOptions options_for(const Device& device, std::string_view kernel) {
 // TF32 has 11 bits, which small integers fit; cuDNN has a test of its own.
 bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Device& device,
             Fill fill) {
-  const bool is_exact =
-      fill == Fill::small_integers && std::string_view(kernel.name) == "cuda_mma_tf32";
-  return (!kernel.by_name_only || is_exact) && kernel.why_not(problem, device).empty();
+  const bool fits = fill == Fill::small_integers && kernel.name == "cuda_mma_tf32";
+  return (is_exact(kernel) || fits) && kernel.why_not(problem, device).empty();
 }
 
 template <typename Check>
@@ -118,7 +117,7 @@ TEST_CASE("on a device, blocks do not change a bit") {
         const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
         const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
         for (const DeviceKernel& kernel : device_kernels()) {
-          if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+          if (!is_exact(kernel) || !kernel.why_not(problem, *found).empty()) continue;
           PlanOptions options = options_for(*found, kernel.name);
           const auto one = sums_of(problem, x.data(), dy.data(), options);
           for (const std::int64_t block_bytes : {3000, 40000}) {
@@ -144,7 +143,7 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
-      if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+      if (!is_exact(kernel) || !kernel.why_not(problem, *found).empty()) continue;
       CAPTURE(kernel.name);
       const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name));
       CHECK(compare_gradients(got, reference.values, {}, problem.taps(), {},
@@ -164,7 +163,7 @@ TEST_CASE("on a device, 65535 to 65537 images") {
     const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
-      if (kernel.by_name_only || !kernel.why_not(problem, *found).empty()) continue;
+      if (!is_exact(kernel) || !kernel.why_not(problem, *found).empty()) continue;
       CAPTURE(kernel.name);
       CHECK(sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name)) ==
             reference.values);
@@ -179,20 +178,22 @@ TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {
     for (const bool channels_last : {true, false}) {
       const WgradProblem problem =
           make({"3x3", "conv2d", 3, 16, 32, 1, {{9, 3}, {11, 3}}}, dtype, channels_last);
-      const DeviceKernel& cudnn = device_kernels().back();
-      REQUIRE(cudnn.name == "cudnn");
-      if (!cudnn.why_not(problem, *found).empty()) {
-        MESSAGE(cudnn.why_not(problem, *found));
+      const std::string why_not = device_kernels().back().why_not(problem, *found);
+      if (!why_not.empty()) {
+        MESSAGE(why_not);
         continue;
       }
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
       const Reference reference = reference_of(problem, x.data(), dy.data());
       const ErrorModel model = {dtype, accumulator_dtype(dtype), term_count(problem)};
-      const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, "cudnn"));
-      CHECK(
-          compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {})
-              .mismatches == 0);
+      for (const std::string_view name : {"cudnn", "cudnn_any"}) {
+        CAPTURE(name);
+        const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, name));
+        CHECK(compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model,
+                                {})
+                  .mismatches == 0);
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 
 namespace convgrad::testing {
@@ -42,5 +43,9 @@ std::vector<WgradProblem> plain_problems(DType dtype);
 
 // "the processor has no ..." if that is why the kernel cannot compute any problem here, else "".
 std::string lacking(const Kernel& kernel);
+
+// Of the algorithms for devices, those of this project that multiply what they are given: not TF32,
+// not cuDNN.
+bool is_exact(const DeviceKernel& kernel);
 
 }  // namespace convgrad::testing

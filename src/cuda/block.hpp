@@ -8,7 +8,9 @@
 // Values outside of Regs and Shared are the same in all threads of a block.
 #pragma once
 
+#include "cuda/bulk.hpp"
 #include "cuda/host_device.hpp"
+#include "cuda/wgmma.hpp"
 
 namespace convgrad::cuda {
 
@@ -56,8 +58,7 @@ struct DeviceBlock {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
-                   "r"(there ? 16 : 0)
+                 : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 #endif
   }
@@ -82,7 +83,7 @@ struct DeviceBlock {
 #if defined(__CUDA_ARCH__)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(address(lane))))
+                 : "r"(shared_address(address(lane)))
                  : "memory");
 #endif
   }
@@ -100,6 +101,94 @@ struct DeviceBlock {
 #endif
   }
 
+  // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp); built as 90a, or the kernel ends at once.
+  // ----
+
+  // By one thread, before a barrier of all.
+  CONVGRAD_HD void start_barrier([[maybe_unused]] BulkBarrier& barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if ((shared_address(&shared) & (kSwizzleBytes - 1)) != 0) __trap();
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+                 :
+                 : "r"(shared_address(&barrier))
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#elif defined(__CUDA_ARCH__)
+    __trap();
+#endif
+  }
+  // What the thread wrote to shared memory is there for copies and products, after a barrier.
+  CONVGRAD_HD void publish() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+  }
+  // By one thread: as many bytes will come, and then they come.
+  CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+#endif
+  }
+  CONVGRAD_HD void copy_bulk([[maybe_unused]] void* to, [[maybe_unused]] const BulkTensor& from,
+                             [[maybe_unused]] const int (&at)[5],
+                             [[maybe_unused]] BulkBarrier& barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+        :
+        : "r"(shared_address(to)), "l"(&from), "r"(shared_address(&barrier)), "r"(at[0]),
+          "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+        : "memory");
+#endif
+  }
+  // Until all bytes of a round have come: 0 for the first, third, ... time that they are expected.
+  CONVGRAD_HD void wait_bulk([[maybe_unused]] BulkBarrier& barrier,
+                             [[maybe_unused]] unsigned round) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    unsigned there = 0;
+    while (there == 0) {
+      asm volatile(
+          "{\n.reg .pred p;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;\n}"
+          : "=r"(there)
+          : "r"(shared_address(&barrier)), "r"(round)
+          : "memory");
+    }
+#endif
+  }
+
+  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k: step i's operands
+  // are at a(warpgroup, i) and b(i).
+  template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
+  CONVGRAD_HD void multiply_shared([[maybe_unused]] int panel_bytes, [[maybe_unused]] AddressA&& a,
+                                   [[maybe_unused]] AddressB&& b, [[maybe_unused]] FragmentC&& c) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
+    Op::settle(c(regs));
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kSteps; ++i) {
+      Op::begin(c(regs), operand_at(shared_address(a(group, i)), panel_bytes),
+                operand_at(shared_address(b(i)), panel_bytes));
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    Op::settle(c(regs));
+#endif
+  }
+  // Waits for the thread's warpgroup's products, but those of the last kPending begins.
+  template <class Op, int kPending, class FragmentC>
+  CONVGRAD_HD void wait_multiplies([[maybe_unused]] FragmentC&& c) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+    Op::settle(c(regs));
+#endif
+  }
+
   // *shared = the least of itself and value, which all threads may do in one phase.
   CONVGRAD_HD void least_of([[maybe_unused]] std::uint32_t* least,
                             [[maybe_unused]] std::uint32_t value) {
@@ -107,6 +196,13 @@ struct DeviceBlock {
     atomicMin(least, value);
 #endif
   }
+
+ private:
+#if defined(__CUDA_ARCH__)
+  __device__ __forceinline__ static unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+  }
+#endif
 };
 
 #endif

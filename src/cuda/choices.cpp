@@ -57,6 +57,33 @@ StreamUnit stream_unit(const WgradProblem& problem, const StreamChoice& choice) 
   }
 }
 
+// The pixels of a slab along axes 0 to last; `size` has those of the axes after it.
+struct SlabSearch {
+  std::array<int, 4> chunk;    // pixels of a full chunk
+  std::array<int, 4> largest;  // along each axis
+  int split;                   // the axis along which slabs must end where chunks do; or -1
+  std::array<int, 4> size = {1, 1, 1, 1}, best = {1, 1, 1, 1};
+  std::int64_t best_count = 0;
+
+  // Every slab costs the same, whatever it has.
+  void consider() {
+    std::int64_t count = 1;
+    for (std::size_t a = 0; a < 4; ++a) count *= ceil_div(chunk[a], size[a]);
+    if (best_count > 0 && count >= best_count) return;
+    best_count = count;
+    best = size;
+  }
+  void search(int axis, int room) {
+    if (axis < 0) return consider();
+    const auto a = static_cast<std::size_t>(axis);
+    for (int pixels = std::min({chunk[a], largest[a], room}); pixels >= 1; --pixels) {
+      if (axis == split && chunk[a] % pixels != 0) continue;
+      size[a] = pixels;
+      search(axis - 1, room / pixels);
+    }
+  }
+};
+
 }  // namespace
 
 std::string too_large(const WgradProblem& problem) {
@@ -154,5 +181,48 @@ MmaChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t size = wide ? 128 : 64;
   return {wide, static_cast<int>(ceil_div(rows, size)), static_cast<int>(ceil_div(columns, size))};
 }
+
+WgmmaChoice wgmma_choice(const WgradProblem& problem) {
+  const ChunkGrid grid = chunk_grid(problem);
+  SlabSearch search;
+  search.chunk = chunk_extents(grid);
+  // The pixels behind a chunk of several along an axis are another chunk's.
+  search.split = grid.pieces > 1 ? grid.axis : -1;
+  search.largest[0] = kMostBulkBox;
+  for (std::size_t a = 0; a < 3; ++a) {
+    const std::int64_t stride = problem.axis[a].stride;
+    search.largest[a + 1] = static_cast<int>(
+        stride > kMostBulkStep ? 1 : (kMostBulkBox - 1) / std::max<std::int64_t>(stride, 1) + 1);
+  }
+  search.search(3, kSlabPixels);
+  WgmmaChoice choice{};
+  std::ranges::copy(search.best, choice.slab.size);
+  choice.row_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_c(), kWgmmaRows));
+  choice.column_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_k(), kWgmmaColumns));
+  return choice;
+}
+
+BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
+                 const int (&step)[3]) {
+  BulkMap map{};
+  map.data = view.data;
+  map.extent[0] = channels;
+  map.stride[0] = 1;
+  map.box[0] = kPanel;
+  map.step[0] = 1;
+  for (int a = 0; a < 3; ++a) {  // w, h, d
+    map.extent[1 + a] = view.hi[2 - a] - view.lo[2 - a];
+    map.stride[1 + a] = view.spatial[2 - a];
+    map.box[1 + a] = slab.size[3 - a];
+    map.step[1 + a] = step[2 - a];
+  }
+  map.extent[4] = images;
+  map.stride[4] = view.n_stride;
+  map.box[4] = slab.size[0];
+  map.step[4] = 1;
+  return map;
+}
+
+int slab_step(const Axis& axis, int pixels) { return pixels > 1 ? axis.stride : 1; }
 
 }  // namespace convgrad::cuda

@@ -7,6 +7,7 @@
 #include "convgrad/schedule.hpp"
 #include "cuda/geometry.hpp"
 #include "cuda/streaming.hpp"
+#include "cuda/wgmma_gemm.hpp"
 
 namespace convgrad::cuda {
 
@@ -40,5 +41,18 @@ struct MmaChoice {
   int row_tiles, column_tiles;  // of one tap of one group
 };
 MmaChoice mma_choice(const WgradProblem& problem);
+
+struct WgmmaChoice {
+  Slab slab;
+  int row_tiles, column_tiles;  // of one tap of one group
+};
+WgmmaChoice wgmma_choice(const WgradProblem& problem);
+
+// A view of a block with contiguous channels (of all groups, so many), as copies of slabs read it:
+// at every step-th position along d, h, w.
+BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
+                 const int (&step)[3]);
+// The step of x along an axis on which a slab has this many pixels.
+int slab_step(const Axis& axis, int pixels);
 
 }  // namespace convgrad::cuda

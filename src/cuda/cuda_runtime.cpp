@@ -1,7 +1,10 @@
 // cuda_runtime.cpp - see cuda_runtime.hpp.
 #include "cuda/cuda_runtime.hpp"
 
+#include <cudaTypedefs.h>
+
 #include <array>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -94,6 +97,46 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
   return pointer;
 }
 
+BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
+  if (std::string_view(CONVGRAD_CUDA_ARCHITECTURES).find("90a") == std::string_view::npos) {
+    throw Error(ErrorKind::unavailable,
+                "--algorithm: cuda_wgmma: this convgrad was built for " CONVGRAD_CUDA_ARCHITECTURES
+                ", expected 90a among them; use another");
+  }
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result),
+        "looking for the driver's tensor maps");
+  if (result != cudaDriverEntryPointSuccess || found == nullptr) {
+    throw Error(ErrorKind::unavailable,
+                "--algorithm: cuda_wgmma: the driver has no tensor maps; use another");
+  }
+  constexpr int kRank = 5;
+  cuuint64_t extents[kRank], strides[kRank - 1];  // in bytes; the first one is known
+  cuuint32_t boxes[kRank], steps[kRank];
+  for (int i = 0; i < kRank; ++i) {
+    extents[i] = static_cast<cuuint64_t>(map.extent[i]);
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(map.stride[i]) * 2;
+    boxes[i] = static_cast<cuuint32_t>((map.box[i] - 1) * map.step[i] + 1);
+    steps[i] = static_cast<cuuint32_t>(map.step[i]);
+  }
+  CUtensorMap encoded;
+  static_assert(sizeof(encoded) == sizeof(BulkTensor));
+  // Bits are copied, so that one type does for float16 and bfloat16.
+  const CUresult status = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found)(
+      &encoded, CU_TENSOR_MAP_DATA_TYPE_UINT16, kRank, const_cast<void*>(map.data), extents,
+      strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw Error(ErrorKind::runtime, cat("CUDA: describing a tensor for bulk copies failed: error ",
+                                        static_cast<int>(status), "; use another --algorithm"));
+  }
+  BulkTensor tensor;
+  std::memcpy(tensor.bytes, &encoded, sizeof(encoded));
+  return tensor;
+}
+
 void CudaRuntime::zero(void* memory, std::int64_t bytes) {
   check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), state_->kernels),
         "clearing partial sums");
@@ -129,13 +172,14 @@ void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
   check(cudaStreamSynchronize(state_->kernels), "computing on the device");
 }
 
-void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, const void* x,
-                        const void* dy, void* dw) {
+void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic,
+                        const void* x, const void* dy, void* dw) {
   if (!state_->library) state_->library.emplace();
   const auto allocate = [](void* runtime, std::int64_t bytes) {
     return static_cast<CudaRuntime*>(runtime)->allocate(bytes);
   };
-  state_->library->filter_gradient(problem, images, x, dy, dw, state_->kernels, allocate, this);
+  state_->library->filter_gradient(problem, images, deterministic, x, dy, dw, state_->kernels,
+                                   allocate, this);
 }
 
 void CudaRuntime::start_timer() {

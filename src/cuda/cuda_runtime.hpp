@@ -7,6 +7,8 @@
 #include <memory>
 #include <string_view>
 
+#include "cuda/bulk.hpp"
+
 namespace convgrad {
 struct WgradProblem;  // .cu files need no more of it
 }
@@ -45,6 +47,8 @@ class CudaRuntime {
 
   CurrentDevice current() const;
   void* allocate(std::int64_t bytes);
+  // Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
+  BulkTensor bulk_tensor(const BulkMap& map) const;
   void zero(void* memory, std::int64_t bytes);
   void begin_upload(std::int64_t half);
   void upload(void* to, const void* from, std::int64_t bytes);
@@ -52,8 +56,8 @@ class CudaRuntime {
   void end_compute(std::int64_t half);
   void download(void* to, const void* from, std::int64_t bytes);
   // The filter gradient of whole images by cuDNN, in the problem's dtype.
-  void cudnn(const WgradProblem& problem, std::int64_t images, const void* x, const void* dy,
-             void* dw);
+  void cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic, const void* x,
+             const void* dy, void* dw);
   // Seconds of the kernels between the two.
   void start_timer();
   double stop_timer();

@@ -206,8 +206,8 @@ Cudnn::Cudnn() : state_(std::make_unique<State>()) {
 
 Cudnn::~Cudnn() = default;
 
-void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const void* x,
-                            const void* dy, void* dw, void* stream,
+void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,
+                            const void* x, const void* dy, void* dw, void* stream,
                             void* (*allocate)(void*, std::int64_t), void* allocator) {
   const Library& lib = library();
   State& s = *state_;
@@ -240,7 +240,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
           "choosing an algorithm");
     for (int i = 0; i < count && s.chosen.count(images) == 0; ++i) {
       const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
-      if (perf.status != 0 || perf.determinism != kDeterministic) continue;
+      if (perf.status != 0) continue;
+      if (deterministic && perf.determinism != kDeterministic) continue;
       if (pb.dtype == DType::f32 && perf.math_type != arithmetic) continue;
       void* memory =
           perf.memory == 0 ? nullptr : allocate(allocator, static_cast<std::int64_t>(perf.memory));
@@ -248,7 +249,8 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, const v
     }
     if (s.chosen.count(images) == 0) {
       throw Error(ErrorKind::unavailable,
-                  cat("--algorithm: cudnn has no deterministic algorithm for ", describe(pb)));
+                  cat("--algorithm: cuDNN has no ", deterministic ? "deterministic " : "",
+                      "algorithm for ", describe(pb)));
     }
   }
   const State::Workspace& work = s.chosen.at(images);

@@ -19,11 +19,11 @@ class Cudnn {
   Cudnn& operator=(const Cudnn&) = delete;
 
   // The filter gradient of `images` whole images of the problem, in its dtype, to dw: [k][c][taps],
-  // with channels last [k][taps][c]. By the first algorithm in cuDNN's own order that it calls
-  // deterministic; Error(unavailable) if there is none. Everything is in device memory, stream is a
-  // cudaStream_t, and allocate gives device memory that is kept.
-  void filter_gradient(const WgradProblem& problem, std::int64_t images, const void* x,
-                       const void* dy, void* dw, void* stream,
+  // with channels last [k][taps][c]. By the first algorithm in cuDNN's own order, or of those that
+  // it calls deterministic; Error(unavailable) if there is none. Everything is in device memory,
+  // stream is a cudaStream_t, and allocate gives device memory that is kept.
+  void filter_gradient(const WgradProblem& problem, std::int64_t images, bool deterministic,
+                       const void* x, const void* dy, void* dw, void* stream,
                        void* (*allocate)(void*, std::int64_t), void* allocator);
 
  private:

@@ -129,6 +129,13 @@ std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
   return packed(x_bytes, problem.group_c()) + packed(dy_bytes, problem.group_k());
 }
 
+// Read and written, with the copies that are packed.
+double mma_bytes(const WgradProblem& problem) {
+  const bool packs =
+      cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
+  return (packs ? 3 : 1) * tensor_bytes(problem);
+}
+
 double mma_seconds(const WgradProblem& problem) {
   const cuda::MmaChoice choice = cuda::mma_choice(problem);
   const double size = choice.wide ? 128 : 64;
@@ -138,9 +145,39 @@ double mma_seconds(const WgradProblem& problem) {
                       : problem.dtype == DType::f32 ? 50e12
                       : choice.wide                 ? 300e12
                                                     : 150e12;
-  const bool packs =
-      cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
-  return (packs ? 3 : 1) * tensor_bytes(problem) / kBytesPerSecond + flops / rate;
+  return mma_bytes(problem) / kBytesPerSecond + flops / rate;
+}
+
+// ---- cuda_wgmma ----
+
+std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
+  std::string reason = mma_why_not(problem, device);
+  if (!reason.empty()) return reason;
+  if (device.major != 9 || device.minor != 0) {
+    return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
+               device.minor);
+  }
+  const std::int64_t channels =
+      problem.groups * std::max(cuda::mma_pitch(problem, problem.group_c()),
+                                cuda::mma_pitch(problem, problem.group_k()));
+  if (channels >= cuda::kMostExtent || problem.N >= cuda::kMostExtent) {
+    return cat("its copies count channels and images to ", cuda::kMostExtent);
+  }
+  return "";
+}
+
+std::int64_t wgmma_tiles(const WgradProblem& problem) {
+  const cuda::WgmmaChoice choice = cuda::wgmma_choice(problem);
+  return problem.groups * problem.taps() * choice.row_tiles * choice.column_tiles;
+}
+
+double wgmma_seconds(const WgradProblem& problem) {
+  constexpr double kRate = 500e12;
+  const cuda::WgmmaChoice choice = cuda::wgmma_choice(problem);
+  const double padded = double{cuda::kSlabPixels} / choice.slab.pixels();
+  const double flops = 2 * static_cast<double>(term_count(problem)) * padded * cuda::kWgmmaRows *
+                       cuda::kWgmmaColumns * static_cast<double>(wgmma_tiles(problem));
+  return mma_bytes(problem) / kBytesPerSecond + flops / kRate;
 }
 
 // ---- cudnn ----
@@ -175,9 +212,13 @@ double cudnn_seconds(const WgradProblem& problem) {
 }  // namespace
 
 std::span<const DeviceKernel> device_kernels() {
-  static const std::array<DeviceKernel, 7> table = {{
+  static const auto table = std::to_array<DeviceKernel>({
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", false, mma_why_not,
        mma_seconds, mma_tiles, mma_packed_bytes},
+      {"cuda_wgmma",
+       "the same by the matrix instructions and bulk copies of compute capability 9.0; by name "
+       "only, as it has run on no device yet",
+       true, wgmma_why_not, wgmma_seconds, wgmma_tiles, mma_packed_bytes},
       {"cuda_mma_f64", "the same for float64", false, mma_f64_why_not, mma_seconds, mma_tiles,
        mma_packed_bytes},
       {"cuda_mma_bf16x3", "the same for float32, as three bfloat16 terms: no less exact", false,
@@ -188,9 +229,11 @@ std::span<const DeviceKernel> device_kernels() {
        streaming_why_not, streaming_seconds, streaming_tiles, nothing_packed},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", false,
        simt_why_not, simt_seconds, simt_tiles, nothing_packed},
+      {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
+       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
        true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
-  }};
+  });
   return table;
 }
 

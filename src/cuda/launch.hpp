@@ -1,6 +1,7 @@
 // launch.hpp - one block's work as launches of kernels. Runtime is a device's (cuda_runtime.hpp) or
 // the processor standing in for one (tests/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
+//   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
 #pragma once
 
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "cuda/reduce.hpp"
 #include "cuda/simt_gemm.hpp"
 #include "cuda/streaming.hpp"
+#include "cuda/wgmma_gemm.hpp"
 
 namespace convgrad::cuda {
 
@@ -125,21 +127,48 @@ View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, s
   return result;
 }
 
+// The block's tensors as kernels for tensor cores read them; packed: memory for copies.
 template <class Runtime>
-void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem, Work work,
-                std::int64_t slices, Range images, void* memory) {
+GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, Work work, Range images,
+                       int row_tiles, int column_tiles, void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
   work.x =
       mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
   work.dy =
       mma_view(runtime, problem, work.dy, images.begin, images.size(), problem.group_k(), packed);
-  const MmaChoice choice = mma_choice(problem);
+  return {work, static_cast<int>(mma_pitch(problem, problem.group_c())),
+          static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
+}
+
+template <class Runtime>
+void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const Work& work,
+                  std::int64_t slices, Range images, void* memory) {
+  for (int a = 0; a < 3; ++a) {
+    if (work.x.hi[a] <= work.x.lo[a]) return;  // no tap sees x, and no map could be made of it
+  }
+  const WgmmaChoice choice = wgmma_choice(problem);
+  const GemmParams gemm =
+      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
+  int step[3];
+  for (int a = 0; a < 3; ++a) step[a] = slab_step(work.shape.axis[a], choice.slab.size[a + 1]);
+  const BulkTensor x = runtime.bulk_tensor(
+      slab_map(gemm.work.x, images.size(), problem.groups * gemm.x_pitch, choice.slab, step));
+  const BulkTensor dy = runtime.bulk_tensor(slab_map(
+      gemm.work.dy, images.size(), problem.groups * gemm.dy_pitch, choice.slab, {1, 1, 1}));
   const auto run = [&]<class Body>() {
-    runtime.template launch<Body>({work, static_cast<int>(mma_pitch(problem, problem.group_c())),
-                                   static_cast<int>(mma_pitch(problem, problem.group_k())),
-                                   choice.row_tiles, choice.column_tiles},
-                                  slices * work.tiles);
+    runtime.template launch<Body>({gemm, x, dy, choice.slab, images.begin}, slices * work.tiles);
   };
+  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<F16>>()
+                              : run.template operator()<WgmmaGemm<Bf16>>();
+}
+
+template <class Runtime>
+void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                const Work& work, std::int64_t slices, Range images, void* memory) {
+  const MmaChoice choice = mma_choice(problem);
+  const GemmParams gemm =
+      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
+  const auto run = [&]<class Body>() { runtime.template launch<Body>(gemm, slices * work.tiles); };
   if (kernel == "cuda_mma_f64") {
     run.template operator()<MmaF64Gemm>();
   } else if (kernel == "cuda_mma_tf32") {
@@ -157,14 +186,15 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
 
 // The gradient of a block by cuDNN, added to the only slice.
 template <class Runtime>
-void launch_cudnn(Runtime& runtime, const WgradProblem& problem, const Work& work, Range images,
-                  void* dw) {
+void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                  const Work& work, Range images, void* dw) {
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
     throw Error(ErrorKind::unavailable,
-                "--algorithm: cudnn needs whole images, which do not fit the memory; use another");
+                cat("--algorithm: ", kernel,
+                    " needs whole images, which do not fit the memory; use another"));
   }
-  runtime.cudnn(problem, images.size(), work.x.data, work.dy.data, dw);
+  runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Body = AddGradient<decltype(scalar)>;
     runtime.template launch<Body>(
@@ -182,8 +212,10 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
     launch_streaming(runtime, problem, work, slices);
   } else if (kernel == "cuda_simt_gemm") {
     launch_simt_gemm(runtime, problem, work, slices);
-  } else if (kernel == "cudnn") {
-    launch_cudnn(runtime, problem, work, images, packed);
+  } else if (kernel.starts_with("cudnn")) {
+    launch_cudnn(runtime, kernel, problem, work, images, packed);
+  } else if (kernel == "cuda_wgmma") {
+    launch_wgmma(runtime, problem, work, slices, images, packed);
   } else {
     launch_mma(runtime, kernel, problem, work, slices, images, packed);
   }

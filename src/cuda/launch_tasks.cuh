@@ -9,7 +9,7 @@ namespace convgrad::cuda {
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads)
     body_kernel(const __grid_constant__ typename Body::Params params, std::int64_t first) {
-  extern __shared__ __align__(128) unsigned char memory[];
+  extern __shared__ __align__(1024) unsigned char memory[];
   DeviceBlock<Body> block(*reinterpret_cast<typename Body::Shared*>(memory));
   Body::run(block, params, first + blockIdx.x);
 }

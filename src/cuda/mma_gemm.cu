@@ -1,8 +1,9 @@
-// mma_gemm.cu - cuda_mma, its like, and what they copy, for devices.
+// mma_gemm.cu - cuda_mma, cuda_wgmma, their like, and what they copy, for devices.
 #include "cuda/add_gradient.hpp"
 #include "cuda/launch_tasks.cuh"
 #include "cuda/mma_gemm.hpp"
 #include "cuda/pack.hpp"
+#include "cuda/wgmma_gemm.hpp"
 
 using namespace convgrad::cuda;
 
@@ -13,6 +14,8 @@ CONVGRAD_LAUNCH(Mma16Narrow<Bf16>);
 CONVGRAD_LAUNCH(MmaSplitGemm);
 CONVGRAD_LAUNCH(MmaTf32Gemm);
 CONVGRAD_LAUNCH(MmaF64Gemm);
+CONVGRAD_LAUNCH(WgmmaGemm<F16>);
+CONVGRAD_LAUNCH(WgmmaGemm<Bf16>);
 CONVGRAD_LAUNCH(AddGradient<F16>);
 CONVGRAD_LAUNCH(AddGradient<Bf16>);
 CONVGRAD_LAUNCH(AddGradient<float>);

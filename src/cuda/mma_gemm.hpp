@@ -7,9 +7,8 @@
 // (pack.hpp sees to it). Each warp has 32 x 32 sums. After a chunk they are added to Sum<> pairs.
 #pragma once
 
-#include "cuda/geometry.hpp"
+#include "cuda/gemm_tile.hpp"
 #include "cuda/mma.hpp"
-#include "cuda/sum.hpp"
 
 namespace convgrad::cuda {
 
@@ -79,11 +78,7 @@ struct MmaGemm {
   static constexpr int kTilesM = kWarpTile / Op::kM, kTilesN = kWarpTile / Op::kN;
   static constexpr int kPitchX = kRows + Operand::kPad, kPitchDy = kColumns + Operand::kPad;
 
-  struct Params {
-    Work work;
-    int x_pitch, dy_pitch;  // channels of a group in memory, whole vectors
-    int row_tiles, column_tiles;
-  };
+  using Params = GemmParams;
   struct Regs {
     typename Op::A a[kTilesM][kTerms];
     typename Op::B b[kTilesN][kTerms];
@@ -99,50 +94,13 @@ struct MmaGemm {
     std::int64_t x_offset[kMmaChunkPixels], dy_offset[kMmaChunkPixels];  // -1: sees nothing
     std::uint32_t least_x, least_dy, rest;                               // of all threads
   };
-  struct Tile {
-    int group, tap, row, column;
-  };
   // The chunk and slab that is loaded, or used, next.
   struct Cursor {
     std::int64_t chunk;
     int slab, slabs;
   };
 
-  CONVGRAD_HD static Tile tile_of(const Params& p, std::int64_t task) {
-    std::int64_t rest = p.work.tile_of(task);
-    Tile tile;
-    tile.column = static_cast<int>(rest % p.column_tiles) * kColumns;
-    rest /= p.column_tiles;
-    tile.row = static_cast<int>(rest % p.row_tiles) * kRows;
-    rest /= p.row_tiles;
-    tile.tap = static_cast<int>(rest % p.work.shape.taps());
-    tile.group = static_cast<int>(rest / p.work.shape.taps());
-    return tile;
-  }
-
-  // Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees
-  // nothing.
-  CONVGRAD_HD static bool locate(const Params& p, const Tile& tile, const Box& box, int i,
-                                 std::int64_t& x, std::int64_t& dy) {
-    const Work& w = p.work;
-    std::int64_t n;
-    int out[3], in[3];
-    box.pixel(i, n, out[0], out[1], out[2]);
-    const int at[3] = {w.shape.tap_t(tile.tap), w.shape.tap_r(tile.tap), w.shape.tap_s(tile.tap)};
-    bool inside = true;
-    for (int a = 0; a < 3; ++a) {
-      const Axis& axis = w.shape.axis[a];
-      in[a] = axis.first_input(out[a]) + at[a] * axis.dilation;
-      inside = inside && in[a] >= 0 && in[a] < axis.in;
-    }
-    x = w.x.pixel(n, in[0], in[1], in[2]) + static_cast<std::int64_t>(tile.group) * p.x_pitch +
-        tile.row;
-    dy = w.dy.pixel(n, out[0], out[1], out[2]) +
-         static_cast<std::int64_t>(tile.group) * p.dy_pitch + tile.column;
-    return inside;
-  }
-
-  CONVGRAD_HD static void fill_table(const Params& p, const Tile& tile, const Cursor& load,
+  CONVGRAD_HD static void fill_table(const Params& p, const GemmTile& tile, const Cursor& load,
                                      int thread, Shared& s) {
     const Box box = p.work.chunks.box(load.chunk);
     const int pixels = box.pixels();
@@ -177,7 +135,7 @@ struct MmaGemm {
 
   // The next slab on its way into a stage, if there is one.
   template <class Block>
-  CONVGRAD_HD static void issue(Block& block, const Params& p, const Tile& tile, Cursor& load,
+  CONVGRAD_HD static void issue(Block& block, const Params& p, const GemmTile& tile, Cursor& load,
                                 std::int64_t end, int stage) {
     Shared& s = block.shared;
     if (load.chunk >= end) {
@@ -322,7 +280,7 @@ struct MmaGemm {
   }
 
   // A chunk's sums once more, by float32 products, where three terms do not hold the values.
-  CONVGRAD_HD static void add_plainly(const Params& p, const Tile& tile, std::int64_t chunk,
+  CONVGRAD_HD static void add_plainly(const Params& p, const GemmTile& tile, std::int64_t chunk,
                                       int thread, Regs& r) {
     const Box box = p.work.chunks.box(chunk);
     const auto* x = static_cast<const Element*>(p.work.x.data);
@@ -348,7 +306,7 @@ struct MmaGemm {
   }
 
   template <class Block>
-  CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const Tile& tile,
+  CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
                                     std::int64_t chunk) {
     if constexpr (Operand::kSplit) {
       Shared& s = block.shared;
@@ -381,10 +339,8 @@ struct MmaGemm {
   }
 
   template <bool kStore>
-  CONVGRAD_HD static void exchange(const Params& p, const Tile& tile, std::int64_t slice,
+  CONVGRAD_HD static void exchange(const Params& p, const GemmTile& tile, std::int64_t slice,
                                    int thread, Regs& r) {
-    const Shape& shape = p.work.shape;
-    auto* partial = static_cast<Sum<Acc>*>(p.work.partials) + slice * p.work.dw_count;
     CONVGRAD_UNROLL
     for (int i = 0; i < kTilesM; ++i) {
       CONVGRAD_UNROLL
@@ -393,19 +349,7 @@ struct MmaGemm {
         for (int e = 0; e < Op::kElementsC; ++e) {
           int row, column;
           sum_place(thread, i, j, e, row, column);
-          const int c = tile.row + row, k = tile.column + column;
-          if (c >= shape.group_c || k >= shape.group_k) {
-            if (!kStore) r.total[i][j][e] = {};
-            continue;
-          }
-          Sum<Acc>& element =
-              partial[(static_cast<std::int64_t>(tile.tap) * shape.group_c + c) * shape.K +
-                      static_cast<std::int64_t>(tile.group) * shape.group_k + k];
-          if (kStore) {
-            element = r.total[i][j][e];
-          } else {
-            r.total[i][j][e] = element;
-          }
+          exchange_sum<kStore>(p.work, tile, slice, row, column, r.total[i][j][e]);
         }
       }
     }
@@ -417,7 +361,7 @@ struct MmaGemm {
     std::int64_t begin, end;
     p.work.chunks_of(slice, begin, end);
     if (begin >= end) return;
-    const Tile tile = tile_of(p, task);
+    const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
     block.each_alone([&](int thread, Regs& r) {
       exchange<false>(p, tile, slice, thread, r);
       clear(r);

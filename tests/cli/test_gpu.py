@@ -58,7 +58,7 @@ class WithoutDevice(CliTest):
     def test_info_and_list_name_the_algorithms(self):
         for command in (["info"], ["--list-algorithms"]):
             out = run(*command).out
-            for name in ("cuda_streaming", "cuda_simt_gemm", "cuda_mma", "cudnn"):
+            for name in ("cuda_streaming", "cuda_simt_gemm", "cuda_mma", "cuda_wgmma", "cudnn", "cudnn_any"):
                 self.assertIn("\n" + name + " ", out)
 
 

@@ -1,0 +1,42 @@
+// bulk.hpp - bulk tensor copies (compute capability 9.0; PTX ISA, "cp.async.bulk.tensor"): a box of
+// up to five dimensions of a tensor in device memory goes to shared memory without a thread's help.
+#pragma once
+
+#include "cuda/host_device.hpp"
+
+namespace convgrad::cuda {
+
+// Rows in shared memory are of 128 bytes, in blocks of eight whose 16-byte pieces are exchanged
+// ("128-byte swizzle"): piece i of row r lies at place i ^ (r % 8). Blocks start at multiples of
+// kSwizzleBytes.
+inline constexpr int kRowBytes = 128, kSwizzleBytes = 1024;
+
+// Where the byte lies that would be at this offset, counted from a multiple of kSwizzleBytes.
+CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset) {
+  return offset ^ (offset >> 7 & 7u) << 4;
+}
+
+// A tensor of 16-bit elements, and the box that each copy takes of it: of every step-th element
+// along dimension i, box[i]. Dimension 0 is contiguous. What of a box lies outside the tensor is
+// zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]].
+struct BulkMap {
+  const void* data;         // at a multiple of 16 bytes
+  std::int64_t extent[5];   // 1 to 2^32
+  std::int64_t stride[5];   // in elements; all but the first are multiples of 8
+  int box[5];               // box[0] elements are one row of shared memory
+  int step[5];              // 1 to kMostBulkStep
+};
+inline constexpr int kMostBulkStep = 8;
+inline constexpr int kMostBulkBox = 256;  // (box - 1) * step + 1 is at most that
+
+// A BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
+struct BulkTensor {
+  alignas(64) unsigned char bytes[128];
+};
+
+// In shared memory: counts the bytes of the copies that it was told to expect ("mbarrier").
+struct BulkBarrier {
+  alignas(8) std::uint64_t state;
+};
+
+}  // namespace convgrad::cuda

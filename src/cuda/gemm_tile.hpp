@@ -1,0 +1,80 @@
+// gemm_tile.hpp - a tile of dw in an implicit GEMM on tensor cores: some input channels by some
+// output channels of a group, of one tap.
+#pragma once
+
+#include "cuda/geometry.hpp"
+#include "cuda/sum.hpp"
+
+namespace convgrad::cuda {
+
+// Channels are contiguous and start at multiples of 16 bytes in every group (pack.hpp).
+struct GemmParams {
+  Work work;
+  int x_pitch, dy_pitch;  // channels of a group in memory, whole vectors
+  int row_tiles, column_tiles;
+};
+
+struct GemmTile {
+  int group, tap, row, column;  // row, column: its first channels within the group
+};
+
+CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::int64_t task) {
+  std::int64_t rest = p.work.tile_of(task);
+  GemmTile tile;
+  tile.column = static_cast<int>(rest % p.column_tiles) * columns;
+  rest /= p.column_tiles;
+  tile.row = static_cast<int>(rest % p.row_tiles) * rows;
+  rest /= p.row_tiles;
+  tile.tap = static_cast<int>(rest % p.work.shape.taps());
+  tile.group = static_cast<int>(rest / p.work.shape.taps());
+  return tile;
+}
+
+// Where the tile's tap sees x from an output position; false if that is outside x on some axis.
+CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int out[3], int in[3]) {
+  const int at[3] = {shape.tap_t(tile.tap), shape.tap_r(tile.tap), shape.tap_s(tile.tap)};
+  bool inside = true;
+  for (int a = 0; a < 3; ++a) {
+    const Axis& axis = shape.axis[a];
+    in[a] = axis.first_input(out[a]) + at[a] * axis.dilation;
+    inside = inside && in[a] >= 0 && in[a] < axis.in;
+  }
+  return inside;
+}
+
+// Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees nothing.
+CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& box, int i,
+                        std::int64_t& x, std::int64_t& dy) {
+  const Work& w = p.work;
+  std::int64_t n;
+  int out[3], in[3];
+  box.pixel(i, n, out[0], out[1], out[2]);
+  const bool inside = tap_input(w.shape, tile, out, in);
+  x = w.x.pixel(n, in[0], in[1], in[2]) + static_cast<std::int64_t>(tile.group) * p.x_pitch +
+      tile.row;
+  dy = w.dy.pixel(n, out[0], out[1], out[2]) + static_cast<std::int64_t>(tile.group) * p.dy_pitch +
+       tile.column;
+  return inside;
+}
+
+// Stores a slice's sum of one element of the tile, or loads it; outside dw it is zero.
+template <bool kStore, typename Acc>
+CONVGRAD_HD void exchange_sum(const Work& work, const GemmTile& tile, std::int64_t slice, int row,
+                              int column, Sum<Acc>& sum) {
+  const Shape& shape = work.shape;
+  const int c = tile.row + row, k = tile.column + column;
+  if (c >= shape.group_c || k >= shape.group_k) {
+    if (!kStore) sum = {};
+    return;
+  }
+  auto* partial = static_cast<Sum<Acc>*>(work.partials) + slice * work.dw_count;
+  Sum<Acc>& element = partial[(static_cast<std::int64_t>(tile.tap) * shape.group_c + c) * shape.K +
+                              static_cast<std::int64_t>(tile.group) * shape.group_k + k];
+  if (kStore) {
+    element = sum;
+  } else {
+    sum = element;
+  }
+}
+
+}  // namespace convgrad::cuda

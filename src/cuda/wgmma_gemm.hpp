@@ -1,0 +1,241 @@
+// wgmma_gemm.hpp - implicit GEMM on the tensor cores of compute capability 9.0, fed by bulk copies.
+//
+// A tile of dw belongs to one tap: 128 input channels by 128 output channels of a group, 64 x 128
+// of them to each of two warpgroups. The pixels of a chunk are taken a slab at a time: a box of
+// output pixels that one copy takes of dy, and the box of x that the tap sees from them, every
+// stride-th position. What lies outside x or dy is zero in shared memory. That is not enough where
+// the other factor is not finite: a chunk with a sum that is not finite is summed once more, pixel
+// by pixel, without those that the tap sees outside x. After a chunk its sums are added to Sum<>
+// pairs.
+//
+// Copies are kStages - 1 slabs ahead. A slab's products may be under way while the next one's
+// begin; the barrier of all threads after that lets the slab before be overwritten.
+#pragma once
+
+#include "cuda/gemm_tile.hpp"
+#include "cuda/wgmma.hpp"
+
+namespace convgrad::cuda {
+
+inline constexpr int kSlabPixels = 64;  // at most
+inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
+
+// The output pixels of a slab along n, z, p, q.
+struct Slab {
+  int size[4];
+  CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
+  // How many there are in a chunk.
+  CONVGRAD_HD int count(const Box& box) const {
+    int count = 1;
+    for (int a = 0; a < 4; ++a) count *= ceil_div(box.size[a], size[a]);
+    return count;
+  }
+  // The first pixel of one of them, q fastest; what it has beyond the chunk lies outside dy.
+  CONVGRAD_HD void first_pixel(const Box& box, int number, std::int64_t& n, int out[3]) const {
+    for (int a = 3; a > 0; --a) {
+      const int steps = ceil_div(box.size[a], size[a]);
+      out[a - 1] = box.begin[a - 1] + number % steps * size[a];
+      number /= steps;
+    }
+    n = box.n + static_cast<std::int64_t>(number) * size[0];
+  }
+};
+
+template <typename Scalar>
+struct WgmmaGemm {
+  using Op = Wgmma16<Scalar>;
+  static constexpr int kGroups = kWgmmaRows / Op::kM, kThreads = kGroups * kWarpgroup;
+  static constexpr int kStages = 6;
+  static constexpr int kPanelsX = kWgmmaRows / kPanel, kPanelsDy = kWgmmaColumns / kPanel;
+  static constexpr int kPanelBytes = kSlabPixels * kRowBytes;
+  static_assert(Op::kM == kPanel && Op::kN == kWgmmaColumns);
+
+  struct Params : GemmParams {
+    BulkTensor x, dy;
+    Slab slab;
+    std::int64_t first_image;  // of the block
+  };
+  struct Regs {
+    typename Op::C sum;
+    Sum<float> total[Op::kElementsC];
+  };
+  struct Shared {
+    alignas(kSwizzleBytes) Scalar x[kStages][kPanelsX][kSlabPixels][kPanel];
+    alignas(kSwizzleBytes) Scalar dy[kStages][kPanelsDy][kSlabPixels][kPanel];
+    BulkBarrier arrived[kStages];
+  };
+  // The chunk and slab that is loaded, or used, next.
+  struct Cursor {
+    std::int64_t chunk;
+    int slab, slabs;
+  };
+
+  CONVGRAD_HD static Cursor start(const Params& p, std::int64_t chunk) {
+    const bool there = chunk < p.work.chunk_end;
+    return {chunk, 0, there ? p.slab.count(p.work.chunks.box(chunk)) : 0};
+  }
+  CONVGRAD_HD static void next(const Params& p, Cursor& cursor) {
+    if (++cursor.slab == cursor.slabs) cursor = start(p, cursor.chunk + p.work.lanes);
+  }
+
+  // Rows of a stage that no copy writes: zeros.
+  CONVGRAD_HD static void clear_rest(const Params& p, int thread, Shared& s) {
+    const int first = p.slab.pixels();
+    for (int i = thread; i < (kSlabPixels - first) * kPanel; i += kThreads) {
+      const int row = first + i / kPanel, column = i % kPanel;
+      for (int stage = 0; stage < kStages; ++stage) {
+        for (int panel = 0; panel < kPanelsX; ++panel) s.x[stage][panel][row][column] = Scalar{0};
+        for (int panel = 0; panel < kPanelsDy; ++panel) s.dy[stage][panel][row][column] = Scalar{0};
+      }
+    }
+  }
+
+  // One thread: the copies of a slab.
+  template <class Block>
+  CONVGRAD_HD static void copy_slab(Block& block, const Params& p, const GemmTile& tile,
+                                    const Cursor& load, int stage) {
+    const Work& w = p.work;
+    Shared& s = block.shared;
+    std::int64_t n;
+    int out[3], in[3];
+    p.slab.first_pixel(w.chunks.box(load.chunk), load.slab, n, out);
+    tap_input(w.shape, tile, out, in);
+    const int image = static_cast<int>(n - p.first_image);
+    BulkBarrier& arrived = s.arrived[stage];
+    block.expect_bulk(arrived, (kPanelsX + kPanelsDy) * p.slab.pixels() * kRowBytes);
+    for (int panel = 0; panel < kPanelsX; ++panel) {
+      const int channel = tile.group * p.x_pitch + tile.row + panel * kPanel;
+      const int at[5] = {channel, in[2] - w.x.lo[2], in[1] - w.x.lo[1], in[0] - w.x.lo[0], image};
+      block.copy_bulk(s.x[stage][panel], p.x, at, arrived);
+    }
+    for (int panel = 0; panel < kPanelsDy; ++panel) {
+      const int channel = tile.group * p.dy_pitch + tile.column + panel * kPanel;
+      const int at[5] = {channel, out[2] - w.dy.lo[2], out[1] - w.dy.lo[1], out[0] - w.dy.lo[0],
+                         image};
+      block.copy_bulk(s.dy[stage][panel], p.dy, at, arrived);
+    }
+  }
+
+  // The next slab on its way into a stage, if there is one.
+  template <class Block>
+  CONVGRAD_HD static void issue(Block& block, const Params& p, const GemmTile& tile, Cursor& load,
+                                std::int64_t end, int stage) {
+    if (load.chunk >= end) return;
+    block.each_alone([&](int thread, Regs&) {
+      if (thread == 0) copy_slab(block, p, tile, load, stage);
+    });
+    next(p, load);
+  }
+
+  // Begins the products of a stage: rows of warpgroup g are panel g of x.
+  template <class Block>
+  CONVGRAD_HD static void compute(Block& block, int stage) {
+    Shared& s = block.shared;
+    block.template multiply_shared<Op, kSlabPixels / Op::kK>(
+        kPanelBytes,
+        [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
+        [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; },
+        sum_of);
+  }
+
+  CONVGRAD_HD static typename Op::C& sum_of(Regs& r) { return r.sum; }
+
+  CONVGRAD_HD static void clear(Regs& r) {
+    CONVGRAD_UNROLL
+    for (int e = 0; e < Op::kElementsC; ++e) r.sum.value[e] = 0;
+  }
+
+  CONVGRAD_HD static void sum_place(int thread, int e, int& row, int& column) {
+    Op::c_place(thread % kWarpgroup, e, row, column);
+    row += thread / kWarpgroup * Op::kM;
+  }
+
+  CONVGRAD_HD static bool all_finite(const Regs& r) {
+    bool finite = true;
+    CONVGRAD_UNROLL
+    for (int e = 0; e < Op::kElementsC; ++e) finite = finite && is_finite(r.sum.value[e]);
+    return finite;
+  }
+
+  // A chunk's sums once more, without the products of what lies outside x.
+  CONVGRAD_HD static void sum_plainly(const Params& p, const GemmTile& tile, std::int64_t chunk,
+                                      int thread, Regs& r) {
+    const Box box = p.work.chunks.box(chunk);
+    const auto* x = static_cast<const Scalar*>(p.work.x.data);
+    const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
+    clear(r);
+    for (int pixel = 0; pixel < box.pixels(); ++pixel) {
+      std::int64_t x_at, dy_at;
+      if (!locate(p, tile, box, pixel, x_at, dy_at)) continue;
+      CONVGRAD_UNROLL
+      for (int e = 0; e < Op::kElementsC; ++e) {
+        int row, column;
+        sum_place(thread, e, row, column);
+        if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) continue;
+        r.sum.value[e] += widen<float>(x[x_at + row]) * widen<float>(dy[dy_at + column]);
+      }
+    }
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
+                                    std::int64_t chunk) {
+    if (block.each_any([](int, const Regs& r) { return !all_finite(r); })) {
+      block.each_alone([&](int thread, Regs& r) { sum_plainly(p, tile, chunk, thread, r); });
+    }
+    block.each_alone([](int, Regs& r) {
+      CONVGRAD_UNROLL
+      for (int e = 0; e < Op::kElementsC; ++e) r.total[e].add(r.sum.value[e]);
+      clear(r);
+    });
+  }
+
+  template <bool kStore>
+  CONVGRAD_HD static void exchange(const Params& p, const GemmTile& tile, std::int64_t slice,
+                                   int thread, Regs& r) {
+    CONVGRAD_UNROLL
+    for (int e = 0; e < Op::kElementsC; ++e) {
+      int row, column;
+      sum_place(thread, e, row, column);
+      exchange_sum<kStore>(p.work, tile, slice, row, column, r.total[e]);
+    }
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+    const std::int64_t slice = p.work.slice_of(task);
+    std::int64_t begin, end;
+    p.work.chunks_of(slice, begin, end);
+    if (begin >= end) return;
+    const GemmTile tile = gemm_tile(p, kWgmmaRows, kWgmmaColumns, task);
+    block.each([&](int thread, Regs& r) {
+      if (thread == 0) {
+        for (BulkBarrier& barrier : block.shared.arrived) block.start_barrier(barrier);
+      }
+      clear_rest(p, thread, block.shared);
+      block.publish();
+      exchange<false>(p, tile, slice, thread, r);
+      clear(r);
+    });
+    Cursor load = start(p, begin), use = load;
+    for (int stage = 0; stage < kStages - 1; ++stage) issue(block, p, tile, load, end, stage);
+    int stage = 0;
+    unsigned round = 0;  // of the stages, modulo 2
+    for (; use.chunk < end; use = start(p, use.chunk + p.work.lanes)) {
+      for (int slab = 0; slab < use.slabs; ++slab) {
+        block.each_alone([&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
+        compute(block, stage);
+        block.template wait_multiplies<Op, 1>(sum_of);
+        block.each([](int, Regs&) {});  // no products are under way in the stage before this one
+        issue(block, p, tile, load, end, (stage + kStages - 1) % kStages);
+        stage = (stage + 1) % kStages;
+        if (stage == 0) round ^= 1u;
+      }
+      block.template wait_multiplies<Op, 0>(sum_of);
+      end_chunk(block, p, tile, use.chunk);
+    }
+    block.each_alone([&](int thread, Regs& r) { exchange<true>(p, tile, slice, thread, r); });
+  }
+};
+
+}  // namespace convgrad::cuda
