@@ -20,11 +20,11 @@ CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset) {
 // along dimension i, box[i]. Dimension 0 is contiguous. What of a box lies outside the tensor is
 // zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]].
 struct BulkMap {
-  const void* data;         // at a multiple of 16 bytes
-  std::int64_t extent[5];   // 1 to 2^32
-  std::int64_t stride[5];   // in elements; all but the first are multiples of 8
-  int box[5];               // box[0] elements are one row of shared memory
-  int step[5];              // 1 to kMostBulkStep
+  const void* data;        // at a multiple of 16 bytes
+  std::int64_t extent[5];  // 1 to 2^32
+  std::int64_t stride[5];  // in elements; all but the first are multiples of 8
+  int box[5];              // box[0] elements are one row of shared memory
+  int step[5];             // 1 to kMostBulkStep
 };
 inline constexpr int kMostBulkStep = 8;
 inline constexpr int kMostBulkBox = 256;  // (box - 1) * step + 1 is at most that

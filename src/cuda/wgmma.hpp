@@ -10,7 +10,7 @@
 
 namespace convgrad::cuda {
 
-inline constexpr int kWarpgroup = 128;  // threads
+inline constexpr int kWarpgroup = 128;        // threads
 inline constexpr int kPanel = kRowBytes / 2;  // elements of a row
 
 // The operand that starts at this address of shared memory, a multiple of 1024; its next panel
@@ -48,7 +48,6 @@ struct Wgmma16 {
 };
 
 #if defined(__CUDACC__)
-
 
 #define CONVGRAD_WGMMA_4(i) \
   "+f"(c.value[i]), "+f"(c.value[i + 1]), "+f"(c.value[i + 2]), "+f"(c.value[i + 3])

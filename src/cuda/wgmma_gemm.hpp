@@ -132,10 +132,8 @@ struct WgmmaGemm {
   CONVGRAD_HD static void compute(Block& block, int stage) {
     Shared& s = block.shared;
     block.template multiply_shared<Op, kSlabPixels / Op::kK>(
-        kPanelBytes,
-        [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
-        [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; },
-        sum_of);
+        kPanelBytes, [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
+        [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; }, sum_of);
   }
 
   CONVGRAD_HD static typename Op::C& sum_of(Regs& r) { return r.sum; }
