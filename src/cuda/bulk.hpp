@@ -27,7 +27,7 @@ struct BulkMap {
   int step[5];             // 1 to kMostBulkStep
 };
 inline constexpr int kMostBulkStep = 8;
-inline constexpr int kMostBulkBox = 256;  // (box - 1) * step + 1 is at most that
+inline constexpr int kMostBulkBox = 256;  // box * step is at most that
 
 // A BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
 struct BulkTensor {

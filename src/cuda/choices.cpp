@@ -192,7 +192,7 @@ WgmmaChoice wgmma_choice(const WgradProblem& problem) {
   for (std::size_t a = 0; a < 3; ++a) {
     const std::int64_t stride = problem.axis[a].stride;
     search.largest[a + 1] = static_cast<int>(
-        stride > kMostBulkStep ? 1 : (kMostBulkBox - 1) / std::max<std::int64_t>(stride, 1) + 1);
+        stride > kMostBulkStep ? 1 : kMostBulkBox / std::max<std::int64_t>(stride, 1));
   }
   search.search(3, kSlabPixels);
   WgmmaChoice choice{};

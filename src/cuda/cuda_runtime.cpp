@@ -118,7 +118,7 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
   for (int i = 0; i < kRank; ++i) {
     extents[i] = static_cast<cuuint64_t>(map.extent[i]);
     if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(map.stride[i]) * 2;
-    boxes[i] = static_cast<cuuint32_t>((map.box[i] - 1) * map.step[i] + 1);
+    boxes[i] = static_cast<cuuint32_t>(map.box[i] * map.step[i]);
     steps[i] = static_cast<cuuint32_t>(map.step[i]);
   }
   CUtensorMap encoded;
