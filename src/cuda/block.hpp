@@ -169,6 +169,7 @@ struct DeviceBlock {
                                    [[maybe_unused]] AddressB&& b, [[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
+    __syncwarp();  // after loops and copies of single threads
     Op::settle(c(regs));
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     CONVGRAD_UNROLL
