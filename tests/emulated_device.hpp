@@ -137,7 +137,6 @@ class EmulatedBlock {
     cuda::BulkMap map;
     std::memcpy(&map, from.bytes, sizeof(map));
     const auto copy = [this, to, map, at = std::to_array(at)] { copy_box(to, map, at); };
-    bulk_.at(&barrier).copies.push_back(copy);
     bulk_.at(&barrier).bytes += map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * 2;
     if (backwards_) {
       copy();
