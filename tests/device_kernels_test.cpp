@@ -35,7 +35,9 @@ std::vector<ProblemSpec> all_problems() {
       {"many slices, 3x3", "conv2d", 5, 12, 17, 1, {{24, 3}, {21, 3, 2}}},
       {"many slices, depthwise", "depthwise", 11, 35, 35, 35, {{30, 3}, {17, 3}}},
       {"groups of 8 to 16", "conv2d", 2, 24, 48, 3, {{6, 3}, {7, 3}}},
-      {"rows of 600", "conv2d", 1, 8, 8, 1, {{3, 2, 2}, {600, 3, 1, 2}}}};
+      {"rows of 600", "conv2d", 1, 8, 8, 1, {{3, 2, 2}, {600, 3, 1, 2}}},
+      {"strips, depthwise", "depthwise", 2, 9, 18, 9, {{21, 5, 1, 2}, {61, 3, 2}}},
+      {"strips, stride above the filter", "depthwise", 1, 33, 33, 33, {{31, 2, 3}, {67, 2}}}};
   problems.insert(problems.end(), more.begin(), more.end());
   return problems;
 }
@@ -258,6 +260,46 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
       }
     }
     CHECK(std::ranges::count(seen, 1) == term_count(problem));
+  }
+}
+
+TEST_CASE("a strip's rows of x are loaded once each, and stay while they are seen") {
+  using Body = cuda::Streaming<float, 3, 3, 1>;
+  for (const std::int64_t stride : {1, 2, 3, 5}) {
+    for (const std::int64_t dilation : {1, 2, 4}) {
+      CAPTURE(stride);
+      CAPTURE(dilation);
+      const WgradProblem problem =
+          make({"strip", "depthwise", 1, 8, 8, 8, {{70, 3, stride, dilation}, {300, 3}}},
+               DType::f32, true);
+      Body::Params params{};
+      params.work.shape = cuda::shape_of(problem);
+      params.unit = cuda::stream_choice(problem).unit;
+      const int rows = params.unit.rows, ring = params.unit.ring;
+      CHECK((rows >= 1 && rows < 7));
+      std::vector<int> loaded(500, 0), in_ring(static_cast<std::size_t>(ring), -1);
+      Body::Unit u{};
+      u.strip = 3;
+      for (int row = 0; row < 17; row += rows) {
+        Body::move_down(params, row, std::min(rows, 17 - row), u);
+        CHECK(u.p == 3 + row);
+        for (int i = u.begin; i < u.end; ++i) {
+          ++loaded[static_cast<std::size_t>(i)];
+          in_ring[static_cast<std::size_t>(i % ring)] = i;
+        }
+        for (int below = 0; below < u.rows; ++below) {
+          for (int tap = 0; tap < 3; ++tap) {
+            const int seen =
+                (row + below) * static_cast<int>(stride) + tap * static_cast<int>(dilation);
+            const int first =
+                Body::ring_place(params, u.first % ring + below * static_cast<int>(stride));
+            const int place = Body::ring_place(params, first + tap * static_cast<int>(dilation));
+            CHECK(in_ring[static_cast<std::size_t>(place)] == seen);
+            CHECK(loaded[static_cast<std::size_t>(seen)] == 1);
+          }
+        }
+      }
+    }
   }
 }
 

@@ -22,40 +22,60 @@ std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   return sizes;
 }
 
-int patch(const SpatialAxis& axis, int outputs, int taps) {
-  return static_cast<int>((outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1);
+// Positions of x that neighbouring outputs see; 64 bits, as a dilation may be anything.
+std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
+  return (outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1;
 }
 
-StreamUnit stream_unit(const WgradProblem& problem, const StreamChoice& choice) {
-  const std::int64_t capacity = kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
-  const std::array<int, 4> chunk = chunk_extents(chunk_grid(problem));
-  StreamUnit unit = {chunk[0], chunk[2], chunk[3], 0, 0};
-  for (;;) {
-    // 64 bits: a dilation may be anything.
-    const std::int64_t rows =
-        (unit.rows - 1) * problem.axis[1].stride + (choice.r - 1) * problem.axis[1].dilation + 1;
-    const std::int64_t columns =
-        (unit.columns - 1) * problem.axis[2].stride + (choice.s - 1) * problem.axis[2].dilation + 1;
-    const std::int64_t x = unit.images * rows * columns * (choice.x_channels | 1);
-    const std::int64_t dy =
-        std::int64_t{unit.images} * unit.rows * unit.columns * (kStreamLanes + 1);
-    if (rows < capacity && columns < capacity && x + dy <= capacity) {
-      unit.patch_rows = patch(problem.axis[1], unit.rows, choice.r);
-      unit.patch_columns = patch(problem.axis[2], unit.columns, choice.s);
-      return unit;
-    }
-    const bool wide = unit.columns > 2 * unit.rows || (unit.rows == 1 && unit.columns > 1);
-    if (unit.images > 1) {
-      unit.images = (unit.images + 1) / 2;
-    } else if (wide) {
-      unit.columns = (unit.columns + 1) / 2;
-    } else if (unit.rows > 1) {
-      unit.rows = (unit.rows + 1) / 2;
-    } else {
-      return {0, 0, 0, 0, 0};
-    }
+// The unit with which a chunk needs the fewest instructions. Their weights are counted in the
+// kernel's source, not measured.
+struct UnitSearch {
+  const WgradProblem& problem;
+  const StreamChoice& choice;
+  std::array<int, 4> chunk;  // pixels of a full chunk
+  StreamUnit best = {0, 0, 0, 0, 0};
+  double best_cost = 0;
+
+  // The unit of so many pixels; images is 0 if it does not fit shared memory.
+  StreamUnit unit(int images, int rows, int columns) const {
+    const std::int64_t capacity = kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
+    const std::int64_t ring = seen(problem.axis[1], rows, choice.r);
+    const std::int64_t patch_columns = seen(problem.axis[2], columns, choice.s);
+    if (ring >= capacity || patch_columns >= capacity) return {0, 0, 0, 0, 0};
+    const std::int64_t x = ring * patch_columns * (choice.x_channels | 1);
+    const std::int64_t dy = std::int64_t{rows} * columns * (kStreamLanes + 1);
+    if (images * (x + dy) > capacity) return {0, 0, 0, 0, 0};
+    return {images, rows, columns, static_cast<int>(ring), static_cast<int>(patch_columns)};
   }
-}
+  double cost(const StreamUnit& u) const {
+    const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows);
+    const double again =
+        std::min<double>(u.ring, static_cast<double>(u.rows * problem.axis[1].stride));
+    const double loads = strips * (u.ring + (bands - 1) * again) * u.patch_columns *
+                         ceil_div(choice.x_channels, kStreamLanes);
+    const int runs = u.rows * ceil_div(u.columns, kStreamRun);
+    const double multiplied = strips * bands * ceil_div(runs, kStreamWarps) * kStreamWarps;
+    const double taps = choice.r * choice.s * choice.c;
+    return 8 * loads + (6 * taps + 16) * multiplied + 256 * strips * bands;
+  }
+  StreamUnit search() {
+    for (int images = chunk[0]; images >= 1; --images) {
+      const StreamUnit whole = unit(images, chunk[2], chunk[3]);
+      if (whole.images > 0) return whole;
+    }
+    for (int columns = chunk[3]; columns >= 1; --columns) {
+      for (int rows = 1; rows <= chunk[2]; ++rows) {
+        const StreamUnit one = unit(1, rows, columns);
+        if (one.images == 0) break;
+        const double value = cost(one);
+        if (best.images > 0 && value >= best_cost) continue;
+        best_cost = value;
+        best = one;
+      }
+    }
+    return best;
+  }
+};
 
 // The pixels of a slab along axes 0 to last; `size` has those of the axes after it.
 struct SlabSearch {
@@ -157,7 +177,7 @@ StreamChoice stream_choice(const WgradProblem& problem) {
                                        : (kStreamLanes - 1) / M + 2;
   groups = static_cast<int>(std::min<std::int64_t>(groups, problem.groups));
   choice.x_channels = groups * choice.c;
-  choice.unit = stream_unit(problem, choice);
+  choice.unit = UnitSearch{problem, choice, chunk_extents(chunk_grid(problem))}.search();
   choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
   choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
   return choice;

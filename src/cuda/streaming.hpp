@@ -1,8 +1,9 @@
-// streaming.hpp - depthwise and small groups: every value of x and dy is read once for all taps.
+// streaming.hpp - depthwise and small groups: what is read of x and dy serves all taps.
 //
 // A block of threads has 32 output channels, one in each lane, and up to kR x kS taps of kC input
-// channels of each one's group in registers. It goes through the chunks of one slice a unit at a
-// time: a box of output pixels whose dy, and the patch of x that its taps see, fit shared memory.
+// channels of each one's group in registers. It goes through the chunks of one slice in strips of
+// columns, and down a strip a unit at a time: a box of output pixels whose dy fits shared memory
+// beside the rows of x that its taps see. Those are a ring: the rows that two units see stay there.
 // Warps take runs of pixels of the unit in turn. After a chunk the warps' sums are added in order.
 // Where dy is not finite, and at ragged ends, products are taken one by one, without padding's.
 #pragma once
@@ -14,12 +15,14 @@ namespace convgrad::cuda {
 
 inline constexpr int kStreamLanes = 32;
 inline constexpr int kStreamWarps = 8;
+inline constexpr int kStreamRun = 4;            // neighbouring pixels that share loads of x
 inline constexpr int kStreamBytes = 44 * 1024;  // of shared memory: less than every device has
 
-// The outputs that are worked on at a time, and the patch of x that they see.
+// The outputs that are worked on at a time, and what they see of each image of x.
 struct StreamUnit {
   int images, rows, columns;
-  int patch_rows, patch_columns;
+  int ring;  // rows of x
+  int patch_columns;
 };
 
 template <typename Scalar, int kR, int kS, int kC>
@@ -28,7 +31,7 @@ struct Streaming {
   static constexpr int kThreads = kStreamLanes * kStreamWarps;
   static constexpr int kSums = kR * kS * kC;
   static constexpr int kRounds = (kSums + kStreamWarps - 1) / kStreamWarps;
-  static constexpr int kRun = 4;  // neighbouring pixels that share loads of x
+  static constexpr int kRun = kStreamRun;
   static constexpr int kPitch = kStreamLanes + 1;
 
   struct Params {
@@ -53,6 +56,9 @@ struct Streaming {
   struct Unit {
     std::int64_t n;
     int images, z, p, rows, q, columns;
+    int strip;  // its first p
+    int first, begin,
+        end;  // rows of x, from the strip's first on: seen from, loaded from and up to
   };
 
   CONVGRAD_HD static Tile tile_of(const Params& p, std::int64_t task) {
@@ -72,7 +78,21 @@ struct Streaming {
 
   CONVGRAD_HD static int x_pitch(const Params& p) { return p.x_channels | 1; }
   CONVGRAD_HD static int patch_pixels(const Params& p) {
-    return p.unit.images * p.unit.patch_rows * p.unit.patch_columns;
+    return p.unit.images * p.unit.ring * p.unit.patch_columns;
+  }
+  // The place in the ring of a row that is less than the ring's length behind one with place i.
+  CONVGRAD_HD static int ring_place(const Params& p, int i) {
+    return i < p.unit.ring ? i : i - p.unit.ring;
+  }
+
+  // To the next unit of a strip; `end` is what has been loaded of it.
+  CONVGRAD_HD static void move_down(const Params& p, int row, int rows, Unit& u) {
+    const Axis& h = p.work.shape.axis[1];
+    u.p = u.strip + row;
+    u.rows = rows;
+    u.first = row * h.stride;
+    u.begin = u.first < u.end ? u.end : u.first;
+    u.end = u.first + (rows - 1) * h.stride + (kR - 1) * h.dilation + 1;
   }
 
   // Where channel number j of the patch lies in x; -1 if there is none.
@@ -88,22 +108,22 @@ struct Streaming {
     const auto* x = static_cast<const Scalar*>(w.x.data);
     const int warp = thread / kStreamLanes, lane = thread % kStreamLanes, pitch = x_pitch(p);
     const int d = w.shape.axis[0].first_input(u.z) + tile.t * w.shape.axis[0].dilation;
-    const int h_first = w.shape.axis[1].first_input(u.p) + tile.r * w.shape.axis[1].dilation;
+    const int h_first = w.shape.axis[1].first_input(u.strip) + tile.r * w.shape.axis[1].dilation;
     const int w_first = w.shape.axis[2].first_input(u.q) + tile.s * w.shape.axis[2].dilation;
-    const int columns = p.unit.patch_columns;
-    for (int row = warp; row < u.images * p.unit.patch_rows; row += kStreamWarps) {
-      const int h = h_first + row % p.unit.patch_rows;
-      const std::int64_t n = u.n + row / p.unit.patch_rows;
+    const int columns = p.unit.patch_columns, rows = u.end - u.begin;
+    for (int i = warp; i < u.images * rows; i += kStreamWarps) {
+      const int row = u.begin + i % rows, h = h_first + row, image = i / rows;
+      const std::int64_t n = u.n + image;
       const bool there = d >= w.x.lo[0] && d < w.x.hi[0] && h >= w.x.lo[1] && h < w.x.hi[1];
       const std::int64_t start = there ? w.x.pixel(n, d, h, 0) : 0;
-      Acc* to = patch + row * columns * pitch;
+      Acc* to = patch + (image * p.unit.ring + row % p.unit.ring) * columns * pitch;
       // The innermost loop goes along the axis that is not contiguous in memory.
       const bool last = w.shape.channels_last;
       const int lanes = last ? p.x_channels : columns, steps = last ? columns : p.x_channels;
-      for (int i = lane; i < lanes; i += kStreamLanes) {
+      for (int l = lane; l < lanes; l += kStreamLanes) {
         CONVGRAD_UNROLL_4
         for (int j = 0; j < steps; ++j) {
-          const int column = last ? j : i, channel = last ? i : j;
+          const int column = last ? j : l, channel = last ? l : j;
           const std::int64_t at = x_channel(w, tile, channel);
           const int position = w_first + column;
           const bool inside = there && at >= 0 && position >= w.x.lo[2] && position < w.x.hi[2];
@@ -136,19 +156,20 @@ struct Streaming {
     }
   }
 
-  // One run of up to kRun pixels: x points at the patch's element of the first one's first tap and
-  // of the lane's first channel.
-  CONVGRAD_HD static void add_run(const Params& p, const Acc* x, const Acc* dy, Regs& r) {
+  // One run of kRun pixels: x points into the ring's first row, at the first one's first tap and
+  // the lane's first channel; `place` is the first tap's row.
+  CONVGRAD_HD static void add_run(const Params& p, const Acc* x, int place, const Acc* dy,
+                                  Regs& r) {
     const Shape& shape = p.work.shape;
-    const int pitch = x_pitch(p);
-    const int row = shape.axis[1].dilation * p.unit.patch_columns * pitch;
+    const int pitch = x_pitch(p), line = p.unit.patch_columns * pitch;
     const bool dense = shape.axis[2].stride == 1 && shape.axis[2].dilation == 1;
     const int step = shape.axis[2].stride * pitch, apart = shape.axis[2].dilation * pitch;
     CONVGRAD_UNROLL
-    for (int c = 0; c < kC; ++c) {
+    for (int i = 0; i < kR; ++i) {
+      const Acc* row = x + ring_place(p, place + i * shape.axis[1].dilation) * line;
       CONVGRAD_UNROLL
-      for (int i = 0; i < kR; ++i) {
-        const Acc* from = x + i * row + c;
+      for (int c = 0; c < kC; ++c) {
+        const Acc* from = row + c;
         if (dense) {
           Acc values[kRun + kS - 1];
           CONVGRAD_UNROLL
@@ -170,22 +191,23 @@ struct Streaming {
   }
 
   // The same for one pixel, at (d, h, w) of its tile's first tap, without what lies outside x.
-  CONVGRAD_HD static void add_pixel(const Params& p, const Acc* x, Acc dy, int d, int h, int w,
-                                    Regs& r) {
+  CONVGRAD_HD static void add_pixel(const Params& p, const Acc* x, int place, Acc dy, int d, int h,
+                                    int w, Regs& r) {
     const Axis* axis = p.work.shape.axis;
-    const int pitch = x_pitch(p);
+    const int pitch = x_pitch(p), line = p.unit.patch_columns * pitch;
     if (d < 0 || d >= axis[0].in) return;
     CONVGRAD_UNROLL
     for (int i = 0; i < kR; ++i) {
-      const int row = i * axis[1].dilation;
-      if (h + row < 0 || h + row >= axis[1].in) continue;
+      const int below = i * axis[1].dilation;
+      if (h + below < 0 || h + below >= axis[1].in) continue;
+      const Acc* row = x + ring_place(p, place + below) * line;
       CONVGRAD_UNROLL
       for (int s = 0; s < kS; ++s) {
         const int column = s * axis[2].dilation;
         if (w + column < 0 || w + column >= axis[2].in) continue;
         CONVGRAD_UNROLL
         for (int c = 0; c < kC; ++c) {
-          r.sum[c][i][s] += x[(row * p.unit.patch_columns + column) * pitch + c] * dy;
+          r.sum[c][i][s] += row[column * pitch + c] * dy;
         }
       }
     }
@@ -198,6 +220,7 @@ struct Streaming {
     if (tile.k + lane >= shape.K) return;
     const int pitch = x_pitch(p), runs = ceil_div(u.columns, kRun);
     const int channel = ((tile.k + lane) / shape.group_k - tile.group) * kC;
+    const int first = u.first % p.unit.ring;
     const Acc* all_dy = shared.memory + patch_pixels(p) * pitch;
     for (int e = warp; e < u.images * u.rows * runs; e += kStreamWarps) {
       const int row = e / runs, column = e % runs * kRun;
@@ -210,12 +233,12 @@ struct Streaming {
         dy[j] = column + j < u.columns ? dy_row[(column + j) * kPitch] : Acc{0};
         plain = plain && is_finite(dy[j]);
       }
-      const int patch_row = image * p.unit.patch_rows + below * shape.axis[1].stride;
-      const Acc* x = shared.memory +
-                     (patch_row * p.unit.patch_columns + column * shape.axis[2].stride) * pitch +
-                     channel;
+      const int place = ring_place(p, first + below * shape.axis[1].stride);
+      const Acc* x =
+          shared.memory + channel +
+          (image * p.unit.ring * p.unit.patch_columns + column * shape.axis[2].stride) * pitch;
       if (plain) {
-        add_run(p, x, dy, r);
+        add_run(p, x, place, dy, r);
         continue;
       }
       const int d = shape.axis[0].first_input(u.z) + tile.t * shape.axis[0].dilation;
@@ -223,7 +246,7 @@ struct Streaming {
       const int w = shape.axis[2].first_input(u.q + column) + tile.s * shape.axis[2].dilation;
       for (int j = 0; j < kRun && column + j < u.columns; ++j) {
         const int step = j * shape.axis[2].stride;
-        add_pixel(p, x + step * pitch, dy_row[(column + j) * kPitch], d, h, w + step, r);
+        add_pixel(p, x + step * pitch, place, dy_row[(column + j) * kPitch], d, h, w + step, r);
       }
     }
   }
@@ -303,16 +326,17 @@ struct Streaming {
         for (int v = 0; v < kSums; ++v) r.sum[v / (kR * kS)][v / kS % kR][v % kS] = 0;
       });
       Unit u;
+      u.strip = box.begin[1];
       for (int n = 0; n < box.size[0]; n += p.unit.images) {
         u.n = box.n + n;
         u.images = least(p.unit.images, box.size[0] - n);
         for (u.z = box.begin[0]; u.z < box.begin[0] + box.size[1]; ++u.z) {
-          for (int row = 0; row < box.size[2]; row += p.unit.rows) {
-            u.p = box.begin[1] + row;
-            u.rows = least(p.unit.rows, box.size[2] - row);
-            for (int column = 0; column < box.size[3]; column += p.unit.columns) {
-              u.q = box.begin[2] + column;
-              u.columns = least(p.unit.columns, box.size[3] - column);
+          for (int column = 0; column < box.size[3]; column += p.unit.columns) {
+            u.q = box.begin[2] + column;
+            u.columns = least(p.unit.columns, box.size[3] - column);
+            u.end = 0;
+            for (int row = 0; row < box.size[2]; row += p.unit.rows) {
+              move_down(p, row, least(p.unit.rows, box.size[2] - row), u);
               add_unit(block, p, tile, u);
             }
           }
