@@ -101,8 +101,7 @@ struct DeviceBlock {
 #endif
   }
 
-  // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp); built as 90a, or the kernel ends at once.
-  // ----
+  // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp); not built as 90a, kernels end at once
 
   // By one thread, before a barrier of all.
   CONVGRAD_HD void start_barrier([[maybe_unused]] BulkBarrier& barrier) {
