@@ -58,7 +58,9 @@ CudaInfo info() {
 }
 
 std::unique_ptr<BlockAdder> make_adder(const Plan& plan) {
-  return std::make_unique<DeviceAdder<CudaRuntime>>(plan, CudaRuntime(plan.device.number));
+  const DeviceMemory& need = plan.device_memory;
+  return std::make_unique<DeviceAdder<CudaRuntime>>(
+      plan, CudaRuntime(plan.device.number, need.limit - need.total()));
 }
 
 Buffer pinned(std::int64_t bytes, const char* what, int device) {

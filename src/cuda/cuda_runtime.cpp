@@ -39,6 +39,7 @@ struct CudaRuntime::State {
   std::array<cudaEvent_t, 2> uploaded{}, computed{};
   std::array<cudaEvent_t, 2> timer{};
   std::vector<void*> memory;
+  std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
 
   // Whatever exists, also after a constructor that failed half-way.
@@ -61,9 +62,10 @@ struct CudaRuntime::State {
   }
 };
 
-CudaRuntime::CudaRuntime(int device) : state_(std::make_unique<State>()) {
+CudaRuntime::CudaRuntime(int device, std::int64_t spare_bytes) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.device = device;
+  s.spare_bytes = spare_bytes;
   const CurrentDevice current(device);
   check(cudaSetDevice(device), cat("taking device ", device));
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
@@ -176,10 +178,12 @@ void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool d
                         const void* x, const void* dy, void* dw) {
   if (!state_->library) state_->library.emplace();
   const auto allocate = [](void* runtime, std::int64_t bytes) {
-    return static_cast<CudaRuntime*>(runtime)->allocate(bytes);
+    auto* self = static_cast<CudaRuntime*>(runtime);
+    self->state_->spare_bytes -= bytes;
+    return self->allocate(bytes);
   };
   state_->library->filter_gradient(problem, images, deterministic, x, dy, dw, state_->kernels,
-                                   allocate, this);
+                                   state_->spare_bytes, allocate, this);
 }
 
 void CudaRuntime::start_timer() {

@@ -41,7 +41,8 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
 // constructor and the destructor expect current() of the calling thread to be alive.
 class CudaRuntime {
  public:
-  explicit CudaRuntime(int device);
+  // spare_bytes: of device memory, for the workspaces of libraries.
+  CudaRuntime(int device, std::int64_t spare_bytes);
   ~CudaRuntime();
   CudaRuntime(CudaRuntime&&) noexcept;
 

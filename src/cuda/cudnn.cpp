@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <map>
@@ -13,6 +14,8 @@
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #endif
+
+#include "convgrad/plan.hpp"
 
 namespace convgrad::cuda {
 namespace {
@@ -181,6 +184,9 @@ struct Cudnn::State {
   };
   std::map<std::int64_t, Workspace> chosen;  // by the number of images
 
+  // The first algorithm for what has been described that may be taken.
+  AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const;
+
   // Whatever exists, also after a constructor that failed half-way.
   ~State() {
     const Library& lib = library();
@@ -206,9 +212,36 @@ Cudnn::Cudnn() : state_(std::make_unique<State>()) {
 
 Cudnn::~Cudnn() = default;
 
+AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
+                                   std::int64_t most_bytes) const {
+  std::array<AlgorithmPerf, kMostAlgorithms> found{};
+  int count = 0;
+  check(library().find(handle, x, dy, convolution, dw, kMostAlgorithms, &count, found.data()),
+        "choosing an algorithm");
+  std::size_t too_large = 0;  // the least workspace of those that are
+  for (int i = 0; i < count; ++i) {
+    const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
+    if (perf.status != 0) continue;
+    if (deterministic && perf.determinism != kDeterministic) continue;
+    if (pb.dtype == DType::f32 && perf.math_type != arithmetic_of(pb.dtype)) continue;
+    if (static_cast<std::int64_t>(perf.memory) <= most_bytes) return perf;
+    too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
+  }
+  if (too_large > 0) {
+    throw Error(ErrorKind::unavailable, cat("--algorithm: cuDNN needs a workspace of ",
+                                            format_bytes(static_cast<double>(too_large)), ", and ",
+                                            format_bytes(static_cast<double>(most_bytes)),
+                                            " are left; raise --memory-limit, or use another"));
+  }
+  throw Error(ErrorKind::unavailable,
+              cat("--algorithm: cuDNN has no ", deterministic ? "deterministic " : "",
+                  "algorithm for ", describe(pb)));
+}
+
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,
                             const void* x, const void* dy, void* dw, void* stream,
-                            void* (*allocate)(void*, std::int64_t), void* allocator) {
+                            std::int64_t most_bytes, void* (*allocate)(void*, std::int64_t),
+                            void* allocator) {
   const Library& lib = library();
   State& s = *state_;
   check(lib.set_stream(s.handle, stream), "taking a stream");
@@ -234,24 +267,11 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool de
   const int arithmetic = arithmetic_of(pb.dtype);
   check(lib.set_math(s.convolution, arithmetic), "setting the arithmetic");
   if (s.chosen.count(images) == 0) {
-    std::array<AlgorithmPerf, kMostAlgorithms> found{};
-    int count = 0;
-    check(lib.find(s.handle, s.x, s.dy, s.convolution, s.dw, kMostAlgorithms, &count, found.data()),
-          "choosing an algorithm");
-    for (int i = 0; i < count && s.chosen.count(images) == 0; ++i) {
-      const AlgorithmPerf& perf = found[static_cast<std::size_t>(i)];
-      if (perf.status != 0) continue;
-      if (deterministic && perf.determinism != kDeterministic) continue;
-      if (pb.dtype == DType::f32 && perf.math_type != arithmetic) continue;
-      void* memory =
-          perf.memory == 0 ? nullptr : allocate(allocator, static_cast<std::int64_t>(perf.memory));
-      s.chosen.emplace(images, State::Workspace{perf, memory});
-    }
-    if (s.chosen.count(images) == 0) {
-      throw Error(ErrorKind::unavailable,
-                  cat("--algorithm: cuDNN has no ", deterministic ? "deterministic " : "",
-                      "algorithm for ", describe(pb)));
-    }
+    const AlgorithmPerf algorithm = s.choose(pb, deterministic, most_bytes);
+    void* memory = algorithm.memory == 0
+                       ? nullptr
+                       : allocate(allocator, static_cast<std::int64_t>(algorithm.memory));
+    s.chosen.emplace(images, State::Workspace{algorithm, memory});
   }
   const State::Workspace& work = s.chosen.at(images);
   // An algorithm is one with its arithmetic: so it was timed, and so much memory it takes.

@@ -20,11 +20,13 @@ class Cudnn {
 
   // The filter gradient of `images` whole images of the problem, in its dtype, to dw: [k][c][taps],
   // with channels last [k][taps][c]. By the first algorithm in cuDNN's own order, or of those that
-  // it calls deterministic; Error(unavailable) if there is none. Everything is in device memory,
-  // stream is a cudaStream_t, and allocate gives device memory that is kept.
+  // it calls deterministic, whose workspace has no more than most_bytes; Error(unavailable) if
+  // there is none. Everything is in device memory, stream is a cudaStream_t, and allocate gives
+  // device memory that is kept.
   void filter_gradient(const WgradProblem& problem, std::int64_t images, bool deterministic,
                        const void* x, const void* dy, void* dw, void* stream,
-                       void* (*allocate)(void*, std::int64_t), void* allocator);
+                       std::int64_t most_bytes, void* (*allocate)(void*, std::int64_t),
+                       void* allocator);
 
  private:
   struct State;
