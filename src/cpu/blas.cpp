@@ -7,9 +7,11 @@
 #include <dlfcn.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cassert>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <string>
 
 #include "convgrad/error.hpp"
@@ -94,8 +96,18 @@ OpenBlas load() {
   return blas;
 }
 
+// Loads it once; a call after one that failed tries again. A static variable would do the same, but
+// for GCC 12's thread sanitizer: whoever waits for an initialisation that throws is never woken.
 const OpenBlas& blas() {
-  static const OpenBlas loaded = load();
+  static OpenBlas loaded;
+  static std::atomic<bool> is_loaded = false;
+  static std::mutex loading;
+  if (is_loaded.load(std::memory_order_acquire)) return loaded;
+  const std::scoped_lock lock(loading);
+  if (!is_loaded.load(std::memory_order_relaxed)) {
+    loaded = load();
+    is_loaded.store(true, std::memory_order_release);
+  }
   return loaded;
 }
 
