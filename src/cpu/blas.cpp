@@ -99,16 +99,18 @@ OpenBlas load() {
 // Loads it once; a call after one that failed tries again. A static variable would do the same, but
 // for GCC 12's thread sanitizer: whoever waits for an initialisation that throws is never woken.
 const OpenBlas& blas() {
-  static OpenBlas loaded;
-  static std::atomic<bool> is_loaded = false;
+  static OpenBlas place;
+  static std::atomic<const OpenBlas*> loaded = nullptr;
   static std::mutex loading;
-  if (is_loaded.load(std::memory_order_acquire)) return loaded;
+  if (const OpenBlas* const there = loaded.load(std::memory_order_acquire)) return *there;
   const std::scoped_lock lock(loading);
-  if (!is_loaded.load(std::memory_order_relaxed)) {
-    loaded = load();
-    is_loaded.store(true, std::memory_order_release);
+  const OpenBlas* there = loaded.load(std::memory_order_relaxed);
+  if (there == nullptr) {
+    place = load();
+    there = &place;
+    loaded.store(there, std::memory_order_release);
   }
-  return loaded;
+  return *there;
 }
 
 CBLAS_TRANSPOSE op(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
