@@ -6,12 +6,15 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "convgrad/run.hpp"
@@ -20,6 +23,44 @@
 namespace convgrad::testing {
 
 inline constexpr unsigned char kUnwritten = 0xff;
+
+// What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
+// et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
+// toward zero where the largest has its 24th bit after the point, and so is what is left of their
+// sum after float32's 24 bits. Hopper takes twice the products at once, and one bit more.
+template <int kCount>
+float cut_sum(float c, const double (&products)[kCount]) {
+  double largest = std::abs(static_cast<double>(c)), plain = c;
+  for (const double product : products) {
+    largest = std::max(largest, std::abs(product));
+    plain += product;
+  }
+  if (!std::isfinite(plain) || largest == 0) return static_cast<float>(plain);
+  const double power =
+      std::bit_cast<double>(std::bit_cast<std::uint64_t>(largest) & 0x7ff0000000000000u);
+  const double scale = 0x1p+24 / power;
+  auto sum = static_cast<std::int64_t>(c * scale);
+  for (const double product : products) sum += static_cast<std::int64_t>(product * scale);
+  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::abs(sum)));
+  const std::int64_t last = std::int64_t{1} << std::max(static_cast<int>(bits) - 24, 0);
+  return static_cast<float>(static_cast<double>(sum / last * last) / scale);
+}
+
+// c += the products of left(k) and right(k) for k below Op::kK, as Op's instruction does.
+template <class Op, typename Acc, class Left, class Right>
+Acc multiplied(Acc c, Left&& left, Right&& right) {
+  if constexpr (std::is_same_v<Acc, double>) {
+    for (int k = 0; k < Op::kK; ++k) c += left(k) * right(k);
+  } else {
+    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : 8;
+    for (int first = 0; first < Op::kK; first += kFused) {
+      double products[kFused];
+      for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
+      c = cut_sum(c, products);
+    }
+  }
+  return c;
+}
 
 // C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
 template <class Op, class FragmentA, class FragmentB, class FragmentC>
@@ -40,9 +81,8 @@ void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
     for (int e = 0; e < Op::kElementsC; ++e) {
       Op::c_place(lane, e, row, column);
       auto& value = c(lane).value[e];
-      double sum = value;
-      for (int k = 0; k < Op::kK; ++k) sum += left[row][k] * right[k][column];
-      value = static_cast<std::remove_reference_t<decltype(value)>>(sum);
+      value = multiplied<Op>(
+          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
     }
   }
 }
@@ -244,9 +284,9 @@ class EmulatedBlock {
       for (int e = 0; e < Op::kElementsC; ++e) {
         int row, column;
         Op::c_place(thread, e, row, column);
-        double sum = c(thread).value[e];
-        for (int k = 0; k < Op::kK; ++k) sum += left[row][k] * right[k][column];
-        c(thread).value[e] = static_cast<float>(sum);
+        float& value = c(thread).value[e];
+        value = multiplied<Op>(
+            value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
       }
     }
   }

@@ -46,7 +46,9 @@ struct MmaTf32Operand {
   }
 };
 // float32 as three bfloat16 terms. Of the nine products of two values the six largest are added;
-// what is left out is at most 2^-24 of the product.
+// what is left out is at most 2^-24 of the product. Tensor cores cut sums where additions round
+// them, a little with every instruction: so six of them begin at zero, and are added to the sums
+// by float32 additions.
 struct MmaSplitOperand {
   using Element = float;
   using Op = Mma16<Bf16>;
@@ -83,6 +85,7 @@ struct MmaGemm {
     typename Op::A a[kTilesM][kTerms];
     typename Op::B b[kTilesN][kTerms];
     typename Op::C sum[kTilesM][kTilesN];
+    typename Op::C slab[kTilesM][kTilesN];  // kSplit: the products of kK pixels
     Sum<Acc> total[kTilesM][kTilesN][Op::kElementsC];
     // Bits of the smallest nonzero and of the largest values that were split, as range() reads
     // them.
@@ -232,13 +235,14 @@ struct MmaGemm {
            x + dy < kLowest + 127;
   }
 
-  // Both go on in registers: nothing else reads r.a, r.b or r.sum.
+  // All goes on in registers: nothing else reads r.a, r.b, r.sum or r.slab.
   template <int kTermA, int kTermB, class Block>
   CONVGRAD_HD static void multiply_terms(Block& block) {
     block.template multiply<Op, kTilesM, kTilesN>(
         [](Regs& r, int i) -> const typename Op::A& { return r.a[i][kTermA]; },
         [](Regs& r, int j) -> const typename Op::B& { return r.b[j][kTermB]; },
-        [](Regs& r, int i, int j) -> typename Op::C& { return r.sum[i][j]; });
+        [](Regs& r, int i, int j) ->
+        typename Op::C& { return Operand::kSplit ? r.slab[i][j] : r.sum[i][j]; });
   }
 
   template <class Block>
@@ -248,6 +252,9 @@ struct MmaGemm {
       block.each_alone(
           [&](int thread, Regs& r) { load_fragments(block, thread, stage, first, r); });
       if constexpr (Operand::kSplit) {  // small ones first
+        block.each_alone([](int, Regs& r) {
+          each_sum([&](int i, int j, int e) { r.slab[i][j].value[e] = 0; });
+        });
         multiply_terms<1, 1>(block);
         multiply_terms<0, 2>(block);
         multiply_terms<2, 0>(block);
@@ -255,18 +262,29 @@ struct MmaGemm {
         multiply_terms<1, 0>(block);
       }
       multiply_terms<0, 0>(block);
+      if constexpr (Operand::kSplit) {
+        block.each_alone([](int, Regs& r) {
+          each_sum([&](int i, int j, int e) { r.sum[i][j].value[e] += r.slab[i][j].value[e]; });
+        });
+      }
     }
   }
 
-  CONVGRAD_HD static void clear(Regs& r) {
+  // f(i, j, e) for every element of a thread's fragments of sums.
+  template <class F>
+  CONVGRAD_HD static void each_sum(F&& f) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kTilesM; ++i) {
       CONVGRAD_UNROLL
       for (int j = 0; j < kTilesN; ++j) {
         CONVGRAD_UNROLL
-        for (int e = 0; e < Op::kElementsC; ++e) r.sum[i][j].value[e] = 0;
+        for (int e = 0; e < Op::kElementsC; ++e) f(i, j, e);
       }
     }
+  }
+
+  CONVGRAD_HD static void clear(Regs& r) {
+    each_sum([&](int i, int j, int e) { r.sum[i][j].value[e] = 0; });
     r.least_x = r.least_dy = 0xffffffffu;
     r.most = 0;
   }
@@ -289,19 +307,12 @@ struct MmaGemm {
     for (int pixel = 0; pixel < box.pixels(); ++pixel) {
       std::int64_t x_at, dy_at;
       if (!locate(p, tile, box, pixel, x_at, dy_at)) continue;
-      CONVGRAD_UNROLL
-      for (int i = 0; i < kTilesM; ++i) {
-        CONVGRAD_UNROLL
-        for (int j = 0; j < kTilesN; ++j) {
-          CONVGRAD_UNROLL
-          for (int e = 0; e < Op::kElementsC; ++e) {
-            int row, column;
-            sum_place(thread, i, j, e, row, column);
-            if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) continue;
-            r.sum[i][j].value[e] += x[x_at + row] * dy[dy_at + column];
-          }
-        }
-      }
+      each_sum([&](int i, int j, int e) {
+        int row, column;
+        sum_place(thread, i, j, e, row, column);
+        if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) return;
+        r.sum[i][j].value[e] += x[x_at + row] * dy[dy_at + column];
+      });
     }
   }
 
@@ -324,16 +335,7 @@ struct MmaGemm {
       }
     }
     block.each_alone([&](int, Regs& r) {
-      CONVGRAD_UNROLL
-      for (int i = 0; i < kTilesM; ++i) {
-        CONVGRAD_UNROLL
-        for (int j = 0; j < kTilesN; ++j) {
-          CONVGRAD_UNROLL
-          for (int e = 0; e < Op::kElementsC; ++e) {
-            r.total[i][j][e].add(r.sum[i][j].value[e]);
-          }
-        }
-      }
+      each_sum([&](int i, int j, int e) { r.total[i][j][e].add(r.sum[i][j].value[e]); });
       clear(r);
     });
   }
@@ -341,18 +343,11 @@ struct MmaGemm {
   template <bool kStore>
   CONVGRAD_HD static void exchange(const Params& p, const GemmTile& tile, std::int64_t slice,
                                    int thread, Regs& r) {
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kTilesM; ++i) {
-      CONVGRAD_UNROLL
-      for (int j = 0; j < kTilesN; ++j) {
-        CONVGRAD_UNROLL
-        for (int e = 0; e < Op::kElementsC; ++e) {
-          int row, column;
-          sum_place(thread, i, j, e, row, column);
-          exchange_sum<kStore>(p.work, tile, slice, row, column, r.total[i][j][e]);
-        }
-      }
-    }
+    each_sum([&](int i, int j, int e) {
+      int row, column;
+      sum_place(thread, i, j, e, row, column);
+      exchange_sum<kStore>(p.work, tile, slice, row, column, r.total[i][j][e]);
+    });
   }
 
   template <class Block>
