@@ -106,7 +106,9 @@ struct DeviceBlock {
   // By one thread, before a barrier of all.
   CONVGRAD_HD void start_barrier([[maybe_unused]] BulkBarrier& barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    if ((shared_address(&shared) & (kSwizzleBytes - 1)) != 0) __trap();
+    std::uint32_t address;  // the compiler takes the alignment for granted
+    asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
+    if (address % kSwizzleBytes != 0) __trap();
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
                  :
                  : "r"(shared_address(&barrier))
@@ -184,6 +186,7 @@ struct DeviceBlock {
   template <class Op, int kPending, class FragmentC>
   CONVGRAD_HD void wait_multiplies([[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __syncwarp();
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
     Op::settle(c(regs));
 #endif

@@ -31,7 +31,7 @@ inline constexpr int kMostBulkBox = 256;  // box * step is at most that
 
 // A BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
 struct BulkTensor {
-  alignas(64) unsigned char bytes[128];
+  alignas(128) unsigned char bytes[128];
 };
 
 // In shared memory: counts the bytes of the copies that it was told to expect ("mbarrier").
