@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/clock.hpp"
+#include "base/clock.hpp"
+#include "base/integers.hpp"
 #include "convgrad/run.hpp"
-#include "integers.hpp"
 
 // Not in OpenBLAS's headers, nor in its serial and OpenMP builds.
 extern "C" __attribute__((weak)) int blas_thread_shutdown_();

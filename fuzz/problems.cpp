@@ -8,9 +8,9 @@
 #include <limits>
 #include <optional>
 
+#include "base/integers.hpp"
 #include "cpu/outer_product_amx.hpp"
 #include "fuzz.hpp"
-#include "integers.hpp"
 #include "tensors.hpp"
 
 using namespace convgrad;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "integers.hpp"
+#include "base/integers.hpp"
 
 namespace convgrad {
 namespace {

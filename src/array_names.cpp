@@ -1,8 +1,8 @@
 // array_names.cpp - see array_names.hpp.
 #include "array_names.hpp"
 
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad {
 namespace {

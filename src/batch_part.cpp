@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/integers.hpp"
 #include "convgrad/error.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 namespace {

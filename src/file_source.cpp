@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/failure.hpp"
 #include "byte_source.hpp"
-#include "convgrad/failure.hpp"
 
 namespace convgrad {
 namespace {

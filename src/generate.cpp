@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "convgrad/suggest.hpp"
-#include "integers.hpp"
+#include "base/integers.hpp"
+#include "base/suggest.hpp"
 #include "normal_quantile.hpp"
 #include "philox.hpp"
 

@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <array>
 
+#include "base/integers.hpp"
+#include "base/suggest.hpp"
 #include "convgrad/kernel.hpp"
-#include "convgrad/suggest.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/im2col_wgrad.hpp"
 #include "cpu/outer_product_amx.hpp"
 #include "cpu/outer_product_wgrad.hpp"
 #include "cpu/streaming_wgrad.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 

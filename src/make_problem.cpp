@@ -4,8 +4,8 @@
 #include <cctype>
 #include <span>
 
+#include "base/suggest.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "checked.hpp"
+#include "base/checked.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "npy_literal.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "checked.hpp"
+#include "base/checked.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "npy_dtype.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "checked.hpp"
+#include "base/checked.hpp"
 
 namespace convgrad::npy {
 namespace {

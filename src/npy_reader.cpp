@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "convgrad/clock.hpp"
+#include "base/clock.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "npy_box.hpp"

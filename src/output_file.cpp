@@ -22,8 +22,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/failure.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/failure.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "temporaries.hpp"
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "convgrad/buffer.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/task_pool.hpp"
 #include "cpu/blas.hpp"

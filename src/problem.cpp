@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "convgrad/suggest.hpp"
+#include "base/suggest.hpp"
 
 namespace convgrad {
 namespace {

@@ -7,9 +7,9 @@
 #include <future>
 #include <system_error>
 
+#include "base/clock.hpp"
 #include "block_adder.hpp"
 #include "block_layout.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "partial_tree.hpp"
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "checked.hpp"
+#include "base/checked.hpp"
 #include "npy_literal.hpp"
 
 namespace convgrad {

@@ -5,7 +5,7 @@
 #include <bit>
 #include <tuple>
 
-#include "integers.hpp"
+#include "base/integers.hpp"
 #include "schedule_math.hpp"
 
 namespace convgrad {

@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "amx_trap.hpp"
+#include "base/integers.hpp"
 #include "cases.hpp"
 #include "cpu/amx_shape.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/outer_product_amx.hpp"
-#include "integers.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "integers.hpp"
+#include "base/integers.hpp"
 
 namespace convgrad::testing {
 namespace {

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <regex>
 
+#include "base/clock.hpp"
 #include "color.hpp"
 #include "commands.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"

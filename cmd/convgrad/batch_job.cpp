@@ -3,9 +3,9 @@
 
 #include <new>
 
+#include "base/clock.hpp"
 #include "batch.hpp"
 #include "commands.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "version.hpp"
 

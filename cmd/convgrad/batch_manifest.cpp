@@ -6,9 +6,9 @@
 #include <cstring>
 #include <set>
 
+#include "base/suggest.hpp"
 #include "batch.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/suggest.hpp"
 #include "csv.hpp"
 #include "job.hpp"
 #include "text_file.hpp"

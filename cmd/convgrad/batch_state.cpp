@@ -5,8 +5,8 @@
 #include <mutex>
 #include <sstream>
 
+#include "base/failure.hpp"
 #include "batch.hpp"
-#include "convgrad/failure.hpp"
 #include "convgrad/output_file.hpp"
 #include "text_file.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <cstdio>
 
+#include "base/suggest.hpp"
 #include "commands.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <array>
 #include <charconv>
 
+#include "base/suggest.hpp"
 #include "bench.hpp"
 #include "convgrad/generate.hpp"
-#include "convgrad/suggest.hpp"
 #include "made_problem.hpp"
 
 namespace convgrad::cli {

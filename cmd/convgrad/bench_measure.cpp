@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/clock.hpp"
 #include "bench.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/run.hpp"
 #include "convgrad/task_pool.hpp"
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad::cli {
 namespace {

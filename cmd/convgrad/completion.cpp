@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
+#include "base/suggest.hpp"
 #include "commands.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/clock.hpp"
 #include "batch_range.hpp"
 #include "commands.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
 #include "job_sums.hpp"

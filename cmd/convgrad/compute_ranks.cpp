@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/clock.hpp"
 #include "batch_range.hpp"
 #include "color.hpp"
 #include "commands.hpp"
 #include "compute.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "convgrad/tensor_name.hpp"

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/failure.hpp"
 #include "tensor_hash.hpp"
 
 namespace convgrad::cli {

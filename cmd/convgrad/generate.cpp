@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <iomanip>
 
+#include "base/clock.hpp"
 #include "commands.hpp"
 #include "convgrad/array.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job.hpp"
 #include "made_problem.hpp"

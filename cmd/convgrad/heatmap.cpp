@@ -5,9 +5,9 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/suggest.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/suggest.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <iomanip>
 
-#include "convgrad/clock.hpp"
+#include "base/clock.hpp"
+#include "base/suggest.hpp"
 #include "convgrad/device.hpp"
 #include "convgrad/reference.hpp"
-#include "convgrad/suggest.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "progress.hpp"
 

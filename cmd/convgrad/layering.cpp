@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/suggest.hpp"
 #include "options.hpp"
 #include "text_file.hpp"
 

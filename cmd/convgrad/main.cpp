@@ -14,12 +14,12 @@
 #include <new>
 #include <string_view>
 
+#include "base/suggest.hpp"
 #include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
-#include "convgrad/suggest.hpp"
 #include "job.hpp"
 #include "options.hpp"
 #include "ranks.hpp"

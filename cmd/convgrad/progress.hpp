@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "convgrad/clock.hpp"
+#include "base/clock.hpp"
 
 namespace convgrad::cli {
 

@@ -9,7 +9,7 @@
 #include <new>
 #include <set>
 
-#include "convgrad/load_module.hpp"
+#include "base/load_module.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,8 +1,8 @@
 // reduce.cpp - the gradient from the files of --batch-range.
 #include <cstdio>
 
+#include "base/clock.hpp"
 #include "commands.hpp"
-#include "convgrad/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "job.hpp"

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/failure.hpp"
 
 namespace convgrad::cli {
 namespace {

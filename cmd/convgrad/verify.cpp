@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/suggest.hpp"
 #include "color.hpp"
 #include "commands.hpp"
-#include "convgrad/suggest.hpp"
 #include "repro.hpp"
 #include "verify_adjoint.hpp"
 #include "verify_check.hpp"

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/integers.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/pack.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 namespace {

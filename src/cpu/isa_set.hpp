@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <string>
 
+#include "base/integers.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/problem.hpp"
 #include "convgrad/schedule.hpp"
 #include "cpu/isa.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 

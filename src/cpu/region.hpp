@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/integers.hpp"
 #include "cpu/pack.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 

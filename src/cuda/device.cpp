@@ -3,8 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "base/load_module.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/load_module.hpp"
 #include "cuda/module.hpp"
 
 namespace convgrad {

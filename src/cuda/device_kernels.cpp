@@ -4,11 +4,11 @@
 #include <array>
 #include <iomanip>
 
+#include "base/suggest.hpp"
 #include "block_adder.hpp"
 #include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 #include "convgrad/plan.hpp"
-#include "convgrad/suggest.hpp"
 #include "cuda/choices.hpp"
 
 namespace convgrad {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/integers.hpp"
 #include "diagnosis/search.hpp"
-#include "integers.hpp"
 
 namespace convgrad {
 namespace diagnosis {

@@ -1,5 +1,5 @@
 // failure.cpp - see failure.hpp.
-#include "convgrad/failure.hpp"
+#include "base/failure.hpp"
 
 #include <cerrno>
 

@@ -1,5 +1,5 @@
 // load_module.cpp - see load_module.hpp.
-#include "convgrad/load_module.hpp"
+#include "base/load_module.hpp"
 
 #include <dlfcn.h>
 

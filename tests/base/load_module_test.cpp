@@ -1,5 +1,5 @@
 // load_module_test.cpp - modules that are missing, damaged or of another build.
-#include "convgrad/load_module.hpp"
+#include "base/load_module.hpp"
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // suggest.cpp - see suggest.hpp.
-#include "convgrad/suggest.hpp"
+#include "base/suggest.hpp"
 
 #include <algorithm>
 #include <cctype>
