@@ -1,5 +1,5 @@
 // safetensors.cpp - the parser of .safetensors headers: a length as text, then the JSON.
-#include "safetensors.hpp"
+#include "files/safetensors.hpp"
 
 #include <set>
 

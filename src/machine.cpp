@@ -14,8 +14,8 @@
 #include <cerrno>
 #include <sstream>
 
-#include "byte_source.hpp"
 #include "convgrad/error.hpp"
+#include "files/byte_source.hpp"
 
 namespace convgrad {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "convgrad/npy.hpp"
-#include "npz_writer.hpp"
+#include "files/npz_writer.hpp"
 
 namespace convgrad {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "convgrad/run.hpp"
-#include "npz_writer.hpp"
+#include "files/npz_writer.hpp"
 #include "problems.hpp"
 #include "rank_tree.hpp"
 #include "temp_dir.hpp"

@@ -10,8 +10,8 @@
 #include "batch.hpp"
 #include "convgrad/problem.hpp"
 #include "csv.hpp"
+#include "files/text_file.hpp"
 #include "job.hpp"
-#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {

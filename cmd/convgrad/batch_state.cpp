@@ -8,7 +8,7 @@
 #include "base/failure.hpp"
 #include "batch.hpp"
 #include "convgrad/output_file.hpp"
-#include "text_file.hpp"
+#include "files/text_file.hpp"
 
 namespace convgrad::cli {
 namespace {

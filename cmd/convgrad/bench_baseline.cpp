@@ -6,7 +6,7 @@
 
 #include "bench.hpp"
 #include "color.hpp"
-#include "text_file.hpp"
+#include "files/text_file.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "bench.hpp"
-#include "text_file.hpp"
+#include "files/text_file.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
+#include "files/text_file.hpp"
 #include "options.hpp"
-#include "text_file.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "files/text_file.hpp"
 #include "tensor_hash.hpp"
-#include "text_file.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {

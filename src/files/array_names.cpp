@@ -1,0 +1,54 @@
+// array_names.cpp - see array_names.hpp.
+#include "files/array_names.hpp"
+
+#include "base/suggest.hpp"
+#include "convgrad/error.hpp"
+
+namespace convgrad {
+namespace {
+
+// At most limit bytes of a name, not cut within a UTF-8 character.
+std::string shortened(const std::string& name, std::size_t limit) {
+  if (name.size() <= limit) return name;
+  std::size_t size = limit;
+  while (size > 0 && (static_cast<unsigned char>(name[size]) & 0xc0) == 0x80) --size;
+  return name.substr(0, size) + "...";
+}
+
+// "x, dy or w"; of long or many names as many as fit on a line.
+std::string some(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxName = 40, kMaxTotal = 160;
+  std::vector<std::string> shown;
+  std::size_t total = 0;
+  for (const std::string& name : names) {
+    shown.push_back(shortened(name, kMaxName));
+    total += shown.back().size() + 2;
+    if (total > kMaxTotal) break;
+  }
+  if (shown.size() < names.size()) shown.push_back(cat("another of its ", names.size()));
+  return join_or(shown);
+}
+
+}  // namespace
+
+void refuse_missing_array(const std::string& file, const std::string& member,
+                          const std::vector<std::string>& names) {
+  if (member.empty()) refuse_whole_archive(file, names);
+  const std::string what = names.empty() ? ": is an archive without any array"
+                                         : cat(": has no array '", shortened(member, 60), "'");
+  throw Error(
+      ErrorKind::input,
+      cat(file, what,
+          names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names))));
+}
+
+void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
+  if (names.empty()) {
+    throw Error(ErrorKind::input, cat(file, ": is an archive without any array, expected one"));
+  }
+  const std::string path = file == "standard input" ? "FILE" : file;
+  throw Error(ErrorKind::input, cat(file, ": is an archive, expected one of its arrays, ", path,
+                                    ":NAME with NAME ", some(names)));
+}
+
+}  // namespace convgrad

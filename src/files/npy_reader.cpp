@@ -1,0 +1,375 @@
+// npy_reader.cpp - the payload of a tensor, from a source of bytes in any order or front to back.
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "files/npy_box.hpp"
+#include "files/npy_parse.hpp"
+#include "files/tensor_source.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr std::int64_t kScratchBytes = std::int64_t{4} << 20;     // a span that is picked from
+constexpr std::int64_t kDirectRunBytes = std::int64_t{64} << 10;  // worth a call of its own
+constexpr std::int64_t kMaxGapBytes = std::int64_t{16} << 10;     // read over rather than around
+constexpr std::int64_t kCacheLineBytes = 64;
+constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
+
+struct Free {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+using MallocBytes = std::unique_ptr<std::byte, Free>;
+
+// The unit in which the bytes of an element are swapped, 1 where there is nothing to swap.
+std::size_t swap_unit(const NpyHeader& header) {
+  if (header.big_endian == (std::endian::native == std::endian::big)) return 1;
+  const auto item = static_cast<std::size_t>(header.item_bytes);
+  switch (header.kind) {
+    case 'c':
+      return item / 2;
+    case 'U':
+      return 4;
+    case 'V':
+      return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
+    case 'S':
+    case 'R':
+    case 'O':
+      return 1;
+    default:
+      return item;
+  }
+}
+
+template <typename Unsigned, typename Swap>
+void swap_each(std::byte* bytes, std::size_t count, Swap swap) {
+  for (std::size_t i = 0; i < count; i += sizeof(Unsigned)) {
+    Unsigned value;
+    std::memcpy(&value, bytes + i, sizeof value);
+    value = swap(value);
+    std::memcpy(bytes + i, &value, sizeof value);
+  }
+}
+
+// unit is more than 1.
+void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
+  switch (unit) {
+    case 2:
+      return swap_each<std::uint16_t>(bytes, count, [](auto v) { return __builtin_bswap16(v); });
+    case 4:
+      return swap_each<std::uint32_t>(bytes, count, [](auto v) { return __builtin_bswap32(v); });
+    case 8:
+      return swap_each<std::uint64_t>(bytes, count, [](auto v) { return __builtin_bswap64(v); });
+    default:
+      for (std::size_t i = 0; i < count; i += unit) std::reverse(bytes + i, bytes + i + unit);
+  }
+}
+
+// Adds the time that it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += seconds_since(start_); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+struct NpyReader::State {
+  std::unique_ptr<ByteSource> source;
+  bool seekable = false;      // the source's
+  std::int64_t position = 0;  // of a stream: payload bytes taken from it
+  MallocBytes held;           // of a stream: the payload from held_from on
+  std::int64_t held_from = 0;
+  MallocBytes scratch;  // kScratchBytes
+  double convert_s = 0;
+  NpyHeader header;
+
+  explicit State(const std::string& argument);
+
+  const std::string& name() const { return source->name(); }
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    source->refuse(parts...);
+  }
+
+  void read_header();
+  void check_size() const;
+
+  std::byte* scratch_bytes();
+  void read_payload(std::byte* out, std::int64_t offset, std::int64_t count);
+  void gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis strip, std::int64_t first,
+              std::byte* out);
+  bool gather_spans(std::span<const npy::BoxAxis> axes, const npy::BoxAxis& strip,
+                    std::int64_t first, std::byte* out);
+  void read_from_stream(const npy::Box& box, std::byte* out);
+  void hold_rest();
+  void take(std::byte* out, std::int64_t count);
+  void finish_stream();
+};
+
+NpyReader::State::State(const std::string& argument) {
+  TensorSource opened = open_tensor(argument);
+  source = std::move(opened.bytes);
+  seekable = source->seekable();
+  if (opened.header) {
+    header = *std::move(opened.header);
+    return;
+  }
+  read_header();
+  check_size();
+}
+
+// Takes the header and not a byte more: the payload of a stream follows.
+void NpyReader::State::read_header() {
+  std::vector<std::byte> bytes;
+  const auto extend = [&](std::int64_t size) {
+    const auto before = bytes.size();
+    bytes.resize(static_cast<std::size_t>(size));
+    const auto offset = static_cast<std::int64_t>(before);
+    const auto got = source->read(bytes.data() + before, size - offset, offset);
+    bytes.resize(before + static_cast<std::size_t>(got));
+  };
+  extend(npy::kVersionBytes);
+  extend(npy::dictionary_offset(bytes, name()));
+  extend(npy::payload_offset(bytes, name()));
+  header = parse_npy_header(bytes, name());
+}
+
+void NpyReader::State::check_size() const {
+  if (header.kind == 'O') npy::refuse_dtype(header, name());  // a pickle has any size
+  const std::int64_t expected = header.data_offset + header.payload_bytes;
+  const std::int64_t bytes = source->size();
+  if (bytes == ByteSource::kUnknown || bytes == expected) return;
+  refuse("has ", bytes, " bytes, but its header announces ", header.data_offset, " + ",
+         header.element_count, " x ", header.item_bytes, " = ", expected, "; it is ",
+         bytes < expected ? "truncated, copy or write it again"
+                          : "followed by other bytes, expected exactly one array");
+}
+
+std::byte* NpyReader::State::scratch_bytes() {
+  if (!scratch) {
+    scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
+    if (!scratch) throw Error(ErrorKind::runtime, cat(name(), ": out of memory while reading"));
+  }
+  return scratch.get();
+}
+
+// count bytes of the payload of a source that is read in any order.
+void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
+  const std::int64_t begin = header.data_offset + offset;
+  const std::int64_t got = source->read(out, count, begin);
+  if (got == count) return;
+  refuse("shrank while it was read: it had ", source->size(), " bytes, now it ends at ",
+         begin + got);
+}
+
+// Reads the elements that axes describe, from payload element first on, and the same again for
+// each index of strip. A strip is an axis whose elements lie side by side in the box but far apart
+// in the file (Fortran order): its parts are read one by one and written together.
+void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis strip,
+                              std::int64_t first, std::byte* out) {
+  const std::int64_t item = header.item_bytes;
+  const bool run =
+      axes.empty() || (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
+  if (run && strip.count == 1) {
+    return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
+  }
+  if (gather_spans(axes, strip, first, out)) return;
+  const npy::BoxAxis axis = axes[0];
+  const bool is_strip = axis.out_stride == 1;  // of one axis at most: no strip is cut again
+  const std::int64_t step = is_strip ? std::max<std::int64_t>(kCacheLineBytes / item, 1) : 1;
+  for (std::int64_t i = 0; i < axis.count; i += step) {
+    const std::int64_t width = std::min(step, axis.count - i);
+    gather(axes.subspan(1), step > 1 ? npy::BoxAxis{width, axis.file_stride, 1} : strip,
+           first + i * axis.file_stride, out + i * axis.out_stride * item);
+  }
+}
+
+// Reads spans that cover several runs, gaps included, and picks from them. False if the gaps or
+// the runs are too large for that to pay.
+bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const npy::BoxAxis& strip,
+                                    std::int64_t first, std::byte* out) {
+  const std::int64_t item = header.item_bytes;
+  std::int64_t inner = 1;  // elements from the first to the last of one index of the outer axis
+  bool dense = true;
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    dense = dense && (axes[i].file_stride - inner) * item <= kMaxGapBytes;
+    if (i > 0) inner += (axes[i].count - 1) * axes[i].file_stride;
+  }
+  const std::int64_t room = kScratchBytes / item / strip.count;
+  if (!dense || inner > room) return false;
+  const bool runs = !axes.empty() && axes.back().file_stride == 1 && axes.back().out_stride == 1;
+  if (axes.size() > 1 && runs && axes.back().count * item >= kDirectRunBytes) return false;
+
+  const npy::BoxAxis outer = axes.empty() ? npy::BoxAxis{1, 1, 1} : axes[0];
+  const std::int64_t step = 1 + (room - inner) / outer.file_stride;
+  const bool wants_strip = axes.size() > 1 && outer.out_stride == 1;
+  if (wants_strip && step < outer.count && step * item < kCacheLineBytes) return false;
+
+  std::byte* const span = scratch_bytes();
+  std::vector<npy::BoxAxis> part = {strip, outer};
+  if (!axes.empty()) part.insert(part.end(), axes.begin() + 1, axes.end());
+  for (std::int64_t i = 0; i < outer.count; i += step) {
+    part[1].count = std::min(step, outer.count - i);
+    part[0].file_stride = inner + (part[1].count - 1) * outer.file_stride;
+    for (std::int64_t s = 0; s < strip.count; ++s) {
+      const std::int64_t offset = first + s * strip.file_stride + i * outer.file_stride;
+      read_payload(span + s * part[0].file_stride * item, offset * item,
+                   part[0].file_stride * item);
+    }
+    const Stopwatch watch(convert_s);
+    npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+  }
+  return true;
+}
+
+// The next count bytes of the payload.
+void NpyReader::State::take(std::byte* out, std::int64_t count) {
+  const std::int64_t got = source->read(out, count, header.data_offset + position);
+  position += got;
+  if (got == count) return;
+  refuse("ends after ", position, " of ", header.payload_bytes, " payload bytes; it is truncated");
+}
+
+void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
+  const std::int64_t item = header.item_bytes;
+  if (!held && box.is_run() && box.first * item == position) {
+    return take(out, box.count * item);
+  }
+  if (!held) hold_rest();
+  if (box.first * item < held_from) {
+    refuse(
+        "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
+  }
+  const Stopwatch watch(convert_s);
+  npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
+               static_cast<std::size_t>(item));
+}
+
+// Reads the rest of a stream into memory. The buffer grows as bytes arrive: a header that lies
+// about a short stream costs nothing.
+void NpyReader::State::hold_rest() {
+  const std::int64_t rest = header.payload_bytes - position;
+  std::int64_t filled = 0;
+  held_from = position;
+  for (std::int64_t size = std::min(rest, kFirstHoldBytes); filled < rest;
+       size += std::min(rest - size, size)) {
+    void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
+    if (grown == nullptr) {
+      throw Error(ErrorKind::runtime,
+                  cat(name(),
+                      ": out of memory: a stream (or deflated member) that is not read in "
+                      "order, or in Fortran order, needs ",
+                      rest, " bytes; save it as a .npy file first"));
+    }
+    static_cast<void>(held.release());
+    held.reset(static_cast<std::byte*>(grown));
+    take(held.get() + filled, size - filled);
+    filled = size;
+  }
+}
+
+void NpyReader::State::finish_stream() {
+  std::byte* const bytes = scratch_bytes();
+  while (position < header.payload_bytes) {
+    take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
+  }
+  if (source->read(bytes, 1, header.data_offset + position) == 0) return;
+  refuse("goes on after the ", header.payload_bytes, " payload bytes that its header announces, ",
+         "expected exactly one array");
+}
+
+NpyReader::NpyReader(const std::string& argument) : state_(std::make_unique<State>(argument)) {}
+NpyReader::~NpyReader() = default;
+NpyReader::NpyReader(NpyReader&&) noexcept = default;
+NpyReader& NpyReader::operator=(NpyReader&&) noexcept = default;
+
+const std::string& NpyReader::name() const { return state_->name(); }
+const NpyHeader& NpyReader::header() const { return state_->header; }
+bool NpyReader::seekable() const { return state_->seekable; }
+
+bool NpyReader::needs_whole_payload() const {
+  const NpyHeader& header = state_->header;
+  if (state_->seekable || !header.fortran_order || header.element_count == 0) return false;
+  return std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
+}
+
+void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
+                         void* out) {
+  const NpyHeader& header = state_->header;
+  bool inside = begin.size() == header.shape.size() && end.size() == header.shape.size();
+  for (std::size_t i = 0; inside && i < begin.size(); ++i) {
+    inside = 0 <= begin[i] && begin[i] <= end[i] && end[i] <= header.shape[i];
+  }
+  if (!inside) throw Error(ErrorKind::runtime, cat(name(), ": internal error: box outside array"));
+  if (header.payload_bytes == 0) return;
+  const npy::Box box = npy::make_box(header, begin, end);
+  if (box.count == 0) return;
+  auto* const bytes = static_cast<std::byte*>(out);
+  if (state_->seekable) {
+    state_->gather(box.axes, {1, 0, 0}, box.first, bytes);
+  } else {
+    state_->read_from_stream(box, bytes);
+  }
+  const std::size_t unit = swap_unit(header);
+  if (unit == 1) return;
+  const Stopwatch watch(state_->convert_s);
+  swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+}
+
+double NpyReader::convert_seconds() const { return state_->convert_s; }
+
+void NpyReader::hold() {
+  if (!state_->seekable && !state_->held) state_->hold_rest();
+}
+
+void NpyReader::finish() {
+  if (!state_->seekable) state_->finish_stream();
+  state_->source->finish();
+}
+
+std::vector<std::int64_t> read_npy_integers(const std::string& path) {
+  static_assert(std::endian::native == std::endian::little, "values are widened in place");
+  constexpr std::int64_t kMaxCount = 16;
+  NpyReader reader(path);
+  const NpyHeader& header = reader.header();
+  const bool integer = header.kind == 'i' || header.kind == 'u';
+  if (!integer || header.shape.size() != 1 || header.element_count > kMaxCount) {
+    throw Error(ErrorKind::input,
+                cat(reader.name(), ": is an array of rank ", header.shape.size(), ", ",
+                    header.element_count, " elements and dtype '", header.descr,
+                    "', expected a 1-D integer array of at most ", kMaxCount, " entries"));
+  }
+  const std::int64_t begin = 0;
+  const std::size_t item = static_cast<std::size_t>(header.item_bytes);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
+  reader.read_box({&begin, 1}, header.shape, bytes.data());
+  reader.finish();
+  std::vector<std::int64_t> values;
+  for (std::size_t at = 0; at < bytes.size(); at += item) {
+    const bool negative =
+        header.kind == 'i' && (bytes[at + item - 1] & std::byte{0x80}) != std::byte{0};
+    std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
+    std::memcpy(&value, bytes.data() + at, item);
+    if (header.kind == 'u' && value >> 63 != 0) {
+      throw Error(ErrorKind::input, cat(reader.name(), ": entry ", values.size(), " is ", value,
+                                        ", expected at most 2^63 - 1"));
+    }
+    values.push_back(static_cast<std::int64_t>(value));
+  }
+  return values;
+}
+}  // namespace convgrad

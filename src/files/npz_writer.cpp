@@ -1,0 +1,114 @@
+// npz_writer.cpp - see npz_writer.hpp. Format: APPNOTE.TXT of PKWARE, 4.3 and 4.5.3.
+//
+// All sizes and offsets are in ZIP64 fields, which every reader of large archives knows, so that
+// there is one form only. The time is that of the format's beginning: equal sums give equal files.
+#include "files/npz_writer.hpp"
+
+#include <array>
+
+namespace convgrad {
+namespace {
+
+constexpr std::uint32_t kInZip64 = 0xffffffff;
+constexpr std::uint16_t kVersion = 45;     // that knows ZIP64
+constexpr std::uint16_t kFirstDay = 0x21;  // 1980-01-01
+constexpr std::uint16_t kUnixMade = 3 << 8;
+constexpr std::uint32_t kFileMode = 0100644u << 16;
+
+// Little-endian fields one after the other.
+class Record {
+ public:
+  template <typename Number>
+  Record& add(Number value) {
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i)));
+    }
+    return *this;
+  }
+  Record& add(const std::string& text) {
+    for (const char c : text) bytes_.push_back(static_cast<std::byte>(c));
+    return *this;
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+using U16 = std::uint16_t;
+using U32 = std::uint32_t;
+using U64 = std::uint64_t;
+
+// What the local and the central header share: from the version to the length of the name.
+void add_common(Record& record, std::uint32_t crc, const std::string& name) {
+  record.add(kVersion).add(U16{0}).add(U16{0}).add(U16{0}).add(kFirstDay).add(crc);
+  record.add(kInZip64).add(kInZip64).add(static_cast<U16>(name.size()));
+}
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit)
+      value = (value & 1) != 0 ? 0xedb88320 ^ value >> 1 : value >> 1;
+    table[i] = value;
+  }
+  return table;
+}
+
+}  // namespace
+
+std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = crc_table();
+  std::uint32_t crc = ~before;
+  for (const std::byte byte : bytes) {
+    crc = kTable[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xff] ^ crc >> 8;
+  }
+  return ~crc;
+}
+
+void NpzWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes.data(), bytes.size());
+  written_ += bytes.size();
+}
+
+void NpzWriter::add(const std::string& name,
+                    const std::vector<std::span<const std::byte>>& pieces) {
+  Member member{name + ".npy", 0, 0, written_};
+  for (const std::span<const std::byte>& piece : pieces) {
+    member.crc = crc32(member.crc, piece);
+    member.bytes += piece.size();
+  }
+  Record local;
+  local.add(U32{0x04034b50});
+  add_common(local, member.crc, member.name);
+  local.add(U16{20}).add(member.name);
+  local.add(U16{1}).add(U16{16}).add(member.bytes).add(member.bytes);
+  write(local.bytes());
+  for (const std::span<const std::byte>& piece : pieces) write(piece);
+  members_.push_back(std::move(member));
+}
+
+void NpzWriter::finish() {
+  const U64 start = written_, count = members_.size();
+  for (const Member& member : members_) {
+    Record central;
+    central.add(U32{0x02014b50}).add(static_cast<U16>(kUnixMade | kVersion));
+    add_common(central, member.crc, member.name);
+    central.add(U16{28}).add(U16{0}).add(U16{0}).add(U16{0}).add(kFileMode).add(kInZip64);
+    central.add(member.name).add(U16{1}).add(U16{24});
+    central.add(member.bytes).add(member.bytes).add(member.offset);
+    write(central.bytes());
+  }
+  const U64 end = written_;
+  Record last;
+  last.add(U32{0x06064b50}).add(U64{44}).add(kVersion).add(kVersion).add(U32{0}).add(U32{0});
+  last.add(count).add(count).add(end - start).add(start);
+  last.add(U32{0x07064b50}).add(U32{0}).add(end).add(U32{1});
+  last.add(U32{0x06054b50}).add(U16{0}).add(U16{0});
+  last.add(static_cast<U16>(count)).add(static_cast<U16>(count)).add(kInZip64).add(kInZip64);
+  last.add(U16{0});
+  write(last.bytes());
+}
+
+}  // namespace convgrad

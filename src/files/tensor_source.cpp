@@ -1,0 +1,129 @@
+// tensor_source.cpp - see tensor_source.hpp and convgrad/tensor_name.hpp.
+#include "files/tensor_source.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "convgrad/tensor_name.hpp"
+#include "files/array_names.hpp"
+#include "files/safetensors.hpp"
+#include "files/zip_archive.hpp"
+
+namespace convgrad {
+namespace {
+
+enum class Container { none, zip, safetensors };
+
+bool has_extension(std::string_view file, std::string_view extension) {
+  return file.size() > extension.size() && file.ends_with(extension);
+}
+
+// What a regular file is: by its first bytes, or by its name where those are damaged.
+Container container_of(FileSource& file, const std::string& path) {
+  if (!file.seekable() || file.size() == 0) return Container::none;
+  std::array<std::byte, 9> buffer;
+  const std::int64_t got = file.read(buffer.data(), std::ssize(buffer), 0);
+  const std::span<const std::byte> start(buffer.data(), static_cast<std::size_t>(got));
+  const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
+  if (text.starts_with("\x93NUMPY")) return Container::none;
+  if (text.starts_with("PK\x03\x04") || text.starts_with("PK\x05\x06")) return Container::zip;
+  if (has_extension(path, ".npz")) return Container::zip;
+  if (has_extension(path, ".safetensors")) return Container::safetensors;
+  return looks_like_safetensors(start, file.size()) ? Container::safetensors : Container::none;
+}
+
+std::vector<std::string> names_of(const Safetensors& archive) {
+  std::vector<std::string> names;
+  for (const SafeTensor& tensor : archive.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+std::vector<std::string> names_in(FileSource& file, Container container, bool npy_only) {
+  return container == Container::zip ? zip_array_names(file, npy_only)
+                                     : names_of(read_safetensors(file));
+}
+
+TensorSource open_safetensor(std::unique_ptr<FileSource> file, const std::string& member,
+                             const std::string& argument) {
+  const Safetensors archive = read_safetensors(*file);
+  const auto found = std::ranges::find(archive.tensors, member, &SafeTensor::name);
+  if (found == archive.tensors.end()) {
+    refuse_missing_array(file->name(), member, names_of(archive));
+  }
+  file->rename(argument);
+  return {std::move(file), npy_header_of(*found, archive.data_offset, argument)};
+}
+
+[[noreturn]] void refuse_no_archive(FileSource& file, const std::string& argument) {
+  if (!file.seekable()) {
+    file.refuse("is a stream, but an archive is not read front to back; save it to a file first");
+  }
+  if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
+  throw Error(ErrorKind::input,
+              cat(argument, ": no such file, and ", file.name(),
+                  " is no archive (.npz or .safetensors) whose arrays could be named"));
+}
+
+bool is_regular(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+}  // namespace
+
+bool is_archive_name(const std::string& file) {
+  return has_extension(file, ".npz") || has_extension(file, ".safetensors");
+}
+
+TensorName split_tensor_name(const std::string& argument) {
+  if (argument == "-" || exists(argument)) return {argument, std::nullopt};
+  TensorName missing{argument, std::nullopt};
+  for (std::size_t colon = argument.rfind(':'); colon != argument.npos && colon > 0;
+       colon = argument.rfind(':', colon - 1)) {
+    TensorName name{argument.substr(0, colon), argument.substr(colon + 1)};
+    if (is_regular(name.file)) return name;
+    if (!missing.member && is_archive_name(name.file)) missing = std::move(name);
+  }
+  return missing;
+}
+
+std::vector<std::string> tensors_in(const std::string& argument) {
+  if (!is_regular(argument)) return {argument};
+  FileSource file(argument);
+  const Container container = container_of(file, argument);
+  if (container == Container::none) return {argument};
+  std::vector<std::string> names = names_in(file, container, true);
+  if (names.empty()) file.refuse("is an archive without any array, expected one");
+  for (std::string& name : names) name = cat(argument, ":", name);
+  return names;
+}
+
+TensorSource open_tensor(const std::string& argument) {
+  const TensorName name = split_tensor_name(argument);
+  auto file = std::make_unique<FileSource>(name.file);
+  const Container container = container_of(*file, name.file);
+  if (!name.member) {
+    if (container == Container::none) return {std::move(file), std::nullopt};
+    refuse_whole_archive(file->name(), names_in(*file, container, false));
+  }
+  switch (container) {
+    case Container::zip:
+      return {open_zip_member(std::move(file), *name.member, argument), std::nullopt};
+    case Container::safetensors:
+      return open_safetensor(std::move(file), *name.member, argument);
+    case Container::none:
+      break;
+  }
+  refuse_no_archive(*file, argument);
+}
+
+}  // namespace convgrad

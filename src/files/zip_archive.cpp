@@ -1,0 +1,255 @@
+// zip_archive.cpp - see zip_archive.hpp.
+#include "files/zip_archive.hpp"
+
+#include <zip.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string_view>
+
+#include "files/array_names.hpp"
+#include "files/zip_input.hpp"
+
+namespace convgrad {
+namespace {
+
+struct DiscardZip {
+  void operator()(zip_t* zip) const { zip_discard(zip); }
+};
+struct CloseMember {
+  void operator()(zip_file_t* member) const { zip_fclose(member); }
+};
+using Zip = std::unique_ptr<zip_t, DiscardZip>;
+using ZipFile = std::unique_ptr<zip_file_t, CloseMember>;
+
+// Whether memory was missing for a call of libzip before which errno was 0. libzip itself takes
+// that for "Not a zip archive" in some places.
+bool memory_was_missing(zip_error_t* error) {
+  constexpr int kZlibMemory = -4;  // Z_MEM_ERROR
+  return errno == ENOMEM || (zip_error_system_type(error) == ZIP_ET_ZLIB &&
+                             zip_error_code_system(error) == kZlibMemory);
+}
+
+// The archive's fault, or the machine's.
+[[noreturn]] void refuse(const ZipInput& input, const std::string& name, std::string_view what,
+                         zip_error_t* error) {
+  const bool memory = memory_was_missing(error);
+  input.rethrow();
+  if (memory) throw std::bad_alloc();
+  const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
+  const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
+                       system == ENOMEM || system == EMFILE || system == ENFILE;
+  throw Error(machine ? ErrorKind::runtime : ErrorKind::input,
+              cat(name, ": ", what, " (", zip_error_strerror(error), ")",
+                  machine ? "" : "; copy or write it again"));
+}
+
+std::uint64_t little_endian(const std::byte* bytes, int count) {
+  std::uint64_t value = 0;
+  while (count-- > 0) value = value << 8 | std::to_integer<std::uint64_t>(bytes[count]);
+  return value;
+}
+
+// libzip 1.7 takes memory for as many entries as a ZIP64 end record announces before it looks at
+// the first of them.
+void check_announced_entries(FileSource& file) {
+  constexpr std::int64_t kLocator = 20, kEnd = 22, kEnd64 = 56, kEntry = 46;  // shortest
+  constexpr std::int64_t kSearched = kLocator + kEnd + 0xffff;  // where libzip looks for it
+  const std::int64_t size = std::min(file.size(), kSearched);
+  std::vector<std::byte> tail(static_cast<std::size_t>(size));
+  tail.resize(static_cast<std::size_t>(file.read(tail.data(), size, file.size() - size)));
+  const std::string_view text(reinterpret_cast<const char*>(tail.data()), tail.size());
+  constexpr std::string_view kLocatorMagic = "PK\x06\x07", kEnd64Magic = "PK\x06\x06";
+  for (std::size_t at = text.find(kLocatorMagic); at != text.npos;
+       at = text.find(kLocatorMagic, at + 1)) {
+    if (text.size() - at < static_cast<std::size_t>(kLocator)) return;
+    const std::uint64_t offset = little_endian(tail.data() + at + 8, 8);
+    if (offset > static_cast<std::uint64_t>(file.size())) continue;  // libzip refuses it
+    std::byte record[kEnd64] = {};
+    file.read(record, kEnd64, static_cast<std::int64_t>(offset));
+    if (std::memcmp(record, kEnd64Magic.data(), kEnd64Magic.size()) != 0) continue;
+    const std::uint64_t entries = little_endian(record + 24, 8);
+    if (entries <= static_cast<std::uint64_t>(file.size() / kEntry)) continue;
+    file.refuse("damaged zip archive: it announces ", entries, " members in ", file.size(),
+                " bytes; copy or write it again");
+  }
+}
+
+Zip open_zip(ZipInput& input) {
+  check_announced_entries(input.file());
+  constexpr std::string_view kWhat = "damaged zip archive, expected one from numpy.savez";
+  zip_error_t error;
+  zip_error_init(&error);
+  const std::unique_ptr<zip_error_t, void (*)(zip_error_t*)> text(&error, zip_error_fini);
+  errno = 0;
+  zip_source_t* const source = input.new_source(&error);
+  if (source == nullptr) refuse(input, input.file().name(), kWhat, &error);
+  Zip zip(zip_open_from_source(source, ZIP_RDONLY, &error));
+  if (!zip) {
+    const int saved_errno = errno;
+    zip_source_free(source);
+    errno = saved_errno;
+    refuse(input, input.file().name(), kWhat, &error);
+  }
+  return zip;
+}
+
+constexpr std::string_view kSuffix = ".npy";
+
+// Names by index; empty for folders and entries without a name.
+std::vector<std::string> entry_names(zip_t* zip) {
+  std::vector<std::string> names;
+  const zip_int64_t count = zip_get_num_entries(zip, 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    const char* const name = zip_get_name(zip, static_cast<zip_uint64_t>(i), 0);
+    names.emplace_back(name == nullptr ? "" : name);
+    if (names.back().ends_with('/')) names.back().clear();
+  }
+  return names;
+}
+
+// Without .npy where that names the same member.
+std::vector<std::string> array_names(const std::vector<std::string>& entries, bool npy_only) {
+  std::vector<std::string> sorted = entries, names;
+  std::ranges::sort(sorted);
+  for (const std::string& entry : entries) {
+    const bool npy = entry.ends_with(kSuffix);
+    const std::string key = npy ? entry.substr(0, entry.size() - kSuffix.size()) : entry;
+    const bool taken = key.empty() || (npy && std::ranges::binary_search(sorted, key));
+    if (!entry.empty() && (npy || !npy_only)) names.push_back(taken ? entry : key);
+  }
+  return names;
+}
+
+zip_uint64_t find_member(const FileSource& file, const std::vector<std::string>& entries,
+                         const std::string& member) {
+  for (const std::string& wanted : {member, cat(member, kSuffix)}) {
+    const auto count = std::ranges::count(entries, wanted);
+    if (count == 0 || member.empty()) continue;
+    if (count > 1) {
+      file.refuse("has ", count, " members called '", wanted, "', expected one; write it again");
+    }
+    return static_cast<zip_uint64_t>(std::ranges::find(entries, wanted) - entries.begin());
+  }
+  refuse_missing_array(file.name(), member, array_names(entries, false));
+}
+
+// What the central directory says about a member, as far as it can be true.
+zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_bytes,
+                        const std::string& name) {
+  constexpr std::uint64_t kMaxDeflateRatio = 1032;  // 258 bytes from 2 bits
+  zip_stat_t stat;
+  zip_stat_init(&stat);
+  constexpr zip_uint64_t kNeeded =
+      ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+  const bool known = zip_stat_index(zip, index, 0, &stat) == 0 && (stat.valid & kNeeded) == kNeeded;
+  const auto refuse_member = [&](const auto&... parts) {
+    throw Error(ErrorKind::input, cat(name, ": ", parts...));
+  };
+  if (!known) refuse_member("damaged: no sizes in the archive; copy or write it again");
+  if (stat.encryption_method != ZIP_EM_NONE) {
+    refuse_member("is encrypted, expected a plain member; write it with numpy.savez");
+  }
+  if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE) {
+    refuse_member("is compressed by zip method ", stat.comp_method,
+                  ", expected stored or deflated; write it with numpy.savez or savez_compressed");
+  }
+  const bool stored = stat.comp_method == ZIP_CM_STORE;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const bool fits =
+      stat.comp_size <= static_cast<zip_uint64_t>(archive_bytes) && stat.size <= kMost;
+  const bool likely =
+      stored ? stat.size == stat.comp_size : stat.size / kMaxDeflateRatio <= stat.comp_size;
+  if (!fits || !likely) {
+    refuse_member("damaged: the archive of ", archive_bytes, " bytes announces ", stat.size,
+                  " bytes in ", stat.comp_size, stored ? " stored" : " deflated",
+                  " ones; copy or write it again");
+  }
+  return stat;
+}
+
+class ZipMember final : public ByteSource {
+ public:
+  ZipMember(std::unique_ptr<FileSource> archive, const std::string& member, std::string name)
+      : ByteSource(std::move(name)),
+        archive_(std::move(archive)),
+        input_(*archive_),
+        zip_(open_zip(input_)),
+        index_(find_member(*archive_, entry_names(zip_.get()), member)) {
+    const zip_stat_t stat = checked_stat(zip_.get(), index_, archive_->size(), this->name());
+    size_ = static_cast<std::int64_t>(stat.size);
+    stored_ = stat.comp_method == ZIP_CM_STORE;
+    open();
+  }
+
+  std::int64_t size() const override { return size_; }
+  bool seekable() const override { return stored_; }
+
+  std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) override {
+    if (offset != position_) {
+      in_order_ = false;
+      errno = 0;
+      if (zip_fseek(file_.get(), std::min(offset, size_), SEEK_SET) != 0) fail();
+      position_ = std::min(offset, size_);
+    }
+    std::int64_t done = 0;
+    while (done < count) {
+      errno = 0;
+      const zip_int64_t got =
+          zip_fread(file_.get(), out + done, static_cast<zip_uint64_t>(count - done));
+      if (got < 0) fail();
+      if (got == 0) break;
+      done += got;
+    }
+    position_ += done;
+    return done;
+  }
+
+  // libzip compares the CRC-32 when it meets the end, if it has seen every byte once and in order.
+  void finish() override {
+    if (!stored_) return;
+    if (!in_order_) open();
+    std::vector<std::byte> bytes(std::size_t{256} << 10);
+    while (read(bytes.data(), std::ssize(bytes), position_) > 0) {
+    }
+  }
+
+ private:
+  void open() {
+    errno = 0;
+    file_.reset(zip_fopen_index(zip_.get(), index_, 0));
+    if (!file_) convgrad::refuse(input_, name(), "damaged", zip_get_error(zip_.get()));
+    position_ = 0;
+    in_order_ = true;
+  }
+  [[noreturn]] void fail() {
+    convgrad::refuse(input_, name(), "damaged", zip_file_get_error(file_.get()));
+  }
+
+  std::unique_ptr<FileSource> archive_;
+  ZipInput input_;
+  Zip zip_;
+  zip_uint64_t index_;
+  std::int64_t size_ = 0;
+  bool stored_ = false;
+  ZipFile file_;  // goes before the archive
+  std::int64_t position_ = 0;
+  bool in_order_ = true;  // every read so far began where the one before it ended
+};
+
+}  // namespace
+
+std::vector<std::string> zip_array_names(FileSource& file, bool npy_only) {
+  ZipInput input(file);
+  return array_names(entry_names(open_zip(input).get()), npy_only);
+}
+
+std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
+                                            const std::string& member, const std::string& name) {
+  return std::make_unique<ZipMember>(std::move(file), member, name);
+}
+
+}  // namespace convgrad

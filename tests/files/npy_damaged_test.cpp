@@ -1,0 +1,242 @@
+// npy_damaged_test.cpp - files and streams whose bytes are too few, too many or changed: each gives
+// an Error of one line, none a crash.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "files/npy_bytes.hpp"
+#include "temp_dir.hpp"
+
+namespace convgrad {
+namespace {
+
+using testing::check_error;
+using testing::dict_text;
+using testing::error_of;
+using testing::header_bytes;
+using testing::kPayload;
+using testing::parse;
+using testing::read_all;
+using testing::read_completely;
+using testing::TempDir;
+
+std::string good_file() {
+  const std::int64_t shape[] = {2, 3};
+  return npy_header_text(DType::f32, shape) + kPayload;
+}
+
+TEST_CASE("every truncation of a good file is refused") {
+  const TempDir dir;
+  const std::string good = good_file();
+  REQUIRE_FALSE(error_of([&] { read_completely(dir.write("x.npy", good)); }).has_value());
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    const std::string path = dir.write("x.npy", good.substr(0, size));
+    check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
+                [&] { read_completely(path); });
+  }
+}
+
+TEST_CASE("trailing bytes are refused") {
+  const TempDir dir;
+  for (const std::size_t more : {1u, 4u, 24u, 152u, 5000u}) {
+    const std::string path = dir.write("x.npy", good_file() + std::string(more, '\n'));
+    check_error(ErrorKind::input, path, "followed by other bytes", [&] { read_completely(path); });
+  }
+  const std::string two = dir.write("x.npy", good_file() + good_file());
+  check_error(ErrorKind::input, two, "exactly one array", [&] { read_completely(two); });
+}
+
+TEST_CASE("every byte of a header changed to every value: the same array or an error") {
+  const std::string good = good_file();
+  const NpyHeader original = parse(good);
+  const std::size_t order = good.find('<');
+  int refused = 0;
+  for (std::size_t at = 0; at < 128; ++at) {
+    for (int value = 0; value < 256; ++value) {
+      std::string bytes = good;
+      bytes[at] = static_cast<char>(value);
+      NpyHeader header;
+      const auto error = error_of([&] { header = parse(bytes); });
+      if (error) {
+        ++refused;
+        continue;
+      }
+      const bool fits = header.data_offset + header.payload_bytes == std::ssize(good);
+      const bool is_f32 = header.kind == 'f' && header.item_bytes == 4 && header.data_offset == 128;
+      const bool same = header.shape == original.shape && !header.fortran_order &&
+                        (header.big_endian == (value == '>') || at != order);
+      const bool acceptable = !fits || !is_f32 || same;
+      if (!acceptable) FAIL_CHECK("byte ", at, " = ", value, " is taken for another array");
+    }
+  }
+  CHECK(refused > 10000);
+}
+
+TEST_CASE("bytes of the header changed in a file: read or refused, never anything else") {
+  const TempDir dir;
+  const std::string good = good_file();
+  int read = 0;
+  for (std::size_t at = 0; at < 128; ++at) {
+    for (const int change : {1, 2, 8, 16, 32, 128, 255}) {
+      std::string bytes = good;
+      bytes[at] = static_cast<char>(bytes[at] ^ change);
+      const std::string path = dir.write("x.npy", bytes);
+      std::string payload;
+      const auto error = error_of([&] {
+        NpyReader reader(path);
+        payload = read_all(reader);
+        reader.finish();
+      });
+      if (error) {
+        CHECK(error->kind() == ErrorKind::input);
+      } else {
+        ++read;
+        CHECK(payload.size() == kPayload.size());
+      }
+    }
+  }
+  CHECK(read < 128);
+}
+
+TEST_CASE("a header that announces terabytes allocates nothing") {
+  const TempDir dir;
+  for (const std::string shape :
+       {"(1000000000000,)", "(2305843009213693000,)", "(1048576, 4096)"}) {
+    const std::string bytes = header_bytes(dict_text("'<f4'", shape)) + kPayload;
+    check_error(ErrorKind::input, dir.write("x.npy", bytes), "truncated",
+                [&] { NpyReader reader(dir.file("x.npy")); });
+  }
+  check_error(ErrorKind::input, dir.write("x.npy", header_bytes(dict_text("'<f4'", "(0,)")) + "x"),
+              "followed by other bytes", [&] { NpyReader reader(dir.file("x.npy")); });
+}
+
+TEST_CASE("what is no file") {
+  const TempDir dir;
+  const std::string missing = dir.file("missing.npy");
+  check_error(ErrorKind::input, missing, "No such file or directory",
+              [&] { NpyReader reader(missing); });
+  check_error(ErrorKind::input, dir.path(), "is a folder", [&] { NpyReader reader(dir.path()); });
+  const std::string below = dir.write("file", "x") + "/x.npy";
+  check_error(ErrorKind::input, below, "Not a directory", [&] { NpyReader reader(below); });
+  REQUIRE(::symlink("loop", dir.file("loop").c_str()) == 0);
+  check_error(ErrorKind::input, dir.file("loop"), "Too many levels of symbolic links",
+              [&] { NpyReader reader(dir.file("loop")); });
+  check_error(ErrorKind::input, "/dev/null", "is empty", [&] { NpyReader reader("/dev/null"); });
+  check_error(ErrorKind::input, "/dev/zero", "not a .npy", [&] { NpyReader reader("/dev/zero"); });
+  check_error(ErrorKind::input, "", "cannot open", [&] { NpyReader reader(""); });
+  if (::geteuid() == 0) return;  // root may read everything
+  const std::string secret = dir.write("secret.npy", good_file());
+  REQUIRE(::chmod(secret.c_str(), 0) == 0);
+  check_error(ErrorKind::input, secret, "Permission denied", [&] { NpyReader reader(secret); });
+}
+
+TEST_CASE("a closed standard input") {
+  const int saved = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  check_error(ErrorKind::input, "standard input", "Bad file descriptor",
+              [] { NpyReader reader("-"); });
+  ::dup2(saved, STDIN_FILENO);
+  ::close(saved);
+}
+
+TEST_CASE("pickled objects are named, not taken for a wrong size") {
+  const TempDir dir;
+  const std::string path =
+      dir.write("x.npy", header_bytes(dict_text("'|O'", "(2, 3)")) + "\x80\x03pickle");
+  check_error(ErrorKind::input, path, "pickled objects are never loaded",
+              [&] { NpyReader reader(path); });
+}
+
+TEST_CASE("a file that changes its size while it is read") {
+  const TempDir dir;
+  const std::string path = dir.write("x.npy", good_file());
+  {
+    NpyReader reader(path);
+    REQUIRE(::truncate(path.c_str(), 140) == 0);
+    check_error(ErrorKind::input, path, "shrank while it was read", [&] { read_all(reader); });
+    check_error(ErrorKind::input, path, "it had 152 bytes, now it has 140",
+                [&] { reader.finish(); });
+  }
+  dir.write("x.npy", good_file());
+  NpyReader reader(path);
+  std::ofstream(path, std::ios::app | std::ios::binary) << "more";
+  CHECK(read_all(reader) == kPayload);
+  check_error(ErrorKind::input, path, "it had 152 bytes, now it has 156", [&] { reader.finish(); });
+}
+
+// A FIFO with these bytes, read by f.
+template <typename Function>
+void with_fifo(const TempDir& dir, const std::string& bytes, Function&& f) {
+  const std::string path = dir.file("fifo");
+  ::unlink(path.c_str());
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  std::thread writer(
+      [&] { std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes)); });
+  f(path);
+  writer.join();
+}
+
+TEST_CASE("every truncation of a stream is refused") {
+  const TempDir dir;
+  const std::string good = good_file();
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    with_fifo(dir, good.substr(0, size), [&](const std::string& path) {
+      check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
+                  [&] { read_completely(path); });
+    });
+  }
+}
+
+TEST_CASE("streams that are too short or too long, however they are read") {
+  const TempDir dir;
+  const std::string fortran =
+      header_bytes(dict_text("'<f4'", "(2, 3)", "True")) + kPayload.substr(0, 20);
+  with_fifo(dir, fortran, [&](const std::string& path) {
+    check_error(ErrorKind::input, path, "ends after 20 of 24 payload bytes",
+                [&] { read_completely(path); });
+  });
+  with_fifo(dir, good_file().substr(0, 150), [&](const std::string& path) {
+    check_error(ErrorKind::input, path, "ends after 22 of 24 payload bytes", [&] {
+      NpyReader reader(path);
+      reader.finish();
+    });
+  });
+  with_fifo(dir, good_file() + "x", [&](const std::string& path) {
+    check_error(ErrorKind::input, path, "goes on after the 24 payload bytes",
+                [&] { read_completely(path); });
+  });
+  with_fifo(dir, good_file() + "x", [&](const std::string& path) {
+    check_error(ErrorKind::input, path, "goes on after the 24 payload bytes", [&] {
+      NpyReader reader(path);
+      reader.finish();
+    });
+  });
+}
+
+TEST_CASE("a short stream whose header announces terabytes allocates little") {
+  const TempDir dir;
+  const std::string huge = "(2, 1000000000000)";
+  for (const std::string order : {"False", "True"}) {
+    const std::string bytes =
+        header_bytes(dict_text("'<f4'", huge, order)) + std::string(std::size_t{20} << 20, 'p');
+    with_fifo(dir, bytes, [&](const std::string& path) {
+      NpyReader reader(path);
+      const std::int64_t begin[] = {1, 5};
+      const std::int64_t end[] = {2, 6};
+      float out = 0;
+      check_error(ErrorKind::input, path, "ends after 20971520 of 8000000000000 payload bytes",
+                  [&] { reader.read_box(begin, end, &out); });
+    });
+  }
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,302 @@
+// npy_header_test.cpp - headers that are right: every legal spelling, and what is written.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "files/npy_bytes.hpp"
+
+namespace convgrad {
+namespace {
+
+using testing::check_error;
+using testing::dict_text;
+using testing::header_bytes;
+using testing::parse;
+using Extents = std::vector<std::int64_t>;
+
+std::string golden(std::string_view dict, std::size_t spaces, std::string_view length) {
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  return bytes + std::string(length) + std::string(dict) + std::string(spaces, ' ') + "\n";
+}
+
+TEST_CASE("npy_header_text is what numpy 1.24 writes") {
+  using std::string_literals::operator""s;
+  const std::string short_length = "\x76\x00"s;
+  const std::string long_length = "\xb6\x00"s;
+  struct Case {
+    DType dtype;
+    Extents shape;
+    std::string dict;
+    std::size_t spaces;
+    std::string length;
+  };
+  const std::vector<Case> cases = {
+      {DType::f32, {}, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", 62, short_length},
+      {DType::f32,
+       {3},
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }",
+       60,
+       short_length},
+      {DType::f16,
+       {0},
+       "{'descr': '<f2', 'fortran_order': False, 'shape': (0,), }",
+       60,
+       short_length},
+      {DType::f32,
+       {3, 3, 64, 128},
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 64, 128), }",
+       49,
+       short_length},
+      {DType::bf16,
+       {3, 3, 64, 128},
+       "{'descr': '<V2', 'fortran_order': False, 'shape': (3, 3, 64, 128), }",
+       49,
+       short_length},
+      {DType::f64,
+       {3, 3, 3, 64, 128},
+       "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 3, 3, 64, 128), }",
+       46,
+       short_length},
+      {DType::f64,
+       {1099511627776, 1, 1099511627776, 16},
+       "{'descr': '<f8', 'fortran_order': False, "
+       "'shape': (1099511627776, 1, 1099511627776, 16), }",
+       27,
+       short_length},
+      {DType::f32,
+       {9223372036854775807, 1, 1, 1},
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 1, 1, 1), }",
+       34,
+       short_length},
+      {DType::f32,
+       {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 10},
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, "
+       "10), }",
+       21,
+       short_length},
+      {DType::f32,
+       {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 100},
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, "
+       "100), }",
+       84,
+       long_length},
+      {DType::f32, Extents(5, 100000000000000000),
+       "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000000000, 100000000000000000, "
+       "100000000000000000, 100000000000000000, 100000000000000000), }",
+       28, long_length},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.dict);
+    const std::string text = npy_header_text(c.dtype, c.shape);
+    CHECK(text == golden(c.dict, c.spaces, c.length));
+    CHECK(text.size() % 64 == 0);
+  }
+}
+
+TEST_CASE("a header that is written is read back") {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    for (const Extents& shape : {Extents{}, Extents{7}, Extents{0, 3}, Extents{2, 3, 4, 5, 6}}) {
+      const std::string text = npy_header_text(dtype, shape);
+      const NpyHeader header = parse(text);
+      CHECK(float_dtype(header, "x.npy") == dtype);
+      CHECK(header.shape == shape);
+      CHECK_FALSE(header.fortran_order);
+      CHECK_FALSE(header.big_endian);
+      CHECK(header.data_offset == std::ssize(text));
+      CHECK(header.element_count == testing::product(shape));
+      CHECK(header.payload_bytes == header.element_count * header.item_bytes);
+    }
+  }
+}
+
+// --- legal spellings ---
+
+struct Spelling {
+  std::string dict;
+  Extents shape;
+  std::string descr = "<f4";
+  bool fortran_order = false;
+};
+
+std::vector<Spelling> spellings() {
+  std::vector<Spelling> result = {
+      {"{'descr':'<f4','fortran_order':False,'shape':(2,3)}", {2, 3}},
+      {"{'shape': (2, 3), 'fortran_order': True, 'descr': '<f4'}", {2, 3}, "<f4", true},
+      {"{\"fortran_order\": False, \"descr\": \"<f4\", \"shape\": (2, 3,)}", {2, 3}},
+      {"{'''descr''': \"\"\"<f4\"\"\", '''shape''': (1,), 'fortran_order': False}", {1}},
+      {"{u'descr': u'<f4', U'shape': (2L, 3L), 'fortran_order': False}", {2, 3}},
+      {"{'shape': (2l,), 'descr': '<f4', 'fortran_order': False}", {2}},
+      {"{r'descr': R'<f4', 'shape': (), 'fortran_order': False}", {}},
+      {"{'de' 'scr': '<' \"f\" '''4''', 'shape': (9,), 'fortran_order': False}", {9}},
+      {"{'de'\n  'scr': '<f' # join\n '4', 'shape': (9,), 'fortran_order': False}", {9}},
+      {"{'\\x64escr': '\\x3cf4', 'shape': (4,), 'fortran_order': False}", {4}},
+      {"{'\\u0064escr': '\\U0000003cf4', 'shape': (4,), 'fortran_order': False}", {4}},
+      {"{'\\144escr': '\\74f\\64', 'shape': (4,), 'fortran_order': False}", {4}},
+      {"{'des\\\ncr': '<f4', 'shape': (4,), 'fortran_order': False}", {4}},
+      {"\n\n{\n'descr'\n:\n'<f4'\n,\n'fortran_order'\n:\nFalse\n,\n'shape'\n:\n(\n2\n,\n)\n}\n",
+       {2}},
+      {" \t{\t'descr' : '<f4' ,\f'fortran_order' : False , 'shape' : ( 2 , ) , } \r\n", {2}},
+      {"{'descr': '<f4', # comment } ' \"\n 'fortran_order': False, 'shape': (5,)} # end", {5}},
+      {"# comment\n{'descr': '<f4', 'fortran_order': False, 'shape': (5,)}#", {5}},
+      {"{'descr': \\\n'<f4', 'fortran_order': \\\r\nFalse, 'shape': (5,)}", {5}},
+      {"({'descr': ('<f4'), 'fortran_order': ((False)), 'shape': (((5,)))})", {5}},
+      {"{'descr': '<f4', 'fortran_order': True, 'shape': ((3), (((4))))}", {3, 4}, "<f4", true},
+      {"{('descr'): '<f4', 'fortran_order': False, 'shape': (5,)}", {5}},
+      {"{'descr': '<i8', 'descr': '<f4', 'shape': 7, 'fortran_order': 0, 'shape': (5,), "
+       "'fortran_order': True}",
+       {5},
+       "<f4",
+       true},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }" + std::string(5000, ' '),
+       {2, 3}},
+  };
+  const std::vector<std::pair<std::string, Extents>> shapes = {
+      {"()", {}},
+      {"( )", {}},
+      {"(0,)", {0}},
+      {"(00,)", {0}},
+      {"(0_0,)", {0}},
+      {"(-0,)", {0}},
+      {"(+3,)", {3}},
+      {"(+ 3,)", {3}},
+      {"(+(3),)", {3}},
+      {"(1_000,)", {1000}},
+      {"(0x1F,)", {31}},
+      {"(0X_1f,)", {31}},
+      {"(0o17, 0O1_7)", {15, 15}},
+      {"(0b101, 0B1_1)", {5, 3}},
+      {"(0xffL,)", {255}},
+      {"(0, 4611686018427387904, 8)", {0, 4611686018427387904, 8}},
+      {"(4611686018427387904, 8, 0)", {4611686018427387904, 8, 0}},
+      {"(9223372036854775807, 0)", {9223372036854775807, 0}},
+      {"(0x7fffffffffffffff, 0)", {9223372036854775807, 0}},
+      {"(1, 1, 1, 1, 1, 1, 1, 1)", Extents(8, 1)},
+  };
+  for (const auto& [text, shape] : shapes) result.push_back({dict_text("'<f4'", text), shape});
+  return result;
+}
+
+TEST_CASE("every legal Python spelling of a header is understood") {
+  for (const Spelling& spelling : spellings()) {
+    CAPTURE(spelling.dict);
+    for (const int major : {1, 2, 3}) {
+      const bool python2 = spelling.dict.find("L,") != std::string::npos ||
+                           spelling.dict.find("l,") != std::string::npos;
+      if (python2 && major == 3) continue;
+      const NpyHeader header = parse(header_bytes(spelling.dict, major));
+      CHECK(header.major == major);
+      CHECK(header.descr == spelling.descr);
+      CHECK(header.shape == spelling.shape);
+      CHECK(header.fortran_order == spelling.fortran_order);
+      CHECK(header.element_count == testing::product(spelling.shape));
+      CHECK(header.data_offset == std::ssize(spelling.dict) + (major == 1 ? 10 : 12));
+    }
+  }
+}
+
+TEST_CASE("a header length with bytes past 127 is unsigned") {
+  for (const std::size_t length : {127u, 128u, 200u, 255u, 256u, 0x80ffu, 0xffffu}) {
+    std::string dict = dict_text("'<f4'", "(3,)");
+    dict.insert(dict.size() - 1, length - dict.size(), ' ');
+    for (const int major : {1, 2, 3}) {
+      CHECK(parse(header_bytes(dict, major)).data_offset ==
+            static_cast<std::int64_t>(length) + (major == 1 ? 10 : 12));
+    }
+  }
+}
+
+TEST_CASE("formats have names") {
+  const std::string dict = dict_text("'<f4'", "(3,)");
+  CHECK(format_name(parse(header_bytes(dict, 1))) == "1.0");
+  CHECK(format_name(parse(header_bytes(dict, 3))) == "3.0");
+  NpyHeader member;
+  member.major = 0;
+  CHECK(format_name(member) == "safetensors");
+}
+
+// --- dtypes ---
+
+TEST_CASE("the four float types are known by all their names") {
+  struct Case {
+    DType dtype;
+    bool big_endian;
+    std::vector<std::string> names;
+  };
+  const std::vector<Case> cases = {
+      {DType::f16, false, {"<f2", "=f2", "|f2", "f2", "e", "<e", "half", "float16", "f02"}},
+      {DType::f16, true, {">f2", ">e"}},
+      {DType::bf16, false, {"<V2", "|V2", "=V2", "V2", "bfloat16"}},
+      {DType::bf16, true, {">V2"}},
+      {DType::f32, false, {"<f4", "=f4", "|f4", "f4", "f", "<f", "single", "float32"}},
+      {DType::f32, true, {">f4", ">f"}},
+      {DType::f64, false, {"<f8", "f8", "d", "double", "float64", "float", "float_"}},
+      {DType::f64, true, {">f8", ">d"}},
+  };
+  for (const Case& c : cases) {
+    for (const std::string& name : c.names) {
+      CAPTURE(name);
+      const NpyHeader header = parse(header_bytes(dict_text("'" + name + "'", "(3,)")));
+      CHECK(float_dtype(header, "x.npy") == c.dtype);
+      CHECK(header.big_endian == c.big_endian);
+      CHECK(header.payload_bytes == 3 * header.item_bytes);
+    }
+  }
+}
+
+TEST_CASE("other dtypes are parsed, named and refused") {
+  struct Case {
+    std::string descr;
+    std::int64_t item_bytes;
+    std::string message;
+  };
+  const std::string expected = ", expected float16, bfloat16, float32 or float64 (";
+  const std::string convert = expected + "convert with x.astype('float32'))";
+  const std::vector<Case> cases = {
+      {"'<i4'", 4, "dtype '<i4' is int32" + convert},
+      {"'|i1'", 1, "dtype '|i1' is int8" + convert},
+      {"'>i8'", 8, "dtype '>i8' is int64" + convert},
+      {"'long'", 8, "dtype 'long' is int64" + convert},
+      {"'|u1'", 1, "dtype '|u1' is uint8" + convert},
+      {"'<u2'", 2, "dtype '<u2' is uint16" + expected + "if it is bfloat16 saved as uint16, save "},
+      {"'<u2'", 2, "x.view(ml_dtypes.bfloat16)"},
+      {"'|b1'", 1, "dtype '|b1' is bool" + convert},
+      {"'?'", 1, "dtype '?' is bool" + convert},
+      {"'<c8'", 8, "dtype '<c8' is complex64" + expected + "save x.real or x.imag)"},
+      {"'<c16'", 16, "is complex128"},
+      {"'<f16'", 16, "dtype '<f16' is float128 (long double)" + convert},
+      {"'longdouble'", 16, "is float128 (long double)"},
+      {"'<f1'", 1, "is float8"},
+      {"'|S5'", 5, "dtype '|S5' is strings of 5 bytes"},
+      {"'<U5'", 20, "dtype '<U5' is strings of 5 characters"},
+      {"'<M8[ns]'", 8, "dtype '<M8[ns]' is dates (datetime64)"},
+      {"'<m8[25s]'", 8, "is time differences (timedelta64)"},
+      {"'datetime64[s]'", 8, "is dates (datetime64)"},
+      {"'timedelta64[s]'", 8, "is time differences (timedelta64)"},
+      {"'|O'", 8, "dtype '|O' is Python objects (pickled objects are never loaded)"},
+      {"'|V3'", 3, "dtype '|V3' is raw bytes (void), 3 per element"},
+      {"'|V0'", 0, "raw bytes (void), 0 per element"},
+      {"[('a', '<f4'), ('b', '<i2', (2, 3))]", 16, "is a structured type of 16 bytes"},
+      {"[('a', '|u1'), ('b', '|u1')]", 2, "is a structured type of 2 bytes"},
+      {"[(('title', 'a'), [('x', '<f8'), ('y', '|V2')])]", 10, "is a structured type of 10 bytes"},
+      {"[('a', '|O'), ('b', '<f4')]", 12, "is Python objects"},
+      {"('<f4', (2,))", 8, "is a structured type of 8 bytes"},
+      {"('<f4', 3)", 12, "is a structured type of 12 bytes"},
+      {"('|O', (2,))", 16, "is Python objects"},
+      {"[]", 0, "is a structured type of 0 bytes"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.descr);
+    const NpyHeader header = parse(header_bytes(dict_text(c.descr, "(3,)")));
+    CHECK(header.item_bytes == c.item_bytes);
+    CHECK(header.payload_bytes == 3 * c.item_bytes);
+    check_error(ErrorKind::input, "x.npy", c.message, [&] { float_dtype(header, "x.npy"); });
+  }
+}
+
+// --- values ---
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,270 @@
+// npy_stream_test.cpp - .npy files from pipes, FIFOs and standard input.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "failing_calls.hpp"
+#include "files/npy_bytes.hpp"
+#include "sanitized.hpp"
+#include "temp_dir.hpp"
+
+namespace convgrad {
+namespace {
+
+using testing::ArraySpec;
+using testing::Call;
+using testing::check_error;
+using testing::expected_box;
+using testing::FailingCall;
+using testing::for_every_box;
+using testing::read_all;
+using testing::read_box;
+using testing::spec_file;
+using testing::spec_header;
+using testing::spec_payload;
+using testing::TempDir;
+using Extents = std::vector<std::int64_t>;
+
+// Writes bytes to a FIFO from a thread of its own.
+class FifoWriter {
+ public:
+  FifoWriter(std::string path, std::string bytes) : path_(std::move(path)) {
+    REQUIRE(::mkfifo(path_.c_str(), 0600) == 0);
+    thread_ = std::thread([this, bytes = std::move(bytes)] {
+      std::ofstream(path_, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+    });
+  }
+  ~FifoWriter() { thread_.join(); }
+
+ private:
+  std::string path_;
+  std::thread thread_;
+};
+
+// Standard input leads elsewhere while this lives.
+class StdinFrom {
+ public:
+  explicit StdinFrom(int fd) : saved_(::dup(STDIN_FILENO)) { REQUIRE(::dup2(fd, 0) == 0); }
+  ~StdinFrom() {
+    ::dup2(saved_, STDIN_FILENO);
+    ::close(saved_);
+  }
+
+ private:
+  int saved_;
+};
+
+TEST_CASE("a FIFO is read block by block") {
+  const TempDir dir;
+  for (const int flags : {0, 2}) {
+    const ArraySpec spec{{7, 30, 50, 40}, 4, false, (flags & 2) != 0};  // 1.7 MB, pipes hold 64 kB
+    const std::string path = dir.file(cat("fifo", flags));
+    const FifoWriter writer(path, spec_file(spec));
+    NpyReader reader(path);
+    CHECK_FALSE(reader.seekable());
+    CHECK_FALSE(reader.needs_whole_payload());
+    for (const auto& [from, to] :
+         std::vector<std::pair<int, int>>{{0, 1}, {1, 4}, {4, 4}, {4, 7}}) {
+      const Extents begin = {from, 0, 0, 0};
+      const Extents end = {to, 30, 50, 40};
+      CHECK(read_box(reader, begin, end) == expected_box(spec, begin, end));
+    }
+    reader.finish();
+  }
+}
+
+TEST_CASE("other boxes of a stream are served from memory") {
+  const TempDir dir;
+  int number = 0;
+  for (const bool fortran : {false, true}) {
+    const ArraySpec spec{{3, 2, 4, 3}, 4, fortran, false};
+    const std::string path = dir.file(cat("fifo", number++));
+    const FifoWriter writer(path, spec_file(spec));
+    NpyReader reader(path);
+    CHECK(reader.needs_whole_payload() == fortran);
+    int wrong = read_box(reader, {1, 0, 0, 0}, {2, 2, 4, 3}) !=
+                expected_box(spec, {1, 0, 0, 0}, {2, 2, 4, 3});
+    for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
+      wrong += read_box(reader, begin, end) != expected_box(spec, begin, end);
+    });
+    CHECK(wrong == 0);
+    reader.finish();
+  }
+}
+
+TEST_CASE("a standard input that cannot be read is the caller's fault") {
+  const int writable = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE(writable >= 0);
+  const StdinFrom redirected(writable);
+  ::close(writable);
+  try {
+    const NpyReader reader("-");
+    FAIL("it was read");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    CHECK(std::string(error.what()).starts_with("standard input: cannot read: "));
+  }
+}
+
+TEST_CASE("a large stream in Fortran order is transposed in memory") {
+  const TempDir dir;
+  const ArraySpec spec{{600, 90, 100}, 4, true, true};  // 21.6 MB: more than the first buffer
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader reader(dir.file("fifo"));
+  CHECK(reader.needs_whole_payload());
+  CHECK(read_box(reader, {0, 0, 0}, {10, 90, 100}) == expected_box(spec, {0, 0, 0}, {10, 90, 100}));
+  CHECK(read_box(reader, {9, 1, 2}, {600, 3, 99}) == expected_box(spec, {9, 1, 2}, {600, 3, 99}));
+  reader.finish();
+}
+
+TEST_CASE("an empty stream in Fortran order needs no memory") {
+  const TempDir dir;
+  const ArraySpec spec{{3, 0, 2}, 4, true};
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader reader(dir.file("fifo"));
+  CHECK_FALSE(reader.seekable());
+  CHECK_FALSE(reader.needs_whole_payload());
+  CHECK(read_all(reader).empty());
+  reader.finish();
+}
+
+TEST_CASE("a stream that is held is read in any order, as a file is anyway") {
+  const TempDir dir;
+  const ArraySpec spec{{3, 4}};
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  for (const std::string& path : {dir.file("fifo"), dir.write("file.npy", spec_file(spec))}) {
+    NpyReader reader(path);
+    reader.hold();
+    for (const int row : {2, 0, 1, 2}) {
+      CHECK(read_box(reader, {row, 0}, {row + 1, 4}) == expected_box(spec, {row, 0}, {row + 1, 4}));
+      reader.hold();  // keeps what it has
+    }
+    reader.finish();
+  }
+}
+
+TEST_CASE("no memory for a stream, or to pick elements from a file, is a failure with a name") {
+  if (!testing::large_allocations_can_fail) {
+    MESSAGE("skipped: the sanitizer hands out the memory");
+    return;
+  }
+  const TempDir dir;
+  const ArraySpec spec{{600, 800}};  // 1.9 MB
+  const std::string path = dir.write("x.npy", spec_file(spec));
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader stream(dir.file("fifo"));
+  NpyReader file(path);
+  {
+    const FailingCall allocation(Call::large_allocation, ENOMEM);
+    check_error(ErrorKind::runtime, stream.name(), "in Fortran order, needs 1920000 bytes; save it",
+                [&] { stream.hold(); });
+    check_error(ErrorKind::runtime, path, "out of memory while reading", [&] {
+      read_box(file, {0, 3}, {600, 4});
+    });
+    CHECK(allocation.failed() == 2);
+  }
+  CHECK(read_box(file, {0, 3}, {600, 4}) == expected_box(spec, {0, 3}, {600, 4}));
+  CHECK(read_all(stream) == spec_payload(spec));
+}
+
+TEST_CASE("the part of a stream that has gone by cannot be had again") {
+  const TempDir dir;
+  const ArraySpec spec{{4, 5, 6}};
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader reader(dir.file("fifo"));
+  CHECK(read_box(reader, {0, 0, 0}, {2, 5, 6}) == expected_box(spec, {0, 0, 0}, {2, 5, 6}));
+  CHECK(read_box(reader, {3, 0, 0}, {4, 5, 6}) == expected_box(spec, {3, 0, 0}, {4, 5, 6}));
+  CHECK(read_box(reader, {2, 1, 0}, {4, 5, 3}) == expected_box(spec, {2, 1, 0}, {4, 5, 3}));
+  check_error(ErrorKind::input, reader.name(), "save it as a .npy file", [&] {
+    read_box(reader, {1, 0, 0}, {3, 5, 6});
+  });
+  reader.finish();
+}
+
+TEST_CASE("finish() reads on to the end of a stream") {
+  const TempDir dir;
+  const ArraySpec spec{{1000, 3000}};  // 12 MB
+  const FifoWriter writer(dir.file("fifo"), spec_file(spec));
+  NpyReader reader(dir.file("fifo"));
+  CHECK(read_box(reader, {0, 0}, {1, 3000}) == expected_box(spec, {0, 0}, {1, 3000}));
+  reader.finish();
+}
+
+TEST_CASE("of a pipe on standard input nothing past the header is taken") {
+  const ArraySpec spec{{2, 3}};
+  for (const int major : {1, 2}) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const std::string bytes = spec_header(spec, major) + spec_payload(spec);
+    REQUIRE(::write(ends[1], bytes.data(), bytes.size()) == std::ssize(bytes));
+    ::close(ends[1]);
+    {
+      const StdinFrom input(ends[0]);
+      NpyReader reader("-");
+      CHECK(reader.name() == "standard input");
+      CHECK_FALSE(reader.seekable());
+      std::string rest(100, '\0');
+      rest.resize(static_cast<std::size_t>(::read(ends[0], rest.data(), rest.size())));
+      CHECK(rest == spec_payload(spec));
+    }
+    ::close(ends[0]);
+  }
+}
+
+TEST_CASE("a non-blocking pipe is waited for") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_NONBLOCK) == 0);
+  const ArraySpec spec{{2, 3}};
+  std::thread writer([&] {
+    for (const char c : spec_file(spec)) {
+      if (::write(ends[1], &c, 1) != 1) break;
+      std::this_thread::yield();
+    }
+    ::close(ends[1]);
+  });
+  {
+    const StdinFrom input(ends[0]);
+    NpyReader reader("-");
+    CHECK(read_all(reader) == spec_payload(spec));
+    reader.finish();
+  }
+  writer.join();
+  ::close(ends[0]);
+}
+
+TEST_CASE("a file as standard input") {
+  const TempDir dir;
+  const ArraySpec spec{{4, 5}};
+  const std::string path = dir.write("x.npy", "skip me" + spec_file(spec));
+  const std::string plain = dir.write("y.npy", spec_file(spec));
+  const std::string longer = dir.write("z.npy", "skip me" + spec_file(spec) + "z");
+  const auto read_from = [&](const std::string& file, off_t offset, bool seekable) {
+    const int fd = ::open(file.c_str(), O_RDONLY);
+    REQUIRE(::lseek(fd, offset, SEEK_SET) == offset);
+    const StdinFrom input(fd);
+    ::close(fd);
+    NpyReader reader("-");
+    CHECK(reader.seekable() == seekable);
+    const std::string last = read_box(reader, {3, 0}, {4, 5});
+    CHECK(last == expected_box(spec, {3, 0}, {4, 5}));
+    reader.finish();
+  };
+  read_from(plain, 0, true);
+  read_from(path, 7, false);
+  check_error(ErrorKind::input, "standard input", "goes on after",
+              [&] { read_from(longer, 7, false); });
+  check_error(ErrorKind::input, "standard input", "starts with \"skip m\"",
+              [&] { read_from(path, 0, true); });
+}
+
+}  // namespace
+}  // namespace convgrad

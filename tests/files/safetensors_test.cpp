@@ -1,0 +1,280 @@
+// safetensors_test.cpp - tensors of .safetensors files, right and wrong ones.
+
+#include "files/safetensors.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "files/npy_bytes.hpp"
+#include "temp_dir.hpp"
+
+namespace convgrad {
+namespace {
+
+using testing::ArraySpec;
+using testing::check_error;
+using testing::error_of;
+using testing::expected_box;
+using testing::for_every_box;
+using testing::read_box;
+using testing::read_completely;
+using testing::spec_payload;
+using testing::TempDir;
+using Extents = std::vector<std::int64_t>;
+
+std::string length_bytes(std::uint64_t length) {
+  std::string text;
+  for (int i = 0; i < 8; ++i, length >>= 8) text += static_cast<char>(length & 0xff);
+  return text;
+}
+
+std::string file_of(const std::string& json, const std::string& payload) {
+  return length_bytes(json.size()) + json + payload;
+}
+
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                  std::int64_t begin, std::int64_t end) {
+  return cat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape, "],\"data_offsets\":[",
+             begin, ",", end, "]}");
+}
+
+std::string object(const std::string& entries) { return cat("{", entries, "}"); }
+
+TEST_CASE("tensors of every float dtype, in any order in the header") {
+  const TempDir dir;
+  const ArraySpec f16{{2, 3}, 2}, f32{{3, 2, 4}, 4}, f64{{}, 8}, none{{4, 0}, 2};
+  const std::string metadata =
+      "\"__metadata__\":{\"format\":\"pt\",\"h\":{\"dtype\":[1,{\"shape\":null}]},\"w\":1.5}";
+  const std::string json =
+      cat("{", entry("w", "F32", "3,2,4", 20, 116), ",", entry("h", "F16", "2, 3", 0, 12), ", ",
+          metadata, ",\n", entry("\\u00fc.s", "F64", "", 12, 20), ",",
+          entry("b", "BF16", "2,3", 116, 128), ",", entry("none", "BF16", "4,0", 12, 12), "}   ");
+  const std::string payload =
+      spec_payload(f16) + spec_payload(f64) + spec_payload(f32) + spec_payload(f16);
+  for (const std::string file : {"a.safetensors", "any.name"}) {
+    const std::string path = dir.write(file, file_of(json, payload));
+    CHECK(read_completely(path + ":h") == spec_payload(f16));
+    CHECK(read_completely(path + ":\xc3\xbc.s") == spec_payload(f64));
+    CHECK(read_completely(path + ":b") == spec_payload(f16));
+    CHECK(read_completely(path + ":none").empty());
+    NpyReader reader(path + ":w");
+    CHECK(reader.seekable());
+    CHECK(reader.header().descr == "F32");
+    CHECK(reader.header().shape == f32.shape);
+    CHECK(reader.header().element_count == 24);
+    CHECK(format_name(reader.header()) == "safetensors");
+    CHECK(float_dtype(reader.header(), "w") == DType::f32);
+    CHECK(float_dtype(NpyReader(path + ":b").header(), "b") == DType::bf16);
+    CHECK(float_dtype(NpyReader(path + ":h").header(), "h") == DType::f16);
+    int wrong = 0;
+    for_every_box(f32.shape, [&](const Extents& begin, const Extents& end) {
+      wrong += read_box(reader, begin, end) != expected_box(f32, begin, end);
+    });
+    CHECK(wrong == 0);
+    reader.finish();
+    CHECK(tensors_in(path) == std::vector<std::string>{path + ":w", path + ":h",
+                                                       path + ":\xc3\xbc.s", path + ":b",
+                                                       path + ":none"});
+    check_error(ErrorKind::input, path, "has no array 'v', expected w, h, \xc3\xbc.s, b or none",
+                [&] { NpyReader missing(path + ":v"); });
+    check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
+                [&] { NpyReader whole(path); });
+  }
+}
+
+TEST_CASE("dtypes that are no floats are named") {
+  const TempDir dir;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"I32", "is int32"},     {"U16", "is uint16"},     {"BOOL", "is bool"},
+      {"C64", "is complex64"}, {"F8_E4M3", "is float8"}, {"F8_E5M2", "is float8"},
+      {"I64", "is int64"}};
+  for (const auto& [dtype, text] : cases) {
+    const int bytes = dtype == "I32" ? 4 : dtype == "U16" ? 2 : dtype.ends_with("64") ? 8 : 1;
+    const std::string path =
+        dir.write("a.safetensors", file_of(object(entry("x", dtype, "3", 0, 3 * bytes)),
+                                           std::string(static_cast<std::size_t>(3 * bytes), 'p')));
+    NpyReader reader(path + ":x");
+    check_error(ErrorKind::input, "x", text, [&] { float_dtype(reader.header(), "x"); });
+  }
+  const std::string path = dir.write(
+      "a.safetensors",
+      file_of(object(entry("x", "F4", "8", 0, 4) + "," + entry("y", "F16", "1", 4, 6)), "123456"));
+  check_error(ErrorKind::input, path + ":x", "dtype 'F4' is unknown, expected F16, BF16, F32",
+              [&] { NpyReader reader(path + ":x"); });
+  CHECK(read_completely(path + ":y") == "56");
+  const std::string sizes =
+      dir.write("s.safetensors",
+                file_of(object(entry("k", "I64", "4", 0, 32)),
+                        length_bytes(3) + length_bytes(3) + length_bytes(4) + length_bytes(6)));
+  CHECK(read_npy_integers(sizes + ":k") == Extents{3, 3, 4, 6});
+}
+
+TEST_CASE("headers that the format forbids") {
+  const std::string x = entry("x", "F32", "2", 0, 8);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "no JSON at byte"},
+      {"{", "no JSON at byte"},
+      {"{" + x, "no JSON at byte"},
+      {"{" + x + "}}", "no JSON at byte"},
+      {"{" + x + "} {}", "no JSON at byte"},
+      {"{" + x + ",}", "no JSON at byte"},
+      {"{" + x + "}" + std::string(1, '\0'), "no JSON at byte"},
+      {"{'x':1}", "no JSON at byte"},
+      {"{\"x\xff\":1}", "no JSON at byte"},
+      {"[]", "it is a list, expected an object of tensors"},
+      {"3", "it is a number, expected an object"},
+      {"null", "it is null, expected an object"},
+      {"{\"x\":1}", "'x' is a number"},
+      {"{\"x\":null}", "'x' is null"},
+      {"{\"x\":[1]}", "'x' is a list"},
+      {"{\"x\":\"F32\"}", "'x' is a string"},
+      {"{\"x\":true}", "'x' is a boolean"},
+      {"{\"x\":{}}", "lacks some of dtype, shape and data_offsets"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", "lacks some of"},
+      {object(x + "," + x), "the name 'x' comes twice"},
+      {"{\"__metadata__\":{}," + x + ",\"__metadata__\":{}}", "'__metadata__' comes twice"},
+      {"{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+       "'dtype' of tensor 'x' comes twice"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"strides\":[1]}}",
+       "'strides' of tensor 'x' is unknown, expected dtype, shape and data_offsets"},
+      {"{\"x\":{\"dtype\":32,\"shape\":[2],\"data_offsets\":[0,8]}}",
+       "'dtype' of tensor 'x' is a number"},
+      {"{\"x\":{\"dtype\":[],\"shape\":[2],\"data_offsets\":[0,8]}}",
+       "'dtype' of tensor 'x' is a list"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}",
+       "'shape' of tensor 'x' is a number"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":\"2\",\"data_offsets\":[0,8]}}",
+       "'shape' of tensor 'x' is a string"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,8]}}",
+       "'shape' of tensor 'x' is an object"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[[2]],\"data_offsets\":[0,8]}}",
+       "'shape' of tensor 'x' is a list"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
+       "'shape' of tensor 'x' is a negative number"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", "is a fraction"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2e0],\"data_offsets\":[0,8]}}", "is a fraction"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}",
+       "is a fraction or too large"},
+      {object(entry("x", "F32", "9223372036854775808", 0, 8)), "expected at most 2^63 - 1"},
+      {object(entry("x", "F32", "9223372036854775807", 0, 8)), "need more than 2^63 - 1 bytes"},
+      {object(entry("x", "F32", "4294967296,4294967296", 0, 8)), "need more than 2^63 - 1"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}",
+       "'data_offsets' of tensor 'x': expected its begin and its end"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,16]}}", "expected its begin"},
+      {object(entry("x", "F32", "2", 8, 0)), "expected its begin and its end"},
+      {object(entry("x", "F32", "3", 0, 8)), "need 12 bytes, but data_offsets give it 8"},
+      {object(entry("x", "F16", "2", 0, 8)), "need 4 bytes, but data_offsets give it 8"},
+      {object(entry("x", "F32", "4", 0, 16)), "lies at bytes 0 to 16 of 8; the file is trunc"},
+      {object(entry("x", "F32", "1", 4, 8)), "after a hole; expected it to begin at 0"},
+      {object(entry("x", "F32", "1", 0, 4)), "8 bytes after its header, but its tensors end"},
+      {"{}", "8 bytes after its header, but its tensors end at 0"},
+      {object(x + "," + entry("y", "F32", "1", 4, 8)), "'y' lies at bytes 4 to 8, over another"},
+      {object(x + "," + entry("y", "F32", "2", 0, 8)), "lies at bytes 0 to 8, over another"},
+      {object(x + "," + entry("y", "F32", "0", 4, 4)), "expected it to begin at"},
+      {"{\"x\":" + std::string(100000, '['), "'x' is a list"},
+      {"{\"__metadata__\":" + std::string(100000, '['), "no JSON at byte"},
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[" + std::string(2000, '1') + "]", "no JSON at byte"},
+      {"{\"" + std::string(5000, 'n') + "\":1}", "is a number"},
+  };
+  for (const auto& [header, text] : cases) {
+    const std::string json = header;
+    CAPTURE(json.substr(0, 200));
+    check_error(ErrorKind::input, "f", text, [&] { parse_safetensors_header(json, 8, "f"); });
+    const auto error = error_of([&] { parse_safetensors_header(json, 8, "f"); });
+    if (error) CHECK(std::string(error->what()).size() < 300);
+  }
+  std::string shape = "1";
+  for (int i = 0; i < 63; ++i) shape += ",1";
+  CHECK(parse_safetensors_header(object(entry("x", "F64", shape, 0, 8)), 8, "f").size() == 1);
+  check_error(ErrorKind::input, "f", "more than 64 entries", [&] {
+    parse_safetensors_header(object(entry("x", "F64", shape + ",1", 0, 8)), 8, "f");
+  });
+}
+
+TEST_CASE("lengths that cannot be") {
+  const TempDir dir;
+  const std::string json = object(entry("x", "F32", "2", 0, 8)), payload = "abcdefgh";
+  const auto refused = [&](const std::string& bytes, std::string_view text) {
+    const std::string path = dir.write("a.safetensors", bytes);
+    check_error(ErrorKind::input, path, text, [&] { NpyReader reader(path + ":x"); });
+  };
+  refused("1234567", "ends after 7 bytes");
+  refused(length_bytes(json.size() + 9) + json + payload, "its header needs");
+  refused(length_bytes(100'000'001) + json + payload, "more than 100000000 bytes");
+  refused(length_bytes(~std::uint64_t{0}) + json + payload, "more than 100000000 bytes");
+  refused(length_bytes(std::uint64_t{1} << 63) + json + payload, "more than 100000000 bytes");
+  refused(length_bytes(0) + json + payload, "damaged header");
+  refused(file_of(" " + json, payload), "does not begin with '{'");
+  refused(file_of(json, payload + "i"), "followed by other bytes");
+  refused(file_of(json, payload.substr(1)), "truncated");
+}
+
+const ArraySpec kSpec{{5, 7}};
+const std::string kJson = "{\"__metadata__\":{\"format\":\"pt\"}," +
+                          entry("x", "F32", "5,7", 0, 140) + "," +
+                          entry("y", "F64", "2", 140, 156) + "} ";
+
+TEST_CASE("every byte of a header changed to every value: the same tensor or an error") {
+  int right = 0, refused = 0, wrong = 0;
+  for (std::size_t at = 0; at < kJson.size(); ++at) {
+    for (int value = 0; value < 256; ++value) {
+      std::string json = kJson;
+      json[at] = static_cast<char>(value);
+      NpyHeader header;
+      const auto error = error_of([&] {
+        const auto tensors = parse_safetensors_header(json, 156, "f");
+        const auto x = std::ranges::find(tensors, "x", &SafeTensor::name);
+        if (x == tensors.end()) throw Error(ErrorKind::input, "no x");
+        header = npy_header_of(*x, 1000, "f:x");
+        float_dtype(header, "f:x");
+      });
+      if (error) {
+        ++refused;
+      } else {
+        const bool same = header.shape == kSpec.shape && header.data_offset == 1000 &&
+                          header.descr == "F32" && header.payload_bytes == 140;
+        ++(same ? right : wrong);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(right > 256);
+  CHECK(refused > right);
+}
+
+TEST_CASE("every truncation and changed bytes of a file: the same tensor or an error") {
+  const TempDir dir;
+  const std::string good = file_of(kJson, spec_payload(kSpec) + std::string(16, 'y'));
+  int right = 0, refused = 0, wrong = 0;
+  const auto try_mutant = [&](const std::string& bytes) {
+    const std::string argument = dir.write("m.safetensors", bytes) + ":x";
+    std::string payload;
+    const auto error = error_of([&] { payload = read_completely(argument); });
+    if (error) {
+      ++refused;
+      CHECK(error->kind() == ErrorKind::input);
+    } else {
+      ++(payload == spec_payload(kSpec) ? right : wrong);
+    }
+  };
+  for (std::size_t size = 0; size < good.size(); ++size) try_mutant(good.substr(0, size));
+  CHECK(refused == std::ssize(good));
+  for (std::size_t at = 0; at < kJson.size() + 8; ++at) {  // the payload has no checksum
+    for (const int change : {1, 128, 255}) {
+      std::string bytes = good;
+      bytes[at] = static_cast<char>(bytes[at] ^ change);
+      try_mutant(bytes);
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(right > 0);
+}
+
+}  // namespace
+}  // namespace convgrad

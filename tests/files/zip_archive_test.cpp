@@ -1,0 +1,435 @@
+// zip_archive_test.cpp - members of .npz archives, right and wrong ones.
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+#include <zip.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "files/npy_bytes.hpp"
+#include "temp_dir.hpp"
+
+namespace convgrad {
+namespace {
+
+using testing::ArraySpec;
+using testing::check_error;
+using testing::error_of;
+using testing::expected_box;
+using testing::for_every_box;
+using testing::read_all;
+using testing::read_box;
+using testing::read_completely;
+using testing::read_file;
+using testing::spec_file;
+using testing::TempDir;
+using Extents = std::vector<std::int64_t>;
+
+struct Entry {
+  std::string name, bytes;
+  bool deflated = false;
+};
+
+// A .npz as libzip writes it; entries of the same name get one byte of theirs changed afterwards.
+std::string zip_of(const TempDir& dir, const std::vector<Entry>& entries) {
+  const std::string path = dir.file("made.zip");
+  ::unlink(path.c_str());
+  zip_t* const zip = zip_open(path.c_str(), ZIP_CREATE, nullptr);
+  REQUIRE(zip != nullptr);
+  for (const Entry& entry : entries) {
+    if (entry.name.ends_with('/')) {
+      REQUIRE(zip_dir_add(zip, entry.name.c_str(), 0) >= 0);
+      continue;
+    }
+    zip_source_t* const source = zip_source_buffer(zip, entry.bytes.data(), entry.bytes.size(), 0);
+    const zip_int64_t index = zip_file_add(zip, entry.name.c_str(), source, 0);
+    REQUIRE(index >= 0);
+    const zip_int32_t method = entry.deflated ? ZIP_CM_DEFLATE : ZIP_CM_STORE;
+    REQUIRE(zip_set_file_compression(zip, static_cast<zip_uint64_t>(index), method, 9) == 0);
+    REQUIRE(zip_file_set_mtime(zip, static_cast<zip_uint64_t>(index), 1000000000, 0) == 0);
+  }
+  REQUIRE(zip_close(zip) == 0);
+  return read_file(path);
+}
+
+std::string replaced_all(std::string text, std::string_view from, std::string_view to) {
+  REQUIRE(from.size() == to.size());
+  for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + 1)) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+std::string little_endian(std::uint64_t value, int bytes) {
+  std::string text;
+  for (; bytes > 0; --bytes, value >>= 8) text += static_cast<char>(value & 0xff);
+  return text;
+}
+
+// The field of the first central directory entry at this offset, with another value.
+std::string with_entry_field(std::string zip, std::size_t offset, std::string_view value) {
+  const std::size_t entry = zip.find("PK\x01\x02");
+  REQUIRE(entry != zip.npos);
+  return zip.replace(entry + offset, value.size(), value);
+}
+
+TEST_CASE("members of any order and dtype, stored in any order, deflated front to back") {
+  const TempDir dir;
+  for (const int flags : {0, 1, 2, 3}) {
+    for (const std::size_t item : {2u, 4u, 8u}) {
+      const ArraySpec spec{{3, 2, 4, 3}, item, (flags & 1) != 0, (flags & 2) != 0};
+      const std::string path = dir.write(
+          "a.npz", zip_of(dir, {{"s.npy", spec_file(spec)}, {"d.npy", spec_file(spec), true}}));
+      CAPTURE(flags);
+      NpyReader stored(path + ":s"), deflated(path + ":d");
+      CHECK(stored.seekable());
+      CHECK_FALSE(stored.needs_whole_payload());
+      CHECK_FALSE(deflated.seekable());
+      CHECK(deflated.needs_whole_payload() == spec.fortran_order);
+      CHECK(stored.name() == path + ":s");
+      int wrong = 0;
+      for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
+        wrong += read_box(stored, begin, end) != expected_box(spec, begin, end);
+      });
+      CHECK(wrong == 0);
+      CHECK(read_box(deflated, {0, 0, 0, 0}, {2, 2, 4, 3}) ==
+            expected_box(spec, {0, 0, 0, 0}, {2, 2, 4, 3}));
+      CHECK(read_box(deflated, {2, 1, 0, 0}, {3, 2, 4, 2}) ==
+            expected_box(spec, {2, 1, 0, 0}, {3, 2, 4, 2}));
+      stored.finish();
+      deflated.finish();
+    }
+  }
+}
+
+TEST_CASE("a held deflated member serves boxes in any order") {
+  const TempDir dir;
+  const ArraySpec spec{{3, 2, 4, 3}};
+  const std::string path =
+      dir.write("a.npz", zip_of(dir, {{"d.npy", spec_file(spec), true}})) + ":d.npy";
+  NpyReader reader(path);
+  reader.hold();
+  int wrong = 0;
+  for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
+    wrong += read_box(reader, begin, end) != expected_box(spec, begin, end);
+  });
+  CHECK(wrong == 0);
+  reader.finish();
+}
+
+TEST_CASE("members larger than any buffer") {
+  const TempDir dir;
+  const ArraySpec spec{{9, 300, 1000}, 4, true};  // 10.8 MB
+  const std::string path = dir.write(
+      "a.npz", zip_of(dir, {{"s.npy", spec_file(spec)}, {"d.npy", spec_file(spec), true}}));
+  const std::string want = expected_box(spec, {0, 0, 0}, spec.shape);
+  CHECK(read_completely(path + ":s") == want);
+  CHECK(read_completely(path + ":d") == want);
+}
+
+TEST_CASE("empty arrays and scalars") {
+  const TempDir dir;
+  const ArraySpec none{{0, 5}}, one{{}};
+  for (const bool deflated : {false, true}) {
+    const std::string path = dir.write("a.npz", zip_of(dir, {{"n.npy", spec_file(none), deflated},
+                                                             {"o.npy", spec_file(one), deflated},
+                                                             {"e.npy", "", deflated}}));
+    CHECK(read_completely(path + ":n").empty());
+    CHECK(read_completely(path + ":o") == expected_box(one, {}, {}));
+    check_error(ErrorKind::input, path + ":e", "is empty", [&] { NpyReader reader(path + ":e"); });
+  }
+}
+
+TEST_CASE("which member a name means") {
+  const TempDir dir;
+  const auto array = [](std::int64_t n) { return spec_file({{n}}); };
+  const std::string path = dir.write("a.npz", zip_of(dir, {{"folder/", ""},
+                                                           {"folder/x.npy", array(1)},
+                                                           {"x.npy", array(2)},
+                                                           {"x", array(3)},
+                                                           {"a:b.npy", array(4)},
+                                                           {"\xc3\xbc.npy", array(5)},
+                                                           {"y.npy.npy", array(6)},
+                                                           {".npy", array(7)},
+                                                           {"text.txt", "hello"}}));
+  const auto length = [&](const std::string& member) {
+    return NpyReader(path + ":" + member).header().shape.at(0);
+  };
+  CHECK(length("folder/x") == 1);
+  CHECK(length("folder/x.npy") == 1);
+  CHECK(length("x.npy") == 2);
+  CHECK(length("x") == 3);  // the exact name wins, as in numpy
+  CHECK(length("a:b") == 4);
+  CHECK(length("\xc3\xbc") == 5);
+  CHECK(length("y.npy") == 6);
+  CHECK(length(".npy") == 7);
+  check_error(ErrorKind::input, path, "has no array 'folder/'", [&] { length("folder/"); });
+  check_error(ErrorKind::input, path, "has no array 'folder', expected folder/x, x.npy, x, a:b",
+              [&] { length("folder"); });
+  check_error(ErrorKind::input, path + ":text.txt", "not a .npy", [&] { length("text.txt"); });
+  check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
+              [&] { length(""); });
+  check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
+              [&] { NpyReader reader(path); });
+  const std::vector<std::string> want = {path + ":folder/x", path + ":x.npy", path + ":a:b",
+                                         path + ":\xc3\xbc", path + ":y.npy", path + ":.npy"};
+  CHECK(tensors_in(path) == want);
+}
+
+TEST_CASE("a name that is not there: the names there are, and a suggestion") {
+  const TempDir dir;
+  const auto message = [&](const std::vector<Entry>& entries, const std::string& member) {
+    const std::string path = dir.write("a.npz", zip_of(dir, entries));
+    const auto error = error_of([&] { NpyReader reader(path + ":" + member); });
+    REQUIRE(error.has_value());
+    CHECK(error->kind() == ErrorKind::input);
+    return std::string(error->what()).substr(path.size());
+  };
+  CHECK(message({{"input.npy", ""}, {"grad.npy", ""}}, "inptu") ==
+        ": has no array 'inptu', expected input or grad; did you mean 'input'?");
+  CHECK(message({{"input.npy", ""}}, "w") == ": has no array 'w', expected input");
+  std::vector<Entry> many;
+  for (int i = 0; i < 1000; ++i) many.push_back({cat("layer", i, ".", std::string(90, 'w')), ""});
+  const std::string text = message(many, std::string(300, 'x'));
+  CAPTURE(text);
+  CHECK(text.size() < 400);
+  CHECK(text.ends_with(" or another of its 1000"));
+  const std::string none = std::string("PK\x05\x06") + std::string(18, '\0');
+  const std::string path = dir.write("a.npz", none);
+  check_error(ErrorKind::input, path, "without any array", [&] { NpyReader reader(path + ":x"); });
+  check_error(ErrorKind::input, path, "without any array", [&] { NpyReader reader(path); });
+  check_error(ErrorKind::input, path, "without any array", [&] { tensors_in(path); });
+}
+
+TEST_CASE("two members of one name are refused") {
+  const TempDir dir;
+  const std::string zip = zip_of(dir, {{"x.npy", spec_file({{2}})}, {"z.npy", spec_file({{3}})}});
+  const std::string path = dir.write("a.npz", replaced_all(zip, "z.npy", "x.npy"));
+  check_error(ErrorKind::input, path, "has 2 members called 'x.npy', expected one",
+              [&] { NpyReader reader(path + ":x"); });
+}
+
+TEST_CASE("a wrong CRC-32 is found, however the member is read") {
+  const TempDir dir;
+  const ArraySpec spec{{4, 50, 10}};
+  for (const bool deflated : {false, true}) {
+    const std::string good = zip_of(dir, {{"x.npy", spec_file(spec), deflated}});
+    const std::string path = dir.write("a.npz", with_entry_field(good, 16, "crc!")) + ":x";
+    CAPTURE(deflated);
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] { read_completely(path); });
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // nothing but the header
+      NpyReader reader(path);
+      reader.finish();
+    });
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // in another order, in part
+      NpyReader reader(path);
+      reader.hold();
+      read_box(reader, {3, 0, 0}, {4, 50, 10});
+      read_box(reader, {0, 0, 0}, {1, 50, 10});
+      reader.finish();
+    });
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // with a gap before the end
+      NpyReader reader(path);
+      reader.hold();
+      read_box(reader, {0, 0, 0}, {1, 50, 10});
+      read_box(reader, {3, 0, 0}, {4, 50, 10});
+      reader.finish();
+    });
+    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // overlapping parts
+      NpyReader reader(path);
+      reader.hold();
+      read_box(reader, {0, 0, 0}, {3, 50, 10});
+      read_box(reader, {1, 0, 0}, {4, 50, 10});
+      reader.finish();
+    });
+  }
+  // The same orders of reading with the right one.
+  const std::string path = dir.write("a.npz", zip_of(dir, {{"x.npy", spec_file(spec)}})) + ":x";
+  NpyReader reader(path);
+  CHECK(read_box(reader, {3, 0, 0}, {4, 50, 10}) == expected_box(spec, {3, 0, 0}, {4, 50, 10}));
+  CHECK(read_box(reader, {0, 0, 0}, {2, 50, 10}) == expected_box(spec, {0, 0, 0}, {2, 50, 10}));
+  CHECK(read_box(reader, {1, 0, 0}, {4, 50, 10}) == expected_box(spec, {1, 0, 0}, {4, 50, 10}));
+  reader.finish();
+}
+
+TEST_CASE("sizes, methods and flags that cannot be") {
+  const TempDir dir;
+  const std::string array = spec_file({{100, 10}});
+  const std::string stored = zip_of(dir, {{"x.npy", array}});
+  const std::string deflated = zip_of(dir, {{"x.npy", array, true}});
+  const auto refused = [&](const std::string& zip, std::string_view text) {
+    const std::string path = dir.write("a.npz", zip) + ":x";
+    check_error(ErrorKind::input, path, text, [&] { read_completely(path); });
+  };
+  constexpr std::size_t kFlags = 8, kMethod = 10, kCompressed = 20, kSize = 24;
+  refused(with_entry_field(stored, kFlags, {"\1", 1}), "is encrypted, expected a plain member");
+  refused(with_entry_field(deflated, kFlags, {"\1", 1}), "is encrypted");
+  for (const char method : {'\1', '\6', '\t', '\14', '\16', 'X', '_'}) {
+    CAPTURE(static_cast<int>(method));
+    refused(with_entry_field(stored, kMethod, std::string{method, 0}),
+            cat("compressed by zip method ", static_cast<int>(method)));
+  }
+  // More than the archive has, than stored bytes are, than deflate can hold.
+  refused(with_entry_field(stored, kCompressed, "\xff\xff\xff\x0f"), "damaged: the archive of");
+  refused(with_entry_field(stored, kSize, "\xff\xff\xff\x0f"), "stored ones");
+  refused(with_entry_field(stored, kSize, little_endian(array.size() - 4, 4)), "stored ones");
+  refused(with_entry_field(deflated, kSize, "\xff\xff\xff\x7f"), "deflated ones");
+  // Less or more than the .npy header announces.
+  refused(with_entry_field(deflated, kSize, little_endian(array.size() - 4, 4)), "truncated");
+  refused(with_entry_field(deflated, kSize, little_endian(array.size() + 4, 4)),
+          "followed by other bytes");
+  const std::string both = little_endian(array.size() - 4, 4) + little_endian(array.size() - 4, 4);
+  refused(with_entry_field(stored, kCompressed, both), "truncated");
+  // The header announces what the member's size agrees with, and the deflated data end before.
+  const std::string huge = spec_file({{1000, 10}});
+  const std::string lying = zip_of(dir, {{"x.npy", huge.substr(0, huge.size() - 4000), true}});
+  refused(with_entry_field(lying, kSize, little_endian(huge.size(), 4)),
+          "ends after 36000 of 40000 payload bytes");
+}
+
+// The archive with a ZIP64 end record that announces count members.
+std::string with_zip64_end(const std::string& zip, std::uint64_t count, std::uint64_t extra = 0) {
+  const std::size_t end = zip.size() - 22;
+  const std::size_t directory = zip.find("PK\x01\x02");
+  REQUIRE(zip.substr(end, 4) == "PK\x05\x06");
+  std::string record = "PK\x06\x06" + little_endian(44, 8) + little_endian(45, 2);
+  record += little_endian(45, 2) + little_endian(0, 8) + little_endian(count, 8);
+  record += little_endian(count, 8) + little_endian(end - directory + extra, 8);
+  record += little_endian(directory, 8);
+  std::string locator = "PK\x06\x07" + little_endian(0, 4) + little_endian(end, 8);
+  locator += little_endian(1, 4);
+  return zip.substr(0, end) + record + locator + "PK\x05\x06" + std::string(4, '\0') +
+         std::string(12, '\xff') + std::string(2, '\0');
+}
+
+TEST_CASE("ZIP64 end records: true ones are read, others allocate nothing") {
+  const TempDir dir;
+  const ArraySpec spec{{5, 7}};
+  const std::string zip = zip_of(dir, {{"x.npy", spec_file(spec)}});
+  const std::string good = dir.write("a.npz", with_zip64_end(zip, 1)) + ":x";
+  CHECK(read_completely(good) == expected_box(spec, {0, 0}, spec.shape));
+  for (const std::uint64_t count : {std::uint64_t{1} << 20, std::uint64_t{1} << 32,
+                                    std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    CAPTURE(count);
+    const std::string path = dir.write("b.npz", with_zip64_end(zip, count));
+    check_error(ErrorKind::input, path, cat("announces ", count, " members"),
+                [&] { NpyReader reader(path + ":x"); });
+  }
+  for (const std::string& bad : {with_zip64_end(zip, 2), with_zip64_end(zip, 0),
+                                 with_zip64_end(zip, 1, 1), with_zip64_end(zip, 1, 1u << 30)}) {
+    const std::string path = dir.write("b.npz", bad);
+    check_error(ErrorKind::input, path, "damaged zip archive",
+                [&] { NpyReader reader(path + ":x"); });
+  }
+}
+
+// Every archive that differs from zip: the array, or one line and Error(input).
+struct Mutants {
+  int right = 0, refused = 0, wrong = 0;
+};
+void try_mutant(const TempDir& dir, const std::string& bytes, const std::string& want,
+                Mutants& count) {
+  const std::string argument = dir.write("m.npz", bytes) + ":x";
+  std::string payload;
+  const auto error = error_of([&] { payload = read_completely(argument); });
+  if (!error) {
+    ++(payload == want ? count.right : count.wrong);
+  } else {
+    ++count.refused;
+    CHECK(error->kind() == ErrorKind::input);
+  }
+}
+
+TEST_CASE("every truncation and every changed byte of an archive: the array or an error") {
+  const TempDir dir;
+  const ArraySpec spec{{5, 7}};
+  const std::string array = spec_file(spec), other = spec_file({{4}});
+  const std::string want = expected_box(spec, {0, 0}, spec.shape);
+  const std::string zips[] = {
+      zip_of(dir, {{"x.npy", array}}), zip_of(dir, {{"x.npy", array, true}}),
+      zip_of(dir, {{"y.npy", other, true}, {"x.npy", array}, {"z.npy", other}}),
+      with_zip64_end(zip_of(dir, {{"x.npy", array, true}, {"y.npy", other}}), 2)};
+  for (const std::string& zip : zips) {
+    Mutants cut, changed;
+    for (std::size_t size = 0; size < zip.size(); ++size) {
+      try_mutant(dir, zip.substr(0, size), want, cut);
+    }
+    CHECK(cut.wrong == 0);
+    CHECK(cut.right == 0);
+    for (std::size_t at = 0; at < zip.size(); ++at) {
+      for (const int change : {1, 128, 255}) {
+        std::string bytes = zip;
+        bytes[at] = static_cast<char>(bytes[at] ^ change);
+        try_mutant(dir, bytes, want, changed);
+      }
+    }
+    CHECK(changed.wrong == 0);
+    CHECK(changed.right > 0);  // dates, versions, attributes
+    CHECK(changed.refused > std::ssize(zip));
+  }
+}
+
+TEST_CASE("an archive that is cut while it is read") {
+  const TempDir dir;
+  const ArraySpec spec{{100, 1000}};
+  for (const bool deflated : {false, true}) {
+    const std::string path =
+        dir.write("a.npz", zip_of(dir, {{"x.npy", spec_file(spec), deflated}}));
+    NpyReader reader(path + ":x");
+    REQUIRE(::truncate(path.c_str(), 8192) == 0);
+    check_error(ErrorKind::input, path + ":x", "damaged (", [&] {
+      read_all(reader);
+      reader.finish();
+    });
+  }
+}
+
+TEST_CASE("how an argument divides into file and member") {
+  const TempDir dir;
+  const auto divided = [](const std::string& argument) {
+    const TensorName name = split_tensor_name(argument);
+    return cat(name.file, name.member ? " | " + *name.member : "");
+  };
+  const std::string a = dir.write("a.npz", "x"), colon = dir.write("b:c.npz", "x");
+  CHECK(divided("-") == "-");
+  CHECK(divided(a) == a);
+  CHECK(divided(a + ":x") == a + " | x");
+  CHECK(divided(a + ":x:y") == a + " | x:y");
+  CHECK(divided(a + ":") == a + " | ");
+  CHECK(divided(colon) == colon);
+  CHECK(divided(colon + ":x") == colon + " | x");
+  CHECK(divided(dir.path() + ":x") == dir.path() + ":x");  // a folder is no archive
+  CHECK(divided(dir.file("none.npy:x")) == dir.file("none.npy:x"));
+  CHECK(divided(dir.file("none.npz:x")) == dir.file("none.npz") + " | x");
+  CHECK(divided(dir.file("none.safetensors:a:b")) == dir.file("none.safetensors") + " | a:b");
+  CHECK(divided(":x") == ":x");
+  CHECK(divided("") == "");
+  const std::string named = dir.write("a.npz:x", "x");  // the file with exactly that name wins
+  CHECK(divided(named) == named);
+  CHECK(divided(named + ":y") == named + " | y");  // and the longest file before a colon
+}
+
+TEST_CASE("files that only look like archives") {
+  const TempDir dir;
+  const ArraySpec spec{{2, 3}};
+  const std::string npy = dir.write("x.npz", spec_file(spec));  // contents win over the name
+  CHECK(read_completely(npy) == expected_box(spec, {0, 0}, spec.shape));
+  check_error(ErrorKind::input, npy + ":x", "no such file, and", [&] { NpyReader r(npy + ":x"); });
+  const std::string zip = dir.write("zip.dat", zip_of(dir, {{"x.npy", spec_file(spec)}}));
+  CHECK(read_completely(zip + ":x") == expected_box(spec, {0, 0}, spec.shape));
+  const std::string empty = dir.write("e.npz", "");
+  check_error(ErrorKind::input, empty, "is empty", [&] { NpyReader reader(empty + ":x"); });
+  check_error(ErrorKind::input, empty, "is empty", [&] { NpyReader reader(empty); });
+  const std::string text = dir.write("t.npz", "this is no archive at all, just some text");
+  check_error(ErrorKind::input, text, "damaged zip archive", [&] { NpyReader r(text + ":x"); });
+  const std::string missing = dir.file("none.npz");
+  check_error(ErrorKind::input, missing, "No such file", [&] { NpyReader r(missing + ":x"); });
+}
+
+}  // namespace
+}  // namespace convgrad
