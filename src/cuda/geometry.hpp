@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cuda/host_device.hpp"
-#include "schedule_math.hpp"
+#include "problem/schedule_math.hpp"
 
 namespace convgrad::cuda {
 

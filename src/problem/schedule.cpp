@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/integers.hpp"
-#include "schedule_math.hpp"
+#include "problem/schedule_math.hpp"
 
 namespace convgrad {
 namespace {
