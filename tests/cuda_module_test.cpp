@@ -1,9 +1,9 @@
 // cuda_module_test.cpp - the module with the CUDA runtime: found, and its errors arrive as errors.
 #include <doctest/doctest.h>
 
-#include "block_adder.hpp"
 #include "cases.hpp"
 #include "convgrad/device.hpp"
+#include "engine/block_adder.hpp"
 #include "problems.hpp"
 
 using namespace convgrad;

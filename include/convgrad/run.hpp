@@ -90,7 +90,7 @@ class MemorySource final : public BlockSource {
   const void* dy_;
 };
 
-class BlockAdder;  // src/block_adder.hpp
+class BlockAdder;  // src/engine/block_adder.hpp
 
 struct Timing {
   double read_s = 0;  // in the read-ahead thread

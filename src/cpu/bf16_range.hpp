@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/region.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad {
 

@@ -7,8 +7,8 @@
 
 #include "cpu/isa.hpp"
 #include "cpu/pack.hpp"
-#include "cpu/region.hpp"
 #include "cpu/stream_shape.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad {
 

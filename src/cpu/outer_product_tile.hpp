@@ -14,8 +14,8 @@
 #include "cpu/isa_set.hpp"
 #include "cpu/outer_product_shape.hpp"
 #include "cpu/pack.hpp"
-#include "cpu/region.hpp"
 #include "cpu/x_panels.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad {
 

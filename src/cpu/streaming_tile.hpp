@@ -14,8 +14,8 @@
 #include "cpu/in_place_walk.hpp"
 #include "cpu/isa_set.hpp"
 #include "cpu/pack.hpp"
-#include "cpu/region.hpp"
 #include "cpu/stream_shape.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad {
 

@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "block_adder.hpp"
-#include "block_layout.hpp"
 #include "convgrad/device_kernel.hpp"
-#include "cpu/region.hpp"
 #include "cuda/launch.hpp"
+#include "engine/block_adder.hpp"
+#include "engine/block_layout.hpp"
+#include "engine/region.hpp"
 
 namespace convgrad::cuda {
 

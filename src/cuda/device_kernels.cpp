@@ -5,11 +5,11 @@
 #include <iomanip>
 
 #include "base/suggest.hpp"
-#include "block_adder.hpp"
 #include "convgrad/device_kernel.hpp"
 #include "convgrad/kernel.hpp"
 #include "convgrad/plan.hpp"
 #include "cuda/choices.hpp"
+#include "engine/block_adder.hpp"
 
 namespace convgrad {
 namespace {

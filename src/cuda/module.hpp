@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "block_adder.hpp"
 #include "convgrad/device.hpp"
+#include "engine/block_adder.hpp"
 
 namespace convgrad::cuda {
 

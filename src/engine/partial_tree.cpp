@@ -1,5 +1,5 @@
 // partial_tree.cpp - see partial_tree.hpp.
-#include "partial_tree.hpp"
+#include "engine/partial_tree.hpp"
 
 #include <algorithm>
 #include <bit>

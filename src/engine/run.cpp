@@ -8,10 +8,10 @@
 #include <system_error>
 
 #include "base/clock.hpp"
-#include "block_adder.hpp"
-#include "block_layout.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "partial_tree.hpp"
+#include "engine/block_adder.hpp"
+#include "engine/block_layout.hpp"
+#include "engine/partial_tree.hpp"
 
 namespace convgrad {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
-#include "partial_tree.hpp"
+#include "engine/partial_tree.hpp"
 
 namespace convgrad {
 namespace {

@@ -1,5 +1,5 @@
 // partial_tree_test.cpp - partial gradients that are added while others are being computed.
-#include "partial_tree.hpp"
+#include "engine/partial_tree.hpp"
 
 #include <doctest/doctest.h>
 
