@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/array_compare.hpp"
+#include "check/array_compare.hpp"
 #include "report.hpp"
 
 namespace convgrad::cli {

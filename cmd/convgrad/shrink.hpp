@@ -1,7 +1,7 @@
 // shrink.hpp - the smallest part of a problem on which a computation still fails.
 #pragma once
 
-#include "convgrad/crop.hpp"
+#include "check/crop.hpp"
 #include "verify_check.hpp"
 
 namespace convgrad::cli {

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "convgrad/adjoint.hpp"
+#include "check/adjoint.hpp"
+#include "check/sample.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/sample.hpp"
 #include "job.hpp"
 
 namespace convgrad::cli {

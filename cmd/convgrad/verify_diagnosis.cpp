@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "convgrad/diagnosis.hpp"
+#include "check/diagnosis.hpp"
 
 namespace convgrad::cli {
 namespace {

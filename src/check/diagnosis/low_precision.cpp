@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "diagnosis/search.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

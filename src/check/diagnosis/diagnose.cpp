@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/integers.hpp"
-#include "diagnosis/search.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad {
 namespace diagnosis {

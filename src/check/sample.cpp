@@ -1,12 +1,12 @@
 // sample.cpp - see sample.hpp.
-#include "convgrad/sample.hpp"
+#include "check/sample.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <unordered_set>
 
-#include "draw.hpp"
-#include "entry_sum.hpp"
+#include "check/draw.hpp"
+#include "check/entry_sum.hpp"
 
 namespace convgrad {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "check/entry_sum.hpp"
 #include "convgrad/run.hpp"
-#include "entry_sum.hpp"
 
 namespace convgrad::diagnosis {
 

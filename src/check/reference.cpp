@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "compensated.hpp"
+#include "check/compensated.hpp"
 
 namespace convgrad {
 namespace {

@@ -1,6 +1,6 @@
 // array_compare.cpp - see array_compare.hpp. Every check is written "pass only if", so that NaN
 // fails.
-#include "convgrad/array_compare.hpp"
+#include "check/array_compare.hpp"
 
 #include <bit>
 #include <cmath>

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnosis/search.hpp"
-#include "draw.hpp"
+#include "check/diagnosis/search.hpp"
+#include "check/draw.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -1,14 +1,14 @@
 // diagnosis_test.cpp - the parts of the diagnosis; tests/cli/test_diagnosis.py puts faults into
 // gradients.
-#include "convgrad/diagnosis.hpp"
+#include "check/diagnosis.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "diagnosis/explanations.hpp"
-#include "diagnosis/filter_order.hpp"
+#include "check/diagnosis/explanations.hpp"
+#include "check/diagnosis/filter_order.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
 

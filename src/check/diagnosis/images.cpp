@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diagnosis/search.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -1,5 +1,5 @@
 // filter_order.cpp - see filter_order.hpp.
-#include "diagnosis/filter_order.hpp"
+#include "check/diagnosis/filter_order.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,5 +1,5 @@
 // array_compare_test.cpp - pairs that match and pairs that do not, under each criterion.
-#include "convgrad/array_compare.hpp"
+#include "check/array_compare.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
 // explanations.cpp - see explanations.hpp. Each add_ function is one kind of fault.
-#include "diagnosis/explanations.hpp"
+#include "check/diagnosis/explanations.hpp"
 
 #include <algorithm>
 
-#include "diagnosis/filter_order.hpp"
+#include "check/diagnosis/filter_order.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -1,5 +1,5 @@
 // reading.cpp - see reading.hpp.
-#include "diagnosis/reading.hpp"
+#include "check/diagnosis/reading.hpp"
 
 #include <bit>
 #include <cstring>

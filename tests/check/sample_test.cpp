@@ -1,5 +1,5 @@
 // sample_test.cpp - which elements are chosen, and that their sums are the reference's to the bit.
-#include "convgrad/sample.hpp"
+#include "check/sample.hpp"
 
 #include <doctest/doctest.h>
 

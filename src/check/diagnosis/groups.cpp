@@ -1,5 +1,5 @@
 // groups.cpp - groups that stand in another order, whatever it is.
-#include "diagnosis/search.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

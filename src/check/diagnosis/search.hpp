@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "check/diagnosis.hpp"
+#include "check/diagnosis/explanations.hpp"
 #include "convgrad/compare.hpp"
-#include "convgrad/diagnosis.hpp"
-#include "diagnosis/explanations.hpp"
 
 namespace convgrad::diagnosis {
 

@@ -1,5 +1,5 @@
 // crop_test.cpp - a part of a problem gives the same part of the gradient.
-#include "convgrad/crop.hpp"
+#include "check/crop.hpp"
 
 #include <doctest/doctest.h>
 

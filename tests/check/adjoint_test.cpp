@@ -1,5 +1,5 @@
 // adjoint_test.cpp - right gradients pass, a wrong entry of a certain size never does.
-#include "convgrad/adjoint.hpp"
+#include "check/adjoint.hpp"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "diagnosis/search.hpp"
+#include "check/diagnosis/search.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -1,5 +1,5 @@
 // adjoint.cpp - see adjoint.hpp.
-#include "convgrad/adjoint.hpp"
+#include "check/adjoint.hpp"
 
 #include <algorithm>
 #include <atomic>

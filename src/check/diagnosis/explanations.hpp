@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis/reading.hpp"
+#include "check/diagnosis/reading.hpp"
 
 namespace convgrad::diagnosis {
 

@@ -1,5 +1,5 @@
 // crop.cpp - see crop.hpp.
-#include "convgrad/crop.hpp"
+#include "check/crop.hpp"
 
 #include <algorithm>
 

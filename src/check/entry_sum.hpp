@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "compensated.hpp"
+#include "check/compensated.hpp"
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
