@@ -6,7 +6,7 @@
 
 #include "base/suggest.hpp"
 #include "bench.hpp"
-#include "convgrad/generate.hpp"
+#include "generate/generate.hpp"
 #include "made_problem.hpp"
 
 namespace convgrad::cli {

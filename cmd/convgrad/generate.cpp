@@ -1,5 +1,5 @@
 // generate.cpp - x, dy and their golden gradient, from a seed.
-#include "convgrad/generate.hpp"
+#include "generate/generate.hpp"
 
 #include <cstdio>
 #include <filesystem>

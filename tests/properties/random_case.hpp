@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/generate.hpp"
+#include "generate/generate.hpp"
 #include "problems.hpp"
 
 namespace convgrad::testing {

@@ -1,5 +1,5 @@
 // generate.cpp - see generate.hpp. Compiled without contraction into fused multiply-adds.
-#include "convgrad/generate.hpp"
+#include "generate/generate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include "base/integers.hpp"
 #include "base/suggest.hpp"
-#include "normal_quantile.hpp"
-#include "philox.hpp"
+#include "generate/normal_quantile.hpp"
+#include "generate/philox.hpp"
 
 namespace convgrad {
 namespace {

@@ -1,5 +1,5 @@
 // generate_test.cpp - the generator's known answers, the distributions, and where elements lie.
-#include "convgrad/generate.hpp"
+#include "generate/generate.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
-#include "normal_quantile.hpp"
-#include "philox.hpp"
+#include "generate/normal_quantile.hpp"
+#include "generate/philox.hpp"
 #include "tensors.hpp"
 
 using namespace convgrad;
