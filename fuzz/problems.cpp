@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/integers.hpp"
-#include "cpu/outer_product_amx.hpp"
+#include "cpu/amx/outer_product_amx.hpp"
 #include "fuzz.hpp"
 #include "tensors.hpp"
 

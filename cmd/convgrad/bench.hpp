@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "convgrad/buffer.hpp"
-#include "convgrad/peaks.hpp"
 #include "convgrad/plan.hpp"
+#include "cpu/peaks.hpp"
 #include "job.hpp"
 #include "options.hpp"
 #include "report.hpp"

@@ -6,7 +6,7 @@
 
 #include "commands.hpp"
 #include "convgrad/device.hpp"
-#include "convgrad/peaks.hpp"
+#include "cpu/peaks.hpp"
 #include "help.hpp"
 #include "job.hpp"
 

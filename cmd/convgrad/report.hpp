@@ -7,9 +7,9 @@
 
 #include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
-#include "convgrad/peaks.hpp"
 #include "convgrad/plan.hpp"
 #include "convgrad/run.hpp"
+#include "cpu/peaks.hpp"
 
 namespace convgrad::cli {
 

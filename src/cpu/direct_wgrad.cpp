@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cpu/pack.hpp"
+#include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {

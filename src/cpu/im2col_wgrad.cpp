@@ -12,7 +12,7 @@
 #include "base/integers.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
-#include "cpu/pack.hpp"
+#include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {

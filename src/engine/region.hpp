@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/integers.hpp"
-#include "cpu/pack.hpp"
+#include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 

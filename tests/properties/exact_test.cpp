@@ -6,7 +6,7 @@
 #include <map>
 
 #include "check_property.hpp"
-#include "cpu/outer_product_amx.hpp"
+#include "cpu/amx/outer_product_amx.hpp"
 #include "emulated_device.hpp"
 #include "tensors.hpp"
 

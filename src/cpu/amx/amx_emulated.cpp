@@ -1,0 +1,113 @@
+// amx_emulated.cpp - what amx_tiles.cpp does, in plain C++, so that everything around the tile
+// instructions is tested on processors without them. In no table of kernels.
+#include <cmath>
+
+#include "cpu/amx/amx_isa.hpp"
+
+namespace convgrad {
+namespace {
+
+float as_float(unsigned bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+
+float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
+
+// Vectors that every x86-64 has: written as loops over single floats, they stay that.
+constexpr long kLanes = 4;
+typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+typedef int LaneBits __attribute__((vector_size(4 * kLanes)));
+
+Lanes flushed(Lanes values) {
+  const LaneBits bits = (LaneBits)values;
+  return (Lanes)(bits & ((bits & 0x7fffffff) >= 0x00800000));
+}
+
+// tdpbf16ps reads subnormal numbers as zeros and flushes subnormal results.
+struct BFloat16s {
+  static float value(unsigned bits) { return flushed(as_float(bits << 16)); }
+};
+// tdpfp16ps reads subnormal numbers; its products are 0 or at least 2^-48.
+struct Halves {
+  static float value(unsigned bits) {
+    const unsigned exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    if (exponent == 31) {
+      magnitude = as_float(0x7f800000u | fraction << 13);
+    } else if (exponent > 0) {
+      magnitude = as_float((exponent + 112) << 23 | fraction << 13);
+    }
+    return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
+  }
+};
+
+// Both instructions: the sum of the even products and that of the odd ones begin with 0; together
+// they are added to the tile. (Their multiply-adds round once; so do these, as products are exact
+// floats where they are not flushed.)
+template <typename Values>
+void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
+  Lanes x[kAmxPixels][kAmxChannels / kLanes];
+  for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
+    const AmxBits* row = b + pixel / 2 * 2 * kAmxChannels + pixel % 2;
+    for (long c = 0; c < kAmxChannels; ++c) {
+      x[pixel][c / kLanes][c % kLanes] = Values::value(row[2 * c]);
+    }
+  }
+  for (long k = 0; k < kAmxChannels; ++k) {
+    float dy[kAmxPixels];
+    for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
+      dy[pixel] = Values::value(a[k * kAmxPixels + pixel]);
+    }
+    for (long v = 0; v < kAmxChannels / kLanes; ++v) {
+      Lanes even = {}, odd = {}, sum;
+      for (long pixel = 0; pixel < kAmxPixels; pixel += 2) {
+        even = flushed(even + flushed(dy[pixel] * x[pixel][v]));
+        odd = flushed(odd + flushed(dy[pixel + 1] * x[pixel + 1][v]));
+      }
+      float* at = sums + k * kAmxBlock + v * kLanes;
+      __builtin_memcpy(&sum, at, sizeof sum);
+      sum = flushed(sum + flushed(even + odd));
+      __builtin_memcpy(at, &sum, sizeof sum);
+    }
+  }
+}
+
+template <typename Values>
+void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, const AmxBits* b,
+                   long b_block, float* sums) {
+  for (long i = 0; i < k_tiles; ++i) {
+    for (long j = 0; j < c_tiles; ++j) {
+      multiply_tile<Values>(a + i * a_block, b + j * b_block,
+                            sums + kAmxChannels * (i * kAmxBlock + j));
+    }
+  }
+}
+
+template <typename Values>
+void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+              float* sums) {
+  // The terms of a and b in the order of the instructions.
+  constexpr int kTermsA[] = {0, 0, 1, 1}, kTermsB[] = {0, 1, 1, 0};
+  for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
+  for (long run = 0; run < run_count; ++run) {
+    for (long step = 0; step < runs[run].steps; ++step) {
+      const AmxBits* a = panels.a + runs[run].a + step * kAmxTile;
+      const AmxBits* b = panels.b + runs[run].b + step * kAmxTile;
+      for (int pair = 0; pair < panels.terms * panels.terms; ++pair) {
+        multiply_step<Values>(k_tiles, c_tiles, a + kTermsA[pair] * panels.a_term, panels.a_block,
+                              b + kTermsB[pair] * panels.b_term, panels.b_block, sums);
+      }
+    }
+  }
+}
+
+void nothing() {}
+
+}  // namespace
+
+extern const AmxTiles kEmulatedAmxTiles = {2, nothing, nothing, multiply<BFloat16s>};
+extern const AmxTiles kEmulatedAmxFp16Tiles = {1, nothing, nothing, multiply<Halves>};
+
+}  // namespace convgrad

@@ -1,0 +1,208 @@
+// amx_shape.hpp - how outer_product_amx packs x and dy, by the shape of the problem alone.
+//
+// x's panel holds what output pixel (n,z,p,q) sees with tap (t,r,s) at pixel(n,z,p,q) +
+// offset(t,r,s): for each phase of the strides, images of depths of lines of columns, a few more of
+// each than dy has, so that neighbouring outputs, lines and images are neighbours in the panel and
+// one sum runs across all of them. dy's panel has zeros where x's has those few more. Two pixels
+// are a pair, and a tap may begin with either: x is packed once from an even and once from an odd
+// pixel.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include "cpu/amx/amx_isa.hpp"
+#include "cpu/isa/isa_set.hpp"
+
+namespace convgrad {
+
+// One axis of a panel: tap j sees, from output o, line o + j*dilation/stride of phase j % period.
+struct AmxAxis {
+  std::int64_t taps = 1, period = 1, phases = 1, lines = 1;
+};
+inline AmxAxis amx_axis(const SpatialAxis& axis, std::int64_t taps, std::int64_t outputs) {
+  AmxAxis a;
+  a.taps = taps;
+  a.period = axis.stride / std::gcd(axis.stride, axis.dilation);
+  a.phases = std::min(taps, a.period);
+  a.lines = outputs + (taps - 1) * axis.dilation / axis.stride;
+  return a;
+}
+
+struct AmxSharing {
+  std::array<bool, 3> taps{};  // one packing of x serves all taps of the axis, or one
+  bool joined = false;         // one run over all images and depths, or one for each
+  bool wide = false;           // all taps of a filter row are channels of the panel: (s, c) pairs
+};
+
+struct AmxShape {
+  std::array<std::int64_t, 4> extent{};  // n, z, p, q
+  std::array<AmxAxis, 3> axis;
+  bool joined = false;
+  bool odd = false;            // whether runs begin with odd pixels of x, too
+  bool turned = false;         // x in the form of dy's panel, and dy in that of x's: see below
+  std::int64_t sheet = 0;      // one image, depth and phase
+  std::int64_t positions = 0;  // of x, without what rounds them up
+  std::int64_t pixels = 0;     // of x's panel
+  std::int64_t run = 0;        // pixels of a run
+  std::int64_t pitch = 0;      // in dy's panel from one run to the next
+  std::int64_t dy_pixels = 0;  // of dy's panel
+
+  std::int64_t lines() const {  // of columns
+    return positions / axis[2].lines;
+  }
+  // Where dy's panel has the first pixel of image n and depth z.
+  std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
+    return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
+  }
+  // Where tap (t, r, s), counted from the first that the panel serves, sees output (n, z, 0, 0).
+  std::int64_t x_start(const WgradProblem& pb, std::int64_t n, std::int64_t z,
+                       const std::array<std::int64_t, 3>& tap) const {
+    std::array<std::int64_t, 3> phase, line;
+    for (std::size_t a = 0; a < 3; ++a) {
+      phase[a] = tap[a] % axis[a].period;
+      line[a] = tap[a] * pb.axis[a].dilation / pb.axis[a].stride;
+    }
+    const std::int64_t phases = (phase[1] * axis[2].phases + phase[2]) * axis[0].phases + phase[0];
+    const std::int64_t depth = (phases * extent[0] + n) * axis[0].lines + line[0] + z;
+    return (depth * axis[1].lines + line[1]) * axis[2].lines + line[2];
+  }
+};
+
+inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
+                          const std::array<std::int64_t, 4>& extent) {
+  AmxShape s;
+  s.extent = extent;
+  s.joined = sharing.joined;
+  std::int64_t phases = 1;
+  for (std::size_t a = 0; a < 3; ++a) {
+    const std::int64_t taps = sharing.taps[a] ? pb.axis[a].taps : 1;
+    s.axis[a] = amx_axis(pb.axis[a], taps, extent[a + 1]);
+    phases *= s.axis[a].phases;
+    s.odd = s.odd || taps > 1;
+  }
+  const std::int64_t columns = s.axis[2].lines;
+  s.sheet = s.axis[1].lines * columns;
+  s.positions = phases * extent[0] * s.axis[0].lines * s.sheet;
+  // The last step of a run reads up to 31 positions too far.
+  s.pixels = round_up(s.positions + kAmxPixels - 1, kAmxPixels);
+  s.run = (extent[2] - 1) * columns + extent[3];
+  if (s.joined) s.run += ((extent[0] - 1) * s.axis[0].lines + extent[1] - 1) * s.sheet;
+  s.pitch = round_up(s.run, kAmxPixels);
+  s.dy_pixels = s.pitch * (s.joined ? 1 : extent[0] * extent[1]);
+  // A single run from the first pixels of both may have either in tiles, the other in pairs. Pairs
+  // take less work to pack, and sums of tiles of x are in the partial's order.
+  s.turned = pb.taps() == 1 && s.joined;
+  s.odd = s.odd || (!s.joined && extent[0] * extent[1] > 1 && s.sheet % 2 != 0);
+  return s;
+}
+
+// Channels of a tile of the gradient.
+struct AmxSteps {
+  std::int64_t c = 0, k = 0;
+};
+
+// Channels of x's panel, for c channels of x.
+inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& sharing,
+                                 std::int64_t c) {
+  return sharing.wide ? pb.axis[2].taps * c : c;
+}
+
+// Panels of each of x and dy: float16 may have to be split in two.
+inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
+  return pb.dtype == DType::f16 ? f16_terms : 1;
+}
+
+// Rough seconds for one chunk and one tile of a gradient.
+inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
+                                const AmxSharing& sharing, const AmxSteps& steps, double terms) {
+  constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
+  constexpr double kMove = 0.1e-9;       // an element; splitting it takes about as long again
+  constexpr double kPixel = 3e-9;        // finding out where it is
+  constexpr double kStart = 500e-9;
+  const std::int64_t channels = amx_channels(pb, sharing, steps.c);
+  const auto blocks =
+      static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
+  std::int64_t packings = 1;  // one serves all taps of an axis, or one of them
+  for (std::size_t a = 0; a < 3; ++a) {
+    if (sharing.wide && a == 2) continue;
+    packings *= pb.axis[a].taps / s.axis[a].taps;
+  }
+  const std::int64_t apart = sharing.wide ? pb.axis[2].taps : 1;
+  const auto taps = static_cast<double>(pb.taps()) / static_cast<double>(apart);
+  const auto x = static_cast<double>(s.pixels) * static_cast<double>(packings),
+             dy = static_cast<double>(s.dy_pixels);
+  const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
+                       dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
+  // Storing a block's sums and adding them to the partial is like ten multiplications.
+  return blocks * taps * (dy / kAmxPixels * terms * terms + 10) * kInstruction +
+         moves * terms * kMove + (x + dy) * kPixel + kStart;
+}
+
+struct AmxPlan {
+  std::int64_t terms = 1;
+  AmxSteps steps;
+  AmxSharing sharing;
+  AmxShape shape;  // of the largest chunk
+  double chunk_seconds = 0;
+};
+
+// Equal parts of at most `most`, in whole blocks of two tiles where there are as many.
+inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
+  const std::int64_t step = ceil_div(count, ceil_div(count, most));
+  return count > kAmxBlock ? round_up(step, kAmxBlock) : step;
+}
+
+// Whether x may be packed like that: within a few hundred KiB, and wide only where a filter row of
+// few channels lies in one piece.
+inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
+                          const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
+                          double terms) {
+  constexpr double kMostElements = 256 << 10, kMostPositions = 8192;
+  constexpr std::int64_t kFewChannels = 16;
+  double positions = static_cast<double>(extent[0]);
+  bool shares = sharing.wide;
+  for (std::size_t a = 0; a < 3; ++a) {
+    const bool shared = sharing.taps[a];
+    if (shared && pb.axis[a].taps == 1) return false;
+    const AmxAxis axis = amx_axis(pb.axis[a], shared ? pb.axis[a].taps : 1, extent[a + 1]);
+    positions *= static_cast<double>(axis.phases) * static_cast<double>(axis.lines);
+    shares = shares || shared;
+  }
+  if (sharing.wide && (sharing.taps[2] || pb.axis[2].taps == 1 || pb.axis[2].dilation != 1 ||
+                       pb.groups != 1 || pb.C > kFewChannels || pb.axis[2].taps > 31)) {
+    return false;
+  }
+  const double elements =
+      positions * terms *
+      static_cast<double>(round_up(amx_channels(pb, sharing, steps.c), kAmxChannels));
+  return !shares || (positions <= kMostPositions && elements <= kMostElements);
+}
+
+inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
+  constexpr std::int64_t kMostK = 256, kMostC = 64;
+  constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
+  AmxPlan best;
+  best.terms = amx_terms(pb, f16_terms);
+  const auto terms = static_cast<double>(best.terms);
+  best.steps = {amx_step(pb.group_c(), pb.taps() == 1 ? kMostC1 : kMostC),
+                amx_step(pb.group_k(), kMostK)};
+  const auto extent = chunk_extent(pb);
+  for (unsigned bits = 0; bits < 32; ++bits) {
+    const AmxSharing sharing = {
+        {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}, (bits & 8) != 0, (bits & 16) != 0};
+    if (!amx_can_share(pb, sharing, extent, best.steps, terms)) continue;
+    const AmxShape shape = amx_shape(pb, sharing, extent);
+    const double seconds = amx_chunk_seconds(pb, shape, sharing, best.steps, terms);
+    if (best.chunk_seconds == 0 || seconds < best.chunk_seconds) {
+      best.chunk_seconds = seconds;
+      best.sharing = sharing;
+      best.shape = shape;
+    }
+  }
+  return best;
+}
+
+}  // namespace convgrad

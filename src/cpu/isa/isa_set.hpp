@@ -1,0 +1,69 @@
+// isa_set.hpp - what the drivers of the register-tile kernels share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/integers.hpp"
+#include "convgrad/machine.hpp"
+#include "convgrad/problem.hpp"
+#include "convgrad/schedule.hpp"
+#include "cpu/isa/isa.hpp"
+
+namespace convgrad {
+
+template <typename Acc>
+const OuterProductIsa<Acc>& outer_product_isa(const IsaSet& set) {
+  if constexpr (sizeof(Acc) == 8) {
+    return set.f64;
+  } else {
+    return set.f32;
+  }
+}
+template <typename Acc>
+const StreamingIsa<Acc>& streaming_isa(const IsaSet& set) {
+  if constexpr (sizeof(Acc) == 8) {
+    return set.stream64;
+  } else {
+    return set.stream32;
+  }
+}
+
+// The largest extent of a chunk along n, z, p, q: at most kMaxChunkPixels together, also where
+// there is no chunk because a tensor is empty.
+inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
+  const ChunkGrid grid = chunk_grid(problem);
+  std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
+  if (grid.count == 0) return extent;
+  const auto axis = static_cast<std::size_t>(grid.axis);
+  extent[axis] = grid.step;
+  for (std::size_t a = axis + 1; a < 4; ++a) extent[a] = grid.extent[a];
+  return extent;
+}
+
+// Input positions that the taps of one axis span from `outputs` neighbouring output positions.
+inline std::int64_t spanned_inputs(const SpatialAxis& axis, std::int64_t outputs) {
+  return (outputs - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
+}
+
+// Whether some tap sees positions outside x along an axis.
+inline bool sees_padding(const SpatialAxis& axis) {
+  return axis.pad_before > 0 || spanned_inputs(axis, axis.out) - axis.pad_before > axis.in;
+}
+
+// Empty, or which instructions of those that isa_*.cpp are compiled for are missing.
+inline std::string lacks_avx512(const Machine& machine) {
+  return lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"});
+}
+inline std::string lacks_avx2(const Machine& machine) {
+  return lacks(machine, {"avx2", "fma", "f16c"});
+}
+
+inline std::string lacks_avx512_bf16(const Machine& machine) {
+  const std::string reason = lacks_avx512(machine);
+  return reason.empty() ? lacks(machine, {"avx512_bf16"}) : reason;
+}
+
+}  // namespace convgrad

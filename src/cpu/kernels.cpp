@@ -1,0 +1,97 @@
+// kernels.cpp - the one table of kernels.
+#include <algorithm>
+#include <array>
+
+#include "base/integers.hpp"
+#include "base/suggest.hpp"
+#include "convgrad/kernel.hpp"
+#include "cpu/amx/outer_product_amx.hpp"
+#include "cpu/direct_wgrad.hpp"
+#include "cpu/im2col_wgrad.hpp"
+#include "cpu/outer_product/outer_product_wgrad.hpp"
+#include "cpu/streaming/streaming_wgrad.hpp"
+
+namespace convgrad {
+
+std::span<const Kernel> kernels() {
+  static const std::array<Kernel, 11> table = {kStreamingAvx512Kernel,
+                                               kOuterProductAmxKernel,
+                                               kOuterProductAmxFp16Kernel,
+                                               kOuterProductBf16Kernel,
+                                               kOuterProductAvx512Kernel,
+                                               kStreamingAvx2Kernel,
+                                               kOuterProductAvx2Kernel,
+                                               kIm2colGemmKernel,
+                                               kOuterProductKernel,
+                                               kStreamingKernel,
+                                               kDirectKernel};
+  return table;
+}
+
+std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps) {
+  const std::int64_t k_parts = steps.whole_groups
+                                   ? ceil_div(problem.K, steps.k)
+                                   : problem.groups * ceil_div(problem.group_k(), steps.k);
+  return k_parts * ceil_div(problem.taps(), steps.tap) * ceil_div(problem.group_c(), steps.c);
+}
+
+std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps) {
+  std::vector<Tile> tiles;
+  tiles.reserve(static_cast<std::size_t>(tile_count(problem, steps)));
+  const std::int64_t group = steps.whole_groups ? problem.K : problem.group_k();
+  for (std::int64_t begin = 0; begin < problem.K; begin += group) {
+    for (std::int64_t k = begin; k < begin + group; k += steps.k) {
+      for (std::int64_t tap = 0; tap < problem.taps(); tap += steps.tap) {
+        for (std::int64_t c = 0; c < problem.group_c(); c += steps.c) {
+          tiles.push_back({{tap, std::min(tap + steps.tap, problem.taps())},
+                           {c, std::min(c + steps.c, problem.group_c())},
+                           {k, std::min(k + steps.k, begin + group)}});
+        }
+      }
+    }
+  }
+  return tiles;
+}
+
+const Kernel& find_kernel(std::string_view name) {
+  std::vector<std::string> names = {"auto"};
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return kernel;
+    names.emplace_back(kernel.name);
+  }
+  if (name == "reference") {
+    throw Error(ErrorKind::usage,
+                "--algorithm: 'reference' is not one of the kernels; use --backend reference");
+  }
+  throw Error(ErrorKind::usage, cat("--algorithm: '", name, "' is unknown, expected ",
+                                    join_or(names), did_you_mean(name, names)));
+}
+
+const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
+                            std::string_view name) {
+  if (name != "auto") {
+    const Kernel& kernel = find_kernel(name);
+    const std::string reason = kernel.why_not(problem, machine);
+    if (!reason.empty()) {
+      throw Error(ErrorKind::unavailable,
+                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
+    }
+    return kernel;
+  }
+  const Kernel* best = nullptr;
+  double best_seconds = 0;
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.why_not(problem, machine).empty()) continue;
+    const double seconds = kernel.estimated_seconds(problem);
+    if (best == nullptr || seconds < best_seconds) {
+      best = &kernel;
+      best_seconds = seconds;
+    }
+  }
+  if (best == nullptr) {
+    throw Error(ErrorKind::unavailable, cat("no kernel computes ", describe(problem)));
+  }
+  return *best;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,125 @@
+// outer_product_wgrad.cpp - a filter gradient without im2col: a sum of outer products over pixels,
+// dw[tap][c][k] += x[pixel seen by the tap][c] * dy[pixel][k], from packed panels.
+#include "cpu/outer_product/outer_product_wgrad.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/direct_wgrad.hpp"
+#include "cpu/isa/isa_set.hpp"
+#include "cpu/outer_product/outer_product_shape.hpp"
+#include "cpu/outer_product/outer_product_tile.hpp"
+
+namespace convgrad {
+namespace {
+
+TileSteps tile_steps(const WgradProblem& problem) {
+  const OuterProductSteps steps = outer_product_steps(problem);
+  return {problem.taps(), steps.c, steps.k};
+}
+
+std::int64_t workspace_bytes(const WgradProblem& problem) {
+  const OuterProductSteps steps = outer_product_steps(problem);
+  // direct_chunk() works in the same space when dy is not finite.
+  return std::max(dy_elements(problem) + x_elements(problem),
+                  kMaxChunkPixels * (steps.c + steps.k)) *
+         dtype_bytes(accumulator_dtype(problem.dtype));
+}
+
+template <const IsaSet& set>
+void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+  with_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+    OuterProductTile<Scalar, Acc> work(outer_product_isa<Acc>(set), problem, block, tile,
+                                       reinterpret_cast<Acc*>(workspace));
+    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+  });
+}
+
+void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                      const ChunkRun& run, const Tile& tile, std::byte* workspace,
+                      double* partial) {
+  OuterProductTile<BFloat16, BrainPair> work(kAvx512Bf16Isa, problem, block, tile,
+                                             reinterpret_cast<BrainPair*>(workspace));
+  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+}
+
+// Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
+// long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
+template <typename Element>
+double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
+  const XPanels panels = panels_of(problem);
+  const std::int64_t c = problem.group_c(), k = problem.group_k();
+  const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
+  const double cost =
+      std::min(tile_cost(isa, rows, k), std::floor(tile_cost(isa, k, rows) * 4 / 3));
+  const double filter_rows = static_cast<double>(problem.taps()) /
+                             static_cast<double>(panels.joined ? problem.axis[2].taps : 1);
+  const OuterProductSteps steps = outer_product_steps(problem);
+  const double moves = static_cast<double>(k * ceil_div(c, steps.c)) +
+                       static_cast<double>(c * ceil_div(k, steps.k)) *
+                           (panels.reuse == Reuse::tap ? filter_rows : 1.5);
+  const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
+  return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
+         (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
+         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BrainPair> ? 2 : 1);
+}
+
+template <const IsaSet& set>
+double seconds_of(const WgradProblem& problem, double peak) {
+  return problem.dtype == DType::f64 ? seconds(problem, set.f64, peak)
+                                     : seconds(problem, set.f32, peak);
+}
+
+std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
+  return lacks_avx512(machine);
+}
+std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
+  return lacks_avx2(machine);
+}
+std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
+std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
+  if (problem.dtype != DType::bf16) {
+    return cat("it multiplies bfloat16, not ", dtype_name(problem.dtype));
+  }
+  return lacks_avx512_bf16(machine);
+}
+
+}  // namespace
+
+const Kernel kOuterProductBf16Kernel = {
+    "outer_product_avx512_bf16",
+    "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
+    why_not_pairs,
+    [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, 3.5e9); },
+    tile_steps,
+    workspace_bytes,
+    accumulate_pairs};
+
+const Kernel kOuterProductAvx512Kernel = {
+    "outer_product_avx512",
+    "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
+    why_not_avx512,
+    [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
+    tile_steps,
+    workspace_bytes,
+    accumulate<kAvx512Isa>};
+
+const Kernel kOuterProductAvx2Kernel = {
+    "outer_product_avx2", "the same, 6 x 16 in registers; AVX2 and FMA",
+    why_not_avx2,         [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
+    tile_steps,           workspace_bytes,
+    accumulate<kAvx2Isa>};
+
+const Kernel kOuterProductKernel = {
+    "outer_product",
+    "the same, 6 x 8 in registers; any processor",
+    why_not_portable,
+    [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
+    tile_steps,
+    workspace_bytes,
+    accumulate<kPortableIsa>};
+
+}  // namespace convgrad

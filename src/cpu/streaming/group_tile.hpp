@@ -1,0 +1,137 @@
+// group_tile.hpp - one tile's work of streaming for small groups that are read where they lie.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/isa/isa_set.hpp"
+#include "cpu/streaming/in_place_walk.hpp"
+#include "cpu/streaming/stream_shape.hpp"
+
+namespace convgrad {
+
+// Small groups where they lie: lanes are input channels, and each meets the output channels of its
+// group, which are picked from a vector of dy (or two) in registers.
+template <typename Acc>
+class GroupTile {
+ public:
+  // Whether this instruction set and shape can do so; by the shape of the problem alone.
+  static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+    if (isa.stream_group == nullptr || !stream_shape(problem).dy_in_place) return false;
+    const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
+    const std::int64_t picked = (ceil_div(lanes, c) + (lanes % c != 0 ? 1 : 0)) * k;
+    const bool spread = c > 1 || k > 1;
+    return spread && picked <= 2 * lanes && problem.C >= lanes &&
+           problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps &&
+           span_count(problem) <= kMostSpans;
+  }
+
+  GroupTile(const StreamingIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
+            const Tile& tile, Acc* workspace)
+      : isa_(isa),
+        pb_(problem),
+        block_(block),
+        c_{tile.k.begin / problem.group_k() * problem.group_c(),
+           tile.k.end / problem.group_k() * problem.group_c()},
+        k_(tile.k),
+        sums_(workspace) {
+    const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
+    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa.group_sums / S});
+    rows_ = std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1,
+                                     std::min<std::int64_t>(R, kMostGroupRows));
+  }
+
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
+    const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
+    std::fill_n(sums_, blocks * block_sums(), Acc{0});
+    set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
+    view_.dy_pixel = block_.dy_strides.spatial[2];
+    view_.sum_tap = pb_.group_k() * isa_.lanes;
+    view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
+    InPlaceWalk walk(pb_, block_, c_, k_, rows_, pb_.axis[2].taps, blocks);
+    walk.visit(box, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+      for (std::int64_t b = 0; b < blocks; ++b) add_block(b, first, rows, taps, walk);
+    });
+    for (std::int64_t b = 0; b < blocks; ++b) flush(b, partial);
+    return true;
+  }
+
+ private:
+  // Rows times columns of a chunk: in each, all sums pass through registers once more.
+  static constexpr std::int64_t kMostSpans = 25;
+
+  std::int64_t block_sums() const { return pb_.taps() * pb_.group_k() * isa_.lanes; }
+  // The last block begins early enough to be full.
+  std::int64_t first_channel(std::int64_t b) const {
+    return std::min(c_.begin + b * isa_.lanes, pb_.C - isa_.lanes);
+  }
+
+  void add_block(std::int64_t b, const TapIndex& first, std::int64_t rows, std::int64_t taps,
+                 InPlaceWalk& walk) {
+    const std::int64_t lanes = isa_.lanes, c = first_channel(b);
+    const std::int64_t group = c / pb_.group_c(), k_count = pb_.group_k();
+    const std::int64_t last_group = (c + lanes - 1) / pb_.group_c();
+    const bool wide = (last_group + 1 - group) * k_count > lanes;
+    const std::int64_t k = std::min(group * k_count, pb_.K - (wide ? 2 : 1) * lanes);
+    view_.x = static_cast<const Acc*>(block_.x) + c;
+    view_.dy = static_cast<const Acc*>(block_.dy) + k;
+    view_.prefetch_lines = walk.share_lines(1);
+    Acc* sums = sums_ + b * block_sums() + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row +
+                first.s * view_.sum_tap;
+    list_picks(c % pb_.group_c(), group * k_count - k);
+    for (std::int64_t j = 0; j < k_count; j += outputs_) {
+      const std::int64_t outputs = std::min(outputs_, k_count - j);
+      isa_.stream_group(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(outputs),
+                        wide)(view_, pick_ + j * lanes, walk.runs(), walk.run_count(),
+                              sums + j * lanes);
+      view_.prefetch_lines = 0;
+    }
+  }
+
+  // For lanes that begin with channel `row` of a group whose dy begins at `first`: the same for
+  // nearly all blocks.
+  void list_picks(std::int64_t row, std::int64_t first) {
+    if (row == picked_row_ && first == picked_first_) return;
+    picked_row_ = row;
+    picked_first_ = first;
+    for (std::int64_t j = 0; j < pb_.group_k(); ++j) {
+      for (std::int64_t l = 0; l < isa_.lanes; ++l) {
+        pick_[j * isa_.lanes + l] =
+            static_cast<int>(first + (row + l) / pb_.group_c() * pb_.group_k() + j);
+      }
+    }
+  }
+
+  void flush(std::int64_t b, double* partial) const {
+    const std::int64_t lanes = isa_.lanes, c = first_channel(b), k_count = pb_.group_k();
+    const std::int64_t begin =
+        c_.begin + b * lanes - c;  // lanes before it belong to the block before
+    const std::int64_t end = std::min(lanes, c_.end - c);
+    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
+      const Acc* sums = sums_ + b * block_sums() + tap * k_count * lanes;
+      double* out = partial + tap * pb_.group_c() * pb_.K;
+      std::int64_t group = (c + begin) / pb_.group_c(), row = (c + begin) % pb_.group_c();
+      for (std::int64_t l = begin; l < end; ++l) {
+        double* cells = out + row * pb_.K + group * k_count;
+        for (std::int64_t j = 0; j < k_count; ++j) {
+          cells[j] += static_cast<double>(sums[j * lanes + l]);
+        }
+        if (++row == pb_.group_c()) {
+          row = 0;
+          ++group;
+        }
+      }
+    }
+  }
+
+  const StreamingIsa<Acc>& isa_;
+  const WgradProblem& pb_;
+  const Block& block_;
+  const Range c_, k_;
+  Acc* sums_;
+  std::int64_t outputs_ = 1, rows_ = 1;
+  std::int64_t picked_row_ = -1, picked_first_ = -1;
+  int pick_[2 * 16 * 16];  // [output][lane]: at most 2 vectors of outputs
+  StreamView<Acc> view_{};
+};
+
+}  // namespace convgrad

@@ -1,0 +1,139 @@
+// widened_tile.hpp - one tile's work of streaming for tensors that cannot be read where they lie:
+// of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in the
+// type of the sums, and then read as if it were the tensors.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu/isa/isa_set.hpp"
+#include "cpu/shared/pack.hpp"
+
+namespace convgrad {
+
+// The problem of the copies.
+inline WgradProblem widened_problem(const WgradProblem& problem) {
+  WgradProblem wide = problem;
+  wide.dtype = accumulator_dtype(problem.dtype);
+  wide.channels_last = true;
+  return wide;
+}
+
+// Elements of the copies for one chunk and k output channels, by the shape alone.
+struct WidenedShape {
+  // Reading a vector may begin before the first element and end behind the last one.
+  static constexpr std::int64_t kSlack = 64;
+  static constexpr std::int64_t kMostElements = 512 << 10;
+
+  std::int64_t x = 0, dy = 0;
+
+  WidenedShape(const WgradProblem& problem, std::int64_t k) {
+    const auto extent = chunk_extent(problem);
+    std::int64_t pixels = extent[0];
+    for (std::size_t a = 0; a < 3; ++a) {
+      const std::int64_t in = std::max<std::int64_t>(problem.axis[a].in, 1);
+      pixels *= std::min(in, spanned_inputs(problem.axis[a], extent[a + 1]));
+      if (pixels > kMostElements) pixels = kMostElements + 1;
+    }
+    x = pixels * (k / problem.group_k() * problem.group_c()) + 2 * kSlack;
+    dy = kMaxChunkPixels * k + 2 * kSlack;
+  }
+  bool fits() const { return x <= kMostElements; }
+};
+
+// Inner is StreamingTile<Acc, Acc> or GroupTile<Acc>.
+template <typename Scalar, typename Acc, typename Inner>
+class WidenedTile {
+ public:
+  // workspace: room for the copies (a WidenedShape of the tile's channels), then Inner's.
+  // make(problem, block, workspace) makes the Inner.
+  template <typename Make>
+  WidenedTile(const OuterProductIsa<Acc>& packer, const WgradProblem& problem, const Block& block,
+              const Tile& tile, const WidenedShape& shape, Acc* workspace, const Make& make)
+      : packer_(packer),
+        pb_(problem),
+        wide_(widened_problem(problem)),
+        from_(block),
+        k_(tile.k),
+        c_{k_.begin / problem.group_k() * problem.group_c(),
+           k_.end / problem.group_k() * problem.group_c()},
+        x_(workspace + WidenedShape::kSlack),
+        dy_(workspace + shape.x + WidenedShape::kSlack),
+        inner_(make(wide_, copy_, workspace + shape.x + shape.dy)) {}
+  WidenedTile(const WidenedTile&) = delete;
+  WidenedTile& operator=(const WidenedTile&) = delete;
+
+  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
+    copy_.pixels = box;
+    copy_.input = input_box(pb_, box);
+    copy_x(box[0]);
+    copy_dy(box);
+    return inner_.add_chunk(box, nullptr, partial);
+  }
+
+ private:
+  void copy_x(Range images) {
+    const std::array<Range, 3>& in = copy_.input;
+    copy_.x_strides = strides_of({in[0].size(), in[1].size(), in[2].size()}, c_.size());
+    copy_.x = x_ - c_.begin;  // of channel 0, as if it were there
+    Acc* out = x_;
+    for (std::int64_t n = images.begin; n < images.end; ++n) {
+      for (std::int64_t d = in[0].begin; d < in[0].end; ++d) {
+        for (std::int64_t h = in[1].begin; h < in[1].end; ++h) {
+          const std::int64_t at = x_offset(from_, n, d, h, in[2].begin);
+          copy_row(from_.x, at, from_.x_strides, in[2].size(), c_, out);
+          out += in[2].size() * c_.size();
+        }
+      }
+    }
+  }
+
+  void copy_dy(const PixelBox& box) {
+    copy_.dy_strides = strides_of({box[1].size(), box[2].size(), box[3].size()}, k_.size());
+    copy_.dy = dy_ - k_.begin;
+    Acc* out = dy_;
+    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
+      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
+        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
+          const std::int64_t at = dy_offset(from_, n, z, p, box[3].begin);
+          copy_row(from_.dy, at, from_.dy_strides, box[3].size(), k_, out);
+          out += box[3].size() * k_.size();
+        }
+      }
+    }
+  }
+
+  void copy_row(const void* data, std::int64_t offset, const Strides& strides, std::int64_t pixels,
+                Range channels, Acc* out) {
+    if (pixels <= 0) return;
+    const Scalar* from = static_cast<const Scalar*>(data) + offset + channels.begin * strides.c;
+    PackSource source = {from, nullptr, static_cast<int>(pb_.dtype), strides.spatial[2], strides.c};
+    std::int64_t count = channels.size();
+    if (source.channel_stride == 1 && source.pixel_stride == count) {  // one piece
+      count *= pixels;
+      pixels = 1;
+    }
+    packer_.pack(source, pixels, count, {static_cast<int>(count), 0}, out);
+  }
+
+  static Strides strides_of(const std::array<std::int64_t, 3>& extent, std::int64_t channels) {
+    Strides s;
+    s.c = 1;
+    s.spatial[2] = channels;
+    s.spatial[1] = extent[2] * s.spatial[2];
+    s.spatial[0] = extent[1] * s.spatial[1];
+    s.n = extent[0] * s.spatial[0];
+    return s;
+  }
+
+  const OuterProductIsa<Acc>& packer_;
+  const WgradProblem& pb_;
+  const WgradProblem wide_;
+  const Block& from_;
+  const Range k_, c_;
+  Acc* x_;
+  Acc* dy_;
+  Block copy_;
+  Inner inner_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,309 @@
+// amx_test.cpp - outer_product_amx on any processor: with the tile instructions' C++ in their
+// place, and with the instructions themselves, trapped. Where the processor has them they also run
+// in kernels_test.cpp and golden_test.cpp.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "amx_trap.hpp"
+#include "base/integers.hpp"
+#include "cases.hpp"
+#include "cpu/amx/amx_shape.hpp"
+#include "cpu/amx/outer_product_amx.hpp"
+#include "cpu/isa/isa_set.hpp"
+#include "problems.hpp"
+#include "tensors.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
+                                   &kEmulatedAmxFp16Kernel};
+constexpr DType kAmxDTypes[] = {DType::bf16, DType::f16};
+
+// Calls check(kernel) for both packings, as far as this processor has them, and AMX-FP16.
+template <typename Check>
+void for_each_kernel(const WgradProblem& problem, Check&& check) {
+  for (const Kernel* kernel : kEmulated) {
+    if (!kernel->why_not(problem, this_machine()).empty()) continue;
+    CAPTURE(kernel->name);
+    check(*kernel);
+  }
+}
+
+// What the emulation multiplies, most of it nothing where groups are smaller than tiles: such
+// problems would take minutes.
+bool is_quick(const ProblemSpec& spec) {
+  const WgradProblem problem = make(spec, DType::bf16, true);
+  const std::int64_t tiles = ceil_div(problem.group_c(), 16) * ceil_div(problem.group_k(), 16);
+  return problem.groups * tiles * 256 * problem.taps() * term_count(problem) < 30'000'000;
+}
+
+// basic_problems(), and shapes that this kernel packs in its own ways.
+std::vector<ProblemSpec> problems() {
+  std::vector<ProblemSpec> specs = basic_problems();
+  std::erase_if(specs, [](const ProblemSpec& spec) { return !is_quick(spec); });
+  specs.push_back({"two blocks each way", "conv2d", 2, 48, 80, 1, {{9, 3}, {10, 3}}});
+  specs.push_back({"many small images", "conv2d", 70, 33, 17, 1, {{2, 3}, {3, 3}}});
+  specs.push_back({"many pixels", "conv2d", 600, 17, 33, 1, {{1, 1}, {1, 1}}});
+  specs.push_back({"rows shorter than a step", "conv2d", 3, 20, 40, 1, {{14, 5}, {14, 3}}});
+  specs.push_back({"s2, all phases", "conv2d", 3, 18, 18, 1, {{15, 3, 2}, {17, 5, 2}}});
+  specs.push_back({"s4, some phases", "conv2d", 2, 18, 18, 1, {{21, 2, 4}, {23, 3, 4}}});
+  specs.push_back({"taps far apart", "conv2d", 2, 18, 18, 1, {{40, 3, 1, 17}, {60, 3, 1, 25}}});
+  specs.push_back({"wide, s2", "conv2d", 2, 3, 40, 1, {{15, 7, 2}, {17, 7, 2}}});
+  specs.push_back({"wide, filter wider than x", "conv2d", 2, 5, 33, 1, {{3, 5}, {4, 9}}});
+  specs.push_back({"wide, images", "conv3d", 3, 2, 20, 1, {{4, 3, 2}, {7, 3}, {9, 5}}});
+  specs.push_back({"turned", "conv2d", 3, 40, 70, 1, {{9, 1}, {10, 1}}});
+  specs.push_back({"turned, s2", "conv2d", 3, 17, 33, 1, {{9, 1, 2}, {11, 1, 2}}});
+  specs.push_back({"3-D, joined", "conv3d", 6, 20, 20, 1, {{3, 3}, {3, 3}, {4, 3}}});
+  specs.push_back({"3-D, strides 2", "conv3d", 2, 20, 20, 1, {{7, 3, 2}, {7, 3, 2}, {8, 3, 2}}});
+  return specs;
+}
+
+template <typename Check>
+void for_each_case(Fill fill, Check&& check) {
+  testing::for_each_case(problems(), kAmxDTypes, fill, check, kThin);
+}
+
+void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* x, const void* dy) {
+  const Reference reference = reference_of(problem, x, dy);
+  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
+                            std::min(term_count(problem), kMaxChunkPixels)};
+  const auto got = sums_of(kernel, problem, x, dy);
+  const Comparison comparison =
+      compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
+  CAPTURE(comparison.ratio.value);
+  CHECK(comparison.mismatches == 0);
+}
+
+}  // namespace
+
+TEST_CASE("the problems have every form of panels") {
+  int wide = 0, turned = 0, odd = 0, apart = 0;
+  for (const ProblemSpec& spec : problems()) {
+    const AmxPlan plan = amx_plan(make(spec, DType::bf16, true), 2);
+    wide += plan.sharing.wide;
+    turned += plan.shape.turned;
+    odd += plan.shape.odd;
+    apart += !plan.shape.joined && plan.shape.extent[0] * plan.shape.extent[1] > 1;
+  }
+  CHECK(wide >= 3);
+  CHECK(turned >= 3);
+  CHECK(odd >= 10);
+  CHECK(apart >= 3);
+}
+
+TEST_CASE("emulated AMX is bit-exact on small integers") {
+  for_each_case(Fill::small_integers,
+                [](const WgradProblem& problem, const auto& x, const auto& dy) {
+                  const Reference reference = reference_of(problem, x.data(), dy.data());
+                  for_each_kernel(problem, [&](const Kernel& kernel) {
+                    CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
+                  });
+                });
+}
+
+TEST_CASE("emulated AMX stays within the error bound on normal data") {
+  for_each_case(Fill::normal, [](const WgradProblem& problem, const auto& x, const auto& dy) {
+    // The other packing gives the same bits.
+    check_bound(kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
+    if (problem.dtype == DType::f16) {
+      check_bound(kEmulatedAmxFp16Kernel, problem, x.data(), dy.data());
+    }
+  });
+}
+
+TEST_CASE("both packings give the same bits, for every number of threads and block size") {
+  const ProblemSpec specs[] = {{"many chunks", "conv2d", 12, 5, 9, 1, {{13, 3}, {17, 3}}},
+                               {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
+                               {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
+                               {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kAmxDTypes) {
+      if (kThin > 1 && dtype == DType::f16) continue;
+      for (const bool channels_last : {true, false}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
+        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
+        CAPTURE(spec.name);
+        for_each_kernel(problem, [&](const Kernel& kernel) {
+          const bool fp16 = &kernel == &kEmulatedAmxFp16Kernel;
+          const auto one =
+              sums_of(fp16 ? kernel : kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
+          for (const std::int64_t block_bytes : {1, 20000}) {
+            const auto got = sums_of(kernel, problem, x.data(), dy.data(), 3, block_bytes);
+            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
+          }
+        });
+      }
+    }
+  }
+}
+
+// Where the processor has AMX-BF16 but not AMX-FP16, the trap would know nothing of its tiles.
+TEST_CASE("the tile instructions give the bits of their emulation") {
+  const Machine& machine = this_machine();
+  if (!lacks_avx512(machine).empty()) return;
+  const bool has_amx = lacks(machine, {"amx_tile", "amx_bf16"}).empty();
+  const bool has_fp16 = lacks(machine, {"amx_tile", "amx_fp16"}).empty();
+  std::optional<AmxTrap> trap;
+  if (!has_amx) trap.emplace();
+  const long before = AmxTrap::multiplications();
+  const ProblemSpec specs[] = {{"one tile", "conv2d", 2, 7, 9, 1, {{6, 3}, {5, 3}}},
+                               {"2 x 1 tiles", "conv2d", 2, 20, 16, 1, {{6, 3}, {5, 3}}},
+                               {"1 x 2 tiles", "conv2d", 2, 16, 17, 1, {{6, 3}, {5, 3}}},
+                               {"all of them", "conv2d", 3, 81, 81, 1, {{9, 3, 2}, {9, 3, 2}}},
+                               {"groups", "conv2d", 2, 6, 66, 2, {{6, 3}, {5, 3}}}};
+  for (const ProblemSpec& spec : specs) {
+    for (const DType dtype : kAmxDTypes) {
+      CAPTURE(spec.name);
+      const WgradProblem problem = make(spec, dtype, true);
+      const auto x = filled(dtype, problem.x_count(), Fill::normal, 21);
+      const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 22);
+      const auto want = sums_of(kEmulatedAmxKernel, problem, x.data(), dy.data());
+      const auto got = sums_of(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
+      CHECK(std::memcmp(got.data(), want.data(), got.size() * 8) == 0);
+      if (dtype == DType::f16 && (has_fp16 || !has_amx)) {
+        CHECK(sums_of(kOuterProductAmxFp16Kernel, problem, x.data(), dy.data(), 2) ==
+              sums_of(kEmulatedAmxFp16Kernel, problem, x.data(), dy.data()));
+      }
+    }
+  }
+  if (!trap) return;
+  CHECK(AmxTrap::multiplications() > before);
+  CHECK(AmxTrap::released());
+}
+
+TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
+  const ProblemSpec spec = {"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}};
+  for (const DType dtype : kAmxDTypes) {
+    for (const bool channels_last : {true, false}) {
+      for (const double poison : {kInf, kNan}) {
+        const WgradProblem problem = make(spec, dtype, channels_last);
+        const auto dy = dy_with_first_pixel(problem, poison);
+        const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
+        const Reference reference = reference_of(problem, x.data(), dy.data());
+        for_each_kernel(problem, [&](const Kernel& kernel) {
+          const auto got = sums_of(kernel, problem, x.data(), dy.data());
+          const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
+          for (std::size_t i = 0; i < cells; ++i) CHECK(got[i] == reference.values[i]);
+          CHECK_FALSE(std::isfinite(got.back()));
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that see it") {
+  // Panels hold rows and columns between those that a chunk's taps see: of the second, chunks of 5
+  // output rows end with x's row 9, and their panels with row 10.
+  const std::pair<ProblemSpec, std::int64_t> cases[] = {
+      {{"a corner", "conv2d", 1, 18, 16, 1, {{9, 3, 2}, {9, 3, 2}}}, 0},
+      {{"behind a chunk", "conv2d", 1, 3, 20, 1, {{67, 3, 2}, {90, 5}}}, 10 * 90}};
+  for (const auto& [problem_spec, pixel] : cases) {
+    const ProblemSpec& spec = problem_spec;
+    for (const DType dtype : kAmxDTypes) {
+      const WgradProblem problem = make(spec, dtype, true);
+      auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
+      values[static_cast<std::size_t>(pixel * problem.C)] = kInf;
+      const auto x = tensor_of(dtype, values);
+      const auto dy =
+          tensor_of(dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), 1.0));
+      const Reference reference = reference_of(problem, x.data(), dy.data());
+      for_each_kernel(problem, [&](const Kernel& kernel) {
+        CAPTURE(spec.name);
+        CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
+      });
+    }
+  }
+}
+
+TEST_CASE("numbers that AMX would flush are left to plain multiply-adds") {
+  for (const double scale : {0x1p-130, 0x1p-70}) {  // subnormal bfloat16, subnormal products
+    for (const bool channels_last : {true, false}) {
+      const WgradProblem problem =
+          make({"3x3", "conv2d", 2, 17, 20, 1, {{6, 3}, {7, 3}}}, DType::bf16, channels_last);
+      auto x_values = widened(DType::bf16, filled(DType::bf16, problem.x_count(), Fill::normal, 1));
+      auto dy_values =
+          widened(DType::bf16, filled(DType::bf16, problem.dy_count(), Fill::normal, 2));
+      for (double& value : x_values) value *= scale;
+      for (double& value : dy_values) value *= scale == 0x1p-70 ? 0x1p-70 : 0x1p60;
+      const auto x = tensor_of(DType::bf16, x_values), dy = tensor_of(DType::bf16, dy_values);
+      for_each_kernel(problem, [&](const Kernel& kernel) {
+        check_bound(kernel, problem, x.data(), dy.data());
+        // In the place of the values, zeros would be within the bound's underflow.
+        const auto got = sums_of(kernel, problem, x.data(), dy.data());
+        PlanOptions direct;
+        direct.algorithm = "direct";
+        CHECK(got == sums_of(problem, x.data(), dy.data(), direct));
+      });
+    }
+  }
+}
+
+TEST_CASE("subnormal float16 values are added exactly") {
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 2, 17, 20, 1, {{6, 3}, {7, 3}}}, DType::f16, true);
+  auto x_values =
+      widened(DType::f16, filled(DType::f16, problem.x_count(), Fill::small_integers, 1));
+  for (double& value : x_values) value *= 0x1p-24;
+  const auto x = tensor_of(DType::f16, x_values);
+  const auto dy = filled(DType::f16, problem.dy_count(), Fill::small_integers, 2);
+  const Reference reference = reference_of(problem, x.data(), dy.data());
+  for_each_kernel(problem, [&](const Kernel& kernel) {
+    CHECK(sums_of(kernel, problem, x.data(), dy.data()) == reference.values);
+  });
+}
+
+TEST_CASE("all finite float16 values are sums of two bfloat16") {
+  for (const AmxVectors* vectors : {&kPortableAmxVectors, &kAvx512AmxVectors}) {
+    if (vectors == &kAvx512AmxVectors && !lacks_avx512(this_machine()).empty()) continue;
+    std::vector<AmxBits> high(65536), low(65536);
+    for (std::size_t i = 0; i < high.size(); ++i) high[i] = static_cast<AmxBits>(i);
+    vectors->split(high.data(), 65536, low.data());
+    int wrong = 0, subnormal = 0;
+    for (std::size_t i = 0; i < high.size(); ++i) {
+      if ((i & 0x7c00u) == 0x7c00u) continue;
+      const float a = to_float(BFloat16{high[i]}), b = to_float(BFloat16{low[i]});
+      wrong +=
+          to_double(a) + to_double(b) == to_double(Half{static_cast<std::uint16_t>(i)}) ? 0 : 1;
+      subnormal += (a != 0 && std::fabs(a) < 0x1p-126f) || (b != 0 && std::fabs(b) < 0x1p-126f);
+    }
+    CHECK(wrong == 0);
+    CHECK(subnormal == 0);
+  }
+}
+
+TEST_CASE("dense 16-bit layers choose AMX where there is, small and other ones do not") {
+  Machine machine = this_machine();
+  machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",        "avx2",
+                              "avx512f",  "avx512bw", "avx512dq", "avx512vl",   "avx512_bf16",
+                              "amx_tile", "amx_bf16", "amx_int8", "avx512_fp16"};
+  const auto chosen = [&](const ProblemSpec& spec, DType dtype) {
+    return std::string(choose_kernel(make(spec, dtype, true), machine).name);
+  };
+  const ProblemSpec dense[] = {{"3x3", "conv2d", 32, 16, 16, 1, {{32, 3}, {32, 3}}},
+                               {"3x3 64", "conv2d", 32, 64, 64, 1, {{56, 3}, {56, 3}}},
+                               {"3x3 512", "conv2d", 32, 512, 512, 1, {{7, 3}, {7, 3}}},
+                               {"1x1", "conv2d", 32, 64, 256, 1, {{56, 1}, {56, 1}}},
+                               {"1x1 down", "conv2d", 32, 256, 512, 1, {{56, 1, 2}, {56, 1, 2}}},
+                               {"3-D", "conv3d", 4, 64, 64, 1, {{8, 3}, {28, 3}, {28, 3}}}};
+  for (const ProblemSpec& spec : dense) {
+    CAPTURE(spec.name);
+    CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
+    CHECK(chosen(spec, DType::f16) == "outer_product_amx");
+    CHECK(chosen(spec, DType::f32) != "outer_product_amx");
+    machine.instruction_sets.emplace_back("amx_fp16");
+    CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
+    CHECK(chosen(spec, DType::f16) == "outer_product_amx_fp16");
+    machine.instruction_sets.pop_back();
+  }
+  CHECK(chosen({"small", "conv2d", 1, 4, 4, 1, {{3, 3}, {3, 3}}}, DType::bf16) !=
+        "outer_product_amx");
+  CHECK(chosen({"depthwise", "depthwise", 8, 32, 32, 32, {{28, 3}, {28, 3}}}, DType::bf16) !=
+        "outer_product_amx");
+}
