@@ -5,9 +5,9 @@
 
 #include "convgrad/problem.hpp"
 #include "convgrad/schedule.hpp"
-#include "cuda/geometry.hpp"
-#include "cuda/streaming.hpp"
-#include "cuda/wgmma_gemm.hpp"
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/streaming.hpp"
+#include "cuda/kernels/wgmma_gemm.hpp"
 
 namespace convgrad::cuda {
 

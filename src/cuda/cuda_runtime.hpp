@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "cuda/bulk.hpp"
+#include "cuda/kernels/bulk.hpp"
 
 namespace convgrad {
 struct WgradProblem;  // .cu files need no more of it

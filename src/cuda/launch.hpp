@@ -1,5 +1,5 @@
 // launch.hpp - one block's work as launches of kernels. Runtime is a device's (cuda_runtime.hpp) or
-// the processor standing in for one (tests/emulated_device.hpp):
+// the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
 #pragma once
@@ -7,14 +7,14 @@
 #include <string_view>
 
 #include "convgrad/error.hpp"
-#include "cuda/add_gradient.hpp"
 #include "cuda/choices.hpp"
-#include "cuda/mma_gemm.hpp"
-#include "cuda/pack.hpp"
-#include "cuda/reduce.hpp"
-#include "cuda/simt_gemm.hpp"
-#include "cuda/streaming.hpp"
-#include "cuda/wgmma_gemm.hpp"
+#include "cuda/kernels/add_gradient.hpp"
+#include "cuda/kernels/mma_gemm.hpp"
+#include "cuda/kernels/pack.hpp"
+#include "cuda/kernels/reduce.hpp"
+#include "cuda/kernels/simt_gemm.hpp"
+#include "cuda/kernels/streaming.hpp"
+#include "cuda/kernels/wgmma_gemm.hpp"
 
 namespace convgrad::cuda {
 

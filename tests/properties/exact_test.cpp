@@ -7,7 +7,7 @@
 
 #include "check_property.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
-#include "emulated_device.hpp"
+#include "cuda/emulated_device.hpp"
 #include "tensors.hpp"
 
 using namespace convgrad;

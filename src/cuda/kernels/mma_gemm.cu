@@ -1,9 +1,9 @@
 // mma_gemm.cu - cuda_mma, cuda_wgmma, their like, and what they copy, for devices.
-#include "cuda/add_gradient.hpp"
-#include "cuda/launch_tasks.cuh"
-#include "cuda/mma_gemm.hpp"
-#include "cuda/pack.hpp"
-#include "cuda/wgmma_gemm.hpp"
+#include "cuda/kernels/add_gradient.hpp"
+#include "cuda/kernels/launch_tasks.cuh"
+#include "cuda/kernels/mma_gemm.hpp"
+#include "cuda/kernels/pack.hpp"
+#include "cuda/kernels/wgmma_gemm.hpp"
 
 using namespace convgrad::cuda;
 

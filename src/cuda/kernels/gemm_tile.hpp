@@ -2,8 +2,8 @@
 // output channels of a group, of one tap.
 #pragma once
 
-#include "cuda/geometry.hpp"
-#include "cuda/sum.hpp"
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 

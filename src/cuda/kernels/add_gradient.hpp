@@ -1,8 +1,8 @@
 // add_gradient.hpp - a gradient that a library computed, added to a partial gradient.
 #pragma once
 
-#include "cuda/geometry.hpp"
-#include "cuda/sum.hpp"
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 

@@ -7,8 +7,8 @@
 // (pack.hpp sees to it). Each warp has 32 x 32 sums. After a chunk they are added to Sum<> pairs.
 #pragma once
 
-#include "cuda/gemm_tile.hpp"
-#include "cuda/mma.hpp"
+#include "cuda/kernels/gemm_tile.hpp"
+#include "cuda/kernels/mma.hpp"
 
 namespace convgrad::cuda {
 

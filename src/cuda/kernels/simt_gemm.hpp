@@ -7,8 +7,8 @@
 // finite is multiplied again element by element, leaving those products out.
 #pragma once
 
-#include "cuda/geometry.hpp"
-#include "cuda/sum.hpp"
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 

@@ -1,7 +1,7 @@
 // simt_gemm.cu - cuda_simt_gemm and the tree for devices.
-#include "cuda/launch_tasks.cuh"
-#include "cuda/reduce.hpp"
-#include "cuda/simt_gemm.hpp"
+#include "cuda/kernels/launch_tasks.cuh"
+#include "cuda/kernels/reduce.hpp"
+#include "cuda/kernels/simt_gemm.hpp"
 
 using namespace convgrad::cuda;
 

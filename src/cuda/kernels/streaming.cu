@@ -1,6 +1,6 @@
 // streaming.cu - cuda_streaming for devices.
-#include "cuda/launch_tasks.cuh"
-#include "cuda/streaming.hpp"
+#include "cuda/kernels/launch_tasks.cuh"
+#include "cuda/kernels/streaming.hpp"
 
 using namespace convgrad::cuda;
 

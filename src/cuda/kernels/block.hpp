@@ -8,9 +8,9 @@
 // Values outside of Regs and Shared are the same in all threads of a block.
 #pragma once
 
-#include "cuda/bulk.hpp"
-#include "cuda/host_device.hpp"
-#include "cuda/wgmma.hpp"
+#include "cuda/kernels/bulk.hpp"
+#include "cuda/kernels/host_device.hpp"
+#include "cuda/kernels/wgmma.hpp"
 
 namespace convgrad::cuda {
 

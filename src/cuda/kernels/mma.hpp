@@ -6,7 +6,7 @@
 // value. Tests compute products from these alone; devices use multiply().
 #pragma once
 
-#include "cuda/host_device.hpp"
+#include "cuda/kernels/host_device.hpp"
 
 namespace convgrad::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "cuda/host_device.hpp"
+#include "cuda/kernels/host_device.hpp"
 #include "problem/schedule_math.hpp"
 
 namespace convgrad::cuda {

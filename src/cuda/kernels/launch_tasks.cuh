@@ -1,8 +1,8 @@
 // launch_tasks.cuh - a Body (block.hpp) as a kernel; for the .cu files, which name their bodies.
 #pragma once
 
-#include "cuda/block.hpp"
 #include "cuda/cuda_runtime.hpp"
+#include "cuda/kernels/block.hpp"
 
 namespace convgrad::cuda {
 

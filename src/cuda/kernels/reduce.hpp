@@ -1,7 +1,7 @@
 // reduce.hpp - the partial gradients of all slices, added in a fixed binary tree.
 #pragma once
 
-#include "cuda/sum.hpp"
+#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 

@@ -2,7 +2,7 @@
 // vectors of 16 bytes: what mma_gemm.hpp reads where a tensor is not like that.
 #pragma once
 
-#include "cuda/geometry.hpp"
+#include "cuda/kernels/geometry.hpp"
 
 namespace convgrad::cuda {
 

@@ -2,7 +2,7 @@
 // up to five dimensions of a tensor in device memory goes to shared memory without a thread's help.
 #pragma once
 
-#include "cuda/host_device.hpp"
+#include "cuda/kernels/host_device.hpp"
 
 namespace convgrad::cuda {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cases.hpp"
-#include "emulated_device.hpp"
+#include "cuda/emulated_device.hpp"
 #include "problems.hpp"
 #include "tensors.hpp"
 

@@ -6,7 +6,7 @@
 // Elements 64 to 127 along n lie in another such panel.
 #pragma once
 
-#include "cuda/bulk.hpp"
+#include "cuda/kernels/bulk.hpp"
 
 namespace convgrad::cuda {
 

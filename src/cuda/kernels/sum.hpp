@@ -7,7 +7,7 @@
 // is.
 #pragma once
 
-#include "cuda/host_device.hpp"
+#include "cuda/kernels/host_device.hpp"
 
 namespace convgrad::cuda {
 

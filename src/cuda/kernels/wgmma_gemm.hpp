@@ -12,8 +12,8 @@
 // begin; the barrier of all threads after that lets the slab before be overwritten.
 #pragma once
 
-#include "cuda/gemm_tile.hpp"
-#include "cuda/wgmma.hpp"
+#include "cuda/kernels/gemm_tile.hpp"
+#include "cuda/kernels/wgmma.hpp"
 
 namespace convgrad::cuda {
 

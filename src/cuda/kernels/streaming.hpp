@@ -8,8 +8,8 @@
 // Where dy is not finite, and at ragged ends, products are taken one by one, without padding's.
 #pragma once
 
-#include "cuda/geometry.hpp"
-#include "cuda/sum.hpp"
+#include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 
