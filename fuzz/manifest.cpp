@@ -1,7 +1,7 @@
 // manifest.cpp - the readers of JSONL and CSV manifests, and what is made of their jobs.
 #include <set>
 
-#include "batch.hpp"
+#include "batch/batch.hpp"
 #include "fuzz.hpp"
 
 using namespace convgrad;

@@ -1,8 +1,8 @@
 // commands.hpp - one function a subcommand: returns the exit status, fills the report.
 #pragma once
 
-#include "options.hpp"
-#include "report.hpp"
+#include "options/options.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 

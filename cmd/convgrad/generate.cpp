@@ -9,11 +9,11 @@
 #include "commands.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "job.hpp"
-#include "made_problem.hpp"
-#include "problem_flags.hpp"
-#include "progress.hpp"
-#include "tensor_hash.hpp"
+#include "job/job.hpp"
+#include "options/made_problem.hpp"
+#include "options/problem_flags.hpp"
+#include "report/progress.hpp"
+#include "report/tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "commands.hpp"
 #include "convgrad/device.hpp"
 #include "cpu/peaks.hpp"
-#include "help.hpp"
-#include "job.hpp"
+#include "job/job.hpp"
+#include "options/help.hpp"
 
 namespace convgrad::cli {
 namespace {

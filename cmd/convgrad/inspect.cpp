@@ -7,13 +7,13 @@
 #include <iomanip>
 #include <limits>
 
-#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/tensor_name.hpp"
-#include "file_hash.hpp"
-#include "job.hpp"
-#include "read_parts.hpp"
-#include "tensor_hash.hpp"
+#include "job/job.hpp"
+#include "report/color.hpp"
+#include "report/file_hash.hpp"
+#include "report/read_parts.hpp"
+#include "report/tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -15,14 +15,14 @@
 #include <string_view>
 
 #include "base/suggest.hpp"
-#include "color.hpp"
 #include "commands.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
-#include "job.hpp"
-#include "options.hpp"
-#include "ranks.hpp"
+#include "job/job.hpp"
+#include "mpi/ranks.hpp"
+#include "options/options.hpp"
+#include "report/color.hpp"
 
 namespace convgrad::cli {
 namespace {

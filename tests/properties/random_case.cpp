@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "convgrad/array.hpp"
-#include "problem_flags.hpp"
+#include "options/problem_flags.hpp"
 
 namespace convgrad::testing {
 namespace {

@@ -1,0 +1,141 @@
+// batch.hpp - many jobs from one manifest: reading it, running them, what came of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "options/options.hpp"
+#include "report/file_hash.hpp"
+#include "report/report.hpp"
+
+namespace convgrad::cli {
+
+struct BatchJob {
+  std::int64_t line = 0;  // of the manifest, counted from 1
+  std::string name;
+  bool verifies = false;
+  Options options;  // those of compute or verify; paths as this process opens them
+  // Every file that is read: field and path.
+  std::vector<std::pair<std::string, std::string>> inputs;
+  std::map<std::string, std::string> hashes;  // field -> what its file's must be
+  Json expected;                              // fields of the report's attrs that must come out
+  std::string spelled;  // what the manifest says, names and notes left out; equal for equal jobs
+  std::string repeat;   // the command line that does this job alone
+};
+
+struct BadLine {
+  std::int64_t line = 0;
+  std::string message;
+  std::string output;  // what it would have written, where that can be told
+};
+
+struct Manifest {
+  std::string name;  // for messages
+  std::vector<BatchJob> jobs;
+  std::vector<BadLine> bad;
+};
+
+// Reads every line. defaults are the options that a job has before its fields are set; folder is
+// what relative paths start from ("" is the current one). Lines that are malformed go to `bad`;
+// Error(input) if it is no text or has no line at all.
+Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
+                        const Options& defaults);
+// The same of a file, or of standard input ("-").
+Manifest read_manifest(const std::string& path, const Options& defaults);
+
+// A message about a flag, "--filter-sizes: ...", as one about the field of that name.
+std::string as_field(const std::string& message);
+// "jobs.jsonl, line 3 (name)", for messages.
+std::string place_of(const Manifest& manifest, const BatchJob& job);
+
+// Which jobs must be over before another may begin, as if they ran one after the other.
+struct BatchOrder {
+  // For each job: earlier ones whose output it reads, and earlier ones that read its output.
+  std::vector<std::vector<std::size_t>> needs, follows;
+  // For each job: the last malformed line that would have written what it reads, or 0.
+  std::vector<std::int64_t> malformed;
+};
+// Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
+BatchOrder order_jobs(Manifest& manifest);
+// Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
+// or another of them.
+void check_own_files(const Options& options, const Manifest& manifest);
+
+// What was done before, for --resume: a file of JSON Lines that is replaced as a whole.
+class BatchState {
+ public:
+  struct Record {
+    std::string name, status, output;          // output: its hash, or ""
+    std::map<std::string, std::string> files;  // field -> hash
+  };
+
+  // Reads the file if there is one; Error(input) if it is something else than a state file.
+  explicit BatchState(std::string path);
+
+  // By the hash of the job; null if there is none.
+  const Record* find(const std::string& job) const;
+  // Keeps a record and writes the file, though not so often that writing takes long. From any
+  // thread; find() does not see it.
+  void add(const std::string& job, Record record);
+  // At the end. Throws what OutputFile throws.
+  void write();
+
+ private:
+  void write_locked();
+
+  const std::string path_;
+  std::map<std::string, Record> records_;  // as they were when the file was read
+  std::map<std::string, Record> added_;
+  double next_write_s_ = 0;
+  struct Lock;
+  std::shared_ptr<Lock> lock_;
+};
+
+enum class Verdict { ok, match, mismatch, error, skipped, planned, not_run };
+std::string_view verdict_name(Verdict verdict);
+
+struct Outcome {
+  Verdict verdict = Verdict::not_run;
+  int status = 0;       // exit status of this job alone
+  std::string message;  // of an error, a mismatch, or why it was not run
+  double elapsed_s = 0;
+  Json report = Json::object();
+};
+
+// Threads and memory that one job may take.
+struct Share {
+  int threads = 0;
+  std::uint64_t memory_bytes = 0;  // 0: what the machine has
+};
+
+// Runs one job, or skips it. Nothing is thrown but std::bad_alloc. nullopt: it does not fit in the
+// share, but may in the whole.
+std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool is_whole,
+                                     bool dry_run, bool resume, BatchState* state,
+                                     const std::function<void(double)>& on_progress);
+
+// A file that is there and holds something else than JUnit's results of a batch is not replaced:
+// Error(usage) that names --junit.
+void check_junit_file(const std::string& path);
+
+// A line for standard output, and for an error what follows "convgrad: error: ".
+std::string outcome_line(const BatchJob& job, const Outcome& outcome);
+std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
+                         double elapsed_s);
+// The fields batch and jobs of the report, and its status.
+void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
+                  Json& report);
+// JUnit's XML, as Jenkins, GitLab and GitHub's actions read it.
+std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
+                      double elapsed_s);
+// Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
+std::string xml_text(std::string_view text);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,140 @@
+// batch_files.cpp - the files of all jobs: who writes what another reads, and what must not meet.
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "batch/batch.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "job/job.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+// The files of a batch by key, with what they are called in messages.
+using Names = std::unordered_map<std::string, std::string>;
+
+void claim(Names& names, const std::string& path, const std::string& what) {
+  if (path.empty() || path == "-") return;
+  const std::string key = file_key(path);
+  if (key.empty()) return;
+  const auto [found, is_new] = names.emplace(key, what);
+  if (is_new) return;
+  throw Error(ErrorKind::usage,
+              cat(what, ": ", path, " is ", found->second, " too; name another file"));
+}
+
+// That of the file that a tensor is in.
+std::string tensor_key(const std::string& tensor) {
+  return file_key(split_tensor_name(tensor).file);
+}
+
+struct Files {
+  std::string output, repro;
+  std::vector<std::string> inputs;
+};
+
+Files files_of(const BatchJob& job) {
+  Files files;
+  const std::string& output = job.options.problem.output;
+  if (!output.empty()) files.output = file_key(output);
+  const std::string& repro = job.options.verify.save_repro;
+  std::error_code ignored;  // a folder, which file_key() does not tell from a device
+  if (!repro.empty()) files.repro = std::filesystem::weakly_canonical(repro, ignored).string();
+  for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
+  return files;
+}
+
+// "" or why the job cannot have that output.
+std::string output_conflict(const BatchJob& job, const Files& files,
+                            const std::unordered_map<std::string, std::int64_t>& writers) {
+  if (!files.repro.empty() && writers.count(files.repro) != 0) {
+    return cat("save_repro: ", job.options.verify.save_repro, " is that of line ",
+               writers.at(files.repro), " too");
+  }
+  if (files.output.empty()) return "";
+  const std::string& path = job.options.problem.output;
+  const auto writer = writers.find(files.output);
+  if (writer != writers.end()) {
+    return cat("output: ", path, " is that of line ", writer->second, " too");
+  }
+  for (std::size_t i = 0; i < files.inputs.size(); ++i) {
+    if (files.inputs[i] == files.output) {
+      return cat("output: ", path, " is the job's ", job.inputs[i].first,
+                 " too, so it could not be run again");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+BatchOrder order_jobs(Manifest& manifest) {
+  std::vector<BatchJob> jobs;
+  std::vector<Files> files;
+  std::unordered_map<std::string, std::int64_t> writers;  // line
+  for (BatchJob& job : manifest.jobs) {
+    Files of_job = files_of(job);
+    const std::string conflict = output_conflict(job, of_job, writers);
+    if (!conflict.empty()) {
+      manifest.bad.push_back({job.line, conflict, job.options.problem.output});
+      continue;
+    }
+    if (!of_job.output.empty()) writers.emplace(of_job.output, job.line);
+    if (!of_job.repro.empty()) writers.emplace(of_job.repro, job.line);
+    files.push_back(std::move(of_job));
+    jobs.push_back(std::move(job));
+  }
+  manifest.jobs = std::move(jobs);
+  std::sort(manifest.bad.begin(), manifest.bad.end(),
+            [](const BadLine& a, const BadLine& b) { return a.line < b.line; });
+
+  BatchOrder order;
+  std::unordered_map<std::string, std::size_t> written;
+  std::unordered_map<std::string, std::vector<std::size_t>> read;
+  std::unordered_map<std::string, std::int64_t> malformed;  // line
+  auto bad = manifest.bad.begin();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    for (; bad != manifest.bad.end() && bad->line < manifest.jobs[i].line; ++bad) {
+      if (!bad->output.empty()) malformed[file_key(bad->output)] = bad->line;
+    }
+    order.needs.emplace_back();
+    order.follows.emplace_back();
+    order.malformed.push_back(0);
+    for (const std::string& key : files[i].inputs) {
+      const auto never = malformed.find(key);
+      if (!key.empty() && never != malformed.end()) order.malformed[i] = never->second;
+      const auto writer = written.find(key);
+      if (writer != written.end()) order.needs[i].push_back(writer->second);
+      if (!key.empty() && writers.count(key) != 0) read[key].push_back(i);
+    }
+    if (files[i].output.empty()) continue;
+    const auto readers = read.find(files[i].output);
+    if (readers != read.end()) order.follows[i] = readers->second;
+    written[files[i].output] = i;
+    malformed.erase(files[i].output);
+  }
+  return order;
+}
+
+void check_own_files(const Options& options, const Manifest& manifest) {
+  const BatchOptions& o = options.batch;
+  Names own;
+  claim(own, o.manifest, "the manifest");
+  claim(own, options.config, "--config");
+  claim(own, o.state, "--state");
+  claim(own, o.junit, "--junit");
+  claim(own, options.json, "--json");
+  for (const BatchJob& job : manifest.jobs) {
+    std::vector<std::pair<std::string, std::string>> files = job.inputs;
+    files.emplace_back("output", job.options.problem.output);
+    for (const auto& [field, path] : files) {
+      if (path.empty()) continue;
+      const auto found = own.find(tensor_key(path));
+      if (found == own.end()) continue;
+      throw Error(ErrorKind::usage, cat(found->second, ": ", path, " is the ", field, " of ",
+                                        place_of(manifest, job), " too; name another file"));
+    }
+  }
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,142 @@
+// bench.cpp - how fast are the gradients of some problems?
+#include "bench/bench.hpp"
+
+#include <cstdio>
+
+#include "base/suggest.hpp"
+#include "commands.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+enum class Format { table, csv, json };
+
+Format format_of(const Options& options) {
+  const std::string& format = options.bench.format;
+  const std::vector<std::string> names = {"table", "csv", "json"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = static_cast<Format>(i);
+    if (format != names[i]) continue;
+    if (found != Format::json && options.json == "-") {
+      throw Error(ErrorKind::usage, cat("--format ", format, " and --json both write to standard ",
+                                        "output; use --json=FILE"));
+    }
+    if (found == Format::json && options.json != "-") {
+      throw Error(ErrorKind::usage, "--format json: given with --json=FILE, expected one of them");
+    }
+    return found;
+  }
+  if (format.empty()) return options.json == "-" ? Format::json : Format::table;
+  throw Error(ErrorKind::usage, cat("--format: '", format, "' is unknown, expected ",
+                                    join_or(names), did_you_mean(format, names)));
+}
+
+double max_slowdown_of(const Options& options) {
+  const std::string& text = options.bench.max_slowdown;
+  const bool by_flag = !text.empty() && options.origins.count("--max-slowdown") == 0;
+  if (by_flag && options.bench.baseline.empty()) {
+    throw Error(ErrorKind::usage, "--max-slowdown: given without --baseline");
+  }
+  return parse_slowdown(text);
+}
+
+// The peaks that the cases are compared with, for each number of threads.
+std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Options& options) {
+  std::map<int, Peaks> peaks;
+  // Those of a device are not measured.
+  if (options.bench.no_peaks || cases.front().plan.device_kernel != nullptr) return peaks;
+  PeakRequest request;
+  request.f32 = request.f64 = request.bf16 = false;
+  request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
+  for (const BenchCase& c : cases) {
+    (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
+    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16;
+  }
+  for (const BenchCase& c : cases) {
+    request.threads = c.plan.threads;
+    const auto [place, is_new] = peaks.try_emplace(request.threads);
+    if (is_new) place->second = measure_peaks(request);
+  }
+  return peaks;
+}
+
+// A line appears as soon as it is known.
+void print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void print_head(Format format, const std::vector<BenchCase>& cases,
+                const std::map<int, Peaks>& peaks) {
+  if (format == Format::csv) print(csv_header());
+  if (format != Format::table) return;
+  for (const auto& [threads, values] : peaks) print(peaks_line(values));
+  print(table_header(cases));
+}
+
+void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases) {
+  if (format == Format::csv) print(csv_row(measured));
+  if (format == Format::table) print(table_row(measured, cases));
+}
+
+std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
+                                  const Options& options, Format format,
+                                  const std::map<int, Peaks>& peaks) {
+  std::vector<Measured> all;
+  Tensors tensors;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const BenchCase& c = cases[i];
+    if (i == 0 || c.tensors != cases[i - 1].tensors) {
+      tensors = {};  // first free the old ones
+      tensors = job ? read_tensors(*job) : made_tensors(c.problem, this_machine().threads);
+    }
+    if (i == 0) print_head(format, cases, peaks);  // now that nothing is wrong with the files
+    Measured measured = {&c, measure(c, tensors, options.bench), {}};
+    const auto found = peaks.find(c.plan.threads);
+    if (found != peaks.end()) measured.peaks = found->second;
+    print_row(format, measured, cases);
+    all.push_back(std::move(measured));
+  }
+  return all;
+}
+
+void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
+                 Json& report) {
+  Json problems = Json::array();
+  for (const Measured& measured : all) problems.push_back(measured_json(measured));
+  if (problems.size() == 1) {
+    const Json files = report.value("tensors", Json::object());
+    report.update(problems.front());
+    if (!files.empty()) report["tensors"] = files;
+  }
+  report["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
+  report["totals"] = totals_json(all);
+  report["problems"] = std::move(problems);
+}
+
+}  // namespace
+
+void use_bench_format(Options& options) {
+  if (options.bench.format == "json" && options.json.empty()) options.json = "-";
+}
+
+int bench(const Options& options, Json& report) {
+  const Format format = format_of(options);
+  const double max_slowdown = max_slowdown_of(options);
+  std::optional<Job> job;
+  const std::vector<BenchCase> cases = plan_cases(options, job, report);
+  std::optional<Baseline> baseline;
+  if (!options.bench.baseline.empty()) baseline.emplace(options.bench.baseline, cases);
+  const std::map<int, Peaks> peaks = peaks_for(cases, options);
+  const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
+  if (format == Format::table && !options.bench.suite.empty()) {
+    std::fputs(totals_text(all, cases).c_str(), stdout);
+  }
+  fill_report(all, peaks, report);
+  if (!baseline) return 0;
+  if (passes(*baseline, options, max_slowdown, all, report)) return 0;
+  report["status"] = "slower";
+  return 1;
+}
+
+}  // namespace convgrad::cli

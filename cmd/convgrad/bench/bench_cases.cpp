@@ -1,0 +1,263 @@
+// bench_cases.cpp - what is to be measured: every problem in every dtype, by every algorithm, on
+// every number of threads that was asked for.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/suggest.hpp"
+#include "bench/bench.hpp"
+#include "generate/generate.hpp"
+#include "options/made_problem.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
+
+// "a,b" as {"a", "b"}.
+Words split(const std::string& flag, const std::string& text) {
+  Words words;
+  TextReader rest(text);
+  for (std::string word; std::getline(rest, word, ',');) {
+    const std::size_t begin = word.find_first_not_of(" []"), end = word.find_last_not_of(" []");
+    if (begin == std::string::npos) misuse(cat(flag, ": '", text, "' has an empty element"));
+    words.push_back(word.substr(begin, end - begin + 1));
+  }
+  if (words.empty()) misuse(cat(flag, ": empty, expected a list with commas"));
+  return words;
+}
+
+template <typename Value>
+void add_once(std::vector<Value>& values, const Value& value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+std::vector<DType> dtypes_of(const std::string& text) {
+  const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64", "all"};
+  std::vector<DType> dtypes;
+  for (const std::string& word : split("--dtype", text.empty() ? "float32" : text)) {
+    if (word == "all") return {DType::f16, DType::bf16, DType::f32, DType::f64};
+    const auto dtype = dtype_from_name(word);
+    if (!dtype) {
+      misuse(cat("--dtype: '", word, "' is unknown, expected ", join_or(names),
+                 did_you_mean(word, names)));
+    }
+    add_once(dtypes, *dtype);
+  }
+  return dtypes;
+}
+
+std::vector<int> threads_of(const Options& options) {
+  // Given in front of the command: convgrad -t 2 bench ...
+  const std::string& text = options.bench.threads;
+  if (text.empty() && options.execution.threads > 0) return {options.execution.threads};
+  std::vector<int> threads;
+  for (const std::string& word : split("--threads", text.empty() ? "0" : text)) {
+    int value = -1;
+    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (status != std::errc{} || end != word.data() + word.size() || value < 0 ||
+        value > kMostThreads) {
+      misuse(cat("--threads: '", word, "', expected whole numbers from 0 to ", kMostThreads));
+    }
+    add_once(threads, value > 0 ? value : this_machine().threads);
+  }
+  return threads;
+}
+
+// Names of kernels, "auto" and "all".
+Words algorithms_of(const Options& options) {
+  const std::string& text = options.bench.algorithm;
+  Words algorithms;
+  for (const std::string& word :
+       split("--algorithm", text.empty() ? options.execution.algorithm : text)) {
+    if (word != "auto" && word != "all" && !is_device_kernel(word)) find_kernel(word);
+    add_once(algorithms, word);
+  }
+  return algorithms;
+}
+
+Words algorithms_for(const WgradProblem& problem, const Words& asked,
+                     const std::optional<Device>& device) {
+  Words algorithms;
+  for (const std::string& word : asked) {
+    if (word != "all") add_once(algorithms, word);
+    if (word == "all" && device) {
+      for (const DeviceKernel& kernel : device_kernels()) {
+        if (kernel.why_not(problem, *device).empty()) {
+          add_once(algorithms, std::string(kernel.name));
+        }
+      }
+      continue;
+    }
+    for (const Kernel& kernel : kernels()) {
+      if (word == "all" && kernel.why_not(problem, this_machine()).empty()) {
+        add_once(algorithms, std::string(kernel.name));
+      }
+    }
+  }
+  return algorithms;
+}
+
+void check_suite_flags(const Options& options) {
+  const ProblemOptions& p = options.problem;
+  const std::pair<const char*, bool> flags[] = {
+      {"--op", !p.op.empty()},
+      {"--filter-sizes", !p.filter_sizes.empty()},
+      {"--kernel", !p.kernel.empty()},
+      {"--filter-like", !p.filter_like.empty()},
+      {"--strides", !p.strides.empty()},
+      {"--padding", !p.padding.empty()},
+      {"--explicit-paddings", !p.explicit_paddings.empty()},
+      {"--dilations", !p.dilations.empty()},
+      {"--data-format", !p.data_format.empty()},
+      {"--groups", !p.groups.empty()},
+      {"--filter-format", !p.filter_format.empty()},
+      {"--out-dtype", !p.out_dtype.empty()},
+      {"--out-channels", options.bench.out_channels > 0},
+      {"--multiplier", options.bench.multiplier > 0}};
+  for (const auto& [flag, given] : flags) {
+    refuse_flag(options, flag, given, "--suite, whose lines say it");
+  }
+}
+
+std::vector<BenchProblem> problems_of(const Options& options) {
+  const BenchOptions& b = options.bench;
+  if (b.suite.empty()) {
+    check_op(options.problem);
+    BenchProblem problem;
+    problem.attributes = attributes_of(options.problem);
+    problem.input_shape = parse_numbers("--input-shape", b.input_shape);
+    problem.K = made_channels(options, b, problem.attributes, problem.input_shape);
+    return {problem};
+  }
+  check_suite_flags(options);
+  std::vector<BenchProblem> problems = read_suite(b.suite);
+  std::erase_if(problems, [&](const BenchProblem& problem) {
+    return problem.name.find(b.only) == std::string::npos;
+  });
+  if (problems.empty()) {
+    throw Error(ErrorKind::input, cat("--only: no name in ", b.suite, " holds '", b.only, "'"));
+  }
+  return problems;
+}
+
+// What is held besides the plan: both tensors and the rounded result.
+void check_memory(const BenchCase& c) {
+  const WgradProblem& pb = c.problem;
+  const std::string what = "the memory of the job";
+  const std::int64_t item = dtype_bytes(pb.dtype);
+  const std::int64_t tensors = checked_add(pb.x_count() * item, pb.dy_count() * item, what);
+  const std::int64_t result = pb.dw_count() * dtype_bytes(pb.out_dtype);
+  const std::int64_t need =
+      checked_add(checked_add(tensors, result, what), c.plan.memory.total(), what);
+  if (need <= c.plan.memory_limit_bytes) return;
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const bool limited = c.plan_options.memory_limit_bytes > 0;
+  throw Error(
+      ErrorKind::runtime,
+      cat(limited ? "--memory-limit is " : "the machine has ", bytes(c.plan.memory_limit_bytes),
+          ", but ", c.name, " needs ", bytes(need), " (", bytes(tensors), " of tensors); ",
+          limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
+}
+
+// --algorithm may be a list, whose first name tells the backend.
+ExecutionOptions backend_options(const Options& options) {
+  ExecutionOptions execution = options.execution;
+  execution.algorithm = algorithms_of(options).front();
+  if (execution.algorithm == "all") execution.algorithm = "auto";
+  return execution;
+}
+
+// The device that is measured; none for the processor, which is also what auto takes here.
+std::optional<Device> device_of(const Options& options) {
+  if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
+  return cuda_device(options.execution.device.value_or(0));
+}
+
+// The cases of one problem: algorithms x threads.
+void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& cases) {
+  if (base.name.empty()) base.name = describe(base.problem);
+  base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
+  base.plan_options.memory_limit_bytes = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  base.plan_options.in_memory = true;
+  base.plan_options.device = device_of(options);
+  const auto& device = base.plan_options.device;
+  for (const std::string& algorithm :
+       algorithms_for(base.problem, algorithms_of(options), device)) {
+    for (const int threads : threads_of(options)) {
+      base.algorithm = base.plan_options.algorithm = algorithm;
+      base.plan_options.threads = threads;
+      base.plan = make_plan(base.problem, this_machine(), base.plan_options);
+      check_memory(base);
+      cases.push_back(base);
+    }
+  }
+}
+
+BenchCase case_of(const BenchProblem& problem, DType dtype) {
+  BenchCase result;
+  result.name = problem.name;
+  result.count = problem.count;
+  result.problem =
+      made_problem("--input-shape", problem.attributes, problem.input_shape, dtype, problem.K);
+  result.input_shape = problem.input_shape;
+  result.out_backprop_shape = operand_shape(result.problem, Operand::dy);
+  return result;
+}
+
+void check_sources(const Options& options) {
+  const BenchOptions& b = options.bench;
+  const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
+  const auto sources =
+      std::ranges::count(std::array{files, !b.input_shape.empty(), !b.suite.empty()}, true);
+  if (sources != 1) {
+    misuse(cat(sources == 0 ? "the problem is missing" : "the problem is given twice",
+               ", expected one of --input-shape, --input and --out-backprop, and --suite"));
+  }
+  // Given in front of the command.
+  if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
+  if (named_backend(backend_options(options)) == Backend::reference) {
+    misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
+  }
+  if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
+  if (files) {
+    refuse_flag(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
+    refuse_flag(options, "--out-channels", b.out_channels > 0, "--out-backprop, which says K");
+    refuse_flag(options, "--multiplier", b.multiplier > 0, "--out-backprop, which says K");
+  }
+}
+
+}  // namespace
+
+std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& job, Json& report) {
+  check_sources(options);
+  std::vector<BenchCase> cases;
+  if (options.bench.suite.empty() && options.bench.input_shape.empty()) {
+    job = open_job(options, report);
+    BenchCase base;
+    base.problem = job->problem;
+    base.input_shape = job->x->header().shape;
+    base.out_backprop_shape = job->dy->header().shape;
+    for (const NpyReader* reader : {job->x.get(), job->dy.get()}) {  // held besides the tensors
+      if (reader->needs_whole_payload()) {
+        base.plan_options.source_bytes += reader->header().payload_bytes;
+      }
+    }
+    add_cases(options, base, cases);
+    return cases;
+  }
+  const std::vector<DType> dtypes = dtypes_of(options.bench.dtype);
+  for (const BenchProblem& problem : problems_of(options)) {
+    try {
+      for (const DType dtype : dtypes) add_cases(options, case_of(problem, dtype), cases);
+    } catch (const Error& error) {
+      if (problem.origin.empty()) throw;
+      const bool spelled = error.kind() == ErrorKind::usage;  // by the file, not by the user
+      throw Error(spelled ? ErrorKind::input : error.kind(), problem.origin + error.what());
+    }
+  }
+  return cases;
+}
+
+}  // namespace convgrad::cli

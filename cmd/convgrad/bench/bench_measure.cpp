@@ -1,0 +1,132 @@
+// bench_measure.cpp - tensors, repeats, statistics.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/clock.hpp"
+#include "bench/bench.hpp"
+#include "convgrad/run.hpp"
+#include "convgrad/task_pool.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr std::int64_t kPiece = 65536;
+
+// splitmix64 (Steele, Lea, Flood 2014), of the element's number: the same data on any threads.
+std::uint64_t hash(std::uint64_t number) {
+  number += 0x9e3779b97f4a7c15u;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9u;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111ebu;
+  return number ^ (number >> 31);
+}
+
+// Uniform in [-1, 1), rounded to dtype.
+Buffer uniform(DType dtype, std::int64_t count, std::uint64_t seed, TaskPool& pool) {
+  Buffer buffer(count * dtype_bytes(dtype), "a tensor");
+  with_scalar(dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    Scalar* values = buffer.as<Scalar>();
+    pool.run((count + kPiece - 1) / kPiece, [&](std::int64_t piece, int) {
+      const std::int64_t end = std::min((piece + 1) * kPiece, count);
+      for (std::int64_t i = piece * kPiece; i < end; ++i) {
+        const std::uint64_t bits = hash(seed + static_cast<std::uint64_t>(i)) >> 11;
+        values[i] = from_double<Scalar>(static_cast<double>(bits) * 0x1p-52 - 1);
+      }
+    });
+  });
+  return buffer;
+}
+
+Buffer whole(NpyReader& reader, std::int64_t bytes) {
+  Buffer buffer(bytes, "a tensor");
+  const std::vector<std::int64_t>& shape = reader.header().shape;
+  reader.read_box(std::vector<std::int64_t>(shape.size(), 0), shape, buffer.data());
+  reader.finish();
+  return buffer;
+}
+
+// Between neighbours, linearly.
+double quantile(const std::vector<double>& sorted, double q) {
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+Statistics statistics(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  Statistics s;
+  s.n = static_cast<std::int64_t>(times.size());
+  const auto n = static_cast<double>(times.size());
+  s.min = times.front();
+  s.median = quantile(times, 0.5);
+  s.p95 = quantile(times, 0.95);
+  s.mean = std::accumulate(times.begin(), times.end(), 0.0) / n;
+  double squares = 0;
+  for (const double time : times) squares += (time - s.mean) * (time - s.mean);
+  s.deviation = times.size() > 1 ? std::sqrt(squares / (n - 1)) : 0;
+  return s;
+}
+
+}  // namespace
+
+Tensors made_tensors(const WgradProblem& problem, int threads) {
+  TaskPool pool(threads);
+  return {uniform(problem.dtype, problem.x_count(), 1, pool),
+          uniform(problem.dtype, problem.dy_count(), std::uint64_t{1} << 62, pool)};
+}
+
+Tensors read_tensors(Job& job) {
+  const WgradProblem& pb = job.problem;
+  const std::int64_t item = dtype_bytes(pb.dtype);
+  return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
+}
+
+namespace {
+
+// run() gives the seconds of one run.
+template <typename Run>
+Statistics measure_runs(Run&& run, const BenchOptions& options) {
+  for (std::int64_t i = 0; i < options.warmup; ++i) run();
+  std::vector<double> times;
+  double total = 0;
+  while (static_cast<std::int64_t>(times.size()) < options.repeat || total < options.min_time) {
+    times.push_back(run());
+    total += times.back();
+  }
+  return statistics(std::move(times));
+}
+
+// The device's own time, for tensors that are there already.
+Statistics measure_on_device(const BenchCase& c, const Tensors& tensors,
+                             const BenchOptions& options) {
+  if (c.plan.blocks.count > 1) {
+    throw Error(ErrorKind::runtime, cat(c.name, " does not fit the device's memory as a whole; ",
+                                        "measure a smaller batch"));
+  }
+  TaskPool pool(1);
+  GradientSum sum(c.plan, pool);
+  MemorySource source(tensors.x.data(), tensors.dy.data());
+  Timing timing;
+  stream_blocks(
+      c.plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
+  sum.finish();
+  return measure_runs([&] { return sum.again_on_device(); }, options);
+}
+
+}  // namespace
+
+Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
+  if (c.plan.device_kernel != nullptr) return measure_on_device(c, tensors, options);
+  const WgradProblem& pb = c.problem;
+  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
+  const auto run = [&] {
+    return seconds_of([&] {
+      filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
+    });
+  };
+  return measure_runs(run, options);
+}
+
+}  // namespace convgrad::cli

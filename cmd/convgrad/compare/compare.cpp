@@ -1,0 +1,196 @@
+// compare.cpp - are two arrays equal? Both are read once, in parts, so they may be larger than
+// memory.
+#include <cstdio>
+#include <optional>
+
+#include "commands.hpp"
+#include "compare/compare_report.hpp"
+#include "compare/heatmap.hpp"
+#include "convgrad/array.hpp"
+#include "convgrad/buffer.hpp"
+#include "convgrad/output_file.hpp"
+#include "job/job.hpp"
+#include "report/progress.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr std::int64_t kPartElements = std::int64_t{1} << 19;
+
+[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
+
+void check_options(const Options& options) {
+  const CompareOptions& o = options.compare;
+  if (o.got.empty() || o.want.empty()) {
+    misuse(cat(o.got.empty() ? "GOT and WANT are" : "WANT is",
+               " missing, expected two .npy files: convgrad compare GOT WANT"));
+  }
+  if (o.got == "-" && o.want == "-") {
+    misuse("- is given twice, expected one array on standard input");
+  }
+  const std::pair<const char*, const std::string*> outputs[] = {{"--save-diff", &o.save_diff},
+                                                                {"--heatmap", &o.heatmap}};
+  for (const auto& [flag, path] : outputs) {
+    if (path->empty()) continue;
+    if (*path == "-") misuse(cat(flag, " -: standard output is for the verdict; name a file"));
+    for (const std::string* input : {&o.got, &o.want}) {
+      if (same_file(*path, *input)) {
+        misuse(cat(flag, ": ", *path, " holds one of the arrays; name another file"));
+      }
+    }
+  }
+  if (same_file(o.save_diff, o.heatmap)) {
+    misuse(cat("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files"));
+  }
+  if (o.heatmap.empty() && !o.filter_format.empty() &&
+      options.origins.count("--filter-format") == 0) {
+    misuse("--filter-format: given without --heatmap, which it is for");
+  }
+}
+
+// One of the two arrays, as float64 values in C order.
+class Array {
+ public:
+  explicit Array(const std::string& path)
+      : reader_(path), dtype_(float_dtype(reader_.header(), reader_.name())) {}
+
+  const std::string& name() const { return reader_.name(); }
+  const NpyHeader& header() const { return reader_.header(); }
+  DType dtype() const { return dtype_; }
+
+  // Valid until the next call.
+  std::span<const double> read(const ArrayPart& part) {
+    const std::int64_t bytes = part.count * dtype_bytes(dtype_);
+    if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "a part of an array");
+    reader_.read_box(part.begin, part.end, bytes_.data());
+    values_.resize(static_cast<std::size_t>(part.count));
+    with_scalar(dtype_, [&](auto scalar) {
+      const auto* source = bytes_.as<decltype(scalar)>();
+      for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = to_double(source[i]);
+    });
+    return values_;
+  }
+  void finish() { reader_.finish(); }
+
+ private:
+  NpyReader reader_;
+  DType dtype_;
+  Buffer bytes_;
+  std::vector<double> values_;
+};
+
+// got - want as a .npy file.
+class DifferenceFile {
+ public:
+  DifferenceFile(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
+                 const OutputOptions& options)
+      : file_(path, options), dtype_(dtype) {
+    const std::string header = npy_header_text(dtype, shape);
+    file_.write(header.data(), header.size());
+  }
+  void add(std::span<const double> values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    const std::int64_t bytes = count * dtype_bytes(dtype_);
+    if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "the difference");
+    round_to(dtype_, values.data(), count, bytes_.data());
+    file_.write(bytes_.data(), static_cast<std::size_t>(bytes));
+  }
+  void commit() { file_.commit(); }
+
+ private:
+  OutputFile file_;
+  DType dtype_;
+  Buffer bytes_;
+};
+
+// Why the arrays differ without a look at their elements; empty if they may be equal.
+std::string refusal(const CompareReport& r) {
+  if (r.got_shape != r.want_shape) {
+    return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ");
+  }
+  if (r.tolerance.tolerance.criterion == Criterion::bitwise && r.got_dtype != r.want_dtype) {
+    return cat("dtypes ", dtype_name(r.got_dtype), ", ", dtype_name(r.want_dtype),
+               " differ, so their bits do");
+  }
+  return "";
+}
+
+CompareReport new_report(const Options& options, const Array& got, const Array& want) {
+  CompareReport r;
+  r.got = got.name();
+  r.want = want.name();
+  r.got_shape = got.header().shape;
+  r.want_shape = want.header().shape;
+  r.got_dtype = got.dtype();
+  r.want_dtype = want.dtype();
+  r.tolerance.tolerance = tolerance_of(options.compare);
+  r.tolerance.equal_nan = options.compare.equal_nan;
+  r.tolerance.ulp_dtype = coarser_dtype(r.got_dtype, r.want_dtype);
+  r.by_default = r.tolerance.tolerance.criterion == Criterion::bound;  // none was asked for
+  if (r.by_default) r.tolerance.tolerance = default_tolerance(r.got_dtype, r.want_dtype);
+  r.comparison = ArrayComparison(r.tolerance);
+  r.refused = refusal(r);
+  return r;
+}
+
+// Everything but the verdict: the elements, and the files that are made of them.
+void compare_elements(const Options& options, Array& got, Array& want, CompareReport& r) {
+  const CompareOptions& o = options.compare;
+  const OutputOptions output = {options.execution.no_clobber};
+  std::optional<DifferenceFile> difference_file;
+  const bool wide = r.got_dtype == DType::f64 || r.want_dtype == DType::f64;
+  if (!o.save_diff.empty()) {
+    difference_file.emplace(o.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
+  }
+  std::optional<Heatmap> heatmap;
+  if (!o.heatmap.empty()) heatmap.emplace(r.got_shape, o.filter_format);
+  std::vector<double> difference;
+  std::vector<unsigned char> failed;
+  Progress progress("compare");
+  for_each_part(r.got_shape, kPartElements, [&](const ArrayPart& part) {
+    const auto size = static_cast<std::size_t>(part.count);
+    if (difference_file || heatmap) difference.resize(size);
+    if (heatmap) failed.resize(size);
+    r.comparison.add(got.read(part), want.read(part), difference, failed);
+    if (difference_file) difference_file->add(difference);
+    if (heatmap) heatmap->add(part.first, difference, failed);
+    progress.show(static_cast<double>(part.first + part.count) /
+                  static_cast<double>(got.header().element_count));
+  });
+  got.finish();
+  want.finish();
+  if (difference_file) difference_file->commit();
+  if (heatmap) {
+    heatmap->write(o.heatmap, heatmap_title(r), output);
+  }
+}
+
+}  // namespace
+
+int compare(const Options& options, Json& report) {
+  const CompareOptions& o = options.compare;
+  check_options(options);
+  tolerance_of(o);  // before a file is opened
+  if (!o.heatmap.empty()) check_heatmap_format(o.filter_format);
+  Array got(o.got), want(o.want);
+  report["tensors"]["got"] = tensor_json(o.got, got.header());
+  report["tensors"]["want"] = tensor_json(o.want, want.header());
+  if (!options.json.empty()) {
+    for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
+  }
+  for (const std::string* path : {&o.save_diff, &o.heatmap}) {
+    if (!path->empty()) check_output(*path, {options.execution.no_clobber});
+  }
+  CompareReport r = new_report(options, got, want);
+  if (r.refused.empty()) compare_elements(options, got, want, r);
+  report["compare"] = compare_json(r);
+  report["status"] = r.match() ? "match" : "mismatch";
+  std::string text = compare_text(r);
+  if (!r.refused.empty() && (!o.save_diff.empty() || !o.heatmap.empty())) {
+    text += "No difference is written: there is none to take\n";
+  }
+  if (options.json != "-" && !o.quiet) std::fputs(text.c_str(), stdout);
+  return r.match() ? 0 : 1;
+}
+
+}  // namespace convgrad::cli

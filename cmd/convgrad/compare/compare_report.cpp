@@ -1,0 +1,121 @@
+// compare_report.cpp - see compare_report.hpp.
+#include "compare/compare_report.hpp"
+
+#include <cmath>
+
+#include "convgrad/array.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+std::string criterion_text(const CompareReport& r) {
+  const Tolerance& t = r.tolerance.tolerance;
+  const DType coarser = coarser_dtype(r.got_dtype, r.want_dtype);
+  switch (t.criterion) {
+    case Criterion::max_ulp:
+      return cat("at most ", t.max_ulp, " ULP of ", dtype_name(r.tolerance.ulp_dtype));
+    case Criterion::bitwise:
+      return "every bit equal";
+    default:
+      return cat("rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
+                 r.by_default ? cat(" (defaults of ", dtype_name(coarser), ")") : std::string());
+  }
+}
+
+std::string dtypes_and_shape(const CompareReport& r) {
+  std::string text(dtype_name(r.got_dtype));
+  if (r.got_dtype != r.want_dtype) text += cat(" and ", dtype_name(r.want_dtype));
+  return cat(text, " ", shape_text(r.got_shape));
+}
+
+std::string place(const CompareReport& r, const ElementError& error) {
+  return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
+             general(error.got, 9), ", want ", general(error.want, 9));
+}
+
+std::string worst_line(const CompareReport& r, const char* what, const ElementError& error) {
+  return cat("Max ", what, " difference: ", general(error.value, 6),
+             error.index < 0 ? "" : place(r, error), "\n");
+}
+
+std::string nonfinite_text(const NonFinite& counts) {
+  return cat(counts.nan, " NaN, ", counts.inf, " Inf");
+}
+
+Json error_json(const CompareReport& r, const ElementError& error) {
+  Json json = {{"value", number(error.value)}};
+  if (error.index >= 0) {
+    json["index"] = position_of(r.got_shape, error.index);
+    json["got"] = number(error.got);
+    json["want"] = number(error.want);
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string part_text(std::int64_t part, std::int64_t whole) {
+  const double percent =
+      whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+  return cat(part, " / ", whole, " (", general(percent, 3), " %)");
+}
+
+std::vector<std::string> heatmap_title(const CompareReport& r) {
+  const ArrayComparison& c = r.comparison;
+  return {
+      cat("|got - want|, the largest in each cell: ", r.got, " against ", r.want),
+      cat(dtypes_and_shape(r), ", ", criterion_text(r)),
+      cat("Mismatched elements: ", part_text(c.mismatches, c.count), ", max ",
+          general(c.abs.value, 4),
+          c.abs.index < 0 ? "" : cat(" at ", bracketed(position_of(r.got_shape, c.abs.index))))};
+}
+
+std::string compare_text(const CompareReport& r) {
+  const ArrayComparison& c = r.comparison;
+  std::string text = cat(r.match() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
+  if (!r.refused.empty()) return text + r.refused + "\n";
+  text += dtypes_and_shape(r) + "\n";
+  text += cat(r.match() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
+              r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
+  text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
+  text += worst_line(r, "absolute", c.abs);
+  text += worst_line(r, "relative", c.rel);
+  text += worst_line(r, "ULP", c.ulp);
+  if (!c.match()) text += cat("First mismatch", place(r, c.first_mismatch), "\n");
+  if (c.nonfinite_mismatches > 0) {
+    text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
+                place(r, c.first_nonfinite), "\n");
+  }
+  const bool all_finite =
+      c.got_nonfinite.nan + c.got_nonfinite.inf + c.want_nonfinite.nan + c.want_nonfinite.inf == 0;
+  if (!all_finite) {
+    text += cat("Not finite: got ", nonfinite_text(c.got_nonfinite), "; want ",
+                nonfinite_text(c.want_nonfinite), "\n");
+  }
+  return text;
+}
+
+Json compare_json(const CompareReport& r) {
+  const ArrayComparison& c = r.comparison;
+  Json json = {{"verdict", r.match() ? "match" : "mismatch"},
+               {"got", r.got},
+               {"want", r.want},
+               {"criterion", criterion_text(r)},
+               {"equal_nan", r.tolerance.equal_nan}};
+  if (!r.refused.empty()) {
+    json["refused"] = r.refused;
+    return json;
+  }
+  json["count"] = c.count;
+  json["mismatches"] = c.mismatches;
+  json["max_abs"] = error_json(r, c.abs);
+  json["max_rel"] = error_json(r, c.rel);
+  json["max_ulp"] = error_json(r, c.ulp);
+  if (!c.match()) json["first_mismatch"] = error_json(r, c.first_mismatch);
+  json["nonfinite"] = {{"mismatches", c.nonfinite_mismatches},
+                       {"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
+                       {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
+  return json;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,35 @@
+// compare_report.hpp - what `convgrad compare` found, in numpy's words and as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/array_compare.hpp"
+#include "report/report.hpp"
+
+namespace convgrad::cli {
+
+struct CompareReport {
+  std::string got, want;  // names of the files
+  std::vector<std::int64_t> got_shape, want_shape;
+  DType got_dtype = DType::f32, want_dtype = DType::f32;
+  ArrayTolerance tolerance;
+  bool by_default = false;  // the tolerance is the dtype's
+  // Why the arrays differ before any element is looked at: "shapes (2,), (3,) differ", or empty.
+  std::string refused;
+  ArrayComparison comparison{{}};
+
+  bool match() const { return refused.empty() && comparison.match(); }
+};
+
+std::string compare_text(const CompareReport& report);
+Json compare_json(const CompareReport& report);
+
+// The lines above --heatmap's picture.
+std::vector<std::string> heatmap_title(const CompareReport& report);
+
+// "1 / 36 (2.78 %)".
+std::string part_text(std::int64_t part, std::int64_t whole);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,163 @@
+// completion.cpp - see completion.hpp.
+#include "completion/completion.hpp"
+
+#include <CLI/Option.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "base/suggest.hpp"
+#include "commands.hpp"
+#include "convgrad/error.hpp"
+#include "convgrad/kernel.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+using Values = std::vector<std::string>;
+
+// Of options whose type in the help does not list them.
+const std::map<std::string, Values>& known_values() {
+  static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
+  static const std::map<std::string, Values> kValues = {
+      {"--op", {"conv2d", "depthwise", "conv3d"}},
+      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW"}},
+      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"}},
+      {"--out-dtype", kDtypes},
+      {"--dtype", kDtypes},
+      {"--backend", {"auto", "cpu", "cuda", "reference"}}};
+  return kValues;
+}
+
+Values algorithm_names() {
+  Values names = {"auto"};
+  for (const Kernel& kernel : kernels()) names.emplace_back(kernel.name);
+  return names;
+}
+
+Values split(const std::string& text, char separator) {
+  Values parts;
+  TextReader stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+// What is typed as it stands, unlike FILE and N.
+bool is_literal(const std::string& word) {
+  return word.size() > 1 && word != "FILE" && word != "DIR" &&
+         std::all_of(word.begin(), word.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
+}
+
+std::string without_suffix(const std::string& text, const std::string& suffix) {
+  const bool has = text.size() >= suffix.size() &&
+                   text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+  return has ? text.substr(0, text.size() - suffix.size()) : text;
+}
+
+bool is_one_of(const Values& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+void find_values(Completion& completion) {
+  using Takes = Completion::Takes;
+  const Values parts = split(without_suffix(completion.metavar, "..."), '|');
+  const bool is_file = std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return part == "FILE" || part == "DIR" || part.rfind('.', 0) == 0;  // .csv, of a|.csv|-
+  });
+  completion.takes = is_file ? Takes::file : Takes::word;
+  if (parts.size() > 1 && std::all_of(parts.begin(), parts.end(), is_literal)) {
+    completion.values = parts;
+  }
+  completion.is_list = completion.metavar != without_suffix(completion.metavar, ",...");
+  for (const std::string& name : completion.names) {
+    const auto found = known_values().find(name);
+    if (found != known_values().end()) completion.values = found->second;
+    if (name == "--algorithm") completion.values = algorithm_names();
+  }
+  const bool has_all =
+      is_one_of(completion.names, "--algorithm") || is_one_of(completion.names, "--dtype");
+  if (completion.is_list && has_all) completion.values.emplace_back("all");
+}
+
+Completion completion_of(const CLI::Option& option) {
+  Completion completion;
+  for (const std::string& name : option.get_snames()) completion.names.push_back(cat("-", name));
+  for (const std::string& name : option.get_lnames()) completion.names.push_back(cat("--", name));
+  completion.help = option.get_description();
+  const bool is_flag = option.get_expected_max() == 0 || option.get_items_expected_max() == 0;
+  if (is_one_of(completion.names, "--json")) {
+    completion.takes = Completion::Takes::optional_file;
+    completion.metavar = "FILE";
+  } else if (!is_flag) {
+    completion.metavar = option.get_type_name();
+    find_values(completion);
+  }
+  return completion;
+}
+
+CompletedCommand command_of(const CLI::App& app, bool is_root) {
+  CompletedCommand command;
+  if (!is_root) {
+    command.name = app.get_name();
+    command.words = {app.get_name()};
+    for (const std::string& alias : app.get_aliases()) command.words.push_back(alias);
+  }
+  command.help = app.get_description();
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
+    const Completion completion = completion_of(*option);
+    if (!completion.names.empty()) command.options.push_back(completion);
+    if (option->get_positional()) command.positionals.push_back(completion);
+  }
+  return command;
+}
+
+}  // namespace
+
+std::vector<CompletedCommand> completed_commands(const CLI::App& app) {
+  std::vector<CompletedCommand> commands = {command_of(app, true)};
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!sub->get_group().empty()) commands.push_back(command_of(*sub, false));
+  }
+  return commands;
+}
+
+std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& commands) {
+  std::set<std::string> names;
+  for (const CompletedCommand& command : commands) {
+    for (const Completion& option : command.options) {
+      using Takes = Completion::Takes;
+      if (option.takes != Takes::word && option.takes != Takes::file) continue;
+      names.insert(option.names.begin(), option.names.end());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += cat(text.empty() ? "" : separator, word);
+  return text;
+}
+
+int completion(const Options& options, const CLI::App& app) {
+  const std::map<std::string, std::string (*)(const std::vector<CompletedCommand>&)> kShells = {
+      {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
+  const std::vector<std::string> names = {"bash", "zsh", "fish"};
+  const std::string& shell = options.completion_shell;
+  if (shell.empty()) {
+    throw Error(ErrorKind::usage, cat("completion: no shell is named, expected ", join_or(names)));
+  }
+  const auto found = kShells.find(shell);
+  if (found == kShells.end()) {
+    throw Error(ErrorKind::usage, cat("completion: '", shell, "' is unknown, expected ",
+                                      join_or(names), did_you_mean(shell, names)));
+  }
+  std::fputs(found->second(completed_commands(app)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace convgrad::cli

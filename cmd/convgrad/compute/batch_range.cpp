@@ -1,0 +1,107 @@
+// batch_range.cpp - see batch_range.hpp.
+#include "compute/batch_range.hpp"
+
+#include <charconv>
+#include <optional>
+
+#include "convgrad/partial_file.hpp"
+#include "version.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr std::int64_t kMostParts = 1000000;
+
+std::optional<std::int64_t> whole_of(std::string_view word) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorKind::usage, cat("--batch-range: '", text,
+                                    "' is no range, expected A:B for images A to B-1, or K/R for "
+                                    "the K-th of R parts"));
+}
+
+}  // namespace
+
+BatchRange parse_batch_range(const std::string& text, std::int64_t images) {
+  BatchRange range;
+  if (text.empty()) return range;
+  const std::size_t at = text.find_first_of(":/");
+  if (at == std::string::npos) refuse(text);
+  const std::string_view all = text, first = all.substr(0, at), second = all.substr(at + 1);
+  if (text[at] == '/') {
+    const auto part = whole_of(first), parts = whole_of(second);
+    if (!part || !parts || *part < 1 || *part > *parts || *parts > kMostParts) refuse(text);
+    return {BatchRange::Kind::share, {}, *part - 1, *parts};
+  }
+  const auto begin = first.empty() ? std::optional<std::int64_t>(0) : whole_of(first);
+  const auto end = second.empty() ? std::optional<std::int64_t>(images) : whole_of(second);
+  if (!begin || !end || *begin > *end) refuse(text);
+  return {BatchRange::Kind::images, {*begin, *end}, 0, 1};
+}
+
+void check_batch_range(const Options& options) {
+  const ExecutionOptions& execution = options.execution;
+  if (execution.batch_range.empty()) return;
+  if (execution.accumulate) {
+    throw Error(ErrorKind::usage,
+                "--accumulate: given with --batch-range, whose output is no gradient yet; "
+                "give it without, or add the parts with convgrad reduce");
+  }
+  if (execution.backend == "reference") {
+    throw Error(ErrorKind::usage,
+                "--batch-range: given with --backend reference, which sums the batch in one go; "
+                "use --backend cpu");
+  }
+}
+
+Json part_json(const Plan& plan) {
+  const Range slices = plan.slices.slices_of(plan.part.stretches);
+  return {{"images", {plan.part.images.begin, plan.part.images.end}},
+          {"of_images", plan.problem.N},
+          {"slices", {slices.begin, slices.end}},
+          {"of_slices", plan.slices.count()},
+          {"nodes", plan.nodes.size()}};
+}
+
+std::string part_text(const Plan& plan) {
+  const std::vector<BatchCut> cuts = batch_cuts(plan.chunks, plan.slices);
+  std::string text =
+      cat("part       images ", plan.part.images.begin, ":", plan.part.images.end, " of ",
+          plan.problem.N, ", a file of about ",
+          format_bytes(static_cast<double>(partial_file_bytes(plan))), "; can be cut at");
+  constexpr std::size_t kMost = 12;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (cuts.size() > kMost && i == kMost / 2) {
+      text += " ...";
+      i = cuts.size() - kMost / 2;
+    }
+    text += cat(" ", cuts[i].image);
+  }
+  return text + "\n";
+}
+
+WgradProblem part_problem(const Plan& plan) {
+  WgradProblem problem = plan.problem;
+  problem.N = plan.part.images.size();
+  return problem;
+}
+
+void write_part(const std::string& path, const Plan& plan, GradientSum& sum,
+                const OutputOptions& options) {
+  std::vector<const double*> sums;
+  for (std::size_t node = 0; node < plan.nodes.size(); ++node) {
+    sums.push_back(sum.finish_node(node));
+  }
+  write_partial(path, partial_header(plan, program_build()), plan.nodes, sums, options);
+}
+
+std::string program_build() {
+  return cat("convgrad ", kVersion, " (", kGitRevision, ", ", kCompiler, ", ", kBuildType, ")");
+}
+
+}  // namespace convgrad::cli

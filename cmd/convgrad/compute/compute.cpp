@@ -1,0 +1,101 @@
+// compute.cpp - the main job: a filter gradient from .npy to .npy.
+#include "compute/compute.hpp"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/clock.hpp"
+#include "commands.hpp"
+#include "compute/batch_range.hpp"
+#include "convgrad/gradient_file.hpp"
+#include "convgrad/reference.hpp"
+#include "job/job_sums.hpp"
+
+namespace convgrad::cli {
+void check_compute_options(const Options& options) {
+  check_required(options.problem);
+  const std::string& output = options.problem.output;
+  if (output.empty() && !options.execution.dry_run) {
+    throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
+  }
+  std::error_code ignored;
+  if (options.execution.accumulate && output == "-") {
+    throw Error(ErrorKind::usage, "--accumulate: --output is -, expected a file to add to");
+  }
+  if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
+      !std::filesystem::is_regular_file(output, ignored)) {
+    throw Error(ErrorKind::usage,
+                cat("--accumulate: --output ", output, " is no file that can be added to"));
+  }
+  if (options.execution.accumulate && options.execution.no_clobber) {
+    throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");
+  }
+  check_batch_range(options);
+  check_stdout_is_free(options);
+}
+
+std::vector<double> read_addend(const std::string& path, const WgradProblem& problem) {
+  try {
+    return read_gradient(path, problem, true).values;
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                cat("--accumulate: ", error.what(), "; compute it once without --accumulate"));
+  }
+}
+
+namespace {
+
+// Returns the seconds that writing takes; those of the last sums are added to the timing.
+double write_sums(JobSums& sums, const Job& job, const std::vector<double>& addend,
+                  const Options& options, Timing& timing) {
+  const double* dw = nullptr;
+  const double finish_s = seconds_of([&] { dw = sums.finish(); });
+  timing.kernel_s += finish_s;
+  timing.total_s += finish_s;
+  return seconds_of([&] {
+    write_gradient(options.problem.output, job.problem, dw,
+                   addend.empty() ? nullptr : addend.data(), {options.execution.no_clobber});
+  });
+}
+
+}  // namespace
+
+int compute(const Options& options, Json& report) {
+  if (options.execution.mpi) return compute_on_ranks(options, report);
+  if (listed_algorithms(options, report)) return 0;
+  check_compute_options(options);
+  const std::string& output = options.problem.output;
+  const OutputOptions output_options{options.execution.no_clobber};
+  Job job = open_job(options, report);
+  std::vector<double> addend;
+  if (options.execution.accumulate && !options.execution.dry_run) {
+    addend = read_addend(output, job.problem);
+  }
+  PlanOptions more;
+  more.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
+  const bool is_part = more.batch.kind != BatchRange::Kind::all;
+  const Plan plan = plan_job(job, options, false, job.backend == Backend::reference, more);
+  report["execution"] = plan_json(plan);
+  if (is_part) report["part"] = part_json(plan);
+  if (options.execution.dry_run) {
+    std::string text = plan_text(job, plan, options.execution.algorithm);
+    if (is_part) text += part_text(plan);
+    if (options.json != "-") std::fputs(text.c_str(), stdout);
+    return 0;
+  }
+  check_output(output, output_options);
+  TaskPool pool(plan.threads);
+  JobSums sums(plan, pool);
+  Timing timing = sums.run(job, plan);
+  const double write_s =
+      is_part ? seconds_of([&] { write_part(output, plan, *sums.gradient, output_options); })
+              : write_sums(sums, job, addend, options, timing);
+  report["timing_ms"] = timing_json(timing, write_s);
+  report["perf"] = perf_json(part_problem(plan), timing);
+  report["output"] = output;
+  if (!options.json.empty() && !is_part) add_gradient(output, job.problem, report);
+  if (options.execution.verbose) print_timing(plan, timing, write_s);
+  return 0;
+}
+
+}  // namespace convgrad::cli

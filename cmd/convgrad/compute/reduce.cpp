@@ -1,0 +1,83 @@
+// reduce.cpp - the gradient from the files of --batch-range.
+#include <cstdio>
+
+#include "base/clock.hpp"
+#include "commands.hpp"
+#include "convgrad/gradient_file.hpp"
+#include "convgrad/partial_file.hpp"
+#include "job/job.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+void check_names(const Options& options) {
+  const std::string& output = options.problem.output;
+  if (options.reduce_files.empty()) {
+    throw Error(ErrorKind::usage,
+                "reduce: no file is named, expected those that --batch-range has written");
+  }
+  if (output.empty()) {
+    throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
+  }
+  for (const std::string& file : options.reduce_files) {
+    if (looks_like_a_flag(file)) continue;
+    if (file == "-") {
+      throw Error(ErrorKind::usage, "reduce: - is a stream, expected files of --batch-range");
+    }
+    for (const auto& [flag, path] : {std::pair("--output", output), {"--json", options.json}}) {
+      if (same_file(path, file)) {
+        throw Error(ErrorKind::usage,
+                    cat(flag, ": ", path, " is one of the files to be added too; name another"));
+      }
+    }
+  }
+  check_stdout_is_free(options);
+}
+
+std::vector<PartialFile> open_all(const Words& names) {
+  std::vector<PartialFile> files;
+  for (const std::string& name : names) files.push_back(open_partial(name));
+  check_partials(files);
+  return files;
+}
+
+Json parts_json(const std::vector<PartialFile>& files) {
+  Json parts = Json::array();
+  for (const PartialFile& file : files) {
+    const PartialHeader& header = file.header;
+    parts.push_back({{"file", file.path},
+                     {"images", {header.images.begin, header.images.end}},
+                     {"of_images", header.problem.N},
+                     {"slices", {header.slices.begin, header.slices.end}},
+                     {"of_slices", header.of_slices},
+                     {"nodes", file.nodes.size()},
+                     {"algorithm", header.algorithm}});
+  }
+  return parts;
+}
+
+}  // namespace
+
+int reduce(const Options& options, Json& report) {
+  check_names(options);
+  const std::string& output = options.problem.output;
+  const OutputOptions output_options{options.execution.no_clobber};
+  check_output(output, output_options);
+  const std::vector<PartialFile> files = open_all(options.reduce_files);
+  const WgradProblem& problem = files[0].header.problem;
+  set_problem(report, problem);
+  report["parts"] = parts_json(files);
+  const auto start = Clock::now();
+  const Buffer sums = add_partials(files);
+  const double read_s = seconds_since(start);
+  write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
+  report["output"] = output;
+  if (!options.json.empty()) add_gradient(output, problem, report);
+  if (options.execution.verbose) {
+    std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
+                 describe(problem).c_str(), files.size(), read_s * 1e3, seconds_since(start) * 1e3);
+  }
+  return 0;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,302 @@
+// compute_ranks.cpp - --mpi: one gradient by the processes of mpirun. Each sums its part of the
+// batch, the parts are added in the tree of all slices, and rank 0 writes.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/clock.hpp"
+#include "commands.hpp"
+#include "compute/batch_range.hpp"
+#include "compute/compute.hpp"
+#include "convgrad/gradient_file.hpp"
+#include "convgrad/partial_file.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "job/job.hpp"
+#include "mpi/ranks.hpp"
+#include "report/color.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+void check_rank_options(const Options& options) {
+  const ExecutionOptions& execution = options.execution;
+  const auto excluded = [](const char* flag, const char* why) {
+    throw Error(ErrorKind::usage, cat("--mpi: given with ", flag, ", ", why));
+  };
+  if (!execution.batch_range.empty()) {
+    excluded("--batch-range", "but gives each rank its own; leave one of them out");
+  }
+  if (execution.backend == "reference") {
+    excluded("--backend reference", "which sums the batch in one go; use --backend cpu");
+  }
+  if (execution.list_algorithms)
+    excluded("--list-algorithms", "which computes nothing; leave it out");
+  for (const auto& [flag, path] : {std::pair("--input", options.problem.input),
+                                   {"--out-backprop", options.problem.out_backprop},
+                                   {"--filter-like", options.problem.filter_like}}) {
+    if (path == "-")
+      excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
+  }
+}
+
+// The processors that this process may run on, as text.
+std::string processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return "";
+  std::string text;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) text += cat(cpu, ",");
+  }
+  return text;
+}
+
+std::string host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// Ranks that mpirun has not bound to processors of their own share threads; those of one node share
+// its memory and take its devices in turn.
+void share_node(const Ranks& ranks, Options& options) {
+  const std::string node = host(), same = cat(node, " ", processors());
+  const auto sharing = [&](const std::string& text) {
+    const std::vector<std::string> all = ranks.gather(text);
+    return std::ranges::count(all, all[static_cast<std::size_t>(ranks.rank())]);
+  };
+  const auto by_processors = sharing(same);
+  const auto by_node = sharing(node);
+  ExecutionOptions& execution = options.execution;
+  const Machine& machine = this_machine();
+  if (execution.threads == 0) {
+    execution.threads = std::max(1, machine.threads / static_cast<int>(by_processors));
+  }
+  if (execution.memory_limit == 0) {
+    execution.memory_limit = static_cast<std::uint64_t>(machine.memory_bytes / by_node);
+  }
+  const bool cuda = named_backend(execution) == Backend::cuda || execution.backend == "auto";
+  if (cuda && !execution.device && ranks.size() > 1 && by_node > 1) {
+    const auto devices = std::ssize(cuda_info().devices);
+    if (devices > 0) execution.device = ranks.local_rank() % static_cast<int>(devices);
+  }
+}
+
+// Every rank opens the tensors: what can be read once only will not do.
+void check_readable_by_all(const ProblemOptions& problem) {
+  for (const auto& [flag, path] :
+       {std::pair("--input", problem.input), {"--out-backprop", problem.out_backprop}}) {
+    const std::string file = split_tensor_name(path).file;
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored) ||
+        std::filesystem::is_regular_file(file, ignored)) {
+      continue;
+    }
+    throw Error(ErrorKind::usage, cat("--mpi: ", flag, " ", path,
+                                      " is no regular file, expected one that all ranks can read"));
+  }
+}
+
+// What this process has read so far, from files and elsewhere.
+std::int64_t bytes_read() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  std::int64_t value = 0;
+  return io >> name >> value && name == "rchar:" ? value : 0;
+}
+
+// Ranks on unlike machines could choose unlike algorithms, and see unlike files.
+void check_one_job(const Ranks& ranks, const Plan& plan) {
+  PartialHeader header = partial_header(plan, program_build());
+  const std::vector<std::string> all = ranks.gather(partial_header_text(header));
+  ranks.together([&] {
+    const std::string difference = partial_difference(parse_partial_header(all[0], "rank 0"),
+                                                      header, "rank 0", cat("rank ", ranks.rank()));
+    if (!difference.empty()) {
+      throw Error(ErrorKind::input,
+                  cat(difference, "; give all ranks the same files and one --algorithm"));
+    }
+  });
+}
+
+std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
+  std::vector<Range> parts;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const BatchPart part =
+        batch_part(plan.chunks, plan.slices, {BatchRange::Kind::share, {}, rank, ranks.size()});
+    parts.push_back(plan.slices.slices_of(part.stretches));
+  }
+  return parts;
+}
+
+struct RankTiming {
+  Timing timing;
+  double add_s = 0;  // with the other ranks, and waiting for them
+  std::int64_t read_bytes = 0;
+};
+
+Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
+  const auto ms = [](double seconds) { return std::round(seconds * 1e6) / 1e3; };
+  return {{"rank", ranks.rank()},
+          {"host", host()},
+          {"images", {plan.part.images.begin, plan.part.images.end}},
+          {"threads", plan.threads},
+          {"device", plan.device_kernel != nullptr ? Json(plan.device.number) : Json()},
+          {"read_bytes", t.read_bytes},
+          {"timing_ms",
+           {{"read", ms(t.timing.read_s)},
+            {"kernel", ms(t.timing.kernel_s)},
+            {"add", ms(t.add_s)},
+            {"total", ms(t.timing.total_s)}}}};
+}
+
+// The part of this rank, and then the sums of all: null but on rank 0.
+class RankSum {
+ public:
+  RankSum(const Plan& plan, TaskPool& pool) : plan_(plan), sum_(plan, pool) {}
+
+  Timing run(Job& job) { return run_job(job, plan_, &sum_, nullptr); }
+  const double* add(Ranks& ranks) {
+    std::vector<NodeSums> nodes;
+    for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
+      nodes.push_back({plan_.nodes[node], sum_.finish_node(node)});
+    }
+    return add_ranks(ranks, parts_of(ranks, plan_), nodes, plan_.problem.dw_count());
+  }
+
+ private:
+  const Plan& plan_;
+  GradientSum sum_;
+};
+
+void print_ranks(const Json& ranks) {
+  for (const Json& rank : ranks) {
+    std::fprintf(stderr, "rank %d: images %lld:%lld, %d threads\n", rank["rank"].get<int>(),
+                 static_cast<long long>(rank["images"][0].get<std::int64_t>()),
+                 static_cast<long long>(rank["images"][1].get<std::int64_t>()),
+                 rank["threads"].get<int>());
+  }
+}
+
+struct RankJob {
+  const Ranks& ranks;
+  Options options;
+  Json& report;
+  std::optional<Job> job;
+  std::vector<double> addend;
+  Plan plan;
+
+  bool writes() const { return ranks.rank() == 0; }
+
+  // Everything that can be refused before anything is computed.
+  void prepare() {
+    share_node(ranks, options);
+    ranks.together([&] {
+      job.emplace(open_job(options, report));
+      PlanOptions more;
+      more.batch = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
+      plan = plan_job(*job, options, false, false, more);
+      if (!writes()) return;
+      report["execution"] = plan_json(plan);
+      if (options.execution.dry_run) return;
+      if (options.execution.accumulate) addend = read_addend(options.problem.output, job->problem);
+      check_output(options.problem.output, {options.execution.no_clobber});
+    });
+    check_one_job(ranks, plan);
+  }
+
+  void gather_report(const RankTiming& timing) {
+    for (const std::string& text : ranks.gather(rank_json(ranks, plan, timing).dump())) {
+      report["ranks"].push_back(Json::parse(text));
+    }
+  }
+};
+
+// The other ranks may be waiting for this one: it ends all of them.
+[[noreturn]] void end_all(const Ranks& ranks, const Options& options, ErrorKind kind,
+                          const char* what) {
+  say(options, "error", cat("rank ", ranks.rank(), ": ", what));
+  ranks.abort(static_cast<int>(kind));
+}
+
+// Does what the other ranks wait for. A failure that together() has not told all of them ends them.
+template <typename Work>
+void with_all(const Ranks& ranks, const Options& options, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (ranks.all_failed()) throw;
+    end_all(ranks, options, error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    end_all(ranks, options, ErrorKind::runtime, "out of memory; lower --memory-limit");
+  } catch (const std::exception& error) {
+    end_all(ranks, options, ErrorKind::runtime, error.what());
+  }
+}
+
+// The sum of all ranks on rank 0, null on the others.
+const double* sum_of_ranks(Ranks& ranks, RankJob& work, RankSum& sum, RankTiming& timing) {
+  const std::int64_t before = bytes_read();
+  timing.timing = sum.run(*work.job);
+  timing.read_bytes = bytes_read() - before;
+  const double* dw = nullptr;
+  timing.add_s = seconds_of([&] { dw = sum.add(ranks); });
+  timing.timing.total_s += timing.add_s;
+  return dw;
+}
+
+void sum_and_write(Ranks& ranks, RankJob& work) {
+  const Options& options = work.options;
+  TaskPool pool(work.plan.threads);
+  RankSum sum(work.plan, pool);
+  RankTiming timing;
+  double write_s = 0;
+  const double* const dw = sum_of_ranks(ranks, work, sum, timing);
+  ranks.together([&] {
+    if (!work.writes()) return;
+    write_s = seconds_of([&] {
+      write_gradient(options.problem.output, work.job->problem, dw,
+                     work.addend.empty() ? nullptr : work.addend.data(),
+                     {options.execution.no_clobber});
+    });
+  });
+  work.gather_report(timing);
+  if (!work.writes()) return;
+  work.report["timing_ms"] = timing_json(timing.timing, write_s);
+  work.report["perf"] = perf_json(part_problem(work.plan), timing.timing);
+  work.report["output"] = options.problem.output;
+  if (!options.json.empty()) add_gradient(options.problem.output, work.job->problem, work.report);
+  if (options.execution.verbose) {
+    print_timing(work.plan, timing.timing, write_s);
+    print_ranks(work.report["ranks"]);
+  }
+}
+
+}  // namespace
+
+int compute_on_ranks(const Options& options, Json& report) {
+  check_compute_options(options);
+  check_rank_options(options);
+  check_readable_by_all(options.problem);
+  Ranks ranks;
+  RankJob work{ranks, options, report, std::nullopt, {}, {}};
+  with_all(ranks, options, [&] {
+    work.prepare();
+    if (!options.execution.dry_run) {
+      sum_and_write(ranks, work);
+      return;
+    }
+    work.gather_report({});
+    if (work.writes() && options.json != "-") {
+      std::fputs(plan_text(*work.job, work.plan, options.execution.algorithm).c_str(), stdout);
+    }
+  });
+  if (!work.writes()) throw SilentEnd{};
+  return 0;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,59 @@
+// ranks.hpp - the processes of one job under mpirun.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+#include "mpi/mpi_module.hpp"
+#include "mpi/rank_tree.hpp"
+
+namespace convgrad::cli {
+
+// Rank 0 speaks for all and has the status: this one ends with 0, since mpirun ends all others when
+// it sees a process with another one, and rank 0 may not have said why.
+struct SilentEnd {};
+
+class Ranks final : public Messages {
+ public:
+  // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not
+  // installed.
+  Ranks();
+  ~Ranks() override;  // all ranks must get there
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return module_->local_rank(); }
+
+  // Whole numbers of doubles. Waits for the other side.
+  void send(const double* values, std::int64_t count, int to) override;
+  void receive(double* values, std::int64_t count, int from) override;
+
+  // The texts of all ranks in their order, each cut after kMostText bytes. All ranks must call it.
+  static constexpr std::size_t kMostText = 4096;
+  std::vector<std::string> gather(const std::string& text) const;
+
+  // Does the work of one step, and then learns whether all ranks have done theirs. If not, rank 0
+  // throws the error of the first that has not, and the others SilentEnd.
+  void together(const std::function<void()>& work) const;
+  // Whether together() has thrown, and so on all ranks.
+  bool all_failed() const { return all_failed_; }
+
+  // Ends all ranks.
+  [[noreturn]] void abort(int status) const;
+
+ private:
+  const MpiModule* module_ = nullptr;
+  int rank_ = 0, size_ = 1;
+  mutable bool all_failed_ = false;
+};
+
+// Whether another rank speaks for this process, told from the launcher's environment: for errors
+// that come before MPI is started, and maybe before it is known (is_asked) that it is to be.
+bool is_silent_rank(const std::vector<std::string>& arguments, bool is_asked);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,53 @@
+// made_problem.cpp - see made_problem.hpp.
+#include "options/made_problem.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace convgrad::cli {
+
+void refuse_flag(const Options& options, const std::string& flag, bool given,
+                 const std::string& why) {
+  if (!given || options.origins.count(flag) != 0) return;
+  throw Error(ErrorKind::usage, cat(flag, ": given with ", why));
+}
+
+std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
+                           const WgradAttributes& attributes,
+                           const std::vector<std::int64_t>& input_shape) {
+  const bool depthwise = parse_op(attributes.op) == Op::depthwise;
+  if (attributes.kernel.empty()) {
+    const std::string why = "the filter's shape, which says K";
+    refuse_flag(options, "--out-channels", shape.out_channels > 0, why);
+    refuse_flag(options, "--multiplier", shape.multiplier > 0, why);
+    return 0;
+  }
+  if (!depthwise) {
+    refuse_flag(options, "--multiplier", shape.multiplier > 0,
+                cat("--op ", attributes.op, ", expected --out-channels"));
+    if (shape.out_channels == 0) {
+      throw Error(ErrorKind::usage,
+                  "--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
+    }
+  }
+  if (shape.out_channels > 0 && shape.multiplier > 0) {
+    throw Error(ErrorKind::usage,
+                "--out-channels and --multiplier are both given, expected one of them");
+  }
+  if (shape.out_channels > 0) return shape.out_channels;
+  const std::int64_t M = std::max<std::int64_t>(shape.multiplier, 1);
+  const std::string& format = attributes.data_format;
+  const bool last = format.empty() || std::toupper(format.back()) == 'C';
+  // A shape of the wrong rank is refused where it is checked.
+  const std::int64_t C = input_shape.size() < 2 ? 1 : last ? input_shape.back() : input_shape[1];
+  return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);
+}
+
+WgradProblem made_problem(const std::string& name, const WgradAttributes& attributes,
+                          const std::vector<std::int64_t>& input_shape, DType dtype,
+                          std::int64_t K) {
+  const TensorInfo x = {name, dtype, input_shape};
+  return make_problem(x, {"out_backprop", dtype, out_backprop_shape(x, attributes, K)}, attributes);
+}
+
+}  // namespace convgrad::cli

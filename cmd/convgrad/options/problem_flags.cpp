@@ -1,0 +1,42 @@
+// problem_flags.cpp - see problem_flags.hpp.
+#include "options/problem_flags.hpp"
+
+#include <algorithm>
+
+namespace convgrad::cli {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+std::string list(const Numbers& numbers) {
+  std::string text;
+  for (const std::int64_t n : numbers) text += cat(text.empty() ? "" : ",", n);
+  return text;
+}
+
+// Nothing where every number is 1, the default.
+std::string unless_ones(const char* flag, const Numbers& numbers) {
+  const bool ones = std::ranges::count(numbers, 1) == std::ssize(numbers);
+  return ones ? "" : cat(" ", flag, " ", list(numbers));
+}
+
+}  // namespace
+
+std::string problem_flags(const WgradProblem& problem, const std::string& padding) {
+  const bool depthwise = problem.op == Op::depthwise;
+  Numbers sizes = per_axis(problem, &SpatialAxis::taps);
+  sizes.push_back(depthwise ? problem.C : problem.group_c());
+  sizes.push_back(depthwise ? problem.group_k() : problem.K);
+  std::string text = cat("--op ", op_name(problem.op), " --filter-sizes ", list(sizes),
+                         unless_ones("--strides", per_axis(problem, &SpatialAxis::stride)),
+                         unless_ones("--dilations", per_axis(problem, &SpatialAxis::dilation)));
+  text +=
+      padding.empty() ? " --explicit-paddings " + list(paddings(problem)) : " --padding " + padding;
+  if (!problem.channels_last) text += " --data-format " + data_format_name(problem);
+  if (problem.filter_format != FilterFormat::hwio) {
+    text += " --filter-format " + filter_format_name(problem);
+  }
+  return text;
+}
+
+}  // namespace convgrad::cli

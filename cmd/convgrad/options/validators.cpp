@@ -1,0 +1,83 @@
+// validators.cpp - see validators.hpp.
+#include "options/validators.hpp"
+
+#include <CLI/StringTools.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "convgrad/error.hpp"
+
+namespace convgrad::cli {
+
+CLI::Validator not_a_flag() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        if (word.empty())
+          return "'' is empty, expected a value; leave the flag out for the default";
+        if (word.size() < 2 || word.front() != '-') return "";
+        return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
+                   ")");
+      },
+      "");
+}
+
+CLI::Validator truth() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        for (const char* known : {"true", "false", "1", "0", "on", "off", "yes", "no"}) {
+          if (CLI::detail::to_lower(word) == known) return "";
+        }
+        return cat("'", word, "', expected true or false");
+      },
+      "");
+}
+
+CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& word) -> std::string {
+        std::int64_t value = 0;
+        const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
+        const bool good = status == std::errc{} && end == word.data() + word.size();
+        if (good && value >= low && value <= high) return "";
+        return cat("'", word, "', expected a whole number from ", low, " to ", high);
+      },
+      "");
+}
+
+CLI::Validator tolerance() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(word.c_str(), &end);
+        const bool good = !word.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
+        return good ? "" : cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
+      },
+      "");
+}
+
+CLI::Validator memory_size() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(word.c_str(), &end);
+        std::string unit = CLI::detail::to_lower(end);
+        while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
+        if (unit.size() > 1 && unit.back() == 'b') unit.pop_back();
+        if (unit.size() > 1 && unit.back() == 'i') unit.pop_back();
+        const std::size_t power = unit.empty() || unit == "b" ? 0
+                                  : unit.size() == 1          ? std::string("bkmgt").find(unit)
+                                                              : std::string::npos;
+        const double bytes =
+            power == std::string::npos ? 0 : std::ldexp(value, 10 * static_cast<int>(power));
+        if (end == word.c_str() || !(bytes >= 1) || !(bytes <= 0x1p62)) {
+          return cat("'", word,
+                     "', expected a size from 1 byte to 4EiB, e.g. 512MiB or 2GiB (units of 1024)");
+        }
+        word = std::to_string(static_cast<std::int64_t>(bytes));
+        return "";
+      },
+      "");
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,270 @@
+// report.cpp - see report.hpp.
+#include "report/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <sstream>
+#include <string_view>
+
+#include "convgrad/error.hpp"
+#include "convgrad/output_file.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "files/text_file.hpp"
+#include "report/tensor_hash.hpp"
+#include "version.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+// "; it is truncated" says more of what was found; "; use --backend cpu" is what can be done.
+bool is_advice(const std::string& part) {
+  static const std::vector<std::string> kStatements = {
+      "it", "its", "the", "what", "no", "not", "expected", "this", "that", "a", "an"};
+  const std::string first = part.substr(0, part.find_first_of(" ,.:"));
+  return std::find(kStatements.begin(), kStatements.end(), first) == kStatements.end();
+}
+
+Json dtype_json(const NpyHeader& header) {
+  try {
+    return dtype_name(float_dtype(header, ""));
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Json error_json(int status, const std::string& message, const std::vector<std::string>& words) {
+  // A file may be called "a; b.npy".
+  std::string own = message;
+  for (const std::string& word : words) {
+    const std::string line = one_line(word);
+    for (std::size_t at = own.find(line); line.size() > 1 && at != std::string::npos;
+         at = own.find(line, at + line.size())) {
+      std::replace(own.begin() + static_cast<std::ptrdiff_t>(at),
+                   own.begin() + static_cast<std::ptrdiff_t>(at + line.size()), ';', ',');
+    }
+  }
+  Json hint;
+  for (std::size_t at = own.find("; "); at != std::string::npos; at = own.find("; ", at + 2)) {
+    if (!is_advice(own.substr(at + 2))) continue;
+    hint = message.substr(at + 2);
+    break;
+  }
+  return {{"code", status}, {"message", message}, {"hint", hint}};
+}
+
+void set_problem(Json& report, const WgradProblem& problem) {
+  report["op"] = op_name(problem.op);
+  report["attrs"] = problem_json(problem);
+  report["work"] = work_json(problem);
+}
+
+// OpenBLAS's configuration begins with its name and version.
+Json blas_json() {
+  const BlasInfo blas = blas_info();
+  const char* core_variable = std::getenv("OPENBLAS_CORETYPE");
+  TextReader words(blas.config);
+  std::string name, version;
+  words >> name >> version;
+  return {{"name", name},
+          {"version", version},
+          {"config", blas.config},
+          {"core", blas.core},
+          {"parallel", blas.parallel},
+          {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
+}
+
+Json new_report(const std::string& command, const std::string& command_line) {
+  Json report;
+  report["schema"] = "convgrad.report/1";
+  report["command"] = command;
+  report["command_line"] = command_line;
+  report["status"] = "ok";
+  report["exit_code"] = 0;
+  report["tool"] = {{"name", "convgrad"},
+                    {"version", kVersion},
+                    {"git", kGitRevision},
+                    {"compiler", kCompiler},
+                    {"build_type", kBuildType},
+                    {"blas", Json()},
+                    {"cuda_toolkit", *kCudaToolkit != '\0' ? Json(kCudaToolkit) : Json()}};
+  return report;
+}
+
+Json problem_json(const WgradProblem& problem) {
+  Json strides = Json::array(), dilations = Json::array(), pads = Json::array();
+  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
+    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
+    strides.push_back(axis.stride);
+    dilations.push_back(axis.dilation);
+    pads.push_back({axis.pad_before, axis.pad_after});
+  }
+  return {{"op", op_name(problem.op)},
+          {"tensorflow_op", tensorflow_op_name(problem.op)},
+          {"dtype", dtype_name(problem.dtype)},
+          {"out_dtype", dtype_name(problem.out_dtype)},
+          {"data_format", data_format_name(problem)},
+          {"filter_format", filter_format_name(problem)},
+          {"filter_shape", dw_shape(problem)},
+          {"groups", problem.groups},
+          {"strides", strides},
+          {"dilations", dilations},
+          {"pads", pads},
+          {"line", describe(problem)}};
+}
+
+Json tensor_json(const std::string& path, const NpyHeader& header) {
+  return {{"file", path},
+          {"shape", header.shape},
+          {"dtype", dtype_json(header)},
+          {"descr", header.descr},
+          {"fortran_order", header.fortran_order},
+          {"bytes", header.payload_bytes}};
+}
+
+bool is_readable_again(const std::string& path) {
+  std::error_code ignored;
+  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+}
+
+void add_hash(Json& tensor) {
+  const auto path = tensor["file"].get<std::string>();
+  tensor["hash"] = is_readable_again(path) ? Json(hash_of_values(path)) : Json();
+}
+
+void add_tensor(const char* name, const std::string& path, Json& report) {
+  if (path.empty() || !is_readable_again(path)) return;
+  Json& tensor = report["tensors"][name] = tensor_json(path, NpyReader(path).header());
+  add_hash(tensor);
+}
+
+void add_gradient(const std::string& path, const WgradProblem& problem, Json& report) {
+  const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
+  Json& tensor = report["tensors"]["gradient"] =
+      tensor_json(path, parse_npy_header(std::as_bytes(std::span(header)), path));
+  add_hash(tensor);
+}
+
+Json plan_json(const Plan& plan) {
+  Json json = {{"backend", backend_name(plan)},
+               {"algorithm", algorithm_name(plan)},
+               {"threads", plan.threads},
+               {"slices", plan.slices.count()},
+               {"tiles", plan.tiles},
+               {"chunks", plan.chunks.count},
+               {"blocks", plan.blocks.count},
+               {"memory_bytes", plan.memory.total()},
+               {"memory_limit_bytes", plan.memory_limit_bytes}};
+  if (plan.device_kernel != nullptr) {
+    json["device"] = {{"number", plan.device.number},
+                      {"name", plan.device.name},
+                      {"memory_bytes", plan.device_memory.total()},
+                      {"memory_limit_bytes", plan.device_memory.limit}};
+  }
+  return json;
+}
+
+Json work_json(const WgradProblem& problem) {
+  const double item = static_cast<double>(dtype_bytes(problem.dtype));
+  const double tensors =
+      item * (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
+  const double dw =
+      static_cast<double>(problem.dw_count()) * static_cast<double>(dtype_bytes(problem.out_dtype));
+  return {{"flops", flop_count(problem)}, {"bytes", tensors + dw}};
+}
+
+Json timing_json(const Timing& timing, double write_s) {
+  return {
+      {"read", milliseconds(timing.read_s)},     {"convert", milliseconds(timing.convert_s)},
+      {"kernel", milliseconds(timing.kernel_s)}, {"reference", milliseconds(timing.reference_s)},
+      {"write", milliseconds(write_s)},          {"total", milliseconds(timing.total_s + write_s)}};
+}
+
+Json perf_json(const WgradProblem& problem, const Timing& timing) {
+  const double seconds = timing.kernel_s + timing.reference_s;
+  const auto rate = [&](const Json& amount) {
+    return seconds > 0 ? Json(amount.get<double>() / seconds * 1e-9) : Json();
+  };
+  const Json work = work_json(problem);
+  return {{"gflops", rate(work["flops"])}, {"gbytes_per_s", rate(work["bytes"])}};
+}
+
+Json cuda_json(const CudaInfo& info) {
+  Json devices = Json::array();
+  for (const Device& device : info.devices) {
+    devices.push_back({{"number", device.number},
+                       {"name", device.name},
+                       {"compute_capability", cat(device.major, ".", device.minor)},
+                       {"memory_bytes", device.memory_bytes},
+                       {"multiprocessors", device.multiprocessors}});
+  }
+  return {{"built", info.built},
+          {"toolkit_version", info.toolkit_version},
+          {"driver_version", info.driver_version},
+          {"architectures", info.architectures},
+          {"devices", devices},
+          {"why_none", info.why_none}};
+}
+
+Json peaks_json(const Peaks& peaks) {
+  const auto value = [](const std::optional<double>& peak) { return peak ? Json(*peak) : Json(); };
+  return {{"threads", peaks.threads},
+          {"instruction_set", peaks.instruction_set},
+          {"fma_gflops", {{"float32", value(peaks.fma_f32)}, {"float64", value(peaks.fma_f64)}}},
+          {"gemm_gflops", {{"float32", value(peaks.gemm_f32)}, {"float64", value(peaks.gemm_f64)}}},
+          {"avx512_bf16_gflops", value(peaks.avx512_bf16)},
+          {"amx_bf16_gflops", value(peaks.amx_bf16)},
+          {"read_gbytes_per_s", value(peaks.read_gbytes_per_s)},
+          {"read_bytes", peaks.read_bytes}};
+}
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+std::string general(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
+std::string bracketed(const std::vector<std::int64_t>& numbers) {
+  std::string text = "[";
+  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
+  return text + "]";
+}
+
+bool is_replaceable(const std::string& path, std::string_view start, const std::string& prefix) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return true;
+  const std::string found = read_start(path, start.size(), prefix);
+  return found.empty() || found == start;
+}
+
+void check_report_file(const std::string& destination) {
+  static constexpr std::string_view kStart = "{\n  \"schema\": \"convgrad.report";
+  if (destination == "-" || is_replaceable(destination, kStart, "--json: ")) return;
+  throw Error(ErrorKind::usage,
+              cat("--json=", destination, " exists and is no report of convgrad; remove it, ",
+                  "or name another file"));
+}
+
+void write_report(const Json& report, const std::string& destination) {
+  // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
+  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  OutputFile file(destination);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,42 @@
+// tensor_hash.cpp - see tensor_hash.hpp.
+#include "report/tensor_hash.hpp"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "report/read_parts.hpp"
+
+namespace convgrad::cli {
+
+static_assert(std::endian::native == std::endian::little,
+              "values are hashed as they lie in memory");
+
+TensorHash::TensorHash() : state_{} { sha256_init(&state_); }
+
+void TensorHash::add(const void* bytes, std::size_t count) {
+  sha256_update(&state_, count, static_cast<const std::uint8_t*>(bytes));
+}
+
+std::string TensorHash::text() {
+  std::array<std::uint8_t, SHA256_DIGEST_SIZE> digest{};
+  sha256_digest(&state_, digest.size(), digest.data());
+  std::string result = "sha256:";
+  for (const std::uint8_t byte : digest) {
+    result += "0123456789abcdef"[byte >> 4];
+    result += "0123456789abcdef"[byte & 15];
+  }
+  return result;
+}
+
+std::string hash_of_values(const std::string& path) {
+  NpyReader reader(path);
+  const std::int64_t item = reader.header().item_bytes;
+  TensorHash hash;
+  read_parts(reader, [&](const std::byte* bytes, const ArrayPart& part) {
+    hash.add(bytes, static_cast<std::size_t>(part.count * item));
+  });
+  return hash.text();
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,18 @@
+// repro.hpp - a small problem that fails, as files and the command that repeats it.
+#pragma once
+
+#include "verify/verify_check.hpp"
+#include "verify/verify_report.hpp"
+
+namespace convgrad::cli {
+
+// Error(input) if the folder cannot be made, or holds anything.
+void check_repro_folder(const std::string& folder);
+
+// Writes the smallest part of the problem that still fails to options.verify.save_repro. wrong: the
+// element that it is about. A gradient that was computed is computed again, on ever smaller parts;
+// of files, the part is cut out in which the wrong element stands.
+Notes save_repro(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
+                 std::int64_t wrong);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,49 @@
+// shrink.hpp - the smallest part of a problem on which a computation still fails.
+#pragma once
+
+#include "check/crop.hpp"
+#include "verify/verify_check.hpp"
+
+namespace convgrad::cli {
+
+struct Part {
+  Crop crop;
+  WgradProblem problem;
+  SourceOrigin origin;
+};
+
+// All images and positions, with the one tap and the channels of an element.
+Crop element_crop(const WgradProblem& problem, std::int64_t index);
+
+// The reference on a part, in [tap][c][k] order.
+std::vector<double> reference_on(Job& job, const Options& options, const Part& part);
+
+class Shrinker {
+ public:
+  // kernel: that computes, or null for the reference.
+  Shrinker(Job& job, const Options& options, const Kernel* kernel, const Tolerance& tolerance)
+      : job_(job), options_(options), kernel_(kernel), tolerance_(tolerance) {}
+
+  // The whole problem must fail at the element. Nothing if that fails on no part that can be cut.
+  std::optional<Part> shrink(std::int64_t wrong);
+  // Why it was nothing: the element, computed again, did not fail.
+  bool is_right_again() const { return is_right_again_; }
+  // What the computation gives on that part, rounded.
+  const std::vector<double>& result() const { return result_; }
+
+ private:
+  bool fails(const Crop& crop);
+  bool halve(Crop& crop, Range& range);
+  bool trim(Crop& crop, Range& range);
+
+  Job& job_;
+  const Options& options_;
+  const Kernel* kernel_;
+  const Tolerance& tolerance_;
+  double budget_ = 0;  // multiply-adds that may still be spent
+  std::optional<Part> smallest_;
+  bool is_right_again_ = false;
+  std::vector<double> result_;
+};
+
+}  // namespace convgrad::cli

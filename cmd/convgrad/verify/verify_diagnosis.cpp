@@ -1,0 +1,227 @@
+// verify_diagnosis.cpp - see verify_diagnosis.hpp.
+#include "verify/verify_diagnosis.hpp"
+
+#include <algorithm>
+
+#include "check/diagnosis.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+// Multiply-adds that are spent in any case: seconds. More if the check itself took more.
+constexpr double kLeastDiagnosisBudget = 0x1p30;
+constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
+// Elements of a golden file and a gradient that differ, computed to see which of them is right.
+constexpr std::int64_t kArbiterElements = 256;
+
+struct Subject {
+  std::string name;  // "the result"
+  DType dtype;
+  const std::vector<double>& values;
+};
+
+std::string checked_text(const Finding& finding, std::int64_t count) {
+  return finding.checked == count ? cat(" (all ", count, " elements checked)")
+                                  : cat(" (", finding.checked, " of ", count, " elements checked)");
+}
+
+std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
+  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
+                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
+                                                      : " matches if ";
+  return cat("diagnosis: ", subject, verb, f.text, checked_text(f, count));
+}
+
+std::string certainty_name(Certainty certainty) {
+  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
+}
+
+// "r 0-2, s 1, c 0-7, k 5": the box of the elements that are wrong, or "" if that is everything.
+std::string where_text(const WgradProblem& pb, const Suspect& s, const ErrorModel& model) {
+  std::vector<std::int64_t> low, high;
+  for (std::size_t i = 0; i < s.got.size(); ++i) {
+    if (within_bound(s.got[i], s.want[i], s.magnitudes[i], model)) continue;
+    const std::int64_t index = s.indices.empty() ? static_cast<std::int64_t>(i) : s.indices[i];
+    const std::vector<std::int64_t> position = element_position(pb, index);
+    if (low.empty()) low = high = position;
+    for (std::size_t a = 0; a < position.size(); ++a) {
+      low[a] = std::min(low[a], position[a]);
+      high[a] = std::max(high[a], position[a]);
+    }
+  }
+  const std::string letters = pb.op == Op::conv3d      ? "trsck"
+                              : pb.op == Op::depthwise ? "rscm"
+                                                       : "rsck";
+  const std::vector<std::int64_t> last = element_position(pb, pb.dw_count() - 1);
+  std::string text;
+  bool everything = true;
+  for (std::size_t a = 0; a < low.size(); ++a) {
+    text += cat(a > 0 ? ", " : "", letters[a], " ", low[a]);
+    if (high[a] > low[a]) text += cat("-", high[a]);
+    everything = everything && low[a] == 0 && high[a] == last[a];
+  }
+  return everything ? "" : text;
+}
+
+class Diagnoser {
+ public:
+  Diagnoser(Job& job, const Options& options) : job_(job), options_(options) {
+    notes_.json["diagnosis"] = {{"findings", Json::array()}, {"tried", 0}, {"untried", 0}};
+  }
+
+  Notes take() { return std::move(notes_); }
+  Json& json() { return notes_.json["diagnosis"]; }
+
+  void say(const std::string& text) {
+    notes_.lines.push_back("diagnosis: " + text);
+    json()["text"].push_back(text);
+  }
+
+  // Why nothing can be tried, or "".
+  std::string why_not() {
+    const std::string once = why_read_once(job_);
+    if (!once.empty()) return cat(once, "; save it to a file");
+    images_ = image_plan(job_.problem, kBlockBytes);
+    const double image =
+        static_cast<double>(job_.x->header().payload_bytes + job_.dy->header().payload_bytes) /
+        static_cast<double>(std::max<std::int64_t>(job_.problem.N, 1));
+    const double limit = options_.execution.memory_limit > 0
+                             ? static_cast<double>(options_.execution.memory_limit)
+                             : static_cast<double>(this_machine().memory_bytes);
+    const double held =
+        image * static_cast<double>(std::min<std::int64_t>(images_.blocks.count, 2));
+    if (held > limit) {
+      return cat("it needs whole images of x and dy, ", format_bytes(held), ", the limit is ",
+                 format_bytes(limit));
+    }
+    return "";
+  }
+
+  void diagnose_subject(const Subject& subject, std::span<const std::int64_t> indices,
+                        std::span<const double> want, std::span<const double> magnitudes) {
+    WgradProblem problem = job_.problem;
+    problem.out_dtype = subject.dtype;
+    const Suspect suspect = {problem, indices, subject.values, want, magnitudes};
+    TaskPool pool(options_.execution.threads > 0 ? options_.execution.threads
+                                                 : this_machine().threads);
+    NpySource source(*job_.x, *job_.dy);
+    const double spent =
+        static_cast<double>(suspect.got.size()) * static_cast<double>(term_count(problem));
+    const Diagnosis found =
+        diagnose(suspect, images_, source, pool, std::max(kLeastDiagnosisBudget, spent));
+    report(subject, suspect, found);
+  }
+
+ private:
+  void report(const Subject& subject, const Suspect& suspect, const Diagnosis& found) {
+    const std::int64_t count = suspect.problem.dw_count();
+    for (const Finding& f : found.findings) {
+      notes_.lines.push_back(finding_line(subject.name, f, count));
+      json()["findings"].push_back({{"subject", subject.name},
+                                    {"fault", f.fault},
+                                    {"text", f.text},
+                                    {"certainty", certainty_name(f.certainty)},
+                                    {"checked", f.checked},
+                                    {"of", count}});
+    }
+    json()["tried"] = json()["tried"].get<std::int64_t>() + found.tried;
+    json()["untried"] = json()["untried"].get<std::int64_t>() + found.untried;
+    if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
+    if (found.findings.empty()) {
+      say(cat("none of the ", found.tried, " faults that were tried explains ", subject.name));
+      const std::string where = where_text(suspect.problem, suspect, error_model(suspect.problem));
+      if (!where.empty()) say(cat("the wrong elements lie in ", where));
+    }
+    if (found.untried > 0) {
+      say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));
+    }
+  }
+
+  Job& job_;
+  const Options& options_;
+  Plan images_;
+  Notes notes_;
+};
+
+bool all_within(const WgradProblem& problem, DType dtype, const std::vector<double>& got,
+                const std::vector<double>& want, const std::vector<double>& magnitudes) {
+  ErrorModel model = error_model(problem);
+  model.out = dtype;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (!within_bound(got[i], want[i], magnitudes[i], model)) return false;
+  }
+  return true;
+}
+
+// The elements by which a golden file and a gradient are told apart: half of them differ.
+std::vector<std::size_t> arbiter_elements(const Judged& judged, std::int64_t count) {
+  std::vector<std::size_t> differing, others, result;
+  for (std::size_t i = 0; i < judged.got.size(); ++i) {
+    (judged.got[i] == judged.want[i] ? others : differing).push_back(i);
+  }
+  const auto half = static_cast<std::size_t>((count + 1) / 2);
+  for (const std::vector<std::size_t>* from : {&differing, &others}) {
+    const std::size_t step = std::max<std::size_t>(1, from->size() / half);
+    for (std::size_t i = 0, taken = 0; i < from->size() && taken < half; i += step, ++taken) {
+      result.push_back((*from)[i]);
+    }
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+// Neither the gradient nor the golden file is known to be right: the reference tells.
+void diagnose_golden(Job& job, const Options& options, const Judged& judged, Diagnoser& diagnoser) {
+  const double terms = static_cast<double>(std::max<std::int64_t>(term_count(job.problem), 1));
+  const auto count = static_cast<std::int64_t>(
+      std::clamp(kLeastDiagnosisBudget / terms, 6.0, static_cast<double>(kArbiterElements)));
+  std::vector<std::int64_t> indices;
+  std::vector<double> got, want;
+  for (const std::size_t i : arbiter_elements(judged, count)) {
+    indices.push_back(judged.sample.indices.empty() ? static_cast<std::int64_t>(i)
+                                                    : judged.sample.indices[i]);
+    got.push_back(judged.got[i]);
+    want.push_back(judged.want[i]);
+  }
+  const ExactEntries exact = exact_entries(job, options, indices);
+  const Subject subjects[] = {{"the result", job.problem.out_dtype, got},
+                              {"the golden file", *judged.want_dtype, want}};
+  bool right[2];
+  for (int i = 0; i < 2; ++i) {
+    right[i] = all_within(job.problem, subjects[i].dtype, subjects[i].values, exact.values,
+                          exact.magnitudes);
+    diagnoser.say(cat(subjects[i].name, right[i] ? " is" : " is not",
+                      " within the error bound of the reference (", indices.size(), " of ",
+                      job.problem.dw_count(), " elements checked)"));
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (right[i]) continue;
+    diagnoser.diagnose_subject(subjects[i], indices, exact.values, exact.magnitudes);
+  }
+}
+
+}  // namespace
+
+Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged) {
+  Diagnoser diagnoser(job, options);
+  const std::string why_not = diagnoser.why_not();
+  if (!why_not.empty()) {
+    diagnoser.say("not tried: " + why_not);
+    diagnoser.json()["why_not"] = why_not;
+    return diagnoser.take();
+  }
+  if (judged.want_dtype) {
+    diagnose_golden(job, options, judged, diagnoser);
+    return diagnoser.take();
+  }
+  if (all_within(job.problem, job.problem.out_dtype, judged.got, judged.want, judged.magnitudes)) {
+    diagnoser.say(
+        "the result is within the error bound of the reference: only rounding separates them");
+    return diagnoser.take();
+  }
+  diagnoser.diagnose_subject({"the result", job.problem.out_dtype, judged.got},
+                             judged.sample.indices, judged.want, judged.magnitudes);
+  return diagnoser.take();
+}
+
+}  // namespace convgrad::cli

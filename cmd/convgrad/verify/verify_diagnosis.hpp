@@ -1,0 +1,12 @@
+// verify_diagnosis.hpp - what verify says about a mismatch: which known fault explains it.
+#pragma once
+
+#include "verify/verify_check.hpp"
+#include "verify/verify_report.hpp"
+
+namespace convgrad::cli {
+
+// After a mismatch of judged.got with judged.want. Reads x and dy again.
+Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged);
+
+}  // namespace convgrad::cli
