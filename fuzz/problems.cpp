@@ -11,7 +11,7 @@
 #include "base/integers.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
 #include "fuzz.hpp"
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::fuzz;

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace convgrad;
 

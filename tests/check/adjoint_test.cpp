@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "cases.hpp"
+#include "support/cases.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using testing::kInf;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using testing::kInf;

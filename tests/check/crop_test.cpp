@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "cases.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "temp_dir.hpp"
+#include "support/cases.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -9,8 +9,8 @@
 
 #include "check/diagnosis/explanations.hpp"
 #include "check/diagnosis/filter_order.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::diagnosis;

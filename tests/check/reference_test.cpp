@@ -12,7 +12,7 @@
 #include <xtensor/xmath.hpp>
 #include <xtensor/xview.hpp>
 
-#include "cases.hpp"
+#include "support/cases.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "cases.hpp"
+#include "support/cases.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

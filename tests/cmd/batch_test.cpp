@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace convgrad;
 using namespace convgrad::cli;

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "convgrad/error.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace convgrad;
 using namespace convgrad::cli;

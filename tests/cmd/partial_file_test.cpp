@@ -14,9 +14,9 @@
 #include "convgrad/run.hpp"
 #include "files/npz_writer.hpp"
 #include "mpi/rank_tree.hpp"
-#include "problems.hpp"
-#include "temp_dir.hpp"
-#include "tensors.hpp"
+#include "support/problems.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -7,14 +7,14 @@
 #include <cstring>
 #include <optional>
 
-#include "amx_trap.hpp"
 #include "base/integers.hpp"
-#include "cases.hpp"
 #include "cpu/amx/amx_shape.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
 #include "cpu/isa/isa_set.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/amx_trap.hpp"
+#include "support/cases.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

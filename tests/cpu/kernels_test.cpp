@@ -8,11 +8,11 @@
 #include <iterator>
 #include <thread>
 
-#include "cases.hpp"
 #include "convgrad/kernel.hpp"
 #include "convgrad/machine.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/cases.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

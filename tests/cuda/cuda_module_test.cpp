@@ -1,10 +1,10 @@
 // cuda_module_test.cpp - the module with the CUDA runtime: found, and its errors arrive as errors.
 #include <doctest/doctest.h>
 
-#include "cases.hpp"
 #include "convgrad/device.hpp"
 #include "engine/block_adder.hpp"
-#include "problems.hpp"
+#include "support/cases.hpp"
+#include "support/problems.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "cases.hpp"
 #include "cuda/emulated_device.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/cases.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <optional>
 
-#include "cases.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/cases.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

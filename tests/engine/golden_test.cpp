@@ -7,7 +7,7 @@
 
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/npy.hpp"
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "problems.hpp"
+#include "support/problems.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

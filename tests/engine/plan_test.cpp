@@ -6,8 +6,8 @@
 #include <atomic>
 
 #include "convgrad/task_pool.hpp"
-#include "problems.hpp"
-#include "tensors.hpp"
+#include "support/problems.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "problems.hpp"
-#include "temp_dir.hpp"
-#include "tensors.hpp"
+#include "support/problems.hpp"
+#include "support/temp_dir.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

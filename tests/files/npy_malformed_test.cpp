@@ -7,7 +7,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_bytes.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
-#include "failing_calls.hpp"
 #include "files/npy_bytes.hpp"
-#include "sanitized.hpp"
-#include "temp_dir.hpp"
+#include "support/failing_calls.hpp"
+#include "support/sanitized.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "convgrad/error.hpp"
 #include "files/npy_bytes.hpp"
-#include "sanitized.hpp"
-#include "temp_dir.hpp"
+#include "support/sanitized.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

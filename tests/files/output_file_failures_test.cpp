@@ -11,10 +11,10 @@
 
 #include "convgrad/error.hpp"
 #include "convgrad/output_file.hpp"
-#include "failing_calls.hpp"
 #include "files/npy_bytes.hpp"
 #include "files/output_files.hpp"
-#include "temp_dir.hpp"
+#include "support/failing_calls.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

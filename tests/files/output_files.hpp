@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "convgrad/output_file.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad::testing {
 

@@ -15,7 +15,7 @@
 #include "convgrad/output_file.hpp"
 #include "files/npy_bytes.hpp"
 #include "files/output_files.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

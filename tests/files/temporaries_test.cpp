@@ -13,7 +13,7 @@
 #include "convgrad/output_file.hpp"
 #include "files/npy_bytes.hpp"
 #include "files/output_files.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 #ifdef CONVGRAD_COVERAGE
 extern "C" void __gcov_dump();

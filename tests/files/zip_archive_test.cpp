@@ -12,7 +12,7 @@
 #include "convgrad/npy.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "files/npy_bytes.hpp"
-#include "temp_dir.hpp"
+#include "support/temp_dir.hpp"
 
 namespace convgrad {
 namespace {

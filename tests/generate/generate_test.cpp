@@ -9,7 +9,7 @@
 
 #include "generate/normal_quantile.hpp"
 #include "generate/philox.hpp"
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 

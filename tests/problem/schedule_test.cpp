@@ -8,7 +8,7 @@
 #include <set>
 
 #include "convgrad/batch_part.hpp"
-#include "problems.hpp"
+#include "support/problems.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "sanitized.hpp"
+#include "support/sanitized.hpp"
 
 namespace convgrad::testing {
 namespace {

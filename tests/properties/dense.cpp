@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "convgrad/error.hpp"
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 namespace convgrad::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "check_property.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
 #include "cuda/emulated_device.hpp"
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "generate/generate.hpp"
-#include "problems.hpp"
+#include "support/problems.hpp"
 
 namespace convgrad::testing {
 

@@ -1,5 +1,5 @@
 // tensors.cpp - see tensors.hpp.
-#include "tensors.hpp"
+#include "support/tensors.hpp"
 
 #include <algorithm>
 

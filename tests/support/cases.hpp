@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "problems.hpp"
-#include "sanitized.hpp"
-#include "tensors.hpp"
+#include "support/problems.hpp"
+#include "support/sanitized.hpp"
+#include "support/tensors.hpp"
 
 namespace convgrad::testing {
 

@@ -1,5 +1,5 @@
 // amx_trap.cpp - see amx_trap.hpp.
-#include "amx_trap.hpp"
+#include "support/amx_trap.hpp"
 
 #include <ucontext.h>
 

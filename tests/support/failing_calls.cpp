@@ -1,5 +1,5 @@
 // failing_calls.cpp - see failing_calls.hpp.
-#include "failing_calls.hpp"
+#include "support/failing_calls.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "sanitized.hpp"
+#include "support/sanitized.hpp"
 
 // Sanitizers have a malloc of their own, which they need before anything of ours is there.
 #define CONVGRAD_OWN_MALLOC (!CONVGRAD_SANITIZED)

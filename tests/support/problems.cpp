@@ -1,5 +1,5 @@
 // problems.cpp - see problems.hpp.
-#include "problems.hpp"
+#include "support/problems.hpp"
 
 namespace convgrad::testing {
 namespace {
