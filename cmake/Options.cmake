@@ -40,16 +40,27 @@ if(CMAKE_UNITY_BUILD)  # GCC takes the sources for headers, in which that would 
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
-# Read once for all sources of a target, where they take a third of the time to compile one. Not for
-# those of other options, which precompiled headers must share.
+# Read once for all sources of a target, where they take a third of the time to compile one, and
+# once for all targets of a folder. Not for those of other options, which precompiled headers must
+# share. convgrad_precompile(TARGET [OTHER] [HEADERS...]): of TARGET, or with OTHER, a target.
 function(convgrad_precompile target)
-  target_precompile_headers(${target} PRIVATE <algorithm> <array> <bit> <cmath> <cstring>
-    <functional> <limits> <map> <optional> <random> <span> <sstream> <string> <vector> ${ARGN})
+  if(ARGC GREATER 1 AND TARGET ${ARGV1} AND NOT target STREQUAL ARGV1)
+    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+  else()
+    set(more ${ARGN})
+    list(FILTER more INCLUDE REGEX "^<")
+    target_precompile_headers(${target} PRIVATE <algorithm> <array> <bit> <cmath> <cstring>
+      <functional> <limits> <map> <optional> <random> <span> <sstream> <string> <vector> ${more})
+  endif()
   get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  list(FILTER sources EXCLUDE REGEX "^[$]")
+  list(TRANSFORM sources PREPEND ${folder}/)
   foreach(source IN LISTS sources)
-    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(options ${source} TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
     if(options)
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+      set_source_files_properties(${source} TARGET_DIRECTORY ${target}
+        PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
 endfunction()

@@ -1,4 +1,5 @@
-// commands.hpp - one function a subcommand: returns the exit status, fills the report.
+// commands.hpp - the commands that are a file each. They return the exit status and fill the
+// report.
 #pragma once
 
 #include "options/options.hpp"
@@ -6,20 +7,8 @@
 
 namespace convgrad::cli {
 
-int compute(const Options& options, Json& report);
-// The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
-int compute_on_ranks(const Options& options, Json& report);
-int verify(const Options& options, Json& report);
-int batch(Options& options, Json& report);
-// --format json is --json, for errors too.
-void use_bench_format(Options& options);
-int bench(const Options& options, Json& report);
-int compare(const Options& options, Json& report);
 int generate(const Options& options, Json& report);
-int reduce(const Options& options, Json& report);
 int inspect(const Options& options, Json& report);
 int info(const Options& options, Json& report);
-// Of app, the whole program.
-int completion(const Options& options, const CLI::App& app);
 
 }  // namespace convgrad::cli

@@ -10,6 +10,7 @@
 #include "convgrad/array.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job/job.hpp"
+#include "options/arguments.hpp"
 #include "options/made_problem.hpp"
 #include "options/problem_flags.hpp"
 #include "report/progress.hpp"

@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "base/format_bytes.hpp"
 #include "commands.hpp"
 #include "convgrad/device.hpp"
 #include "cpu/peaks.hpp"

@@ -7,6 +7,7 @@
 #include <iomanip>
 #include <limits>
 
+#include "base/format_bytes.hpp"
 #include "commands.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/job.hpp"

@@ -15,14 +15,22 @@
 #include <string_view>
 
 #include "base/suggest.hpp"
+#include "batch/batch.hpp"
+#include "bench/bench.hpp"
 #include "commands.hpp"
+#include "compare/compare.hpp"
+#include "completion/completion.hpp"
+#include "compute/compute.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "job/job.hpp"
 #include "mpi/ranks.hpp"
+#include "options/arguments.hpp"
+#include "options/bind_options.hpp"
 #include "options/options.hpp"
 #include "report/color.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {

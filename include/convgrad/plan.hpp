@@ -78,6 +78,9 @@ struct Plan {
   std::int64_t memory_limit_bytes = 0;
 };
 
+// Arrays of |dw| doubles that the reference keeps: 2, or 3 for float64.
+std::int64_t reference_arrays(const WgradProblem& problem);
+
 // Throws Error(unavailable) if the algorithm cannot compute the problem, and Error(runtime) if the
 // memory that it needs is over the limit, and Error(usage) if the batch cannot be cut as asked for.
 // Nothing that it decides but threads, blocks and the part of the batch depends on the options, so
@@ -90,8 +93,5 @@ std::string_view algorithm_name(const Plan& plan);
 
 // One line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
 std::string describe(const Plan& plan);
-
-// 1536 -> "1.5 KiB".
-std::string format_bytes(double bytes);
 
 }  // namespace convgrad

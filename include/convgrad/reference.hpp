@@ -21,9 +21,6 @@ class BlockSum {
   virtual void finish() = 0;
 };
 
-// Arrays of |dw| doubles that ReferenceSum keeps: 2, or 3 for float64.
-std::int64_t reference_arrays(const WgradProblem& problem);
-
 // Adds block after block. float64 accumulators; for float64 data the products and sums are
 // compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
 // element's sum is n, z, p, q, whatever the blocks and threads. Shares no code with the kernels.

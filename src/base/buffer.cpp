@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <new>
 
-#include "convgrad/plan.hpp"
+#include "base/format_bytes.hpp"
 
 namespace convgrad {
 

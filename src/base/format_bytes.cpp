@@ -1,8 +1,8 @@
-// format_bytes.cpp - see plan.hpp; apart, because the CUDA module has it too.
+// format_bytes.cpp - see format_bytes.hpp.
+#include "base/format_bytes.hpp"
+
 #include <iomanip>
 #include <sstream>
-
-#include "convgrad/plan.hpp"
 
 namespace convgrad {
 

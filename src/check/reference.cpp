@@ -84,10 +84,6 @@ void add_part(const WgradProblem& pb, const Block& block, const Part& part, cons
 
 }  // namespace
 
-std::int64_t reference_arrays(const WgradProblem& problem) {
-  return problem.dtype == DType::f64 ? 3 : 2;
-}
-
 ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool)
     : problem_(problem), pool_(pool) {
   const auto count = static_cast<std::size_t>(problem.dw_count());

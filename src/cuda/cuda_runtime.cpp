@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/format_bytes.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/plan.hpp"
 #include "cuda/cudnn.hpp"
 
 namespace convgrad::cuda {

@@ -15,7 +15,7 @@
 #include <cudnn.h>
 #endif
 
-#include "convgrad/plan.hpp"
+#include "base/format_bytes.hpp"
 
 namespace convgrad::cuda {
 namespace {

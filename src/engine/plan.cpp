@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/format_bytes.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/reference.hpp"
 #include "engine/partial_tree.hpp"
 
 namespace convgrad {
@@ -154,6 +154,10 @@ void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
 }
 
 }  // namespace
+
+std::int64_t reference_arrays(const WgradProblem& problem) {
+  return problem.dtype == DType::f64 ? 3 : 2;
+}
 
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options) {
   Plan plan;

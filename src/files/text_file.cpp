@@ -12,7 +12,7 @@
 #include "base/failure.hpp"
 #include "convgrad/error.hpp"
 
-namespace convgrad::cli {
+namespace convgrad {
 namespace {
 
 // Closed when it goes.
@@ -97,4 +97,4 @@ std::string read_start(const std::string& path, std::size_t bytes, const std::st
   return start;
 }
 
-}  // namespace convgrad::cli
+}  // namespace convgrad

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace convgrad::cli {
+namespace convgrad {
 
 struct TextFile {
   std::string prefix;                               // of messages: "--suite: ", or ""
@@ -20,4 +20,4 @@ std::string read_text(const std::string& path, const TextFile& kind);
 // prefixed.
 std::string read_start(const std::string& path, std::size_t bytes, const std::string& prefix);
 
-}  // namespace convgrad::cli
+}  // namespace convgrad

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "base/format_bytes.hpp"
 #include "convgrad/task_pool.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"

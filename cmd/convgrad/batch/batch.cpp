@@ -8,7 +8,6 @@
 #include <regex>
 
 #include "base/clock.hpp"
-#include "commands.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"

@@ -138,4 +138,7 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
 // Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
 std::string xml_text(std::string_view text);
 
+// The command: the exit status; fills the report.
+int batch(Options& options, Json& report);
+
 }  // namespace convgrad::cli

@@ -4,9 +4,11 @@
 #include <new>
 
 #include "base/clock.hpp"
+#include "base/format_bytes.hpp"
 #include "batch/batch.hpp"
-#include "commands.hpp"
+#include "compute/compute.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "verify/verify.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {

@@ -12,6 +12,8 @@
 #include "convgrad/problem.hpp"
 #include "files/text_file.hpp"
 #include "job/job.hpp"
+#include "options/arguments.hpp"
+#include "options/bind_options.hpp"
 
 namespace convgrad::cli {
 namespace {

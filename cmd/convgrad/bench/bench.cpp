@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "base/suggest.hpp"
-#include "commands.hpp"
 
 namespace convgrad::cli {
 namespace {

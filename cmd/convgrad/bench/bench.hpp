@@ -102,4 +102,9 @@ double parse_slowdown(const std::string& text);
 bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
             const std::vector<Measured>& all, Json& report);
 
+// --format json is --json, for errors too.
+void use_bench_format(Options& options);
+// The command: the exit status; fills the report.
+int bench(const Options& options, Json& report);
+
 }  // namespace convgrad::cli

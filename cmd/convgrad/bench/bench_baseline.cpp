@@ -26,12 +26,6 @@ std::string key_of(const BenchCase& c) {
   return key_of(c.name, std::string(dtype_name(c.problem.dtype)), c.algorithm, c.plan.threads);
 }
 
-std::string fixed(double value, int digits) {
-  TextWriter text;
-  text << std::fixed << std::setprecision(digits) << value;
-  return text.str();
-}
-
 }  // namespace
 
 Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases) {

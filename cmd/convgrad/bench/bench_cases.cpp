@@ -4,9 +4,11 @@
 #include <array>
 #include <charconv>
 
+#include "base/format_bytes.hpp"
 #include "base/suggest.hpp"
 #include "bench/bench.hpp"
 #include "generate/generate.hpp"
+#include "options/arguments.hpp"
 #include "options/made_problem.hpp"
 
 namespace convgrad::cli {

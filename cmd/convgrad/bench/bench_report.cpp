@@ -24,12 +24,6 @@ std::optional<double> variation(const Statistics& time) {
   return time.deviation / time.mean;
 }
 
-std::string fixed(double value, int digits) {
-  TextWriter text;
-  text << std::fixed << std::setprecision(digits) << value;
-  return text.str();
-}
-
 // Milliseconds with four significant digits, down to nanoseconds.
 std::string short_number(double value) {
   const int power = value > 0 ? static_cast<int>(std::floor(std::log10(value))) : -6;

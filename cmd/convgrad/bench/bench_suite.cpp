@@ -4,6 +4,7 @@
 
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,9 +1,10 @@
 // compare.cpp - are two arrays equal? Both are read once, in parts, so they may be larger than
 // memory.
+#include "compare/compare.hpp"
+
 #include <cstdio>
 #include <optional>
 
-#include "commands.hpp"
 #include "compare/compare_report.hpp"
 #include "compare/heatmap.hpp"
 #include "convgrad/array.hpp"

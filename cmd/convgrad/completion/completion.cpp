@@ -9,7 +9,6 @@
 #include <set>
 
 #include "base/suggest.hpp"
-#include "commands.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
 

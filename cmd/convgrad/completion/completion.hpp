@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "options/options.hpp"
+
 namespace convgrad::cli {
 
 // An option, or a positional argument; names is empty if it is only that.
@@ -39,5 +41,8 @@ std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& c
 
 // Words with spaces between.
 std::string joined(const std::vector<std::string>& words, const char* separator = " ");
+
+// The command: the script for a shell on standard output. app: the whole program.
+int completion(const Options& options, const CLI::App& app);
 
 }  // namespace convgrad::cli

@@ -2,6 +2,7 @@
 // compinit.
 #include "completion/completion.hpp"
 #include "convgrad/error.hpp"
+#include "options/arguments.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/format_bytes.hpp"
 #include "convgrad/partial_file.hpp"
 #include "version.hpp"
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/clock.hpp"
-#include "commands.hpp"
 #include "compute/batch_range.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"

@@ -2,10 +2,11 @@
 #include <cstdio>
 
 #include "base/clock.hpp"
-#include "commands.hpp"
+#include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "job/job.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {

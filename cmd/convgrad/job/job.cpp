@@ -8,10 +8,12 @@
 #include <iomanip>
 
 #include "base/clock.hpp"
+#include "base/format_bytes.hpp"
 #include "base/suggest.hpp"
 #include "convgrad/device.hpp"
 #include "convgrad/reference.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "options/arguments.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {

@@ -1,4 +1,6 @@
 // words.cpp - the words of a command line before and after CLI11: lists, numbers, hyphens.
+#include "options/arguments.hpp"
+
 #include <CLI/Option.hpp>
 #include <algorithm>
 #include <cctype>
@@ -6,6 +8,7 @@
 #include <set>
 
 #include "convgrad/error.hpp"
+#include "options/bind_options.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {

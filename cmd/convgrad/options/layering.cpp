@@ -13,6 +13,8 @@
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "files/text_file.hpp"
+#include "options/arguments.hpp"
+#include "options/bind_options.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {

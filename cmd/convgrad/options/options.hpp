@@ -1,7 +1,6 @@
-// options.hpp - everything the command line can say. The structs know nothing of CLI11.
+// options.hpp - everything the command line can say.
 #pragma once
 
-#include <CLI/App.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -109,41 +108,5 @@ struct Options {
 inline constexpr std::int64_t kMostThreads = 4096;
 // Each has some files open, and systems often allow 1024.
 inline constexpr std::int64_t kMostJobs = 128;
-
-// Binds every option and subcommand of the program.
-void bind_options(CLI::App& app, Options& options);
-
-// Sets an option as if the words had been given on the command line, with the same checks;
-// Error(usage) that names it otherwise.
-void set_option(CLI::Option& option, const std::string& name, const Words& words);
-
-// "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
-std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
-
-// Fills options that the command line did not give from CONVGRAD_* variables, then from the
-// --config file. command is the app or subcommand that runs.
-void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options);
-
-// True if --filter-sizes names a file instead of giving numbers.
-bool is_file_name(const Words& filter_sizes);
-
-// "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
-std::string with_hyphens(const std::string& argument);
-// The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
-std::vector<std::string> prepared(const std::vector<std::string>& arguments);
-// The last value that words give to a long option; word is what it means without one. For what has
-// to be known although the command line cannot be parsed.
-std::string last_value(const std::vector<std::string>& words, const std::string& option,
-                       const std::string& word = "");
-// "-v" and "--dry-run", but not "-" or "-1".
-bool looks_like_a_flag(const std::string& word);
-// The words of the last list, without marks.
-Words last_list(const Words& words);
-
-// A word as a shell takes it, in quotes if it must be.
-std::string shell_quoted(const std::string& word);
-
-// The long names of an app's options, "--op", "--strides", ...
-std::vector<std::string> option_names(const CLI::App& app);
 
 }  // namespace convgrad::cli

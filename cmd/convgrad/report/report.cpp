@@ -231,6 +231,12 @@ Json number(double value) {
   return value;
 }
 
+std::string fixed(double value, int digits) {
+  TextWriter text;
+  text << std::fixed << std::setprecision(digits) << value;
+  return text.str();
+}
+
 std::string general(double value, int digits) {
   if (std::isnan(value)) return "nan";  // whatever its sign
   char text[40];

@@ -59,8 +59,9 @@ Json peaks_json(const Peaks& peaks);
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);
 
-// Numbers in text: digits significant ones; "[1,0,2]".
+// Numbers in text: so many significant digits; so many after the point; "[1,0,2]".
 std::string general(double value, int digits);
+std::string fixed(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // True if there is no regular file of that name, or an empty one, or one that begins like that.

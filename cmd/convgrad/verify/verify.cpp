@@ -1,12 +1,13 @@
 // verify.cpp - is a gradient right? Computed here or brought along, against the reference or a
 // golden file.
+#include "verify/verify.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/suggest.hpp"
-#include "commands.hpp"
 #include "report/color.hpp"
 #include "verify/repro.hpp"
 #include "verify/verify_adjoint.hpp"

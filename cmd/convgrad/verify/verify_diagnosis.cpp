@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/format_bytes.hpp"
 #include "check/diagnosis.hpp"
 
 namespace convgrad::cli {

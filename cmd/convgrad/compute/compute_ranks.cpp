@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "base/clock.hpp"
-#include "commands.hpp"
 #include "compute/batch_range.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"

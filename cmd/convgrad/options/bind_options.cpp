@@ -1,5 +1,5 @@
-// options.cpp - see options.hpp.
-#include "options/options.hpp"
+// bind_options.cpp - see bind_options.hpp.
+#include "options/bind_options.hpp"
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

@@ -1,0 +1,37 @@
+// arguments.hpp - the words of a command line: hyphens, lists of numbers, quotes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "options/options.hpp"
+
+namespace convgrad::cli {
+
+// Error(usage) that names it otherwise.
+void set_option(CLI::Option& option, const std::string& name, const Words& words);
+
+// "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
+std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
+
+// True if --filter-sizes names a file instead of giving numbers.
+bool is_file_name(const Words& filter_sizes);
+
+// "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
+std::string with_hyphens(const std::string& argument);
+// The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
+std::vector<std::string> prepared(const std::vector<std::string>& arguments);
+// The last value that words give to a long option; word is what it means without one. For what has
+// to be known although the command line cannot be parsed.
+std::string last_value(const std::vector<std::string>& words, const std::string& option,
+                       const std::string& word = "");
+// "-v" and "--dry-run", but not "-" or "-1".
+bool looks_like_a_flag(const std::string& word);
+// The words of the last list, without marks.
+Words last_list(const Words& words);
+
+// A word as a shell takes it, in quotes if it must be.
+std::string shell_quoted(const std::string& word);
+
+}  // namespace convgrad::cli
