@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures which filter gradients TensorFlow's and PyTorch's CPU ops compute, and writes docs/support.md.
+"""Measures which filter gradients TensorFlow's and PyTorch's CPU ops compute, and writes docs/measurements/support.md.
 
     python3 scripts/measure_support.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
 
@@ -228,7 +228,7 @@ def main():
     parser.add_argument("--tensorflow-python", metavar="PATH")
     parser.add_argument("--torch-python", metavar="PATH")
     parser.add_argument("-o", "--output", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent.parent / "docs" / "support.md")
+                        default=pathlib.Path(__file__).resolve().parent.parent / "docs" / "measurements" / "support.md")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
