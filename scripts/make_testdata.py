@@ -751,7 +751,7 @@ Filter gradients with known answers: {count} problems, listed in `golden.jsonl`,
 Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/check_testdata.py`.
 
 ## Families
-- **real** ({real}): a small network learned for {steps} steps to remove noise from photographs. Stored are what its layers
+- **real** ({real}): a small network was trained for {steps} steps to remove noise from photographs. Stored are what its layers
   read (x) and the gradients that came back to their outputs (dy, with a loss scale of {scale}), rounded to each dtype.
   Stems with stride 2, 3x3, 1x1, grouped, dilated, unevenly padded, unequal strides; depthwise 3x3 and 5x5, with stride,
   with multiplier 2; the same in 3-D on clips whose frames are shifted crops. Each in four dtypes, six of the eight
@@ -776,7 +776,7 @@ summed in float64 (float64 data: in long double), padding left out, rounded once
 
 Where TensorFlow computes, it lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the definition, plus half of the smallest subnormal:
 u is half an ulp of the dtype, L the number of terms, e is 2^-24 (float64: 2^-53). Its largest error as a part of that: {worst}.
-Where it does not compute, or breaks the bound, the definition stands in:
+Where it does not compute, or breaks the bound, the golden array is the definition's:
 
 {refusals}
 

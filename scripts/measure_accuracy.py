@@ -3,7 +3,7 @@
 
     python3 scripts/measure_accuracy.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
 
-Prints the tables of docs/accuracy.md. Needs Python 3.11 and numpy 1.24; either peer may be left out. Exit status: 1 if
+Prints the tables of docs/measurements/accuracy.md. Needs Python 3.11 and numpy 1.24; either peer may be left out. Exit status: 1 if
 the error of convgrad's sums is not within the bound of docs/numerics.md or not flat in the batch (its rms more than
 doubles from the smallest to the largest), 2 if something did not run.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures which filter gradients TensorFlow's and PyTorch's CPU ops compute, and writes docs/support.md.
+"""Measures which filter gradients TensorFlow's and PyTorch's CPU ops compute, and writes docs/measurements/support.md.
 
     python3 scripts/measure_support.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
 
@@ -172,12 +172,22 @@ def count_computed(verdicts, combinations):
     return sum(cell(verdicts[c]) == "computes" for c in combinations)
 
 
+def heads(*words):
+    return ["| " + " | ".join((*words, *COLUMNS)) + " |", "| --- " * (len(words) + len(COLUMNS)) + "|"]
+
+
 def table(verdicts):
-    rows = ["| op | variant | layout | " + " | ".join(COLUMNS) + " |", "| --- " * (3 + len(COLUMNS)) + "|"]
+    """A row for the variants of an op that have the same cells, and for layouts that have the same rows."""
+    rows = heads("op", "layout", "variant")
     for op, variants in VARIANTS.items():
-        for variant, layout in itertools.product(variants, LAYOUTS[op]):
-            cells = [cell(verdicts[op, variant, layout, dtype]) for dtype in COLUMNS]
-            rows.append(f"| {op} | {variant} | {layout} | " + " | ".join(cells) + " |")
+        layouts = collections.defaultdict(list)
+        for layout in LAYOUTS[op]:
+            alike = collections.defaultdict(list)
+            for variant in variants:
+                alike[tuple(cell(verdicts[op, variant, layout, dtype]) for dtype in COLUMNS)].append(variant)
+            layouts[tuple(("; ".join(names), cells) for cells, names in alike.items())].append(layout)
+        for found, names in layouts.items():
+            rows += [f"| {op} | {', '.join(names)} | {listed} | {' | '.join(cells)} |" for listed, cells in found]
     return "\n".join(rows)
 
 
@@ -192,34 +202,46 @@ def messages(verdicts):
 
 def worst_of(verdicts):
     """The largest error of each op, variant and dtype whose values are wrong."""
-    seen = collections.defaultdict(float)
+    seen = collections.defaultdict(lambda: collections.defaultdict(float))
     for (op, variant, _, dtype), answers in verdicts.items():
         for verdict, message in answers.values():
             if verdict == "wrong":
-                key = f"{op}, {variant}, {dtype}"
-                seen[key] = max(seen[key], float(message.split()[0]))
-    return "\n".join(f"- {key}: up to {ratio:.2g} times the bound" for key, ratio in seen.items())
+                found = seen[op, variant]
+                found[dtype] = max(found[dtype], float(message.split()[0]))
+    if not seen:
+        return ""
+    rows = [f"| {op} | {variant} | "
+            + " | ".join(f"{found[dtype]:.2g}" if dtype in found else "" for dtype in COLUMNS) + " |"
+            for (op, variant), found in seen.items()]
+    return "\n".join([*heads("op", "variant"), *rows])
 
 
 INTRODUCTION = """# What TensorFlow and PyTorch compute on the CPU
 
-Filter gradients by op, dtype, layout and variant, as `scripts/measure_support.py` found them:
+Filter gradients by op, dtype, layout and variant; convgrad computes all of them, which its tests check. Written by
 ```
 python3 scripts/measure_support.py --tensorflow-python PATH --torch-python PATH
 ```
+
+| | of all {all} | of the {basic} of op, dtype, layout, dilation, groups |
+| --- | ---: | ---: |
+"""
+
+DEFINITIONS = """
+In the tables:
+- **computes**: every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp
+  of the dtype, e is 2^-24 (float64: 2^-53). A sum carried in float16 or bfloat16 breaks it.
+- **wrong**: it returns a value outside of it. **refuses**: an error. **aborts**: the process dies.
+- **no such attribute**: TensorFlow's conv3d and PyTorch have no uneven padding.
+"""
+
+METHOD = """
+## How it is measured
 TensorFlow by its raw ops (`Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropFilter`, `Conv3DBackpropFilterV2`),
 PyTorch by `torch.ops.aten.convolution_backward` with `output_mask=[False, True, False]`, on tensors in channels_last
 for NHWC and NDHWC. 3x3 (3x3x3) filters, batch 2, 17x15 pixels (5 frames), 8 channels, 2 groups, dilation 2, multiplier 2.
 Each combination is run with SAME and with VALID padding, the explicit ones with uneven padding; a cell has one word,
 or one for each padding. Processor: {processor}.
-
-- **computes**: every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp
-  of the dtype, e is 2^-24 (float64: 2^-53). A sum carried in float16 or bfloat16 breaks it.
-- **wrong**: it returns a value outside of it. **refuses**: an error. **aborts**: the process dies.
-- **no such attribute**: TensorFlow's conv3d and PyTorch have no uneven padding.
-
-| | of all {all} | of the {basic} of op, dtype, layout, dilation, groups |
-| --- | ---: | ---: |
 """
 
 
@@ -228,7 +250,7 @@ def main():
     parser.add_argument("--tensorflow-python", metavar="PATH")
     parser.add_argument("--torch-python", metavar="PATH")
     parser.add_argument("-o", "--output", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent.parent / "docs" / "support.md")
+                        default=pathlib.Path(__file__).resolve().parent.parent / "docs" / "measurements" / "support.md")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -238,21 +260,22 @@ def main():
         parser.error("--tensorflow-python and --torch-python are needed")
     everything = list(all_combinations())
     basic = [c for c in everything if c[1] in BASIC]
-    text = INTRODUCTION.format(processor=peers.processor(), all=len(everything), basic=len(basic))
-    tables = ""
+    text = INTRODUCTION.format(all=len(everything), basic=len(basic))
+    tables = DEFINITIONS
     for name, (peer, _) in PEERS.items():
         python = options.tensorflow_python if peer == "tensorflow" else options.torch_python
         verdicts, version = measure(name, python)
         title = name.replace("TensorFlow", f"TensorFlow {version}").replace("PyTorch", f"PyTorch {version}")
         text += (f"| {title} computes | {count_computed(verdicts, everything)} |"
                  f" {count_computed(verdicts, basic)} |\n")
-        tables += f"\n## {title}\n{table(verdicts)}\n"
+        tables += f"\n## {title}\n\n{table(verdicts)}\n"
         if messages(verdicts):
-            tables += f"\nIt refuses with:\n{messages(verdicts)}\n"
+            tables += f"\nIt refuses with (how often):\n{messages(verdicts)}\n"
         if worst_of(verdicts):
-            tables += f"\nWrong values:\n{worst_of(verdicts)}\n"
-    print(text + tables, end="")
-    options.output.write_text(text + tables)
+            tables += f"\nWrong values, the largest error in bounds:\n\n{worst_of(verdicts)}\n"
+    text += tables + METHOD.format(processor=peers.processor())
+    print(text, end="")
+    options.output.write_text(text)
 
 
 if __name__ == "__main__":

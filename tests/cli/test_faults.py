@@ -1,7 +1,7 @@
 """Whatever fails, the files are the old or the new ones, and the error is one line.
 
 The short form, for every day, takes a part of the faults; CONVGRAD_FAULTS=full takes all of them
-(scripts/test_faults --full, which also prints the counts). docs/robustness.md has what they were.
+(scripts/test_faults --full, which also prints the counts). docs/measurements/robustness.md has what they were.
 """
 import collections
 import concurrent.futures

@@ -209,8 +209,8 @@ class KnownKillers(CliTest):
                 self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_the_table_names_every_report(self):
-        # docs/properties.md lists them; one that is tested must be there, and the other way round.
-        text = (harness.ROOT / "docs/properties.md").read_text()
+        # docs/measurements/properties.md lists them; one that is tested must be there, and the other way round.
+        text = (harness.ROOT / "docs/measurements/properties.md").read_text()
         section = text[text.index("## Known killers"):].split("\n## ")[0]
         listed = set(re.findall(r"(?m)^\| ((?:oneDNN|TensorFlow|PyTorch) #\d+|CVE-\d+-\d+) \|", section))
         tested = {report for report, *_ in (*VALUES, *ERRORS)} | {"PyTorch #96225", "PyTorch #68048"}

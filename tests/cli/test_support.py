@@ -1,4 +1,4 @@
-"""The combinations that docs/support.md counts for TensorFlow and PyTorch: convgrad computes all of them, within the
+"""The combinations that docs/measurements/support.md counts for TensorFlow and PyTorch: convgrad computes all of them, within the
 bound, with every algorithm."""
 
 import pathlib
