@@ -143,7 +143,7 @@ void check_schedule(const Plan& plan) {
   const WgradProblem& pb = plan.problem;
   const ChunkGrid& chunks = plan.chunks;
   require((chunks.count == 0) == (term_count(pb) == 0), "chunks of an empty problem");
-  require(plan.slices.count() >= 1 && plan.slices.lanes >= 1, "the slices");
+  require(plan.slices.count() >= 1 && plan.slices.interleave >= 1, "the slices");
   require(plan.memory.total() <= plan.memory_limit_bytes, "a plan over its limit");
   require(plan.memory.total() >= 0 && plan.memory.blocks >= 0 && plan.memory.partials >= 0,
           "memory below 0");

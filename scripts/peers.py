@@ -72,7 +72,7 @@ class Worker:
     """A worker process that stays alive. It starts with the first request, and again after one that it did not survive."""
 
     def __init__(self, script, kind, python, threads, variables=None, silence_s=900):
-        """silence_s: one that says nothing for so long is given up."""
+        """silence_s: one that says nothing for so long is stopped."""
         self.command, self.kind = [python, script, "--worker", kind, str(threads)], kind
         self.environment, self.silence_s = environment() | (variables or {}), silence_s
         self.process, self.version = None, None

@@ -1,8 +1,8 @@
 // batch_part.hpp - where a batch can be cut so that the parts add up to the bits of the whole.
 //
-// A part is made of whole stretches of slices (schedule.hpp). It begins and ends between images, so
-// the batch can be cut where a stretch begins with an image: everywhere, if there are at least as
-// many stretches as images.
+// A part is made of whole partitions of slices (schedule.hpp). It begins and ends between images,
+// so the batch can be cut where a partition begins with an image: everywhere, if there are at least
+// as many partitions as images.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct BatchRange {
 
 // What is summed. Both ranges are empty for a share without an image.
 struct BatchPart {
-  Range images, stretches;
+  Range images, partitions;
 };
 
-// A stretch that begins with an image; the last cut is the end of the batch.
+// A partition that begins with an image; the last cut is the end of the batch.
 struct BatchCut {
-  std::int64_t image = 0, stretch = 0;
+  std::int64_t image = 0, partition = 0;
 };
 // In ascending order. An empty batch has one part, which is empty too.
 std::vector<BatchCut> batch_cuts(const ChunkGrid& grid, const SliceGrid& slices);

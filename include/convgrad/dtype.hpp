@@ -11,17 +11,11 @@
 #include <optional>
 #include <string_view>
 
+#include "convgrad/float16.hpp"
+
 namespace convgrad {
 
 enum class DType : std::uint8_t { f16, bf16, f32, f64 };
-
-struct Half {
-  std::uint16_t bits;
-};
-struct BFloat16 {
-  std::uint16_t bits;
-};
-static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2);
 
 std::string_view dtype_name(DType dtype);                     // "float16", "bfloat16", ...
 std::optional<DType> dtype_from_name(std::string_view name);  // also f2, half, bf16, float, double
@@ -39,7 +33,7 @@ DType accumulator_dtype(DType dtype);
 std::uint16_t half_bits(double value);      // value rounded to float16
 std::uint16_t bfloat16_bits(double value);  // value rounded to bfloat16
 
-inline float to_float(Half value) {
+inline float to_float(Float16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = value.bits & 0x7fffu;
   if (magnitude >= 0x7c00u) {  // infinity and NaN: exponent all ones, payload kept
@@ -55,7 +49,7 @@ inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 inline float to_float(float value) { return value; }
-inline double to_double(Half value) { return to_float(value); }
+inline double to_double(Float16 value) { return to_float(value); }
 inline double to_double(BFloat16 value) { return to_float(value); }
 inline double to_double(float value) { return value; }
 inline double to_double(double value) { return value; }
@@ -63,7 +57,7 @@ inline double to_double(double value) { return value; }
 template <typename Scalar>
 Scalar from_double(double value);
 template <>
-inline Half from_double<Half>(double value) {
+inline Float16 from_double<Float16>(double value) {
   return {half_bits(value)};
 }
 template <>
@@ -79,12 +73,12 @@ inline double from_double<double>(double value) {
   return value;
 }
 
-// Calls f with a value of the C++ type that stores dtype: f(Half{}), f(float{}), ...
+// Calls f with a value of the C++ type that stores dtype: f(Float16{}), f(float{}), ...
 template <typename Function>
 decltype(auto) with_scalar(DType dtype, Function&& f) {
   switch (dtype) {
     case DType::f16:
-      return f(Half{});
+      return f(Float16{});
     case DType::bf16:
       return f(BFloat16{});
     case DType::f32:

@@ -19,7 +19,7 @@ enum class ErrorKind {
 // text with control bytes (a file name may hold any) as \xNN, so that it stays one printable line.
 std::string one_line(std::string_view text);
 
-// what() is one line: what was found, what was expected, which flag or file, how to mend it.
+// what() is one line: what was found, what was expected, which flag or file, how to fix it.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string_view message)

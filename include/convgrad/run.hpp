@@ -133,7 +133,7 @@ class GradientSum {
 
   const Plan plan_;
   TaskPool& pool_;
-  std::int64_t stretch_ = 0;  // the first that is not over
+  std::int64_t partition_ = 0;  // the first that is not over
   std::vector<Tile> tiles_;
   Buffer partials_;
   Buffer workspaces_;  // one for each thread

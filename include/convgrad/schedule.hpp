@@ -47,29 +47,28 @@ struct ChunkRun {
 // device: partial gradients of different versions do not add up to the bits of one run.
 inline constexpr int kScheduleVersion = 3;
 
-// Slices come in `coarse` contiguous stretches of chunks (what one process of several works on),
-// each dealt out to `lanes` slices in turn (so that a block of any size feeds all threads). Where
-// there are as many images as stretches, stretches are whole images; else images are whole
-// stretches.
+// Slices come in `partitions` contiguous partitions of chunks (what one process of several works
+// on), each dealt out to `interleave` slices in turn (so that a block of any size feeds all
+// threads). Where there are as many images as partitions, partitions are whole images; else images
+// are whole partitions.
 struct SliceGrid {
   std::int64_t chunks = 0;
-  std::int64_t unit = 1;  // chunks that no two stretches share: one, or an image's
-  std::int64_t coarse = 1;
-  std::int64_t lanes = 1;
+  std::int64_t unit = 1;  // chunks that no two partitions share: one, or an image's
+  std::int64_t partitions = 1;
+  std::int64_t interleave = 1;
 
-  std::int64_t count() const { return coarse * lanes; }
+  std::int64_t count() const { return partitions * interleave; }
   // The chunks of one slice that lie in `within`.
   ChunkRun chunks_of(std::int64_t slice, Range within) const;
-  // The chunks of a stretch, and the slices of neighbouring ones.
-  Range chunks_of_stretch(std::int64_t stretch) const;
-  Range slices_of(Range stretches) const {
-    return {stretches.begin * lanes, stretches.end * lanes};
-  }
+  // The chunks of a partition, and the slices of neighbouring ones.
+  Range chunks_of_partition(std::int64_t partition) const;
+  Range slices_of(Range some) const { return {some.begin * interleave, some.end * interleave}; }
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
-// `slices` of them, if chunks and images allow: in `stretches` or more, of `most_lanes` at most.
-SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t stretches,
-                      std::int64_t most_lanes);
+// `slices` of them, if chunks and images allow: in `partitions` or more, of `most_interleave` at
+// most.
+SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,
+                      std::int64_t most_interleave);
 
 // The slices are added in a fixed binary tree: neighbours 0 and 1, 2 and 3, ..., then the sums of
 // those, and so on; one without a neighbour goes up as it is. A node is the range of its slices.

@@ -93,7 +93,7 @@ template <typename Scalar>
 void round_all(const double* source, std::int64_t count, Scalar* destination) {
   std::int64_t i = 0;
   if constexpr (sizeof(Scalar) == 2) {
-    const auto narrow_batch = std::is_same_v<Scalar, Half> ? narrow_halves : narrow_bfloat16s;
+    const auto narrow_batch = std::is_same_v<Scalar, Float16> ? narrow_halves : narrow_bfloat16s;
     std::uint16_t batch[kBatch];
     for (; i + kBatch <= count; i += kBatch) {
       if (narrow_batch(source + i, batch)) {

@@ -399,7 +399,7 @@ void AdjointSum::add(const Block& block,
   if (state_->wide) return state_->wide->add<double>(block, progress);
   switch (state_->problem.dtype) {
     case DType::f16:
-      return state_->narrow->add<Half>(block, progress);
+      return state_->narrow->add<Float16>(block, progress);
     case DType::bf16:
       return state_->narrow->add<BFloat16>(block, progress);
     default:

@@ -144,8 +144,8 @@ void CudaRuntime::zero(void* memory, std::int64_t bytes) {
         "clearing partial sums");
 }
 
-void CudaRuntime::begin_upload(std::int64_t half) {
-  check(cudaStreamWaitEvent(state_->copies, state_->computed[static_cast<std::size_t>(half)], 0),
+void CudaRuntime::begin_upload(std::int64_t buffer) {
+  check(cudaStreamWaitEvent(state_->copies, state_->computed[static_cast<std::size_t>(buffer)], 0),
         "waiting for kernels");
 }
 
@@ -155,15 +155,15 @@ void CudaRuntime::upload(void* to, const void* from, std::int64_t bytes) {
         "copying a block to the device");
 }
 
-void CudaRuntime::end_upload(std::int64_t half) {
-  const cudaEvent_t event = state_->uploaded[static_cast<std::size_t>(half)];
+void CudaRuntime::end_upload(std::int64_t buffer) {
+  const cudaEvent_t event = state_->uploaded[static_cast<std::size_t>(buffer)];
   check(cudaEventRecord(event, state_->copies), "recording an event");
   check(cudaStreamWaitEvent(state_->kernels, event, 0), "waiting for a copy");
   check(cudaEventSynchronize(event), "copying a block to the device");
 }
 
-void CudaRuntime::end_compute(std::int64_t half) {
-  check(cudaEventRecord(state_->computed[static_cast<std::size_t>(half)], state_->kernels),
+void CudaRuntime::end_compute(std::int64_t buffer) {
+  check(cudaEventRecord(state_->computed[static_cast<std::size_t>(buffer)], state_->kernels),
         "recording an event");
 }
 

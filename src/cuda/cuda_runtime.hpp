@@ -51,10 +51,10 @@ class CudaRuntime {
   // Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
   BulkTensor bulk_tensor(const BulkMap& map) const;
   void zero(void* memory, std::int64_t bytes);
-  void begin_upload(std::int64_t half);
+  void begin_upload(std::int64_t buffer);
   void upload(void* to, const void* from, std::int64_t bytes);
-  void end_upload(std::int64_t half);
-  void end_compute(std::int64_t half);
+  void end_upload(std::int64_t buffer);
+  void end_compute(std::int64_t buffer);
   void download(void* to, const void* from, std::int64_t bytes);
   // The filter gradient of whole images by cuDNN, in the problem's dtype.
   void cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic, const void* x,

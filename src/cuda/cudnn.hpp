@@ -8,7 +8,7 @@
 
 namespace convgrad::cuda {
 
-// Why libcudnn.so.9 and its functions are not to be had, or "".
+// Why libcudnn.so.9 and its functions are not available, or "".
 std::string cudnn_missing();
 
 class Cudnn {

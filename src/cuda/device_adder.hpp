@@ -1,13 +1,14 @@
 // device_adder.hpp - a plan carried out on a device: blocks up, kernels, the tree, the sums down.
 //
-// While a block is copied to one half of the device's block memory, kernels work on the other.
+// While a block is copied to one buffer of the device's block memory, kernels work on the other.
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
 //   X current();  // makes the device the thread's, as long as X lives
 //   void* allocate(bytes); void zero(memory, bytes); void download(to, from, bytes)  // waits
-//   void begin_upload(half); void upload(to, from, bytes); void end_upload(half)     // waits
-//   void end_compute(half)
-// begin_upload() lets the copies wait for the kernels that still read that half, end_upload() lets
-// later kernels wait for the copies, and end_compute() marks the last kernel that reads the half.
+//   void begin_upload(buffer); void upload(to, from, bytes); void end_upload(buffer)     // waits
+//   void end_compute(buffer)
+// begin_upload() lets the copies wait for the kernels that still read that buffer, end_upload()
+// lets later kernels wait for the copies, and end_compute() marks the last kernel that reads the
+// buffer.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +30,9 @@ class DeviceAdder final : public BlockAdder {
     const DeviceMemory& need = plan_.device_memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     runtime_.zero(partials_, need.partials);
-    for (std::int64_t half = 0; half < need.halves; ++half) {
-      x_[half] = runtime_.allocate(need.x_block);
-      dy_[half] = runtime_.allocate(need.dy_block);
+    for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
+      x_[buffer] = runtime_.allocate(need.x_block);
+      dy_[buffer] = runtime_.allocate(need.dy_block);
     }
     if (need.packed > 0) packed_ = runtime_.allocate(need.packed);
     sums_ = Buffer(need.result, "the sums from the device");
@@ -39,19 +40,19 @@ class DeviceAdder final : public BlockAdder {
 
   void add(const Block& block, std::int64_t index) override {
     const auto current = runtime_.current();
-    const std::int64_t half = index % plan_.device_memory.halves;
+    const std::int64_t buffer = index % plan_.device_memory.buffers;
     const WgradProblem& pb = plan_.problem;
-    runtime_.begin_upload(half);
-    Work work{};
+    runtime_.begin_upload(buffer);
+    BlockParams work{};
     work.shape = shape_of(pb);
     const std::array<Range, 3> out = {block.pixels[1], block.pixels[2], block.pixels[3]};
-    work.x = upload(x_[half], plan_.device_memory.x_block, block.x, block.x_strides, pb.C,
+    work.x = upload(x_[buffer], plan_.device_memory.x_block, block.x, block.x_strides, pb.C,
                     block.pixels[0], block.input);
-    work.dy = upload(dy_[half], plan_.device_memory.dy_block, block.dy, block.dy_strides, pb.K,
+    work.dy = upload(dy_[buffer], plan_.device_memory.dy_block, block.dy, block.dy_strides, pb.K,
                      block.pixels[0], out);
-    runtime_.end_upload(half);
+    runtime_.end_upload(buffer);
     run_slices(work, plan_.blocks.chunk_range(index), block.pixels[0]);
-    runtime_.end_compute(half);
+    runtime_.end_compute(buffer);
   }
 
   double* finish(std::size_t node) override {
@@ -118,12 +119,12 @@ class DeviceAdder final : public BlockAdder {
   }
 
   // Kernels for the slices that have chunks in the block.
-  void run_slices(Work& work, Range chunks, Range images) {
+  void run_slices(BlockParams& work, Range chunks, Range images) {
     work.chunks = chunks_of(plan_.chunks);
     work.chunk_count = plan_.slices.chunks;
     work.unit = plan_.slices.unit;
-    work.coarse = plan_.slices.coarse;
-    work.lanes = plan_.slices.lanes;
+    work.partitions = plan_.slices.partitions;
+    work.interleave = plan_.slices.interleave;
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
     work.tiles = plan_.tiles;
@@ -152,7 +153,7 @@ class DeviceAdder final : public BlockAdder {
   void* dy_[2] = {};
   void* packed_ = nullptr;
   Buffer sums_;
-  Work last_work_{};
+  BlockParams last_work_{};
   std::int64_t last_slices_ = 0;
   Range last_images_;
 };

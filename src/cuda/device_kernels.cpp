@@ -280,7 +280,7 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   // ... of at least two chunks each, whose partials take no more memory than the processor's.
   constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Few stretches: a block that lies in one of them still has to fill the device.
+  // Few partitions: a block that lies in one of them still has to fill the device.
   constexpr std::int64_t kStretches = 8;
   const std::int64_t slices = std::clamp<std::int64_t>(
       std::min({cuda::ceil_div(kThreadBlocks, std::max<std::int64_t>(tiles, 1)),

@@ -18,14 +18,14 @@
 
 namespace convgrad::cuda {
 
-// f(F16{}), f(float{}), ... for the dtype.
+// f(Float16{}), f(float{}), ... for the dtype.
 template <class Function>
 void with_device_scalar(DType dtype, Function&& f) {
   switch (dtype) {
     case DType::f16:
-      return f(F16{});
+      return f(Float16{});
     case DType::bf16:
-      return f(Bf16{});
+      return f(BFloat16{});
     case DType::f32:
       return f(float{});
     default:
@@ -34,7 +34,7 @@ void with_device_scalar(DType dtype, Function&& f) {
 }
 
 template <class Runtime>
-void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const Work& work,
+void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                       std::int64_t slices) {
   const SimtChoice choice = simt_choice(problem);
   with_device_scalar(problem.dtype, [&](auto scalar) {
@@ -52,7 +52,7 @@ void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const Work&
 }
 
 template <class Runtime>
-void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Work& work,
+void launch_streaming(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                       std::int64_t slices) {
   const StreamChoice choice = stream_choice(problem);
   with_device_scalar(problem.dtype, [&](auto scalar) {
@@ -129,8 +129,8 @@ View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, s
 
 // The block's tensors as kernels for tensor cores read them; packed: memory for copies.
 template <class Runtime>
-GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, Work work, Range images,
-                       int row_tiles, int column_tiles, void* memory) {
+GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParams work,
+                       Range images, int row_tiles, int column_tiles, void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
   work.x =
       mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
@@ -141,7 +141,7 @@ GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, Work work,
 }
 
 template <class Runtime>
-void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const Work& work,
+void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                   std::int64_t slices, Range images, void* memory) {
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] <= work.x.lo[a]) return;  // no tap sees x, and no map could be made of it
@@ -158,13 +158,13 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const Work& wor
   const auto run = [&]<class Body>() {
     runtime.template launch<Body>({gemm, x, dy, choice.slab, images.begin}, slices * work.tiles);
   };
-  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<F16>>()
-                              : run.template operator()<WgmmaGemm<Bf16>>();
+  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<Float16>>()
+                              : run.template operator()<WgmmaGemm<BFloat16>>();
 }
 
 template <class Runtime>
 void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                const Work& work, std::int64_t slices, Range images, void* memory) {
+                const BlockParams& work, std::int64_t slices, Range images, void* memory) {
   const MmaChoice choice = mma_choice(problem);
   const GemmParams gemm =
       gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
@@ -176,18 +176,18 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   } else if (kernel == "cuda_mma_bf16x3") {
     run.template operator()<MmaSplitGemm>();
   } else if (problem.dtype == DType::f16) {
-    choice.wide ? run.template operator()<Mma16Wide<F16>>()
-                : run.template operator()<Mma16Narrow<F16>>();
+    choice.wide ? run.template operator()<Mma16Wide<Float16>>()
+                : run.template operator()<Mma16Narrow<Float16>>();
   } else {
-    choice.wide ? run.template operator()<Mma16Wide<Bf16>>()
-                : run.template operator()<Mma16Narrow<Bf16>>();
+    choice.wide ? run.template operator()<Mma16Wide<BFloat16>>()
+                : run.template operator()<Mma16Narrow<BFloat16>>();
   }
 }
 
 // The gradient of a block by cuDNN, added to the only slice.
 template <class Runtime>
 void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                  const Work& work, Range images, void* dw) {
+                  const BlockParams& work, Range images, void* dw) {
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
     throw Error(ErrorKind::unavailable,
@@ -207,7 +207,7 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
 // of the kernel's packed_bytes().
 template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                  const Work& work, std::int64_t slices, Range images, void* packed) {
+                  const BlockParams& work, std::int64_t slices, Range images, void* packed) {
   if (kernel == "cuda_streaming") {
     launch_streaming(runtime, problem, work, slices);
   } else if (kernel == "cuda_simt_gemm") {

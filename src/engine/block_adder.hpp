@@ -23,13 +23,13 @@ class BlockAdder {
   virtual double again() = 0;
 };
 
-// For a plan with a device. Error(unavailable) where the CUDA module is not to be had.
+// For a plan with a device. Error(unavailable) where the CUDA module is not available.
 std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan);
 
 // Memory that the device can copy from while the processor does something else.
 Buffer pinned_buffer(std::int64_t bytes, const char* what, int device);
 
-// Why the algorithm cudnn is not to be had, a clause, or "".
+// Why the algorithm cudnn is not available, a clause, or "".
 std::string why_no_cudnn();
 
 }  // namespace convgrad

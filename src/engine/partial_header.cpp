@@ -100,7 +100,7 @@ PartialHeader partial_header(const Plan& plan, const std::string& program) {
   }
   header.of_slices = plan.slices.count();
   header.images = plan.part.images;
-  header.slices = plan.slices.slices_of(plan.part.stretches);
+  header.slices = plan.slices.slices_of(plan.part.partitions);
   return header;
 }
 

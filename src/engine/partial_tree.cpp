@@ -11,8 +11,8 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
   if (nodes.empty()) return 0;
   const auto levels =
       static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(slices.count())));
-  // Several blocks keep the slices of a stretch from one to the next.
-  const std::int64_t kept = one_block ? 0 : slices.lanes;
+  // Several blocks keep the slices of a partition from one to the next.
+  const std::int64_t kept = one_block ? 0 : slices.interleave;
   return std::min(nodes.back().end - nodes.front().begin,
                   levels + std::ssize(nodes) + kept + threads);
 }
@@ -58,7 +58,7 @@ bool PartialTree::is_here(Node node) const {
   return part_.begin <= first_slice(node) && end <= part_.end;
 }
 
-void PartialTree::give_up() {
+void PartialTree::cancel() {
   const std::lock_guard lock(mutex_);
   failed_ = true;
   freed_.notify_all();

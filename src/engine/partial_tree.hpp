@@ -29,13 +29,13 @@ class PartialTree {
   PartialTree(const WgradProblem& problem, const SliceGrid& slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live);
 
-  // The memory of a slice, which may wait for others to complete; null after give_up(). In the end,
+  // The memory of a slice, which may wait for others to complete; null after cancel(). In the end,
   // that of a node's first slice is the node's.
   double* partial(std::int64_t slice);
   // All chunks of the slice's tile have been added.
   void complete(std::int64_t slice, std::size_t tile);
   // Lets go of workers that wait: a task has failed.
-  void give_up();
+  void cancel();
 
  private:
   struct Node {

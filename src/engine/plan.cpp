@@ -73,7 +73,7 @@ std::string memory_parts(const MemoryNeed& memory) {
 // What of the batch is summed, once the slices are known.
 void set_part(Plan& plan, const PlanOptions& options) {
   plan.part = batch_part(plan.chunks, plan.slices, options.batch);
-  plan.nodes = tree_nodes(plan.slices.count(), plan.slices.slices_of(plan.part.stretches));
+  plan.nodes = tree_nodes(plan.slices.count(), plan.slices.slices_of(plan.part.partitions));
 }
 
 BlockChoice blocks_within(const Plan& plan, std::int64_t budget_bytes) {
@@ -85,7 +85,7 @@ void set_device_blocks(Plan& plan, const BlockChoice& choice) {
   DeviceMemory& need = plan.device_memory;
   need.x_block = choice.x_bytes;
   need.dy_block = choice.dy_bytes;
-  need.halves = choice.grid.count == 1 ? 1 : 2;
+  need.buffers = choice.grid.count == 1 ? 1 : 2;
   need.packed = plan.device_kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
 }
 
@@ -110,7 +110,7 @@ void plan_device_blocks(Plan& plan, const PlanOptions& options, bool limited) {
   }
   plan.blocks = choice.grid;
   if (options.in_memory) return;
-  plan.memory.blocks = checked_mul(plan.device_memory.halves, choice.x_bytes + choice.dy_bytes,
+  plan.memory.blocks = checked_mul(plan.device_memory.buffers, choice.x_bytes + choice.dy_bytes,
                                    "the blocks of x and dy");
 }
 

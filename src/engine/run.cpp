@@ -205,11 +205,11 @@ void GradientSum::add(const Block& block, std::int64_t index) {
   };
   // Slices without a chunk in this block make no tasks.
   std::vector<Part> active;
-  for (; plan_.slices.chunks_of_stretch(stretch_).end <= chunks.begin; ++stretch_) {
+  for (; plan_.slices.chunks_of_partition(partition_).end <= chunks.begin; ++partition_) {
   }
-  for (std::int64_t stretch = stretch_; stretch < plan_.slices.coarse; ++stretch) {
-    if (plan_.slices.chunks_of_stretch(stretch).begin >= chunks.end) break;
-    const Range slices = plan_.slices.slices_of({stretch, stretch + 1});
+  for (std::int64_t partition = partition_; partition < plan_.slices.partitions; ++partition) {
+    if (plan_.slices.chunks_of_partition(partition).begin >= chunks.end) break;
+    const Range slices = plan_.slices.slices_of({partition, partition + 1});
     for (std::int64_t slice = slices.begin; slice < slices.end; ++slice) {
       const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
       const ChunkRun all = plan_.slices.chunks_of(slice, {0, plan_.slices.chunks});
@@ -228,7 +228,7 @@ void GradientSum::add(const Block& block, std::int64_t index) {
                 plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, part.run, tiles_[tile],
                                          workspace(worker), partial);
               } catch (...) {
-                tree_->give_up();
+                tree_->cancel();
                 throw;
               }
               if (part.last) tree_->complete(part.slice, tile);

@@ -12,7 +12,7 @@ namespace convgrad {
 
 // A file as a source of libzip. libzip knows of a failed read only that there was one, and takes
 // some for the end of the archive; what it was is kept here. libzip's own source of a file reads
-// through stdio, which gives up where a read is interrupted. Stays where it is and outlives the
+// through stdio, which stops where a read is interrupted. Stays where it is and outlives the
 // archive, and the file outlives it.
 class ZipInput {
  public:

@@ -32,27 +32,27 @@ BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
                                       " is no range of the batch's ", count,
                                       " images, expected A:B with 0 <= A <= B <= ", count));
   }
-  if (images == Range{0, count}) return {images, {0, cuts.back().stretch}};
+  if (images == Range{0, count}) return {images, {0, cuts.back().partition}};
   const BatchCut& begin = cut_at(cuts, images.begin, "begins");
   const BatchCut& end = cut_at(cuts, images.end, "ends");
-  return {images, {begin.stretch, end.stretch}};
+  return {images, {begin.partition, end.partition}};
 }
 
 }  // namespace
 
 std::vector<BatchCut> batch_cuts(const ChunkGrid& grid, const SliceGrid& slices) {
   const std::int64_t images = grid.extent[0];
-  if (grid.count == 0) return {{0, 0}, {images, slices.coarse}};
+  if (grid.count == 0) return {{0, 0}, {images, slices.partitions}};
   std::vector<BatchCut> cuts;
-  for (std::int64_t stretch = 0; stretch < slices.coarse; ++stretch) {
-    const std::int64_t chunk = slices.chunks_of_stretch(stretch).begin;
+  for (std::int64_t partition = 0; partition < slices.partitions; ++partition) {
+    const std::int64_t chunk = slices.chunks_of_partition(partition).begin;
     if (grid.axis == 0) {
-      cuts.push_back({chunk * grid.step, stretch});
+      cuts.push_back({chunk * grid.step, partition});
     } else if (chunk % (grid.count / images) == 0) {
-      cuts.push_back({chunk / (grid.count / images), stretch});
+      cuts.push_back({chunk / (grid.count / images), partition});
     }
   }
-  cuts.push_back({images, slices.coarse});
+  cuts.push_back({images, slices.partitions});
   return cuts;
 }
 
@@ -69,10 +69,10 @@ BatchPart batch_part(const ChunkGrid& grid, const SliceGrid& slices, const Batch
                                              ceil_div(pieces % range.parts * part, range.parts))];
       };
       const BatchCut begin = cut(range.part), end = cut(range.part + 1);
-      return {{begin.image, end.image}, {begin.stretch, end.stretch}};
+      return {{begin.image, end.image}, {begin.partition, end.partition}};
     }
     default:
-      return {{0, cuts.back().image}, {0, cuts.back().stretch}};
+      return {{0, cuts.back().image}, {0, cuts.back().partition}};
   }
 }
 

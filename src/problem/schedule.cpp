@@ -21,9 +21,10 @@ constexpr std::int64_t kManyChunks = 64;
 // Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kEarlySlices = 64;
-constexpr std::int64_t kMaxLanes = 32, kMaxStretches = 1024;
-// What several processes need; a block that lies in one stretch still has lanes for its threads.
-constexpr std::int64_t kStretches = 8;
+constexpr std::int64_t kMaxInterleave = 32, kMaxPartitions = 1024;
+// What several processes need; a block that lies in one partition still has interleave for its
+// threads.
+constexpr std::int64_t kPartitions = 8;
 
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,
                    std::int64_t pieces, std::int64_t index) {
@@ -38,12 +39,12 @@ std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
   return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
 }
 
-// Slices of which no more partials are in memory than may be: all, or those of a stretch and one
+// Slices of which no more partials are in memory than may be: all, or those of a partition and one
 // for each level of the tree.
-std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t lanes) {
+std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t interleave) {
   const std::int64_t partials = kMaxPartialBytes / bytes;
-  const std::int64_t levels = std::clamp<std::int64_t>(partials - lanes - 2, 0, 15);
-  return std::max(partials, std::min(std::int64_t{1} << levels, lanes * kMaxStretches));
+  const std::int64_t levels = std::clamp<std::int64_t>(partials - interleave - 2, 0, 15);
+  return std::max(partials, std::min(std::int64_t{1} << levels, interleave * kMaxPartitions));
 }
 
 }  // namespace
@@ -73,31 +74,32 @@ ChunkGrid chunk_grid(const WgradProblem& problem) {
 }
 
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
-  ChunkRun run{0, 0, lanes};
-  dealt_chunks(chunks, unit, coarse, lanes, slice, within.begin, within.end, run.begin, run.end);
+  ChunkRun run{0, 0, interleave};
+  dealt_chunks(chunks, unit, partitions, interleave, slice, within.begin, within.end, run.begin,
+               run.end);
   return run;
 }
 
-Range SliceGrid::chunks_of_stretch(std::int64_t stretch) const {
-  return {stretch_begin(chunks, unit, coarse, stretch),
-          stretch_begin(chunks, unit, coarse, stretch + 1)};
+Range SliceGrid::chunks_of_partition(std::int64_t partition) const {
+  return {partition_begin(chunks, unit, partitions, partition),
+          partition_begin(chunks, unit, partitions, partition + 1)};
 }
 
-SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t stretches,
-                      std::int64_t most_lanes) {
+SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,
+                      std::int64_t most_interleave) {
   SliceGrid result;
   result.chunks = grid.count;
-  result.coarse = std::clamp(slices / most_lanes, std::min(stretches, slices),
-                             std::max(kMaxStretches, stretches));
+  result.partitions = std::clamp(slices / most_interleave, std::min(partitions, slices),
+                                 std::max(kMaxPartitions, partitions));
   if (grid.axis > 0 && grid.count > 0) {
     const std::int64_t images = grid.extent[0];
-    if (images >= result.coarse) {
+    if (images >= result.partitions) {
       result.unit = grid.count / images;
     } else {
-      result.coarse -= result.coarse % images;
+      result.partitions -= result.partitions % images;
     }
   }
-  result.lanes = std::clamp<std::int64_t>(slices / result.coarse, 1, most_lanes);
+  result.interleave = std::clamp<std::int64_t>(slices / result.partitions, 1, most_interleave);
   return result;
 }
 
@@ -106,10 +108,10 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t early = std::min<std::int64_t>(
       {kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, kEarlySlices});
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
-  const std::int64_t wanted_lanes = (std::int64_t{32} << 16) / problem.dw_count();
-  const std::int64_t lanes = std::clamp<std::int64_t>(wanted_lanes, 1, kMaxLanes);
-  const std::int64_t many = std::min(slices_that_fit(bytes, lanes), grid.count / kManyChunks);
-  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kStretches, lanes);
+  const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / problem.dw_count();
+  const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);
+  const std::int64_t many = std::min(slices_that_fit(bytes, interleave), grid.count / kManyChunks);
+  return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kPartitions, interleave);
 }
 
 std::array<Range, 2> tree_children(Range node) {

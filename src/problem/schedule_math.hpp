@@ -30,25 +30,29 @@ CONVGRAD_SCHEDULE_FUNCTION void split_box(const std::int64_t extent[4], int axis
   }
 }
 
-// The first chunk of a stretch: `coarse` of them share the chunks evenly, `unit` chunks at a time.
-CONVGRAD_SCHEDULE_FUNCTION std::int64_t stretch_begin(std::int64_t chunks, std::int64_t unit,
-                                                      std::int64_t coarse, std::int64_t stretch) {
+// The first chunk of a partition: `partitions` of them share the chunks evenly, `unit` chunks at a
+// time.
+CONVGRAD_SCHEDULE_FUNCTION std::int64_t partition_begin(std::int64_t chunks, std::int64_t unit,
+                                                        std::int64_t partitions,
+                                                        std::int64_t partition) {
   const std::int64_t units = chunks / unit;
-  return (units / coarse * stretch + units % coarse * stretch / coarse) * unit;
+  return (units / partitions * partition + units % partitions * partition / partitions) * unit;
 }
 
-// The chunks of a slice that lie in [within_begin, within_end): begin, begin + lanes, ... below
-// end. Slices come in `coarse` contiguous stretches, each dealt out to `lanes` slices in turn.
+// The chunks of a slice that lie in [within_begin, within_end): begin, begin + interleave, ...
+// below end. Slices come in `partitions` contiguous partitions, each dealt out to `interleave`
+// slices in turn.
 CONVGRAD_SCHEDULE_FUNCTION void dealt_chunks(std::int64_t chunks, std::int64_t unit,
-                                             std::int64_t coarse, std::int64_t lanes,
+                                             std::int64_t partitions, std::int64_t interleave,
                                              std::int64_t slice, std::int64_t within_begin,
                                              std::int64_t within_end, std::int64_t& begin,
                                              std::int64_t& end) {
-  const std::int64_t stretch = slice / lanes;
-  const std::int64_t stop = stretch_begin(chunks, unit, coarse, stretch + 1);
-  begin = stretch_begin(chunks, unit, coarse, stretch) + slice % lanes;
+  const std::int64_t partition = slice / interleave;
+  const std::int64_t stop = partition_begin(chunks, unit, partitions, partition + 1);
+  begin = partition_begin(chunks, unit, partitions, partition) + slice % interleave;
   end = stop < within_end ? stop : within_end;
-  if (begin < within_begin) begin += (within_begin - begin + lanes - 1) / lanes * lanes;
+  if (begin < within_begin)
+    begin += (within_begin - begin + interleave - 1) / interleave * interleave;
 }
 
 }  // namespace convgrad

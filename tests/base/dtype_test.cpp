@@ -21,19 +21,19 @@ TEST_CASE("float16 widens as IEEE 754 says") {
                {0x0400, 0x1p-14},  {0x3c00, 1.0},      {0x3555, 0.333251953125},
                {0x7bff, 65504.0},  {0xc000, -2.0},     {0x8001, -0x1p-24},
                {0x7c00, INFINITY}, {0xfc00, -INFINITY}};
-  for (const auto& row : table) CHECK(to_double(Half{row.bits}) == row.value);
-  CHECK(std::isnan(to_double(Half{0x7e00})));
-  CHECK(std::isnan(to_double(Half{0xfc01})));
-  CHECK(std::signbit(to_double(Half{0x8000})));
+  for (const auto& row : table) CHECK(to_double(Float16{row.bits}) == row.value);
+  CHECK(std::isnan(to_double(Float16{0x7e00})));
+  CHECK(std::isnan(to_double(Float16{0xfc01})));
+  CHECK(std::signbit(to_double(Float16{0x8000})));
 }
 
 TEST_CASE("every 16-bit value survives widening and narrowing") {
   for (int i = 0; i < 65536; ++i) {
     const auto bits = static_cast<std::uint16_t>(i);
-    const double half = to_double(Half{bits}), brain = to_double(BFloat16{bits});
+    const double half = to_double(Float16{bits}), brain = to_double(BFloat16{bits});
     if (!std::isnan(half)) CHECK(half_bits(half) == bits);
     if (!std::isnan(brain)) CHECK(bfloat16_bits(brain) == bits);
-    if (std::isnan(half)) CHECK(std::isnan(to_double(Half{half_bits(half)})));
+    if (std::isnan(half)) CHECK(std::isnan(to_double(Float16{half_bits(half)})));
     if (std::isnan(brain)) CHECK(std::isnan(to_double(BFloat16{bfloat16_bits(brain)})));
   }
 }
@@ -42,7 +42,7 @@ TEST_CASE("narrowing rounds once, to nearest, ties to even") {
   // Between neighbours a < b the midpoint goes to the even one and anything else to the nearer.
   for (int i = 0; i < 0x7bff; ++i) {
     const auto low = static_cast<std::uint16_t>(i), high = static_cast<std::uint16_t>(i + 1);
-    const double a = to_double(Half{low}), b = to_double(Half{high}), middle = (a + b) / 2;
+    const double a = to_double(Float16{low}), b = to_double(Float16{high}), middle = (a + b) / 2;
     CHECK(half_bits(middle) == (low % 2 == 0 ? low : high));
     CHECK(half_bits(std::nextafter(middle, 0)) == low);
     CHECK(half_bits(std::nextafter(middle, b)) == high);

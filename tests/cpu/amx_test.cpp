@@ -270,7 +270,7 @@ TEST_CASE("all finite float16 values are sums of two bfloat16") {
       if ((i & 0x7c00u) == 0x7c00u) continue;
       const float a = to_float(BFloat16{high[i]}), b = to_float(BFloat16{low[i]});
       wrong +=
-          to_double(a) + to_double(b) == to_double(Half{static_cast<std::uint16_t>(i)}) ? 0 : 1;
+          to_double(a) + to_double(b) == to_double(Float16{static_cast<std::uint16_t>(i)}) ? 0 : 1;
       subnormal += (a != 0 && std::fabs(a) < 0x1p-126f) || (b != 0 && std::fabs(b) < 0x1p-126f);
     }
     CHECK(wrong == 0);

@@ -367,7 +367,7 @@ TEST_CASE("a device's memory is a bound") {
   options.device = emulated_device();
   const Plan roomy = make_plan(problem, this_machine(), options);
   CHECK(roomy.blocks.count > 2);
-  CHECK(roomy.device_memory.halves == 2);
+  CHECK(roomy.device_memory.buffers == 2);
   options.memory_limit_bytes = roomy.device_memory.partials + (std::int64_t{40} << 20);
   const Plan tight = make_plan(problem, this_machine(), options);
   CHECK(tight.device_memory.total() <= options.memory_limit_bytes);

@@ -61,7 +61,7 @@ TEST_CASE("partials in little memory give the sum of the tree, however long each
     for (const int threads : {1, 2, 5}) {
       SliceGrid grid;
       grid.chunks = slices;
-      grid.coarse = slices;
+      grid.partitions = slices;
       const std::int64_t live = live_partials(grid, tree_nodes(slices, {0, slices}), true, threads);
       CHECK(live <= 10 + threads);
       const std::int64_t count = kProblem.dw_count();
@@ -100,12 +100,12 @@ TEST_CASE("partials in little memory give the sum of the tree, however long each
 
 TEST_CASE("a failed task lets go of those that wait for memory") {
   SliceGrid grid;
-  grid.chunks = grid.coarse = 2;
+  grid.chunks = grid.partitions = 2;
   std::vector<double> memory(static_cast<std::size_t>(kProblem.dw_count()), 0.0);
   PartialTree tree(kProblem, grid, {{0, 2}}, kTiles, memory.data(), 1);
   CHECK(tree.partial(0) == memory.data());
   std::thread waits([&] { CHECK(tree.partial(1) == nullptr); });
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  tree.give_up();
+  tree.cancel();
   waits.join();
 }

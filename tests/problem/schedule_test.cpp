@@ -82,24 +82,24 @@ TEST_CASE("slices deal out every chunk once, whatever the blocks") {
   }
 }
 
-TEST_CASE("stretches and images do not cross, and each slice has a chunk") {
+TEST_CASE("partitions and images do not cross, and each slice has a chunk") {
   for (const WgradProblem& problem : problems()) {
     CAPTURE(describe(problem));
     const ChunkGrid grid = chunk_grid(problem);
     for (const std::int64_t wanted : {1, 2, 7, 8, 50, 64, 1000}) {
       const std::int64_t most = std::clamp<std::int64_t>(grid.count / 4, 1, wanted);
-      for (const std::int64_t most_lanes : {1, 5, 32, 4096}) {
-        const SliceGrid slices = deal_slices(grid, most, 8, most_lanes);
+      for (const std::int64_t most_interleave : {1, 5, 32, 4096}) {
+        const SliceGrid slices = deal_slices(grid, most, 8, most_interleave);
         CAPTURE(most);
-        CAPTURE(most_lanes);
+        CAPTURE(most_interleave);
         CHECK(slices.count() <= most);
-        CHECK(slices.coarse >= 1);
+        CHECK(slices.partitions >= 1);
         std::int64_t next = 0;
-        for (std::int64_t stretch = 0; stretch < slices.coarse; ++stretch) {
-          const Range chunks = slices.chunks_of_stretch(stretch);
+        for (std::int64_t partition = 0; partition < slices.partitions; ++partition) {
+          const Range chunks = slices.chunks_of_partition(partition);
           CHECK(chunks.begin == next);
           next = chunks.end;
-          if (grid.count > 0) CHECK(chunks.size() >= slices.lanes);
+          if (grid.count > 0) CHECK(chunks.size() >= slices.interleave);
         }
         CHECK(next == grid.count);
         if (grid.count == 0) continue;
@@ -107,9 +107,9 @@ TEST_CASE("stretches and images do not cross, and each slice has a chunk") {
         const std::vector<BatchCut> cuts = batch_cuts(grid, slices);
         CHECK(cuts.front().image == 0);
         CHECK(cuts.back().image == problem.N);
-        CHECK(cuts.back().stretch == slices.coarse);
+        CHECK(cuts.back().partition == slices.partitions);
         const auto count = std::ssize(cuts) - 1;
-        CHECK((count == problem.N || count == slices.coarse));
+        CHECK((count == problem.N || count == slices.partitions));
         for (std::size_t i = 1; i < cuts.size(); ++i) CHECK(cuts[i - 1].image < cuts[i].image);
       }
     }
@@ -158,22 +158,22 @@ TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
       const BatchPart share = batch_part(grid, slices, {BatchRange::Kind::share, {}, part, parts});
       CHECK(share.images.begin == next);
       next = share.images.end;
-      const std::int64_t even = slices.coarse / parts;
-      CHECK(share.stretches.size() >= even);
-      CHECK(share.stretches.size() <= even + 1);
+      const std::int64_t even = slices.partitions / parts;
+      CHECK(share.partitions.size() >= even);
+      CHECK(share.partitions.size() <= even + 1);
       if (part == 0) CHECK(share.images.size() > 0);
     }
     CHECK(next == problem.N);
   }
 }
 
-TEST_CASE("a large batch has stretches for a thousand processes") {
+TEST_CASE("a large batch has partitions for a thousand processes") {
   const WgradProblem problem =
       make({"3x3", "conv2d", 400000, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
   const ChunkGrid grid = chunk_grid(problem);
   const SliceGrid slices = slice_grid(problem, grid);
-  CHECK(slices.coarse == 1024);
-  CHECK(slices.lanes == 32);
+  CHECK(slices.partitions == 1024);
+  CHECK(slices.interleave == 32);
   const BatchPart last = batch_part(grid, slices, {BatchRange::Kind::share, {}, 1023, 1024});
   CHECK(last.images.size() == 391);
 }
@@ -190,7 +190,7 @@ TEST_CASE("blocks of a part are its chunks alone") {
       for (const std::int64_t budget :
            {smallest.smallest_bytes, 3 * smallest.smallest_bytes, std::int64_t{1} << 40}) {
         const BlockGrid blocks = choose_blocks(problem, grid, budget, images).grid;
-        std::int64_t next = slice_grid(problem, grid).chunks_of_stretch(from.stretch).begin;
+        std::int64_t next = slice_grid(problem, grid).chunks_of_partition(from.partition).begin;
         for (std::int64_t block = 0; block < blocks.count; ++block) {
           const Range chunks = blocks.chunk_range(block);
           CHECK(chunks.begin == next);
@@ -317,7 +317,7 @@ TEST_CASE("the schedule depends on shape and dtype alone") {
   // 3136 pixels an image: 7 chunks of 8 rows. Many slices for a small gradient, one for a huge one.
   CHECK(grid.count == 64 * 7);
   CHECK(slice_grid(problem, grid).count() == 64);
-  CHECK(slice_grid(problem, grid).coarse == 8);
+  CHECK(slice_grid(problem, grid).partitions == 8);
   const WgradProblem huge =
       make({"7x7", "conv2d", 64, 2048, 1024, 1, {{14, 7}, {14, 7}}}, DType::f32, true);
   CHECK(slice_grid(huge, chunk_grid(huge)).count() == 1);

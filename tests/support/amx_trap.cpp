@@ -96,7 +96,7 @@ float bf16_at(const std::uint8_t* at) {
   return (bits & 0x7f80u) == 0 ? 0 : value;
 }
 float fp16_at(const std::uint8_t* at) {
-  Half half;
+  Float16 half;
   std::memcpy(&half, at, 2);
   return static_cast<float>(to_double(half));
 }

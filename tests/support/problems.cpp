@@ -99,7 +99,7 @@ std::vector<ProblemSpec> basic_problems() {
        "EXPLICIT",
        {0, 3, 4, 1}},
       {"depthwise 31x31", "depthwise", 1, 3, 3, 3, {{20, 31}, {21, 31}}},
-      // What the kernels choose by the shape: x and dy where they lie, in several groups of rows
+      // What the kernels choose by the shape: x and dy in place, in several groups of rows
       // and with a part of a vector left over; groups picked in registers; the wider side in
       // vectors.
       {"depthwise, wide", "depthwise", 2, 150, 150, 150, {{20, 3}, {25, 3}}},

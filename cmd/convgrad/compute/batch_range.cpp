@@ -61,7 +61,7 @@ void check_batch_range(const Options& options) {
 }
 
 Json part_json(const Plan& plan) {
-  const Range slices = plan.slices.slices_of(plan.part.stretches);
+  const Range slices = plan.slices.slices_of(plan.part.partitions);
   return {{"images", {plan.part.images.begin, plan.part.images.end}},
           {"of_images", plan.problem.N},
           {"slices", {slices.begin, slices.end}},

@@ -127,7 +127,7 @@ std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const BatchPart part =
         batch_part(plan.chunks, plan.slices, {BatchRange::Kind::share, {}, rank, ranks.size()});
-    parts.push_back(plan.slices.slices_of(part.stretches));
+    parts.push_back(plan.slices.slices_of(part.partitions));
   }
   return parts;
 }

@@ -304,7 +304,7 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   if (plan.device_kernel != nullptr) {
     const DeviceMemory& need = plan.device_memory;
     text << "device     " << bytes(need.total()) << ": partial sums " << bytes(need.partials)
-         << ", blocks " << bytes(need.halves * (need.x_block + need.dy_block)) << ", rearranged "
+         << ", blocks " << bytes(need.buffers * (need.x_block + need.dy_block)) << ", rearranged "
          << bytes(need.packed) << "; limit " << bytes(need.limit) << "\n";
   }
   if (!job.backend_reason.empty()) {

@@ -34,7 +34,7 @@ using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::strin
 Json new_report(const std::string& command, const std::string& command_line);
 Json blas_json();
 
-// What went wrong: the exit status, the message, and the part of it that says how to mend it, null
+// What went wrong: the exit status, the message, and the part of it that says how to fix it, null
 // if none does. words are the user's own (arguments, file names), which the message may repeat.
 Json error_json(int status, const std::string& message, const std::vector<std::string>& words);
 

@@ -10,7 +10,7 @@
 namespace convgrad::cli {
 
 static_assert(std::endian::native == std::endian::little,
-              "values are hashed as they lie in memory");
+              "values are hashed as they are in memory");
 
 TensorHash::TensorHash() : state_{} { sha256_init(&state_); }
 

@@ -1,4 +1,4 @@
-// verify.cpp - is a gradient right? Computed here or brought along, against the reference or a
+// verify.cpp - is a gradient right? Computed here or given, against the reference or a
 // golden file.
 #include "verify/verify.hpp"
 

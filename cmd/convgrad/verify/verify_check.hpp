@@ -1,4 +1,4 @@
-// verify_check.hpp - what verify compares: a gradient, computed or brought along, and what it
+// verify_check.hpp - what verify compares: a gradient, computed or given, and what it
 // should be, whole or at some entries.
 #pragma once
 

@@ -1,4 +1,4 @@
-// group_tile.hpp - one tile's work of streaming for small groups that are read where they lie.
+// group_tile.hpp - one tile's work of streaming for small groups that are read in place.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// Small groups where they lie: lanes are input channels, and each meets the output channels of its
+// Small groups in place: lanes are input channels, and each meets the output channels of its
 // group, which are picked from a vector of dy (or two) in registers.
 template <typename Acc>
 class GroupTile {

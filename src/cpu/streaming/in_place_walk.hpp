@@ -1,4 +1,4 @@
-// in_place_walk.hpp - visits a chunk's pixels where they lie: a few rows at a time, in spans of
+// in_place_walk.hpp - visits a chunk's pixels in place: a few rows at a time, in spans of
 // outputs that see x with the same taps, while the next rows are fetched into the cache.
 #pragma once
 

@@ -70,7 +70,7 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   shape.dy_in_place = problem.channels_last && !widened;
   if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
   // Each span of rows and columns ends with adding its sums to the partial: about 1.5 cycles for a
-  // tap. A pixel that is copied takes about 12 all in all (docs/performance.md).
+  // tap. A pixel that is copied takes about 12 all in all (docs/measurements/performance.md).
   const double taps =
       static_cast<double>(problem.axis[1].taps) * static_cast<double>(problem.axis[2].taps);
   shape.x_in_place = static_cast<double>(span_count(problem)) * taps * 1.5 < pixels * 12;

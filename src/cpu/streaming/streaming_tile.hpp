@@ -143,7 +143,7 @@ class StreamingTile {
     return true;
   }
   static bool all_finite(const Scalar* values, std::int64_t count) {
-    constexpr unsigned kExponent = std::is_same_v<Scalar, Half> ? 0x7c00u : 0x7f80u;
+    constexpr unsigned kExponent = std::is_same_v<Scalar, Float16> ? 0x7c00u : 0x7f80u;
     unsigned any = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       any |= (values[i].bits & kExponent) == kExponent ? 1u : 0u;

@@ -22,7 +22,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), problem.group_c(), stream_tile_k(problem), true};
 }
 
-// Where x and dy can be read as they lie.
+// Where x and dy can be read in place.
 template <typename Acc>
 bool is_in_place(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
   return GroupTile<Acc>::fits(isa, problem) ||

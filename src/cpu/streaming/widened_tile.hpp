@@ -1,4 +1,4 @@
-// widened_tile.hpp - one tile's work of streaming for tensors that cannot be read where they lie:
+// widened_tile.hpp - one tile's work of streaming for tensors that cannot be read in place:
 // of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in the
 // type of the sums, and then read as if it were the tensors.
 #pragma once

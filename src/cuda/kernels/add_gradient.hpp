@@ -28,7 +28,7 @@ struct AddGradient {
       const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;
       const std::int64_t at =
           p.channels_last ? (k * p.taps + tap) * p.group_c + c : (k * p.group_c + c) * p.taps + tap;
-      static_cast<Sum<Acc>*>(p.partial)[i].add(widen<Acc>(static_cast<const Scalar*>(p.dw)[at]));
+      static_cast<Sum<Acc>*>(p.partial)[i].add(convert<Acc>(static_cast<const Scalar*>(p.dw)[at]));
     });
   }
 };

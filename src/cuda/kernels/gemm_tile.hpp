@@ -9,7 +9,7 @@ namespace convgrad::cuda {
 
 // Channels are contiguous and start at multiples of 16 bytes in every group (pack.hpp).
 struct GemmParams {
-  Work work;
+  BlockParams work;
   int x_pitch, dy_pitch;  // channels of a group in memory, whole vectors
   int row_tiles, column_tiles;
 };
@@ -45,7 +45,7 @@ CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int o
 // Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees nothing.
 CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& box, int i,
                         std::int64_t& x, std::int64_t& dy) {
-  const Work& w = p.work;
+  const BlockParams& w = p.work;
   std::int64_t n;
   int out[3], in[3];
   box.pixel(i, n, out[0], out[1], out[2]);
@@ -59,8 +59,8 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& bo
 
 // Stores a slice's sum of one element of the tile, or loads it; outside dw it is zero.
 template <bool kStore, typename Acc>
-CONVGRAD_HD void exchange_sum(const Work& work, const GemmTile& tile, std::int64_t slice, int row,
-                              int column, Sum<Acc>& sum) {
+CONVGRAD_HD void exchange_sum(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
+                              int row, int column, Sum<Acc>& sum) {
   const Shape& shape = work.shape;
   const int c = tile.row + row, k = tile.column + column;
   if (c >= shape.group_c || k >= shape.group_k) {

@@ -85,21 +85,22 @@ struct Chunks {
 };
 
 // What every kernel that adds to partial gradients gets. A task is (slice, tile).
-struct Work {
+struct BlockParams {
   Shape shape;
   View x, dy;
   Chunks chunks;
-  std::int64_t chunk_count, unit, coarse, lanes;  // the slices
-  std::int64_t chunk_begin, chunk_end;            // of this block
-  std::int64_t first_slice;                       // of this launch
-  std::int64_t tiles;                             // of the gradient
-  std::int64_t dw_count;                          // elements of a partial gradient
-  void* partials;                                 // Sum<Acc> [slice][tap][c][k]
+  std::int64_t chunk_count, unit, partitions, interleave;  // the slices
+  std::int64_t chunk_begin, chunk_end;                     // of this block
+  std::int64_t first_slice;                                // of this launch
+  std::int64_t tiles;                                      // of the gradient
+  std::int64_t dw_count;                                   // elements of a partial gradient
+  void* partials;                                          // Sum<Acc> [slice][tap][c][k]
 
   CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
   CONVGRAD_HD void chunks_of(std::int64_t slice, std::int64_t& begin, std::int64_t& end) const {
-    dealt_chunks(chunk_count, unit, coarse, lanes, slice, chunk_begin, chunk_end, begin, end);
+    dealt_chunks(chunk_count, unit, partitions, interleave, slice, chunk_begin, chunk_end, begin,
+                 end);
   }
 };
 

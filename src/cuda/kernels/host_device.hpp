@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "convgrad/float16.hpp"
+
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,14 +26,6 @@
 
 namespace convgrad::cuda {
 
-// Storage types by name: kernels see 16-bit values as their bits.
-struct F16 {
-  std::uint16_t bits;
-};
-struct Bf16 {
-  std::uint16_t bits;
-};
-
 CONVGRAD_HD std::uint32_t float_bits(float value) {
   std::uint32_t bits;
   static_assert(sizeof(bits) == sizeof(value));
@@ -45,21 +39,21 @@ CONVGRAD_HD float bits_float(std::uint32_t bits) {
 }
 
 template <typename Acc, typename Scalar>
-CONVGRAD_HD Acc widen(Scalar value) {
+CONVGRAD_HD Acc convert(Scalar value) {
   return static_cast<Acc>(value);
 }
 template <>
-CONVGRAD_HD float widen<float, Bf16>(Bf16 value) {
+CONVGRAD_HD float convert<float, BFloat16>(BFloat16 value) {
   return bits_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 template <>
-CONVGRAD_HD float widen<float, F16>(F16 value) {
+CONVGRAD_HD float convert<float, Float16>(Float16 value) {
 #if defined(__CUDACC__)
   __half_raw raw;
   raw.x = value.bits;
   return __half2float(__half(raw));
 #else
-  return to_float(Half{value.bits});
+  return to_float(value);
 #endif
 }
 

@@ -44,7 +44,7 @@ struct Mma16 {
     column = lane % 4 * 2 + e % 2;
   }
   static double value(std::uint32_t word, int half) {
-    return widen<float>(Scalar{static_cast<std::uint16_t>(word >> (16 * half))});
+    return convert<float>(Scalar{static_cast<std::uint16_t>(word >> (16 * half))});
   }
   static double a_value(const A& a, int e) { return value(a.word[e / 2], e % 2); }
   static double b_value(const B& b, int e) { return value(b.word[e / 2], e % 2); }
@@ -127,8 +127,8 @@ CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
 #if defined(__CUDACC__)
 // On a device that has them; code for others is compiled, never run.
 template <>
-CONVGRAD_HD void Mma16<F16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                      [[maybe_unused]] const B& b) {
+CONVGRAD_HD void Mma16<Float16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                          [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -139,8 +139,8 @@ CONVGRAD_HD void Mma16<F16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] co
 #endif
 }
 template <>
-CONVGRAD_HD void Mma16<Bf16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                       [[maybe_unused]] const B& b) {
+CONVGRAD_HD void Mma16<BFloat16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
+                                           [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "

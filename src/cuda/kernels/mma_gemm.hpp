@@ -51,7 +51,7 @@ struct MmaTf32Operand {
 // by float32 additions.
 struct MmaSplitOperand {
   using Element = float;
-  using Op = Mma16<Bf16>;
+  using Op = Mma16<BFloat16>;
   using Acc = float;
   static constexpr int kDepth = 16, kTerms = 3, kPad = 4;
   static constexpr bool kByMatrix = false, kSplit = true;
@@ -161,7 +161,7 @@ struct MmaGemm {
 
   CONVGRAD_HD static void next(const Params& p, Cursor& cursor) {
     if (++cursor.slab < cursor.slabs) return;
-    cursor = start(p, cursor.chunk + p.work.lanes);
+    cursor = start(p, cursor.chunk + p.work.interleave);
   }
   CONVGRAD_HD static Cursor start(const Params& p, std::int64_t chunk) {
     const bool there = chunk < p.work.chunk_end;

@@ -5,12 +5,12 @@
 
 using namespace convgrad::cuda;
 
-CONVGRAD_LAUNCH(SimtGemmWide<F16>);
-CONVGRAD_LAUNCH(SimtGemmWide<Bf16>);
+CONVGRAD_LAUNCH(SimtGemmWide<Float16>);
+CONVGRAD_LAUNCH(SimtGemmWide<BFloat16>);
 CONVGRAD_LAUNCH(SimtGemmWide<float>);
 CONVGRAD_LAUNCH(SimtGemmWide<double>);
-CONVGRAD_LAUNCH(SimtGemmNarrow<F16>);
-CONVGRAD_LAUNCH(SimtGemmNarrow<Bf16>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<Float16>);
+CONVGRAD_LAUNCH(SimtGemmNarrow<BFloat16>);
 CONVGRAD_LAUNCH(SimtGemmNarrow<float>);
 CONVGRAD_LAUNCH(SimtGemmNarrow<double>);
 CONVGRAD_LAUNCH(ReduceSlices<float>);

@@ -25,7 +25,7 @@ struct SimtGemm {
   static_assert(kLoadsX * kThreads == kRows * kDepth && kLoadsDy * kThreads == kColumns * kDepth);
 
   struct Params {
-    Work work;
+    BlockParams work;
     int row_tiles, column_tiles;  // of one group
   };
 
@@ -81,7 +81,7 @@ struct SimtGemm {
     at = channels_last ? e % kWidth : e / kDepth;
   }
 
-  CONVGRAD_HD static void fill_rows(const Work& w, const Tile& tile, int thread, Shared& s) {
+  CONVGRAD_HD static void fill_rows(const BlockParams& w, const Tile& tile, int thread, Shared& s) {
     const Shape& shape = w.shape;
     for (int m = thread; m < kRows; m += kThreads) {
       const int row = tile.row + m, tap = row / shape.group_c;
@@ -100,7 +100,7 @@ struct SimtGemm {
   }
 
   // Pixels up to a whole slab, the last of which see nothing.
-  CONVGRAD_HD static void fill_pixels(const Work& w, const Box& box, int pixels, int thread,
+  CONVGRAD_HD static void fill_pixels(const BlockParams& w, const Box& box, int pixels, int thread,
                                       Shared& s) {
     const int slabs = ceil_div(pixels, kDepth);
     for (int i = thread; i < slabs * kDepth; i += kThreads) {
@@ -121,7 +121,7 @@ struct SimtGemm {
     }
   }
 
-  CONVGRAD_HD static void load(const Work& w, const Tile& tile, const Shared& s, int pixels,
+  CONVGRAD_HD static void load(const BlockParams& w, const Tile& tile, const Shared& s, int pixels,
                                int first, int thread, Regs& r) {
     const auto* x = static_cast<const Scalar*>(w.x.data);
     const auto* dy = static_cast<const Scalar*>(w.dy.data);
@@ -138,7 +138,7 @@ struct SimtGemm {
         inside = inside && position >= 0 && position < w.shape.axis[a].in;
       }
       r.inside[i] = inside;
-      r.x[i] = inside ? widen<Acc>(x[s.x_offset[at] + s.row_offset[m]]) : Acc{0};
+      r.x[i] = inside ? convert<Acc>(x[s.x_offset[at] + s.row_offset[m]]) : Acc{0};
     }
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
@@ -147,12 +147,13 @@ struct SimtGemm {
       const int at = first + pixel, k = tile.column + n;
       const bool there = at < pixels && k < w.shape.group_k;
       const std::int64_t channel = static_cast<std::int64_t>(tile.group) * w.shape.group_k + k;
-      r.dy[i] = there ? widen<Acc>(dy[s.dy_offset[at] + channel * w.dy.c_stride]) : Acc{0};
+      r.dy[i] = there ? convert<Acc>(dy[s.dy_offset[at] + channel * w.dy.c_stride]) : Acc{0};
     }
   }
 
   // To shared memory; true if some product with padding would not be 0.
-  CONVGRAD_HD static bool store(const Work& w, int thread, int buffer, const Regs& r, Shared& s) {
+  CONVGRAD_HD static bool store(const BlockParams& w, int thread, int buffer, const Regs& r,
+                                Shared& s) {
     const bool last = w.shape.channels_last;
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
@@ -192,8 +193,8 @@ struct SimtGemm {
 
   // The sums of one thread, from or to the partial gradient.
   template <bool kStore>
-  CONVGRAD_HD static void exchange(const Work& w, const Tile& tile, std::int64_t slice, int thread,
-                                   Regs& r) {
+  CONVGRAD_HD static void exchange(const BlockParams& w, const Tile& tile, std::int64_t slice,
+                                   int thread, Regs& r) {
     auto* partial = static_cast<Sum<Acc>*>(w.partials) + slice * w.dw_count;
     const int rows = w.shape.taps() * w.shape.group_c;
     CONVGRAD_UNROLL
@@ -218,7 +219,7 @@ struct SimtGemm {
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    const Work& w = p.work;
+    const BlockParams& w = p.work;
     Shared& s = block.shared;
     const std::int64_t slice = w.slice_of(task);
     std::int64_t begin, end;
@@ -229,7 +230,7 @@ struct SimtGemm {
       fill_rows(w, tile, thread, s);
       exchange<false>(w, tile, slice, thread, r);
     });
-    for (std::int64_t chunk = begin; chunk < end; chunk += w.lanes) {
+    for (std::int64_t chunk = begin; chunk < end; chunk += w.interleave) {
       const Box box = w.chunks.box(chunk);
       const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
       block.each([&](int thread, Regs& r) {

@@ -4,10 +4,10 @@
 
 using namespace convgrad::cuda;
 
-#define CONVGRAD_LAUNCH_SCALARS(...)              \
-  CONVGRAD_LAUNCH(Streaming<F16, __VA_ARGS__>);   \
-  CONVGRAD_LAUNCH(Streaming<Bf16, __VA_ARGS__>);  \
-  CONVGRAD_LAUNCH(Streaming<float, __VA_ARGS__>); \
+#define CONVGRAD_LAUNCH_SCALARS(...)                 \
+  CONVGRAD_LAUNCH(Streaming<Float16, __VA_ARGS__>);  \
+  CONVGRAD_LAUNCH(Streaming<BFloat16, __VA_ARGS__>); \
+  CONVGRAD_LAUNCH(Streaming<float, __VA_ARGS__>);    \
   CONVGRAD_LAUNCH(Streaming<double, __VA_ARGS__>)
 
 CONVGRAD_LAUNCH_SCALARS(3, 3, 1);

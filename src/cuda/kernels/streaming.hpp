@@ -35,7 +35,7 @@ struct Streaming {
   static constexpr int kPitch = kStreamLanes + 1;
 
   struct Params {
-    Work work;
+    BlockParams work;
     StreamUnit unit;
     int k_tiles, c_tiles, r_tiles, s_tiles;
     int x_channels;  // of the groups that 32 output channels belong to, kC of each
@@ -96,7 +96,7 @@ struct Streaming {
   }
 
   // Where channel number j of the patch lies in x; -1 if there is none.
-  CONVGRAD_HD static std::int64_t x_channel(const Work& w, const Tile& tile, int j) {
+  CONVGRAD_HD static std::int64_t x_channel(const BlockParams& w, const Tile& tile, int j) {
     const int group = tile.group + j / kC, c = tile.c + j % kC;
     if (group >= w.shape.groups || c >= w.shape.group_c) return -1;
     return (static_cast<std::int64_t>(group) * w.shape.group_c + c) * w.x.c_stride;
@@ -104,7 +104,7 @@ struct Streaming {
 
   CONVGRAD_HD static void load_patch(const Params& p, const Tile& tile, const Unit& u, int thread,
                                      Acc* patch) {
-    const Work& w = p.work;
+    const BlockParams& w = p.work;
     const auto* x = static_cast<const Scalar*>(w.x.data);
     const int warp = thread / kStreamLanes, lane = thread % kStreamLanes, pitch = x_pitch(p);
     const int d = w.shape.axis[0].first_input(u.z) + tile.t * w.shape.axis[0].dilation;
@@ -128,7 +128,7 @@ struct Streaming {
           const int position = w_first + column;
           const bool inside = there && at >= 0 && position >= w.x.lo[2] && position < w.x.hi[2];
           to[column * pitch + channel] =
-              inside ? widen<Acc>(x[start + position * w.x.spatial[2] + at]) : Acc{0};
+              inside ? convert<Acc>(x[start + position * w.x.spatial[2] + at]) : Acc{0};
         }
       }
     }
@@ -136,7 +136,7 @@ struct Streaming {
 
   CONVGRAD_HD static void load_dy(const Params& p, const Tile& tile, const Unit& u, int thread,
                                   Acc* to) {
-    const Work& w = p.work;
+    const BlockParams& w = p.work;
     const auto* dy = static_cast<const Scalar*>(w.dy.data);
     const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
     for (int row = warp; row < u.images * u.rows; row += kStreamWarps) {
@@ -149,7 +149,8 @@ struct Streaming {
           const int column = last ? j : i, k = last ? i : j;
           to[(row * u.columns + column) * kPitch + k] =
               tile.k + k < w.shape.K
-                  ? widen<Acc>(dy[start + column * w.dy.spatial[2] + (tile.k + k) * w.dy.c_stride])
+                  ? convert<Acc>(
+                        dy[start + column * w.dy.spatial[2] + (tile.k + k) * w.dy.c_stride])
                   : Acc{0};
         }
       }
@@ -252,8 +253,8 @@ struct Streaming {
   }
 
   // The element of a partial gradient that belongs to sum number v of an output channel's lane.
-  CONVGRAD_HD static Sum<Acc>* element(const Work& w, const Tile& tile, std::int64_t slice, int v,
-                                       int lane) {
+  CONVGRAD_HD static Sum<Acc>* element(const BlockParams& w, const Tile& tile, std::int64_t slice,
+                                       int v, int lane) {
     const int c = tile.c + v / (kR * kS), r = tile.r + v / kS % kR, s = tile.s + v % kS;
     const Axis* axis = w.shape.axis;
     const bool there = v < kSums && c < w.shape.group_c && r < axis[1].taps && s < axis[2].taps &&
@@ -305,7 +306,7 @@ struct Streaming {
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    const Work& w = p.work;
+    const BlockParams& w = p.work;
     const std::int64_t slice = w.slice_of(task);
     std::int64_t begin, end;
     w.chunks_of(slice, begin, end);
@@ -319,7 +320,7 @@ struct Streaming {
         r.total[round] = at != nullptr ? *at : Sum<Acc>{};
       }
     });
-    for (std::int64_t chunk = begin; chunk < end; chunk += w.lanes) {
+    for (std::int64_t chunk = begin; chunk < end; chunk += w.interleave) {
       const Box box = w.chunks.box(chunk);
       block.each_alone([&](int, Regs& r) {
         CONVGRAD_UNROLL

@@ -34,7 +34,7 @@ struct Wgmma16 {
     row = thread / 32 * 16 + thread % 32 / 4 + e / 2 % 2 * 8;
     column = e / 4 * 8 + thread % 4 * 2 + e % 2;
   }
-  static double value(std::uint16_t bits) { return widen<float>(Scalar{bits}); }
+  static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
   // Begins c += A * B. c belongs to the instruction until it has been waited for.
   CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b);
@@ -67,15 +67,15 @@ struct Wgmma16 {
       : "l"(a), "l"(b))
 
 template <>
-CONVGRAD_HD void Wgmma16<F16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                     [[maybe_unused]] std::uint64_t b) {
+CONVGRAD_HD void Wgmma16<Float16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
+                                         [[maybe_unused]] std::uint64_t b) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CONVGRAD_WGMMA_BEGIN("f16");
 #endif
 }
 template <>
-CONVGRAD_HD void Wgmma16<Bf16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                      [[maybe_unused]] std::uint64_t b) {
+CONVGRAD_HD void Wgmma16<BFloat16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
+                                          [[maybe_unused]] std::uint64_t b) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CONVGRAD_WGMMA_BEGIN("bf16");
 #endif

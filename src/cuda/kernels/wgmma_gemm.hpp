@@ -75,7 +75,7 @@ struct WgmmaGemm {
     return {chunk, 0, there ? p.slab.count(p.work.chunks.box(chunk)) : 0};
   }
   CONVGRAD_HD static void next(const Params& p, Cursor& cursor) {
-    if (++cursor.slab == cursor.slabs) cursor = start(p, cursor.chunk + p.work.lanes);
+    if (++cursor.slab == cursor.slabs) cursor = start(p, cursor.chunk + p.work.interleave);
   }
 
   // Rows of a stage that no copy writes: zeros.
@@ -94,7 +94,7 @@ struct WgmmaGemm {
   template <class Block>
   CONVGRAD_HD static void copy_slab(Block& block, const Params& p, const GemmTile& tile,
                                     const Cursor& load, int stage) {
-    const Work& w = p.work;
+    const BlockParams& w = p.work;
     Shared& s = block.shared;
     std::int64_t n;
     int out[3], in[3];
@@ -170,7 +170,7 @@ struct WgmmaGemm {
         int row, column;
         sum_place(thread, e, row, column);
         if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) continue;
-        r.sum.value[e] += widen<float>(x[x_at + row]) * widen<float>(dy[dy_at + column]);
+        r.sum.value[e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
       }
     }
   }
@@ -219,7 +219,7 @@ struct WgmmaGemm {
     for (int stage = 0; stage < kStages - 1; ++stage) issue(block, p, tile, load, end, stage);
     int stage = 0;
     unsigned round = 0;  // of the stages, modulo 2
-    for (; use.chunk < end; use = start(p, use.chunk + p.work.lanes)) {
+    for (; use.chunk < end; use = start(p, use.chunk + p.work.interleave)) {
       for (int slab = 0; slab < use.slabs; ++slab) {
         block.each_alone([&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
         compute(block, stage);
