@@ -10,7 +10,8 @@
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
-#include "job/job.hpp"
+#include "job/attributes.hpp"
+#include "job/job_files.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {

@@ -15,25 +15,21 @@ struct Sums {
 
 // kernel null: the reference alone.
 Sums run_part(Job& job, const Options& options, const Part& part, const Kernel* kernel) {
-  PlanOptions o;
-  o.threads = options.execution.threads;
-  o.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
-  o.with_reference = true;
-  o.only_reference = kernel == nullptr;
-  if (kernel != nullptr) o.algorithm = kernel->name;
-  const Plan plan = make_plan(part.problem, this_machine(), o);
+  PlanOptions planned = plan_options(options);
+  planned.check_bytes = reference_bytes(part.problem);
+  planned.backend = kernel != nullptr ? Backend::cpu : Backend::reference;
+  planned.kernel = kernel;
+  const Plan plan = make_plan(part.problem, this_machine(), planned);
   TaskPool pool(plan.threads);
   NpySource source(*job.x, *job.dy, part.origin);
-  std::optional<GradientSum> gradient;
-  if (kernel != nullptr) gradient.emplace(plan, pool);
+  const std::unique_ptr<BlockSum> gradient = kernel != nullptr ? make_sum(plan, pool) : nullptr;
   ReferenceSum reference(part.problem, pool);
   Timing timing;
   stream_blocks(
       plan, source,
       [&](const Block& block, std::int64_t index) {
         if (gradient) gradient->add(block, index);
-        reference.add(block);
+        reference.add(block, index);
       },
       timing);
   reference.finish();
