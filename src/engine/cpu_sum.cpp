@@ -1,5 +1,5 @@
-// cpu_sum.cpp - the gradient by a kernel on the processor's threads: tasks of (slice, tile), partial
-// gradients, the tree.
+// cpu_sum.cpp - the gradient by a kernel on the processor's threads: tasks of (slice, tile),
+// partial gradients, the tree.
 #include <algorithm>
 #include <vector>
 

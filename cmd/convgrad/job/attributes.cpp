@@ -99,5 +99,4 @@ Tolerance tolerance_of(const CriterionOptions& o) {
   return tolerance;
 }
 
-
 }  // namespace convgrad::cli

@@ -89,5 +89,4 @@ void check_stdout_is_free(const Options& options) {
   }
 }
 
-
 }  // namespace convgrad::cli

@@ -149,5 +149,4 @@ void print_timing(const Plan& plan, const Timing& timing, double write_s) {
       timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
 }
 
-
 }  // namespace convgrad::cli

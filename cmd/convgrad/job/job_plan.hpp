@@ -1,4 +1,5 @@
-// job_plan.hpp - the plan of a job, and what --dry-run, --list-algorithms and --verbose print of it.
+// job_plan.hpp - the plan of a job, and what --dry-run, --list-algorithms and --verbose print of
+// it.
 #pragma once
 
 #include <string>
