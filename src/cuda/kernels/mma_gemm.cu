@@ -5,6 +5,7 @@
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 
+using namespace convgrad;
 using namespace convgrad::cuda;
 
 CONVGRAD_LAUNCH(Mma16Wide<Float16>);

@@ -3,6 +3,7 @@
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/simt_gemm.hpp"
 
+using namespace convgrad;
 using namespace convgrad::cuda;
 
 CONVGRAD_LAUNCH(SimtGemmWide<Float16>);

@@ -2,6 +2,7 @@
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/streaming.hpp"
 
+using namespace convgrad;
 using namespace convgrad::cuda;
 
 #define CONVGRAD_LAUNCH_SCALARS(...)                 \
