@@ -4,6 +4,9 @@
 #include <algorithm>
 
 namespace convgrad::cuda {
+
+static_assert(kChunkPixels == kMaxChunkPixels);
+
 namespace {
 
 // Of what a tile of rows x columns computes, the part that is wanted.
@@ -110,15 +113,15 @@ std::string too_large(const WgradProblem& problem) {
   for (const SpatialAxis& axis : problem.axis) {
     const std::int64_t reach =
         axis.in + axis.pad_before + axis.pad_after + axis.taps * axis.dilation + axis.stride;
-    if (reach >= kMostExtent) {
+    if (reach >= kMaxExtent) {
       return cat("an axis with its padding and its filter reaches ", reach,
-                 " positions, and CUDA kernels count to ", kMostExtent);
+                 " positions, and CUDA kernels count to ", kMaxExtent);
     }
   }
   const std::int64_t rows = problem.taps() * problem.group_c();
-  if (std::max({rows, problem.C, problem.K}) >= kMostExtent) {
+  if (std::max({rows, problem.C, problem.K}) >= kMaxExtent) {
     return cat("it has ", std::max({rows, problem.C, problem.K}),
-               " channels, or taps of channels, and CUDA kernels count to ", kMostExtent);
+               " channels, or taps of channels, and CUDA kernels count to ", kMaxExtent);
   }
   return "";
 }

@@ -160,8 +160,8 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
   const std::int64_t channels =
       problem.groups * std::max(cuda::mma_pitch(problem, problem.group_c()),
                                 cuda::mma_pitch(problem, problem.group_k()));
-  if (channels >= cuda::kMostExtent || problem.N >= cuda::kMostExtent) {
-    return cat("its copies count channels and images to ", cuda::kMostExtent);
+  if (channels >= cuda::kMaxExtent || problem.N >= cuda::kMaxExtent) {
+    return cat("its copies count channels and images to ", cuda::kMaxExtent);
   }
   return "";
 }

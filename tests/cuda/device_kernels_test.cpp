@@ -1,5 +1,5 @@
 // device_kernels_test.cpp - the code of the device kernels, run by the processor
-// (emulated_device.hpp). What only a device can show is in tests/gpu.
+// (emulated_device.hpp). What only a device can show is in gpu_test.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -275,7 +275,6 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
 }
 
 TEST_CASE("a strip's rows of x are loaded once each, and stay while they are seen") {
-  using Body = cuda::Streaming<float, 3, 3, 1>;
   for (const std::int64_t stride : {1, 2, 3, 5}) {
     for (const std::int64_t dilation : {1, 2, 4}) {
       CAPTURE(stride);
@@ -283,16 +282,16 @@ TEST_CASE("a strip's rows of x are loaded once each, and stay while they are see
       const WgradProblem problem =
           make({"strip", "depthwise", 1, 8, 8, 8, {{70, 3, stride, dilation}, {300, 3}}},
                DType::f32, true);
-      Body::Params params{};
+      cuda::StreamParams params{};
       params.work.shape = cuda::shape_of(problem);
       params.unit = cuda::stream_choice(problem).unit;
       const int rows = params.unit.rows, ring = params.unit.ring;
       CHECK((rows >= 1 && rows < 7));
       std::vector<int> loaded(500, 0), in_ring(static_cast<std::size_t>(ring), -1);
-      Body::Unit u{};
+      cuda::StreamStep u{};
       u.strip = 3;
       for (int row = 0; row < 17; row += rows) {
-        Body::move_down(params, row, std::min(rows, 17 - row), u);
+        u.move_down(params.work.shape.axis[1], 3, row, std::min(rows, 17 - row));
         CHECK(u.p == 3 + row);
         for (int i = u.begin; i < u.end; ++i) {
           ++loaded[static_cast<std::size_t>(i)];
@@ -302,9 +301,8 @@ TEST_CASE("a strip's rows of x are loaded once each, and stay while they are see
           for (int tap = 0; tap < 3; ++tap) {
             const int seen =
                 (row + below) * static_cast<int>(stride) + tap * static_cast<int>(dilation);
-            const int first =
-                Body::ring_place(params, u.first % ring + below * static_cast<int>(stride));
-            const int place = Body::ring_place(params, first + tap * static_cast<int>(dilation));
+            const int first = params.ring_place(u.first % ring + below * static_cast<int>(stride));
+            const int place = params.ring_place(first + tap * static_cast<int>(dilation));
             CHECK(in_ring[static_cast<std::size_t>(place)] == seen);
             CHECK(loaded[static_cast<std::size_t>(seen)] == 1);
           }

@@ -80,7 +80,7 @@ void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
   for (int lane = 0; lane < cuda::kWarp; ++lane) {
     for (int e = 0; e < Op::kElementsC; ++e) {
       Op::c_place(lane, e, row, column);
-      auto& value = c(lane).value[e];
+      auto& value = c(lane)[e];
       value = multiplied<Op>(
           value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
     }
@@ -108,7 +108,7 @@ class EmulatedBlock {
     }
   }
   template <class F>
-  void each_alone(F&& f) {
+  void each_unsynced(F&& f) {
     each(f);
   }
   template <class F>
@@ -165,8 +165,8 @@ class EmulatedBlock {
   }
 
   // Bytes arrive as late as they may; or as early, where threads run backwards.
-  void start_barrier(cuda::BulkBarrier& barrier) { bulk_[&barrier] = {}; }
-  void publish() {}
+  void init_barrier(cuda::BulkBarrier& barrier) { bulk_[&barrier] = {}; }
+  void fence_async_proxy() {}
   void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
     BulkState& state = bulk_.at(&barrier);
     if (state.expected != 0) throw std::logic_error("bytes are expected while others are");
@@ -218,7 +218,7 @@ class EmulatedBlock {
     }
   }
 
-  void least_of(std::uint32_t* least, std::uint32_t value) { *least = std::min(*least, value); }
+  void atomic_min(std::uint32_t* least, std::uint32_t value) { *least = std::min(*least, value); }
 
  private:
   struct Copy {
@@ -284,7 +284,7 @@ class EmulatedBlock {
       for (int e = 0; e < Op::kElementsC; ++e) {
         int row, column;
         Op::c_place(thread, e, row, column);
-        float& value = c(thread).value[e];
+        float& value = c(thread)[e];
         value = multiplied<Op>(
             value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
       }

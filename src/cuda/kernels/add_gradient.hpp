@@ -22,7 +22,7 @@ struct AddGradient {
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    block.each_alone([&](int thread, Regs&) {
+    block.each_unsynced([&](int thread, Regs&) {
       const std::int64_t i = task * kThreads + thread;
       if (i >= p.taps * p.group_c * p.K) return;
       const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;

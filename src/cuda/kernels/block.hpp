@@ -36,7 +36,7 @@ struct DeviceBlock {
   }
   // The same without the barrier: what follows only reads what the thread itself wrote.
   template <class F>
-  CONVGRAD_HD void each_alone([[maybe_unused]] F&& f) {
+  CONVGRAD_HD void each_unsynced([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
     f(static_cast<int>(threadIdx.x), regs);
 #endif
@@ -104,7 +104,7 @@ struct DeviceBlock {
   // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp); not built as 90a, kernels end at once
 
   // By one thread, before a barrier of all.
-  CONVGRAD_HD void start_barrier([[maybe_unused]] BulkBarrier& barrier) {
+  CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     std::uint32_t address;  // the compiler takes the alignment for granted
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
@@ -119,7 +119,7 @@ struct DeviceBlock {
 #endif
   }
   // What the thread wrote to shared memory is there for copies and products, after a barrier.
-  CONVGRAD_HD void publish() {
+  CONVGRAD_HD void fence_async_proxy() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
@@ -171,7 +171,7 @@ struct DeviceBlock {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
     __syncwarp();  // after loops and copies of single threads
-    Op::settle(c(regs));
+    Op::fence_sums(c(regs));
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     CONVGRAD_UNROLL
     for (int i = 0; i < kSteps; ++i) {
@@ -179,7 +179,7 @@ struct DeviceBlock {
                 operand_at(shared_address(b(i)), panel_bytes));
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    Op::settle(c(regs));
+    Op::fence_sums(c(regs));
 #endif
   }
   // Waits for the thread's warpgroup's products, but those of the last kPending begins.
@@ -188,13 +188,13 @@ struct DeviceBlock {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __syncwarp();
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
-    Op::settle(c(regs));
+    Op::fence_sums(c(regs));
 #endif
   }
 
   // *shared = the least of itself and value, which all threads may do in one phase.
-  CONVGRAD_HD void least_of([[maybe_unused]] std::uint32_t* least,
-                            [[maybe_unused]] std::uint32_t value) {
+  CONVGRAD_HD void atomic_min([[maybe_unused]] std::uint32_t* least,
+                              [[maybe_unused]] std::uint32_t value) {
 #if defined(__CUDA_ARCH__)
     atomicMin(least, value);
 #endif

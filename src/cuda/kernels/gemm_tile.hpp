@@ -1,9 +1,11 @@
 // gemm_tile.hpp - a tile of dw in an implicit GEMM on tensor cores: some input channels by some
 // output channels of a group, of one tap.
+//
+// One tap, because a slab's pixels that a tap sees outside x can then be left out as a whole, for
+// all channels, before anything is multiplied: matrix instructions cannot leave out products.
 #pragma once
 
-#include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/sum.hpp"
+#include "cuda/kernels/chunk_walker.hpp"
 
 namespace convgrad::cuda {
 
@@ -18,6 +20,7 @@ struct GemmTile {
   int group, tap, row, column;  // row, column: its first channels within the group
 };
 
+// Columns are innermost, then rows: tiles that run at a time then share x, or dy, in the L2 cache.
 CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::int64_t task) {
   std::int64_t rest = p.work.tile_of(task);
   GemmTile tile;
@@ -57,23 +60,37 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& bo
   return inside;
 }
 
-// Stores a slice's sum of one element of the tile, or loads it; outside dw it is zero.
-template <bool kStore, typename Acc>
-CONVGRAD_HD void exchange_sum(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
-                              int row, int column, Sum<Acc>& sum) {
+// Where the sum of a row and a column of the tile is in a slice's partial gradient; nullptr outside
+// of dw.
+template <typename Acc>
+CONVGRAD_HD Sum<Acc>* sum_at(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
+                             int row, int column) {
   const Shape& shape = work.shape;
   const int c = tile.row + row, k = tile.column + column;
-  if (c >= shape.group_c || k >= shape.group_k) {
-    if (!kStore) sum = {};
-    return;
-  }
-  auto* partial = static_cast<Sum<Acc>*>(work.partials) + slice * work.dw_count;
-  Sum<Acc>& element = partial[(static_cast<std::int64_t>(tile.tap) * shape.group_c + c) * shape.K +
-                              static_cast<std::int64_t>(tile.group) * shape.group_k + k];
-  if (kStore) {
-    element = sum;
-  } else {
-    sum = element;
+  if (c >= shape.group_c || k >= shape.group_k) return nullptr;
+  return work.sum_at<Acc>(slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
+                          static_cast<std::int64_t>(tile.group) * shape.group_k + k);
+}
+
+// A thread's sums of a chunk once more from device memory, without tensor cores and without what
+// the tap sees outside x: for data that the matrix instructions do not sum well enough. Slow, and
+// meant to be rare. place(fragment, element, row, column) is that of a sum within the tile.
+template <typename Scalar, class Sums, class Place>
+CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, std::int64_t chunk,
+                               Sums& sums, Place&& place) {
+  const Box box = p.work.chunks.box(chunk);
+  const auto* x = static_cast<const Scalar*>(p.work.x.data);
+  const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
+  sums.clear();
+  for (int pixel = 0; pixel < box.pixels(); ++pixel) {
+    std::int64_t x_at, dy_at;
+    if (!locate(p, tile, box, pixel, x_at, dy_at)) continue;
+    Sums::each([&](int i, int e) {
+      int row, column;
+      place(i, e, row, column);
+      if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) return;
+      sums.chunk[i][e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
+    });
   }
 }
 

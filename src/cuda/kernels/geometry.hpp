@@ -1,21 +1,27 @@
 // geometry.hpp - one problem, one block of its tensors and the cut of its pixels, as kernels get
 // them: plain numbers, the same on device and processor.
 //
-// Extents, taps and positions fit 32 bits with room (kMostExtent, checked before anything is
-// launched); numbers of images, of elements and offsets have 64.
+// Extents, taps and positions fit 32 bits with room (kMaxExtent, checked before anything is
+// launched), as devices have no 64-bit integer units: a 64-bit product is several instructions and
+// two registers. Numbers of images, of elements and offsets need 64 nevertheless.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/kernels/host_device.hpp"
+#include "cuda/kernels/sum.hpp"
 #include "problem/schedule_math.hpp"
 
 namespace convgrad::cuda {
 
 // Extents, and positions that a tap can reach, stay below this; and a position that is kNowhere
 // plus another one, or minus a pad, is outside every tensor without overflow.
-inline constexpr std::int64_t kMostExtent = std::int64_t{1} << 29;
+inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 29;
 inline constexpr int kNowhere = -(1 << 30);
+
+// The most pixels of a chunk: what kernels size their tables of offsets in shared memory by. That
+// of schedule.hpp, which nvcc cannot read (choices.cpp compares them).
+inline constexpr int kChunkPixels = 512;
 
 struct Axis {
   int in, out, taps, stride, dilation, pad;
@@ -29,6 +35,7 @@ struct Shape {
   bool channels_last;
   bool padded;  // some tap of some pixel lies outside x
 
+  // Divisions, which take some 20 instructions each: kernels do them once a task, not per pixel.
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
   CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
@@ -84,7 +91,8 @@ struct Chunks {
   }
 };
 
-// What every kernel that adds to partial gradients gets. A task is (slice, tile).
+// What every kernel that adds to partial gradients gets. A task is (slice, tile): tiles are inside,
+// so that thread blocks that run at a time share a slice's pixels, which the L2 cache then holds.
 struct BlockParams {
   Shape shape;
   View x, dy;
@@ -98,9 +106,10 @@ struct BlockParams {
 
   CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
-  CONVGRAD_HD void chunks_of(std::int64_t slice, std::int64_t& begin, std::int64_t& end) const {
-    dealt_chunks(chunk_count, unit, partitions, interleave, slice, chunk_begin, chunk_end, begin,
-                 end);
+  // The sum of a slice's partial gradient for a row (tap, c) and an output channel k.
+  template <typename Acc>
+  CONVGRAD_HD Sum<Acc>* sum_at(std::int64_t slice, std::int64_t row, std::int64_t k) const {
+    return static_cast<Sum<Acc>*>(partials) + slice * dw_count + row * shape.K + k;
   }
 };
 

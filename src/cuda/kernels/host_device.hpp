@@ -15,7 +15,7 @@
 #define CONVGRAD_HD inline
 #endif
 
-// The host's compiler knows no such pragma.
+// Arrays in registers need loops over them unrolled. The host's compiler knows no such pragma.
 #if defined(__CUDA_ARCH__)
 #define CONVGRAD_UNROLL _Pragma("unroll")
 #define CONVGRAD_UNROLL_4 _Pragma("unroll 4")
@@ -26,6 +26,9 @@
 
 namespace convgrad::cuda {
 
+inline constexpr int kWarp = 32;  // threads
+
+// Bits are copied: what devices have for this (__float_as_uint) is not there for the processor.
 CONVGRAD_HD std::uint32_t float_bits(float value) {
   std::uint32_t bits;
   static_assert(sizeof(bits) == sizeof(value));
@@ -57,7 +60,7 @@ CONVGRAD_HD float convert<float, Float16>(Float16 value) {
 #endif
 }
 
-// The type in which products of Scalar are summed.
+// The type in which products of Scalar are summed, until a chunk ends (sum.hpp).
 template <typename Scalar>
 struct AccumulatorOf {
   using type = float;
@@ -67,11 +70,22 @@ struct AccumulatorOf<double> {
   using type = double;
 };
 
+// By bits, not by std::isfinite: the same on both sides under any option of the compiler.
 CONVGRAD_HD bool is_finite(float value) { return (float_bits(value) & 0x7f800000u) != 0x7f800000u; }
 CONVGRAD_HD bool is_finite(double value) {
   std::uint64_t bits;
   __builtin_memcpy(&bits, &value, sizeof(bits));
   return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+
+// The same number, which the compiler takes for another. What is computed from it is computed where
+// it is needed: a kernel's addresses of sums, needed before and after its loops, would otherwise be
+// kept in registers all the way, and others spilled for them.
+CONVGRAD_HD int opaque(int value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
 }
 
 template <typename Integer>

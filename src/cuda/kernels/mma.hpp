@@ -2,34 +2,42 @@
 // holds which element (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
 //
 // Each Op multiplies A (kM x kK) by B (kK x kN) and adds to C. a_place(lane, e, row, k) says where
-// element e of a lane's fragment of A lies, and likewise for B and C; a_value(fragment, e) is its
-// value. Tests compute products from these alone; devices use multiply().
+// element e of a lane's fragment of A is, and likewise for B and C; a_value(fragment, e) is its
+// value. Tests compute products from these alone; devices use multiply(). So the formulas are those
+// of the manual's figures ("Matrix Fragments for mma.m16n8k16" and so on), each of which has the
+// lane's number in groups of four: groupID is lane / 4, threadID_in_group is lane % 4.
+//
+// In all of them k is the number of a pixel, so that a fragment of A is a part of x and one of B a
+// part of dy, both as [channel][pixel]: the transposes of what shared memory holds.
 #pragma once
 
 #include "cuda/kernels/host_device.hpp"
 
 namespace convgrad::cuda {
 
-inline constexpr int kWarp = 32;
-
 // Fragments of registers, two 16-bit elements in each.
 template <int kCount>
 struct Words {
   std::uint32_t word[kCount];
 };
-template <typename Value, int kCount>
-struct Values {
-  Value value[kCount];
+
+// C is the same in all shapes: two neighbouring columns of row groupID, and of the row 8 below it
+// where there are 16.
+struct MmaSums {
+  CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
+    row = lane / 4 + e / 2 * 8;
+    column = lane % 4 * 2 + e % 2;
+  }
 };
 
-// m16n8k16 for 16-bit elements, C in float32.
+// m16n8k16 for 16-bit elements, C in float32: products of 16-bit values are exact in it.
 template <typename Scalar>
-struct Mma16 {
+struct Mma16 : MmaSums {
   static constexpr int kM = 16, kN = 8, kK = 16;
   static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   using A = Words<4>;
   using B = Words<2>;
-  using C = Values<float, 4>;
+  using C = float[kElementsC];
 
   CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
     row = lane / 4 + e / 2 % 2 * 8;
@@ -38,10 +46,6 @@ struct Mma16 {
   CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
     k = lane % 4 * 2 + e % 2 + e / 2 * 8;
     column = lane / 4;
-  }
-  CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
-    row = lane / 4 + e / 2 * 8;
-    column = lane % 4 * 2 + e % 2;
   }
   static double value(std::uint32_t word, int half) {
     return convert<float>(Scalar{static_cast<std::uint16_t>(word >> (16 * half))});
@@ -52,13 +56,14 @@ struct Mma16 {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// m16n8k8 for float32 of which the upper 19 bits are read, C in float32.
-struct MmaTf32 {
+// m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction), C
+// in float32.
+struct MmaTf32 : MmaSums {
   static constexpr int kM = 16, kN = 8, kK = 8;
   static constexpr int kElementsA = 4, kElementsB = 2, kElementsC = 4;
   using A = Words<4>;
   using B = Words<2>;
-  using C = Values<float, 4>;
+  using C = float[kElementsC];
 
   CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
     row = lane / 4 + e % 2 * 8;
@@ -68,23 +73,21 @@ struct MmaTf32 {
     k = lane % 4 + e * 4;
     column = lane / 4;
   }
-  CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
-    row = lane / 4 + e / 2 * 8;
-    column = lane % 4 * 2 + e % 2;
-  }
   static double a_value(const A& a, int e) { return bits_float(a.word[e] & 0xffffe000u); }
   static double b_value(const B& b, int e) { return bits_float(b.word[e] & 0xffffe000u); }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// m8n8k4 for float64.
-struct MmaF64 {
+// m8n8k4 for float64, the only shape of it before compute capability 9.0.
+struct MmaF64 : MmaSums {
   static constexpr int kM = 8, kN = 8, kK = 4;
   static constexpr int kElementsA = 1, kElementsB = 1, kElementsC = 2;
-  using A = Values<double, 1>;
-  using B = Values<double, 1>;
-  using C = Values<double, 2>;
+  struct A {
+    double value;
+  };
+  using B = A;
+  using C = double[kElementsC];
 
   CONVGRAD_HD static void a_place(int lane, int, int& row, int& k) {
     row = lane / 4;
@@ -94,17 +97,13 @@ struct MmaF64 {
     k = lane % 4;
     column = lane / 4;
   }
-  CONVGRAD_HD static void c_place(int lane, int e, int& row, int& column) {
-    row = lane / 4;
-    column = lane % 4 * 2 + e;
-  }
-  static double a_value(const A& a, int) { return a.value[0]; }
-  static double b_value(const B& b, int) { return b.value[0]; }
+  static double a_value(const A& a, int) { return a.value; }
+  static double b_value(const B& b, int) { return b.value; }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// value rounded to bfloat16, ties to even; finite values only.
+// value rounded to bfloat16, ties to even; finite values only, which is what split_bf16 is for.
 CONVGRAD_HD std::uint16_t bf16_nearest(float value) {
   const std::uint32_t bits = float_bits(value);
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
@@ -125,50 +124,41 @@ CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
 }
 
 #if defined(__CUDACC__)
-// On a device that has them; code for others is compiled, never run.
+// Compute capability 8.0 and above; for others this compiles, and is never launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define CONVGRAD_MMA(INSTRUCTION)                                                                \
+  asm volatile(INSTRUCTION " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"              \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
+               : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]), \
+                 "r"(b.word[1]))
+#else
+#define CONVGRAD_MMA(INSTRUCTION) static_cast<void>(0)
+#endif
+
 template <>
 CONVGRAD_HD void Mma16<Float16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                           [[maybe_unused]] const B& b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
-      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
-        "r"(b.word[1]));
-#endif
+  CONVGRAD_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
 }
 template <>
 CONVGRAD_HD void Mma16<BFloat16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                            [[maybe_unused]] const B& b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
-      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
-        "r"(b.word[1]));
-#endif
+  CONVGRAD_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
 }
 CONVGRAD_HD void MmaTf32::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                    [[maybe_unused]] const B& b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
-      : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]),
-        "r"(b.word[1]));
-#endif
+  CONVGRAD_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 CONVGRAD_HD void MmaF64::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                   [[maybe_unused]] const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-               : "+d"(c.value[0]), "+d"(c.value[1])
-               : "d"(a.value[0]), "d"(b.value[0]));
+               : "+d"(c[0]), "+d"(c[1])
+               : "d"(a.value), "d"(b.value));
 #endif
 }
+
+#undef CONVGRAD_MMA
 #endif
 
 }  // namespace convgrad::cuda

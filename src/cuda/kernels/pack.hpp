@@ -24,7 +24,7 @@ struct Pack {
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const int vectors = p.groups * (p.pitch / kVector);
-    block.each_alone([&](int thread, Regs&) {
+    block.each_unsynced([&](int thread, Regs&) {
       const std::int64_t i = task * kThreads + thread;
       if (i >= p.pixels * vectors) return;
       // Neighbouring threads read neighbouring elements.

@@ -29,7 +29,7 @@ struct ReduceSlices {
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const std::int64_t first = task / p.pieces * kFan * p.step;
-    block.each_alone([&](int thread, Regs&) {
+    block.each_unsynced([&](int thread, Regs&) {
       const std::int64_t element = task % p.pieces * kThreads + thread;
       if (element >= p.elements) return;
       // waiting[b]: a sum of 2^b neighbours that has no partner yet.

@@ -2,21 +2,27 @@
 //
 // For each group, dw is a matrix of (tap, c) rows and k columns: the product of x, seen through the
 // taps, and dy, over the pixels. A block of threads has a tile of it in registers and goes through
-// the chunks of one slice, a slab of kDepth pixels at a time, through shared memory in two buffers.
-// Rows of any taps share a tile. What a tap sees outside x is 0 in the slab; a slab where dy is not
-// finite is multiplied again element by element, leaving those products out.
+// the chunks of one slice, a slab of kDepth pixels at a time, through shared memory in two buffers:
+// the next slab is loaded to registers while the present one is multiplied, so that the latency of
+// device memory is behind arithmetic without cp.async, which compute capability 7.5 lacks.
+//
+// Rows of any taps share a tile, so that few channels fill it too (a stem's 3 channels by 49 taps).
+// What a tap sees outside x is 0 in the slab, which makes its product 0 unless dy is not finite; a
+// slab with such a dy is multiplied with those products left out one by one.
 #pragma once
 
-#include "cuda/kernels/geometry.hpp"
-#include "cuda/kernels/sum.hpp"
+#include "cuda/kernels/chunk_walker.hpp"
 
 namespace convgrad::cuda {
 
-inline constexpr int kChunkPixels = 512;  // kMaxChunkPixels
-
+// Registers limit the tile: a thread's kThreadRows x kThreadColumns sums take one register each for
+// the chunk and two for the slice (twice that for float64), and 255 is the most a thread can have.
+// 8 x 4 float32 sums are 96 of them. For kThreadRows + kThreadColumns values that a thread reads
+// from shared memory it does kThreadRows * kThreadColumns products, so larger is better until then.
 template <typename Scalar, int kRows, int kColumns, int kThreadRows, int kThreadColumns>
 struct SimtGemm {
   using Acc = typename AccumulatorOf<Scalar>::type;
+  // Pixels of a slab: with channels first, those of float32 are a 32-byte sector of a row.
   static constexpr int kDepth = 8;
   static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
   static constexpr int kLoadsX = kRows * kDepth / kThreads;
@@ -30,12 +36,15 @@ struct SimtGemm {
   };
 
   struct Regs {
-    Acc sum[kThreadRows][kThreadColumns];  // of the present chunk
-    Sum<Acc> total[kThreadRows][kThreadColumns];
+    TileSums<Acc, kThreadRows, kThreadColumns> sums;
     Acc x[kLoadsX], dy[kLoadsDy];  // the next slab, on its way
     bool inside[kLoadsX];
   };
 
+  // Values are converted before they are stored, as several threads read each. Rows are not padded:
+  // row_of() and column_of() give a warp's lanes neighbouring groups of 4, which are read as 16
+  // bytes without conflicts between banks. The tables of offsets are for a chunk: their divisions
+  // would cost more than the products if every load did them.
   struct Shared {
     alignas(16) Acc x[2][kDepth][kRows];
     alignas(16) Acc dy[2][kDepth][kColumns];
@@ -64,7 +73,8 @@ struct SimtGemm {
   }
 
   // Rows and columns of a thread's sums: groups of 4 neighbours, so that a warp's reads of shared
-  // memory are contiguous.
+  // memory are contiguous. Lanes of a warp differ in rows first: lanes of one column read the same
+  // dy, which shared memory broadcasts.
   CONVGRAD_HD static int row_of(int thread, int i) {
     return i / 4 * (kRows / (kThreadRows / 4)) + thread % (kRows / kThreadRows) * 4 + i % 4;
   }
@@ -73,7 +83,8 @@ struct SimtGemm {
   }
 
   // (pixel of the slab, row or column) of load number i of a thread: neighbours in memory belong to
-  // neighbouring threads.
+  // neighbouring threads, whose loads then are few transactions. Which axis is contiguous depends
+  // on the layout.
   template <int kWidth>
   CONVGRAD_HD static void load_place(bool channels_last, int thread, int i, int& pixel, int& at) {
     const int e = i * kThreads + thread;
@@ -81,6 +92,7 @@ struct SimtGemm {
     at = channels_last ? e % kWidth : e / kDepth;
   }
 
+  // Once a task: the rows of a tile are the same for all pixels.
   CONVGRAD_HD static void fill_rows(const BlockParams& w, const Tile& tile, int thread, Shared& s) {
     const Shape& shape = w.shape;
     for (int m = thread; m < kRows; m += kThreads) {
@@ -99,7 +111,8 @@ struct SimtGemm {
     }
   }
 
-  // Pixels up to a whole slab, the last of which see nothing.
+  // Once a chunk. Pixels up to a whole slab, so that the loops over a slab have constant bounds and
+  // unroll; those beyond the chunk are outside x for every tap.
   CONVGRAD_HD static void fill_pixels(const BlockParams& w, const Box& box, int pixels, int thread,
                                       Shared& s) {
     const int slabs = ceil_div(pixels, kDepth);
@@ -121,6 +134,7 @@ struct SimtGemm {
     }
   }
 
+  // A slab to registers; store() puts it into shared memory after the products of the slab before.
   CONVGRAD_HD static void load(const BlockParams& w, const Tile& tile, const Shared& s, int pixels,
                                int first, int thread, Regs& r) {
     const auto* x = static_cast<const Scalar*>(w.x.data);
@@ -162,18 +176,21 @@ struct SimtGemm {
       s.x[buffer][pixel][m] = r.x[i];
       s.inside[buffer][pixel][m] = r.inside[i] ? 1 : 0;
     }
-    bool poison = false;
+    bool finite = true;
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
       int pixel, n;
       load_place<kColumns>(last, thread, i, pixel, n);
       s.dy[buffer][pixel][n] = r.dy[i];
-      poison = poison || !is_finite(r.dy[i]);
+      finite = finite && is_finite(r.dy[i]);
     }
-    return poison && w.shape.padded;
+    return !finite && w.shape.padded;
   }
 
-  template <bool kCareful>
+  // Pixels are outermost: each is an outer product of values in registers, and every sum gets its
+  // products in the order of pixels, as on the processor. Two copies of the code, since the masked
+  // one has a branch in each row.
+  template <bool kMasked>
   CONVGRAD_HD static void multiply(int thread, int buffer, const Shared& s, Regs& r) {
     CONVGRAD_UNROLL
     for (int pixel = 0; pixel < kDepth; ++pixel) {
@@ -184,96 +201,74 @@ struct SimtGemm {
       for (int j = 0; j < kThreadColumns; ++j) dy[j] = s.dy[buffer][pixel][column_of(thread, j)];
       CONVGRAD_UNROLL
       for (int i = 0; i < kThreadRows; ++i) {
-        if (kCareful && s.inside[buffer][pixel][row_of(thread, i)] == 0) continue;
+        if (kMasked && s.inside[buffer][pixel][row_of(thread, i)] == 0) continue;
         CONVGRAD_UNROLL
-        for (int j = 0; j < kThreadColumns; ++j) r.sum[i][j] += x[i] * dy[j];
+        for (int j = 0; j < kThreadColumns; ++j) r.sums.chunk[i][j] += x[i] * dy[j];
       }
     }
   }
 
-  // The sums of one thread, from or to the partial gradient.
-  template <bool kStore>
-  CONVGRAD_HD static void exchange(const BlockParams& w, const Tile& tile, std::int64_t slice,
-                                   int thread, Regs& r) {
-    auto* partial = static_cast<Sum<Acc>*>(w.partials) + slice * w.dw_count;
-    const int rows = w.shape.taps() * w.shape.group_c;
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kThreadRows; ++i) {
-      CONVGRAD_UNROLL
-      for (int j = 0; j < kThreadColumns; ++j) {
-        const int row = tile.row + row_of(thread, i), k = tile.column + column_of(thread, j);
-        if (row >= rows || k >= w.shape.group_k) {
-          if (!kStore) r.total[i][j] = {};
-          continue;
-        }
-        Sum<Acc>& element =
-            partial[row * w.shape.K + static_cast<std::int64_t>(tile.group) * w.shape.group_k + k];
-        if (kStore) {
-          element = r.total[i][j];
+  CONVGRAD_HD static auto address_of(const BlockParams& w, const Tile& tile, std::int64_t slice,
+                                     int thread) {
+    return [&w, tile, slice, thread = opaque(thread)](int i) {
+      const int row = tile.row + row_of(thread, i / kThreadColumns);
+      const int k = tile.column + column_of(thread, i % kThreadColumns);
+      const bool inside = row < w.shape.taps() * w.shape.group_c && k < w.shape.group_k;
+      const std::int64_t channel = static_cast<std::int64_t>(tile.group) * w.shape.group_k + k;
+      return inside ? w.template sum_at<Acc>(slice, row, channel) : nullptr;
+    };
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void add_chunk(Block& block, const BlockParams& w, const Tile& tile,
+                                    const Box& box) {
+    Shared& s = block.shared;
+    const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
+    block.each([&](int thread, Regs&) { fill_pixels(w, box, pixels, thread, s); });
+    bool masked = block.each_any([&](int thread, Regs& r) {
+      load(w, tile, s, pixels, 0, thread, r);
+      return store(w, thread, 0, r, s);
+    });
+    // One barrier a slab: a slab is stored in the buffer that was read before the last barrier.
+    for (int slab = 0; slab < slabs; ++slab) {
+      const bool more = slab + 1 < slabs, now = masked;
+      const int buffer = slab % 2;
+      masked = block.each_any([&](int thread, Regs& r) {
+        if (more) load(w, tile, s, pixels, (slab + 1) * kDepth, thread, r);
+        if (now) {
+          multiply<true>(thread, buffer, s, r);
         } else {
-          r.total[i][j] = element;
+          multiply<false>(thread, buffer, s, r);
         }
-      }
+        return more && store(w, thread, 1 - buffer, r, s);
+      });
     }
+    block.each_unsynced([&](int, Regs& r) { r.sums.end_chunk(); });
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const BlockParams& w = p.work;
-    Shared& s = block.shared;
-    const std::int64_t slice = w.slice_of(task);
-    std::int64_t begin, end;
-    w.chunks_of(slice, begin, end);
-    if (begin >= end) return;
+    ChunkWalker walk(w, task);
+    if (walk.done()) return;
     const Tile tile = tile_of(p, task);
-    block.each_alone([&](int thread, Regs& r) {
-      fill_rows(w, tile, thread, s);
-      exchange<false>(w, tile, slice, thread, r);
+    block.each_unsynced([&](int thread, Regs& r) {
+      fill_rows(w, tile, thread, block.shared);
+      r.sums.load(address_of(w, tile, walk.slice, thread));
+      r.sums.clear();
     });
-    for (std::int64_t chunk = begin; chunk < end; chunk += w.interleave) {
-      const Box box = w.chunks.box(chunk);
-      const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
-      block.each([&](int thread, Regs& r) {
-        fill_pixels(w, box, pixels, thread, s);
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kThreadRows; ++i) {
-          CONVGRAD_UNROLL
-          for (int j = 0; j < kThreadColumns; ++j) r.sum[i][j] = 0;
-        }
-      });
-      bool careful = block.each_any([&](int thread, Regs& r) {
-        load(w, tile, s, pixels, 0, thread, r);
-        return store(w, thread, 0, r, s);
-      });
-      for (int slab = 0; slab < slabs; ++slab) {
-        const bool more = slab + 1 < slabs, now = careful;
-        const int buffer = slab % 2;
-        careful = block.each_any([&](int thread, Regs& r) {
-          if (more) load(w, tile, s, pixels, (slab + 1) * kDepth, thread, r);
-          if (now) {
-            multiply<true>(thread, buffer, s, r);
-          } else {
-            multiply<false>(thread, buffer, s, r);
-          }
-          return more && store(w, thread, 1 - buffer, r, s);
-        });
-      }
-      block.each_alone([&](int, Regs& r) {
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kThreadRows; ++i) {
-          CONVGRAD_UNROLL
-          for (int j = 0; j < kThreadColumns; ++j) r.total[i][j].add(r.sum[i][j]);
-        }
-      });
-    }
-    block.each_alone([&](int thread, Regs& r) { exchange<true>(w, tile, slice, thread, r); });
+    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box());
+    block.each_unsynced(
+        [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, walk.slice, thread)); });
   }
 };
 
-// Wide tiles, and narrow ones for matrices of few rows or columns.
+// Wide tiles, and narrow ones for matrices of few rows or columns. Rows and columns of a tile:
+inline constexpr int kSimtWide = 64, kSimtNarrow = 32;
+// float64 sums take two registers each, so a thread has half as many.
 template <typename Scalar>
-using SimtGemmWide = SimtGemm<Scalar, 64, 64, sizeof(Scalar) == 8 ? 4 : 8, 4>;
+using SimtGemmWide = SimtGemm<Scalar, kSimtWide, kSimtWide, sizeof(Scalar) == 8 ? 4 : 8, 4>;
 template <typename Scalar>
-using SimtGemmNarrow = SimtGemm<Scalar, 32, 32, 4, 4>;
+using SimtGemmNarrow = SimtGemm<Scalar, kSimtNarrow, kSimtNarrow, 4, 4>;
 
 }  // namespace convgrad::cuda

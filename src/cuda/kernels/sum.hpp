@@ -1,10 +1,12 @@
-// sum.hpp - the running sum of one element of a partial gradient.
+// sum.hpp - the running sums of a partial gradient, and those of a thread's part of a tile.
 //
-// float32 sums end after a chunk (at most 512 pixels). They are added to a pair of floats without
-// error: TwoSum (Knuth 1969) gives the rounding error of each addition, and `low` collects them
-// (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a
-// float64 has 53, at 1/10 of the time on devices with few float64 units. float64 is summed as it
-// is.
+// float32 sums end after a chunk (kChunkPixels), so that their error is bounded by that many
+// roundings (docs/numerics.md). They are added to a pair of floats without error: TwoSum (Knuth
+// 1969) gives the rounding error of each addition, and `low` collects them (Ogita, Rump, Oishi:
+// Accurate sum and dot product, 2005, Sum2). A pair has 48 bits where a float64 has 53; it takes
+// six float32 additions instead of one float64 addition, of which devices that are not for data
+// centres have units for one in 64 (CUDA C++ Programming Guide, "Arithmetic Instructions"). float64
+// is summed as it is.
 #pragma once
 
 #include "cuda/kernels/host_device.hpp"
@@ -19,12 +21,13 @@ struct alignas(8) Sum<float> {
   float high, low;
 
   CONVGRAD_HD void add(float value) {
+    // No contraction can break this: it has no products.
     const float sum = high + value;
     const float part = sum - high;
     low += (high - (sum - part)) + (value - part);
     high = sum;
   }
-  // An infinity or NaN in high leaves NaN in low.
+  // Where high is infinite or NaN, low is NaN (inf - inf) and must not be added.
   CONVGRAD_HD double value() const {
     return is_finite(high) ? static_cast<double>(high) + static_cast<double>(low)
                            : static_cast<double>(high);
@@ -38,6 +41,54 @@ struct Sum<double> {
   CONVGRAD_HD void add(double value) { total += value; }
   CONVGRAD_HD double value() const { return total; }
 };
-static_assert(sizeof(Sum<float>) == 8 && sizeof(Sum<double>) == 8);
+static_assert(sizeof(Sum<float>) == 8 && sizeof(Sum<double>) == 8);  // reduce.hpp writes float64
+
+// A thread's part of a tile of dw: kFragments fragments of kElements sums, each fragment the
+// accumulator of one matrix instruction, or one row of a thread's sums. Loops over them are
+// unrolled everywhere, since only arrays whose indices are constants are kept in registers.
+//
+// Two sums an element: products are added to `chunk`, and once a chunk that is added to `total`,
+// which takes six additions. Both stay in registers for all chunks of a slice: in shared memory,
+// the pairs of 128 x 128 elements would take 128 KiB, more than most devices have of it.
+template <typename Acc, int kFragments, int kElements, int kTotals = kFragments* kElements>
+struct TileSums {
+  Acc chunk[kFragments][kElements];
+  Sum<Acc> total[kTotals];
+
+  // f(fragment, element) for each sum.
+  template <class F>
+  CONVGRAD_HD static void each(F&& f) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kFragments; ++i) {
+      CONVGRAD_UNROLL
+      for (int e = 0; e < kElements; ++e) f(i, e);
+    }
+  }
+  CONVGRAD_HD void clear() {
+    each([&](int i, int e) { chunk[i][e] = 0; });
+  }
+  CONVGRAD_HD void end_chunk() {
+    static_assert(kTotals == kFragments * kElements);
+    each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
+    clear();
+  }
+  // address(i): the pair of total number i in the slice's partial gradient, nullptr outside of dw.
+  template <class Address>
+  CONVGRAD_HD void load(Address&& address) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTotals; ++i) {
+      const Sum<Acc>* from = address(i);
+      total[i] = from != nullptr ? *from : Sum<Acc>{};
+    }
+  }
+  template <class Address>
+  CONVGRAD_HD void store(Address&& address) const {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTotals; ++i) {
+      Sum<Acc>* to = address(i);
+      if (to != nullptr) *to = total[i];
+    }
+  }
+};
 
 }  // namespace convgrad::cuda

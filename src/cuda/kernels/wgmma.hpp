@@ -1,59 +1,60 @@
 // wgmma.hpp - the matrix instructions of compute capability 9.0: four warps multiply matrices that
 // lie in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 //
-// Both operands are stored with k outside: rows of 64 elements along m (or n), one row for each k,
-// swizzled as bulk.hpp says. Eight rows are a block of 1024 bytes, and blocks follow each other.
-// Elements 64 to 127 along n lie in another such panel.
+// Both operands are stored with k outside ("MN-major"), as channels are contiguous in x and dy and
+// k is the pixel: rows of 64 elements along m (or n), one row for each k, swizzled as bulk.hpp
+// says. Eight rows are a block of 1024 bytes, and blocks follow each other. Elements 64 to 127
+// along n are in another such panel.
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
 
 namespace convgrad::cuda {
 
-inline constexpr int kWarpgroup = 128;        // threads
+inline constexpr int kWarpgroup = 4 * kWarp;  // threads
 inline constexpr int kPanel = kRowBytes / 2;  // elements of a row
 
-// The operand that starts at this address of shared memory, a multiple of 1024; its next panel
-// lies panel_bytes behind it. Offsets are counted in 16 bytes: of panels in bits 16 to 29, of
-// blocks in bits 32 to 45; 1 in bits 62 and 63 is the 128-byte swizzle.
+// The descriptor of an operand (PTX ISA, "Matrix-descriptor format") that starts at this address of
+// shared memory, a multiple of 1024; its next panel is panel_bytes behind it. Offsets are counted
+// in 16 bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the
+// 128-byte swizzle.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
          static_cast<std::uint64_t>(kSwizzleBytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
-// m64n128k16 for 16-bit elements, C in float32: thread t of the warpgroup holds 64 elements.
+// m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
+// which its lanes have what they have of m16n8k16 (mma.hpp), 16 times side by side.
 template <typename Scalar>
 struct Wgmma16 {
   static constexpr int kM = 64, kN = 128, kK = 16, kElementsC = 64;
-  struct C {
-    float value[kElementsC];
-  };
+  using C = float[kElementsC];
 
   CONVGRAD_HD static void c_place(int thread, int e, int& row, int& column) {
-    row = thread / 32 * 16 + thread % 32 / 4 + e / 2 % 2 * 8;
+    row = thread / kWarp * 16 + thread % kWarp / 4 + e / 2 % 2 * 8;
     column = e / 4 * 8 + thread % 4 * 2 + e % 2;
   }
   static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
-  // Begins c += A * B. c belongs to the instruction until it has been waited for.
+  // Begins c += A * B. c's registers belong to the instruction until it has been waited for, which
+  // the compiler does not know.
   CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b);
-  // No use of c moves across this.
-  CONVGRAD_HD static void settle([[maybe_unused]] C& c) {
+  // An empty instruction that reads and writes c: the compiler moves no use of c across it.
+  CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDA_ARCH__)
     CONVGRAD_UNROLL
-    for (int e = 0; e < kElementsC; ++e) asm volatile("" : "+f"(c.value[e])::"memory");
+    for (int e = 0; e < kElementsC; ++e) asm volatile("" : "+f"(c[e])::"memory");
 #endif
   }
 };
 
 #if defined(__CUDACC__)
 
-#define CONVGRAD_WGMMA_4(i) \
-  "+f"(c.value[i]), "+f"(c.value[i + 1]), "+f"(c.value[i + 2]), "+f"(c.value[i + 3])
+#define CONVGRAD_WGMMA_4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define CONVGRAD_WGMMA_16(i) \
   CONVGRAD_WGMMA_4(i), CONVGRAD_WGMMA_4(i + 4), CONVGRAD_WGMMA_4(i + 8), CONVGRAD_WGMMA_4(i + 12)
-// Scales of 1 for c, A and B; both operands with k outside.
+// scale-d (p) and scales of A and B are 1; so are both "transposes", which means k outside.
 #define CONVGRAD_WGMMA_BEGIN(TYPE)                                                                \
   asm volatile(                                                                                   \
       "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                  \

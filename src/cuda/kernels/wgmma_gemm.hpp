@@ -3,10 +3,14 @@
 // A tile of dw belongs to one tap: 128 input channels by 128 output channels of a group, 64 x 128
 // of them to each of two warpgroups. The pixels of a chunk are taken a slab at a time: a box of
 // output pixels that one copy takes of dy, and the box of x that the tap sees from them, every
-// stride-th position. What lies outside x or dy is zero in shared memory. That is not enough where
+// stride-th position. What is outside x or dy is zero in shared memory. That is not enough where
 // the other factor is not finite: a chunk with a sum that is not finite is summed once more, pixel
 // by pixel, without those that the tap sees outside x. After a chunk its sums are added to Sum<>
 // pairs.
+//
+// Registers limit the tile: 64 x 128 sums are 64 registers a thread for the chunk and 128 for the
+// pairs of the slice, 192 of 255. Shared memory limits the stages: six slabs of x and dy are 192
+// KiB of the 227 that a block can have, so that one block is on a multiprocessor at a time.
 //
 // Copies are kStages - 1 slabs ahead. A slab's products may be under way while the next one's
 // begin; the barrier of all threads after that lets the slab before be overwritten.
@@ -17,7 +21,8 @@
 
 namespace convgrad::cuda {
 
-inline constexpr int kSlabPixels = 64;  // at most
+// At most; 64 pixels by 64 channels are a panel of 8 KiB, four steps of k for the instruction.
+inline constexpr int kSlabPixels = 64;
 inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
 
 // The output pixels of a slab along n, z, p, q.
@@ -49,6 +54,7 @@ struct WgmmaGemm {
   static constexpr int kPanelsX = kWgmmaRows / kPanel, kPanelsDy = kWgmmaColumns / kPanel;
   static constexpr int kPanelBytes = kSlabPixels * kRowBytes;
   static_assert(Op::kM == kPanel && Op::kN == kWgmmaColumns);
+  using Sums = TileSums<float, 1, Op::kElementsC>;
 
   struct Params : GemmParams {
     BulkTensor x, dy;
@@ -56,29 +62,19 @@ struct WgmmaGemm {
     std::int64_t first_image;  // of the block
   };
   struct Regs {
-    typename Op::C sum;
-    Sum<float> total[Op::kElementsC];
+    Sums sums;
   };
+  // Panels of 64 channels, each a copy's box: what wgmma.hpp takes as operands. A barrier a stage
+  // counts the bytes of its copies; arithmetic needs no other sign that they have arrived.
   struct Shared {
     alignas(kSwizzleBytes) Scalar x[kStages][kPanelsX][kSlabPixels][kPanel];
     alignas(kSwizzleBytes) Scalar dy[kStages][kPanelsDy][kSlabPixels][kPanel];
     BulkBarrier arrived[kStages];
   };
-  // The chunk and slab that is loaded, or used, next.
-  struct Cursor {
-    std::int64_t chunk;
-    int slab, slabs;
-  };
+  using Walker = SlabWalker<WgmmaGemm>;
+  CONVGRAD_HD static int slab_count(const Params& p, const Box& box) { return p.slab.count(box); }
 
-  CONVGRAD_HD static Cursor start(const Params& p, std::int64_t chunk) {
-    const bool there = chunk < p.work.chunk_end;
-    return {chunk, 0, there ? p.slab.count(p.work.chunks.box(chunk)) : 0};
-  }
-  CONVGRAD_HD static void next(const Params& p, Cursor& cursor) {
-    if (++cursor.slab == cursor.slabs) cursor = start(p, cursor.chunk + p.work.interleave);
-  }
-
-  // Rows of a stage that no copy writes: zeros.
+  // Rows of a stage that no copy writes, as slabs of this problem are smaller: zeros, once a task.
   CONVGRAD_HD static void clear_rest(const Params& p, int thread, Shared& s) {
     const int first = p.slab.pixels();
     for (int i = thread; i < (kSlabPixels - first) * kPanel; i += kThreads) {
@@ -90,15 +86,16 @@ struct WgmmaGemm {
     }
   }
 
-  // One thread: the copies of a slab.
+  // One thread: the copies of a slab. Positions that are outside x or dy count among the bytes that
+  // arrive, as zeros do; so every slab has the same number.
   template <class Block>
   CONVGRAD_HD static void copy_slab(Block& block, const Params& p, const GemmTile& tile,
-                                    const Cursor& load, int stage) {
+                                    const Walker& load, int stage) {
     const BlockParams& w = p.work;
     Shared& s = block.shared;
     std::int64_t n;
     int out[3], in[3];
-    p.slab.first_pixel(w.chunks.box(load.chunk), load.slab, n, out);
+    p.slab.first_pixel(load.box(), load.slab, n, out);
     tap_input(w.shape, tile, out, in);
     const int image = static_cast<int>(n - p.first_image);
     BulkBarrier& arrived = s.arrived[stage];
@@ -116,15 +113,15 @@ struct WgmmaGemm {
     }
   }
 
-  // The next slab on its way into a stage, if there is one.
+  // Begins to load the next slab into a stage, if there is one.
   template <class Block>
-  CONVGRAD_HD static void issue(Block& block, const Params& p, const GemmTile& tile, Cursor& load,
-                                std::int64_t end, int stage) {
-    if (load.chunk >= end) return;
-    block.each_alone([&](int thread, Regs&) {
+  CONVGRAD_HD static void issue(Block& block, const Params& p, const GemmTile& tile, Walker& load,
+                                int stage) {
+    if (load.done()) return;
+    block.each_unsynced([&](int thread, Regs&) {
       if (thread == 0) copy_slab(block, p, tile, load, stage);
     });
-    next(p, load);
+    load.next();
   }
 
   // Begins the products of a stage: rows of warpgroup g are panel g of x.
@@ -136,103 +133,78 @@ struct WgmmaGemm {
         [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; }, sum_of);
   }
 
-  CONVGRAD_HD static typename Op::C& sum_of(Regs& r) { return r.sum; }
-
-  CONVGRAD_HD static void clear(Regs& r) {
-    CONVGRAD_UNROLL
-    for (int e = 0; e < Op::kElementsC; ++e) r.sum.value[e] = 0;
-  }
+  CONVGRAD_HD static typename Op::C& sum_of(Regs& r) { return r.sums.chunk[0]; }
 
   CONVGRAD_HD static void sum_place(int thread, int e, int& row, int& column) {
     Op::c_place(thread % kWarpgroup, e, row, column);
     row += thread / kWarpgroup * Op::kM;
   }
 
+  CONVGRAD_HD static auto address_of(const Params& p, const GemmTile& tile, std::int64_t slice,
+                                     int thread) {
+    return [&p, tile, slice, thread = opaque(thread)](int e) {
+      int row, column;
+      sum_place(thread, e, row, column);
+      return sum_at<float>(p.work, tile, slice, row, column);
+    };
+  }
+
   CONVGRAD_HD static bool all_finite(const Regs& r) {
     bool finite = true;
-    CONVGRAD_UNROLL
-    for (int e = 0; e < Op::kElementsC; ++e) finite = finite && is_finite(r.sum.value[e]);
+    Sums::each([&](int i, int e) { finite = finite && is_finite(r.sums.chunk[i][e]); });
     return finite;
   }
 
-  // A chunk's sums once more, without the products of what lies outside x.
-  CONVGRAD_HD static void sum_plainly(const Params& p, const GemmTile& tile, std::int64_t chunk,
-                                      int thread, Regs& r) {
-    const Box box = p.work.chunks.box(chunk);
-    const auto* x = static_cast<const Scalar*>(p.work.x.data);
-    const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
-    clear(r);
-    for (int pixel = 0; pixel < box.pixels(); ++pixel) {
-      std::int64_t x_at, dy_at;
-      if (!locate(p, tile, box, pixel, x_at, dy_at)) continue;
-      CONVGRAD_UNROLL
-      for (int e = 0; e < Op::kElementsC; ++e) {
-        int row, column;
-        sum_place(thread, e, row, column);
-        if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) continue;
-        r.sum.value[e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
-      }
-    }
-  }
-
+  // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
+  // one that is not finite in every sum that it is a product of, padding's zeros included.
   template <class Block>
   CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
                                     std::int64_t chunk) {
     if (block.each_any([](int, const Regs& r) { return !all_finite(r); })) {
-      block.each_alone([&](int thread, Regs& r) { sum_plainly(p, tile, chunk, thread, r); });
+      block.each_unsynced([&](int thread, Regs& r) {
+        const int own = opaque(thread);
+        sum_by_pixels<Scalar>(p, tile, chunk, r.sums, [&](int, int e, int& row, int& column) {
+          sum_place(own, e, row, column);
+        });
+      });
     }
-    block.each_alone([](int, Regs& r) {
-      CONVGRAD_UNROLL
-      for (int e = 0; e < Op::kElementsC; ++e) r.total[e].add(r.sum.value[e]);
-      clear(r);
-    });
-  }
-
-  template <bool kStore>
-  CONVGRAD_HD static void exchange(const Params& p, const GemmTile& tile, std::int64_t slice,
-                                   int thread, Regs& r) {
-    CONVGRAD_UNROLL
-    for (int e = 0; e < Op::kElementsC; ++e) {
-      int row, column;
-      sum_place(thread, e, row, column);
-      exchange_sum<kStore>(p.work, tile, slice, row, column, r.total[e]);
-    }
+    block.each_unsynced([](int, Regs& r) { r.sums.end_chunk(); });
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    const std::int64_t slice = p.work.slice_of(task);
-    std::int64_t begin, end;
-    p.work.chunks_of(slice, begin, end);
-    if (begin >= end) return;
+    ChunkWalker use(p.work, task);
+    if (use.done()) return;
     const GemmTile tile = gemm_tile(p, kWgmmaRows, kWgmmaColumns, task);
     block.each([&](int thread, Regs& r) {
       if (thread == 0) {
-        for (BulkBarrier& barrier : block.shared.arrived) block.start_barrier(barrier);
+        for (BulkBarrier& barrier : block.shared.arrived) block.init_barrier(barrier);
       }
       clear_rest(p, thread, block.shared);
-      block.publish();
-      exchange<false>(p, tile, slice, thread, r);
-      clear(r);
+      block.fence_async_proxy();
+      r.sums.load(address_of(p, tile, use.slice, thread));
+      r.sums.clear();
     });
-    Cursor load = start(p, begin), use = load;
-    for (int stage = 0; stage < kStages - 1; ++stage) issue(block, p, tile, load, end, stage);
+    Walker load(p, use);
+    for (int stage = 0; stage < kStages - 1; ++stage) issue(block, p, tile, load, stage);
     int stage = 0;
     unsigned round = 0;  // of the stages, modulo 2
-    for (; use.chunk < end; use = start(p, use.chunk + p.work.interleave)) {
-      for (int slab = 0; slab < use.slabs; ++slab) {
-        block.each_alone([&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
+    for (; !use.done(); use.next()) {
+      for (int slabs = slab_count(p, use.box()); slabs > 0; --slabs) {
+        block.each_unsynced(
+            [&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
         compute(block, stage);
         block.template wait_multiplies<Op, 1>(sum_of);
         block.each([](int, Regs&) {});  // no products are under way in the stage before this one
-        issue(block, p, tile, load, end, (stage + kStages - 1) % kStages);
+        issue(block, p, tile, load, (stage + kStages - 1) % kStages);
         stage = (stage + 1) % kStages;
         if (stage == 0) round ^= 1u;
       }
       block.template wait_multiplies<Op, 0>(sum_of);
       end_chunk(block, p, tile, use.chunk);
     }
-    block.each_alone([&](int thread, Regs& r) { exchange<true>(p, tile, slice, thread, r); });
+    block.each_unsynced(
+        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, use.slice, thread)); });
   }
 };
 
