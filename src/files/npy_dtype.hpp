@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMaxItemBytes = std::numeric_limits<std::int32_t>:
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(name, ": ", parts...));
+  throw Error(ErrorKind::input, name, ": ", parts...);
 }
 
 struct ElementType {

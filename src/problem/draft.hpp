@@ -33,11 +33,11 @@ inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"
 
 template <typename... Parts>
 [[noreturn]] void bad(const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(parts...));
+  throw Error(ErrorKind::input, parts...);
 }
 template <typename... Parts>
 [[noreturn]] void misuse(const Parts&... parts) {
-  throw Error(ErrorKind::usage, cat(parts...));
+  throw Error(ErrorKind::usage, parts...);
 }
 
 std::string list(const std::vector<std::int64_t>& numbers);       // "[1,2]"
