@@ -1,11 +1,25 @@
 // failure.hpp - whose fault a failed system call is.
 #pragma once
 
+#include <cerrno>
+
 #include "convgrad/error.hpp"
 
 namespace convgrad {
 
 // By an errno: no space, memory or descriptors and a failing disk are runtime, all else is input.
-ErrorKind kind_of_failure(int error);
+inline ErrorKind kind_of_failure(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return ErrorKind::runtime;
+    default:
+      return ErrorKind::input;
+  }
+}
 
 }  // namespace convgrad
