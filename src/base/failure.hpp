@@ -9,17 +9,10 @@ namespace convgrad {
 
 // By an errno: no space, memory or descriptors and a failing disk are runtime, all else is input.
 inline ErrorKind kind_of_failure(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return ErrorKind::runtime;
-    default:
-      return ErrorKind::input;
+  for (const int machine : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM}) {
+    if (error == machine) return ErrorKind::runtime;
   }
+  return ErrorKind::input;
 }
 
 }  // namespace convgrad

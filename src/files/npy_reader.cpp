@@ -26,19 +26,6 @@ struct Free {
 };
 using MallocBytes = std::unique_ptr<std::byte, Free>;
 
-// Adds the time that it lives.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += seconds_since(start_); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  const Clock::time_point start_ = Clock::now();
-};
-
 }  // namespace
 
 struct NpyReader::State {
@@ -182,8 +169,9 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
       read_payload(span + s * part[0].file_stride * item, offset * item,
                    part[0].file_stride * item);
     }
-    const Stopwatch watch(convert_s);
-    npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+    convert_s += seconds_of([&] {
+      npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+    });
   }
   return true;
 }
@@ -206,9 +194,10 @@ void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
     refuse(
         "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
   }
-  const Stopwatch watch(convert_s);
-  npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
-               static_cast<std::size_t>(item));
+  convert_s += seconds_of([&] {
+    npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
+                 static_cast<std::size_t>(item));
+  });
 }
 
 // Reads the rest of a stream into memory. The buffer grows as bytes arrive: a header that lies
@@ -277,8 +266,9 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   }
   const std::size_t unit = npy::swap_unit(header);
   if (unit == 1) return;
-  const Stopwatch watch(state_->convert_s);
-  npy::swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+  state_->convert_s += seconds_of([&] {
+    npy::swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+  });
 }
 
 double NpyReader::convert_seconds() const { return state_->convert_s; }

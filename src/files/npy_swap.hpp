@@ -15,20 +15,11 @@ namespace convgrad::npy {
 inline std::size_t swap_unit(const NpyHeader& header) {
   if (header.big_endian == (std::endian::native == std::endian::big)) return 1;
   const auto item = static_cast<std::size_t>(header.item_bytes);
-  switch (header.kind) {
-    case 'c':
-      return item / 2;
-    case 'U':
-      return 4;
-    case 'V':
-      return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
-    case 'S':
-    case 'R':
-    case 'O':
-      return 1;
-    default:
-      return item;
-  }
+  const char kind = header.kind;
+  if (kind == 'c') return item / 2;
+  if (kind == 'U') return 4;
+  if (kind == 'V') return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
+  return kind == 'S' || kind == 'R' || kind == 'O' ? 1 : item;
 }
 
 template <typename Unsigned, typename Swap>

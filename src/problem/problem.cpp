@@ -5,7 +5,7 @@
 
 #include "base/checked.hpp"
 #include "base/suggest.hpp"
-#include "problem/names.hpp"
+#include "problem/draft.hpp"
 
 namespace convgrad {
 namespace {
@@ -154,11 +154,11 @@ DType parse_dtype(std::string_view flag, std::string_view name) {
 }
 
 std::string data_format_name(const WgradProblem& problem) {
-  return data_formats(problem.op)[problem.channels_last ? 0 : 1];
+  return making::data_formats(problem.op)[problem.channels_last ? 0 : 1];
 }
 
 std::string filter_format_name(const WgradProblem& problem) {
-  return filter_formats(problem.op)[static_cast<std::size_t>(problem.filter_format)];
+  return making::filter_formats(problem.op)[static_cast<std::size_t>(problem.filter_format)];
 }
 
 }  // namespace convgrad
