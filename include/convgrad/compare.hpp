@@ -2,6 +2,7 @@
 // with sum |x||dy| of that element. docs/numerics.md derives it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,6 +38,9 @@ struct ElementError {
   double value = 0;         // of the measure; infinity where one side only is finite
   std::int64_t index = -1;  // in [tap][c][k] order; -1: no element differs
   double got = 0, want = 0;
+  void keep_larger(const ElementError& other) {
+    if (other.value > value) *this = other;
+  }
 };
 struct TapErrors {
   std::int64_t count = 0;  // elements of this tap that were compared
@@ -45,6 +49,10 @@ struct TapErrors {
 };
 struct NonFinite {
   std::int64_t nan = 0, inf = 0;
+  void count(double value) {
+    nan += std::isnan(value) ? 1 : 0;
+    inf += std::isinf(value) ? 1 : 0;
+  }
 };
 struct Comparison {
   std::int64_t count = 0, mismatches = 0;

@@ -21,11 +21,34 @@ enum class ErrorKind {
 // text with control bytes (a file name may hold any) as \xNN, so that it stays one printable line.
 std::string one_line(std::string_view text);
 
-// what() is one line: what was found, what was expected, which flag or file, how to fix it.
+// Streams of the standard take missing memory for the end of the text, and leave the rest out: half
+// a header, half a file's name. These pass std::bad_alloc on.
+class TextWriter : public std::ostringstream {
+ public:
+  TextWriter() { exceptions(std::ios_base::badbit); }
+};
+class TextReader : public std::istringstream {
+ public:
+  explicit TextReader(const std::string& text) : std::istringstream(text) {
+    exceptions(std::ios_base::badbit);
+  }
+};
+
+// Joins the arguments as operator<< writes them (g++ 12 has no std::format).
+template <typename... Parts>
+std::string cat(const Parts&... parts) {
+  TextWriter out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// what() is one line, the parts joined: what was found, what was expected, which flag or file, how
+// to fix it.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, std::string_view message)
-      : std::runtime_error(one_line(message)), kind_(kind) {}
+  template <typename... Parts>
+  explicit Error(ErrorKind kind, const Parts&... parts)
+      : std::runtime_error(one_line(cat(parts...))), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
  private:
@@ -49,26 +72,5 @@ class Feasible {
  private:
   std::variant<T, Error> value_;
 };
-
-// Streams of the standard take missing memory for the end of the text, and leave the rest out: half
-// a header, half a file's name. These pass std::bad_alloc on.
-class TextWriter : public std::ostringstream {
- public:
-  TextWriter() { exceptions(std::ios_base::badbit); }
-};
-class TextReader : public std::istringstream {
- public:
-  explicit TextReader(const std::string& text) : std::istringstream(text) {
-    exceptions(std::ios_base::badbit);
-  }
-};
-
-// Joins the arguments as operator<< writes them (g++ 12 has no std::format).
-template <typename... Parts>
-std::string cat(const Parts&... parts) {
-  TextWriter out;
-  (out << ... << parts);
-  return out.str();
-}
 
 }  // namespace convgrad

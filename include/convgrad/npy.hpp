@@ -65,7 +65,7 @@ class NpyReader {
 
   // False for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x full
   // that follow each other are then read straight from the stream; the first other box brings the
-  // rest of the payload into memory, and what has gone by before cannot be had again
+  // rest of the payload into memory, and what has gone by before cannot be read again
   // (Error(input)).
   bool seekable() const;
   // True if that happens at the first box already: a stream in Fortran order.

@@ -55,9 +55,8 @@ Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
           : static_cast<std::byte*>(::operator new (size, std::align_val_t{64}, std::nothrow));
   data_ = std::unique_ptr<std::byte, Free>(memory, Free{mapped, nullptr});
   if (memory == nullptr) {
-    throw Error(ErrorKind::runtime,
-                cat("out of memory: ", what, " of ", format_bytes(static_cast<double>(bytes)),
-                    "; lower --memory-limit or --threads"));
+    throw Error(ErrorKind::runtime, "out of memory: ", what, " of ",
+                format_bytes(static_cast<double>(bytes)), "; lower --memory-limit or --threads");
   }
 }
 

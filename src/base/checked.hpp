@@ -1,8 +1,10 @@
 // checked.hpp - products and sums of sizes that are refused, not wrapped, past 63 bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace convgrad {
 
@@ -16,6 +18,15 @@ inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
   return sum;
+}
+
+// 0 if one of the factors is, whatever the others.
+inline std::optional<std::int64_t> checked_product(std::span<const std::int64_t> factors) {
+  std::optional<std::int64_t> product = std::ranges::count(factors, 0) > 0 ? 0 : 1;
+  for (const std::int64_t factor : factors) {
+    if (product) product = checked_multiply(*product, factor);
+  }
+  return product;
 }
 
 }  // namespace convgrad

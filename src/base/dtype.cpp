@@ -1,6 +1,7 @@
 // dtype.cpp - see dtype.hpp.
 #include "convgrad/dtype.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -9,16 +10,16 @@ namespace convgrad {
 namespace {
 
 struct Format {
-  std::string_view name;
+  std::array<std::string_view, 4> names;  // its own first; "" is none
   std::int64_t bytes;
   double unit_roundoff, smallest_subnormal, smallest_normal, largest_finite;
 };
 
 constexpr std::array<Format, 4> kFormats = {{
-    {"float16", 2, 0x1p-11, 0x1p-24, 0x1p-14, 65504.0},
-    {"bfloat16", 2, 0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
-    {"float32", 4, 0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
-    {"float64", 8, 0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
+    {{"float16", "half", "f16", "f2"}, 2, 0x1p-11, 0x1p-24, 0x1p-14, 65504.0},
+    {{"bfloat16", "bf16"}, 2, 0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
+    {{"float32", "float", "f32", "f4"}, 4, 0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
+    {{"float64", "double", "f64", "f8"}, 8, 0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
 }};
 
 const Format& format(DType dtype) { return kFormats[static_cast<std::size_t>(dtype)]; }
@@ -109,7 +110,7 @@ void round_all(const double* source, std::int64_t count, Scalar* destination) {
 
 }  // namespace
 
-std::string_view dtype_name(DType dtype) { return format(dtype).name; }
+std::string_view dtype_name(DType dtype) { return format(dtype).names[0]; }
 std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
 double unit_roundoff(DType dtype) { return format(dtype).unit_roundoff; }
 double smallest_subnormal(DType dtype) { return format(dtype).smallest_subnormal; }
@@ -117,21 +118,9 @@ double smallest_normal(DType dtype) { return format(dtype).smallest_normal; }
 double largest_finite(DType dtype) { return format(dtype).largest_finite; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const auto& [spelling, dtype] : {std::pair<std::string_view, DType>{"float16", DType::f16},
-                                        {"half", DType::f16},
-                                        {"f16", DType::f16},
-                                        {"f2", DType::f16},
-                                        {"bfloat16", DType::bf16},
-                                        {"bf16", DType::bf16},
-                                        {"float32", DType::f32},
-                                        {"float", DType::f32},
-                                        {"f32", DType::f32},
-                                        {"f4", DType::f32},
-                                        {"float64", DType::f64},
-                                        {"double", DType::f64},
-                                        {"f64", DType::f64},
-                                        {"f8", DType::f64}}) {
-    if (spelling == name) return dtype;
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    const auto& names = format(dtype).names;
+    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
   }
   return std::nullopt;
 }

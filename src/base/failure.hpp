@@ -1,11 +1,18 @@
 // failure.hpp - whose fault a failed system call is.
 #pragma once
 
+#include <cerrno>
+
 #include "convgrad/error.hpp"
 
 namespace convgrad {
 
 // By an errno: no space, memory or descriptors and a failing disk are runtime, all else is input.
-ErrorKind kind_of_failure(int error);
+inline ErrorKind kind_of_failure(int error) {
+  for (const int machine : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM}) {
+    if (error == machine) return ErrorKind::runtime;
+  }
+  return ErrorKind::input;
+}
 
 }  // namespace convgrad

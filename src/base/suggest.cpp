@@ -53,6 +53,13 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return best != nullptr ? "; did you mean '" + *best + "'?" : "";
 }
 
+std::string_view cut_short(std::string_view text, std::size_t most_bytes) {
+  std::size_t size = std::min(text.size(), most_bytes);
+  if (size == text.size()) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
 std::string join_or(std::span<const std::string> words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -1,4 +1,4 @@
-// suggest.hpp - "did you mean".
+// suggest.hpp - words in messages: "did you mean", lists, names cut short.
 #pragma once
 
 #include <span>
@@ -10,6 +10,9 @@ namespace convgrad {
 // "; did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored), or
 // "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// The beginning of text of at most so many bytes, not cut within a UTF-8 character.
+std::string_view cut_short(std::string_view text, std::size_t most_bytes);
 
 // "a, b or c".
 std::string join_or(std::span<const std::string> words);

@@ -53,8 +53,8 @@ std::int64_t group_batch(const WgradProblem& pb, std::int64_t x_positions,
   return std::clamp<std::int64_t>(kProjectionBytes / std::max<std::int64_t>(each, 1), 1, pb.groups);
 }
 
-// One tensor's part of a block: images of positions of channels.
-struct Part {
+// x or dy in a block: images of positions of channels.
+struct BlockTensor {
   const void* data;
   Strides strides;
   std::array<std::int64_t, 3> extent;
@@ -70,26 +70,26 @@ struct Projection {
   std::int64_t blocks = 1, cells = 1;  // of a group, and of a position
 
   template <typename Scalar>
-  void make(const Part& part, std::int64_t image, Range groups, const std::vector<Acc>& signs,
-            int vectors, TaskPool& pool) {
-    blocks = blocks_of(part.channels);
+  void make(const BlockTensor& tensor, std::int64_t image, Range groups,
+            const std::vector<Acc>& signs, int vectors, TaskPool& pool) {
+    blocks = blocks_of(tensor.channels);
     cells = blocks * groups.size();
-    sums.assign(static_cast<std::size_t>(part.positions() * cells * vectors), 0);
-    squares.assign(static_cast<std::size_t>(part.positions() * cells), 0);
-    const auto* base = static_cast<const Scalar*>(part.data) + image * part.strides.n;
-    pool.run(part.extent[0] * part.extent[1], [&](std::int64_t row, int) {
-      const Scalar* line = base + row / part.extent[1] * part.strides.spatial[0] +
-                           row % part.extent[1] * part.strides.spatial[1];
-      for (std::int64_t w = 0; w < part.extent[2]; ++w) {
-        std::int64_t cell = (row * part.extent[2] + w) * cells;
+    sums.assign(static_cast<std::size_t>(tensor.positions() * cells * vectors), 0);
+    squares.assign(static_cast<std::size_t>(tensor.positions() * cells), 0);
+    const auto* base = static_cast<const Scalar*>(tensor.data) + image * tensor.strides.n;
+    pool.run(tensor.extent[0] * tensor.extent[1], [&](std::int64_t row, int) {
+      const Scalar* line = base + row / tensor.extent[1] * tensor.strides.spatial[0] +
+                           row % tensor.extent[1] * tensor.strides.spatial[1];
+      for (std::int64_t w = 0; w < tensor.extent[2]; ++w) {
+        std::int64_t cell = (row * tensor.extent[2] + w) * cells;
         for (std::int64_t g = groups.begin; g < groups.end; ++g) {
           for (std::int64_t block = 0; block < blocks; ++block, ++cell) {
-            const Range range = block_range(block, part.channels);
+            const Range range = block_range(block, tensor.channels);
             Acc square = 0;
             for (std::int64_t c = range.begin; c < range.end; ++c) {
-              const std::int64_t channel = g * part.channels + c;
+              const std::int64_t channel = g * tensor.channels + c;
               const Acc value = static_cast<Acc>(
-                  to_double(line[w * part.strides.spatial[2] + channel * part.strides.c]));
+                  to_double(line[w * tensor.strides.spatial[2] + channel * tensor.strides.c]));
               const Acc* sign = signs.data() + channel * vectors;
               Acc* sum = sums.data() + cell * vectors;
               for (int v = 0; v < vectors; ++v) sum[v] += sign[v] * value;
@@ -104,8 +104,8 @@ struct Projection {
 };
 
 [[noreturn]] void cannot_tell(const std::string& why) {
-  throw Error(ErrorKind::unavailable,
-              cat("--reference adjoint: ", why, "; use --sample or --reference full"));
+  throw Error(ErrorKind::unavailable, "--reference adjoint: ", why,
+              "; use --sample or --reference full");
 }
 
 template <typename Acc>
@@ -131,8 +131,8 @@ class Sums {
     const std::int64_t images = block.pixels[0].size();
     const auto& [d, h, w] = block.input;
     const auto& out = block.pixels;
-    const Part x = {block.x, block.x_strides, {d.size(), h.size(), w.size()}, pb_.group_c()};
-    const Part dy = {
+    const BlockTensor x = {block.x, block.x_strides, {d.size(), h.size(), w.size()}, pb_.group_c()};
+    const BlockTensor dy = {
         block.dy, block.dy_strides, {out[1].size(), out[2].size(), out[3].size()}, pb_.group_k()};
     const std::int64_t step = group_batch(pb_, x.positions(), dy.positions());
     for (std::int64_t image = 0; image < images; ++image) {
@@ -361,8 +361,7 @@ AdjointVerdict Sums<Acc>::judge(std::span<const double> got, const ErrorModel& m
   verdict.taps.resize(static_cast<std::size_t>(pb_.taps()));
   long double squares = 0;
   for (const double value : got) {
-    verdict.nonfinite.nan += std::isnan(value) ? 1 : 0;
-    verdict.nonfinite.inf += std::isinf(value) ? 1 : 0;
+    verdict.nonfinite.count(value);
     if (std::isfinite(value)) squares += static_cast<long double>(value) * value;
   }
   const auto count = static_cast<long double>(got.size());

@@ -7,19 +7,6 @@
 #include <limits>
 
 namespace convgrad {
-namespace {
-
-void keep_largest(ElementError& worst, double value, std::int64_t index, double got, double want) {
-  if (value > worst.value) worst = {value, index, got, want};
-}
-
-void count_nonfinite(NonFinite& counts, double value) {
-  counts.nan += std::isnan(value) ? 1 : 0;
-  counts.inf += std::isinf(value) ? 1 : 0;
-}
-
-}  // namespace
-
 Tolerance default_tolerance(DType got, DType want) {
   const auto of = [](DType dtype) -> Tolerance {
     switch (dtype) {
@@ -49,10 +36,10 @@ bool ArrayComparison::add_pair(double got, double want, std::int64_t index) {
 
   const double error = std::fabs(got - want);
   const std::int64_t steps = ulp_distance(tolerance_.ulp_dtype, got, want);
-  keep_largest(abs, error, index, got, want);
-  if (want != 0) keep_largest(rel, error / std::fabs(want), index, got, want);
   const double ulp_here = ulp_error(steps);
-  keep_largest(ulp, ulp_here, index, got, want);
+  abs.keep_larger({error, index, got, want});
+  if (want != 0) rel.keep_larger({error / std::fabs(want), index, got, want});
+  ulp.keep_larger({ulp_here, index, got, want});
   switch (t.criterion) {
     case Criterion::max_ulp:
       return std::isfinite(ulp_here) && steps <= t.max_ulp;
@@ -73,8 +60,8 @@ void ArrayComparison::add(std::span<const double> got, std::span<const double> w
       difference[i] = same ? 0 : g - w;
     }
     if (!failed.empty()) failed[i] = match ? 0 : 1;
-    count_nonfinite(got_nonfinite, g);
-    count_nonfinite(want_nonfinite, w);
+    got_nonfinite.count(g);
+    want_nonfinite.count(w);
     if (!match) {
       const ElementError here = {std::fabs(g - w), count, g, w};
       const bool finite = std::isfinite(g) && std::isfinite(w);

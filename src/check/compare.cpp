@@ -37,15 +37,6 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-void keep_largest(ElementError& worst, double value, std::int64_t index, double got, double want) {
-  if (value > worst.value) worst = {value, index, got, want};
-}
-
-void count_nonfinite(NonFinite& counts, double value) {
-  counts.nan += std::isnan(value) ? 1 : 0;
-  counts.inf += std::isinf(value) ? 1 : 0;
-}
-
 // One element's errors under all measures.
 struct Errors {
   double abs = 0, rel = 0, ulp = 0, ratio = 0;
@@ -115,13 +106,13 @@ struct Judge {
                   "not known; use --rtol and --atol, --max-ulp or --bitwise");
     }
     ++result.count;
-    keep_largest(result.abs, e.abs, index, got, want);
-    keep_largest(result.rel, e.rel, index, got, want);
-    keep_largest(result.ulp, e.ulp, index, got, want);
-    if (result.has_bound) keep_largest(result.ratio, e.ratio, index, got, want);
+    result.abs.keep_larger({e.abs, index, got, want});
+    result.rel.keep_larger({e.rel, index, got, want});
+    result.ulp.keep_larger({e.ulp, index, got, want});
+    if (result.has_bound) result.ratio.keep_larger({e.ratio, index, got, want});
     if (!e.pass && result.mismatches++ == 0) result.first_mismatch = {e.abs, index, got, want};
-    count_nonfinite(result.got_nonfinite, got);
-    count_nonfinite(result.want_nonfinite, want);
+    result.got_nonfinite.count(got);
+    result.want_nonfinite.count(want);
     result.all_zero = result.all_zero && want == 0;
     return e;
   }

@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// One task: a tap and some channels of one group.
-struct Part {
+// One task: some channels of one group, under one tap.
+struct TapChannels {
   std::int64_t t, r, s, group, c_begin, c_end;
 };
 
@@ -23,12 +23,12 @@ struct Sums {
 
 template <typename Scalar>
 void add_pixel(const WgradProblem& pb, const Block& block, const Scalar* x, const double* dy,
-               const Part& part, const Sums& sums) {
+               const TapChannels& at, const Sums& sums) {
   const std::int64_t Cg = pb.C / pb.groups, Kg = pb.K / pb.groups;
-  const std::int64_t tap = (part.t * pb.axis[1].taps + part.r) * pb.axis[2].taps + part.s;
-  for (std::int64_t c = part.c_begin; c < part.c_end; ++c) {
-    const double value = to_double(x[(part.group * Cg + c) * block.x_strides.c]);
-    const std::int64_t cell = (tap * Cg + c) * pb.K + part.group * Kg;
+  const std::int64_t tap = (at.t * pb.axis[1].taps + at.r) * pb.axis[2].taps + at.s;
+  for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
+    const double value = to_double(x[(at.group * Cg + c) * block.x_strides.c]);
+    const std::int64_t cell = (tap * Cg + c) * pb.K + at.group * Kg;
     double* __restrict sum = sums.sum + cell;
     double* __restrict magnitude = sums.magnitude + cell;
     if (sums.compensation != nullptr) {
@@ -47,7 +47,7 @@ void add_pixel(const WgradProblem& pb, const Block& block, const Scalar* x, cons
 }
 
 template <typename Scalar>
-void add_part(const WgradProblem& pb, const Block& block, const Part& part, const Sums& sums) {
+void add_task(const WgradProblem& pb, const Block& block, const TapChannels& at, const Sums& sums) {
   const auto* x = static_cast<const Scalar*>(block.x);
   const auto* dy = static_cast<const Scalar*>(block.dy);
   const auto& [ad, ah, aw] = pb.axis;
@@ -55,13 +55,13 @@ void add_part(const WgradProblem& pb, const Block& block, const Part& part, cons
   std::vector<double> dy_pixel(static_cast<std::size_t>(Kg));
   for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
     for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
-      const std::int64_t d = z * ad.stride - ad.pad_before + part.t * ad.dilation;
+      const std::int64_t d = z * ad.stride - ad.pad_before + at.t * ad.dilation;
       if (d < 0 || d >= ad.in) continue;
       for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
-        const std::int64_t h = p * ah.stride - ah.pad_before + part.r * ah.dilation;
+        const std::int64_t h = p * ah.stride - ah.pad_before + at.r * ah.dilation;
         if (h < 0 || h >= ah.in) continue;
         for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
-          const std::int64_t w = q * aw.stride - aw.pad_before + part.s * aw.dilation;
+          const std::int64_t w = q * aw.stride - aw.pad_before + at.s * aw.dilation;
           if (w < 0 || w >= aw.in) continue;
           const Scalar* dy_at = dy + (n - block.pixels[0].begin) * block.dy_strides.n +
                                 (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
@@ -69,13 +69,13 @@ void add_part(const WgradProblem& pb, const Block& block, const Part& part, cons
                                 (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
           for (std::int64_t k = 0; k < Kg; ++k) {
             dy_pixel[static_cast<std::size_t>(k)] =
-                to_double(dy_at[(part.group * Kg + k) * block.dy_strides.c]);
+                to_double(dy_at[(at.group * Kg + k) * block.dy_strides.c]);
           }
           const Scalar* x_at = x + (n - block.pixels[0].begin) * block.x_strides.n +
                                (d - block.input[0].begin) * block.x_strides.spatial[0] +
                                (h - block.input[1].begin) * block.x_strides.spatial[1] +
                                (w - block.input[2].begin) * block.x_strides.spatial[2];
-          add_pixel(pb, block, x_at, dy_pixel.data(), part, sums);
+          add_pixel(pb, block, x_at, dy_pixel.data(), at, sums);
         }
       }
     }
@@ -108,10 +108,10 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
     const std::int64_t S = problem_.axis[2].taps, R = problem_.axis[1].taps;
-    const Part part = {tap / S / R,           tap / S % R,      tap % S,
-                       task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
+    const TapChannels at = {tap / S / R,           tap / S % R,      tap % S,
+                            task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
     with_scalar(problem_.dtype,
-                [&](auto scalar) { add_part<decltype(scalar)>(problem_, block, part, sums); });
+                [&](auto scalar) { add_task<decltype(scalar)>(problem_, block, at, sums); });
     if (progress) progress(++done, whole * c_parts);
   });
 }

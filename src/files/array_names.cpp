@@ -7,12 +7,8 @@
 namespace convgrad {
 namespace {
 
-// At most limit bytes of a name, not cut within a UTF-8 character.
-std::string shortened(const std::string& name, std::size_t limit) {
-  if (name.size() <= limit) return name;
-  std::size_t size = limit;
-  while (size > 0 && (static_cast<unsigned char>(name[size]) & 0xc0) == 0x80) --size;
-  return name.substr(0, size) + "...";
+std::string shortened(const std::string& name, std::size_t most_bytes) {
+  return cat(cut_short(name, most_bytes), name.size() > most_bytes ? "..." : "");
 }
 
 // "x, dy or w"; of long or many names as many as fit on a line.
@@ -36,19 +32,17 @@ void refuse_missing_array(const std::string& file, const std::string& member,
   if (member.empty()) refuse_whole_archive(file, names);
   const std::string what = names.empty() ? ": is an archive without any array"
                                          : cat(": has no array '", shortened(member, 60), "'");
-  throw Error(
-      ErrorKind::input,
-      cat(file, what,
-          names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names))));
+  throw Error(ErrorKind::input, file, what,
+              names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names)));
 }
 
 void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
   if (names.empty()) {
-    throw Error(ErrorKind::input, cat(file, ": is an archive without any array, expected one"));
+    throw Error(ErrorKind::input, file, ": is an archive without any array, expected one");
   }
   const std::string path = file == "standard input" ? "FILE" : file;
-  throw Error(ErrorKind::input, cat(file, ": is an archive, expected one of its arrays, ", path,
-                                    ":NAME with NAME ", some(names)));
+  throw Error(ErrorKind::input, file, ": is an archive, expected one of its arrays, ", path,
+              ":NAME with NAME ", some(names));
 }
 
 }  // namespace convgrad

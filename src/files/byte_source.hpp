@@ -34,7 +34,7 @@ class ByteSource {
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(ErrorKind::input, cat(name_, ": ", parts...));
+    throw Error(ErrorKind::input, name_, ": ", parts...);
   }
 
  protected:
@@ -55,8 +55,6 @@ class FileSource final : public ByteSource {
 
   // What messages call it from now on.
   void rename(std::string name) { name_ = std::move(name); }
-  // Stays this object's.
-  int descriptor() const { return fd_; }
 
  private:
   [[noreturn]] void refuse_to_open(int error) const;

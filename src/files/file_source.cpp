@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;  // one system cal
 
 // The file's fault (missing, no permission) or this process's and the machine's.
 void FileSource::refuse_to_open(int error) const {
-  throw Error(kind_of_failure(error), cat(name(), ": cannot open: ", std::strerror(error)));
+  throw Error(kind_of_failure(error), name(), ": cannot open: ", std::strerror(error));
 }
 
 FileSource::FileSource(const std::string& path)
@@ -64,8 +64,8 @@ std::int64_t FileSource::read(std::byte* out, std::int64_t count, std::int64_t o
     } else if (errno != EINTR) {
       // A standard input that is closed, or open for writing, is no fault of the machine.
       const int error = errno;
-      throw Error(error == EBADF ? ErrorKind::input : ErrorKind::runtime,
-                  cat(name(), ": cannot read: ", std::strerror(error)));
+      throw Error(error == EBADF ? ErrorKind::input : ErrorKind::runtime, name(),
+                  ": cannot read: ", std::strerror(error));
     }
   }
   return done;

@@ -23,13 +23,12 @@ struct Box {
   std::vector<BoxAxis> axes;  // in the file's order, outermost first; counts > 1; folded
   std::int64_t first = 0;
   std::int64_t count = 1;
-
-  // One run of elements, in the same order in the file and in the box.
-  bool is_run() const {
-    return axes.empty() ||
-           (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
-  }
 };
+
+// One run of elements, in the same order in the file and in the box.
+inline bool is_run(std::span<const BoxAxis> axes) {
+  return axes.empty() || (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
+}
 
 // The logical axes begin <= index < end, which must lie within the shape.
 inline Box make_box(const NpyHeader& header, std::span<const std::int64_t> begin,

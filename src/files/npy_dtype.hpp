@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMaxItemBytes = std::numeric_limits<std::int32_t>:
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(name, ": ", parts...));
+  throw Error(ErrorKind::input, name, ": ", parts...);
 }
 
 struct ElementType {
@@ -191,32 +191,19 @@ inline ElementType type_from(const Literal& descr, std::string_view source, std:
 
 inline std::string type_description(const NpyHeader& header) {
   const std::int64_t bytes = header.item_bytes;
-  switch (header.kind) {
-    case 'f':
-      return cat("float", bytes * 8, bytes > 8 ? " (long double)" : "");
-    case 'i':
-      return cat("int", bytes * 8);
-    case 'u':
-      return cat("uint", bytes * 8);
-    case 'b':
-      return "bool";
-    case 'c':
-      return cat("complex", bytes * 8);
-    case 'S':
-      return cat("strings of ", bytes, " bytes");
-    case 'U':
-      return cat("strings of ", bytes / 4, " characters");
-    case 'M':
-      return "dates (datetime64)";
-    case 'm':
-      return "time differences (timedelta64)";
-    case 'O':
-      return "Python objects (pickled objects are never loaded)";
-    case 'R':
-      return cat("a structured type of ", bytes, " bytes");
-    default:
-      return cat("raw bytes (void), ", bytes, " per element");
-  }
+  const char kind = header.kind;
+  if (kind == 'f') return cat("float", bytes * 8, bytes > 8 ? " (long double)" : "");
+  if (kind == 'i') return cat("int", bytes * 8);
+  if (kind == 'u') return cat("uint", bytes * 8);
+  if (kind == 'b') return "bool";
+  if (kind == 'c') return cat("complex", bytes * 8);
+  if (kind == 'S') return cat("strings of ", bytes, " bytes");
+  if (kind == 'U') return cat("strings of ", bytes / 4, " characters");
+  if (kind == 'M') return "dates (datetime64)";
+  if (kind == 'm') return "time differences (timedelta64)";
+  if (kind == 'O') return "Python objects (pickled objects are never loaded)";
+  if (kind == 'R') return cat("a structured type of ", bytes, " bytes");
+  return cat("raw bytes (void), ", bytes, " per element");
 }
 
 inline std::string_view type_advice(const NpyHeader& header) {

@@ -8,6 +8,7 @@
 #include "base/checked.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
+#include "files/little_endian.hpp"
 #include "files/npy_dtype.hpp"
 #include "files/npy_literal.hpp"
 #include "files/npy_parse.hpp"
@@ -108,11 +109,7 @@ std::vector<std::int64_t> shape_from(const Literal& shape, std::string_view sour
 
 // element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name) {
-  std::optional<std::int64_t> count = 1;
-  if (std::ranges::find(header.shape, 0) != header.shape.end()) count = 0;
-  for (const std::int64_t extent : header.shape) {
-    if (count) count = checked_multiply(*count, extent);
-  }
+  const std::optional<std::int64_t> count = checked_product(header.shape);
   const auto bytes = count ? checked_multiply(*count, header.item_bytes) : count;
   if (!bytes || !checked_add(*bytes, header.data_offset)) {
     std::string shape;
@@ -161,10 +158,8 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
   if (bytes.size() < static_cast<std::size_t>(begin)) {
     refuse(name, "ends after ", bytes.size(), " bytes, within the .npy header; it is truncated");
   }
-  std::int64_t length = 0;
-  for (std::int64_t i = begin - 1; i >= kVersionBytes; --i) {
-    length = length * 256 + byte_at(bytes, static_cast<std::size_t>(i));
-  }
+  const auto length = static_cast<std::int64_t>(
+      little_endian(bytes.first(static_cast<std::size_t>(begin)).subspan(kVersionBytes)));
   if (length > kMaxNpyHeaderBytes) {
     refuse(name, "has a header of ", length, " bytes, expected at most ", kMaxNpyHeaderBytes,
            "; the file is damaged, or a structured array");

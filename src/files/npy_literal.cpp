@@ -30,9 +30,8 @@ class LiteralParser {
     if (position_ < source_.size()) {
       where = cat(", before \"", printable(source_.substr(position_), 20), "\"");
     }
-    throw Error(ErrorKind::input,
-                cat(name_, ": damaged header: ", what, " at character ", position_, where,
-                    "; expected a Python dictionary as numpy.save writes it"));
+    throw Error(ErrorKind::input, name_, ": damaged header: ", what, " at character ", position_,
+                where, "; expected a Python dictionary as numpy.save writes it");
   }
 
   char peek(std::size_t ahead = 0) const {

@@ -1,10 +1,7 @@
 // npy_reader.cpp - the payload of a tensor, from a source of bytes in any order or front to back.
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -12,6 +9,7 @@
 #include "convgrad/npy.hpp"
 #include "files/npy_box.hpp"
 #include "files/npy_parse.hpp"
+#include "files/npy_swap.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -27,63 +25,6 @@ struct Free {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
 using MallocBytes = std::unique_ptr<std::byte, Free>;
-
-// The unit in which the bytes of an element are swapped, 1 where there is nothing to swap.
-std::size_t swap_unit(const NpyHeader& header) {
-  if (header.big_endian == (std::endian::native == std::endian::big)) return 1;
-  const auto item = static_cast<std::size_t>(header.item_bytes);
-  switch (header.kind) {
-    case 'c':
-      return item / 2;
-    case 'U':
-      return 4;
-    case 'V':
-      return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
-    case 'S':
-    case 'R':
-    case 'O':
-      return 1;
-    default:
-      return item;
-  }
-}
-
-template <typename Unsigned, typename Swap>
-void swap_each(std::byte* bytes, std::size_t count, Swap swap) {
-  for (std::size_t i = 0; i < count; i += sizeof(Unsigned)) {
-    Unsigned value;
-    std::memcpy(&value, bytes + i, sizeof value);
-    value = swap(value);
-    std::memcpy(bytes + i, &value, sizeof value);
-  }
-}
-
-// unit is more than 1.
-void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
-  switch (unit) {
-    case 2:
-      return swap_each<std::uint16_t>(bytes, count, [](auto v) { return __builtin_bswap16(v); });
-    case 4:
-      return swap_each<std::uint32_t>(bytes, count, [](auto v) { return __builtin_bswap32(v); });
-    case 8:
-      return swap_each<std::uint64_t>(bytes, count, [](auto v) { return __builtin_bswap64(v); });
-    default:
-      for (std::size_t i = 0; i < count; i += unit) std::reverse(bytes + i, bytes + i + unit);
-  }
-}
-
-// Adds the time that it lives.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += seconds_since(start_); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  const Clock::time_point start_ = Clock::now();
-};
 
 }  // namespace
 
@@ -162,7 +103,7 @@ void NpyReader::State::check_size() const {
 std::byte* NpyReader::State::scratch_bytes() {
   if (!scratch) {
     scratch.reset(static_cast<std::byte*>(std::malloc(static_cast<std::size_t>(kScratchBytes))));
-    if (!scratch) throw Error(ErrorKind::runtime, cat(name(), ": out of memory while reading"));
+    if (!scratch) throw Error(ErrorKind::runtime, name(), ": out of memory while reading");
   }
   return scratch.get();
 }
@@ -182,9 +123,7 @@ void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::in
 void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis strip,
                               std::int64_t first, std::byte* out) {
   const std::int64_t item = header.item_bytes;
-  const bool run =
-      axes.empty() || (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
-  if (run && strip.count == 1) {
+  if (npy::is_run(axes) && strip.count == 1) {
     return read_payload(out, first * item, (axes.empty() ? 1 : axes[0].count) * item);
   }
   if (gather_spans(axes, strip, first, out)) return;
@@ -230,8 +169,9 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
       read_payload(span + s * part[0].file_stride * item, offset * item,
                    part[0].file_stride * item);
     }
-    const Stopwatch watch(convert_s);
-    npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+    convert_s += seconds_of([&] {
+      npy::scatter(span, out + i * outer.out_stride * item, part, static_cast<std::size_t>(item));
+    });
   }
   return true;
 }
@@ -246,7 +186,7 @@ void NpyReader::State::take(std::byte* out, std::int64_t count) {
 
 void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
   const std::int64_t item = header.item_bytes;
-  if (!held && box.is_run() && box.first * item == position) {
+  if (!held && npy::is_run(box.axes) && box.first * item == position) {
     return take(out, box.count * item);
   }
   if (!held) hold_rest();
@@ -254,9 +194,10 @@ void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
     refuse(
         "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
   }
-  const Stopwatch watch(convert_s);
-  npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
-               static_cast<std::size_t>(item));
+  convert_s += seconds_of([&] {
+    npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
+                 static_cast<std::size_t>(item));
+  });
 }
 
 // Reads the rest of a stream into memory. The buffer grows as bytes arrive: a header that lies
@@ -269,11 +210,10 @@ void NpyReader::State::hold_rest() {
        size += std::min(rest - size, size)) {
     void* grown = std::realloc(held.get(), static_cast<std::size_t>(size));
     if (grown == nullptr) {
-      throw Error(ErrorKind::runtime,
-                  cat(name(),
-                      ": out of memory: a stream (or deflated member) that is not read in "
-                      "order, or in Fortran order, needs ",
-                      rest, " bytes; save it as a .npy file first"));
+      throw Error(ErrorKind::runtime, name(),
+                  ": out of memory: a stream (or deflated member) that is not read in "
+                  "order, or in Fortran order, needs ",
+                  rest, " bytes; save it as a .npy file first");
     }
     static_cast<void>(held.release());
     held.reset(static_cast<std::byte*>(grown));
@@ -314,7 +254,7 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   for (std::size_t i = 0; inside && i < begin.size(); ++i) {
     inside = 0 <= begin[i] && begin[i] <= end[i] && end[i] <= header.shape[i];
   }
-  if (!inside) throw Error(ErrorKind::runtime, cat(name(), ": internal error: box outside array"));
+  if (!inside) throw Error(ErrorKind::runtime, name(), ": internal error: box outside array");
   if (header.payload_bytes == 0) return;
   const npy::Box box = npy::make_box(header, begin, end);
   if (box.count == 0) return;
@@ -324,10 +264,11 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   } else {
     state_->read_from_stream(box, bytes);
   }
-  const std::size_t unit = swap_unit(header);
+  const std::size_t unit = npy::swap_unit(header);
   if (unit == 1) return;
-  const Stopwatch watch(state_->convert_s);
-  swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+  state_->convert_s += seconds_of([&] {
+    npy::swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+  });
 }
 
 double NpyReader::convert_seconds() const { return state_->convert_s; }
@@ -341,35 +282,4 @@ void NpyReader::finish() {
   state_->source->finish();
 }
 
-std::vector<std::int64_t> read_npy_integers(const std::string& path) {
-  static_assert(std::endian::native == std::endian::little, "values are widened in place");
-  constexpr std::int64_t kMaxCount = 16;
-  NpyReader reader(path);
-  const NpyHeader& header = reader.header();
-  const bool integer = header.kind == 'i' || header.kind == 'u';
-  if (!integer || header.shape.size() != 1 || header.element_count > kMaxCount) {
-    throw Error(ErrorKind::input,
-                cat(reader.name(), ": is an array of rank ", header.shape.size(), ", ",
-                    header.element_count, " elements and dtype '", header.descr,
-                    "', expected a 1-D integer array of at most ", kMaxCount, " entries"));
-  }
-  const std::int64_t begin = 0;
-  const std::size_t item = static_cast<std::size_t>(header.item_bytes);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(header.payload_bytes));
-  reader.read_box({&begin, 1}, header.shape, bytes.data());
-  reader.finish();
-  std::vector<std::int64_t> values;
-  for (std::size_t at = 0; at < bytes.size(); at += item) {
-    const bool negative =
-        header.kind == 'i' && (bytes[at + item - 1] & std::byte{0x80}) != std::byte{0};
-    std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
-    std::memcpy(&value, bytes.data() + at, item);
-    if (header.kind == 'u' && value >> 63 != 0) {
-      throw Error(ErrorKind::input, cat(reader.name(), ": entry ", values.size(), " is ", value,
-                                        ", expected at most 2^63 - 1"));
-    }
-    values.push_back(static_cast<std::int64_t>(value));
-  }
-  return values;
-}
 }  // namespace convgrad

@@ -10,145 +10,27 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/failure.hpp"
-#include "convgrad/error.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "base/suggest.hpp"
+#include "files/output_target.hpp"
 #include "files/temporaries.hpp"
 
 namespace convgrad {
+
+using namespace output;
+
 namespace {
 
 constinit Temporaries temporaries;
 
 constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;  // one system call
-
-// Where the bytes go.
-struct Target {
-  int descriptor = -1;                  // an open one: standard output, /dev/fd/N
-  bool direct = false;                  // a device or FIFO: open it and write
-  std::string folder;                   // absolute, without links
-  std::string base;                     // the file's name in it
-  std::optional<struct stat> existing;  // a regular file to be replaced
-
-  std::string path() const { return sibling(base); }
-  std::string sibling(const std::string& name) const {
-    return folder == "/" ? folder + name : cat(folder, "/", name);
-  }
-};
-
-template <typename... Parts>
-[[noreturn]] void fail(ErrorKind kind, const std::string& name, const Parts&... parts) {
-  throw Error(kind, cat(name, ": ", parts...));
-}
-
-std::string reason(int error) { return std::strerror(error); }
-
-std::pair<std::string, std::string> split(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == path.npos) return {".", path};
-  return {path.substr(0, std::max<std::size_t>(slash, 1)), path.substr(slash + 1)};
-}
-
-std::string absolute_folder(const std::string& folder, const std::string& name) {
-  char* const resolved = ::realpath(folder.c_str(), nullptr);
-  if (resolved == nullptr) {
-    fail(kind_of_failure(errno), name, "cannot write: folder ", folder, ": ", reason(errno));
-  }
-  std::string result(resolved);
-  std::free(resolved);
-  return result;
-}
-
-// N if folder/base is /proc/self/fd/N, where /dev/stdout and /dev/fd/N lead: a redirection that
-// must be written through, not replaced.
-int own_descriptor(const std::string& folder, const std::string& base) {
-  int number = -1;
-  if (folder != cat("/proc/", ::getpid(), "/fd")) return -1;
-  const auto [end, error] = std::from_chars(base.data(), base.data() + base.size(), number);
-  return error == std::errc() && end == base.data() + base.size() ? number : -1;
-}
-
-std::string read_link(const std::string& path, const std::string& name) {
-  std::string text(PATH_MAX, '\0');
-  const ssize_t size = ::readlink(path.c_str(), text.data(), text.size());
-  if (size < 0)
-    fail(kind_of_failure(errno), name, "cannot read the link ", path, ": ", reason(errno));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
-}
-
-// Follows links, also a last one that leads to nothing yet.
-Target resolve(const std::string& name) {
-  constexpr int kMaxLinks = 40;  // as the kernel
-  if (name.empty()) fail(ErrorKind::input, name, "the name of the output file is empty");
-  const TensorName tensor = split_tensor_name(name);
-  if (tensor.member && is_archive_name(tensor.file)) {
-    fail(ErrorKind::input, name, "is an array in the archive ", tensor.file,
-         ", expected a file of its own: archives are only read");
-  }
-  Target target;
-  if (name == "-") {
-    target.descriptor = STDOUT_FILENO;
-    return target;
-  }
-  std::string path = name;
-  for (int links = 0; links < kMaxLinks; ++links) {
-    auto [folder, base] = split(path);
-    target.folder = absolute_folder(folder, name);
-    target.base = std::move(base);
-    target.descriptor = own_descriptor(target.folder, target.base);
-    if (target.descriptor >= 0) return target;
-    struct stat status {};
-    if (::lstat(target.path().c_str(), &status) != 0) {
-      if (errno == ENOENT) return target;
-      fail(kind_of_failure(errno), name, "cannot write: ", reason(errno));
-    }
-    if (S_ISDIR(status.st_mode)) fail(ErrorKind::input, name, "is a folder, expected a file name");
-    if (!S_ISLNK(status.st_mode)) {
-      target.direct = !S_ISREG(status.st_mode);
-      if (!target.direct) target.existing = status;
-      return target;
-    }
-    const std::string link = read_link(target.path(), name);
-    path = link.starts_with('/') ? link : cat(target.folder, "/", link);
-  }
-  fail(ErrorKind::input, name, "cannot write: ", reason(ELOOP));
-}
-
-void require_access(const std::string& path, int mode, const std::string& name,
-                    std::string_view what) {
-  if (::faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0) return;
-  fail(ErrorKind::input, name, "cannot write: ", what, ": ", reason(errno));
-}
-
-[[noreturn]] void fail_existing(const std::string& name) {
-  fail(ErrorKind::input, name, "exists already, and is not replaced because of --no-clobber");
-}
-
-Target checked_target(const std::string& name, const OutputOptions& options) {
-  Target target = resolve(name);
-  if (target.descriptor >= 0) return target;
-  if (target.direct) {
-    require_access(target.path(), W_OK, name, "the device or FIFO");
-    return target;
-  }
-  if (target.existing && options.no_clobber) fail_existing(name);
-  require_access(target.folder, W_OK | X_OK, name, cat("folder ", target.folder));
-  if (target.existing) require_access(target.path(), W_OK, name, "the file is write-protected");
-  return target;
-}
 
 // .NAME.convgrad-XXXXXXXX.tmp, NAME cut off where the file system's limit demands it.
 std::string temporary_path(const Target& target) {
@@ -166,13 +48,7 @@ std::string temporary_path(const Target& target) {
   suffix += ".tmp";
   const long limit = ::pathconf(target.folder.c_str(), _PC_NAME_MAX);
   const std::size_t room = (limit > 64 ? static_cast<std::size_t>(limit) : 255) - suffix.size() - 1;
-  std::string base = target.base;
-  if (base.size() > room) {  // not within a UTF-8 character
-    std::size_t size = room;
-    while (size > 0 && (static_cast<unsigned char>(base[size]) & 0xc0) == 0x80) --size;
-    base.resize(size);
-  }
-  return target.sibling(cat(".", base, suffix));
+  return target.sibling(cat(".", cut_short(target.base, room), suffix));
 }
 
 // In this thread, as long as it lives.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/checked.hpp"
+#include "files/little_endian.hpp"
 #include "files/npy_literal.hpp"
 
 namespace convgrad {
@@ -43,7 +44,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(ErrorKind::input, cat(name_, ": damaged header: ", parts...));
+    throw Error(ErrorKind::input, name_, ": damaged header: ", parts...);
   }
 
   bool null() override { return value("null"); }
@@ -150,16 +151,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 void check_size(const SafeTensor& tensor, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) return;
-  std::optional<std::int64_t> bytes = dtype->bytes;
-  if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) bytes = 0;
-  for (const std::int64_t extent : tensor.shape) {
-    if (bytes) bytes = checked_multiply(*bytes, extent);
-  }
+  const auto count = checked_product(tensor.shape);
+  const auto bytes = count ? checked_multiply(*count, dtype->bytes) : count;
   if (bytes && *bytes == tensor.end - tensor.begin) return;
-  throw Error(ErrorKind::input,
-              cat(name, ": damaged header: shape and dtype of tensor '", printable(tensor.name),
-                  "' need ", bytes ? cat(*bytes) : "more than 2^63 - 1",
-                  " bytes, but data_offsets give it ", tensor.end - tensor.begin));
+  throw Error(ErrorKind::input, name, ": damaged header: shape and dtype of tensor '",
+              printable(tensor.name), "' need ", bytes ? cat(*bytes) : "more than 2^63 - 1",
+              " bytes, but data_offsets give it ", tensor.end - tensor.begin);
 }
 
 // The payloads must lie side by side from the end of the header to the end of the file.
@@ -174,20 +171,20 @@ void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_
     const std::string what = cat(name, ": damaged header: tensor '", printable(tensor->name),
                                  "' lies at bytes ", tensor->begin, " to ", tensor->end);
     if (tensor->end > payload_bytes) {
-      throw Error(ErrorKind::input, cat(what, " of ", payload_bytes,
-                                        "; the file is truncated, copy or write it again"));
+      throw Error(ErrorKind::input, what, " of ", payload_bytes,
+                  "; the file is truncated, copy or write it again");
     }
     if (tensor->begin != end) {
-      throw Error(ErrorKind::input,
-                  cat(what, tensor->begin < end ? ", over another one" : ", after a hole",
-                      "; expected it to begin at ", end));
+      throw Error(ErrorKind::input, what,
+                  tensor->begin < end ? ", over another one" : ", after a hole",
+                  "; expected it to begin at ", end);
     }
     end = tensor->end;
   }
   if (end == payload_bytes) return;
-  throw Error(ErrorKind::input,
-              cat(name, ": has ", payload_bytes, " bytes after its header, but its tensors end at ",
-                  end, "; it is followed by other bytes"));
+  throw Error(ErrorKind::input, name, ": has ", payload_bytes,
+              " bytes after its header, but its tensors end at ", end,
+              "; it is followed by other bytes");
 }
 
 }  // namespace
@@ -207,12 +204,11 @@ std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int
 
 namespace {
 
+// At most one more than the most.
 std::int64_t header_bytes(std::span<const std::byte> start) {
-  std::uint64_t length = 0;
-  for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(start[i]);
-  return length > static_cast<std::uint64_t>(kMaxSafetensorsHeaderBytes)
-             ? kMaxSafetensorsHeaderBytes + 1
-             : static_cast<std::int64_t>(length);
+  constexpr std::uint64_t kMost = kMaxSafetensorsHeaderBytes;
+  return static_cast<std::int64_t>(
+      std::min(little_endian(start.first<kSafetensorsLengthBytes>()), kMost + 1));
 }
 
 }  // namespace
@@ -251,8 +247,8 @@ Safetensors read_safetensors(FileSource& file) {
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) {
-    throw Error(ErrorKind::input, cat(name, ": dtype '", printable(tensor.dtype),
-                                      "' is unknown, expected F16, BF16, F32 or F64"));
+    throw Error(ErrorKind::input, name, ": dtype '", printable(tensor.dtype),
+                "' is unknown, expected F16, BF16, F32 or F64");
   }
   NpyHeader header;
   header.major = header.minor = 0;

@@ -1,10 +1,9 @@
 // tensor_source.cpp - see tensor_source.hpp and convgrad/tensor_name.hpp.
 #include "files/tensor_source.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <span>
 #include <string_view>
 
@@ -63,19 +62,13 @@ TensorSource open_safetensor(std::unique_ptr<FileSource> file, const std::string
     file.refuse("is a stream, but an archive is not read front to back; save it to a file first");
   }
   if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
-  throw Error(ErrorKind::input,
-              cat(argument, ": no such file, and ", file.name(),
-                  " is no archive (.npz or .safetensors) whose arrays could be named"));
+  throw Error(ErrorKind::input, argument, ": no such file, and ", file.name(),
+              " is no archive (.npz or .safetensors) whose arrays could be named");
 }
 
 bool is_regular(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-}
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0;
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
 }
 
 }  // namespace
@@ -85,7 +78,9 @@ bool is_archive_name(const std::string& file) {
 }
 
 TensorName split_tensor_name(const std::string& argument) {
-  if (argument == "-" || exists(argument)) return {argument, std::nullopt};
+  std::error_code ignored;
+  if (argument == "-" || std::filesystem::exists(argument, ignored))
+    return {argument, std::nullopt};
   TensorName missing{argument, std::nullopt};
   for (std::size_t colon = argument.rfind(':'); colon != argument.npos && colon > 0;
        colon = argument.rfind(':', colon - 1)) {

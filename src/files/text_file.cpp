@@ -24,8 +24,7 @@ class OpenText {
     } while (fd_ < 0 && errno == EINTR);
     if (fd_ >= 0) return;
     const int error = errno;
-    throw Error(kind_of_failure(error),
-                cat(prefix, "cannot open ", path, ": ", std::strerror(error)));
+    throw Error(kind_of_failure(error), prefix, "cannot open ", path, ": ", std::strerror(error));
   }
   explicit OpenText(const std::string& prefix)
       : name_(prefix + "standard input"), fd_(STDIN_FILENO) {}
@@ -46,7 +45,7 @@ class OpenText {
       const ssize_t count = ::read(fd_, to, most);
       if (count >= 0) return static_cast<std::size_t>(count);
       if (errno == EINTR) continue;
-      throw Error(ErrorKind::runtime, cat(name_, ": cannot read: ", std::strerror(errno)));
+      throw Error(ErrorKind::runtime, name_, ": cannot read: ", std::strerror(errno));
     }
   }
 
@@ -64,11 +63,11 @@ std::string read_all(const OpenText& file, const TextFile& kind) {
     if (count == 0) return text;
     text.append(piece.data(), count);
     if (std::memchr(piece.data(), '\0', count) != nullptr) {
-      throw Error(ErrorKind::input, cat(name, ": is not text, expected ", kind.expected));
+      throw Error(ErrorKind::input, name, ": is not text, expected ", kind.expected);
     }
     if (text.size() > kind.most_bytes) {
-      throw Error(ErrorKind::input, cat(name, ": is larger than ", kind.most_bytes >> 20,
-                                        " MiB, expected ", kind.expected));
+      throw Error(ErrorKind::input, name, ": is larger than ", kind.most_bytes >> 20,
+                  " MiB, expected ", kind.expected);
     }
   }
 }
@@ -79,7 +78,7 @@ std::string read_text(const std::string& path, const TextFile& kind) {
   if (path == "-") return read_all(OpenText(kind.prefix), kind);
   const OpenText file(path, kind.prefix);
   if (file.is_folder()) {
-    throw Error(ErrorKind::input, cat(kind.prefix, path, " is a folder, expected ", kind.expected));
+    throw Error(ErrorKind::input, kind.prefix, path, " is a folder, expected ", kind.expected);
   }
   return read_all(file, kind);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "files/array_names.hpp"
+#include "files/little_endian.hpp"
 #include "files/zip_input.hpp"
 
 namespace convgrad {
@@ -42,15 +43,8 @@ bool memory_was_missing(zip_error_t* error) {
   const int system = zip_error_system_type(error) == ZIP_ET_SYS ? zip_error_code_system(error) : 0;
   const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
                        system == ENOMEM || system == EMFILE || system == ENFILE;
-  throw Error(machine ? ErrorKind::runtime : ErrorKind::input,
-              cat(name, ": ", what, " (", zip_error_strerror(error), ")",
-                  machine ? "" : "; copy or write it again"));
-}
-
-std::uint64_t little_endian(const std::byte* bytes, int count) {
-  std::uint64_t value = 0;
-  while (count-- > 0) value = value << 8 | std::to_integer<std::uint64_t>(bytes[count]);
-  return value;
+  throw Error(machine ? ErrorKind::runtime : ErrorKind::input, name, ": ", what, " (",
+              zip_error_strerror(error), ")", machine ? "" : "; copy or write it again");
 }
 
 // libzip 1.7 takes memory for as many entries as a ZIP64 end record announces before it looks at
@@ -66,12 +60,12 @@ void check_announced_entries(FileSource& file) {
   for (std::size_t at = text.find(kLocatorMagic); at != text.npos;
        at = text.find(kLocatorMagic, at + 1)) {
     if (text.size() - at < static_cast<std::size_t>(kLocator)) return;
-    const std::uint64_t offset = little_endian(tail.data() + at + 8, 8);
+    const std::uint64_t offset = little_endian({tail.data() + at + 8, 8});
     if (offset > static_cast<std::uint64_t>(file.size())) continue;  // libzip refuses it
     std::byte record[kEnd64] = {};
     file.read(record, kEnd64, static_cast<std::int64_t>(offset));
     if (std::memcmp(record, kEnd64Magic.data(), kEnd64Magic.size()) != 0) continue;
-    const std::uint64_t entries = little_endian(record + 24, 8);
+    const std::uint64_t entries = little_endian({record + 24, 8});
     if (entries <= static_cast<std::uint64_t>(file.size() / kEntry)) continue;
     file.refuse("damaged zip archive: it announces ", entries, " members in ", file.size(),
                 " bytes; copy or write it again");
@@ -147,7 +141,7 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
       ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
   const bool known = zip_stat_index(zip, index, 0, &stat) == 0 && (stat.valid & kNeeded) == kNeeded;
   const auto refuse_member = [&](const auto&... parts) {
-    throw Error(ErrorKind::input, cat(name, ": ", parts...));
+    throw Error(ErrorKind::input, name, ": ", parts...);
   };
   if (!known) refuse_member("damaged: no sizes in the archive; copy or write it again");
   if (stat.encryption_method != ZIP_EM_NONE) {

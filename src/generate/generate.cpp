@@ -13,6 +13,8 @@
 namespace convgrad {
 namespace {
 
+const std::string kDistributions[] = {"int", "normal", "uniform", "adversarial"};
+
 // The second half of the counter: what the numbers are for.
 enum Stream : std::uint32_t { kX = 0, kDy = 1, kNonfiniteX = 2, kNonfiniteDy = 3 };
 
@@ -58,37 +60,20 @@ struct TensorMaker::Random {
 };
 
 std::string_view distribution_name(Distribution distribution) {
-  switch (distribution) {
-    case Distribution::integers:
-      return "int";
-    case Distribution::normal:
-      return "normal";
-    case Distribution::uniform:
-      return "uniform";
-    default:
-      return "adversarial";
-  }
+  return kDistributions[static_cast<std::size_t>(distribution)];
 }
 
 Distribution parse_distribution(std::string_view name) {
-  const std::vector<std::string> names = {"int", "normal", "uniform", "adversarial"};
-  for (const Distribution d : {Distribution::integers, Distribution::normal, Distribution::uniform,
-                               Distribution::adversarial}) {
-    if (name == distribution_name(d)) return d;
+  const auto found = std::ranges::find(kDistributions, name);
+  if (found != std::end(kDistributions)) {
+    return static_cast<Distribution>(found - std::begin(kDistributions));
   }
-  throw Error(ErrorKind::usage, cat("--dist: '", name, "' is unknown, expected ", join_or(names),
-                                    did_you_mean(name, names)));
+  throw Error(ErrorKind::usage, "--dist: '", name, "' is unknown, expected ",
+              join_or(kDistributions), did_you_mean(name, kDistributions));
 }
 
 std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand) {
-  const std::int64_t channels = operand == Operand::x ? problem.C : problem.K;
-  std::vector<std::int64_t> shape = {problem.N};
-  if (!problem.channels_last) shape.push_back(channels);
-  for (auto a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
-    shape.push_back(operand == Operand::x ? problem.axis[a].in : problem.axis[a].out);
-  }
-  if (problem.channels_last) shape.push_back(channels);
-  return shape;
+  return operand == Operand::x ? x_shape(problem) : dy_shape(problem);
 }
 
 std::int64_t largest_integer(const WgradProblem& problem) {

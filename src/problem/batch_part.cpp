@@ -20,17 +20,17 @@ std::string nearest(const std::vector<BatchCut>& cuts, std::int64_t image) {
 const BatchCut& cut_at(const std::vector<BatchCut>& cuts, std::int64_t image, const char* side) {
   const auto cut = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
   if (cut != cuts.end() && cut->image == image) return *cut;
-  throw Error(ErrorKind::usage,
-              cat("--batch-range: the sums cannot be cut at image ", image, ", where it ", side,
-                  ", expected ", nearest(cuts, image), "; or let --batch-range K/R cut them"));
+  throw Error(ErrorKind::usage, "--batch-range: the sums cannot be cut at image ", image,
+              ", where it ", side, ", expected ", nearest(cuts, image),
+              "; or let --batch-range K/R cut them");
 }
 
 BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
   const std::int64_t count = cuts.back().image;
   if (images.begin < 0 || images.begin > images.end || images.end > count) {
-    throw Error(ErrorKind::usage, cat("--batch-range: ", images.begin, ":", images.end,
-                                      " is no range of the batch's ", count,
-                                      " images, expected A:B with 0 <= A <= B <= ", count));
+    throw Error(ErrorKind::usage, "--batch-range: ", images.begin, ":", images.end,
+                " is no range of the batch's ", count,
+                " images, expected A:B with 0 <= A <= B <= ", count);
   }
   if (images == Range{0, count}) return {images, {0, cuts.back().partition}};
   const BatchCut& begin = cut_at(cuts, images.begin, "begins");

@@ -1,12 +1,22 @@
 // draft.hpp - a problem that is being made, and what the steps of make_problem() share.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "convgrad/problem.hpp"
-#include "problem/names.hpp"
 
 namespace convgrad::making {
+
+// How formats are spelled, in the order of their enumerators, channels_last first.
+using Names = std::span<const char* const>;
+
+inline constexpr const char* kDataFormats[][2] = {{"NHWC", "NCHW"}, {"NDHWC", "NCDHW"}};
+inline constexpr const char* kFilterFormats[][3] = {{"HWIO", "OIHW", "OHWI"},
+                                                    {"DHWIO", "OIDHW", "ODHWI"}};
+
+inline Names data_formats(Op op) { return kDataFormats[op == Op::conv3d ? 1 : 0]; }
+inline Names filter_formats(Op op) { return kFilterFormats[op == Op::conv3d ? 1 : 0]; }
 
 struct Draft {
   const TensorInfo& x;
@@ -33,11 +43,11 @@ inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"
 
 template <typename... Parts>
 [[noreturn]] void bad(const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(parts...));
+  throw Error(ErrorKind::input, parts...);
 }
 template <typename... Parts>
 [[noreturn]] void misuse(const Parts&... parts) {
-  throw Error(ErrorKind::usage, cat(parts...));
+  throw Error(ErrorKind::usage, parts...);
 }
 
 std::string list(const std::vector<std::int64_t>& numbers);       // "[1,2]"

@@ -5,7 +5,7 @@
 
 #include "base/checked.hpp"
 #include "base/suggest.hpp"
-#include "problem/names.hpp"
+#include "problem/draft.hpp"
 
 namespace convgrad {
 namespace {
@@ -26,14 +26,11 @@ std::string lower(std::string_view text) {
 // "name1,2" for the spatial axes of the problem; nothing when every value is the default.
 std::string axis_list(const WgradProblem& problem, std::string_view name,
                       std::int64_t SpatialAxis::*field, std::int64_t usual) {
-  std::string text;
-  bool all_usual = true;
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    const std::int64_t value = problem.axis[static_cast<std::size_t>(a)].*field;
-    all_usual = all_usual && value == usual;
-    text += cat(text.empty() ? "" : ",", value);
-  }
-  return all_usual ? "" : cat(" ", name, text);
+  const std::vector<std::int64_t> values = per_axis(problem, field);
+  if (std::ranges::count(values, usual) == std::ssize(values)) return "";
+  std::string text = cat(" ", name);
+  for (std::size_t i = 0; i < values.size(); ++i) text += cat(i > 0 ? "," : "", values[i]);
+  return text;
 }
 
 std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t channels,
@@ -48,12 +45,12 @@ std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t
 
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what) {
   if (const auto product = checked_multiply(a, b)) return *product;
-  throw Error(ErrorKind::input, cat(what, ": ", a, " x ", b, " does not fit in 63 bits"));
+  throw Error(ErrorKind::input, what, ": ", a, " x ", b, " does not fit in 63 bits");
 }
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what) {
   if (const auto sum = checked_add(a, b)) return *sum;
-  throw Error(ErrorKind::input, cat(what, ": ", a, " + ", b, " does not fit in 63 bits"));
+  throw Error(ErrorKind::input, what, ": ", a, " + ", b, " does not fit in 63 bits");
 }
 
 double flop_count(const WgradProblem& problem) {
@@ -145,23 +142,23 @@ Op parse_op(std::string_view name) {
   if (key == "depthwise_conv2d") return Op::depthwise;
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps));
-  throw Error(ErrorKind::usage, cat("--op: '", name, "' is not an operation, expected conv2d, ",
-                                    "depthwise or conv3d", did_you_mean(name, names)));
+  throw Error(ErrorKind::usage, "--op: '", name, "' is not an operation, expected conv2d, ",
+              "depthwise or conv3d", did_you_mean(name, names));
 }
 
 DType parse_dtype(std::string_view flag, std::string_view name) {
   if (const auto dtype = dtype_from_name(name)) return *dtype;
   const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
-  throw Error(ErrorKind::usage, cat(flag, ": '", name, "' is unknown, expected ", join_or(names),
-                                    did_you_mean(name, names)));
+  throw Error(ErrorKind::usage, flag, ": '", name, "' is unknown, expected ", join_or(names),
+              did_you_mean(name, names));
 }
 
 std::string data_format_name(const WgradProblem& problem) {
-  return data_formats(problem.op)[problem.channels_last ? 0 : 1];
+  return making::data_formats(problem.op)[problem.channels_last ? 0 : 1];
 }
 
 std::string filter_format_name(const WgradProblem& problem) {
-  return filter_formats(problem.op)[static_cast<std::size_t>(problem.filter_format)];
+  return making::filter_formats(problem.op)[static_cast<std::size_t>(problem.filter_format)];
 }
 
 }  // namespace convgrad

@@ -39,6 +39,21 @@ std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
   return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
 }
 
+// Of x and dy in a block of `step` along its axis: never more than the whole tensors, whose bytes
+// make_problem has checked.
+std::pair<std::int64_t, std::int64_t> block_bytes(const WgradProblem& problem, int axis,
+                                                  std::int64_t step) {
+  const std::int64_t item = dtype_bytes(problem.dtype), images = axis == 0 ? step : 1;
+  std::int64_t x = problem.C * item * images, dy = problem.K * item * images;
+  for (int a = 1; a < 4; ++a) {
+    const SpatialAxis& spatial = problem.axis[static_cast<std::size_t>(a - 1)];
+    const std::int64_t out = a < axis ? 1 : a == axis ? step : spatial.out;
+    dy *= out;
+    x *= a <= axis ? input_extent(spatial, out) : spatial.in;
+  }
+  return {x, dy};
+}
+
 // Slices of which no more partials are in memory than may be: all, or those of a partition and one
 // for each level of the tree.
 std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t interleave) {
@@ -209,33 +224,20 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
 
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes, Range images) {
-  const std::int64_t item = dtype_bytes(problem.dtype);
   BlockChoice choice;
   choice.grid.chunks = grid;
   choice.grid.images = images;
   std::array<std::int64_t, 4> extents = grid.extent;
   extents[0] = images.size();
-  // A block never needs more than the whole tensors, whose bytes make_problem has checked.
-  const auto bytes_of = [&](int axis, std::int64_t step) {
-    std::int64_t x = problem.C * item, dy = problem.K * item;
-    if (axis == 0) x *= step, dy *= step;
-    for (int a = 1; a < 4; ++a) {
-      const SpatialAxis& spatial = problem.axis[static_cast<std::size_t>(a - 1)];
-      const std::int64_t out = a < axis ? 1 : a == axis ? step : spatial.out;
-      dy *= out;
-      x *= a <= axis ? input_extent(spatial, out) : spatial.in;
-    }
-    return std::pair{x, dy};
-  };
   for (int axis = 0; axis <= grid.axis; ++axis) {
     const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
     const std::int64_t unit = axis == grid.axis ? grid.step : 1;
-    const auto [x_unit, dy_unit] = bytes_of(axis, std::min(unit, extent));
+    const auto [x_unit, dy_unit] = block_bytes(problem, axis, std::min(unit, extent));
     choice.smallest_bytes = x_unit + dy_unit;
     std::int64_t low = 0, high = ceil_div(extent, unit);  // units that fit, by bisection
     while (low < high) {
       const std::int64_t middle = low + (high - low + 1) / 2;
-      const auto [x, dy] = bytes_of(axis, std::min(middle * unit, extent));
+      const auto [x, dy] = block_bytes(problem, axis, std::min(middle * unit, extent));
       if (x + dy <= budget_bytes) {
         low = middle;
       } else {
@@ -248,7 +250,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
     choice.grid.pieces = ceil_div(extent, choice.grid.step);
     choice.grid.count = choice.grid.pieces;
     for (int a = 0; a < axis; ++a) choice.grid.count *= extents[static_cast<std::size_t>(a)];
-    std::tie(choice.x_bytes, choice.dy_bytes) = bytes_of(axis, choice.grid.step);
+    std::tie(choice.x_bytes, choice.dy_bytes) = block_bytes(problem, axis, choice.grid.step);
     return choice;
   }
   choice.grid.count = -1;

@@ -16,15 +16,7 @@
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::dict_text;
-using testing::error_of;
-using testing::header_bytes;
-using testing::kPayload;
-using testing::parse;
-using testing::read_all;
-using testing::read_completely;
-using testing::TempDir;
+using namespace testing;
 
 std::string good_file() {
   const std::int64_t shape[] = {2, 3};

@@ -11,10 +11,7 @@
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::dict_text;
-using testing::header_bytes;
-using testing::parse;
+using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
 std::string golden(std::string_view dict, std::size_t spaces, std::string_view length) {

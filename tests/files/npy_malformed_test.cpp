@@ -12,14 +12,7 @@
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::dict_text;
-using testing::error_of;
-using testing::header_bytes;
-using testing::kPayload;
-using testing::parse;
-using testing::read_completely;
-using testing::TempDir;
+using namespace testing;
 
 void check_refused(const std::string& bytes, std::string_view text) {
   check_error(ErrorKind::input, "x.npy", text, [&] { parse(bytes); });

@@ -20,18 +20,7 @@
 namespace convgrad {
 namespace {
 
-using testing::ArraySpec;
-using testing::Call;
-using testing::check_error;
-using testing::expected_box;
-using testing::FailingCall;
-using testing::for_every_box;
-using testing::read_all;
-using testing::read_box;
-using testing::spec_file;
-using testing::spec_header;
-using testing::spec_payload;
-using testing::TempDir;
+using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
 // Writes bytes to a FIFO from a thread of its own.
@@ -176,7 +165,7 @@ TEST_CASE("no memory for a stream, or to pick elements from a file, is a failure
   CHECK(read_all(stream) == spec_payload(spec));
 }
 
-TEST_CASE("the part of a stream that has gone by cannot be had again") {
+TEST_CASE("the part of a stream that has gone by cannot be read again") {
   const TempDir dir;
   const ArraySpec spec{{4, 5, 6}};
   const FifoWriter writer(dir.file("fifo"), spec_file(spec));

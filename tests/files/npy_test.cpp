@@ -15,17 +15,7 @@
 namespace convgrad {
 namespace {
 
-using testing::ArraySpec;
-using testing::check_error;
-using testing::dict_text;
-using testing::expected_box;
-using testing::for_every_box;
-using testing::header_bytes;
-using testing::read_all;
-using testing::read_box;
-using testing::spec_file;
-using testing::spec_payload;
-using testing::TempDir;
+using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
 TEST_CASE("whole arrays of rank 0 to 5, either byte order, either axis order") {

@@ -19,18 +19,7 @@
 namespace convgrad {
 namespace {
 
-using testing::Call;
-using testing::check_error;
-using testing::device;
-using testing::FailingCall;
-using testing::mode_of;
-using testing::Names;
-using testing::read_file;
-using testing::SyncRecorder;
-using testing::TempDir;
-using testing::Umask;
-using testing::write_text;
-using testing::write_whole;
+using namespace testing;
 
 TEST_CASE("the file is synced before it is renamed, its folder after that") {
   const TempDir dir;

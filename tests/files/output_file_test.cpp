@@ -20,15 +20,7 @@
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::error_of;
-using testing::mode_of;
-using testing::Names;
-using testing::read_file;
-using testing::TempDir;
-using testing::Umask;
-using testing::write_text;
-using testing::write_whole;
+using namespace testing;
 
 bool is_link(const std::string& path) {
   struct stat status {};

@@ -46,7 +46,7 @@ class Umask {
   mode_t saved_;
 };
 
-// A device like /dev/full that may be renamed over without harm, or "" where none can be had. As
+// A device like /dev/full that may be renamed over without harm, or "" where none is available. As
 // root that is one of our own: code that is wrong must not replace the machine's.
 inline std::string device(const TempDir& dir, const std::string& name, unsigned minor) {
   const std::string path = ::geteuid() == 0 ? dir.file(name) : "/dev/" + name;

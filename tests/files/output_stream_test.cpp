@@ -20,14 +20,7 @@
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::device;
-using testing::error_of;
-using testing::Names;
-using testing::read_file;
-using testing::TempDir;
-using testing::write_text;
-using testing::write_whole;
+using namespace testing;
 
 TEST_CASE("a full device") {
   const TempDir dir;

@@ -17,15 +17,7 @@
 namespace convgrad {
 namespace {
 
-using testing::ArraySpec;
-using testing::check_error;
-using testing::error_of;
-using testing::expected_box;
-using testing::for_every_box;
-using testing::read_box;
-using testing::read_completely;
-using testing::spec_payload;
-using testing::TempDir;
+using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
 std::string length_bytes(std::uint64_t length) {

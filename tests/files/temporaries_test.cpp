@@ -22,12 +22,7 @@ extern "C" void __gcov_dump();
 namespace convgrad {
 namespace {
 
-using testing::check_error;
-using testing::Names;
-using testing::read_file;
-using testing::TempDir;
-using testing::write_text;
-using testing::write_whole;
+using namespace testing;
 
 TEST_CASE("the signal handler removes temporaries and nothing else") {
   const TempDir dir;

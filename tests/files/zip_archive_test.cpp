@@ -17,17 +17,7 @@
 namespace convgrad {
 namespace {
 
-using testing::ArraySpec;
-using testing::check_error;
-using testing::error_of;
-using testing::expected_box;
-using testing::for_every_box;
-using testing::read_all;
-using testing::read_box;
-using testing::read_completely;
-using testing::read_file;
-using testing::spec_file;
-using testing::TempDir;
+using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
 struct Entry {

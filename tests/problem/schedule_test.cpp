@@ -37,6 +37,16 @@ std::vector<WgradProblem> problems() {
   return result;
 }
 
+void check_inside(const ChunkGrid& grid, Range chunks, const PixelBox& box) {
+  for (std::int64_t c = chunks.begin; c < chunks.end; ++c) {
+    const PixelBox inner = grid.box(c);
+    for (std::size_t a = 0; a < 4; ++a) {
+      CHECK(inner[a].begin >= box[a].begin);
+      CHECK(inner[a].end <= box[a].end);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("chunks cover every output pixel once, in order, with at most 512 each") {
@@ -219,14 +229,7 @@ TEST_CASE("blocks of a part are its chunks alone") {
           const Range chunks = blocks.chunk_range(block);
           CHECK(chunks.begin == next);
           next = chunks.end;
-          const PixelBox box = blocks.box(block);
-          for (std::int64_t c = chunks.begin; c < chunks.end; ++c) {
-            const PixelBox inner = grid.box(c);
-            for (std::size_t a = 0; a < 4; ++a) {
-              CHECK(inner[a].begin >= box[a].begin);
-              CHECK(inner[a].end <= box[a].end);
-            }
-          }
+          check_inside(grid, chunks, blocks.box(block));
         }
         CHECK(next == grid.count);
       }
@@ -253,13 +256,7 @@ TEST_CASE("blocks are whole chunks in order and hold what the taps see") {
         CHECK(chunks.end > chunks.begin);
         next = chunks.end;
         total += pixels(box);
-        for (std::int64_t c = chunks.begin; c < chunks.end; ++c) {
-          const PixelBox inner = grid.box(c);
-          for (std::size_t a = 0; a < 4; ++a) {
-            CHECK(inner[a].begin >= box[a].begin);
-            CHECK(inner[a].end <= box[a].end);
-          }
-        }
+        check_inside(grid, chunks, box);
       }
       CHECK(next == grid.count);
       CHECK(total == term_count(problem));

@@ -73,21 +73,20 @@ class ExplanationList {
 
  private:
   void add_moved(const std::string& fault, const std::string& text, Explanation::Map moved) {
-    list_.push_back({fault, text, plain_, std::move(moved), nullptr, nullptr});
+    list_.push_back({fault, text, plain_, std::move(moved)});
   }
 
   // Nothing if the reading is the problem's own or stands in the list already.
   void add_reading(const std::string& fault, const std::string& text, const Reading& reading) {
     const auto same = [&](const Explanation& e) { return e.reading == reading; };
     if (reading == plain_ || std::any_of(list_.begin(), list_.end(), same)) return;
-    list_.push_back({fault, text, reading, nullptr, nullptr, nullptr});
+    list_.push_back({fault, text, reading});
   }
 
-  void add_axes(const std::string& fault, const std::string& text, const Axes& axes,
-                const Change& change) {
+  Reading changed(const Axes& axes, const Change& change) const {
     Reading reading = plain_;
     for (const std::size_t a : axes) change(reading.axis[a]);
-    add_reading(fault, text, reading);
+    return reading;
   }
 
   // The padding before that SAME would take with the axis's stride and dilation.
@@ -99,11 +98,12 @@ class ExplanationList {
   // With the padding as it is, and as SAME would follow the changed axis.
   void add_with_padding(const std::string& fault, const std::string& text, const Axes& axes,
                         const Change& change) {
-    add_axes(fault, text, axes, change);
-    add_axes(fault, text + ", and padding SAME follows that", axes, [&](SpatialAxis& axis) {
+    add_reading(fault, text, changed(axes, change));
+    const auto with_same = [&](SpatialAxis& axis) {
       change(axis);
       pad_same(axis);
-    });
+    };
+    add_reading(fault, text + ", and padding SAME follows that", changed(axes, with_same));
   }
 
   void add_flips() {
@@ -170,8 +170,7 @@ class ExplanationList {
 
   void add_padding(const std::string& fault, const std::string& why, const Axes& axes,
                    const Change& change) {
-    Reading reading = plain_;
-    for (const std::size_t a : axes) change(reading.axis[a]);
+    const Reading reading = changed(axes, change);
     add_reading(fault, cat(why, "the padding ", before(axes, reading)), reading);
   }
 
@@ -248,8 +247,8 @@ class ExplanationList {
     const std::vector<Numbering> x = numberings(pb_.groups, pb_.C);
     const std::vector<Numbering> dy = numberings(pb_.groups, pb_.K);
     for (const Numbering& n : x) {
-      list_.push_back({"group_order", cat("the groups of input are ", n.text), plain_, nullptr,
-                       n.map, nullptr});
+      list_.push_back(
+          {"group_order", cat("the groups of input are ", n.text), plain_, nullptr, n.map});
     }
     for (std::size_t i = 0; i < dy.size(); ++i) {
       list_.push_back({"group_order", cat("the groups of out_backprop are ", dy[i].text), plain_,
@@ -263,14 +262,14 @@ class ExplanationList {
     constexpr const char* kLines[] = {"plane", "row", "column"};
     for (const std::size_t a : spatial_axes(pb_)) {
       if (pb_.axis[a].out < 2) continue;
-      Reading reading = plain_;
-      --reading.out[a].end;
-      add_reading("line_left_out", cat("the last ", kLines[a], " of out_backprop is left out"),
-                  reading);
-      reading = plain_;
-      ++reading.out[a].begin;
-      add_reading("line_left_out", cat("the first ", kLines[a], " of out_backprop is left out"),
-                  reading);
+      for (const bool last : {true, false}) {
+        Reading reading = plain_;
+        last ? --reading.out[a].end : ++reading.out[a].begin;
+        add_reading(
+            "line_left_out",
+            cat("the ", last ? "last " : "first ", kLines[a], " of out_backprop is left out"),
+            reading);
+      }
     }
   }
 

@@ -16,8 +16,8 @@ struct Explanation {
 
   std::string fault, text;
   Reading reading;
-  Map moved;                  // of indices in [tap][c][k] order; null: stays
-  Map x_channel, dy_channel;  // null: stays
+  // Of indices in [tap][c][k] order, and of channels; null: stays.
+  Map moved = nullptr, x_channel = nullptr, dy_channel = nullptr;
 
   // Only entries change places: their values are known where the gradient is.
   bool moves_only(const WgradProblem& problem) const;
