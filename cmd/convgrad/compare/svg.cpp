@@ -60,8 +60,8 @@ void Svg::text(std::int64_t x, std::int64_t y, std::string_view text, Anchor anc
   const char* place = anchor == Anchor::middle ? " text-anchor=\"middle\""
                       : anchor == Anchor::end  ? " text-anchor=\"end\""
                                                : "";
-  body_ += cat("<text x=\"", x, "\" y=\"", y + kBaseline, "\"", place, ">", xml_text(text),
-               "</text>\n");
+  body_ +=
+      cat("<text x=\"", x, "\" y=\"", y + kBaseline, "\"", place, ">", xml_text(text), "</text>\n");
 }
 
 void Svg::text_upwards(std::int64_t x, std::int64_t y, std::string_view text) {
