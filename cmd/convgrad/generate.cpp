@@ -15,6 +15,7 @@
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
 #include "options/problem_flags.hpp"
+#include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/tensor_hash.hpp"
 
@@ -26,8 +27,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
 
-[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
-
 // The three files, in a folder that is made if it must be and goes again if nothing gets into it.
 class Folder {
  public:
@@ -35,8 +34,8 @@ class Folder {
     std::error_code error;
     made_ = fs::create_directory(path, error);
     if (error && !fs::is_directory(path)) {
-      throw Error(ErrorKind::input, cat("--output: cannot make the folder ", path, ": ",
-                                        error.message(), "; name one in a folder that exists"));
+      bad_input("--output: cannot make the folder ", path, ": ", error.message(),
+                "; name one in a folder that exists");
     }
   }
   ~Folder() {
@@ -69,7 +68,7 @@ WgradProblem problem_of(const Options& options, const WgradAttributes& attribute
 void check_paths(const Options& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     if (same_file(options.json, *path)) {
-      misuse(cat("--json=", options.json, " is a file to be made too; name another file"));
+      misuse("--json=", options.json, " is a file that generate writes; name another file");
     }
     try {
       check_output(*path, {!options.generate.clobber});

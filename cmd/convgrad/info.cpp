@@ -9,6 +9,7 @@
 #include "convgrad/device.hpp"
 #include "cpu/peaks.hpp"
 #include "job/job_plan.hpp"
+#include "options/arguments.hpp"
 #include "options/help.hpp"
 
 namespace convgrad::cli {
@@ -32,12 +33,6 @@ std::string cuda_text(const CudaInfo& cuda) {
                 device.major, ".", device.minor, ", ", device.multiprocessors, " multiprocessors, ",
                 format_bytes(static_cast<double>(device.memory_bytes)), "\n");
   }
-  return text;
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   return text;
 }
 
@@ -90,7 +85,7 @@ int info(const Options& options, Json& report) {
   std::string text = version_text() + "\n";
   text += cat("processor    ", machine.processor, ", ", machine.threads, " threads, ",
               format_bytes(static_cast<double>(machine.memory_bytes)), "\n");
-  text += cat("             ", join(machine.instruction_sets), "\n");
+  text += cat("             ", joined(machine.instruction_sets), "\n");
   text += cat("BLAS         ", blas.config, "\n");
   text +=
       cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",

@@ -10,6 +10,7 @@
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "report/file_hash.hpp"
 #include "report/read_parts.hpp"
@@ -72,20 +73,19 @@ void add_all(Statistics& statistics, const std::byte* bytes, std::int64_t count,
 
 void add_integers(Statistics& statistics, const NpyHeader& header, const std::byte* bytes,
                   std::int64_t count) {
-  const bool is_signed = header.kind == 'i';
+  const auto add = [&]<typename Signed>(Signed) {
+    if (header.kind == 'i') return add_all<Signed>(statistics, bytes, count, 0);
+    add_all<std::make_unsigned_t<Signed>>(statistics, bytes, count, 0);
+  };
   switch (header.item_bytes) {
     case 1:
-      return is_signed ? add_all<std::int8_t>(statistics, bytes, count, 0)
-                       : add_all<std::uint8_t>(statistics, bytes, count, 0);
+      return add(std::int8_t{});
     case 2:
-      return is_signed ? add_all<std::int16_t>(statistics, bytes, count, 0)
-                       : add_all<std::uint16_t>(statistics, bytes, count, 0);
+      return add(std::int16_t{});
     case 4:
-      return is_signed ? add_all<std::int32_t>(statistics, bytes, count, 0)
-                       : add_all<std::uint32_t>(statistics, bytes, count, 0);
+      return add(std::int32_t{});
     default:
-      return is_signed ? add_all<std::int64_t>(statistics, bytes, count, 0)
-                       : add_all<std::uint64_t>(statistics, bytes, count, 0);
+      return add(std::int64_t{});
   }
 }
 
@@ -179,10 +179,10 @@ Words tensors_of(const Words& files) {
 
 int inspect(const Options& options, Json& report) {
   if (options.inspect_files.empty()) {
-    throw Error(ErrorKind::usage, "inspect: no file is named, expected one or more .npy files");
+    misuse("inspect: no file is named, expected one or more .npy files");
   }
   if (std::ranges::count(options.inspect_files, "-") > 1) {
-    throw Error(ErrorKind::usage, "- is given twice, expected one array on standard input");
+    misuse("- is given twice, expected one array on standard input");
   }
   report["files"] = Json::array();
   int status = 0;

@@ -278,7 +278,7 @@ class Refused(BenchTest):
                 (["--out-channels is missing"], [*shape, "-k", 3]),
                 (["the filter's size is missing"], shape),
                 (["--multiplier", "--out-channels"], [*TINY, "--multiplier", 2]),
-                (["--out-channels", "which says K"], [*shape, "--filter-sizes", "3,3,3,4", "--out-channels", 4]),
+                (["--out-channels", "which sets K"], [*shape, "--filter-sizes", "3,3,3,4", "--out-channels", 4]),
                 (["--op: given with --suite"], ["--op", "conv2d", *suite]),
                 (["--strides: given with --suite"], ["-s", 2, *suite]),
                 (["--only: given without --suite"], [*TINY, "--only", "x"]),

@@ -9,11 +9,11 @@
 
 #include "base/clock.hpp"
 #include "convgrad/machine.hpp"
-#include "convgrad/output_file.hpp"
 #include "convgrad/task_pool.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "report/progress.hpp"
 
@@ -22,9 +22,6 @@ namespace {
 
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
-
-// ---- What runs at a time
-// -------------------------------------------------------------------------
 
 // Threads and memory are divided evenly; no job has less than a thread.
 struct Division {
@@ -38,10 +35,10 @@ struct Division {
              options.execution.memory_limit};
     memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
                                           : static_cast<std::uint64_t>(machine.memory_bytes);
-    jobs = options.batch.jobs == 0 ? whole.threads : std::min(options.batch.jobs, whole.threads);
-    jobs = std::min(jobs, static_cast<int>(kMostJobs));
-    jobs = static_cast<int>(std::min(static_cast<std::size_t>(jobs), job_count));
-    jobs = std::max(jobs, 1);
+    const int asked = options.batch.jobs == 0 ? whole.threads : options.batch.jobs;
+    const auto most =
+        static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
+    jobs = std::max(std::min({asked, whole.threads, most}), 1);
   }
 
   Share of(int worker) const {
@@ -211,15 +208,12 @@ class Runner {
   bool stop_;
 };
 
-// ---- The command
-// ---------------------------------------------------------------------------------
-
 void check_batch_options(Options& options) {
   BatchOptions& o = options.batch;
   if (o.manifest.empty()) {
-    throw Error(ErrorKind::usage,
-                "the manifest is missing, expected a file of JSON Lines or CSV, or -; see convgrad "
-                "batch --help");
+    misuse(
+        "the manifest is missing, expected a file of JSON Lines or CSV, or -; see convgrad batch "
+        "--help");
   }
   const std::string& algorithm = options.execution.algorithm;
   if (algorithm != "auto" && !is_device_kernel(algorithm)) find_kernel(algorithm);
@@ -227,16 +221,13 @@ void check_batch_options(Options& options) {
     cuda_device(options.execution.device.value_or(0));
   if (o.resume && o.state.empty()) {
     if (o.manifest == "-") {
-      throw Error(ErrorKind::usage,
-                  "--state is missing, expected a file with --resume and a manifest from standard "
-                  "input");
+      misuse(
+          "--state is missing, expected a file with --resume and a manifest from standard input");
     }
     o.state = o.manifest + ".state";
   }
   for (const auto& [flag, path] : {std::pair{"--state", o.state}, {"--junit", o.junit}}) {
-    if (path == "-") {
-      throw Error(ErrorKind::usage, cat(flag, ": - is for the jobs' lines; name a file"));
-    }
+    if (path == "-") misuse(flag, ": - is for the jobs' lines; name a file");
     if (!path.empty()) check_output(path);
   }
 }
@@ -247,14 +238,14 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   try {
     regex.assign(pattern);
   } catch (const std::regex_error&) {
-    throw Error(ErrorKind::usage, cat("--match: '", pattern, "' is no regular expression"));
+    misuse("--match: '", pattern, "' is no regular expression");
   }
   const std::size_t before = manifest.jobs.size();
   std::erase_if(manifest.jobs,
                 [&](const BatchJob& job) { return !std::regex_search(job.name, regex); });
   if (manifest.jobs.empty() && before > 0) {
-    throw Error(ErrorKind::usage, cat("--match: '", pattern, "' is in the name of none of the ",
-                                      before, " jobs of ", manifest.name));
+    misuse("--match: '", pattern, "' is in the name of none of the ", before, " jobs of ",
+           manifest.name);
   }
 }
 
@@ -291,13 +282,6 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
   report["error"] = error_json(worst, message, {manifest.name});
 }
 
-void write_junit(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  OutputFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-}
-
 }  // namespace
 
 int batch(Options& options, Json& report) {
@@ -315,7 +299,9 @@ int batch(Options& options, Json& report) {
     options.json.clear();  // it must not replace what it is
     throw;
   }
-  check_junit_file(o.batch.junit);
+  if (!o.batch.junit.empty()) {
+    check_replaceable("--junit: ", o.batch.junit, kJunitStart, "JUnit file of convgrad batch");
+  }
   keep_matches(o.batch.match, manifest);
   const BatchOrder order = order_jobs(manifest);
   std::optional<BatchState> state;
@@ -335,7 +321,9 @@ int batch(Options& options, Json& report) {
   const int worst = worst_status(manifest, outcomes);
   report_batch(manifest, outcomes, elapsed_s, report);
   report_error(manifest, outcomes, worst, report);
-  write_junit(o.batch.junit, junit_xml(manifest, outcomes, elapsed_s));
+  if (!o.batch.junit.empty()) {
+    write_file(o.batch.junit, junit_xml(manifest, outcomes, elapsed_s));
+  }
   if (state && !o.execution.dry_run) state->write();
   return worst;
 }

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "options/options.hpp"
 #include "report/file_hash.hpp"
 #include "report/report.hpp"
@@ -93,13 +94,17 @@ class BatchState {
   const std::string path_;
   std::map<std::string, Record> records_;  // as they were when the file was read
   std::map<std::string, Record> added_;
-  double next_write_s_ = 0;
-  struct Lock;
-  std::shared_ptr<Lock> lock_;
+  Clock::time_point next_write_;
+  std::mutex mutex_;
 };
 
-enum class Verdict { ok, match, mismatch, error, skipped, planned, not_run };
-std::string_view verdict_name(Verdict verdict);
+// In the order in which they are counted.
+enum class Verdict { ok, match, planned, skipped, mismatch, error, not_run };
+inline constexpr std::string_view kVerdictNames[] = {"ok",       "match", "planned", "skipped",
+                                                     "mismatch", "error", "not run"};
+inline std::string_view verdict_name(Verdict verdict) {
+  return kVerdictNames[static_cast<std::size_t>(verdict)];
+}
 
 struct Outcome {
   Verdict verdict = Verdict::not_run;
@@ -121,10 +126,6 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
                                      bool dry_run, bool resume, BatchState* state,
                                      const std::function<void(double)>& on_progress);
 
-// A file that is there and holds something else than JUnit's results of a batch is not replaced:
-// Error(usage) that names --junit.
-void check_junit_file(const std::string& path);
-
 // A line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
@@ -132,7 +133,9 @@ std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_l
 // The fields batch and jobs of the report, and its status.
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                   Json& report);
-// JUnit's XML, as Jenkins, GitLab and GitHub's actions read it.
+// JUnit's XML, as Jenkins, GitLab and GitHub's actions read it, and how it begins.
+inline constexpr std::string_view kJunitStart =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
 

@@ -6,6 +6,7 @@
 #include "batch/batch.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/job_files.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -19,8 +20,7 @@ void claim(Names& names, const std::string& path, const std::string& what) {
   if (key.empty()) return;
   const auto [found, is_new] = names.emplace(key, what);
   if (is_new) return;
-  throw Error(ErrorKind::usage,
-              cat(what, ": ", path, " is ", found->second, " too; name another file"));
+  misuse(what, ": ", path, " is ", found->second, " too; name another file");
 }
 
 // That of the file that a tensor is in.
@@ -85,8 +85,7 @@ BatchOrder order_jobs(Manifest& manifest) {
     jobs.push_back(std::move(job));
   }
   manifest.jobs = std::move(jobs);
-  std::sort(manifest.bad.begin(), manifest.bad.end(),
-            [](const BadLine& a, const BadLine& b) { return a.line < b.line; });
+  std::ranges::sort(manifest.bad, {}, &BadLine::line);
 
   BatchOrder order;
   std::unordered_map<std::string, std::size_t> written;
@@ -131,8 +130,8 @@ void check_own_files(const Options& options, const Manifest& manifest) {
       if (path.empty()) continue;
       const auto found = own.find(tensor_key(path));
       if (found == own.end()) continue;
-      throw Error(ErrorKind::usage, cat(found->second, ": ", path, " is the ", field, " of ",
-                                        place_of(manifest, job), " too; name another file"));
+      misuse(found->second, ": ", path, " is the ", field, " of ", place_of(manifest, job),
+             " too; name another file");
     }
   }
 }

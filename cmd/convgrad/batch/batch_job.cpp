@@ -8,6 +8,7 @@
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "options/refuse.hpp"
 #include "verify/verify.hpp"
 #include "version.hpp"
 
@@ -74,9 +75,8 @@ void check_regular(const BatchJob& job) {
   struct stat status {};
   for (const auto& [field, path] : job.inputs) {
     if (::stat(split_tensor_name(path).file.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-      throw Error(ErrorKind::input,
-                  cat(field, " (", path, "): is a ",
-                      S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file"));
+      bad_input(field, " (", path, "): is a ",
+                S_ISDIR(status.st_mode) ? "folder" : "device or FIFO", ", expected a file");
     }
   }
 }
@@ -88,20 +88,21 @@ void check_hashes(const BatchJob& job) {
     if (wanted == job.hashes.end()) continue;
     const std::string hash = hash_of_file(split_tensor_name(path).file);
     if (hash == wanted->second) continue;
-    throw Error(ErrorKind::input, cat(field, " (", path, "): is ", hash, ", expected ",
-                                      wanted->second, "; the file has changed"));
+    bad_input(field, " (", path, "): is ", hash, ", expected ", wanted->second,
+              "; the file has changed");
   }
+}
+
+std::string text_of(const Json& json) {
+  return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
 void check_attributes(const BatchJob& job, const Json& attrs) {
   for (const auto& [field, wanted] : job.expected.items()) {
     const Json found = attrs.value(field, Json());
     if (found == wanted) continue;
-    const auto text = [](const Json& json) {
-      return json.is_string() ? json.get<std::string>() : json.dump();
-    };
-    throw Error(ErrorKind::input, cat(field, ": the tensors and attributes give ", text(found),
-                                      ", expected ", text(wanted)));
+    bad_input(field, ": the tensors and attributes give ", text_of(found), ", expected ",
+              text_of(wanted));
   }
 }
 
@@ -111,22 +112,17 @@ int run_command(const BatchJob& job, const Options& options, Json& report) {
   return job.verifies ? verify(options, report) : compute(options, report);
 }
 
-std::string number_text(const Json& number) {
-  return number.is_string() ? number.get<std::string>() : number.dump();
-}
-
 // "3 of 36 elements fail, largest error/bound 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis:
 // ...".
 std::string mismatch_text(const Json& compare) {
-  std::string text =
-      cat(number_text(compare.at("mismatches")), " of ", number_text(compare.at("count")),
-          compare.contains("adjoint") ? " equalities fail" : " elements fail");
+  std::string text = cat(text_of(compare.at("mismatches")), " of ", text_of(compare.at("count")),
+                         compare.contains("adjoint") ? " equalities fail" : " elements fail");
   const bool has_bound = compare.contains("max_ratio");
   const Json error = compare.value(has_bound ? "max_ratio" : "max_abs", Json::object());
   if (error.contains("index")) {
-    text += cat(", largest ", has_bound ? "error/bound " : "error ", number_text(error["value"]),
-                " at ", error["index"].dump(), ": got ", number_text(error["got"]), ", want ",
-                number_text(error["want"]));
+    text += cat(", largest ", has_bound ? "error/bound " : "error ", text_of(error["value"]),
+                " at ", error["index"].dump(), ": got ", text_of(error["got"]), ", want ",
+                text_of(error["want"]));
   }
   if (!compare.value("/repeat_check/differing"_json_pointer, Json::array()).empty()) {
     text += "; repeated runs differ";

@@ -1,4 +1,5 @@
 // batch_report.cpp - what came of the jobs: lines of text, the JSON report, JUnit's XML.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -10,27 +11,12 @@
 namespace convgrad::cli {
 namespace {
 
-constexpr std::string_view kJunitStart =
-    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
-
-std::string milliseconds_text(double seconds) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-  return text;
-}
-
-std::string seconds_text(double seconds) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.3f", seconds);
-  return text;
-}
-
 std::string stem_of(const Manifest& manifest) {
   return std::filesystem::path(manifest.name).stem().string();
 }
 
 struct Counts {
-  std::array<std::size_t, 7> of{};
+  std::array<std::size_t, std::size(kVerdictNames)> of{};
   std::size_t& operator[](Verdict verdict) { return of[static_cast<std::size_t>(verdict)]; }
 };
 
@@ -41,24 +27,18 @@ Counts count(const std::vector<Outcome>& outcomes, std::size_t bad_lines) {
   return counts;
 }
 
-constexpr Verdict kVerdicts[] = {Verdict::ok,      Verdict::match,    Verdict::planned,
-                                 Verdict::skipped, Verdict::mismatch, Verdict::error,
-                                 Verdict::not_run};
-
 Json job_json(const BatchJob& job, const Outcome& outcome) {
   Json json = {{"name", job.name},
                {"line", job.line},
                {"command", job.verifies ? "verify" : "compute"},
                {"status", verdict_name(outcome.verdict)},
                {"exit_code", outcome.status},
-               {"elapsed_ms", std::round(outcome.elapsed_s * 1e6) / 1e3}};
-  json["command_line"] = job.repeat;
+               {"elapsed_ms", milliseconds(outcome.elapsed_s)},
+               {"command_line", job.repeat}};
   for (const auto& [key, value] : outcome.report.items()) {
     if (!json.contains(key)) json[key] = value;
   }
-  if (outcome.status >= 2) {
-    json["error"] = error_json(outcome.status, outcome.message, {});
-  }
+  if (outcome.status >= 2) json["error"] = error_json(outcome.status, outcome.message, {});
   return json;
 }
 
@@ -87,7 +67,7 @@ std::string testcase(const Manifest& manifest, const std::string& name, const st
   const std::string head =
       cat("    <testcase", attribute("name", name),
           attribute("classname", cat(stem_of(manifest), op.empty() ? "" : ".", op)),
-          attribute("time", seconds_text(elapsed_s)));
+          attribute("time", fixed(elapsed_s, 3)));
   return content.empty() ? head + "/>\n" : cat(head, ">\n", content, "    </testcase>\n");
 }
 
@@ -114,25 +94,14 @@ std::string job_testcase(const Manifest& manifest, const BatchJob& job, const Ou
 
 }  // namespace
 
-std::string_view verdict_name(Verdict verdict) {
-  static constexpr std::string_view kNames[] = {"ok",      "match",   "mismatch", "error",
-                                                "skipped", "planned", "not run"};
-  return kNames[static_cast<std::size_t>(verdict)];
-}
-
 std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
   std::string text(verdict_name(outcome.verdict));
   text.resize(std::max<std::size_t>(text.size(), 8), ' ');
   text += cat("  ", one_line(job.name));
-  switch (outcome.verdict) {
-    case Verdict::ok:
-      return cat(text, "  ", one_line(job.options.problem.output), ", ",
-                 milliseconds_text(outcome.elapsed_s));
-    case Verdict::match:
-      return cat(text, "  ", milliseconds_text(outcome.elapsed_s));
-    default:
-      return cat(text, "  ", outcome.message);
-  }
+  const bool ok = outcome.verdict == Verdict::ok;
+  if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
+  return cat(text, "  ", ok ? one_line(job.options.problem.output) + ", " : "",
+             fixed(outcome.elapsed_s * 1e3, 1), " ms");
 }
 
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
@@ -141,26 +110,26 @@ std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_l
   const std::size_t jobs = outcomes.size() + bad_lines;
   std::string text = cat(jobs, jobs == 1 ? " job" : " jobs");
   const char* separator = ": ";
-  for (const Verdict verdict : kVerdicts) {
-    if (counts[verdict] == 0) continue;
-    text += cat(separator, counts[verdict], " ", verdict_name(verdict));
+  for (std::size_t i = 0; i < counts.of.size(); ++i) {
+    if (counts.of[i] == 0) continue;
+    text += cat(separator, counts.of[i], " ", kVerdictNames[i]);
     separator = ", ";
   }
-  return cat(text, "; ", seconds_text(elapsed_s), " s");
+  return cat(text, "; ", fixed(elapsed_s, 3), " s");
 }
 
 void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                   Json& report) {
   Counts counts = count(outcomes, manifest.bad.size());
   Json numbers = {{"jobs", outcomes.size() + manifest.bad.size()}};
-  for (const Verdict verdict : kVerdicts) {
-    std::string name(verdict_name(verdict));
-    if (verdict == Verdict::not_run) name = "not_run";
-    numbers[name] = counts[verdict];
+  for (std::size_t i = 0; i < counts.of.size(); ++i) {
+    std::string name(kVerdictNames[i]);
+    std::ranges::replace(name, ' ', '_');
+    numbers[name] = counts.of[i];
   }
   report["batch"]["manifest"] = manifest.name;
   report["batch"]["counts"] = numbers;
-  report["batch"]["elapsed_ms"] = std::round(elapsed_s * 1e6) / 1e3;
+  report["batch"]["elapsed_ms"] = milliseconds(elapsed_s);
   Json jobs = Json::array();
   std::size_t bad = 0;
   const auto add_bad_before = [&](std::int64_t line) {
@@ -179,13 +148,6 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
                                                      : "ok";
 }
 
-void check_junit_file(const std::string& path) {
-  if (path.empty() || is_replaceable(path, kJunitStart, "--junit: ")) return;
-  throw Error(ErrorKind::usage,
-              cat("--junit: ", path, " exists and is no JUnit file of convgrad batch; remove it, ",
-                  "or name another file"));
-}
-
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {
   Counts counts = count(outcomes, manifest.bad.size());
@@ -195,7 +157,7 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
   const std::string skipped = attribute(
       "skipped",
       cat(counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run]));
-  const std::string time = attribute("time", seconds_text(elapsed_s));
+  const std::string time = attribute("time", fixed(elapsed_s, 3));
   std::string text = cat(kJunitStart, totals, time, ">\n");
   text += cat("  <testsuite", attribute("name", manifest.name), totals, skipped, time, ">\n");
   for (const BadLine& bad : manifest.bad) {

@@ -1,25 +1,19 @@
 // batch_state.cpp - what --resume knows: one line a finished job, under a line that names the
 // schema. The file is replaced as a whole, so it is whole whenever the batch ends.
-#include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <sstream>
 
 #include "base/failure.hpp"
 #include "batch/batch.hpp"
-#include "convgrad/output_file.hpp"
 #include "files/text_file.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 constexpr const char* kSchema = "convgrad.batch-state/1";
-// Writing takes at most this part of the time.
-constexpr double kWritingPart = 0.05;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+// Between two times of writing, as a multiple of the time that it takes.
+constexpr int kOtherTime = 20;
 
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -37,11 +31,7 @@ std::string line_of(const std::string& job, const BatchState::Record& record) {
 
 }  // namespace
 
-struct BatchState::Lock {
-  std::mutex mutex;
-};
-
-BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::make_shared<Lock>()) {
+BatchState::BatchState(std::string path) : path_(std::move(path)) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path_, error);
   if (status.type() == std::filesystem::file_type::not_found) return;
@@ -49,15 +39,13 @@ BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::ma
     throw Error(kind_of_failure(error.value()), cat("--state: ", path_, ": ", error.message()));
   }
   if (!std::filesystem::is_regular_file(status)) {
-    throw Error(ErrorKind::usage, cat("--state: ", path_, " is a device or FIFO, expected a file"));
+    misuse("--state: ", path_, " is a device or FIFO, expected a file");
   }
   TextReader file(read_text(path_, {"--state: ", "what convgrad batch wrote"}));
   std::string line;
   std::int64_t number = 1;
   try {
-    if (!std::getline(file, line) || Json::parse(line).at("schema") != kSchema) {
-      throw Error(ErrorKind::input, "");
-    }
+    if (!std::getline(file, line) || Json::parse(line).at("schema") != kSchema) bad_input("");
     for (++number; std::getline(file, line); ++number) {
       const Json json = Json::parse(line);
       Record record;
@@ -70,9 +58,8 @@ BatchState::BatchState(std::string path) : path_(std::move(path)), lock_(std::ma
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception&) {
-    throw Error(ErrorKind::input, cat("--state: ", path_, ", line ", number,
-                                      ": is not what convgrad batch wrote; remove the file to "
-                                      "start anew, or name another"));
+    bad_input("--state: ", path_, ", line ", number,
+              ": is not what convgrad batch wrote; remove the file to start anew, or name another");
   }
 }
 
@@ -82,9 +69,9 @@ const BatchState::Record* BatchState::find(const std::string& job) const {
 }
 
 void BatchState::add(const std::string& job, Record record) {
-  const std::lock_guard lock(lock_->mutex);
+  const std::lock_guard lock(mutex_);
   added_[job] = std::move(record);
-  if (now_s() < next_write_s_) return;
+  if (Clock::now() < next_write_) return;
   try {
     write_locked();
   } catch (const Error&) {  // write() says so in the end
@@ -92,22 +79,20 @@ void BatchState::add(const std::string& job, Record record) {
 }
 
 void BatchState::write() {
-  const std::lock_guard lock(lock_->mutex);
+  const std::lock_guard lock(mutex_);
   write_locked();
 }
 
 void BatchState::write_locked() {
-  const double start = now_s();
+  const auto start = Clock::now();
   std::string text = line_of(Json{{"schema", kSchema}});
   for (const auto& [job, record] : records_) {
     if (added_.count(job) == 0) text += line_of(job, record);
   }
   for (const auto& [job, record] : added_) text += line_of(job, record);
-  OutputFile file(path_);
-  file.write(text.data(), text.size());
-  file.commit();
-  const double end = now_s();
-  next_write_s_ = end + (end - start) / kWritingPart;
+  write_file(path_, text);
+  const auto end = Clock::now();
+  next_write_ = end + (end - start) * kOtherTime;
 }
 
 }  // namespace convgrad::cli

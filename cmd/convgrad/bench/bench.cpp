@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "base/suggest.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -12,29 +12,23 @@ enum class Format { table, csv, json };
 
 Format format_of(const Options& options) {
   const std::string& format = options.bench.format;
-  const std::vector<std::string> names = {"table", "csv", "json"};
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto found = static_cast<Format>(i);
-    if (format != names[i]) continue;
-    if (found != Format::json && options.json == "-") {
-      throw Error(ErrorKind::usage, cat("--format ", format, " and --json both write to standard ",
-                                        "output; use --json=FILE"));
-    }
-    if (found == Format::json && options.json != "-") {
-      throw Error(ErrorKind::usage, "--format json: given with --json=FILE, expected one of them");
-    }
-    return found;
-  }
   if (format.empty()) return options.json == "-" ? Format::json : Format::table;
-  throw Error(ErrorKind::usage, cat("--format: '", format, "' is unknown, expected ",
-                                    join_or(names), did_you_mean(format, names)));
+  check_known("--format", format, {"table", "csv", "json"});
+  if (format == "json") {
+    if (options.json == "-") return Format::json;
+    misuse("--format json: given with --json=FILE, expected one of them");
+  }
+  if (options.json == "-") {
+    misuse("--format ", format, " and --json both write to standard output; use --json=FILE");
+  }
+  return format == "csv" ? Format::csv : Format::table;
 }
 
 double max_slowdown_of(const Options& options) {
   const std::string& text = options.bench.max_slowdown;
   const bool by_flag = !text.empty() && options.origins.count("--max-slowdown") == 0;
   if (by_flag && options.bench.baseline.empty()) {
-    throw Error(ErrorKind::usage, "--max-slowdown: given without --baseline");
+    misuse("--max-slowdown: given without --baseline");
   }
   return parse_slowdown(text);
 }

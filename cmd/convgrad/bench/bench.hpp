@@ -64,15 +64,6 @@ struct Measured {
   std::optional<Peaks> peaks;  // on as many threads
 };
 
-// What a measurement amounts to; percentages are empty without the peak.
-struct Performance {
-  double gflops = 0, gbytes_per_s = 0;
-  std::optional<double> of_fma, of_gemm, of_avx512_bf16, of_amx, of_read;
-  std::string limit;               // the peak that allows least: fma, avx512_bf16, amx or read
-  std::optional<double> of_limit;  // its percentage
-};
-Performance performance(const Measured& measured);
-
 Json measured_json(const Measured& measured);
 Json totals_json(const std::vector<Measured>& all);
 

@@ -6,14 +6,11 @@
 
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-[[noreturn]] void bad(const std::string& path, const std::string& what) {
-  throw Error(ErrorKind::input, cat("--baseline: ", path, what));
-}
 
 // What identifies a case in two reports.
 std::string key_of(const std::string& name, const std::string& dtype, const std::string& algorithm,
@@ -31,27 +28,30 @@ std::string key_of(const BenchCase& c) {
 Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases) {
   const Json report = Json::parse(read_text(path, {"--baseline: ", "a report"}), nullptr, false);
   if (report.is_discarded() || !report.is_object() || !report.contains("problems")) {
-    bad(path, " is no report of convgrad bench; write one with --json=FILE");
+    bad_input("--baseline: ", path, " is no report of convgrad bench; write one with --json=FILE");
   }
   try {
     for (const Json& problem : report.at("problems")) {
       const Json& execution = problem.at("execution");
       const double median = problem.at("timing_ms").at("kernel").at("median").get<double>();
-      if (!(median > 0)) bad(path, cat(": a median is ", median, ", expected more than 0"));
+      if (!(median > 0)) {
+        bad_input("--baseline: ", path, ": a median is ", median, ", expected more than 0");
+      }
       medians_[key_of(problem.at("name").get<std::string>(),
                       problem.at("attrs").at("dtype").get<std::string>(),
                       execution.at("requested_algorithm").get<std::string>(),
                       execution.at("threads").get<int>())] = median;
     }
   } catch (const Json::exception&) {
-    bad(path,
-        " has a problem without name, attrs.dtype, execution.requested_algorithm, "
-        "execution.threads or timing_ms.kernel.median");
+    bad_input("--baseline: ", path,
+              " has a problem without name, attrs.dtype, execution.requested_algorithm, "
+              "execution.threads or timing_ms.kernel.median");
   }
   for (const BenchCase& c : cases) {
     if (median_ms(c)) return;
   }
-  bad(path, cat(" has none of the problems, expected e.g. ", key_of(cases.front())));
+  bad_input("--baseline: ", path, " has none of the problems, expected e.g. ",
+            key_of(cases.front()));
 }
 
 std::optional<double> Baseline::median_ms(const BenchCase& c) const {
@@ -65,8 +65,7 @@ double parse_slowdown(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || std::string(end) != "%" || !std::isfinite(value) || value < 0) {
-    throw Error(ErrorKind::usage,
-                cat("--max-slowdown: '", text, "', expected a percentage, e.g. 10%"));
+    misuse("--max-slowdown: '", text, "', expected a percentage, e.g. 10%");
   }
   return value / 100;
 }

@@ -5,17 +5,15 @@
 #include <charconv>
 
 #include "base/format_bytes.hpp"
-#include "base/suggest.hpp"
 #include "bench/bench.hpp"
 #include "generate/generate.hpp"
 #include "job/attributes.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
 
 // "a,b" as {"a", "b"}.
 Words split(const std::string& flag, const std::string& text) {
@@ -23,16 +21,16 @@ Words split(const std::string& flag, const std::string& text) {
   TextReader rest(text);
   for (std::string word; std::getline(rest, word, ',');) {
     const std::size_t begin = word.find_first_not_of(" []"), end = word.find_last_not_of(" []");
-    if (begin == std::string::npos) misuse(cat(flag, ": '", text, "' has an empty element"));
+    if (begin == std::string::npos) misuse(flag, ": '", text, "' has an empty element");
     words.push_back(word.substr(begin, end - begin + 1));
   }
-  if (words.empty()) misuse(cat(flag, ": empty, expected a list with commas"));
+  if (words.empty()) misuse(flag, ": empty, expected a list with commas");
   return words;
 }
 
 template <typename Value>
 void add_once(std::vector<Value>& values, const Value& value) {
-  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
 std::vector<DType> dtypes_of(const std::string& text) {
@@ -41,10 +39,7 @@ std::vector<DType> dtypes_of(const std::string& text) {
   for (const std::string& word : split("--dtype", text.empty() ? "float32" : text)) {
     if (word == "all") return {DType::f16, DType::bf16, DType::f32, DType::f64};
     const auto dtype = dtype_from_name(word);
-    if (!dtype) {
-      misuse(cat("--dtype: '", word, "' is unknown, expected ", join_or(names),
-                 did_you_mean(word, names)));
-    }
+    if (!dtype) check_known("--dtype", word, names);
     add_once(dtypes, *dtype);
   }
   return dtypes;
@@ -60,7 +55,7 @@ std::vector<int> threads_of(const Options& options) {
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (status != std::errc{} || end != word.data() + word.size() || value < 0 ||
         value > kMostThreads) {
-      misuse(cat("--threads: '", word, "', expected whole numbers from 0 to ", kMostThreads));
+      misuse("--threads: '", word, "', expected whole numbers from 0 to ", kMostThreads);
     }
     add_once(threads, value > 0 ? value : this_machine().threads);
   }
@@ -82,20 +77,20 @@ Words algorithms_of(const Options& options) {
 Words algorithms_for(const WgradProblem& problem, const Words& asked,
                      const std::optional<Device>& device) {
   Words algorithms;
-  for (const std::string& word : asked) {
-    if (word != "all") add_once(algorithms, word);
-    if (word == "all" && device) {
-      for (const DeviceKernel& kernel : device_kernels()) {
-        if (kernel.why_not(problem, *device).empty()) {
-          add_once(algorithms, std::string(kernel.name));
-        }
-      }
-      continue;
-    }
-    for (const Kernel& kernel : kernels()) {
-      if (word == "all" && kernel.why_not(problem, this_machine()).empty()) {
+  const auto add_all = [&](const auto& all, const auto& where) {
+    for (const auto& kernel : all) {
+      if (kernel.why_not(problem, where).empty()) {
         add_once(algorithms, std::string(kernel.name));
       }
+    }
+  };
+  for (const std::string& word : asked) {
+    if (word != "all") {
+      add_once(algorithms, word);
+    } else if (device) {
+      add_all(device_kernels(), *device);
+    } else {
+      add_all(kernels(), this_machine());
     }
   }
   return algorithms;
@@ -119,7 +114,7 @@ void check_suite_flags(const Options& options) {
       {"--out-channels", options.bench.out_channels > 0},
       {"--multiplier", options.bench.multiplier > 0}};
   for (const auto& [flag, given] : flags) {
-    refuse_flag(options, flag, given, "--suite, whose lines say it");
+    refuse_flag(options, flag, given, "--suite, whose lines set it");
   }
 }
 
@@ -139,7 +134,7 @@ std::vector<BenchProblem> problems_of(const Options& options) {
     return problem.name.find(b.only) == std::string::npos;
   });
   if (problems.empty()) {
-    throw Error(ErrorKind::input, cat("--only: no name in ", b.suite, " holds '", b.only, "'"));
+    bad_input("--only: no name in ", b.suite, " holds '", b.only, "'");
   }
   return problems;
 }
@@ -217,8 +212,8 @@ void check_sources(const Options& options) {
   const auto sources =
       std::ranges::count(std::array{files, !b.input_shape.empty(), !b.suite.empty()}, true);
   if (sources != 1) {
-    misuse(cat(sources == 0 ? "the problem is missing" : "the problem is given twice",
-               ", expected one of --input-shape, --input and --out-backprop, and --suite"));
+    misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
+           ", expected one of --input-shape, --input and --out-backprop, and --suite");
   }
   // Given in front of the command.
   if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
@@ -228,8 +223,8 @@ void check_sources(const Options& options) {
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
     refuse_flag(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
-    refuse_flag(options, "--out-channels", b.out_channels > 0, "--out-backprop, which says K");
-    refuse_flag(options, "--multiplier", b.multiplier > 0, "--out-backprop, which says K");
+    refuse_flag(options, "--out-channels", b.out_channels > 0, "--out-backprop, which sets K");
+    refuse_flag(options, "--multiplier", b.multiplier > 0, "--out-backprop, which sets K");
   }
 }
 

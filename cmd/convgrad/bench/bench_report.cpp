@@ -5,12 +5,13 @@
 #include <sstream>
 
 #include "bench/bench.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 // Nanoseconds are the clock's own resolution.
-double milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
+double exact_milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
 
 std::optional<double> percent(double value, const std::optional<double>& peak) {
   if (!peak || !(*peak > 0)) return {};
@@ -69,7 +70,7 @@ std::vector<Total> totals_of(const std::vector<Measured>& all) {
   for (const Measured& m : all) {
     const BenchCase& c = *m.bench_case;
     const std::string dtype(dtype_name(c.problem.dtype));
-    auto found = std::find_if(totals.begin(), totals.end(), [&](const Total& t) {
+    auto found = std::ranges::find_if(totals, [&](const Total& t) {
       return t.dtype == dtype && t.algorithm == c.algorithm && t.threads == c.plan.threads;
     });
     if (found == totals.end()) {
@@ -84,6 +85,32 @@ std::vector<Total> totals_of(const std::vector<Measured>& all) {
   return totals;
 }
 
+// The columns of CSV, and where measured_json() has them.
+constexpr std::pair<const char*, const char*> kCsvColumns[] = {
+    {"name", "/name"},
+    {"op", "/attrs/op"},
+    {"dtype", "/attrs/dtype"},
+    {"data_format", "/attrs/data_format"},
+    {"requested_algorithm", "/execution/requested_algorithm"},
+    {"algorithm", "/execution/algorithm"},
+    {"threads", "/execution/threads"},
+    {"count", "/count"},
+    {"n", "/timing_ms/kernel/n"},
+    {"min_ms", "/timing_ms/kernel/min"},
+    {"median_ms", "/timing_ms/kernel/median"},
+    {"p95_ms", "/timing_ms/kernel/p95"},
+    {"cv", "/timing_ms/kernel/cv"},
+    {"gflops", "/perf/gflops"},
+    {"gbytes_per_s", "/perf/gbytes_per_s"},
+    {"percent_of_fma", "/perf/percent_of_fma"},
+    {"percent_of_gemm", "/perf/percent_of_gemm"},
+    {"percent_of_avx512_bf16", "/perf/percent_of_avx512_bf16"},
+    {"percent_of_amx", "/perf/percent_of_amx"},
+    {"percent_of_read_bandwidth", "/perf/percent_of_read_bandwidth"},
+    {"limit", "/perf/limit"},
+    {"percent_of_limit", "/perf/percent_of_limit"},
+    {"problem", "/attrs/line"}};
+
 std::string quoted(const std::string& word) {
   if (word.find_first_of(",\"\n") == std::string::npos) return word;
   std::string text = "\"";
@@ -91,8 +118,13 @@ std::string quoted(const std::string& word) {
   return text + "\"";
 }
 
-}  // namespace
-
+// What a measurement amounts to; percentages are empty without the peak.
+struct Performance {
+  double gflops = 0, gbytes_per_s = 0;
+  std::optional<double> of_fma, of_gemm, of_avx512_bf16, of_amx, of_read;
+  std::string limit;               // the peak that allows least: fma, avx512_bf16, amx or read
+  std::optional<double> of_limit;  // its percentage
+};
 Performance performance(const Measured& m) {
   const WgradProblem& pb = m.bench_case->problem;
   const double flops = flop_count(pb), bytes = work_json(pb)["bytes"].get<double>();
@@ -122,6 +154,8 @@ Performance performance(const Measured& m) {
   return p;
 }
 
+}  // namespace
+
 Json measured_json(const Measured& m) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
@@ -139,9 +173,9 @@ Json measured_json(const Measured& m) {
           {"timing_ms",
            {{"kernel",
              {{"n", m.time.n},
-              {"min", milliseconds(m.time.min)},
-              {"median", milliseconds(m.time.median)},
-              {"p95", milliseconds(m.time.p95)},
+              {"min", exact_milliseconds(m.time.min)},
+              {"median", exact_milliseconds(m.time.median)},
+              {"p95", exact_milliseconds(m.time.p95)},
               {"cv", or_null(variation(m.time))}}}}},
           {"perf",
            {{"gflops", p.gflops},
@@ -164,7 +198,7 @@ Json totals_json(const std::vector<Measured>& all) {
                       {"threads", t.threads},
                       {"problems", t.problems},
                       {"convolutions", t.convolutions},
-                      {"median_ms", milliseconds(t.seconds)},
+                      {"median_ms", exact_milliseconds(t.seconds)},
                       {"gflops", t.flops / t.seconds * 1e-9}});
   }
   return totals;
@@ -213,45 +247,21 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
 }
 
 std::string csv_header() {
-  return "name,op,dtype,data_format,requested_algorithm,algorithm,threads,count,n,min_ms,median_ms,"
-         "p95_ms,cv,gflops,gbytes_per_s,percent_of_fma,percent_of_gemm,percent_of_avx512_bf16,"
-         "percent_of_amx,percent_of_read_bandwidth,limit,percent_of_limit,problem";
+  Words names;
+  for (const auto& [name, place] : kCsvColumns) names.emplace_back(name);
+  return joined(names, ",");
 }
 
 std::string csv_row(const Measured& m) {
-  const Json j = measured_json(m);
-  const Json &attrs = j["attrs"], &execution = j["execution"], &perf = j["perf"],
-             &time = j["timing_ms"]["kernel"];
-  std::string text;
-  for (const Json& value : {j["name"],
-                            attrs["op"],
-                            attrs["dtype"],
-                            attrs["data_format"],
-                            execution["requested_algorithm"],
-                            execution["algorithm"],
-                            execution["threads"],
-                            j["count"],
-                            time["n"],
-                            time["min"],
-                            time["median"],
-                            time["p95"],
-                            time["cv"],
-                            perf["gflops"],
-                            perf["gbytes_per_s"],
-                            perf["percent_of_fma"],
-                            perf["percent_of_gemm"],
-                            perf["percent_of_avx512_bf16"],
-                            perf["percent_of_amx"],
-                            perf["percent_of_read_bandwidth"],
-                            perf["limit"],
-                            perf["percent_of_limit"],
-                            attrs["line"]}) {
-    const std::string word = value.is_null()     ? ""
-                             : value.is_string() ? value.get<std::string>()
-                                                 : value.dump();
-    text += (text.empty() ? "" : ",") + quoted(word);
+  const Json json = measured_json(m);
+  Words words;
+  for (const auto& [name, place] : kCsvColumns) {
+    const Json& value = json.at(Json::json_pointer(place));
+    words.push_back(quoted(value.is_null()     ? ""
+                           : value.is_string() ? value.get<std::string>()
+                                               : value.dump()));
   }
-  return text;
+  return joined(words, ",");
 }
 
 }  // namespace convgrad::cli

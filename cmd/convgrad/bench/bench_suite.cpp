@@ -5,47 +5,32 @@
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
+#include "options/made_problem.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-// name op layout N in_spatial C K_or_mult kernel stride dilation padding groups [count]
-enum Column {
-  kName,
-  kOp,
-  kLayout,
-  kN,
-  kIn,
-  kC,
-  kK,
-  kKernel,
-  kStride,
-  kDilation,
-  kPadding,
-  kGroups
-};
-constexpr const char* kColumns[] = {"name",    "op",        "layout", "N",      "in_spatial",
-                                    "C",       "K_or_mult", "kernel", "stride", "dilation",
-                                    "padding", "groups",    "count"};
-constexpr std::size_t kRequired = 12;
+// Columns; kCount may be left out.
+enum { kName, kOp, kLayout, kN, kIn, kC, kK, kKernel, kStride, kDilation, kPadding, kGroups };
+constexpr std::size_t kCount = 12;
 constexpr std::int64_t kMostConvolutions = 1'000'000'000'000;  // of a line: their sum is printed
 
-std::int64_t number_of(const Words& words, std::size_t column, std::int64_t low) {
-  const std::vector<std::int64_t> numbers = parse_numbers(kColumns[column], {words[column]});
+std::int64_t number_of(const char* column, const std::string& word, std::int64_t low) {
+  const std::vector<std::int64_t> numbers = parse_numbers(column, {word});
   if (numbers.size() != 1 || numbers[0] < low) {
-    throw Error(ErrorKind::input, cat(kColumns[column], ": '", words[column],
-                                      "', expected one whole number of at least ", low));
+    bad_input(column, ": '", word, "', expected one whole number of at least ", low);
   }
   return numbers[0];
 }
 
 // Spatial extents, one for each axis or one for all.
 std::vector<std::int64_t> extents_of(const Words& words, std::size_t rank) {
-  std::vector<std::int64_t> extents = parse_numbers(kColumns[kIn], {words[kIn]});
+  std::vector<std::int64_t> extents = parse_numbers("in_spatial", {words[kIn]});
   if (extents.size() == 1) extents.resize(rank, extents[0]);
   if (extents.size() != rank) {
-    throw Error(ErrorKind::input, cat("in_spatial: ", extents.size(), " numbers, expected 1 or ",
-                                      rank, " for ", words[kOp]));
+    bad_input("in_spatial: ", extents.size(), " numbers, expected 1 or ", rank, " for ",
+              words[kOp]);
   }
   return extents;
 }
@@ -59,11 +44,10 @@ void read_padding(const std::string& word, WgradAttributes& attributes) {
 }
 
 BenchProblem problem_of(const Words& words) {
-  if (words.size() != kRequired && words.size() != kRequired + 1) {
-    throw Error(ErrorKind::input,
-                cat(words.size(), words.size() == 1 ? " column" : " columns",
-                    ", expected name op layout N in_spatial C K_or_mult kernel stride dilation "
-                    "padding groups, and count if it is not 1"));
+  if (words.size() != kCount && words.size() != kCount + 1) {
+    bad_input(words.size(), words.size() == 1 ? " column" : " columns",
+              ", expected name op layout N in_spatial C K_or_mult kernel stride dilation padding "
+              "groups, and count if it is not 1");
   }
   BenchProblem problem;
   problem.name = words[kName];
@@ -75,20 +59,19 @@ BenchProblem problem_of(const Words& words) {
   a.strides = parse_numbers("stride", {words[kStride]});
   a.dilations = parse_numbers("dilation", {words[kDilation]});
   read_padding(words[kPadding], a);
-  const std::int64_t C = number_of(words, kC, 1);
+  const std::int64_t C = number_of("C", words[kC], 1);
   // Depthwise has a group for each channel; its column is often 0.
-  const std::int64_t groups = number_of(words, kGroups, op == Op::depthwise ? 0 : 1);
+  const std::int64_t groups = number_of("groups", words[kGroups], op == Op::depthwise ? 0 : 1);
   if (groups != 0) a.groups = groups;
-  problem.K = number_of(words, kK, 1);
+  problem.K = number_of("K_or_mult", words[kK], 1);
   if (op == Op::depthwise) problem.K = checked_mul(C, problem.K, "C x multiplier");
   problem.input_shape = extents_of(words, op == Op::conv3d ? 3 : 2);
-  const bool last = a.data_format.empty() || std::toupper(a.data_format.back()) == 'C';
+  const bool last = is_channels_last(a.data_format);
   problem.input_shape.insert(last ? problem.input_shape.end() : problem.input_shape.begin(), C);
-  problem.input_shape.insert(problem.input_shape.begin(), number_of(words, kN, 0));
-  if (words.size() > kRequired) problem.count = number_of(words, kRequired, 1);
+  problem.input_shape.insert(problem.input_shape.begin(), number_of("N", words[kN], 0));
+  if (words.size() > kCount) problem.count = number_of("count", words[kCount], 1);
   if (problem.count > kMostConvolutions) {
-    throw Error(ErrorKind::input,
-                cat("count: ", problem.count, ", expected at most ", kMostConvolutions));
+    bad_input("count: ", problem.count, ", expected at most ", kMostConvolutions);
   }
   return problem;
 }
@@ -114,17 +97,14 @@ std::vector<BenchProblem> read_suite(const std::string& path) {
     try {
       problems.push_back(problem_of(words));
     } catch (const Error& error) {
-      throw Error(ErrorKind::input, origin + error.what());
+      bad_input(origin, error.what());
     }
     problems.back().origin = origin;
     if (!names.insert(words[kName]).second) {
-      throw Error(ErrorKind::input,
-                  cat(origin, "the name ", words[kName], " is there twice, expected another"));
+      bad_input(origin, "the name ", words[kName], " is there twice, expected another");
     }
   }
-  if (problems.empty()) {
-    throw Error(ErrorKind::input, cat("--suite: ", path, " has no problem, expected one a line"));
-  }
+  if (problems.empty()) bad_input("--suite: ", path, " has no problem, expected one a line");
   return problems;
 }
 

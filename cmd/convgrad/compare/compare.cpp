@@ -13,6 +13,7 @@
 #include "convgrad/output_file.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
+#include "options/refuse.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {
@@ -20,13 +21,11 @@ namespace {
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 19;
 
-[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
-
 void check_options(const Options& options) {
   const CompareOptions& o = options.compare;
   if (o.got.empty() || o.want.empty()) {
-    misuse(cat(o.got.empty() ? "GOT and WANT are" : "WANT is",
-               " missing, expected two .npy files: convgrad compare GOT WANT"));
+    misuse(o.got.empty() ? "GOT and WANT are" : "WANT is",
+           " missing, expected two .npy files: convgrad compare GOT WANT");
   }
   if (o.got == "-" && o.want == "-") {
     misuse("- is given twice, expected one array on standard input");
@@ -35,19 +34,19 @@ void check_options(const Options& options) {
                                                                 {"--heatmap", &o.heatmap}};
   for (const auto& [flag, path] : outputs) {
     if (path->empty()) continue;
-    if (*path == "-") misuse(cat(flag, " -: standard output is for the verdict; name a file"));
+    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
     for (const std::string* input : {&o.got, &o.want}) {
       if (same_file(*path, *input)) {
-        misuse(cat(flag, ": ", *path, " holds one of the arrays; name another file"));
+        misuse(flag, ": ", *path, " holds one of the arrays; name another file");
       }
     }
   }
   if (same_file(o.save_diff, o.heatmap)) {
-    misuse(cat("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files"));
+    misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
   }
   if (CLI::detail::to_lower(o.heatmap).ends_with(".png")) {
-    misuse(cat("--heatmap: ", o.heatmap,
-               " ends in .png, expected .svg (pictures are SVG now); name another file"));
+    misuse("--heatmap: ", o.heatmap,
+           " ends in .png, expected .svg (pictures are SVG now); name another file");
   }
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {
@@ -192,7 +191,7 @@ int compare(const Options& options, Json& report) {
   report["status"] = r.match() ? "match" : "mismatch";
   std::string text = compare_text(r);
   if (!r.refused.empty() && (!o.save_diff.empty() || !o.heatmap.empty())) {
-    text += "No difference is written: there is none to take\n";
+    text += "No difference is written, since shapes or dtypes differ\n";
   }
   if (options.json != "-" && !o.quiet) std::fputs(text.c_str(), stdout);
   return r.match() ? 0 : 1;

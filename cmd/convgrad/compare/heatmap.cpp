@@ -5,9 +5,9 @@
 #include <cctype>
 #include <cmath>
 
-#include "base/suggest.hpp"
 #include "convgrad/array.hpp"
-#include "convgrad/error.hpp"
+#include "options/refuse.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -41,16 +41,15 @@ void fit(PictureAxis& axis, std::int64_t panels, std::int64_t room) {
 
 void check_heatmap_format(const std::string& format) {
   if (format.empty() || std::ranges::count(kFormats, upper(format)) > 0) return;
-  throw Error(ErrorKind::usage, cat("--filter-format: '", format, "' is unknown, expected ",
-                                    join_or(kFormats), did_you_mean(format, kFormats)));
+  check_known("--filter-format", format, kFormats);
 }
 
 Heatmap::Heatmap(std::vector<std::int64_t> shape, const std::string& format)
     : shape_(std::move(shape)) {
   const std::string spelled = upper(format);
   if (!spelled.empty() && spelled.size() != shape_.size()) {
-    throw Error(ErrorKind::input, cat("--filter-format: ", spelled, " has ", spelled.size(),
-                                      " axes, but the arrays have shape ", shape_text(shape_)));
+    bad_input("--filter-format: ", spelled, " has ", spelled.size(),
+              " axes, but the arrays have shape ", shape_text(shape_));
   }
   if (std::ranges::count(shape_, 0) > 0) std::ranges::fill(shape_, 1);  // one cell, never filled
   while (shape_.size() < 4) shape_.insert(shape_.begin(), 1);
@@ -154,10 +153,7 @@ void Heatmap::add(std::int64_t first, std::span<const double> difference,
 
 void Heatmap::write(const std::string& path, std::vector<std::string> title,
                     const OutputOptions& options) const {
-  const std::string svg = heatmap_svg(cells_, std::move(title));
-  OutputFile file(path, options);
-  file.write(svg.data(), svg.size());
-  file.commit();
+  write_file(path, heatmap_svg(cells_, std::move(title)), options);
 }
 
 }  // namespace convgrad::cli

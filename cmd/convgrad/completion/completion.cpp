@@ -11,6 +11,7 @@
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -46,31 +47,29 @@ Values split(const std::string& text, char separator) {
 // What is typed as it stands, unlike FILE and N.
 bool is_literal(const std::string& word) {
   return word.size() > 1 && word != "FILE" && word != "DIR" &&
-         std::all_of(word.begin(), word.end(),
-                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
+         std::ranges::all_of(
+             word, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
 }
 
-std::string without_suffix(const std::string& text, const std::string& suffix) {
-  const bool has = text.size() >= suffix.size() &&
-                   text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
-  return has ? text.substr(0, text.size() - suffix.size()) : text;
+std::string without_suffix(const std::string& text, std::string_view suffix) {
+  return text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text;
 }
 
 bool is_one_of(const Values& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 void find_values(Completion& completion) {
   using Takes = Completion::Takes;
   const Values parts = split(without_suffix(completion.metavar, "..."), '|');
-  const bool is_file = std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
-    return part == "FILE" || part == "DIR" || part.rfind('.', 0) == 0;  // .csv, of a|.csv|-
+  const bool is_file = std::ranges::any_of(parts, [](const std::string& part) {
+    return part == "FILE" || part == "DIR" || part.starts_with('.');  // .csv, of a|.csv|-
   });
   completion.takes = is_file ? Takes::file : Takes::word;
-  if (parts.size() > 1 && std::all_of(parts.begin(), parts.end(), is_literal)) {
+  if (parts.size() > 1 && std::ranges::all_of(parts, is_literal)) {
     completion.values = parts;
   }
-  completion.is_list = completion.metavar != without_suffix(completion.metavar, ",...");
+  completion.is_list = completion.metavar.ends_with(",...");
   for (const std::string& name : completion.names) {
     const auto found = known_values().find(name);
     if (found != known_values().end()) completion.values = found->second;
@@ -109,7 +108,7 @@ CompletedCommand command_of(const CLI::App& app, bool is_root) {
     if (option->get_group().empty()) continue;  // hidden
     const Completion completion = completion_of(*option);
     if (!completion.names.empty()) command.options.push_back(completion);
-    if (option->get_positional()) command.positionals.push_back(completion);
+    if (option->get_positional() && !command.positional) command.positional = completion;
   }
   return command;
 }
@@ -136,26 +135,14 @@ std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& c
   return {names.begin(), names.end()};
 }
 
-std::string joined(const std::vector<std::string>& words, const char* separator) {
-  std::string text;
-  for (const std::string& word : words) text += cat(text.empty() ? "" : separator, word);
-  return text;
-}
-
 int completion(const Options& options, const CLI::App& app) {
   const std::map<std::string, std::string (*)(const std::vector<CompletedCommand>&)> kShells = {
       {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
   const std::string& shell = options.completion_shell;
-  if (shell.empty()) {
-    throw Error(ErrorKind::usage, cat("completion: no shell is named, expected ", join_or(names)));
-  }
-  const auto found = kShells.find(shell);
-  if (found == kShells.end()) {
-    throw Error(ErrorKind::usage, cat("completion: '", shell, "' is unknown, expected ",
-                                      join_or(names), did_you_mean(shell, names)));
-  }
-  std::fputs(found->second(completed_commands(app)).c_str(), stdout);
+  if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
+  check_known("completion", shell, names);
+  std::fputs(kShells.at(shell)(completed_commands(app)).c_str(), stdout);
   return 0;
 }
 

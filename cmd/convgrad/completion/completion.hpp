@@ -2,10 +2,11 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "options/options.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 
@@ -24,7 +25,8 @@ struct CompletedCommand {
   std::string name;                // "" without a subcommand
   std::vector<std::string> words;  // the name and its aliases; empty without
   std::string help;
-  std::vector<Completion> options, positionals;
+  std::vector<Completion> options;
+  std::optional<Completion> positional;  // the first; others take the same
 };
 
 // The program as the parser knows it: first the command without a name, then its subcommands. What
@@ -38,9 +40,6 @@ std::string fish_completion(const std::vector<CompletedCommand>& commands);
 
 // The names of all options that take the next word, each once, in alphabetical order.
 std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& commands);
-
-// Words with spaces between.
-std::string joined(const std::vector<std::string>& words, const char* separator = " ");
 
 // The command: the script for a shell on standard output. app: the whole program.
 int completion(const Options& options, const CLI::App& app);

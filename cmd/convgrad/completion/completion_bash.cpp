@@ -30,9 +30,9 @@ std::string option_arms(const CompletedCommand& command) {
 }
 
 std::string positional_of(const CompletedCommand& command) {
-  if (command.positionals.empty()) return "";
-  const Completion& first = command.positionals.front();
-  return first.values.empty() ? " takes=file" : cat(" values='", joined(first.values), "'");
+  if (!command.positional) return "";
+  const auto& values = command.positional->values;
+  return values.empty() ? " takes=file" : cat(" values='", joined(values), "'");
 }
 
 std::string names_of_options(const CompletedCommand& command) {

@@ -33,7 +33,7 @@ std::string taken(const Completion& completion) {
 std::string option_line(const CompletedCommand& command, const Completion& option) {
   std::string what;
   for (const std::string& name : option.names) {
-    const bool is_long = name.rfind("--", 0) == 0;
+    const bool is_long = name.starts_with("--");
     what += cat(is_long ? " -l " : " -s ", name.substr(is_long ? 2 : 1));
   }
   return line(command, cat(what, taken(option), " -d ", fish_quoted(option.help)));
@@ -71,11 +71,9 @@ std::string fish_completion(const std::vector<CompletedCommand>& commands) {
   std::string lines, cases;
   for (const CompletedCommand& command : commands) {
     for (const Completion& option : command.options) lines += option_line(command, option);
-    for (const Completion& positional : command.positionals) {
-      lines += line(command, positional.values.empty()
-                                 ? " -F"
-                                 : cat(" -a ", fish_quoted(joined(positional.values))));
-      break;
+    if (command.positional) {
+      const auto& values = command.positional->values;
+      lines += line(command, values.empty() ? " -F" : cat(" -a ", fish_quoted(joined(values))));
     }
     for (const std::string& word : command.words) {
       lines += line(commands.front(), cat(" -a ", word, " -d ", fish_quoted(command.help)));

@@ -2,8 +2,6 @@
 // compinit.
 #include "completion/completion.hpp"
 #include "convgrad/error.hpp"
-#include "options/arguments.hpp"
-#include "options/options.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -33,7 +31,7 @@ std::string option_spec(const Completion& option) {
   using Takes = Completion::Takes;
   std::vector<std::string> names;
   for (const std::string& name : option.names) {
-    const bool is_long = name.rfind("--", 0) == 0;
+    const bool is_long = name.starts_with("--");
     const char* joint = option.takes == Takes::nothing         ? ""
                         : option.takes == Takes::optional_file ? "=-"
                                                                : (is_long ? "=" : "+");
@@ -52,11 +50,9 @@ std::string option_spec(const Completion& option) {
 std::string arguments_of(const CompletedCommand& command) {
   std::string text = "      _arguments -s -S";
   for (const Completion& option : command.options) text += cat(kNext, option_spec(option));
-  for (const Completion& positional : command.positionals) {
-    text +=
-        cat(kNext,
-            shell_quoted(cat("*:", escaped(positional.metavar, ":\\"), ":", action(positional))));
-    break;
+  if (const auto& all = command.positional) {
+    const std::string spec = cat("*:", escaped(all->metavar, ":\\"), ":", action(*all));
+    text += cat(kNext, shell_quoted(spec));
   }
   if (command.name.empty()) text += cat(kNext, "'1:command:_convgrad_commands'");
   return text + " ;;\n";

@@ -5,7 +5,6 @@
 
 #include "convgrad/batch_part.hpp"
 #include "convgrad/output_file.hpp"
-#include "job/job.hpp"
 
 namespace convgrad::cli {
 

@@ -1,4 +1,4 @@
-// words.cpp - the words of a command line before and after CLI11: lists, numbers, hyphens.
+// arguments.cpp - see arguments.hpp.
 #include "options/arguments.hpp"
 
 #include <CLI/Option.hpp>
@@ -7,9 +7,7 @@
 #include <charconv>
 #include <set>
 
-#include "convgrad/error.hpp"
-#include "options/bind_options.hpp"
-#include "options/options.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -68,7 +66,7 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
                        const std::string& word) {
   std::string value;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i].rfind(option + "=", 0) == 0) value = words[i].substr(option.size() + 1);
+    if (words[i].starts_with(option + "=")) value = words[i].substr(option.size() + 1);
     if (words[i] != option) continue;
     value = word.empty() && i + 1 < words.size() ? words[i + 1] : word;
   }
@@ -77,29 +75,23 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
 
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
   std::vector<std::int64_t> result;
+  constexpr const char* kBetween = " ,[]()\t";
   for (const std::string& word : last_list(words)) {
-    std::size_t at = 0;
-    for (;;) {
-      at = word.find_first_not_of(" ,[]()\t", at);
-      if (at == std::string::npos) break;
-      const std::size_t end = std::min(word.find_first_of(" ,[]()\t", at), word.size());
+    for (std::size_t at = 0; (at = word.find_first_not_of(kBetween, at)) != word.npos;) {
+      const std::size_t end = std::min(word.find_first_of(kBetween, at), word.size());
       std::int64_t value = 0;
       const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
       if (status == std::errc::result_out_of_range) {
-        throw Error(ErrorKind::input,
-                    cat(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits"));
+        bad_input(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits");
       }
       if (status != std::errc{} || rest != word.data() + end) {
-        throw Error(ErrorKind::usage,
-                    cat(flag, ": '", word.substr(at, end - at), "' is not a whole number"));
+        misuse(flag, ": '", word.substr(at, end - at), "' is not a whole number");
       }
       result.push_back(value);
       at = end;
     }
   }
-  if (!words.empty() && result.empty()) {
-    throw Error(ErrorKind::usage, cat(flag, ": empty, expected whole numbers"));
-  }
+  if (!words.empty() && result.empty()) misuse(flag, ": empty, expected whole numbers");
   return result;
 }
 
@@ -110,7 +102,7 @@ void set_option(CLI::Option& option, const std::string& name, const Words& words
     }
     option.run_callback();
   } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::usage, error.what());
+    misuse(error.what());
   }
 }
 
@@ -121,12 +113,18 @@ bool is_file_name(const Words& filter_sizes) {
 
 std::string with_hyphens(const std::string& argument) {
   std::string result = argument;
-  if (result.rfind("--", 0) != 0) return result;
+  if (!result.starts_with("--")) return result;
   for (char& c : result) {
     if (c == '=') break;
     if (c == '_') c = '-';
   }
   return result;
+}
+
+std::string joined(const Words& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
 }
 
 std::string shell_quoted(const std::string& word) {

@@ -7,9 +7,14 @@
 
 #include "options/options.hpp"
 
+namespace CLI {
+class Option;
+}
+
 namespace convgrad::cli {
 
-// Error(usage) that names it otherwise.
+// Sets an option as if the words had been given on the command line, with the same checks; name is
+// without hyphens. Error(usage) names it.
 void set_option(CLI::Option& option, const std::string& name, const Words& words);
 
 // "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
@@ -30,6 +35,8 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
 bool looks_like_a_flag(const std::string& word);
 // The words of the last list, without marks.
 Words last_list(const Words& words);
+
+std::string joined(const Words& words, const char* separator = " ");
 
 // A word as a shell takes it, in quotes if it must be.
 std::string shell_quoted(const std::string& word);

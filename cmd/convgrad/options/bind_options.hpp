@@ -12,8 +12,6 @@ namespace convgrad::cli {
 // Binds every option and subcommand of the program.
 void bind_options(CLI::App& app, Options& options);
 
-// Sets an option as if the words had been given on the command line, with the same checks;
-
 // Fills options that the command line did not give from CONVGRAD_* variables, then from the
 // --config file. command is the app or subcommand that runs.
 void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options);

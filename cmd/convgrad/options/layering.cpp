@@ -16,6 +16,7 @@
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
 #include "options/options.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -114,9 +115,8 @@ class Layers {
     set_option(option, name, words);
   }
 
-  static std::string line_of(const toml::node& node) {
-    const auto line = node.source().begin.line;
-    return line > 0 ? cat(", line ", line) : "";
+  static std::string line_of(const toml::source_region& source) {
+    return source.begin.line > 0 ? cat(", line ", source.begin.line) : "";
   }
 
   static toml::table parse(const std::string& path) {
@@ -124,10 +124,7 @@ class Layers {
     try {
       return toml::parse(text);
     } catch (const toml::parse_error& error) {
-      const auto line = error.source().begin.line;
-      throw Error(ErrorKind::input,
-                  cat("--config: ", path, line > 0 ? cat(", line ", line) : std::string(), ": ",
-                      error.description()));
+      bad_input("--config: ", path, line_of(error.source()), ": ", error.description());
     }
   }
 
@@ -140,9 +137,8 @@ class Layers {
       names.push_back(sub->get_name());
     }
     if (owner == nullptr) {
-      throw Error(ErrorKind::input,
-                  cat("--config: ", path, line_of(table), ": section '", section,
-                      "' is unknown, expected ", join_or(names), did_you_mean(section, names)));
+      bad_input("--config: ", path, line_of(table.source()), ": section '", section,
+                "' is unknown, expected ", join_or(names), did_you_mean(section, names));
     }
     for (const auto& [key, value] : table) {
       apply_key(path, *owner, section, std::string(key.str()), value);
@@ -154,36 +150,29 @@ class Layers {
     const std::string name = with_hyphens("--" + key).substr(2);
     const std::string origin = cat(path, ": ", section, section.empty() ? "" : ".", key);
     if (kNeverLayered.count(name) != 0) {
-      throw Error(ErrorKind::input, cat("--config: ", origin, " can only be given as a flag"));
+      bad_input("--config: ", origin, " can only be given as a flag");
     }
     if (owner.get_option_no_throw("--" + name) == nullptr) {
       std::vector<std::string> names = option_names(owner);
       for (std::string& word : names) word = word.substr(2);
-      throw Error(ErrorKind::input, cat("--config: ", path, line_of(value), ": '", section,
-                                        section.empty() ? "" : ".", key, "' is not an option",
-                                        did_you_mean(name, names)));
+      bad_input("--config: ", path, line_of(value.source()), ": '", section,
+                section.empty() ? "" : ".", key, "' is not an option", did_you_mean(name, names));
     }
     std::vector<std::string> words = words_of(value, origin);
     CLI::Option* option = command_.get_option_no_throw("--" + name);
     const bool applies = option != nullptr && (section.empty() || &owner == &command_);
     if (!applies || settled_.count(name) != 0) return;
     // An array for an option of one word is a list with commas, not its last element.
-    if (option->get_items_expected_max() == 1) words = {joined(words)};
+    if (option->get_items_expected_max() == 1) words = {joined(words, ",")};
     set(*option, name, words, origin);
     if (!section.empty()) from_section_.insert(name);
-  }
-
-  static std::string joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-    return text;
   }
 
   static std::vector<std::string> words_of(const toml::node& value, const std::string& origin) {
     if (const auto* array = value.as_array()) {
       std::vector<std::string> words;
       for (const toml::node& element : *array) {
-        for (const std::string& word : words_of(element, origin)) words.push_back(word);
+        std::ranges::copy(words_of(element, origin), std::back_inserter(words));
       }
       if (words.empty()) words.emplace_back("[]");
       return words;
@@ -196,8 +185,7 @@ class Layers {
       std::snprintf(digits, sizeof digits, "%.17g", real->get());
       return {digits};
     }
-    throw Error(ErrorKind::input, cat("--config: ", origin,
-                                      ", expected a string, a number, true, false or an array"));
+    bad_input("--config: ", origin, ", expected a string, a number, true, false or an array");
   }
 
   CLI::App& app_;
@@ -212,7 +200,7 @@ class Layers {
 void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options) {
   const CLI::Option* flag = command.get_option_no_throw("--config");
   if (flag != nullptr && flag->count() > 0 && options.config.empty()) {
-    throw Error(ErrorKind::usage, "--config: empty, expected a TOML file");
+    misuse("--config: empty, expected a TOML file");
   }
   Layers layers(app, command, options);
   layers.apply_environment();

@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <cctype>
 
+#include "options/refuse.hpp"
+
 namespace convgrad::cli {
+
+bool is_channels_last(const std::string& data_format) {
+  return data_format.empty() || std::toupper(data_format.back()) == 'C';
+}
 
 void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why) {
   if (!given || options.origins.count(flag) != 0) return;
-  throw Error(ErrorKind::usage, cat(flag, ": given with ", why));
+  misuse(flag, ": given with ", why);
 }
 
 std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
@@ -17,7 +23,7 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
                            const std::vector<std::int64_t>& input_shape) {
   const bool depthwise = parse_op(attributes.op) == Op::depthwise;
   if (attributes.kernel.empty()) {
-    const std::string why = "the filter's shape, which says K";
+    const std::string why = "the filter's shape, which sets K";
     refuse_flag(options, "--out-channels", shape.out_channels > 0, why);
     refuse_flag(options, "--multiplier", shape.multiplier > 0, why);
     return 0;
@@ -26,18 +32,15 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
     refuse_flag(options, "--multiplier", shape.multiplier > 0,
                 cat("--op ", attributes.op, ", expected --out-channels"));
     if (shape.out_channels == 0) {
-      throw Error(ErrorKind::usage,
-                  "--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
+      misuse("--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
     }
   }
   if (shape.out_channels > 0 && shape.multiplier > 0) {
-    throw Error(ErrorKind::usage,
-                "--out-channels and --multiplier are both given, expected one of them");
+    misuse("--out-channels and --multiplier are both given, expected one of them");
   }
   if (shape.out_channels > 0) return shape.out_channels;
   const std::int64_t M = std::max<std::int64_t>(shape.multiplier, 1);
-  const std::string& format = attributes.data_format;
-  const bool last = format.empty() || std::toupper(format.back()) == 'C';
+  const bool last = is_channels_last(attributes.data_format);
   // A shape of the wrong rank is refused where it is checked.
   const std::int64_t C = input_shape.size() < 2 ? 1 : last ? input_shape.back() : input_shape[1];
   return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);

@@ -38,14 +38,14 @@ struct CriterionOptions {
   std::optional<double> rtol, atol;
   std::optional<std::int64_t> max_ulp;
   bool bitwise = false;
-  std::string reference = "full";  // or adjoint
-  std::optional<std::int64_t> sample, seed, repeat_check;
-  bool update_golden = false, diagnosis = true;
-  std::string save_repro;  // a folder
 };
 
 struct VerifyOptions : CriterionOptions {
   std::string result, golden;
+  std::string reference = "full";  // or adjoint
+  std::optional<std::int64_t> sample, seed, repeat_check;
+  bool update_golden = false, diagnosis = true;
+  std::string save_repro;  // a folder
 };
 
 struct CompareOptions : CriterionOptions {

@@ -7,8 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/suggest.hpp"
-#include "convgrad/error.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -26,12 +25,7 @@ bool is_set(const char* variable) {
 }  // namespace
 
 void check_color(const Options& options) {
-  const std::vector<std::string> names = {"auto", "always", "never"};
-  for (const std::string& name : names) {
-    if (options.color == name) return;
-  }
-  throw Error(ErrorKind::usage, cat("--color: '", options.color, "' is unknown, expected ",
-                                    join_or(names), did_you_mean(options.color, names)));
+  check_known("--color", options.color, {"auto", "always", "never"});
 }
 
 bool is_colored(const Options& options, int stream) {

@@ -1,45 +1,21 @@
 // file_hash.cpp - see file_hash.hpp.
 #include "report/file_hash.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "convgrad/error.hpp"
+#include "files/byte_source.hpp"
+#include "options/refuse.hpp"
 #include "report/tensor_hash.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 18;
+constexpr std::int64_t kPieceBytes = std::int64_t{1} << 18;
 // The coarsest times of change are FAT's, 2 s.
 constexpr std::time_t kClockStep_s = 3;
-
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int number) : fd(number) {}
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
-
-// Opening a FIFO would wait for its writer.
-int open_now(const std::string& path) {
-  for (;;) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0) return fd;
-    const int error = errno;
-    if (error == EINTR) continue;
-    throw Error(kind_of_failure(error), cat(path, ": cannot open: ", std::strerror(error)));
-  }
-}
 
 }  // namespace
 
@@ -50,21 +26,20 @@ std::string hash_of_text(std::string_view text) {
 }
 
 std::string hash_of_file(const std::string& path) {
-  const Descriptor file(open_now(path));
-  struct stat status {};
-  if (::fstat(file.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw Error(ErrorKind::input, cat(path, ": has no hash, expected a regular file"));
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  // Opening a FIFO would wait for its writer.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    bad_input(path, ": has no hash, expected a regular file");
   }
+  FileSource file(path);
   TensorHash sum;
-  std::vector<char> piece(kPieceBytes);
-  for (;;) {
-    const ssize_t count = ::read(file.fd, piece.data(), piece.size());
+  std::vector<std::byte> piece(kPieceBytes);
+  for (std::int64_t at = 0;;) {
+    const std::int64_t count = file.read(piece.data(), kPieceBytes, at);
     if (count == 0) return sum.text();
-    if (count > 0) {
-      sum.add(piece.data(), static_cast<std::size_t>(count));
-    } else if (errno != EINTR) {
-      throw Error(ErrorKind::runtime, cat(path, ": cannot read: ", std::strerror(errno)));
-    }
+    sum.add(piece.data(), static_cast<std::size_t>(count));
+    at += count;
   }
 }
 

@@ -10,24 +10,21 @@
 #include <sstream>
 #include <string_view>
 
-#include "convgrad/error.hpp"
-#include "convgrad/output_file.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "files/text_file.hpp"
+#include "options/refuse.hpp"
 #include "report/tensor_hash.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
-
 // "; it is truncated" says more of what was found; "; use --backend cpu" is what can be done.
 bool is_advice(const std::string& part) {
   static const std::vector<std::string> kStatements = {
       "it", "its", "the", "what", "no", "not", "expected", "this", "that", "a", "an"};
   const std::string first = part.substr(0, part.find_first_of(" ,.:"));
-  return std::find(kStatements.begin(), kStatements.end(), first) == kStatements.end();
+  return std::ranges::find(kStatements, first) == kStatements.end();
 }
 
 Json dtype_json(const NpyHeader& header) {
@@ -39,6 +36,8 @@ Json dtype_json(const NpyHeader& header) {
 }
 
 }  // namespace
+
+double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
 Json error_json(int status, const std::string& message, const std::vector<std::string>& words) {
   // A file may be called "a; b.npy".
@@ -250,27 +249,31 @@ std::string bracketed(const std::vector<std::int64_t>& numbers) {
   return text + "]";
 }
 
-bool is_replaceable(const std::string& path, std::string_view start, const std::string& prefix) {
+void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
+                       const std::string& kind) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return true;
-  const std::string found = read_start(path, start.size(), prefix);
-  return found.empty() || found == start;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  const std::string flag = lead.substr(0, lead.find_first_of("=:"));
+  const std::string found = read_start(path, start.size(), flag + ": ");
+  if (found.empty() || found == start) return;
+  misuse(lead, path, " exists and is no ", kind, "; remove it, or name another file");
 }
 
 void check_report_file(const std::string& destination) {
-  static constexpr std::string_view kStart = "{\n  \"schema\": \"convgrad.report";
-  if (destination == "-" || is_replaceable(destination, kStart, "--json: ")) return;
-  throw Error(ErrorKind::usage,
-              cat("--json=", destination, " exists and is no report of convgrad; remove it, ",
-                  "or name another file"));
+  if (destination == "-") return;
+  check_replaceable("--json=", destination, "{\n  \"schema\": \"convgrad.report",
+                    "report of convgrad");
+}
+
+void write_file(const std::string& path, std::string_view text, const OutputOptions& options) {
+  OutputFile file(path, options);
+  file.write(text.data(), text.size());
+  file.commit();
 }
 
 void write_report(const Json& report, const std::string& destination) {
   // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  OutputFile file(destination);
-  file.write(text.data(), text.size());
-  file.commit();
+  write_file(destination, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace convgrad::cli

@@ -3,10 +3,12 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
+#include "convgrad/output_file.hpp"
 #include "convgrad/plan.hpp"
 #include "convgrad/run.hpp"
 #include "cpu/peaks.hpp"
@@ -59,20 +61,26 @@ Json peaks_json(const Peaks& peaks);
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);
 
+// Rounded to microseconds.
+double milliseconds(double seconds);
+
 // Numbers in text: so many significant digits; so many after the point; "[1,0,2]".
 std::string general(double value, int digits);
 std::string fixed(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
-// True if there is no regular file of that name, or an empty one, or one that begins like that.
-// prefix: of the message of one that cannot be read.
-bool is_replaceable(const std::string& path, std::string_view start, const std::string& prefix);
-
-// A report replaces no file but a report, or an empty one: whatever else has that name has it by
-// mistake. Error(usage) that names --json.
+// A file of ours replaces no file but an empty one and one that begins with `start`: whatever else
+// has that name has it by mistake. Error(usage) "--junit: FILE exists and is no KIND; ...", of
+// which
+// "--junit: " is the lead.
+void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
+                       const std::string& kind);
+// The same of --json.
 void check_report_file(const std::string& destination);
 
 // To standard output ("-") or a file, which appears complete or not at all.
+void write_file(const std::string& path, std::string_view text, const OutputOptions& options = {});
+
 void write_report(const Json& report, const std::string& destination);
 
 }  // namespace convgrad::cli

@@ -1,0 +1,25 @@
+// refuse.hpp - refusals that commands have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convgrad/error.hpp"
+
+namespace convgrad::cli {
+
+template <typename... Parts>
+[[noreturn]] void misuse(const Parts&... parts) {
+  throw Error(ErrorKind::usage, cat(parts...));
+}
+
+template <typename... Parts>
+[[noreturn]] void bad_input(const Parts&... parts) {
+  throw Error(ErrorKind::input, cat(parts...));
+}
+
+// Error(usage) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless it is known.
+void check_known(const std::string& what, const std::string& word,
+                 const std::vector<std::string>& known, ErrorKind kind = ErrorKind::usage);
+
+}  // namespace convgrad::cli
