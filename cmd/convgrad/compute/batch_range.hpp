@@ -5,6 +5,7 @@
 
 #include "convgrad/batch_part.hpp"
 #include "convgrad/output_file.hpp"
+#include "job/job.hpp"
 
 namespace convgrad::cli {
 
