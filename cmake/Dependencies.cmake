@@ -4,7 +4,6 @@ find_package(OpenBLAS REQUIRED)  # its package file sets variables only
 find_package(xtensor REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(PNG REQUIRED)
 find_path(NETTLE_INCLUDE_DIR nettle/sha2.h REQUIRED)  # has no CMake package file
 find_library(NETTLE_LIBRARY nettle REQUIRED)
 

@@ -5,18 +5,23 @@ set(CONVGRAD_ROOM_HEADERS ${PROJECT_BINARY_DIR}/rooms)
 file(REMOVE_RECURSE ${CONVGRAD_ROOM_HEADERS})
 file(WRITE ${CONVGRAD_ROOM_HEADERS}/arrows.txt "")
 
-# Gives a target an include directory of its own: this folder as it is written in
-# #include "FOLDER/...", and its headers of include/convgrad.
+# Makes two include directories of a target: its folder, as it is written in
+# #include "FOLDER/...", for itself and those that link it by name, and its headers of
+# include/convgrad for whoever links those too.
 function(convgrad_room_headers target folder links public)
-  set(headers ${CONVGRAD_ROOM_HEADERS}/${target})
-  file(MAKE_DIRECTORY ${headers}/convgrad)
-  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${headers}/${folder} SYMBOLIC)
+  set(headers ${CONVGRAD_ROOM_HEADERS}/${target}/public)
+  file(MAKE_DIRECTORY ${headers}/convgrad ${CONVGRAD_ROOM_HEADERS}/${target}/folder)
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${CONVGRAD_ROOM_HEADERS}/${target}/folder/${folder}
+    SYMBOLIC)
   foreach(header IN LISTS public)
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include/convgrad/${header}.hpp
       ${headers}/convgrad/${header}.hpp SYMBOLIC)
   endforeach()
   target_include_directories(${target} PUBLIC ${headers})
   target_compile_features(${target} PUBLIC cxx_std_20)
+  foreach(link IN LISTS target links)
+    target_include_directories(${target} PRIVATE ${CONVGRAD_ROOM_HEADERS}/${link}/folder)
+  endforeach()
   foreach(link IN LISTS links)
     file(APPEND ${CONVGRAD_ROOM_HEADERS}/arrows.txt "${target} ${link}\n")
   endforeach()

@@ -112,15 +112,11 @@ std::optional<Case> choose(Choices& choices) {
 
 std::vector<double> sums(const Case& c, const Kernel& kernel, std::int64_t block_bytes) {
   PlanOptions options;
-  options.algorithm = "direct";  // the one that computes everything
+  options.kernel = &kernel;  // which need not be in the table
   options.in_memory = true;
   options.threads = 1;
   options.block_bytes = block_bytes;
-  Plan plan = make_plan(c.problem, this_machine(), options);
-  plan.kernel = &kernel;  // which need not be in the table
-  plan.tiles = tile_count(c.problem, kernel.tile_steps(c.problem));
-  plan.memory.workspaces = round_up(kernel.workspace_bytes(c.problem), 64);
-  return sums_of(plan, c.x.data(), c.dy.data());
+  return sums_of(make_plan(c.problem, this_machine(), options), c.x.data(), c.dy.data());
 }
 
 void check(const Case& c, const Kernel& kernel, const Reference& reference) {

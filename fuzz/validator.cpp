@@ -141,9 +141,9 @@ bool inside(const PixelBox& box, const std::array<std::int64_t, 4>& extent) {
 // The first and the last box of everything, and that they cover the whole.
 void check_schedule(const Plan& plan) {
   const WgradProblem& pb = plan.problem;
-  const ChunkGrid& chunks = plan.chunks;
+  const ChunkGrid& chunks = plan.schedule.chunks;
   require((chunks.count == 0) == (term_count(pb) == 0), "chunks of an empty problem");
-  require(plan.slices.count() >= 1 && plan.slices.interleave >= 1, "the slices");
+  require(plan.schedule.slices.count() >= 1 && plan.schedule.slices.interleave >= 1, "the slices");
   require(plan.memory.total() <= plan.memory_limit_bytes, "a plan over its limit");
   require(plan.memory.total() >= 0 && plan.memory.blocks >= 0 && plan.memory.partials >= 0,
           "memory below 0");
@@ -159,7 +159,7 @@ void check_schedule(const Plan& plan) {
     covered = box[0].end;
   }
   require(covered == pb.N, "the last chunk");
-  const BlockGrid& blocks = plan.blocks;
+  const BlockGrid& blocks = plan.schedule.blocks;
   require(blocks.count >= 1, "the blocks");
   require(blocks.chunk_range(0).begin == 0, "the first chunk of the first block");
   require(blocks.chunk_range(blocks.count - 1).end == chunks.count, "the last chunk of the last");
@@ -189,8 +189,8 @@ void plan_it(const WgradProblem& pb, Choices& choices) {
   options.threads = static_cast<int>(choices.between(0, 9));
   if (choices.one_in(2)) options.block_bytes = std::int64_t{1} << choices.between(0, 40);
   if (choices.one_in(4)) options.memory_limit_bytes = std::int64_t{1} << choices.between(20, 62);
-  options.with_reference = choices.one_in(4);
-  options.only_reference = choices.one_in(8);
+  if (choices.one_in(4)) options.check_bytes = reference_bytes(pb);
+  if (choices.one_in(8)) options.backend = Backend::reference;
   options.in_memory = choices.one_in(4);
   refused(0, "", [&] { check_schedule(make_plan(pb, machine, options)); });
 }

@@ -70,11 +70,9 @@ std::uint64_t run(const Plan& plan, TaskPool& pool, const std::string& x_path,
                   const std::string& dy_path) {
   NpyReader x(x_path), dy(dy_path);
   NpySource source(x, dy);
-  GradientSum sum(plan, pool);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
-  return hash_of(sum.finish(), plan.problem.dw_count());
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  sum_blocks(plan, source, *sum);
+  return hash_of(sum->finish(), plan.problem.dw_count());
 }
 
 std::optional<Plan> plan_or_none(const WgradProblem& problem, const PlanOptions& options) {

@@ -9,7 +9,9 @@
 #include "commands.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "job/job.hpp"
+#include "convgrad/reference.hpp"
+#include "job/attributes.hpp"
+#include "job/job_plan.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
 #include "options/problem_flags.hpp"
@@ -100,23 +102,14 @@ std::string write_tensor(const TensorMaker& maker, DType dtype, OutputFile& file
   return hash.text();
 }
 
-Plan plan_of(const Options& options, const WgradProblem& problem) {
-  PlanOptions o;
-  o.threads = options.execution.threads;
-  o.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
-  o.only_reference = true;
-  return make_plan(problem, this_machine(), o);
-}
-
 void sum_gradient(const Plan& plan, MadeSource& source, ReferenceSum& reference, Timing& timing) {
   Progress progress("gradient");
-  const double blocks = static_cast<double>(plan.blocks.count);
+  const double blocks = static_cast<double>(plan.schedule.blocks.count);
   stream_blocks(
       plan, source,
       [&](const Block& block, std::int64_t index) {
         const auto start = Clock::now();
-        reference.add(block, [&](std::int64_t done, std::int64_t total) {
+        reference.add(block, index, [&](std::int64_t done, std::int64_t total) {
           const double part = static_cast<double>(done) / static_cast<double>(total);
           progress.show((static_cast<double>(index) + part) / blocks);
         });
@@ -179,7 +172,9 @@ int generate(const Options& options, Json& report) {
   if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
   if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
   set_problem(report, problem);
-  const Plan plan = plan_of(options, problem);
+  PlanOptions planned = plan_options(options);
+  planned.backend = Backend::reference;
+  const Plan plan = make_plan(problem, this_machine(), planned);
   report["execution"] = plan_json(plan);
 
   const Folder folder(options.problem.output);

@@ -8,7 +8,7 @@
 #include "commands.hpp"
 #include "convgrad/device.hpp"
 #include "cpu/peaks.hpp"
-#include "job/job.hpp"
+#include "job/job_plan.hpp"
 #include "options/help.hpp"
 
 namespace convgrad::cli {

@@ -10,7 +10,6 @@
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
 #include "convgrad/tensor_name.hpp"
-#include "job/job.hpp"
 #include "report/color.hpp"
 #include "report/file_hash.hpp"
 #include "report/read_parts.hpp"

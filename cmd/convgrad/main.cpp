@@ -24,7 +24,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
-#include "job/job.hpp"
+#include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"

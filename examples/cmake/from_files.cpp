@@ -28,12 +28,10 @@ void compute(const char* x_file, const char* dy_file, const char* dw_file, long 
   std::printf("%s\n%s\n", describe(problem).c_str(), describe(plan).c_str());
 
   TaskPool pool(plan.threads);
-  GradientSum sum(plan, pool);
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
   NpySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
-  write_gradient(dw_file, problem, sum.finish(), nullptr, {});  // complete or not at all
+  sum_blocks(plan, source, *sum);
+  write_gradient(dw_file, problem, sum->finish(), nullptr, {});  // complete or not at all
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "convgrad/error.hpp"
+
 namespace convgrad {
 
 struct Device {
@@ -26,7 +28,9 @@ struct CudaInfo {
 // Loads the driver, which takes time where there is one: only call it when it is asked for.
 CudaInfo cuda_info();
 
-// The device with this number, Error(unavailable) if there is none that this program can use.
+// The device with this number, or Error(unavailable) if there is none that this program can use.
+Feasible<Device> find_cuda_device(int number);
+// The same; throws if there is none.
 Device cuda_device(int number);
 
 }  // namespace convgrad

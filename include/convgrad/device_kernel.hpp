@@ -32,7 +32,9 @@ struct DeviceKernel {
 std::span<const DeviceKernel> device_kernels();
 bool is_device_kernel(std::string_view name);
 
-// As choose_kernel().
+// As find_kernel() and choose_kernel(). Error(usage) for a name that is in no table.
+Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, const Device& device,
+                                                 std::string_view name = "auto");
 const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
                                          std::string_view name = "auto");
 

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 namespace convgrad {
 
@@ -28,6 +30,24 @@ class Error : public std::runtime_error {
 
  private:
   ErrorKind kind_;
+};
+
+// A value, or why there is none: for a choice that another one may follow.
+template <typename T>
+class Feasible {
+ public:
+  Feasible(T value) : value_(std::move(value)) {}
+  Feasible(Error why_not) : value_(std::move(why_not)) {}
+  explicit operator bool() const { return value_.index() == 0; }
+  const T& operator*() const { return std::get<0>(value_); }
+  const Error& why_not() const { return std::get<1>(value_); }
+  T or_throw() && {
+    if (!*this) throw why_not();
+    return std::get<0>(std::move(value_));
+  }
+
+ private:
+  std::variant<T, Error> value_;
 };
 
 // Streams of the standard take missing memory for the end of the text, and leave the rest out: half

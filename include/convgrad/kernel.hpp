@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/problem.hpp"
 #include "convgrad/schedule.hpp"
@@ -70,7 +71,10 @@ std::span<const Kernel> kernels();
 const Kernel& find_kernel(std::string_view name);
 
 // The kernel of the least estimated time among those that can compute the problem, or the named
-// one; Error(unavailable) with its sentence if that cannot.
+// one; or Error(unavailable) with its sentence if that cannot.
+Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
+                                    std::string_view name = "auto");
+// The same; throws if there is none.
 const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
                             std::string_view name = "auto");
 

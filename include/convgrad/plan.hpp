@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "convgrad/batch_part.hpp"
@@ -13,15 +14,20 @@
 
 namespace convgrad {
 
+// What computes the gradient.
+enum class Backend : std::uint8_t { cpu, cuda, reference };
+
 struct PlanOptions {
-  std::string algorithm = "auto";
+  Backend backend = Backend::cpu;
+  Device device;                        // of cuda
+  std::string algorithm = "auto";       // a row of kernels() or device_kernels()
+  const Kernel* kernel = nullptr;       // of cpu, instead of the algorithm: one that is in no table
   int threads = 0;                      // 0: all that the machine lets this process run on
   std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
   std::int64_t block_bytes = 0;         // of x and dy in memory at a time; 0: chosen
-  bool with_reference = false;          // the reference sums are kept beside the kernel's
-  bool only_reference = false;          // no kernel at all (--backend reference)
-  std::int64_t check_bytes = 0;         // of another check's sums in the reference's place
-  std::optional<Device> device;         // computed there, by a row of device_kernels()
+  // What sums by the definition take, beside the gradient or instead of it: reference_bytes(), the
+  // bytes of a sample, ... By default reference_bytes() for Backend::reference, and else 0.
+  std::optional<std::int64_t> check_bytes;
   // Memory the sources need besides: whole payloads of streams that cannot be read in blocks.
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.
@@ -60,31 +66,54 @@ struct DeviceMemory {
   std::int64_t total() const { return partials + buffers * (x_block + dy_block) + packed; }
 };
 
-struct Plan {
-  WgradProblem problem;
-  const Kernel* kernel = nullptr;  // null for the reference, and on a device
-  const DeviceKernel* device_kernel = nullptr;
-  Device device;  // that of device_kernel
-  DeviceMemory device_memory;
-  int threads = 1;
+// How the sum is cut and in which order it is added up: by the problem and the algorithm alone, but
+// for the blocks and the part of the batch.
+struct Schedule {
   ChunkGrid chunks;
   SliceGrid slices;
   BlockGrid blocks;
   BatchPart part;            // what is summed
-  std::vector<Range> nodes;  // what comes out: one, the root, for the whole batch
-  std::int64_t tiles = 0;
-  std::int64_t live_partials = 0;  // slices in memory at a time
-  MemoryNeed memory;
-  std::int64_t memory_limit_bytes = 0;
+  std::vector<Range> nodes;  // what comes out: one, the root of the tree, for the whole batch
 };
 
-// Arrays of |dw| doubles that the reference keeps: 2, or 3 for float64.
-std::int64_t reference_arrays(const WgradProblem& problem);
+struct CpuPlan {
+  const Kernel* kernel = nullptr;
+  std::int64_t tiles = 0;
+  std::int64_t live_partials = 0;  // slices in memory at a time
+};
+struct CudaPlan {
+  const DeviceKernel* kernel = nullptr;
+  Device device;
+  std::int64_t tiles = 0;
+  DeviceMemory memory;
+};
+struct ReferencePlan {};
 
-// Throws Error(unavailable) if the algorithm cannot compute the problem, and Error(runtime) if the
-// memory that it needs is over the limit, and Error(usage) if the batch cannot be cut as asked for.
-// Nothing that it decides but threads, blocks and the part of the batch depends on the options, so
-// the bits of the result depend on the problem and the algorithm alone.
+struct Plan {
+  WgradProblem problem;
+  Schedule schedule;
+  int threads = 1;
+  MemoryNeed memory;
+  std::int64_t memory_limit_bytes = 0;
+  std::variant<ReferencePlan, CpuPlan, CudaPlan> backend;
+
+  // Null unless the plan is one of that backend.
+  const CpuPlan* cpu() const { return std::get_if<CpuPlan>(&backend); }
+  const CudaPlan* cuda() const { return std::get_if<CudaPlan>(&backend); }
+  std::int64_t tiles() const { return cpu() ? cpu()->tiles : cuda() ? cuda()->tiles : 0; }
+};
+
+// What the reference's sums take: 2 arrays of |dw| doubles, or 3 for float64.
+std::int64_t reference_bytes(const WgradProblem& problem);
+
+// A plan, or why there is none: Error(unavailable) if the algorithm cannot compute the problem,
+// Error(runtime) if the memory that it needs is over the limit. Throws Error(usage) for what no
+// problem could have, an unknown algorithm or a batch that cannot be cut as asked for. Nothing that
+// it decides but threads, blocks and the part of the batch depends on the options, so the bits of
+// the result depend on the problem and the algorithm alone.
+Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
+                         const PlanOptions& options);
+// The same; throws if there is none.
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
 
 // "cpu", "cuda" or "reference", and the name of the algorithm.

@@ -115,8 +115,6 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
                                              std::int64_t K = 0);
 
-// The names that --op and the like accept, for help, completion and suggestions.
-std::vector<std::string> op_names();
 Op parse_op(std::string_view name);  // Error(usage) with a suggestion
 
 // float16, bfloat16, float32 or float64, also by short names; Error(usage) that names the flag.

@@ -2,24 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "convgrad/kernel.hpp"
-#include "convgrad/task_pool.hpp"
+#include "convgrad/block_sum.hpp"
 
 namespace convgrad {
-
-// What is summed beside a gradient, or instead of one, from the blocks of x and dy in their order.
-class BlockSum {
- public:
-  virtual ~BlockSum() = default;
-  // progress(done, total) is called from the threads that do the work, if set.
-  virtual void add(const Block& block,
-                   const std::function<void(std::int64_t, std::int64_t)>& progress) = 0;
-  // After the last block.
-  virtual void finish() = 0;
-};
 
 // Adds block after block. float64 accumulators; for float64 data the products and sums are
 // compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
@@ -27,9 +14,8 @@ class BlockSum {
 class ReferenceSum final : public BlockSum {
  public:
   ReferenceSum(const WgradProblem& problem, TaskPool& pool);
-  void add(const Block& block,
-           const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;
-  void finish() override;
+  void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
+  double* finish(std::size_t node = 0) override;
 
   // After finish(), in [tap][c][k] order:
   const std::vector<double>& values() const { return sum_; }

@@ -5,15 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "convgrad/block_sum.hpp"
 #include "convgrad/buffer.hpp"
-#include "convgrad/kernel.hpp"
 #include "convgrad/npy.hpp"
-#include "convgrad/plan.hpp"
-#include "convgrad/task_pool.hpp"
 
 namespace convgrad {
 
@@ -90,13 +87,11 @@ class MemorySource final : public BlockSource {
   const void* dy_;
 };
 
-class BlockAdder;  // src/engine/block_adder.hpp
-
 struct Timing {
   double read_s = 0;  // in the read-ahead thread
   double convert_s =
       0;                // there too: byte order and Fortran order; stream_blocks() has it in read_s
-  double kernel_s = 0;  // in GradientSum::add and finish
+  double kernel_s = 0;  // in BlockSum::add and finish
   double reference_s = 0;
   double total_s = 0;
 };
@@ -107,39 +102,8 @@ void stream_blocks(const Plan& plan, BlockSource& source,
                    const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
-class PartialTree;
-
-// The partial gradients of a plan.
-class GradientSum {
- public:
-  GradientSum(const Plan& plan, TaskPool& pool);  // copies the plan, does not own the pool
-  ~GradientSum();
-  GradientSum(const GradientSum&) = delete;
-  GradientSum& operator=(const GradientSum&) = delete;
-  // Every block once, in order. Slices that are complete are added in the fixed tree.
-  void add(const Block& block, std::int64_t index);
-  // The sum of all blocks: dw in [tap][c][k] order, C/groups channels c and K channels k, valid as
-  // long as this object.
-  const double* finish();
-  // The same of one of the plan's nodes, for a part of the batch; once for each. The caller may add
-  // to it.
-  double* finish_node(std::size_t node);
-  // After finish(), of a plan for a device: the seconds that the device needs for the last block's
-  // sums, by its own clock, when the tensors are there already.
-  double again_on_device();
-
- private:
-  std::byte* workspace(int worker) const;
-
-  const Plan plan_;
-  TaskPool& pool_;
-  std::int64_t partition_ = 0;  // the first that is not over
-  std::vector<Tile> tiles_;
-  Buffer partials_;
-  Buffer workspaces_;  // one for each thread
-  std::unique_ptr<PartialTree> tree_;
-  std::unique_ptr<BlockAdder> device_;  // set if the plan is for a device
-};
+// Feeds all blocks to a sum.
+Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum);
 
 // A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()
 // order, rounded to out_dtype, which the caller has room for or gets.

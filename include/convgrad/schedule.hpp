@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "convgrad/problem.hpp"
@@ -76,6 +77,11 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 std::vector<Range> tree_nodes(std::int64_t slices, Range part);
 // The two nodes that a node of more than one slice is the sum of.
 std::array<Range, 2> tree_children(Range node);
+// The node and the one it is added to, left and right; none for the root. Each slice but the first
+// begins the right one of exactly one pair.
+std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node);
+// Levels of the tree, its slices included: at most so many sums wait for their neighbours.
+std::int64_t tree_levels(std::int64_t slices);
 
 // Blocks are what is in memory at a time: whole images, or rows of one when an image is too large,
 // or a part of one when a row is. They are boxes of whole chunks, in the order of the chunks.

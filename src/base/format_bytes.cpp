@@ -2,7 +2,8 @@
 #include "base/format_bytes.hpp"
 
 #include <iomanip>
-#include <sstream>
+
+#include "convgrad/error.hpp"
 
 namespace convgrad {
 

@@ -394,8 +394,7 @@ AdjointSum::AdjointSum(const WgradProblem& problem, TaskPool& pool, std::uint64_
 
 AdjointSum::~AdjointSum() = default;
 
-void AdjointSum::add(const Block& block,
-                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
+void AdjointSum::add(const Block& block, std::int64_t, const Progress& progress) {
   if (state_->wide) return state_->wide->add<double>(block, progress);
   switch (state_->problem.dtype) {
     case DType::f16:
@@ -414,10 +413,11 @@ AdjointVerdict AdjointSum::judge(std::span<const double> got, const ErrorModel& 
 std::int64_t AdjointSum::memory_bytes(const Plan& plan) {
   const WgradProblem& pb = plan.problem;
   std::int64_t x = 1, dy = 1;
-  const int split = plan.blocks.axis - 1;  // the spatial axis that blocks cut, -1 for images
+  const int split =
+      plan.schedule.blocks.axis - 1;  // the spatial axis that blocks cut, -1 for images
   for (int a = 0; a < 3; ++a) {
     const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
-    const std::int64_t out = a < split ? 1 : a == split ? plan.blocks.step : axis.out;
+    const std::int64_t out = a < split ? 1 : a == split ? plan.schedule.blocks.step : axis.out;
     const std::int64_t reach = (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
     dy *= out;
     x *= a > split ? axis.in : std::min(axis.in, reach);

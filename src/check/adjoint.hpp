@@ -56,9 +56,8 @@ class AdjointSum final : public BlockSum {
  public:
   AdjointSum(const WgradProblem& problem, TaskPool& pool, std::uint64_t seed);
   ~AdjointSum() override;
-  void add(const Block& block,
-           const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;
-  void finish() override {}
+  void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
+  double* finish(std::size_t = 0) override { return nullptr; }
 
   // After finish(): got in [tap][c][k] order, as float64 values of model.out. Error(unavailable)
   // where sums cannot tell: x or dy hold NaN or Inf, or an infinity may be an overflow that is due.

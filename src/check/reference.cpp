@@ -96,8 +96,7 @@ ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool)
   }
 }
 
-void ReferenceSum::add(const Block& block,
-                       const std::function<void(std::int64_t, std::int64_t)>& progress) {
+void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const std::int64_t Cg = problem_.C / problem_.groups, taps = problem_.taps();
   // Enough parts to keep the threads busy; how many has no influence on any element's sum.
   const std::int64_t parts_wanted = std::int64_t{8} * pool_.threads();
@@ -117,11 +116,16 @@ void ReferenceSum::add(const Block& block,
   });
 }
 
-void ReferenceSum::finish() {
+double* ReferenceSum::finish(std::size_t) {
   for (std::size_t i = 0; i < compensation_.size(); ++i) {
     if (std::isfinite(sum_[i])) sum_[i] += compensation_[i];
   }
   compensation_.clear();
+  return sum_.data();
+}
+
+std::unique_ptr<BlockSum> make_reference_sum(const WgradProblem& problem, TaskPool& pool) {
+  return std::make_unique<ReferenceSum>(problem, pool);
 }
 
 }  // namespace convgrad

@@ -82,8 +82,7 @@ SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
 
 SampledSum::~SampledSum() = default;
 
-void SampledSum::add(const Block& block,
-                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
+void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
   State& state = *state_;
   const TensorView view = plain_view(state.problem, block);
   const auto count = static_cast<std::int64_t>(state.entries.size());
@@ -97,11 +96,12 @@ void SampledSum::add(const Block& block,
   });
 }
 
-void SampledSum::finish() {
+double* SampledSum::finish(std::size_t) {
   for (const ExactSum& sum : state_->sums) {
     values_.push_back(sum.value());
     magnitudes_.push_back(sum.magnitude);
   }
+  return values_.data();
 }
 
 }  // namespace convgrad

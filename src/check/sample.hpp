@@ -28,9 +28,8 @@ class SampledSum final : public BlockSum {
  public:
   SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices);
   ~SampledSum() override;
-  void add(const Block& block,
-           const std::function<void(std::int64_t, std::int64_t)>& progress = {}) override;
-  void finish() override;
+  void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
+  double* finish(std::size_t node = 0) override;
 
   // After finish(), one for each index:
   const std::vector<double>& values() const { return values_; }

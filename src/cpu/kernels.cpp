@@ -67,16 +67,14 @@ const Kernel& find_kernel(std::string_view name) {
                                     join_or(names), did_you_mean(name, names)));
 }
 
-const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
-                            std::string_view name) {
+Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
+                                    std::string_view name) {
   if (name != "auto") {
     const Kernel& kernel = find_kernel(name);
     const std::string reason = kernel.why_not(problem, machine);
-    if (!reason.empty()) {
-      throw Error(ErrorKind::unavailable,
-                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
-    }
-    return kernel;
+    if (reason.empty()) return &kernel;
+    return Error(ErrorKind::unavailable,
+                 cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
   }
   const Kernel* best = nullptr;
   double best_seconds = 0;
@@ -88,10 +86,13 @@ const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
       best_seconds = seconds;
     }
   }
-  if (best == nullptr) {
-    throw Error(ErrorKind::unavailable, cat("no kernel computes ", describe(problem)));
-  }
-  return *best;
+  if (best != nullptr) return best;
+  return Error(ErrorKind::unavailable, cat("no kernel computes ", describe(problem)));
+}
+
+const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
+                            std::string_view name) {
+  return *find_kernel(problem, machine, name).or_throw();
 }
 
 }  // namespace convgrad

@@ -58,10 +58,10 @@ CudaInfo info() {
   return info;
 }
 
-std::unique_ptr<BlockAdder> make_adder(const Plan& plan) {
-  const DeviceMemory& need = plan.device_memory;
+std::unique_ptr<DeviceSum> make_sum(const Plan& plan) {
+  const DeviceMemory& need = plan.cuda()->memory;
   return std::make_unique<DeviceAdder<CudaRuntime>>(
-      plan, CudaRuntime(plan.device.number, need.limit - need.total()));
+      plan, CudaRuntime(plan.cuda()->device.number, need.limit - need.total()));
 }
 
 Buffer pinned(std::int64_t bytes, const char* what, int device) {
@@ -85,6 +85,6 @@ extern "C" [[gnu::visibility("default")]] const convgrad::cuda::Module* convgrad
 const convgrad::cuda::Module* convgrad_cuda_module() {
   using namespace convgrad::cuda;
   static const Module module{
-      .info = info, .make_adder = make_adder, .pinned = pinned, .cudnn_missing = cudnn_missing};
+      .info = info, .make_sum = make_sum, .pinned = pinned, .cudnn_missing = cudnn_missing};
   return &module;
 }

@@ -1,4 +1,4 @@
-// device.cpp - device.hpp, and block_adder.hpp's functions, by the module that has CUDA.
+// device.cpp - device.hpp, and device_sum.hpp's functions, by the module that has CUDA.
 #include "convgrad/device.hpp"
 
 #include <dlfcn.h>
@@ -58,30 +58,30 @@ CudaInfo cuda_info() {
   return info;
 }
 
-Device cuda_device(int number) {
+Feasible<Device> find_cuda_device(int number) {
   const CudaInfo info = cuda_info();
   if (info.devices.empty()) {
-    throw unavailable(cat("--backend cuda: ", info.why_none, "; use --backend cpu"));
+    return unavailable(cat("--backend cuda: ", info.why_none, "; use --backend cpu"));
   }
   for (const Device& device : info.devices) {
     if (device.number != number) continue;
     if (device.major * 10 + device.minor < 75) {
-      throw unavailable(cat("--device ", number, ": ", device.name, " has compute capability ",
-                            device.major, ".", device.minor,
-                            ", expected 7.5 or newer; use --backend cpu"));
+      return unavailable(cat("--device ", number, ": ", device.name, " has compute capability ",
+                             device.major, ".", device.minor,
+                             ", expected 7.5 or newer; use --backend cpu"));
     }
     return device;
   }
-  throw unavailable(cat("--device ", number, ": there ",
-                        info.devices.size() == 1
-                            ? cat("is 1 CUDA device, number 0")
-                            : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
-                                  info.devices.size() - 1)));
+  return unavailable(cat("--device ", number, ": there ",
+                         info.devices.size() == 1
+                             ? cat("is 1 CUDA device, number 0")
+                             : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
+                                   info.devices.size() - 1)));
 }
 
-std::unique_ptr<BlockAdder> make_device_adder(const Plan& plan) {
-  return module().make_adder(plan);
-}
+Device cuda_device(int number) { return find_cuda_device(number).or_throw(); }
+
+std::unique_ptr<DeviceSum> make_device_sum(const Plan& plan) { return module().make_sum(plan); }
 
 Buffer pinned_buffer(std::int64_t bytes, const char* what, int device) {
   return module().pinned(bytes, what, device);

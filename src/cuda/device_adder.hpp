@@ -16,18 +16,19 @@
 
 #include "convgrad/device_kernel.hpp"
 #include "cuda/launch.hpp"
-#include "engine/block_adder.hpp"
 #include "engine/block_layout.hpp"
+#include "engine/device_sum.hpp"
 #include "engine/region.hpp"
 
 namespace convgrad::cuda {
 
 template <class Runtime>
-class DeviceAdder final : public BlockAdder {
+class DeviceAdder final : public DeviceSum {
  public:
-  DeviceAdder(const Plan& plan, Runtime runtime) : plan_(plan), runtime_(std::move(runtime)) {
+  DeviceAdder(const Plan& plan, Runtime runtime)
+      : plan_(plan), cuda_(*plan_.cuda()), runtime_(std::move(runtime)) {
     const auto current = runtime_.current();
-    const DeviceMemory& need = plan_.device_memory;
+    const DeviceMemory& need = cuda_.memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
     runtime_.zero(partials_, need.partials);
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
@@ -38,49 +39,49 @@ class DeviceAdder final : public BlockAdder {
     sums_ = Buffer(need.result, "the sums from the device");
   }
 
-  void add(const Block& block, std::int64_t index) override {
+  void add(const Block& block, std::int64_t index, const Progress& = {}) override {
     const auto current = runtime_.current();
-    const std::int64_t buffer = index % plan_.device_memory.buffers;
+    const std::int64_t buffer = index % cuda_.memory.buffers;
     const WgradProblem& pb = plan_.problem;
     runtime_.begin_upload(buffer);
     BlockParams work{};
     work.shape = shape_of(pb);
     const std::array<Range, 3> out = {block.pixels[1], block.pixels[2], block.pixels[3]};
-    work.x = upload(x_[buffer], plan_.device_memory.x_block, block.x, block.x_strides, pb.C,
+    work.x = upload(x_[buffer], cuda_.memory.x_block, block.x, block.x_strides, pb.C,
                     block.pixels[0], block.input);
-    work.dy = upload(dy_[buffer], plan_.device_memory.dy_block, block.dy, block.dy_strides, pb.K,
+    work.dy = upload(dy_[buffer], cuda_.memory.dy_block, block.dy, block.dy_strides, pb.K,
                      block.pixels[0], out);
     runtime_.end_upload(buffer);
-    run_slices(work, plan_.blocks.chunk_range(index), block.pixels[0]);
+    run_slices(work, plan_.schedule.blocks.chunk_range(index), block.pixels[0]);
     runtime_.end_compute(buffer);
   }
 
-  double* finish(std::size_t node) override {
+  double* finish(std::size_t node = 0) override {
     const std::int64_t count = plan_.problem.dw_count();
     double* const sums = sums_.as<double>() + static_cast<std::int64_t>(node) * count;
-    if (plan_.chunks.count == 0) {
+    if (plan_.schedule.chunks.count == 0) {
       std::fill_n(sums, count, 0.0);
       return sums;
     }
     const auto current = runtime_.current();
     // A node's slices alone have the tree that they are in the whole, so partial gradients of
     // several machines add up to the same bits.
-    const Range slices = plan_.nodes[node];
+    const Range slices = plan_.schedule.nodes[node];
     std::byte* const partials = static_cast<std::byte*>(partials_) + slices.begin * count * 8;
     launch_tree(runtime_, plan_.problem.dtype, partials, count, slices.size());
     runtime_.download(sums, partials, count * 8);
     return sums;
   }
 
-  double again() override {
+  double time_replay() override {
     const auto current = runtime_.current();
     runtime_.start_timer();
-    runtime_.zero(partials_, plan_.device_memory.partials);
+    runtime_.zero(partials_, cuda_.memory.partials);
     if (last_slices_ > 0) {
-      launch_block(runtime_, plan_.device_kernel->name, plan_.problem, last_work_, last_slices_,
+      launch_block(runtime_, cuda_.kernel->name, plan_.problem, last_work_, last_slices_,
                    last_images_, packed_);
       launch_tree(runtime_, plan_.problem.dtype, partials_, plan_.problem.dw_count(),
-                  plan_.slices.count());
+                  plan_.schedule.slices.count());
     }
     return runtime_.stop_timer();
   }
@@ -123,19 +124,19 @@ class DeviceAdder final : public BlockAdder {
   // Kernels for the slices that have chunks in the block: one launch for all from the first to the
   // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
-    work.chunks = chunks_of(plan_.chunks);
-    work.chunk_count = plan_.slices.chunks;
-    work.unit = plan_.slices.unit;
-    work.partitions = plan_.slices.partitions;
-    work.interleave = plan_.slices.interleave;
+    work.chunks = chunks_of(plan_.schedule.chunks);
+    work.chunk_count = plan_.schedule.slices.chunks;
+    work.unit = plan_.schedule.slices.unit;
+    work.partitions = plan_.schedule.slices.partitions;
+    work.interleave = plan_.schedule.slices.interleave;
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
-    work.tiles = plan_.tiles;
+    work.tiles = cuda_.tiles;
     work.dw_count = plan_.problem.dw_count();
     work.partials = partials_;
     std::int64_t first = -1, last = -1;
-    for (std::int64_t slice = 0; slice < plan_.slices.count(); ++slice) {
-      const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
+    for (std::int64_t slice = 0; slice < plan_.schedule.slices.count(); ++slice) {
+      const ChunkRun run = plan_.schedule.slices.chunks_of(slice, chunks);
       if (run.begin >= run.end) continue;
       if (first < 0) first = slice;
       last = slice;
@@ -145,11 +146,11 @@ class DeviceAdder final : public BlockAdder {
     last_work_ = work;
     last_slices_ = last - first + 1;
     last_images_ = images;
-    launch_block(runtime_, plan_.device_kernel->name, plan_.problem, work, last_slices_, images,
-                 packed_);
+    launch_block(runtime_, cuda_.kernel->name, plan_.problem, work, last_slices_, images, packed_);
   }
 
   const Plan plan_;
+  const CudaPlan& cuda_;  // of plan_
   Runtime runtime_;
   void* partials_ = nullptr;
   void* x_[2] = {};

@@ -9,7 +9,7 @@
 #include "convgrad/kernel.hpp"
 #include "convgrad/plan.hpp"
 #include "cuda/choices.hpp"
-#include "engine/block_adder.hpp"
+#include "engine/device_sum.hpp"
 
 namespace convgrad {
 namespace {
@@ -246,8 +246,8 @@ bool is_device_kernel(std::string_view name) {
                              [&](const DeviceKernel& kernel) { return kernel.name == name; });
 }
 
-const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
-                                         std::string_view name) {
+Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, const Device& device,
+                                                 std::string_view name) {
   const DeviceKernel* best = nullptr;
   double best_seconds = 0;
   std::vector<std::string> names = {"auto"};
@@ -258,8 +258,8 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
     reason = kernel.why_not(problem, device);
     if (!reason.empty() && name == "auto") continue;
     if (!reason.empty()) {
-      throw Error(ErrorKind::unavailable,
-                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
+      return Error(ErrorKind::unavailable,
+                   cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
     }
     const double seconds = kernel.estimated_seconds(problem);
     if (best == nullptr || seconds < best_seconds) {
@@ -267,14 +267,19 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
       best_seconds = seconds;
     }
   }
-  if (best != nullptr) return *best;
+  if (best != nullptr) return best;
   if (name == "auto") {
-    throw Error(ErrorKind::unavailable, cat("--backend cuda cannot compute ", describe(problem),
-                                            ": ", reason, "; use --backend cpu"));
+    return Error(ErrorKind::unavailable, cat("--backend cuda cannot compute ", describe(problem),
+                                             ": ", reason, "; use --backend cpu"));
   }
   throw Error(ErrorKind::usage,
               cat("--algorithm: '", name, "' is none of --backend cuda, expected ", join_or(names),
                   did_you_mean(name, names)));
+}
+
+const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
+                                         std::string_view name) {
+  return *find_device_kernel(problem, device, name).or_throw();
 }
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,

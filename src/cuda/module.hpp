@@ -12,7 +12,7 @@
 #include <string>
 
 #include "convgrad/device.hpp"
-#include "engine/block_adder.hpp"
+#include "engine/device_sum.hpp"
 
 namespace convgrad::cuda {
 
@@ -22,10 +22,10 @@ inline constexpr int kModuleVersion = 1;
 struct Module {
   int version = kModuleVersion;
   std::size_t plan_bytes = sizeof(Plan);
-  CudaInfo (*info)() = nullptr;                                      // cuda_info()
-  std::unique_ptr<BlockAdder> (*make_adder)(const Plan&) = nullptr;  // make_device_adder()
-  Buffer (*pinned)(std::int64_t, const char*, int) = nullptr;        // pinned_buffer()
-  std::string (*cudnn_missing)() = nullptr;                          // why_no_cudnn()
+  CudaInfo (*info)() = nullptr;                                   // cuda_info()
+  std::unique_ptr<DeviceSum> (*make_sum)(const Plan&) = nullptr;  // make_device_sum()
+  Buffer (*pinned)(std::int64_t, const char*, int) = nullptr;     // pinned_buffer()
+  std::string (*cudnn_missing)() = nullptr;                       // why_no_cudnn()
 };
 
 // The module's one symbol: extern "C" const Module* convgrad_cuda_module().

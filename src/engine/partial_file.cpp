@@ -120,7 +120,8 @@ std::string images_text(Range images) {
 
 std::int64_t partial_file_bytes(const Plan& plan) {
   constexpr std::int64_t kHeaders = 4096;
-  return kHeaders + checked_mul(std::ssize(plan.nodes), plan.problem.dw_count() * 8, "the output");
+  return kHeaders +
+         checked_mul(std::ssize(plan.schedule.nodes), plan.problem.dw_count() * 8, "the output");
 }
 
 void write_partial(const std::string& path, const PartialHeader& header,

@@ -98,9 +98,9 @@ PartialHeader partial_header(const Plan& plan, const std::string& program) {
     const BlasInfo blas = blas_info();
     header.blas = cat(blas.config, ", ", blas.core);
   }
-  header.of_slices = plan.slices.count();
-  header.images = plan.part.images;
-  header.slices = plan.slices.slices_of(plan.part.partitions);
+  header.of_slices = plan.schedule.slices.count();
+  header.images = plan.schedule.part.images;
+  header.slices = plan.schedule.slices.slices_of(plan.schedule.part.partitions);
   return header;
 }
 

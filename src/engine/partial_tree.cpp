@@ -2,37 +2,32 @@
 #include "engine/partial_tree.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace convgrad {
 
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
                            int threads) {
   if (nodes.empty()) return 0;
-  const auto levels =
-      static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(slices.count())));
   // Several blocks keep the slices of a partition from one to the next.
   const std::int64_t kept = one_block ? 0 : slices.interleave;
   return std::min(nodes.back().end - nodes.front().begin,
-                  levels + std::ssize(nodes) + kept + threads);
+                  tree_levels(slices.count()) + std::ssize(nodes) + kept + threads);
 }
 
-PartialTree::PartialTree(const WgradProblem& problem, const SliceGrid& slices,
+PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
                          const std::vector<Range>& nodes, const std::vector<Tile>& tiles,
                          double* memory, std::int64_t live)
     : group_c_(problem.group_c()),
       row_(problem.K),
       count_(problem.dw_count()),
-      slices_(slices.count()),
+      slices_(slices),
       part_(nodes.empty() ? Range{} : Range{nodes.front().begin, nodes.back().end}),
       tiles_(tiles),
       memory_(memory),
       slot_(static_cast<std::size_t>(slices_)),
-      merged_(static_cast<std::size_t>(slices_), 0) {
+      merged_(static_cast<std::size_t>(slices_), 0),
+      waiting_(static_cast<std::size_t>(slices_) * tiles.size(), false) {
   for (std::int64_t slot = live; slot-- > 0;) free_.push_back(slot);
-  for (std::int64_t level = slices_; level > 1; level = (level + 1) / 2) {
-    waiting_.emplace_back(static_cast<std::size_t>(level) * tiles.size(), false);
-  }
 }
 
 // Slices get memory in their order: if later ones could take it all, those before them would never
@@ -53,41 +48,30 @@ double* PartialTree::memory_of(std::int64_t slice) const {
   return memory_ + slot_[static_cast<std::size_t>(slice)] * count_;
 }
 
-bool PartialTree::is_here(Node node) const {
-  const std::int64_t end = std::min(first_slice({node.level, node.index + 1}), slices_);
-  return part_.begin <= first_slice(node) && end <= part_.end;
-}
-
 void PartialTree::cancel() {
   const std::lock_guard lock(mutex_);
   failed_ = true;
   freed_.notify_all();
 }
 
-std::vector<bool>::reference PartialTree::waiting(Node node, std::size_t tile) {
-  return waiting_[static_cast<std::size_t>(node.level)]
-                 [static_cast<std::size_t>(node.index) * tiles_.size() + tile];
-}
-
 void PartialTree::complete(std::int64_t slice, std::size_t tile) {
   std::unique_lock lock(mutex_);
-  const auto levels = static_cast<std::int64_t>(waiting_.size());
-  for (Node node = {0, slice}; node.level < levels; node = {node.level + 1, node.index / 2}) {
-    const Node other = {node.level, node.index ^ 1};
-    if (first_slice(other) >= slices_) continue;
-    if (!is_here(other)) return;
-    if (!waiting(other, tile)) {
-      waiting(node, tile) = true;
+  Range node = {slice, slice + 1};
+  while (const auto pair = tree_pair(slices_, node)) {
+    const auto& [left, right] = *pair;
+    if (left.begin < part_.begin || right.end > part_.end) return;
+    const std::size_t other = static_cast<std::size_t>(right.begin) * tiles_.size() + tile;
+    if (!waiting_[other]) {
+      waiting_[other] = true;
       return;
     }
-    const std::int64_t left = std::min(first_slice(node), first_slice(other));
-    const std::int64_t right = std::max(first_slice(node), first_slice(other));
-    double* const to = memory_of(left);
-    double* const from = memory_of(right);
+    double* const to = memory_of(left.begin);
+    double* const from = memory_of(right.begin);
     lock.unlock();
     merge(to, from, tiles_[tile]);
     lock.lock();
-    release(right);
+    release(right.begin);
+    node = {left.begin, right.end};
   }
 }
 

@@ -19,14 +19,13 @@ namespace convgrad {
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
                            int threads);
 
-// Level by level, slices 0 and 1, 2 and 3, ... are added, then the sums of those, and so on: tile
-// by tile, by whichever worker completes the second of a pair. Which one that is changes no bit.
-// Of a part of the slices, the largest nodes are left: tree_nodes().
+// The sums of the nodes are added as the tree of schedule.hpp says, tile by tile, by whichever
+// worker completes the second of a pair. Which one that is changes no bit.
 class PartialTree {
  public:
   // memory: `live` partial gradients of float64 zeros, [tap][c][k], owned by the caller. nodes:
   // those of the slices that will be completed, neighbours in ascending order.
-  PartialTree(const WgradProblem& problem, const SliceGrid& slices, const std::vector<Range>& nodes,
+  PartialTree(const WgradProblem& problem, std::int64_t slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live);
 
   // The memory of a slice, which may wait for others to complete; null after cancel(). In the end,
@@ -38,27 +37,21 @@ class PartialTree {
   void cancel();
 
  private:
-  struct Node {
-    std::int64_t level, index;
-  };
   double* memory_of(std::int64_t slice) const;
-  std::int64_t first_slice(Node node) const { return node.index << node.level; }
-  std::vector<bool>::reference waiting(Node node, std::size_t tile);
   void merge(double* left, double* right, const Tile& tile) const;
   void release(std::int64_t slice);
 
-  bool is_here(Node node) const;
   const std::int64_t group_c_, row_, count_, slices_;
   const Range part_;  // the slices that are summed
   const std::vector<Tile>& tiles_;
   double* const memory_;
   std::mutex mutex_;
   std::condition_variable freed_;
-  std::int64_t opened_ = part_.begin;       // the first slice that has not had memory
-  std::vector<std::int64_t> free_;          // slots of memory
-  std::vector<std::int64_t> slot_;          // of an open slice
-  std::vector<std::int64_t> merged_;        // tiles of a slice that its left neighbour has
-  std::vector<std::vector<bool>> waiting_;  // [level][index * tiles + tile]
+  std::int64_t opened_ = part_.begin;  // the first slice that has not had memory
+  std::vector<std::int64_t> free_;     // slots of memory
+  std::vector<std::int64_t> slot_;     // of an open slice
+  std::vector<std::int64_t> merged_;   // tiles of a slice that its left neighbour has
+  std::vector<bool> waiting_;  // [first slice of the right one of a pair][tile]: one is there
   bool failed_ = false;
 };
 

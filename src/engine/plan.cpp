@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/format_bytes.hpp"
+#include "base/integers.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_tree.hpp"
 
@@ -47,162 +48,191 @@ std::string memory_parts(const MemoryNeed& memory) {
   return text;
 }
 
-[[noreturn]] void too_little_memory(const Plan& plan, bool limited) {
+Error too_little_memory(const Plan& plan, bool limited) {
   const MemoryNeed& memory = plan.memory;
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
   if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file first";
-  throw Error(ErrorKind::runtime, cat(limited ? "--memory-limit is " : "the machine has ",
-                                      format_bytes(static_cast<double>(plan.memory_limit_bytes)),
-                                      ", but ", describe(plan.problem), " needs ",
-                                      format_bytes(static_cast<double>(memory.total())), " (",
-                                      memory_parts(memory), "); ", cure));
+  return Error(ErrorKind::runtime, cat(limited ? "--memory-limit is " : "the machine has ",
+                                       format_bytes(static_cast<double>(plan.memory_limit_bytes)),
+                                       ", but ", describe(plan.problem), " needs ",
+                                       format_bytes(static_cast<double>(memory.total())), " (",
+                                       memory_parts(memory), "); ", cure));
 }
 
-[[noreturn]] void too_little_device_memory(const Plan& plan, bool limited) {
-  const DeviceMemory& need = plan.device_memory;
+Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
+  const DeviceMemory& need = cuda.memory;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  throw Error(ErrorKind::runtime,
-              cat(limited ? "--memory-limit is " : cat("device ", plan.device.number, " has "),
-                  bytes(need.limit), ", but ", describe(plan.problem), " needs ",
-                  bytes(need.total()), " there (", bytes(need.partials), " of partial sums, ",
-                  bytes(need.total() - need.partials), " of tensor blocks); ",
-                  limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
+  return Error(ErrorKind::runtime,
+               cat(limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
+                   bytes(need.limit), ", but ", describe(plan.problem), " needs ",
+                   bytes(need.total()), " there (", bytes(need.partials), " of partial sums, ",
+                   bytes(need.total() - need.partials), " of tensor blocks); ",
+                   limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
 // What of the batch is summed, once the slices are known.
-void set_part(Plan& plan, const PlanOptions& options) {
-  plan.part = batch_part(plan.chunks, plan.slices, options.batch);
-  plan.nodes = tree_nodes(plan.slices.count(), plan.slices.slices_of(plan.part.partitions));
+void set_part(Schedule& schedule, const BatchRange& batch) {
+  const SliceGrid& slices = schedule.slices;
+  schedule.part = batch_part(schedule.chunks, slices, batch);
+  schedule.nodes = tree_nodes(slices.count(), slices.slices_of(schedule.part.partitions));
 }
 
+// The largest blocks within the budget, or the smallest there are.
 BlockChoice blocks_within(const Plan& plan, std::int64_t budget_bytes) {
-  return choose_blocks(plan.problem, plan.chunks, budget_bytes, plan.part.images);
+  const Schedule& schedule = plan.schedule;
+  const auto choose = [&](std::int64_t bytes) {
+    return choose_blocks(plan.problem, schedule.chunks, bytes, schedule.part.images);
+  };
+  BlockChoice choice = choose(budget_bytes);
+  return choice.grid.count < 0 ? choose(choice.smallest_bytes) : choice;
+}
+
+// Where data is in memory already, no size is too large.
+std::int64_t block_budget_of(const Plan& plan, const PlanOptions& options, bool limited) {
+  const bool any = options.in_memory && options.block_bytes == 0;
+  return any ? std::int64_t{1} << 62 : block_budget(plan, options, limited);
+}
+
+bool is_empty(const Schedule& schedule) {
+  return schedule.chunks.count == 0 || schedule.nodes.empty();
 }
 
 // The sizes of the largest block on the device, and whether there is room for two.
-void set_device_blocks(Plan& plan, const BlockChoice& choice) {
-  DeviceMemory& need = plan.device_memory;
+void set_device_blocks(const WgradProblem& problem, CudaPlan& cuda, const BlockChoice& choice) {
+  DeviceMemory& need = cuda.memory;
   need.x_block = choice.x_bytes;
   need.dy_block = choice.dy_bytes;
   need.buffers = choice.grid.count == 1 ? 1 : 2;
-  need.packed = plan.device_kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
+  need.packed = cuda.kernel->packed_bytes(problem, choice.x_bytes, choice.dy_bytes);
 }
 
-// Blocks for a device: as plan_blocks, and small enough for the device too.
-void plan_device_blocks(Plan& plan, const PlanOptions& options, bool limited) {
-  if (plan.chunks.count == 0 || plan.nodes.empty()) return;
+// Blocks for a device: as set_blocks, and small enough for the device too.
+void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, bool limited) {
+  if (is_empty(plan.schedule)) return;
   const auto choose = [&](std::int64_t budget) {
-    BlockChoice choice = blocks_within(plan, budget);
-    if (choice.grid.count < 0) choice = blocks_within(plan, choice.smallest_bytes);
-    set_device_blocks(plan, choice);
+    const BlockChoice choice = blocks_within(plan, budget);
+    set_device_blocks(plan.problem, cuda, choice);
     return choice;
   };
-  const std::int64_t whole = options.in_memory && options.block_bytes == 0
-                                 ? std::int64_t{1} << 62
-                                 : block_budget(plan, options, limited);
-  BlockChoice choice = choose(whole);
+  BlockChoice choice = choose(block_budget_of(plan, options, limited));
   // Halved until it fits, or cannot become smaller.
-  while (plan.device_memory.total() > plan.device_memory.limit) {
+  while (cuda.memory.total() > cuda.memory.limit) {
     const std::int64_t bytes = choice.x_bytes + choice.dy_bytes;
     choice = choose(bytes / 2);
     if (choice.x_bytes + choice.dy_bytes >= bytes) break;
   }
-  plan.blocks = choice.grid;
+  plan.schedule.blocks = choice.grid;
   if (options.in_memory) return;
-  plan.memory.blocks = checked_mul(plan.device_memory.buffers, choice.x_bytes + choice.dy_bytes,
-                                   "the blocks of x and dy");
-}
-
-// The part of a plan that is a device's.
-void plan_device(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes, bool limited) {
-  plan.device = *options.device;
-  plan.device_kernel = &choose_device_kernel(plan.problem, plan.device, options.algorithm);
-  plan.tiles = plan.device_kernel->tiles(plan.problem);
-  plan.slices = device_slice_grid(plan.problem, plan.chunks, plan.tiles);
-  if (plan.device_kernel->one_slice) plan.slices = deal_slices(plan.chunks, 1, 1, 1);
-  set_part(plan, options);
-  DeviceMemory& need = plan.device_memory;
-  need.partials = plan.chunks.count == 0
-                      ? 0
-                      : checked_mul(plan.slices.count(), dw_bytes, "the memory of the job");
-  need.result = plan.memory.result =
-      checked_mul(std::ssize(plan.nodes), dw_bytes, "the memory of the job");
-  // What the driver and other programs take is not known before it is asked for.
-  need.limit = plan.device.memory_bytes - plan.device.memory_bytes / 16;
-  const bool tighter = limited && plan.memory_limit_bytes < need.limit;
-  if (tighter) need.limit = plan.memory_limit_bytes;
-  plan_device_blocks(plan, options, limited);
-  if (need.total() > need.limit) too_little_device_memory(plan, tighter);
+  plan.memory.blocks =
+      checked_mul(cuda.memory.buffers, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
 }
 
 // Chooses blocks within what the rest leaves of the limit; where not even the smallest fits, sets
 // memory.blocks to what that needs, for the check that follows.
-void plan_blocks(Plan& plan, const PlanOptions& options, bool limited) {
-  if (plan.chunks.count == 0 || plan.nodes.empty()) return;
-  if (options.in_memory && options.block_bytes == 0) {
-    plan.blocks = blocks_within(plan, std::int64_t{1} << 62).grid;
-    return;
-  }
-  const std::int64_t budget = block_budget(plan, options, limited);
-  BlockChoice choice = blocks_within(plan, budget);
-  if (choice.grid.count < 0) choice = blocks_within(plan, choice.smallest_bytes);
+void set_blocks(Plan& plan, const PlanOptions& options, bool limited) {
+  if (is_empty(plan.schedule)) return;
+  const BlockChoice choice = blocks_within(plan, block_budget_of(plan, options, limited));
+  plan.schedule.blocks = choice.grid;
+  if (options.in_memory && options.block_bytes == 0) return;
   const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
   plan.memory.blocks =
       checked_mul(copies, choice.x_bytes + choice.dy_bytes, "the blocks of x and dy");
-  plan.blocks = choice.grid;
+}
+
+constexpr const char* kWhat = "the memory of the job";
+
+// The partials and the workspaces of a kernel on the processor.
+std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptions& options,
+                             std::int64_t dw_bytes, bool limited) {
+  CpuPlan cpu{options.kernel};
+  if (cpu.kernel == nullptr) {
+    const Feasible<const Kernel*> found = find_kernel(plan.problem, machine, options.algorithm);
+    if (!found) return found.why_not();
+    cpu.kernel = *found;
+  }
+  const WgradProblem& problem = plan.problem;
+  const Schedule& schedule = plan.schedule;
+  set_part(plan.schedule, options.batch);
+  const auto set_partials = [&](bool one_block) {
+    cpu.live_partials = live_partials(schedule.slices, schedule.nodes, one_block, plan.threads);
+    plan.memory.partials = checked_mul(cpu.live_partials, dw_bytes, kWhat);
+  };
+  set_partials(false);
+  cpu.tiles = tile_count(problem, cpu.kernel->tile_steps(problem));
+  plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);
+  const std::int64_t line = 64;  // each is aligned to a cache line
+  plan.memory.workspaces = plan.threads * round_up(cpu.kernel->workspace_bytes(problem), line);
+  set_blocks(plan, options, limited);
+  if (schedule.blocks.count <= 1) set_partials(true);
+  plan.backend = cpu;
+  return std::nullopt;
+}
+
+// What a device needs, in its memory and in the processor's.
+std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes,
+                              bool limited) {
+  const Feasible<const DeviceKernel*> found =
+      find_device_kernel(plan.problem, options.device, options.algorithm);
+  if (!found) return found.why_not();
+  CudaPlan cuda{*found, options.device, (*found)->tiles(plan.problem), {}};
+  Schedule& schedule = plan.schedule;
+  schedule.slices = device_slice_grid(plan.problem, schedule.chunks, cuda.tiles);
+  if (cuda.kernel->one_slice) schedule.slices = deal_slices(schedule.chunks, 1, 1, 1);
+  set_part(schedule, options.batch);
+  DeviceMemory& need = cuda.memory;
+  if (schedule.chunks.count > 0) {
+    need.partials = checked_mul(schedule.slices.count(), dw_bytes, kWhat);
+  }
+  need.result = plan.memory.result = checked_mul(std::ssize(schedule.nodes), dw_bytes, kWhat);
+  // What the driver and other programs take is not known before it is asked for.
+  need.limit = cuda.device.memory_bytes - cuda.device.memory_bytes / 16;
+  const bool tighter = limited && plan.memory_limit_bytes < need.limit;
+  if (tighter) need.limit = plan.memory_limit_bytes;
+  set_device_blocks(plan, cuda, options, limited);
+  if (need.total() > need.limit) return too_little_device_memory(plan, cuda, tighter);
+  plan.backend = cuda;
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::int64_t reference_arrays(const WgradProblem& problem) {
-  return problem.dtype == DType::f64 ? 3 : 2;
+std::int64_t reference_bytes(const WgradProblem& problem) {
+  const std::int64_t arrays = problem.dtype == DType::f64 ? 3 : 2;
+  return checked_mul(arrays, checked_mul(problem.dw_count(), 8, kWhat), kWhat);
 }
 
-Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options) {
+Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
+                         const PlanOptions& options) {
   Plan plan;
   plan.problem = problem;
   plan.threads = options.threads > 0 ? options.threads : machine.threads;
-  plan.chunks = chunk_grid(problem);
-  plan.slices = slice_grid(problem, plan.chunks);
+  plan.schedule.chunks = chunk_grid(problem);
+  plan.schedule.slices = slice_grid(problem, plan.schedule.chunks);
   const bool limited = options.memory_limit_bytes > 0;
   plan.memory_limit_bytes = limited ? options.memory_limit_bytes : machine.memory_bytes;
-
-  const std::string what = "the memory of the job";
-  const std::int64_t dw_bytes = checked_mul(problem.dw_count(), 8, what);
+  const std::int64_t dw_bytes = checked_mul(problem.dw_count(), 8, kWhat);
+  const bool by_reference = options.backend == Backend::reference;
   plan.memory.program = kBaseBytes;
   plan.memory.sources = options.source_bytes;
   plan.memory.output = std::min(dw_bytes, kOutputStagingBytes);
-  if (options.check_bytes > 0) {
-    plan.memory.reference = options.check_bytes;
-  } else if (options.with_reference || options.only_reference) {
-    plan.memory.reference = checked_mul(reference_arrays(problem), dw_bytes, what);
-  }
-  const bool on_device = options.device && !options.only_reference;
-  if (!options.only_reference && !on_device) {
-    plan.kernel = &choose_kernel(problem, machine, options.algorithm);
-    set_part(plan, options);
-    plan.live_partials = live_partials(plan.slices, plan.nodes, false, plan.threads);
-    plan.memory.partials = checked_mul(plan.live_partials, dw_bytes, what);
-    plan.tiles = tile_count(problem, plan.kernel->tile_steps(problem));
-    plan.memory.program += checked_mul(plan.tiles, std::int64_t{sizeof(Tile)}, what);
-    // Each aligned to a cache line.
-    const std::int64_t line = 64;
-    plan.memory.workspaces =
-        plan.threads * ((plan.kernel->workspace_bytes(problem) + line - 1) / line * line);
-  }
-  if (options.only_reference) set_part(plan, {});
-  if (on_device) {
-    plan_device(plan, options, dw_bytes, limited);
+  plan.memory.reference = options.check_bytes.value_or(by_reference ? reference_bytes(problem) : 0);
+  std::optional<Error> why_not;
+  if (options.backend == Backend::cpu) {
+    why_not = add_cpu(plan, machine, options, dw_bytes, limited);
+  } else if (options.backend == Backend::cuda) {
+    why_not = add_cuda(plan, options, dw_bytes, limited);
   } else {
-    plan_blocks(plan, options, limited);
+    set_part(plan.schedule, {});
+    set_blocks(plan, options, limited);
   }
-  if (plan.kernel != nullptr && plan.blocks.count <= 1) {
-    plan.live_partials = live_partials(plan.slices, plan.nodes, true, plan.threads);
-    plan.memory.partials = plan.live_partials * dw_bytes;
-  }
-  if (plan.memory.total() > plan.memory_limit_bytes) too_little_memory(plan, limited);
+  if (why_not) return *why_not;
+  if (plan.memory.total() > plan.memory_limit_bytes) return too_little_memory(plan, limited);
   return plan;
+}
+
+Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options) {
+  return find_plan(problem, machine, options).or_throw();
 }
 
 namespace {
@@ -214,35 +244,36 @@ std::string counted(std::int64_t count, const char* noun) {
 }  // namespace
 
 std::string_view backend_name(const Plan& plan) {
-  return plan.device_kernel != nullptr ? "cuda" : plan.kernel != nullptr ? "cpu" : "reference";
+  return plan.cuda() ? "cuda" : plan.cpu() ? "cpu" : "reference";
 }
 
 std::string_view algorithm_name(const Plan& plan) {
-  if (plan.device_kernel != nullptr) return plan.device_kernel->name;
-  return plan.kernel != nullptr ? plan.kernel->name : "reference";
+  return plan.cuda()  ? plan.cuda()->kernel->name
+         : plan.cpu() ? plan.cpu()->kernel->name
+                      : "reference";
 }
 
 std::string describe(const Plan& plan) {
   static constexpr const char* kUnits[] = {"image", "plane", "row", "column"};
+  const Schedule& schedule = plan.schedule;
+  const CudaPlan* const cuda = plan.cuda();
   std::string text = cat(algorithm_name(plan), ": ");
-  if (plan.kernel != nullptr || plan.device_kernel != nullptr) {
-    text += cat(counted(plan.slices.count(), "slice"), " x ", counted(plan.tiles, "tile"), ", ");
+  if (cuda || plan.cpu()) {
+    text +=
+        cat(counted(schedule.slices.count(), "slice"), " x ", counted(plan.tiles(), "tile"), ", ");
   }
-  if (plan.device_kernel != nullptr) {
-    text += cat("device ", plan.device.number, " (", plan.device.name, "), ");
-  } else {
-    text += cat(counted(plan.threads, "thread"), ", ");
-  }
-  if (plan.chunks.count == 0) {
+  text += cuda ? cat("device ", cuda->device.number, " (", cuda->device.name, "), ")
+               : cat(counted(plan.threads, "thread"), ", ");
+  if (schedule.chunks.count == 0) {
     text += "nothing to add";
   } else {
-    text += cat(counted(plan.blocks.count, "block"), " of ",
-                counted(plan.blocks.step, kUnits[plan.blocks.axis]), " (",
-                counted(plan.chunks.count, "chunk"), ")");
+    text += cat(counted(schedule.blocks.count, "block"), " of ",
+                counted(schedule.blocks.step, kUnits[schedule.blocks.axis]), " (",
+                counted(schedule.chunks.count, "chunk"), ")");
   }
   text += cat(", ", format_bytes(static_cast<double>(plan.memory.total())));
-  if (plan.device_kernel == nullptr) return text;
-  return cat(text, " and ", format_bytes(static_cast<double>(plan.device_memory.total())),
+  if (!cuda) return text;
+  return cat(text, " and ", format_bytes(static_cast<double>(cuda->memory.total())),
              " on the device");
 }
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/integers.hpp"
-#include "cpu/shared/pack.hpp"
+#include "convgrad/kernel.hpp"
 
 namespace convgrad {
 

@@ -9,9 +9,8 @@
 
 #include "base/clock.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "engine/block_adder.hpp"
 #include "engine/block_layout.hpp"
-#include "engine/partial_tree.hpp"
+#include "engine/device_sum.hpp"
 
 namespace convgrad {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   std::array<Range, 3> input = input_box(plan.problem, pixels);
   for (int a = 0; a < 3; ++a) {
-    if (plan.blocks.axis == 0 || a + 1 > plan.blocks.axis) {
+    if (plan.schedule.blocks.axis == 0 || a + 1 > plan.schedule.blocks.axis) {
       input[static_cast<std::size_t>(a)] = {0, plan.problem.axis[static_cast<std::size_t>(a)].in};
     }
   }
@@ -62,8 +61,8 @@ void read_part(const Plan& plan, const TensorBox& box, Buffer& memory, const Rea
   for (const Range& axis : box.spatial) bytes *= axis.size();
   if (memory.size_bytes() < bytes) {
     const char* what = "a block of a tensor";
-    memory = plan.device_kernel != nullptr ? pinned_buffer(bytes, what, plan.device.number)
-                                           : Buffer(bytes, what);
+    memory =
+        plan.cuda() ? pinned_buffer(bytes, what, plan.cuda()->device.number) : Buffer(bytes, what);
   }
   std::vector<std::int64_t> begin, end;
   file_box(problem, box, begin, end);
@@ -89,15 +88,15 @@ const void* never_null(const void* tensor) {
   return tensor != nullptr ? tensor : &kNothing;
 }
 
-// Blocks of neighbouring tasks are handed out in pieces of this many doubles.
-constexpr std::int64_t kTreePiece = 16384;
+// The gradient is rounded in pieces of this many elements, a task each.
+constexpr std::int64_t kRoundedPiece = 16384;
 
 }  // namespace
 
 Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
   const WgradProblem& pb = plan.problem;
   Block result;
-  result.pixels = plan.blocks.box(block);
+  result.pixels = plan.schedule.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
   const Range images = shifted(result.pixels[0], origin_.image);
@@ -124,7 +123,7 @@ void NpySource::finish() {
 Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {
   const WgradProblem& pb = plan.problem;
   Block result;
-  result.pixels = plan.blocks.box(block);
+  result.pixels = plan.schedule.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
   result.x_strides = box_strides(pb, pb.C, {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in});
@@ -143,7 +142,7 @@ void stream_blocks(const Plan& plan, BlockSource& source,
                    const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
-  const std::int64_t count = plan.blocks.count;
+  const std::int64_t count = plan.schedule.blocks.count;
   BlockMemory memory[2];
   const std::function<Block(std::int64_t)> load = [&](std::int64_t index) {
     const auto begin = std::chrono::steady_clock::now();
@@ -163,85 +162,12 @@ void stream_blocks(const Plan& plan, BlockSource& source,
   timing.total_s += seconds_since(start);
 }
 
-GradientSum::GradientSum(const Plan& plan, TaskPool& pool)
-    : plan_(plan),
-      pool_(pool),
-      tiles_(plan_.kernel != nullptr
-                 ? tiles_of(plan_.problem, plan_.kernel->tile_steps(plan_.problem))
-                 : std::vector<Tile>{}),
-      partials_(plan_.memory.partials, "partial gradients"),
-      workspaces_(plan_.memory.workspaces, "the kernel's workspaces") {
-  if (plan_.device_kernel != nullptr) {
-    device_ = make_device_adder(plan_);
-    return;
-  }
-  tree_ = std::make_unique<PartialTree>(plan_.problem, plan_.slices, plan_.nodes, tiles_,
-                                        partials_.as<double>(), plan_.live_partials);
-  if (partials_.zeroed()) return;
-  const std::int64_t doubles = plan_.memory.partials / 8;
-  pool_.run((doubles + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
-    const std::int64_t begin = piece * kTreePiece;
-    std::fill_n(partials_.as<double>() + begin, std::min(kTreePiece, doubles - begin), 0.0);
-  });
+Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum) {
+  Timing timing;
+  stream_blocks(
+      plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
+  return timing;
 }
-
-GradientSum::~GradientSum() = default;
-
-std::byte* GradientSum::workspace(int worker) const {
-  return workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
-}
-
-void GradientSum::add(const Block& block, std::int64_t index) {
-  if (device_) {
-    device_->add(block, index);
-    return;
-  }
-  const Range chunks = plan_.blocks.chunk_range(index);
-  const auto tile_count = static_cast<std::int64_t>(tiles_.size());
-  struct Part {
-    std::int64_t slice;
-    ChunkRun run;
-    bool last;
-  };
-  // Slices without a chunk in this block make no tasks.
-  std::vector<Part> active;
-  for (; plan_.slices.chunks_of_partition(partition_).end <= chunks.begin; ++partition_) {
-  }
-  for (std::int64_t partition = partition_; partition < plan_.slices.partitions; ++partition) {
-    if (plan_.slices.chunks_of_partition(partition).begin >= chunks.end) break;
-    const Range slices = plan_.slices.slices_of({partition, partition + 1});
-    for (std::int64_t slice = slices.begin; slice < slices.end; ++slice) {
-      const ChunkRun run = plan_.slices.chunks_of(slice, chunks);
-      const ChunkRun all = plan_.slices.chunks_of(slice, {0, plan_.slices.chunks});
-      if (run.begin >= run.end) continue;
-      const std::int64_t final_chunk = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
-      active.push_back({slice, run, final_chunk < chunks.end});
-    }
-  }
-  pool_.run(static_cast<std::int64_t>(active.size()) * tile_count,
-            [&](std::int64_t task, int worker) {
-              const Part& part = active[static_cast<std::size_t>(task / tile_count)];
-              const auto tile = static_cast<std::size_t>(task % tile_count);
-              double* const partial = tree_->partial(part.slice);
-              if (partial == nullptr) return;
-              try {
-                plan_.kernel->accumulate(plan_.problem, plan_.chunks, block, part.run, tiles_[tile],
-                                         workspace(worker), partial);
-              } catch (...) {
-                tree_->cancel();
-                throw;
-              }
-              if (part.last) tree_->complete(part.slice, tile);
-            });
-}
-
-const double* GradientSum::finish() { return finish_node(0); }
-
-double* GradientSum::finish_node(std::size_t node) {
-  return device_ ? device_->finish(node) : tree_->partial(plan_.nodes[node].begin);
-}
-
-double GradientSum::again_on_device() { return device_ ? device_->again() : 0; }
 
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* result,
                      const PlanOptions& options) {
@@ -250,20 +176,18 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   const Plan plan = make_plan(problem, this_machine(), in_memory);
   TaskPool pool(plan.threads);
   MemorySource source(x, dy);
-  GradientSum sum(plan, pool);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t index) { sum.add(block, index); }, timing);
-  const double* dw = sum.finish();
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  sum_blocks(plan, source, *sum);
+  const double* dw = sum->finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
-  pool.run((count + kTreePiece - 1) / kTreePiece, [&](std::int64_t piece, int) {
-    const std::int64_t begin = piece * kTreePiece, n = std::min(kTreePiece, count - begin);
+  pool.run((count + kRoundedPiece - 1) / kRoundedPiece, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kRoundedPiece, n = std::min(kRoundedPiece, count - begin);
     std::byte* destination = static_cast<std::byte*>(result) + begin * item;
     if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums
       round_to(problem.out_dtype, dw + begin, n, destination);
       return;
     }
-    std::array<double, kTreePiece> ordered;
+    std::array<double, kRoundedPiece> ordered;
     gather_gradient(problem, dw, begin, n, ordered.data());
     round_to(problem.out_dtype, ordered.data(), n, destination);
   });

@@ -3,11 +3,16 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "base/suggest.hpp"
+#include "problem/names.hpp"
 
 namespace convgrad {
 namespace {
 
+constexpr const char* kOps[] = {"conv2d", "depthwise", "conv3d"};
+constexpr const char* kTensorflowOps[] = {
+    "Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2"};
 constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
 constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
 
@@ -42,19 +47,13 @@ std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t
 }  // namespace
 
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what) {
-  std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) {
-    throw Error(ErrorKind::input, cat(what, ": ", a, " x ", b, " does not fit in 63 bits"));
-  }
-  return product;
+  if (const auto product = checked_multiply(a, b)) return *product;
+  throw Error(ErrorKind::input, cat(what, ": ", a, " x ", b, " does not fit in 63 bits"));
 }
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what) {
-  std::int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) {
-    throw Error(ErrorKind::input, cat(what, ": ", a, " + ", b, " does not fit in 63 bits"));
-  }
-  return sum;
+  if (const auto sum = checked_add(a, b)) return *sum;
+  throw Error(ErrorKind::input, cat(what, ": ", a, " + ", b, " does not fit in 63 bits"));
 }
 
 double flop_count(const WgradProblem& problem) {
@@ -135,36 +134,8 @@ std::string describe(const WgradProblem& problem) {
   return text;
 }
 
-std::string_view op_name(Op op) {
-  switch (op) {
-    case Op::conv2d:
-      return "conv2d";
-    case Op::depthwise:
-      return "depthwise";
-    default:
-      return "conv3d";
-  }
-}
-
-std::string_view tensorflow_op_name(Op op) {
-  switch (op) {
-    case Op::conv2d:
-      return "Conv2DBackpropFilter";
-    case Op::depthwise:
-      return "DepthwiseConv2dNativeBackpropFilter";
-    default:
-      return "Conv3DBackpropFilterV2";
-  }
-}
-
-std::vector<std::string> op_names() {
-  return {"conv2d",
-          "depthwise",
-          "conv3d",
-          "Conv2DBackpropFilter",
-          "DepthwiseConv2dNativeBackpropFilter",
-          "Conv3DBackpropFilterV2"};
-}
+std::string_view op_name(Op op) { return kOps[static_cast<std::size_t>(op)]; }
+std::string_view tensorflow_op_name(Op op) { return kTensorflowOps[static_cast<std::size_t>(op)]; }
 
 Op parse_op(std::string_view name) {
   const std::string key = lower(name);
@@ -172,7 +143,8 @@ Op parse_op(std::string_view name) {
     if (key == op_name(op) || key == lower(tensorflow_op_name(op))) return op;
   }
   if (key == "depthwise_conv2d") return Op::depthwise;
-  const std::vector<std::string> names = op_names();
+  std::vector<std::string> names(std::begin(kOps), std::end(kOps));
+  names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps));
   throw Error(ErrorKind::usage, cat("--op: '", name, "' is not an operation, expected conv2d, ",
                                     "depthwise or conv3d", did_you_mean(name, names)));
 }
@@ -185,20 +157,11 @@ DType parse_dtype(std::string_view flag, std::string_view name) {
 }
 
 std::string data_format_name(const WgradProblem& problem) {
-  if (problem.op == Op::conv3d) return problem.channels_last ? "NDHWC" : "NCDHW";
-  return problem.channels_last ? "NHWC" : "NCHW";
+  return data_formats(problem.op)[problem.channels_last ? 0 : 1];
 }
 
 std::string filter_format_name(const WgradProblem& problem) {
-  const bool deep = problem.op == Op::conv3d;
-  switch (problem.filter_format) {
-    case FilterFormat::hwio:
-      return deep ? "DHWIO" : "HWIO";
-    case FilterFormat::oihw:
-      return deep ? "OIDHW" : "OIHW";
-    default:
-      return deep ? "ODHWI" : "OHWI";
-  }
+  return filter_formats(problem.op)[static_cast<std::size_t>(problem.filter_format)];
 }
 
 }  // namespace convgrad

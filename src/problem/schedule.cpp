@@ -120,6 +120,23 @@ std::array<Range, 2> tree_children(Range node) {
   return {Range{node.begin, node.begin + half}, Range{node.begin + half, node.end}};
 }
 
+std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node) {
+  // The last node of a level may be short: it is as long as the next power of two for its place.
+  for (auto size =
+           static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size())));
+       size < slices; size *= 2) {
+    if ((node.begin / size) % 2 == 1) return std::array{Range{node.begin - size, node.begin}, node};
+    if (node.begin + size < slices) {
+      return std::array{node, Range{node.begin + size, std::min(node.begin + 2 * size, slices)}};
+    }
+  }
+  return std::nullopt;
+}
+
+std::int64_t tree_levels(std::int64_t slices) {
+  return std::bit_width(static_cast<std::uint64_t>(slices));
+}
+
 namespace {
 
 void add_nodes(Range node, Range part, std::vector<Range>& nodes) {

@@ -27,7 +27,7 @@ ErrorModel model_of(const WgradProblem& pb) {
 std::unique_ptr<AdjointSum> summed(const WgradProblem& pb, const Tensors& t, TaskPool& pool,
                                    std::uint64_t seed = 1, std::int64_t block_bytes = 0) {
   PlanOptions options;
-  options.only_reference = true;
+  options.backend = Backend::reference;
   options.in_memory = true;
   options.block_bytes = block_bytes;
   auto sum = std::make_unique<AdjointSum>(pb, pool, seed);

@@ -42,7 +42,7 @@ struct Files {
   }
   std::vector<double> reference(const CroppedProblem& part, std::int64_t block_bytes) const {
     PlanOptions options;
-    options.only_reference = true;
+    options.backend = Backend::reference;
     options.block_bytes = block_bytes;
     const Plan plan = make_plan(part.problem, this_machine(), options);
     NpyReader x_file(folder.file("x.npy")), dy_file(folder.file("dy.npy"));

@@ -15,7 +15,7 @@ namespace {
 
 Plan blocks_of(const WgradProblem& problem, std::int64_t block_bytes) {
   PlanOptions options;
-  options.only_reference = true;
+  options.backend = Backend::reference;
   options.in_memory = true;
   options.block_bytes = block_bytes;
   return make_plan(problem, this_machine(), options);

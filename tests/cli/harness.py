@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -84,6 +85,23 @@ def start(*args, cwd=None, env=None, **more):
     more.setdefault("stdout", subprocess.PIPE)
     more.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen([BINARY, *map(str, args)], cwd=cwd, env=clean_environment(env), **more)
+
+
+# ---- running processes ---------------------------------------------------------------------------
+
+def wait_until(condition, process):
+    """Looks again and again; the process may not end before the condition holds."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert process.poll() is None, f"ended with {process.returncode}"
+        assert time.monotonic() < deadline, "what is waited for does not come"
+        time.sleep(0.005)
+
+
+def cpu_seconds(pid):
+    """What a process has computed so far, whatever else the machine does."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- numbers -------------------------------------------------------------------------------------

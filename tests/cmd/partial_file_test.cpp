@@ -182,16 +182,16 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
         const auto sum_of = [&](const PlanOptions& o, const auto& use) {
           const Plan plan = make_plan(problem, this_machine(), o);
           TaskPool pool(plan.threads);
-          GradientSum sum(plan, pool);
+          const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
           MemorySource source(x.data(), dy.data());
           Timing timing;
           stream_blocks(
-              plan, source, [&](const Block& b, std::int64_t i) { sum.add(b, i); }, timing);
-          use(plan, sum);
+              plan, source, [&](const Block& b, std::int64_t i) { sum->add(b, i); }, timing);
+          use(plan, *sum);
         };
         std::vector<double> whole;
-        sum_of(options, [&](const Plan& plan, GradientSum& sum) {
-          CHECK(plan.nodes.size() == 1);
+        sum_of(options, [&](const Plan& plan, BlockSum& sum) {
+          CHECK(plan.schedule.nodes.size() == 1);
           const double* dw = sum.finish();
           whole.assign(dw, dw + problem.dw_count());
         });
@@ -200,13 +200,13 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
           PlanOptions o = options;
           o.batch = {BatchRange::Kind::share, {}, part, 3};
           o.threads = static_cast<int>(part) + 1;
-          sum_of(o, [&](const Plan& plan, GradientSum& sum) {
+          sum_of(o, [&](const Plan& plan, BlockSum& sum) {
             std::vector<const double*> sums;
-            for (std::size_t node = 0; node < plan.nodes.size(); ++node) {
-              sums.push_back(sum.finish_node(node));
+            for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
+              sums.push_back(sum.finish(node));
             }
             const std::string path = folder.file(cat(part, ".npz"));
-            write_partial(path, partial_header(plan, "test"), plan.nodes, sums, {});
+            write_partial(path, partial_header(plan, "test"), plan.schedule.nodes, sums, {});
             files.push_back(open_partial(path));
           });
         }

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "convgrad/device.hpp"
-#include "engine/block_adder.hpp"
+#include "engine/device_sum.hpp"
 #include "support/cases.hpp"
 #include "support/problems.hpp"
 
@@ -15,13 +15,14 @@ namespace {
 Plan plan_for_device(int number) {
   const WgradProblem problem = make(basic_problems().front(), DType::f32, true);
   PlanOptions options;
+  options.backend = Backend::cuda;
   options.device = Device{number, "none", 9, 0, std::int64_t{1} << 36, 100};
   return make_plan(problem, this_machine(), options);
 }
 
 ErrorKind kind_of_failure_of(const Plan& plan) {
   try {
-    make_device_adder(plan);
+    make_device_sum(plan);
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("--backend cpu") != std::string::npos);
     return error.kind();

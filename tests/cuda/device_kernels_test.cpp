@@ -107,7 +107,7 @@ TEST_CASE("blocks do not change a bit on a device") {
           for (const std::int64_t block_bytes : {3000, 40000}) {
             CAPTURE(block_bytes);
             const Plan plan = plan_with(problem, kernel.name, block_bytes);
-            CHECK((block_bytes > 3000 || plan.blocks.count > 1));
+            CHECK((block_bytes > 3000 || plan.schedule.blocks.count > 1));
             const auto got = emulated_sums(plan, x.data(), dy.data());
             CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
           }
@@ -214,7 +214,7 @@ TEST_CASE("a stage is not overwritten while products read it") {
   const auto dy = filled(DType::bf16, problem.dy_count(), Fill::small_integers, 2);
   const Reference reference = reference_of(problem, x.data(), dy.data());
   const Plan plan = plan_with(problem, "cuda_wgmma");
-  CHECK(term_count(problem) / plan.slices.count() >= 10 * cuda::kSlabPixels);
+  CHECK(term_count(problem) / plan.schedule.slices.count() >= 10 * cuda::kSlabPixels);
   for (const bool backwards : {false, true}) {
     CHECK(emulated_sums(plan, x.data(), dy.data(), backwards) == reference.values);
   }
@@ -362,18 +362,19 @@ TEST_CASE("a device's memory is a bound") {
   const WgradProblem problem =
       make({"many", "conv2d", 4096, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
   PlanOptions options;
+  options.backend = Backend::cuda;
   options.device = emulated_device();
   const Plan roomy = make_plan(problem, this_machine(), options);
-  CHECK(roomy.blocks.count > 2);
-  CHECK(roomy.device_memory.buffers == 2);
-  options.memory_limit_bytes = roomy.device_memory.partials + (std::int64_t{40} << 20);
+  CHECK(roomy.schedule.blocks.count > 2);
+  CHECK(roomy.cuda()->memory.buffers == 2);
+  options.memory_limit_bytes = roomy.cuda()->memory.partials + (std::int64_t{40} << 20);
   const Plan tight = make_plan(problem, this_machine(), options);
-  CHECK(tight.device_memory.total() <= options.memory_limit_bytes);
-  CHECK(tight.blocks.count > roomy.blocks.count);
-  CHECK(tight.slices.count() == roomy.slices.count());
-  options.memory_limit_bytes = roomy.device_memory.partials;
+  CHECK(tight.cuda()->memory.total() <= options.memory_limit_bytes);
+  CHECK(tight.schedule.blocks.count > roomy.schedule.blocks.count);
+  CHECK(tight.schedule.slices.count() == roomy.schedule.slices.count());
+  options.memory_limit_bytes = roomy.cuda()->memory.partials;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
   options.memory_limit_bytes = 0;
-  options.device->memory_bytes = 1 << 20;
+  options.device.memory_bytes = 1 << 20;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
 }

@@ -373,6 +373,7 @@ inline Plan plan_with(const WgradProblem& problem, std::string_view kernel,
                       std::int64_t block_bytes = 0) {
   PlanOptions options;
   options.algorithm = std::string(kernel);
+  options.backend = Backend::cuda;
   options.device = emulated_device();
   options.in_memory = true;
   options.block_bytes = block_bytes;

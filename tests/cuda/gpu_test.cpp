@@ -29,6 +29,7 @@ std::optional<Device> device() {
 PlanOptions options_for(const Device& device, std::string_view kernel) {
   PlanOptions options;
   options.algorithm = std::string(kernel);
+  options.backend = Backend::cuda;
   options.device = device;
   return options;
 }

@@ -66,8 +66,8 @@ TEST_CASE("partials in little memory give the sum of the tree, however long each
       CHECK(live <= 10 + threads);
       const std::int64_t count = kProblem.dw_count();
       std::vector<double> memory(static_cast<std::size_t>(live * count), 0.0);
-      PartialTree tree(kProblem, grid, tree_nodes(slices, {0, slices}), kTiles, memory.data(),
-                       live);
+      PartialTree tree(kProblem, grid.count(), tree_nodes(slices, {0, slices}), kTiles,
+                       memory.data(), live);
       std::atomic<std::int64_t> next = 0;
       const auto tasks = slices * std::ssize(kTiles);
       std::vector<std::thread> workers;
@@ -102,7 +102,7 @@ TEST_CASE("a failed task lets go of those that wait for memory") {
   SliceGrid grid;
   grid.chunks = grid.partitions = 2;
   std::vector<double> memory(static_cast<std::size_t>(kProblem.dw_count()), 0.0);
-  PartialTree tree(kProblem, grid, {{0, 2}}, kTiles, memory.data(), 1);
+  PartialTree tree(kProblem, grid.count(), {{0, 2}}, kTiles, memory.data(), 1);
   CHECK(tree.partial(0) == memory.data());
   std::thread waits([&] { CHECK(tree.partial(1) == nullptr); });
   std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -32,10 +32,10 @@ TEST_CASE("a plan stays below the memory limit, and the schedule does not depend
   const Plan wide = plan_with_limit(large(), 1024), narrow = plan_with_limit(large(), 100);
   CHECK(wide.memory.total() <= std::int64_t{1024} << 20);
   CHECK(narrow.memory.total() <= std::int64_t{100} << 20);
-  CHECK(narrow.blocks.step < wide.blocks.step);
-  CHECK(narrow.slices.count() == wide.slices.count());
-  CHECK(narrow.chunks.count == wide.chunks.count);
-  CHECK(narrow.kernel == wide.kernel);
+  CHECK(narrow.schedule.blocks.step < wide.schedule.blocks.step);
+  CHECK(narrow.schedule.slices.count() == wide.schedule.slices.count());
+  CHECK(narrow.schedule.chunks.count == wide.schedule.chunks.count);
+  CHECK(narrow.cpu()->kernel == wide.cpu()->kernel);
 }
 
 TEST_CASE("memory is flat in the batch") {
@@ -147,8 +147,8 @@ TEST_CASE("the list of tiles is memory too") {
   options.algorithm = "outer_product";  // a tile for each group
   options.threads = 1;
   const Plan plan = make_plan(problem, this_machine(), options);
-  const TileSteps steps = plan.kernel->tile_steps(problem);
-  CHECK(plan.tiles == groups);
+  const TileSteps steps = plan.cpu()->kernel->tile_steps(problem);
+  CHECK(plan.tiles() == groups);
   CHECK(std::ssize(tiles_of(problem, steps)) == groups);
   CHECK(plan.memory.program >= groups * static_cast<std::int64_t>(sizeof(Tile)));
 }

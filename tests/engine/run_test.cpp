@@ -64,20 +64,20 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
           CAPTURE(kernel.name);
           CAPTURE(block_bytes);
           const Plan plan = make_plan(pb, this_machine(), options);
-          most_blocks = std::max(most_blocks, plan.blocks.count);
+          most_blocks = std::max(most_blocks, plan.schedule.blocks.count);
           NpyReader x_reader(x_file), dy_reader(dy_file);
           NpySource source(x_reader, dy_reader);
           TaskPool pool(2);
-          GradientSum sum(plan, pool);
+          const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
           BlockMemory memory;
-          for (std::int64_t i = 0; i < plan.blocks.count; ++i) {
-            sum.add(source.load(plan, i, memory), i);
+          for (std::int64_t i = 0; i < plan.schedule.blocks.count; ++i) {
+            sum->add(source.load(plan, i, memory), i);
           }
           source.finish();
-          const double* got = sum.finish();
+          const double* got = sum->finish();
           CHECK(std::memcmp(got, want.data(), want.size() * 8) == 0);
           // What the plan said it would hold.
-          const std::int64_t copies = plan.blocks.count == 1 ? 1 : 2;
+          const std::int64_t copies = plan.schedule.blocks.count == 1 ? 1 : 2;
           CHECK(copies * (memory.x.size_bytes() + memory.dy.size_bytes()) <= plan.memory.blocks);
         }
         CHECK(most_blocks > 1);

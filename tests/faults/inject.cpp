@@ -1,6 +1,7 @@
 // inject.cpp - an LD_PRELOAD library that makes one system call or allocation of a program fail.
 //
 //   CONVGRAD_FAULT=CLASS:N:HOW   the N-th call of a class fails; N+ : that and all after it
+//   CONVGRAD_FAULT_BYTES=BYTES   smaller allocations are not counted and do not fail
 //   CONVGRAD_FAULT_COUNTS=FILE   where the calls of each class are counted, as kClasses int64s
 //
 // Calls count from the program's own first instruction on, its static objects included; what the
@@ -45,6 +46,7 @@ struct Plan {
   std::int64_t at = 0;
   bool from_there_on = false;
   int how = EIO;
+  std::size_t least_bytes = 0;                  // of an allocation
   std::atomic<std::int64_t>* counts = nullptr;  // in a file, for the one who started the program
 };
 
@@ -88,6 +90,9 @@ Plan& plan() {
     if (memory > 0) plan.counts = reinterpret_cast<std::atomic<std::int64_t>*>(memory);
   }
   if (const char* text = std::getenv("CONVGRAD_FAULT")) read_fault(text, plan);
+  if (const char* text = std::getenv("CONVGRAD_FAULT_BYTES")) {
+    plan.least_bytes = std::strtoull(text, nullptr, 10);
+  }
   state.store(2, std::memory_order_release);
   return plan;
 }
@@ -97,21 +102,22 @@ std::atomic<bool> started{false};  // libraries are loaded
 __attribute__((tls_model("initial-exec"))) thread_local int loading = 0;
 
 // How this call fails: 0 (it does not), an errno, or kShort.
-int fault(Class kind) {
+int fault(Class kind, std::size_t bytes = SIZE_MAX) {
   static std::atomic<std::int64_t> own[kClasses];
   if (!started.load() || loading > 0) return 0;
   const int saved_errno = errno;
   Plan& p = plan();
+  errno = saved_errno;
+  if (bytes < p.least_bytes) return 0;
   auto& counter = p.counts != nullptr ? p.counts[kind] : own[kind];
   const std::int64_t number = counter.fetch_add(1) + 1;
-  errno = saved_errno;
   if (p.chosen != kind) return 0;
   return number == p.at || (p.from_there_on && number > p.at) ? p.how : 0;
 }
 
 // True and errno set if the call fails at once.
-bool fails(Class kind) {
-  const int how = fault(kind);
+bool fails(Class kind, std::size_t bytes = SIZE_MAX) {
+  const int how = fault(kind, bytes);
   if (how == 0 || how == kShort) return false;
   errno = how;
   return true;
@@ -238,27 +244,27 @@ void* dlopen(const char* file, int mode) {
   return library;
 }
 
-void* malloc(size_t size) { return fails(kMalloc) ? nullptr : __libc_malloc(size); }
+void* malloc(size_t size) { return fails(kMalloc, size) ? nullptr : __libc_malloc(size); }
 void* calloc(size_t count, size_t size) {
-  return fails(kMalloc) ? nullptr : __libc_calloc(count, size);
+  return fails(kMalloc, count * size) ? nullptr : __libc_calloc(count, size);
 }
 void* realloc(void* old, size_t size) {
-  return fails(kMalloc) ? nullptr : __libc_realloc(old, size);
+  return fails(kMalloc, size) ? nullptr : __libc_realloc(old, size);
 }
 void* memalign(size_t alignment, size_t size) {
-  return fails(kMalloc) ? nullptr : __libc_memalign(alignment, size);
+  return fails(kMalloc, size) ? nullptr : __libc_memalign(alignment, size);
 }
 void* aligned_alloc(size_t alignment, size_t size) {
-  return fails(kMalloc) ? nullptr : __libc_memalign(alignment, size);
+  return fails(kMalloc, size) ? nullptr : __libc_memalign(alignment, size);
 }
 int posix_memalign(void** memory, size_t alignment, size_t size) {
-  if (fails(kMalloc)) return ENOMEM;
+  if (fails(kMalloc, size)) return ENOMEM;
   *memory = __libc_memalign(alignment, size);
   return *memory != nullptr ? 0 : ENOMEM;
 }
 #define MMAP(name, offset_type)                                                                 \
   void* name(void* at, size_t size, int protection, int flags, int fd, offset_type offset) {    \
-    if (fails(kMalloc)) return MAP_FAILED;                                                      \
+    if (fails(kMalloc, size)) return MAP_FAILED;                                                \
     return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, protection, flags, fd, offset)); \
   }
 MMAP(mmap, off_t)

@@ -256,7 +256,7 @@ TEST_CASE("a source of made blocks is the same as the tensors in memory") {
     const testing::Reference want = testing::reference_of(pb, whole_x.data(), whole_dy.data());
     for (const std::int64_t block_bytes : {0, 2000, 400}) {
       PlanOptions options;
-      options.only_reference = true;
+      options.backend = Backend::reference;
       options.threads = 2;
       options.block_bytes = block_bytes;
       const Plan plan = make_plan(pb, this_machine(), options);

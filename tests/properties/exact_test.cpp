@@ -22,11 +22,9 @@ std::vector<double> sums_from_blocks(const Kernel& kernel, const RandomCase& c) 
   const TensorMaker x(problem, Operand::x, c.data), dy(problem, Operand::dy, c.data);
   MadeSource source(x, dy);
   TaskPool pool(plan.threads);
-  GradientSum sum(plan, pool);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
-  const double* dw = sum.finish();
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  sum_blocks(plan, source, *sum);
+  const double* dw = sum->finish();
   return {dw, dw + problem.dw_count()};
 }
 
@@ -98,12 +96,12 @@ TEST_CASE("random problems are of every kind") {
     ++seen[c.spec.padding];
     ++seen[std::string(dtype_name(c.dtype))];
     ++seen[data_format_name(problem)];
-    seen["several chunks"] += plan.chunks.count > 1 ? 1 : 0;
-    seen["several slices"] += plan.slices.count() > 1 ? 1 : 0;
-    seen["several blocks"] += plan.blocks.count > 1 ? 1 : 0;
+    seen["several chunks"] += plan.schedule.chunks.count > 1 ? 1 : 0;
+    seen["several slices"] += plan.schedule.slices.count() > 1 ? 1 : 0;
+    seen["several blocks"] += plan.schedule.blocks.count > 1 ? 1 : 0;
     seen["grouped"] += problem.groups > 1 && c.spec.op != "depthwise" ? 1 : 0;
     seen["wide"] += problem.C > 40 || problem.K > 40 ? 1 : 0;
-    seen["nothing to add"] += plan.chunks.count == 0 ? 1 : 0;
+    seen["nothing to add"] += plan.schedule.chunks.count == 0 ? 1 : 0;
     for (const SpatialAxis& axis : problem.axis) {
       seen["strided"] += axis.stride > 1 ? 1 : 0;
       seen["dilated"] += axis.dilation > 1 ? 1 : 0;

@@ -51,26 +51,22 @@ std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double v
 
 Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads) {
   PlanOptions options;
-  options.only_reference = true;
+  options.backend = Backend::reference;
   const Plan plan = make_plan(problem, this_machine(), from_memory(options));
   TaskPool pool(threads);
   ReferenceSum sum(problem, pool);
   MemorySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
+  sum_blocks(plan, source, sum);
   sum.finish();
   return {sum.values(), sum.magnitudes()};
 }
 
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {
   TaskPool pool(plan.threads);
-  GradientSum sum(plan, pool);
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
   MemorySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
-  const double* dw = sum.finish();
+  sum_blocks(plan, source, *sum);
+  const double* dw = sum->finish();
   return {dw, dw + plan.problem.dw_count()};
 }
 
@@ -82,14 +78,10 @@ std::vector<double> sums_of(const WgradProblem& problem, const void* x, const vo
 Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
               std::int64_t block_bytes) {
   PlanOptions options;
-  options.algorithm = "direct";  // computes everything
+  options.kernel = &kernel;
   options.threads = threads;
   options.block_bytes = block_bytes;
-  Plan plan = make_plan(problem, this_machine(), from_memory(options));
-  plan.kernel = &kernel;
-  plan.tiles = tile_count(problem, kernel.tile_steps(problem));
-  plan.memory.workspaces = threads * round_up(kernel.workspace_bytes(problem), 64);
-  return plan;
+  return make_plan(problem, this_machine(), from_memory(options));
 }
 
 std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,

@@ -13,6 +13,7 @@
 #include "convgrad/task_pool.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/job.hpp"
+#include "job/job_files.hpp"
 #include "report/color.hpp"
 #include "report/progress.hpp"
 

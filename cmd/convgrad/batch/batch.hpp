@@ -135,8 +135,6 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
 // JUnit's XML, as Jenkins, GitLab and GitHub's actions read it.
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
-// Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
-std::string xml_text(std::string_view text);
 
 // The command: the exit status; fills the report.
 int batch(Options& options, Json& report);

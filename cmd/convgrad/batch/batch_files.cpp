@@ -5,7 +5,7 @@
 
 #include "batch/batch.hpp"
 #include "convgrad/tensor_name.hpp"
-#include "job/job.hpp"
+#include "job/job_files.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "batch/csv.hpp"
 #include "convgrad/problem.hpp"
 #include "files/text_file.hpp"
-#include "job/job.hpp"
+#include "job/attributes.hpp"
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
 

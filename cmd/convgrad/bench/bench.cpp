@@ -43,7 +43,7 @@ double max_slowdown_of(const Options& options) {
 std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Options& options) {
   std::map<int, Peaks> peaks;
   // Those of a device are not measured.
-  if (options.bench.no_peaks || cases.front().plan.device_kernel != nullptr) return peaks;
+  if (options.bench.no_peaks || cases.front().plan.cuda()) return peaks;
   PeakRequest request;
   request.f32 = request.f64 = request.bf16 = false;
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;

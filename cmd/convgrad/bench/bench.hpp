@@ -10,7 +10,7 @@
 #include "convgrad/buffer.hpp"
 #include "convgrad/plan.hpp"
 #include "cpu/peaks.hpp"
-#include "job/job.hpp"
+#include "job/job_plan.hpp"
 #include "options/options.hpp"
 #include "report/report.hpp"
 

@@ -8,6 +8,7 @@
 #include "base/suggest.hpp"
 #include "bench/bench.hpp"
 #include "generate/generate.hpp"
+#include "job/attributes.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
 
@@ -180,11 +181,13 @@ std::optional<Device> device_of(const Options& options) {
 void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
-  base.plan_options.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  base.plan_options = plan_options(options);
   base.plan_options.in_memory = true;
-  base.plan_options.device = device_of(options);
-  const auto& device = base.plan_options.device;
+  const std::optional<Device> device = device_of(options);
+  if (device) {
+    base.plan_options.backend = Backend::cuda;
+    base.plan_options.device = *device;
+  }
   for (const std::string& algorithm :
        algorithms_for(base.problem, algorithms_of(options), device)) {
     for (const int threads : threads_of(options)) {

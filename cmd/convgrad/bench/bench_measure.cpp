@@ -6,7 +6,7 @@
 #include "base/clock.hpp"
 #include "bench/bench.hpp"
 #include "convgrad/run.hpp"
-#include "convgrad/task_pool.hpp"
+#include "engine/device_sum.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -101,24 +101,21 @@ Statistics measure_runs(Run&& run, const BenchOptions& options) {
 // The device's own time, for tensors that are there already.
 Statistics measure_on_device(const BenchCase& c, const Tensors& tensors,
                              const BenchOptions& options) {
-  if (c.plan.blocks.count > 1) {
+  if (c.plan.schedule.blocks.count > 1) {
     throw Error(ErrorKind::runtime, cat(c.name, " does not fit the device's memory as a whole; ",
                                         "measure a smaller batch"));
   }
-  TaskPool pool(1);
-  GradientSum sum(c.plan, pool);
+  const std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
   MemorySource source(tensors.x.data(), tensors.dy.data());
-  Timing timing;
-  stream_blocks(
-      c.plan, source, [&](const Block& block, std::int64_t i) { sum.add(block, i); }, timing);
-  sum.finish();
-  return measure_runs([&] { return sum.again_on_device(); }, options);
+  sum_blocks(c.plan, source, *sum);
+  sum->finish();
+  return measure_runs([&] { return sum->time_replay(); }, options);
 }
 
 }  // namespace
 
 Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
-  if (c.plan.device_kernel != nullptr) return measure_on_device(c, tensors, options);
+  if (c.plan.cuda()) return measure_on_device(c, tensors, options);
   const WgradProblem& pb = c.problem;
   const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
   const auto run = [&] {

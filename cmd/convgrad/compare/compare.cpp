@@ -2,6 +2,7 @@
 // memory.
 #include "compare/compare.hpp"
 
+#include <CLI/StringTools.hpp>
 #include <cstdio>
 #include <optional>
 
@@ -10,7 +11,8 @@
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
-#include "job/job.hpp"
+#include "job/attributes.hpp"
+#include "job/job_files.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {
@@ -42,6 +44,10 @@ void check_options(const Options& options) {
   }
   if (same_file(o.save_diff, o.heatmap)) {
     misuse(cat("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files"));
+  }
+  if (CLI::detail::to_lower(o.heatmap).ends_with(".png")) {
+    misuse(cat("--heatmap: ", o.heatmap,
+               " ends in .png, expected .svg (pictures are SVG now); name another file"));
   }
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {
@@ -161,9 +167,7 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   got.finish();
   want.finish();
   if (difference_file) difference_file->commit();
-  if (heatmap) {
-    heatmap->write(o.heatmap, heatmap_title(r), output);
-  }
+  if (heatmap) heatmap->write(o.heatmap, heatmap_title(r), output);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// heatmap.cpp - see heatmap.hpp. This file sorts differences into cells; heatmap_draw.cpp paints.
+// heatmap.cpp - see heatmap.hpp. This file sorts differences into cells; heatmap_draw.cpp draws.
 #include "compare/heatmap.hpp"
 
 #include <algorithm>
@@ -14,6 +14,8 @@ namespace {
 
 // The room for all panels, and the largest cell.
 constexpr std::int64_t kWidth = 960, kHeight = 720, kMostCellPixels = 32;
+// Cells in each direction, over all panels: with 20 bytes for each, the file stays under 2 MiB.
+constexpr std::int64_t kMostCells = 256;
 // Panels in a row and in a column; more of them share their places.
 constexpr std::int64_t kMostColumns = 64, kMostRows = 48;
 constexpr std::int64_t kFewChannels = 8;
@@ -25,10 +27,14 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Cells as large as the room allows; less room than elements: a pixel for several of them.
-void fit(PictureAxis& axis, std::int64_t room) {
-  axis.cells = std::min(axis.extent, std::max<std::int64_t>(room, 1));
-  axis.pixels = std::clamp<std::int64_t>(room / axis.cells, 1, kMostCellPixels);
+void bin(PictureAxis& axis, std::int64_t most_cells) {
+  axis.bin = std::max<std::int64_t>(ceil_div(axis.extent, most_cells), 1);
+}
+
+// The cells of a panel, as large as its room allows.
+void fit(PictureAxis& axis, std::int64_t panels, std::int64_t room) {
+  bin(axis, kMostCells / panels);
+  axis.pixels = std::min(room / panels / axis.cells(), kMostCellPixels);
 }
 
 }  // namespace
@@ -50,11 +56,13 @@ Heatmap::Heatmap(std::vector<std::int64_t> shape, const std::string& format)
   while (shape_.size() < 4) shape_.insert(shape_.begin(), 1);
   position_.resize(shape_.size());
   arrange(spelled);
-  const auto cells =
-      static_cast<std::size_t>(rows_.cells * columns_.cells * down_.cells * right_.cells);
-  largest_.assign(cells, 0);
-  not_finite_.assign(cells, 0);
-  failed_.assign(static_cast<std::size_t>(rows_.cells * columns_.cells), 0);
+  name_panels();
+  const auto& [rows, columns, down, right] = cells_.axes;
+  const auto panels = static_cast<std::size_t>(rows.cells() * columns.cells());
+  const auto cells = panels * static_cast<std::size_t>(down.cells() * right.cells());
+  cells_.largest.assign(cells, 0);
+  cells_.not_finite.assign(cells, 0);
+  cells_.failed.assign(panels, 0);
 }
 
 // Gives each axis of the array its place in the picture.
@@ -74,23 +82,44 @@ void Heatmap::arrange(const std::string& format) {
     if (i + 3 < rank) down_axes_.push_back(first_tap + i);
   }
   right_axis_ = first_tap + rank - 3;
-  names_[c] = "input channel c";
-  names_[k] = "output channel k";
+  names_[c] = "c";
+  names_[k] = "k";
   const bool tall = shape_[k] < kFewChannels && shape_[c] > 4 * shape_[k];
   x_axis_ = tall ? c : k;
   y_axis_ = tall ? k : c;
 
-  columns_ = {names_[right_axis_], shape_[right_axis_]};
-  rows_ = {"", 1};
-  for (const std::size_t axis : down_axes_) rows_.extent *= shape_[axis];
-  right_ = {names_[x_axis_], shape_[x_axis_]};
-  down_ = {names_[y_axis_], shape_[y_axis_]};
-  columns_.cells = std::min(columns_.extent, kMostColumns);
-  rows_.cells = std::min(rows_.extent, kMostRows);
-  fit(right_, kWidth / columns_.cells);
-  fit(down_, kHeight / rows_.cells);
-  columns_.pixels = right_.length();
-  rows_.pixels = down_.length();
+  auto& [rows, columns, down, right] = cells_.axes;
+  for (const std::size_t axis : down_axes_) {
+    rows.name += (rows.name.empty() ? "" : " ") + names_[axis];
+    rows.extent *= shape_[axis];
+  }
+  columns = {names_[right_axis_], shape_[right_axis_]};
+  right = {names_[x_axis_], shape_[x_axis_]};
+  down = {names_[y_axis_], shape_[y_axis_]};
+  bin(columns, kMostColumns);
+  bin(rows, kMostRows);
+  fit(right, columns.cells(), kWidth);
+  fit(down, rows.cells(), kHeight);
+  columns.pixels = right.length();
+  rows.pixels = down.length();
+}
+
+// "r=0", in 3-D "t=1 r=0"; the first tap, where several share a panel.
+void Heatmap::name_panels() {
+  const auto& [rows, columns, down, right] = cells_.axes;
+  for (std::int64_t row = 0; rows.extent > 1 && row < rows.cells(); ++row) {
+    std::int64_t index = row * rows.bin;
+    std::string name;
+    for (std::size_t i = down_axes_.size(); i-- > 0;) {
+      const std::size_t axis = down_axes_[i];
+      name = cat(names_[axis], "=", index % shape_[axis], name.empty() ? "" : " ", name);
+      index /= shape_[axis];
+    }
+    cells_.row_names.push_back(name);
+  }
+  for (std::int64_t i = 0; columns.extent > 1 && i < columns.cells(); ++i) {
+    cells_.column_names.push_back(cat(columns.name, "=", i * columns.bin));
+  }
 }
 
 Heatmap::Place Heatmap::place_of(std::int64_t index) {
@@ -100,12 +129,12 @@ Heatmap::Place Heatmap::place_of(std::int64_t index) {
   }
   std::int64_t row = 0;
   for (const std::size_t axis : down_axes_) row = row * shape_[axis] + position_[axis];
-  const std::int64_t panel_row = rows_.cell_of(row);
-  const std::int64_t panel_column = columns_.cell_of(position_[right_axis_]);
-  const std::int64_t y = panel_row * down_.cells + down_.cell_of(position_[y_axis_]);
-  const std::int64_t x = panel_column * right_.cells + right_.cell_of(position_[x_axis_]);
-  return {static_cast<std::size_t>(y * columns_.cells * right_.cells + x),
-          static_cast<std::size_t>(panel_row * columns_.cells + panel_column)};
+  const auto& [rows, columns, down, right] = cells_.axes;
+  const std::int64_t panel =
+      row / rows.bin * columns.cells() + position_[right_axis_] / columns.bin;
+  const std::int64_t cell = (panel * down.cells() + position_[y_axis_] / down.bin) * right.cells() +
+                            position_[x_axis_] / right.bin;
+  return {static_cast<std::size_t>(cell), static_cast<std::size_t>(panel)};
 }
 
 void Heatmap::add(std::int64_t first, std::span<const double> difference,
@@ -114,12 +143,21 @@ void Heatmap::add(std::int64_t first, std::span<const double> difference,
     if (difference[i] == 0 && failed[i] == 0) continue;
     const Place place = place_of(first + static_cast<std::int64_t>(i));
     if (std::isfinite(difference[i])) {
-      largest_[place.cell] = std::max(largest_[place.cell], std::fabs(difference[i]));
+      double& largest = cells_.largest[place.cell];
+      largest = std::max(largest, std::fabs(difference[i]));
     } else {
-      not_finite_[place.cell] = 1;
+      cells_.not_finite[place.cell] = 1;
     }
-    failed_[place.panel] |= failed[i];
+    cells_.failed[place.panel] |= failed[i];
   }
+}
+
+void Heatmap::write(const std::string& path, std::vector<std::string> title,
+                    const OutputOptions& options) const {
+  const std::string svg = heatmap_svg(cells_, std::move(title));
+  OutputFile file(path, options);
+  file.write(svg.data(), svg.size());
+  file.commit();
 }
 
 }  // namespace convgrad::cli

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "compare/heatmap.hpp"
+#include "compare/svg.hpp"
 #include "convgrad/error.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
-
 namespace {
 
 constexpr Color kWhite{255, 255, 255}, kInk{40, 40, 40}, kLine{150, 150, 150};
@@ -25,6 +25,7 @@ constexpr std::array<Color, 9> kMap = {{{253, 231, 37},
                                         {68, 1, 84}}};
 constexpr double kMostDecades = 12;
 constexpr std::int64_t kGap = 12, kTick = 5, kBarWidth = 18, kSwatch = 13;
+constexpr std::int64_t kTitleLine = kLetterHeight + 4, kLegendLine = kSwatch + 8;
 constexpr std::int64_t kMinWidth = 640, kMinBar = 160;
 
 // t from 0 to 1.
@@ -41,25 +42,81 @@ Color mapped(double t) {
 
 // The end of the text says more than its beginning: of a path, the file's name.
 std::string fitted(const std::string& text, std::int64_t width) {
-  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(width / kLetterWidth, 4));
-  return text.size() <= most ? text : "..." + text.substr(text.size() - (most - 3));
+  const auto most = static_cast<std::size_t>(width / kLetterWidth);
+  if (text.size() <= most) return text;
+  std::size_t cut = text.size() - (most - 3);
+  while (cut < text.size() && (text[cut] & 0xc0) == 0x80) ++cut;  // within a letter of UTF-8
+  return "..." + text.substr(cut);
 }
 
-}  // namespace
+// "Binned: a cell is the largest of up to 4 x 2 elements (k x c)"; "" if it is one element.
+std::string binning_text(const HeatmapCells::Axes& axes) {
+  std::string sizes, names;
+  for (const PictureAxis* axis : {&axes.right, &axes.down, &axes.columns, &axes.rows}) {
+    if (axis->bin == 1) continue;
+    const char* separator = sizes.empty() ? "" : " x ";
+    sizes += cat(separator, axis->bin);
+    names += separator + axis->name;
+  }
+  return sizes.empty()
+             ? ""
+             : cat("Binned: a cell is the largest of up to ", sizes, " elements (", names, ")");
+}
+
+std::string channel_text(const PictureAxis& axis) {
+  return (axis.name == "k" ? "output channel " : "input channel ") + axis.name;
+}
 
 // Colours are by the logarithm, between two powers of ten.
-struct Heatmap::Scale {
+struct Scale {
   bool any = false;          // some difference is finite and not 0
   bool below = false;        // some lie below low
   double low = 0, high = 0;  // exponents
-  double part(double value) const { return (std::log10(value) - low) / (high - low); }
+
+  explicit Scale(const std::vector<double>& largest) {
+    double least = 0, most = 0;
+    for (const double value : largest) {
+      if (value == 0) continue;
+      least = any ? std::min(least, value) : value;
+      most = std::max(most, value);
+      any = true;
+    }
+    if (!any) return;
+    high = std::ceil(std::log10(most));
+    low = std::floor(std::log10(least));
+    if (low == high) low -= 1;
+    below = low < high - kMostDecades;
+    low = std::max(low, high - kMostDecades);
+  }
+  Color color_of(double value) const { return mapped((std::log10(value) - low) / (high - low)); }
 };
 
-struct Heatmap::Layout {
+std::int64_t widest_number(const PictureAxis& axis) { return text_width(cat(axis.extent - 1)); }
+
+struct Layout {
+  std::int64_t gap;            // between panels
   std::int64_t left, top;      // of the first panel
   std::int64_t width, height;  // of all panels, gaps included
-  std::int64_t gap;            // between panels
   std::int64_t legend;         // its left edge
+  std::int64_t picture_width, picture_height;
+
+  Layout(const HeatmapCells& cells, std::size_t title_lines) {
+    const auto& [rows, columns, down, right] = cells.axes;
+    std::int64_t names = 0;
+    for (const std::string& name : cells.row_names) {
+      names = std::max(names, text_width(name) + kGap);
+    }
+    gap = std::max(columns.cells(), rows.cells()) > 16 ? 3 : 6;
+    left = kGap + kLetterHeight + kGap + names + widest_number(down) + 6 + kTick;
+    top = kGap + static_cast<std::int64_t>(title_lines) * kTitleLine + kGap +
+          (cells.column_names.empty() ? 0 : kLetterHeight + 5);
+    width = columns.cells() * (columns.pixels + gap) - gap;
+    height = rows.cells() * (rows.pixels + gap) - gap;
+    legend = left + width + 2 * kGap;
+    picture_width = std::max(legend + kBarWidth + kTick + 3 + 11 * kLetterWidth, kMinWidth);
+    const std::int64_t axis_height = 3 + kTick + 2 * kLetterHeight + 7;
+    picture_height = top + std::max(height + axis_height, kMinBar + kGap + 3 * kLegendLine) + kGap;
+  }
   std::int64_t column(std::int64_t i, const PictureAxis& axis) const {
     return left + i * (axis.pixels + gap);
   }
@@ -68,197 +125,181 @@ struct Heatmap::Layout {
   }
 };
 
-Heatmap::Scale Heatmap::scale() const {
-  Scale scale;
-  double least = 0, most = 0;
-  for (const double value : largest_) {
-    if (value == 0) continue;
-    least = scale.any ? std::min(least, value) : value;
-    most = std::max(most, value);
-    scale.any = true;
+// Texts along an axis, of which none may overlap the one before.
+class Labels {
+ public:
+  explicit Labels(std::int64_t gap) : gap_(gap) {}
+  // True if a text of that length fits with its middle there, which it then takes.
+  bool take(std::int64_t middle, std::int64_t length) {
+    if (middle - length / 2 < free_) return false;
+    free_ = middle - length / 2 + length + gap_;
+    return true;
   }
-  if (!scale.any) return scale;
-  scale.high = std::ceil(std::log10(most));
-  scale.low = std::floor(std::log10(least));
-  if (scale.low == scale.high) scale.low -= 1;
-  scale.below = scale.low < scale.high - kMostDecades;
-  scale.low = std::max(scale.low, scale.high - kMostDecades);
-  return scale;
-}
 
-Color Heatmap::color_of(std::size_t cell, const Scale& scale) const {
-  if (not_finite_[cell] != 0) return kNotFinite;
-  return largest_[cell] == 0 ? kEqual : mapped(scale.part(largest_[cell]));
-}
+ private:
+  std::int64_t gap_, free_ = 0;
+};
 
-// "r=0", in 3-D "t=1 r=0"; of the first tap, where several share a row.
-std::string Heatmap::tap_name(std::int64_t row) const {
-  std::int64_t index = rows_.first_of(row);
-  std::string name;
-  for (std::size_t i = down_axes_.size(); i-- > 0;) {
-    const std::size_t axis = down_axes_[i];
-    name = cat(names_[axis], "=", index % shape_[axis], name.empty() ? "" : " ", name);
-    index /= shape_[axis];
-  }
-  return name;
-}
+struct Tick {
+  std::int64_t number, middle;  // in pixels from the panel's edge
+};
 
-void Heatmap::draw_panels(Picture& picture, const Layout& layout, const Scale& scale) const {
-  const auto width = static_cast<std::size_t>(columns_.cells * right_.cells);
-  for (std::int64_t row = 0; row < rows_.cells; ++row) {
-    for (std::int64_t column = 0; column < columns_.cells; ++column) {
-      const std::int64_t left = layout.column(column, columns_), top = layout.row(row, rows_);
-      for (std::int64_t y = 0; y < down_.cells; ++y) {
-        for (std::int64_t x = 0; x < right_.cells; ++x) {
-          const auto cell = static_cast<std::size_t>(row * down_.cells + y) * width +
-                            static_cast<std::size_t>(column * right_.cells + x);
-          picture.fill(left + x * right_.pixels, top + y * down_.pixels, right_.pixels,
-                       down_.pixels, color_of(cell, scale));
-        }
-      }
-      const bool failed = failed_[static_cast<std::size_t>(row * columns_.cells + column)] != 0;
-      picture.frame(left, top, columns_.pixels, rows_.pixels, failed ? layout.gap / 3 : 1,
-                    failed ? kFailed : kLine);
-    }
-  }
-}
-
-namespace {
-
-// The elements of an axis that get a number: steps of a power of two, as channels are counted.
-std::vector<std::int64_t> ticks(const PictureAxis& axis, std::int64_t room) {
+// The elements of a panel's axis that get a number: steps of a power of two, as channels are
+// counted. Panels that are too small for two numbers have none but the first.
+std::vector<Tick> ticks(const PictureAxis& axis, std::int64_t panel, std::int64_t room) {
+  if (panel > 0 && axis.extent > 1 && axis.length() <= 2 * room) return {};
   std::int64_t step = 1;
   while (step < axis.extent && axis.length() * step / axis.extent < room) step *= 2;
-  std::vector<std::int64_t> result;
-  for (std::int64_t at = 0; at < axis.extent; at += step) result.push_back(at);
+  std::vector<Tick> result;
+  for (std::int64_t at = 0; at < axis.extent; at += step) {
+    result.push_back({at, at / axis.bin * axis.pixels + axis.pixels / 2});
+  }
   return result;
 }
 
-std::int64_t middle(const PictureAxis& axis, std::int64_t index) {
-  return axis.cell_of(index) * axis.pixels + axis.pixels / 2;
-}
+class Drawing {
+ public:
+  Drawing(const HeatmapCells& cells, const std::vector<std::string>& title)
+      : cells_(cells),
+        scale_(cells.largest),
+        layout_(cells, title.size()),
+        svg_(layout_.picture_width, layout_.picture_height, kWhite, kInk) {
+    std::int64_t y = kGap + kLetterHeight / 2;
+    for (const std::string& line : title) {
+      svg_.text(kGap, y, fitted(line, layout_.picture_width - 2 * kGap));
+      y += kTitleLine;
+    }
+  }
+
+  std::string svg() {
+    panels();
+    column_axis();
+    row_axis();
+    legend();
+    return svg_.finish();
+  }
+
+ private:
+  // Cells that are equal are the panel's own colour.
+  void panels() {
+    const auto& [rows, columns, down, right] = cells_.axes;
+    std::map<Color, std::string> paths;
+    std::size_t cell = 0, panel = 0;
+    for (std::int64_t row = 0; row < rows.cells(); ++row) {
+      for (std::int64_t column = 0; column < columns.cells(); ++column) {
+        const Box box = {layout_.column(column, columns), layout_.row(row, rows), columns.pixels,
+                         rows.pixels};
+        const bool failed = cells_.failed[panel++] != 0;
+        svg_.fill(box.grown(failed ? layout_.gap / 3 : 1), failed ? kFailed : kLine);
+        svg_.fill(box, kEqual);
+        for (std::int64_t y = 0; y < down.cells(); ++y) {
+          for (std::int64_t x = 0; x < right.cells(); ++x, ++cell) {
+            const bool finite = cells_.not_finite[cell] == 0;
+            const double value = cells_.largest[cell];
+            if (finite && value == 0) continue;
+            paths[finite ? scale_.color_of(value) : kNotFinite] += Svg::path(
+                {box.x + x * right.pixels, box.y + y * down.pixels, right.pixels, down.pixels});
+          }
+        }
+      }
+    }
+    for (const auto& [color, path] : paths) svg_.boxes(path, color);
+  }
+
+  void column_axis() {
+    const auto& [rows, columns, down, right] = cells_.axes;
+    const std::int64_t bottom = layout_.top + layout_.height + 3;
+    Labels numbers(kLetterWidth), names(kLetterWidth);
+    for (std::int64_t column = 0; column < columns.cells(); ++column) {
+      const std::int64_t left = layout_.column(column, columns);
+      for (const Tick& tick : ticks(right, column, widest_number(right) + kGap)) {
+        const std::string number = cat(tick.number);
+        const std::int64_t x = left + tick.middle;
+        if (!numbers.take(x, text_width(number))) continue;
+        svg_.fill({x, bottom, 1, kTick}, kInk);
+        svg_.text(x, bottom + kTick + 1 + kLetterHeight / 2, number, Anchor::middle);
+      }
+      if (cells_.column_names.empty()) continue;
+      const std::string& name = cells_.column_names[static_cast<std::size_t>(column)];
+      const std::int64_t middle = left + columns.pixels / 2;
+      if (!names.take(middle, text_width(name))) continue;
+      svg_.text(middle, layout_.top - 5 - kLetterHeight / 2, name, Anchor::middle);
+    }
+    svg_.text(layout_.left, bottom + kTick + 7 + kLetterHeight * 3 / 2,
+              channel_text(right) + " ->");
+  }
+
+  void row_axis() {
+    const auto& [rows, columns, down, right] = cells_.axes;
+    const std::int64_t number_end = layout_.left - 3 - kTick - 3;
+    const std::int64_t name_end = number_end - widest_number(down) - kGap;
+    Labels numbers(1), names(3);
+    for (std::int64_t row = 0; row < rows.cells(); ++row) {
+      const std::int64_t top = layout_.row(row, rows);
+      for (const Tick& tick : ticks(down, row, kLetterHeight + 3)) {
+        const std::int64_t y = top + tick.middle;
+        if (!numbers.take(y, kLetterHeight)) continue;
+        svg_.fill({layout_.left - 3 - kTick, y, kTick, 1}, kInk);
+        svg_.text(number_end, y, cat(tick.number), Anchor::end);
+      }
+      const std::int64_t middle = top + rows.pixels / 2;
+      if (cells_.row_names.empty() || !names.take(middle, kLetterHeight)) continue;
+      svg_.text(name_end, middle, cells_.row_names[static_cast<std::size_t>(row)], Anchor::end);
+    }
+    const std::string name = "<- " + channel_text(down);  // may be longer than the panels are high
+    svg_.text_upwards(kGap + kLetterHeight / 2,
+                      layout_.top + std::max(layout_.height, text_width(name)), name);
+  }
+
+  void legend() {
+    const std::int64_t x = layout_.legend, text_x = x + kBarWidth + kTick + 3;
+    std::int64_t y = layout_.top;
+    if (scale_.any) y = color_bar(x, y, text_x);
+    const auto swatch = [&](Color frame, std::int64_t line, Color color, const char* text) {
+      const Box box = {x, y, kBarWidth, kSwatch};
+      svg_.fill(box.grown(1), frame);
+      svg_.fill(box.grown(1 - line), color);
+      svg_.text(text_x, y + kSwatch / 2, text);
+      y += kLegendLine;
+    };
+    const auto any = [](const std::vector<unsigned char>& flags) {
+      return std::ranges::count(flags, 0) != std::ssize(flags);
+    };
+    swatch(kLine, 1, kEqual, "equal");
+    if (any(cells_.not_finite)) swatch(kLine, 1, kNotFinite, "NaN or Inf");
+    if (any(cells_.failed)) swatch(kFailed, 2, kWhite, "mismatches");
+  }
+
+  // Returns where it ends.
+  std::int64_t color_bar(std::int64_t x, std::int64_t y, std::int64_t text_x) {
+    const std::int64_t height = std::max(layout_.height - 3 * kLegendLine - kGap, kMinBar);
+    const Box box = {x, y, kBarWidth, height};
+    svg_.fill(box.grown(1), kLine);
+    svg_.gradient(box, kMap);
+    const auto decades = static_cast<std::int64_t>(std::lround(scale_.high - scale_.low));
+    const std::int64_t step = std::max<std::int64_t>(1, ceil_div(decades * 20, height));
+    for (std::int64_t decade = decades; decade >= 0; decade -= step) {
+      const std::int64_t at = y + height - height * decade / decades;
+      const bool least = decade == 0 && scale_.below;
+      svg_.fill({x + kBarWidth, at, kTick, 1}, kInk);
+      svg_.text(text_x, at, cat(least ? "<=" : "", "1e", static_cast<int>(scale_.low) + decade));
+    }
+    return y + height + kGap;
+  }
+
+  const HeatmapCells& cells_;
+  const Scale scale_;
+  const Layout layout_;
+  Svg svg_;
+};
 
 }  // namespace
 
-void Heatmap::draw_axes(Picture& picture, const Layout& layout) const {
-  const std::int64_t bottom = layout.top + layout.height;
-  const auto widest = static_cast<std::int64_t>(cat(right_.extent - 1).size()) * kLetterWidth;
-  std::int64_t free = 0, free_name = 0;  // where the next text may begin
-  for (std::int64_t column = 0; column < columns_.cells; ++column) {
-    const std::int64_t left = layout.column(column, columns_);
-    // Panels that are too narrow for two numbers have none but the first.
-    const bool numbered = column == 0 || columns_.pixels > 2 * (widest + kGap);
-    for (const std::int64_t at : ticks(right_, widest + kGap)) {
-      if (!numbered) break;
-      const std::int64_t x = left + middle(right_, at);
-      const std::string number = cat(at);
-      const std::int64_t begin = x - text_width(number) / 2;
-      if (begin < free) continue;
-      picture.fill(x, bottom + 3, 1, kTick, kInk);
-      picture.text(begin, bottom + 3 + kTick + 1, number, kInk);
-      free = begin + text_width(number) + kLetterWidth;
-    }
-    if (columns_.extent == 1) continue;
-    const std::string name = cat(columns_.name, "=", columns_.first_of(column));
-    const std::int64_t begin = left + (columns_.pixels - text_width(name)) / 2;
-    if (begin < free_name) continue;
-    picture.text(begin, layout.top - kLetterHeight - 5, name, kInk);
-    free_name = begin + text_width(name) + kLetterWidth;
+std::string heatmap_svg(const HeatmapCells& cells, std::vector<std::string> title) {
+  if (const std::string binning = binning_text(cells.axes); !binning.empty()) {
+    title.push_back(binning);
   }
-  free = free_name = 0;
-  const auto numbers = static_cast<std::int64_t>(cat(down_.extent - 1).size()) * kLetterWidth;
-  for (std::int64_t row = 0; row < rows_.cells; ++row) {
-    const std::int64_t top = layout.row(row, rows_);
-    const bool numbered = row == 0 || down_.extent == 1 || rows_.pixels > 2 * (kLetterHeight + 3);
-    for (const std::int64_t at : ticks(down_, kLetterHeight + 3)) {
-      if (!numbered) break;
-      const std::int64_t y = top + middle(down_, at);
-      const std::int64_t begin = y - kLetterHeight / 2;
-      if (begin < free) continue;
-      const std::string number = cat(at);
-      picture.fill(layout.left - 3 - kTick, y, kTick, 1, kInk);
-      picture.text(layout.left - 3 - kTick - 3 - text_width(number), begin, number, kInk);
-      free = begin + kLetterHeight + 1;
-    }
-    const std::int64_t begin = top + (rows_.pixels - kLetterHeight) / 2;
-    if (rows_.extent == 1 || begin < free_name) continue;
-    const std::string name = tap_name(row);
-    picture.text(layout.left - 3 - kTick - 3 - numbers - kGap - text_width(name), begin, name,
-                 kInk);
-    free_name = begin + kLetterHeight + 3;
-  }
-  picture.text(layout.left, bottom + 3 + kTick + kLetterHeight + 7, right_.name + " ->", kInk);
-  const std::string name = "<- " + down_.name;  // may be longer than the panels are high
-  picture.text_upwards(kGap, std::max(bottom, layout.top + text_width(name)), name, kInk);
-}
-
-void Heatmap::draw_legend(Picture& picture, const Layout& layout, const Scale& scale) const {
-  const std::int64_t x = layout.legend;
-  std::int64_t y = layout.top;
-  if (scale.any) {
-    const std::int64_t bar = std::max(layout.height - 3 * (kSwatch + 8) - kGap, kMinBar);
-    for (std::int64_t i = 0; i < bar; ++i) {
-      const double part = 1 - (static_cast<double>(i) + 0.5) / static_cast<double>(bar);
-      picture.fill(x, y + i, kBarWidth, 1, mapped(part));
-    }
-    picture.frame(x, y, kBarWidth, bar, 1, kLine);
-    const auto decades = static_cast<std::int64_t>(std::lround(scale.high - scale.low));
-    const std::int64_t step = std::max<std::int64_t>(1, (decades * 20 + bar - 1) / bar);
-    for (std::int64_t decade = decades; decade >= 0; decade -= step) {
-      const std::int64_t at = y + bar - bar * decade / decades;
-      const bool least = decade == 0 && scale.below;
-      picture.fill(x + kBarWidth, at, kTick, 1, kInk);
-      picture.text(x + kBarWidth + kTick + 3, at - kLetterHeight / 2,
-                   cat(least ? "<=" : "", "1e", static_cast<int>(scale.low) + decade), kInk);
-    }
-    y += bar + kGap;
-  }
-  const auto swatch = [&](Color color, const char* text) {
-    picture.fill(x, y, kBarWidth, kSwatch, color);
-    picture.frame(x, y, kBarWidth, kSwatch, 1, kLine);
-    picture.text(x + kBarWidth + kTick + 3, y, text, kInk);
-    y += kSwatch + 8;
-  };
-  swatch(kEqual, "equal");
-  if (std::ranges::count(not_finite_, 0) != std::ssize(not_finite_)) {
-    swatch(kNotFinite, "NaN or Inf");
-  }
-  if (std::ranges::count(failed_, 0) != std::ssize(failed_)) {
-    picture.frame(x + 2, y + 2, kBarWidth - 4, kSwatch - 4, 2, kFailed);
-    picture.text(x + kBarWidth + kTick + 3, y, "mismatches", kInk);
-  }
-}
-
-void Heatmap::write(const std::string& path, const std::vector<std::string>& title,
-                    const OutputOptions& options) const {
-  std::int64_t names = 0;  // the widest
-  for (std::int64_t row = 0; rows_.extent > 1 && row < rows_.cells; ++row) {
-    names = std::max(names, text_width(tap_name(row)) + kGap);
-  }
-  const auto numbers = static_cast<std::int64_t>(cat(down_.extent - 1).size()) * kLetterWidth;
-  Layout layout{};
-  layout.gap = std::max(columns_.cells, rows_.cells) > 16 ? 3 : 6;
-  layout.left = kGap + kLetterHeight + kGap + names + numbers + 6 + kTick;
-  layout.top = kGap + static_cast<std::int64_t>(title.size()) * (kLetterHeight + 4) + kGap +
-               (columns_.extent > 1 ? kLetterHeight + 5 : 0);
-  layout.width = columns_.cells * (columns_.pixels + layout.gap) - layout.gap;
-  layout.height = rows_.cells * (rows_.pixels + layout.gap) - layout.gap;
-  layout.legend = layout.left + layout.width + 2 * kGap;
-  const std::int64_t width = layout.legend + kBarWidth + kTick + 3 + 11 * kLetterWidth;
-  const std::int64_t legend_height = kMinBar + kGap + 3 * (kSwatch + 8);
-  const std::int64_t height =
-      layout.top + std::max(layout.height + 3 + kTick + 2 * kLetterHeight + 7, legend_height) +
-      kGap;
-  Picture picture(std::max(width, kMinWidth), height, kWhite);
-  for (std::size_t i = 0; i < title.size(); ++i) {
-    picture.text(kGap, kGap + static_cast<std::int64_t>(i) * (kLetterHeight + 4),
-                 fitted(title[i], picture.width() - 2 * kGap), kInk);
-  }
-  const Scale colors = scale();
-  draw_panels(picture, layout, colors);
-  draw_axes(picture, layout);
-  draw_legend(picture, layout, colors);
-  picture.write(path, options);
+  return Drawing(cells, title).svg();
 }
 
 }  // namespace convgrad::cli

@@ -61,19 +61,19 @@ void check_batch_range(const Options& options) {
 }
 
 Json part_json(const Plan& plan) {
-  const Range slices = plan.slices.slices_of(plan.part.partitions);
-  return {{"images", {plan.part.images.begin, plan.part.images.end}},
+  const Range slices = plan.schedule.slices.slices_of(plan.schedule.part.partitions);
+  return {{"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
           {"of_images", plan.problem.N},
           {"slices", {slices.begin, slices.end}},
-          {"of_slices", plan.slices.count()},
-          {"nodes", plan.nodes.size()}};
+          {"of_slices", plan.schedule.slices.count()},
+          {"nodes", plan.schedule.nodes.size()}};
 }
 
 std::string part_text(const Plan& plan) {
-  const std::vector<BatchCut> cuts = batch_cuts(plan.chunks, plan.slices);
+  const std::vector<BatchCut> cuts = batch_cuts(plan.schedule.chunks, plan.schedule.slices);
   std::string text =
-      cat("part       images ", plan.part.images.begin, ":", plan.part.images.end, " of ",
-          plan.problem.N, ", a file of about ",
+      cat("part       images ", plan.schedule.part.images.begin, ":", plan.schedule.part.images.end,
+          " of ", plan.problem.N, ", a file of about ",
           format_bytes(static_cast<double>(partial_file_bytes(plan))), "; can be cut at");
   constexpr std::size_t kMost = 12;
   for (std::size_t i = 0; i < cuts.size(); ++i) {
@@ -88,17 +88,17 @@ std::string part_text(const Plan& plan) {
 
 WgradProblem part_problem(const Plan& plan) {
   WgradProblem problem = plan.problem;
-  problem.N = plan.part.images.size();
+  problem.N = plan.schedule.part.images.size();
   return problem;
 }
 
-void write_part(const std::string& path, const Plan& plan, GradientSum& sum,
+void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
                 const OutputOptions& options) {
   std::vector<const double*> sums;
-  for (std::size_t node = 0; node < plan.nodes.size(); ++node) {
-    sums.push_back(sum.finish_node(node));
+  for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
+    sums.push_back(sum.finish(node));
   }
-  write_partial(path, partial_header(plan, program_build()), plan.nodes, sums, options);
+  write_partial(path, partial_header(plan, program_build()), plan.schedule.nodes, sums, options);
 }
 
 std::string program_build() {

@@ -24,7 +24,7 @@ std::string part_text(const Plan& plan);
 WgradProblem part_problem(const Plan& plan);
 
 // Writes the sums of a plan's part to a file for reduce.
-void write_part(const std::string& path, const Plan& plan, GradientSum& sum,
+void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
                 const OutputOptions& options);
 
 // What must be the same for parts of one run: version, revision, compiler.

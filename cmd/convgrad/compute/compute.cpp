@@ -7,8 +7,9 @@
 #include "base/clock.hpp"
 #include "compute/batch_range.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/reference.hpp"
-#include "job/job_sums.hpp"
+#include "job/attributes.hpp"
+#include "job/job_files.hpp"
+#include "job/job_plan.hpp"
 
 namespace convgrad::cli {
 void check_compute_options(const Options& options) {
@@ -45,7 +46,7 @@ std::vector<double> read_addend(const std::string& path, const WgradProblem& pro
 namespace {
 
 // Returns the seconds that writing takes; those of the last sums are added to the timing.
-double write_sums(JobSums& sums, const Job& job, const std::vector<double>& addend,
+double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& addend,
                   const Options& options, Timing& timing) {
   const double* dw = nullptr;
   const double finish_s = seconds_of([&] { dw = sums.finish(); });
@@ -70,10 +71,10 @@ int compute(const Options& options, Json& report) {
   if (options.execution.accumulate && !options.execution.dry_run) {
     addend = read_addend(output, job.problem);
   }
-  PlanOptions more;
-  more.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
-  const bool is_part = more.batch.kind != BatchRange::Kind::all;
-  const Plan plan = plan_job(job, options, false, job.backend == Backend::reference, more);
+  PlanOptions planned = plan_options(job, options);
+  planned.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
+  const bool is_part = planned.batch.kind != BatchRange::Kind::all;
+  const Plan plan = plan_job(job, planned);
   report["execution"] = plan_json(plan);
   if (is_part) report["part"] = part_json(plan);
   if (options.execution.dry_run) {
@@ -84,11 +85,11 @@ int compute(const Options& options, Json& report) {
   }
   check_output(output, output_options);
   TaskPool pool(plan.threads);
-  JobSums sums(plan, pool);
-  Timing timing = sums.run(job, plan);
-  const double write_s =
-      is_part ? seconds_of([&] { write_part(output, plan, *sums.gradient, output_options); })
-              : write_sums(sums, job, addend, options, timing);
+  const std::unique_ptr<BlockSum> sums = make_sum(plan, pool);
+  Timing timing = run_job(job, plan, sums.get(), nullptr);
+  const double write_s = is_part
+                             ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
+                             : write_sums(*sums, job, addend, options, timing);
   report["timing_ms"] = timing_json(timing, write_s);
   report["perf"] = perf_json(part_problem(plan), timing);
   report["output"] = output;

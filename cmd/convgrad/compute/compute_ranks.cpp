@@ -15,7 +15,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "convgrad/tensor_name.hpp"
-#include "job/job.hpp"
+#include "job/job_plan.hpp"
 #include "mpi/ranks.hpp"
 #include "report/color.hpp"
 
@@ -125,9 +125,9 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
 std::vector<Range> parts_of(const Ranks& ranks, const Plan& plan) {
   std::vector<Range> parts;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const BatchPart part =
-        batch_part(plan.chunks, plan.slices, {BatchRange::Kind::share, {}, rank, ranks.size()});
-    parts.push_back(plan.slices.slices_of(part.partitions));
+    const BatchPart part = batch_part(plan.schedule.chunks, plan.schedule.slices,
+                                      {BatchRange::Kind::share, {}, rank, ranks.size()});
+    parts.push_back(plan.schedule.slices.slices_of(part.partitions));
   }
   return parts;
 }
@@ -142,9 +142,9 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
   const auto ms = [](double seconds) { return std::round(seconds * 1e6) / 1e3; };
   return {{"rank", ranks.rank()},
           {"host", host()},
-          {"images", {plan.part.images.begin, plan.part.images.end}},
+          {"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
           {"threads", plan.threads},
-          {"device", plan.device_kernel != nullptr ? Json(plan.device.number) : Json()},
+          {"device", plan.cuda() ? Json(plan.cuda()->device.number) : Json()},
           {"read_bytes", t.read_bytes},
           {"timing_ms",
            {{"read", ms(t.timing.read_s)},
@@ -153,24 +153,14 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
             {"total", ms(t.timing.total_s)}}}};
 }
 
-// The part of this rank, and then the sums of all: null but on rank 0.
-class RankSum {
- public:
-  RankSum(const Plan& plan, TaskPool& pool) : plan_(plan), sum_(plan, pool) {}
-
-  Timing run(Job& job) { return run_job(job, plan_, &sum_, nullptr); }
-  const double* add(Ranks& ranks) {
-    std::vector<NodeSums> nodes;
-    for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
-      nodes.push_back({plan_.nodes[node], sum_.finish_node(node)});
-    }
-    return add_ranks(ranks, parts_of(ranks, plan_), nodes, plan_.problem.dw_count());
+// The sums of this rank's nodes and of all others' as one: null but on rank 0.
+const double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
+  std::vector<NodeSums> nodes;
+  for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
+    nodes.push_back({plan.schedule.nodes[node], sum.finish(node)});
   }
-
- private:
-  const Plan& plan_;
-  GradientSum sum_;
-};
+  return add_ranks(ranks, parts_of(ranks, plan), nodes, plan.problem.dw_count());
+}
 
 void print_ranks(const Json& ranks) {
   for (const Json& rank : ranks) {
@@ -196,9 +186,9 @@ struct RankJob {
     share_node(ranks, options);
     ranks.together([&] {
       job.emplace(open_job(options, report));
-      PlanOptions more;
-      more.batch = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
-      plan = plan_job(*job, options, false, false, more);
+      PlanOptions planned = plan_options(*job, options);
+      planned.batch = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
+      plan = plan_job(*job, planned);
       if (!writes()) return;
       report["execution"] = plan_json(plan);
       if (options.execution.dry_run) return;
@@ -238,12 +228,12 @@ void with_all(const Ranks& ranks, const Options& options, Work&& work) {
 }
 
 // The sum of all ranks on rank 0, null on the others.
-const double* sum_of_ranks(Ranks& ranks, RankJob& work, RankSum& sum, RankTiming& timing) {
+const double* sum_of_ranks(Ranks& ranks, RankJob& work, BlockSum& sum, RankTiming& timing) {
   const std::int64_t before = bytes_read();
-  timing.timing = sum.run(*work.job);
+  timing.timing = run_job(*work.job, work.plan, &sum, nullptr);
   timing.read_bytes = bytes_read() - before;
   const double* dw = nullptr;
-  timing.add_s = seconds_of([&] { dw = sum.add(ranks); });
+  timing.add_s = seconds_of([&] { dw = add_all(ranks, work.plan, sum); });
   timing.timing.total_s += timing.add_s;
   return dw;
 }
@@ -251,10 +241,10 @@ const double* sum_of_ranks(Ranks& ranks, RankJob& work, RankSum& sum, RankTiming
 void sum_and_write(Ranks& ranks, RankJob& work) {
   const Options& options = work.options;
   TaskPool pool(work.plan.threads);
-  RankSum sum(work.plan, pool);
+  const std::unique_ptr<BlockSum> sum = make_sum(work.plan, pool);
   RankTiming timing;
   double write_s = 0;
-  const double* const dw = sum_of_ranks(ranks, work, sum, timing);
+  const double* const dw = sum_of_ranks(ranks, work, *sum, timing);
   ranks.together([&] {
     if (!work.writes()) return;
     write_s = seconds_of([&] {

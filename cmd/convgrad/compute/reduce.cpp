@@ -5,7 +5,7 @@
 #include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
-#include "job/job.hpp"
+#include "job/job_files.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {

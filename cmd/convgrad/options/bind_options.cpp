@@ -215,7 +215,7 @@ void add_compare(CLI::App& app, CompareOptions& o) {
        "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
        kOutput);
   text(app, "--heatmap", o.heatmap, "FILE",
-       "picture of |got - want|: filter taps x channels, as .png", kOutput);
+       "picture of |got - want|: filter taps x channels, as .svg", kOutput);
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
 }

@@ -62,7 +62,7 @@ Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the d
 
 Examples:
   convgrad compare dw.npy dw.npy
-  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy --heatmap e.png
+  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy --heatmap e.svg
   convgrad --op conv2d -i x.npy -g dy.npy -o - -k 3 -s 2 -p same | convgrad compare - dw.npy --bitwise -q
 
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";

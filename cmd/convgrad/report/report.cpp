@@ -156,17 +156,17 @@ Json plan_json(const Plan& plan) {
   Json json = {{"backend", backend_name(plan)},
                {"algorithm", algorithm_name(plan)},
                {"threads", plan.threads},
-               {"slices", plan.slices.count()},
-               {"tiles", plan.tiles},
-               {"chunks", plan.chunks.count},
-               {"blocks", plan.blocks.count},
+               {"slices", plan.schedule.slices.count()},
+               {"tiles", plan.tiles()},
+               {"chunks", plan.schedule.chunks.count},
+               {"blocks", plan.schedule.blocks.count},
                {"memory_bytes", plan.memory.total()},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
-  if (plan.device_kernel != nullptr) {
-    json["device"] = {{"number", plan.device.number},
-                      {"name", plan.device.name},
-                      {"memory_bytes", plan.device_memory.total()},
-                      {"memory_limit_bytes", plan.device_memory.limit}};
+  if (plan.cuda()) {
+    json["device"] = {{"number", plan.cuda()->device.number},
+                      {"name", plan.cuda()->device.name},
+                      {"memory_bytes", plan.cuda()->memory.total()},
+                      {"memory_limit_bytes", plan.cuda()->memory.limit}};
   }
   return json;
 }

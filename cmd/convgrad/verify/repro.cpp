@@ -102,15 +102,15 @@ std::vector<std::int64_t> file_origin(const WgradProblem& pb, std::int64_t image
 
 // What is written: the part, and the gradients on it, in [tap][c][k] order.
 struct Repro {
-  Part part;
+  CroppedPart part;
   std::vector<double> result, golden;
   bool computes = false;  // the command computes the gradient; result.npy is what it was
   std::string how;        // a sentence for README.txt
 };
 
 // The elements of some whole gradient, or of a sample, on a part.
-std::vector<double> values_on(const WgradProblem& whole, const Judged& judged, const Part& part,
-                              const std::vector<double>& values) {
+std::vector<double> values_on(const WgradProblem& whole, const Judged& judged,
+                              const CroppedPart& part, const std::vector<double>& values) {
   std::vector<double> result;
   const std::vector<std::int64_t>& indices = judged.sample.indices;
   for (std::int64_t i = 0; i < part.problem.dw_count(); ++i) {
@@ -171,7 +171,7 @@ std::optional<Repro> shrunk(Job& job, const Options& options, const Judged& judg
                             const Tolerance& tolerance, std::int64_t wrong, std::string& why_not) {
   Repro repro;
   Shrinker shrinker(job, options, judged.kernel, tolerance);
-  const std::optional<Part> part = shrinker.shrink(wrong);
+  const std::optional<CroppedPart> part = shrinker.shrink(wrong);
   if (shrinker.is_right_again()) why_not = "the wrong element is right when it is computed again";
   if (!part) return std::nullopt;
   repro.part = *part;

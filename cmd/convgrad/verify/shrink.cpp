@@ -14,26 +14,22 @@ struct Sums {
 };
 
 // kernel null: the reference alone.
-Sums run_part(Job& job, const Options& options, const Part& part, const Kernel* kernel) {
-  PlanOptions o;
-  o.threads = options.execution.threads;
-  o.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
-  o.with_reference = true;
-  o.only_reference = kernel == nullptr;
-  if (kernel != nullptr) o.algorithm = kernel->name;
-  const Plan plan = make_plan(part.problem, this_machine(), o);
+Sums run_part(Job& job, const Options& options, const CroppedPart& part, const Kernel* kernel) {
+  PlanOptions planned = plan_options(options);
+  planned.check_bytes = reference_bytes(part.problem);
+  planned.backend = kernel != nullptr ? Backend::cpu : Backend::reference;
+  planned.kernel = kernel;
+  const Plan plan = make_plan(part.problem, this_machine(), planned);
   TaskPool pool(plan.threads);
   NpySource source(*job.x, *job.dy, part.origin);
-  std::optional<GradientSum> gradient;
-  if (kernel != nullptr) gradient.emplace(plan, pool);
+  const std::unique_ptr<BlockSum> gradient = kernel != nullptr ? make_sum(plan, pool) : nullptr;
   ReferenceSum reference(part.problem, pool);
   Timing timing;
   stream_blocks(
       plan, source,
       [&](const Block& block, std::int64_t index) {
         if (gradient) gradient->add(block, index);
-        reference.add(block);
+        reference.add(block, index);
       },
       timing);
   reference.finish();
@@ -59,7 +55,7 @@ Crop element_crop(const WgradProblem& pb, std::int64_t index) {
   return crop;
 }
 
-std::vector<double> reference_on(Job& job, const Options& options, const Part& part) {
+std::vector<double> reference_on(Job& job, const Options& options, const CroppedPart& part) {
   return run_part(job, options, part, nullptr).want;
 }
 
@@ -68,7 +64,7 @@ bool Shrinker::fails(const Crop& crop) {
   if (!part || budget_ <= 0) return false;
   if (kernel_ != nullptr && !kernel_->why_not(part->problem, this_machine()).empty()) return false;
   budget_ -= flop_count(part->problem) / 2;
-  const Part candidate = {crop, part->problem, part->origin};
+  const CroppedPart candidate = {crop, part->problem, part->origin};
   Sums sums = run_part(job_, options_, candidate, kernel_);
   const Comparison comparison =
       compare_gradients(sums.got, sums.want, sums.magnitudes, part->problem.taps(),
@@ -115,7 +111,7 @@ bool Shrinker::trim(Crop& crop, Range& range) {
   return shorter;
 }
 
-std::optional<Part> Shrinker::shrink(std::int64_t wrong) {
+std::optional<CroppedPart> Shrinker::shrink(std::int64_t wrong) {
   budget_ = std::max(kLeastShrinkBudget, kWholeProblems * flop_count(job_.problem) / 2);
   Crop crop = whole_crop(job_.problem);
   if (!cropped(job_.problem, crop)) return std::nullopt;

@@ -6,7 +6,7 @@
 
 namespace convgrad::cli {
 
-struct Part {
+struct CroppedPart {
   Crop crop;
   WgradProblem problem;
   SourceOrigin origin;
@@ -16,7 +16,7 @@ struct Part {
 Crop element_crop(const WgradProblem& problem, std::int64_t index);
 
 // The reference on a part, in [tap][c][k] order.
-std::vector<double> reference_on(Job& job, const Options& options, const Part& part);
+std::vector<double> reference_on(Job& job, const Options& options, const CroppedPart& part);
 
 class Shrinker {
  public:
@@ -25,7 +25,7 @@ class Shrinker {
       : job_(job), options_(options), kernel_(kernel), tolerance_(tolerance) {}
 
   // The whole problem must fail at the element. Nothing if that fails on no part that can be cut.
-  std::optional<Part> shrink(std::int64_t wrong);
+  std::optional<CroppedPart> shrink(std::int64_t wrong);
   // Why it was nothing: the element, computed again, did not fail.
   bool is_right_again() const { return is_right_again_; }
   // What the computation gives on that part, rounded.
@@ -41,7 +41,7 @@ class Shrinker {
   const Kernel* kernel_;
   const Tolerance& tolerance_;
   double budget_ = 0;  // multiply-adds that may still be spent
-  std::optional<Part> smallest_;
+  std::optional<CroppedPart> smallest_;
   bool is_right_again_ = false;
   std::vector<double> result_;
 };

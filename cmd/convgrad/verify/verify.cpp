@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "base/suggest.hpp"
+#include "job/attributes.hpp"
+#include "job/job_files.hpp"
 #include "report/color.hpp"
 #include "verify/repro.hpp"
 #include "verify/verify_adjoint.hpp"

@@ -51,12 +51,12 @@ GradientFile read_judged(const std::string& path, const WgradProblem& problem,
 class Checks final : public BlockSum {
  public:
   void include(BlockSum& sum) { sums_.push_back(&sum); }
-  void add(const Block& block,
-           const std::function<void(std::int64_t, std::int64_t)>& progress) override {
-    for (BlockSum* sum : sums_) sum->add(block, progress);
+  void add(const Block& block, std::int64_t index, const Progress& progress) override {
+    for (BlockSum* sum : sums_) sum->add(block, index, progress);
   }
-  void finish() override {
-    for (BlockSum* sum : sums_) sum->finish();
+  double* finish(std::size_t node) override {
+    for (BlockSum* sum : sums_) sum->finish(node);
+    return nullptr;
   }
   bool empty() const { return sums_.empty(); }
 
@@ -73,8 +73,9 @@ class Pass {
         computes_(options.verify.result.empty()),
         plan_(plan_check(job, options, needs_reference)),
         pool_(plan_.threads) {
-    if (computes_ && job.backend != Backend::reference) gradient_.emplace(plan_, pool_);
-    if ((computes_ && !gradient_) || (needs_reference && scope_ == Scope::full)) {
+    const bool by_reference = job.backend == Backend::reference;
+    if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
+    if ((computes_ && by_reference) || (needs_reference && scope_ == Scope::full)) {
       checks_.include(reference_.emplace(job.problem, pool_));
     }
     if (needs_reference && scope_ == Scope::sample) {
@@ -88,12 +89,12 @@ class Pass {
 
   void run(const Options& options, Json& report) {
     report["execution"] = plan_json(plan_);
-    const Timing timing = run_job(job_, plan_, gradient_ ? &*gradient_ : nullptr,
-                                  checks_.empty() ? nullptr : &checks_);
+    const Timing timing =
+        run_job(job_, plan_, gradient_.get(), checks_.empty() ? nullptr : &checks_);
     report["timing_ms"] = timing_json(timing, 0);
     report["perf"] = perf_json(job_.problem, timing);
     if (options.execution.verbose) print_timing(plan_, timing, 0);
-    checks_.finish();
+    checks_.finish(0);
     if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->values().data();
   }
 
@@ -116,7 +117,7 @@ class Pass {
   const bool computes_;
   const Plan plan_;
   TaskPool pool_;
-  std::optional<GradientSum> gradient_;
+  std::unique_ptr<BlockSum> gradient_;
   std::optional<ReferenceSum> reference_;
   std::optional<SampledSum> sampled_;
   std::optional<AdjointSum> adjoint_;
@@ -151,44 +152,38 @@ GradientFile read_in_order(const std::string& path, const WgradProblem& problem)
 namespace {
 
 // What the check keeps grows with the blocks, so they are small, and smaller if memory is.
-Plan plan_adjoint(const Job& job, const Options& options, std::int64_t other_bytes) {
-  const bool only_reference = !options.verify.result.empty() || job.backend == Backend::reference;
-  PlanOptions extra;
-  extra.block_bytes = kAdjointBlockBytes;
+Plan plan_adjoint(const Job& job, const Options& options, PlanOptions planned) {
+  const std::int64_t other_bytes = planned.check_bytes.value_or(0);
+  planned.block_bytes = kAdjointBlockBytes;
   if (options.execution.memory_limit > 0) {
     const auto part = static_cast<std::int64_t>(options.execution.memory_limit / 16);
-    extra.block_bytes = std::clamp(part, kLeastBlockBytes, kAdjointBlockBytes);
+    planned.block_bytes = std::clamp(part, kLeastBlockBytes, kAdjointBlockBytes);
   }
-  for (;; extra.block_bytes /= 4) {
-    extra.check_bytes = 1;
-    const Plan plan = plan_job(job, options, true, only_reference, extra);
-    extra.check_bytes = other_bytes + AdjointSum::memory_bytes(plan);
-    const bool fits = plan.memory.total() + extra.check_bytes <= plan.memory_limit_bytes;
-    if (fits || extra.block_bytes <= kLeastBlockBytes) break;
+  for (;; planned.block_bytes /= 4) {
+    planned.check_bytes = 0;
+    const Plan plan = plan_job(job, planned);
+    planned.check_bytes = other_bytes + AdjointSum::memory_bytes(plan);
+    const bool fits = plan.memory.total() + *planned.check_bytes <= plan.memory_limit_bytes;
+    if (fits || planned.block_bytes <= kLeastBlockBytes) return plan_job(job, planned);
   }
-  return plan_job(job, options, true, only_reference, extra);
 }
 
 }  // namespace
 
 Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
-  const bool only_reference = !options.verify.result.empty() || job.backend == Backend::reference;
-  const bool computes_reference =
-      options.verify.result.empty() && job.backend == Backend::reference;
-  PlanOptions extra;
-  const std::int64_t whole =
-      computes_reference ? reference_arrays(job.problem) * job.problem.dw_count() * 8 : 0;
-  switch (scope_of(options.verify)) {
-    case Scope::full:
-      return plan_job(job, options, needs_reference, only_reference);
-    case Scope::sample:
-      extra.check_bytes =
-          whole +
-          SampledSum::memory_bytes(std::min(*options.verify.sample, job.problem.dw_count()) + 32);
-      return plan_job(job, options, true, only_reference, extra);
-    default:
-      return plan_adjoint(job, options, whole);
+  const VerifyOptions& v = options.verify;
+  const bool computes = v.result.empty();
+  PlanOptions planned = plan_options(job, options);
+  if (!computes) planned.backend = Backend::reference;  // which has no part in it
+  const Scope scope = scope_of(v);
+  const bool sums_reference =
+      (computes && job.backend == Backend::reference) || (scope == Scope::full && needs_reference);
+  std::int64_t check_bytes = sums_reference ? reference_bytes(job.problem) : 0;
+  if (scope == Scope::sample) {
+    check_bytes += SampledSum::memory_bytes(std::min(*v.sample, job.problem.dw_count()) + 32);
   }
+  planned.check_bytes = check_bytes;
+  return scope == Scope::adjoint ? plan_adjoint(job, options, planned) : plan_job(job, planned);
 }
 
 Judged gather(Job& job, const Options& options, bool needs_reference, Json& report) {
@@ -221,8 +216,8 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   Pass pass(job, options, needs_reference, judged.sample);
   pass.run(options, report);
   if (pass.dw() != nullptr) {
-    judged.kernel = pass.plan().kernel;
-    judged.on_device = pass.plan().device_kernel != nullptr;
+    judged.kernel = pass.plan().cpu() ? pass.plan().cpu()->kernel : nullptr;
+    judged.on_device = pass.plan().cuda() != nullptr;
     judged.got_name = algorithm_name(pass.plan());
     judged.got = rounded_values(job.problem, pass.dw());
     if (v.repeat_check) judged.computed = judged.got;
@@ -258,9 +253,10 @@ std::string why_read_once(const Job& job) {
 
 ExactEntries exact_entries(Job& job, const Options& options,
                            const std::vector<std::int64_t>& indices) {
-  PlanOptions extra;
-  extra.check_bytes = SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size())) + 1;
-  const Plan plan = plan_job(job, options, true, true, extra);
+  PlanOptions planned = plan_options(job, options);
+  planned.backend = Backend::reference;
+  planned.check_bytes = SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size()));
+  const Plan plan = plan_job(job, planned);
   TaskPool pool(plan.threads);
   SampledSum sum(job.problem, pool, indices);
   run_job(job, plan, nullptr, &sum);

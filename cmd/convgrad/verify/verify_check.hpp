@@ -8,7 +8,8 @@
 #include "check/sample.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "job/job.hpp"
+#include "convgrad/reference.hpp"
+#include "job/job_plan.hpp"
 
 namespace convgrad::cli {
 

@@ -90,7 +90,7 @@ class Diagnoser {
                              ? static_cast<double>(options_.execution.memory_limit)
                              : static_cast<double>(this_machine().memory_bytes);
     const double held =
-        image * static_cast<double>(std::min<std::int64_t>(images_.blocks.count, 2));
+        image * static_cast<double>(std::min<std::int64_t>(images_.schedule.blocks.count, 2));
     if (held > limit) {
       return cat("it needs whole images of x and dy, ", format_bytes(held), ", the limit is ",
                  format_bytes(limit));

@@ -6,16 +6,14 @@
 #include <cmath>
 #include <set>
 
-#include "job/job_sums.hpp"
-
 namespace convgrad::cli {
 namespace {
 
 std::vector<double> compute_again(Job& job, const Plan& plan) {
   TaskPool pool(plan.threads);
-  JobSums sums(plan, pool);
-  sums.run(job, plan);
-  const double* const dw = sums.finish();
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  run_job(job, plan, sum.get(), nullptr);
+  const double* const dw = sum->finish();
   std::vector<double> values(dw, dw + job.problem.dw_count());
   for (double& value : values) value = rounded(job.problem.out_dtype, value);
   return values;
@@ -34,33 +32,32 @@ std::string numbers_text(const std::set<std::int64_t>& numbers) {
 
 // Threads 1, 2, 3, ... and ever smaller blocks.
 PlanOptions varied(const Job& job, const Options& options, std::int64_t run) {
-  PlanOptions more;
+  PlanOptions planned = plan_options(job, options);
   if (options.execution.threads == 0) {
     const int most = std::max(4, 2 * this_machine().threads);
-    more.threads = 1 + static_cast<int>((run - 1) % most);
+    planned.threads = 1 + static_cast<int>((run - 1) % most);
   }
   if (options.execution.memory_limit == 0) {
     const std::int64_t bytes = job.x->header().payload_bytes + job.dy->header().payload_bytes;
-    more.block_bytes = std::max<std::int64_t>(bytes / (2 * run), 1);
+    planned.block_bytes = std::max<std::int64_t>(bytes / (2 * run), 1);
   }
-  return more;
+  return planned;
 }
 
 }  // namespace
 
 Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
   const std::int64_t runs = *options.verify.repeat_check;
-  const bool only_reference = job.backend == Backend::reference;
   std::set<std::int64_t> threads, blocks;
   Json differing = Json::array();
   Notes notes;
   const auto note_plan = [&](const Plan& plan) {
     threads.insert(plan.threads);
-    blocks.insert(plan.blocks.count);
+    blocks.insert(plan.schedule.blocks.count);
   };
   note_plan(plan_check(job, options, true));
   for (std::int64_t run = 1; run < runs; ++run) {
-    const Plan plan = plan_job(job, options, false, only_reference, varied(job, options, run));
+    const Plan plan = plan_job(job, varied(job, options, run));
     note_plan(plan);
     const std::vector<double> again = compute_again(job, plan);
     std::int64_t count = 0, first = -1;
@@ -71,13 +68,13 @@ Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
     if (count == 0) continue;
     const auto at = static_cast<std::size_t>(first);
     notes.failed = true;
-    notes.lines.push_back(
-        cat("repeat check: run ", run + 1, " (", plan.threads, " threads, ", plan.blocks.count,
-            " blocks) differs in ", count, " elements, first at ", element_text(job.problem, first),
-            ": ", general(again[at], 17), ", in run 1 ", general(judged.computed[at], 17)));
+    notes.lines.push_back(cat(
+        "repeat check: run ", run + 1, " (", plan.threads, " threads, ", plan.schedule.blocks.count,
+        " blocks) differs in ", count, " elements, first at ", element_text(job.problem, first),
+        ": ", general(again[at], 17), ", in run 1 ", general(judged.computed[at], 17)));
     differing.push_back({{"run", run + 1},
                          {"threads", plan.threads},
-                         {"blocks", plan.blocks.count},
+                         {"blocks", plan.schedule.blocks.count},
                          {"count", count},
                          {"first", element_position(job.problem, first)}});
   }

@@ -192,18 +192,18 @@ class Search {
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes) {
   Plan plan;
   plan.problem = problem;
-  plan.chunks = chunk_grid(problem);
-  if (plan.chunks.count == 0) return plan;
+  plan.schedule.chunks = chunk_grid(problem);
+  if (plan.schedule.chunks.count == 0) return plan;
   const std::int64_t images = std::max<std::int64_t>(problem.N, 1);
   const std::int64_t bytes =
       (problem.x_count() + problem.dy_count()) / images * dtype_bytes(problem.dtype);
-  plan.blocks.chunks = plan.chunks;
-  plan.blocks.images = {0, images};
-  plan.blocks.axis = 0;
-  plan.blocks.step =
+  plan.schedule.blocks.chunks = plan.schedule.chunks;
+  plan.schedule.blocks.images = {0, images};
+  plan.schedule.blocks.axis = 0;
+  plan.schedule.blocks.step =
       std::clamp<std::int64_t>(budget_bytes / std::max<std::int64_t>(bytes, 1), 1, images);
-  plan.blocks.pieces = ceil_div(images, plan.blocks.step);
-  plan.blocks.count = plan.blocks.pieces;
+  plan.schedule.blocks.pieces = ceil_div(images, plan.schedule.blocks.step);
+  plan.schedule.blocks.count = plan.schedule.blocks.pieces;
   return plan;
 }
 

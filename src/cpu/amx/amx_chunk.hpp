@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/amx/amx_workspace.hpp"
-#include "cpu/shared/bf16_range.hpp"
+#include "cpu/shared/exponent_range.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
@@ -55,9 +55,9 @@ class AmxChunks {
   bool in_range() const {
     const Range c = {first_channel_, first_channel_ + tile_.c.size()};
     const bool half = pb_.dtype == DType::f16;
-    const SurveyFunction survey = half ? vectors_.survey_f16 : vectors_.survey_bf16;
-    const Exponents x = exponents_of(x_region(pb_, block_, box_, c), survey);
-    const Exponents dy = exponents_of(dy_region(pb_, block_, box_, tile_.k), survey);
+    const auto extend = half ? vectors_.exponent_range_f16 : vectors_.exponent_range_bf16;
+    const ExponentRange x = exponent_range_of(x_region(pb_, block_, box_, c), extend);
+    const ExponentRange dy = exponent_range_of(dy_region(pb_, block_, box_, tile_.k), extend);
     // A float16, and each of its two terms, is 0 or at least 2^-24.
     return half ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
   }

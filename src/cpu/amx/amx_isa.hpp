@@ -1,7 +1,7 @@
 // amx_isa.hpp - what outer_product_amx needs from the tile registers and from vectors.
 //
-// Included by files that are compiled with their own ISA flags: plain structs only, no standard
-// headers. Panels hold 16-bit elements, all distances are in elements.
+// Included by sources that are compiled with the flags of their instruction set: plain structs only
+// (isa_load.hpp says why). Panels hold 16-bit elements, all distances are in elements.
 #pragma once
 
 namespace convgrad {
@@ -69,11 +69,11 @@ struct AmxVectors {
   // value = high + low, exactly, for finite float16 values; high replaces the value. count is a
   // multiple of kAmxChannels.
   void (*split)(AmxBits* values, long count, AmxBits* low);
-  // The least exponent of what is not 0, and the greatest, as they are stored (bf16_range.hpp).
-  void (*survey_bf16)(const void* values, long count, long pieces, long stride, unsigned* least,
-                      unsigned* most);
-  void (*survey_f16)(const void* values, long count, long pieces, long stride, unsigned* least,
-                     unsigned* most);
+  // The least exponent of what is not 0, and the greatest, as they are stored (exponent_range.hpp).
+  void (*exponent_range_bf16)(const void* values, long count, long pieces, long stride,
+                              unsigned* least, unsigned* most);
+  void (*exponent_range_f16)(const void* values, long count, long pieces, long stride,
+                             unsigned* least, unsigned* most);
   // partial[c*partial_row + k] += sums[k*kAmxBlock + c], or sums[c*kAmxBlock + k] if `turned`.
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
                    long partial_row);

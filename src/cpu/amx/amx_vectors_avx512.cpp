@@ -1,3 +1,66 @@
 // amx_vectors_avx512.cpp - packing for AMX with AVX-512, which every processor with AMX has.
-#define CONVGRAD_AMX_VECTORS kAvx512AmxVectors
-#include "cpu/amx/amx_vectors.inc"
+#include "cpu/amx/amx_vectors.hpp"
+#include "cpu/isa/avx512.hpp"
+
+namespace convgrad {
+namespace {
+
+// GCC 12 converts __m256 in halves where it is told by __builtin_convertvector, and takes what
+// intrinsics without a mask leave undefined for a mistake.
+void add_row(__m512 row, double* out) {
+  const __m512d low = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 0));
+  const __m512d high = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 1));
+  _mm512_storeu_pd(out, _mm512_loadu_pd(out) + low);
+  _mm512_storeu_pd(out + 8, _mm512_loadu_pd(out + 8) + high);
+}
+
+// Columns 0 to 3 of rows 0, 4, 8 and 12.
+__m512 every_fourth_row(const float* sums) {
+  __m512 rows = _mm512_castps128_ps512(_mm_load_ps(sums));
+  rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_load_ps(sums + 4 * kAmxBlock));
+  rows = _mm512_mask_broadcast_f32x4(rows, 0x0f00, _mm_load_ps(sums + 8 * kAmxBlock));
+  return _mm512_mask_broadcast_f32x4(rows, 0xf000, _mm_load_ps(sums + 12 * kAmxBlock));
+}
+__m512d low_pairs(__m512 a, __m512 b) {
+  return _mm512_castps_pd(_mm512_maskz_unpacklo_ps(0xffff, a, b));
+}
+__m512d high_pairs(__m512 a, __m512 b) {
+  return _mm512_castps_pd(_mm512_maskz_unpackhi_ps(0xffff, a, b));
+}
+
+// Columns 0 to 3 of 16 rows become rows. Loads put the quarters of the vectors into their places,
+// which leaves two shuffles for each, half of what a transposition of registers takes.
+void columns_as_rows(const float* sums, __m512 (&row)[4]) {
+  const __m512 r0 = every_fourth_row(sums), r1 = every_fourth_row(sums + kAmxBlock),
+               r2 = every_fourth_row(sums + 2 * kAmxBlock),
+               r3 = every_fourth_row(sums + 3 * kAmxBlock);
+  const __m512d a = low_pairs(r0, r1), b = high_pairs(r0, r1), c = low_pairs(r2, r3),
+                d = high_pairs(r2, r3);
+  row[0] = _mm512_castpd_ps(_mm512_maskz_unpacklo_pd(0xff, a, c));
+  row[1] = _mm512_castpd_ps(_mm512_maskz_unpackhi_pd(0xff, a, c));
+  row[2] = _mm512_castpd_ps(_mm512_maskz_unpacklo_pd(0xff, b, d));
+  row[3] = _mm512_castpd_ps(_mm512_maskz_unpackhi_pd(0xff, b, d));
+}
+
+struct Avx512Amx : Avx512 {
+  static constexpr bool kAddsSquares = true;
+
+  static void add_full_square(const float* sums, bool turned, double* out, long out_row) {
+#pragma GCC unroll 4
+    for (long c = 0; c < kAmxChannels; c += 4) {
+      __m512 row[4];
+      if (turned) {
+        for (long i = 0; i < 4; ++i) row[i] = _mm512_load_ps(sums + (c + i) * kAmxBlock);
+      } else {
+        columns_as_rows(sums + c, row);
+      }
+      for (long i = 0; i < 4; ++i) add_row(row[i], out + (c + i) * out_row);
+    }
+  }
+};
+
+}  // namespace
+
+constinit const AmxVectors kAvx512AmxVectors = amx_vectors<Avx512Amx>();
+
+}  // namespace convgrad

@@ -1,8 +1,8 @@
 // isa.hpp - what outer_product_wgrad.cpp and streaming_wgrad.cpp need from each
 // instruction set.
 //
-// Included by files that are compiled with their own ISA flags: plain structs only, no standard
-// headers, so that no AVX code ends up in a function that other files share.
+// Included by sources that are compiled with the flags of their instruction set: plain structs only
+// (isa_load.hpp says why).
 #pragma once
 
 namespace convgrad {
@@ -35,16 +35,16 @@ struct PanelRun {
   const char* prefetch_end;
 };
 
-// A bfloat16 pair, [0] in the low half: two neighbouring pixels of one channel.
-struct BrainPair {
+// Two pixels of one channel, the first in the low half.
+struct BFloat16Pair {
   unsigned bits;
 };
 
-// Element is float, double or BrainPair. For a pair, "pixel" below means "pair of pixels".
+// Element is float, double or BFloat16Pair. For a pair, "pixel" below means "pair of pixels".
 template <typename Element>
 struct OuterProductIsa {
-  int max_m;  // rows of the largest register tile: values of x that are broadcast
-  int n;      // the tile's columns: dy's channels side by side, the width of a dy panel
+  int max_rows;     // of the largest register tile: values of x that are broadcast
+  int max_columns;  // of it: dy's channels side by side, the width of a dy panel
 
   // panel[j / step * panel_stride + i*step + j % step] = source[i*pixel_stride + j*channel_stride]
   // for i < pixels, j < channels.
@@ -55,14 +55,14 @@ struct OuterProductIsa {
   bool (*all_finite)(const Element* values, long count);
 
   // For elements whose products are not those of IEEE arithmetic at the ends of the range, else
-  // null: see SurveyFunction in bf16_range.hpp.
-  void (*survey)(const void* values, long count, long pieces, long stride, unsigned* least,
-                 unsigned* most);
+  // null: see ExponentRangeFunction in exponent_range.hpp.
+  void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
+                         unsigned* most);
 
   // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
-  // b[run.b + p*b_pixel + j], for i < m <= max_m and j < columns <= n; all n values of b are read
-  // if columns > n / 2, else n / 2. Of each run, the last `trim` pixels are left out. The sums are
-  // float or double, in the order of the runs.
+  // b[run.b + p*b_pixel + j], for i < m <= max_rows and j < columns <= max_columns; all max_columns
+  // values of b are read if columns > max_columns / 2, else half of them. Of each run, the last
+  // `trim` pixels are left out. The sums are float or double, in the order of the runs.
   void (*multiply)(int m, int columns, const Element* a, long a_pixel, const Element* b,
                    long b_pixel, const PanelRun* runs, long run_count, long trim, double* partial,
                    long partial_row);
@@ -126,6 +126,6 @@ extern const IsaSet kAvx2Isa;
 extern const IsaSet kAvx512Isa;
 
 // AVX512-BF16: products of bfloat16 pairs, summed in float.
-extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa;
+extern const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa;
 
 }  // namespace convgrad

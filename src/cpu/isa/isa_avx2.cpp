@@ -1,11 +1,24 @@
-// isa_avx2.cpp - packers and register tiles for AVX2 and FMA.
+// isa_avx2.cpp - packers and register tiles for AVX2, FMA and F16C.
+#include <immintrin.h>
+
+#include "cpu/isa/isa_table.hpp"
+
 namespace convgrad {
 namespace {
-constexpr int kVectorBytes = 32;
-constexpr int kMaxM = 6;
-constexpr int kStreamVectors = 2;
-constexpr int kMaxSums = 12;  // in registers, of streaming
+struct Avx2 {
+  static constexpr int kVectorBytes = 32;
+  // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers.
+  static constexpr int kMaxRows = 6;
+  static constexpr int kStreamVectors = 2;
+  static constexpr int kMaxSums = 12;
+  static constexpr int kGroupSums = 0;  // two vectors of dy cannot be picked from
+  static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
+
+  typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));
+  static __m256 from_float16(Bits16s bits) { return _mm256_cvtph_ps((__m128i)bits); }
+};
 }  // namespace
+
+constinit const IsaSet kAvx2Isa = isa_table<Avx2>();
+
 }  // namespace convgrad
-#define CONVGRAD_ISA_SET kAvx2Isa
-#include "cpu/isa/isa_kernels.inc"

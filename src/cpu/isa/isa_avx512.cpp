@@ -1,11 +1,12 @@
-// isa_avx512.cpp - packers and register tiles for AVX-512F.
+// isa_avx512.cpp - packers and register tiles for AVX-512.
+#include "cpu/isa/avx512.hpp"
+#include "cpu/isa/isa_table.hpp"
+
 namespace convgrad {
 namespace {
-constexpr int kVectorBytes = 64;
-constexpr int kMaxM = 14;
-constexpr int kStreamVectors = 4;
-constexpr int kMaxSums = 28;  // in registers, of streaming
+struct Local : Avx512 {};
 }  // namespace
+
+constinit const IsaSet kAvx512Isa = isa_table<Local>();
+
 }  // namespace convgrad
-#define CONVGRAD_ISA_SET kAvx512Isa
-#include "cpu/isa/isa_kernels.inc"

@@ -1,30 +1,25 @@
 // isa_avx512_bf16.cpp - packers and the register tile for AVX512-BF16, whose vdpbf16ps adds the
 // products of a pair of bfloat16 to a float. It reads subnormal numbers as zeros and flushes
 // subnormal results, so its callers look at the range of the data first.
-#include <immintrin.h>
-
-#include "cpu/isa/isa.hpp"
+#include "cpu/isa/avx512.hpp"
+#include "cpu/isa/isa_exponent_range.hpp"
+#include "cpu/isa/isa_multiply.hpp"
+#include "cpu/isa/isa_pack.hpp"
 
 namespace convgrad {
 namespace {
 
-constexpr int kVectorBytes = 64;
-constexpr int kMaxM = 14;
+struct Avx512Bf16 : Avx512 {
+  template <typename Sum, typename V>
+  static Sum add_products_of_pairs(Sum sum, V x, V dy) {
+    return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)dy);
+  }
+};
 
-#include "cpu/isa/isa_load.inc"
-#include "cpu/isa/isa_multiply.inc"
-#include "cpu/isa/isa_pack.inc"
-#include "cpu/isa/isa_survey.inc"
-
-void pack_pairs(const PackSource& source, long pixels, long channels, const PanelShape& shape,
-                BrainPair* panel) {
-  pack_as<BrainBits>(source, pixels, channels, shape, panel);
-}
-
-bool finite_pairs(const BrainPair* values, long count) {
-  Bits32 any = 0;
+bool all_pairs_finite(const BFloat16Pair* values, long count) {
+  std::uint32_t any = 0;
   for (long i = 0; i < count; ++i) {
-    const Bits32 bits = values[i].bits;
+    const std::uint32_t bits = values[i].bits;
     any |= (bits & 0x7f80u) == 0x7f80u || (bits & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
   }
   return any == 0;
@@ -32,8 +27,9 @@ bool finite_pairs(const BrainPair* values, long count) {
 
 }  // namespace
 
-extern const OuterProductIsa<BrainPair> kAvx512Bf16Isa = {
-    kMaxM,     2 * VectorOf<float>::kLanes,    pack_pairs, finite_pairs,
-    survey<7>, multiply_rows<kMaxM, BrainPair>};
+constinit const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa = {
+    Avx512Bf16::kMaxRows,           2 * VectorOf<Avx512Bf16, BFloat16Pair>::kLanes,
+    pack<Avx512Bf16, BFloat16Pair>, all_pairs_finite,
+    exponent_range<Avx512Bf16, 7>,  multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>};
 
 }  // namespace convgrad

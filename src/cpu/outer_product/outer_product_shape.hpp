@@ -55,13 +55,13 @@ inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
 // sums in registers wait for each other.
 template <typename Element>
 double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t step = even_step(rows, isa.max_m), lanes = isa.n / 2;
+  const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;
   const auto cost = [&](std::int64_t width) {
     return static_cast<double>(std::max<std::int64_t>(step * ceil_div(width, lanes), 8));
   };
-  const std::int64_t whole = columns / isa.n, rest = columns % isa.n;
+  const std::int64_t whole = columns / isa.max_columns, rest = columns % isa.max_columns;
   return static_cast<double>(ceil_div(rows, step)) *
-         (static_cast<double>(whole) * cost(isa.n) + (rest > 0 ? cost(rest) : 0));
+         (static_cast<double>(whole) * cost(isa.max_columns) + (rest > 0 ? cost(rest) : 0));
 }
 
 // How many pixels one element of a panel holds, and the type in which a tile is summed.
@@ -70,7 +70,7 @@ struct PanelTraits {
   static constexpr std::int64_t kPixels = 1;
 };
 template <>
-struct PanelTraits<BrainPair> {
+struct PanelTraits<BFloat16Pair> {
   static constexpr std::int64_t kPixels = 2;
 };
 

@@ -13,7 +13,7 @@
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
 #include "cpu/outer_product/x_panels.hpp"
-#include "cpu/shared/bf16_range.hpp"
+#include "cpu/shared/exponent_range.hpp"
 #include "cpu/shared/pack.hpp"
 #include "engine/region.hpp"
 
@@ -38,8 +38,8 @@ class OuterProductTile {
     const std::int64_t c = tile.c.size(), k = tile.k.size();
     const std::int64_t rows = panels_.joined ? pb_.axis[2].taps * c : c;
     swapped_ = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
-    x_step_ = swapped_ ? isa.n : even_step(rows, isa.max_m);
-    k_step_ = swapped_ ? even_step(k, isa.max_m) : isa.n;
+    x_step_ = swapped_ ? isa.max_columns : even_step(rows, isa.max_rows);
+    k_step_ = swapped_ ? even_step(k, isa.max_rows) : isa.max_columns;
     x_shape_ = {static_cast<int>(panels_.joined ? c : x_step_), 0};
   }
 
@@ -105,10 +105,10 @@ class OuterProductTile {
 
   // Where products of pairs are as IEEE arithmetic has them.
   bool in_range() const {
-    if (isa_.survey == nullptr) return true;
+    if (isa_.exponent_range == nullptr) return true;
     return bf16_products_in_range(
-        exponents_of(x_region(pb_, block_, box_, x_channels()), isa_.survey),
-        exponents_of(dy_region(pb_, block_, box_, tile_.k), isa_.survey));
+        exponent_range_of(x_region(pb_, block_, box_, x_channels()), isa_.exponent_range),
+        exponent_range_of(dy_region(pb_, block_, box_, tile_.k), isa_.exponent_range));
   }
 
   PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
@@ -356,12 +356,12 @@ class OuterProductTile {
                       dy_first, k_step_, runs_, run_count_, trim, cells, pb_.K);
         continue;
       }
-      std::fill_n(transposed_, k_count * isa_.n, 0.0);
+      std::fill_n(transposed_, k_count * isa_.max_columns, 0.0);
       isa_.multiply(static_cast<int>(k_count), static_cast<int>(count), dy_first, k_step_, x_first,
-                    x_pixel, runs_, run_count_, trim, transposed_, isa_.n);
+                    x_pixel, runs_, run_count_, trim, transposed_, isa_.max_columns);
       for (std::int64_t c = 0; c < count; ++c) {
         for (std::int64_t i = 0; i < k_count; ++i) {
-          cells[c * pb_.K + i] += transposed_[i * isa_.n + c];
+          cells[c * pb_.K + i] += transposed_[i * isa_.max_columns + c];
         }
       }
     }

@@ -41,8 +41,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                       const ChunkRun& run, const Tile& tile, std::byte* workspace,
                       double* partial) {
-  OuterProductTile<BFloat16, BrainPair> work(kAvx512Bf16Isa, problem, block, tile,
-                                             reinterpret_cast<BrainPair*>(workspace));
+  OuterProductTile<BFloat16, BFloat16Pair> work(kAvx512Bf16Isa, problem, block, tile,
+                                                reinterpret_cast<BFloat16Pair*>(workspace));
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
@@ -64,7 +64,7 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
          (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
-         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BrainPair> ? 2 : 1);
+         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BFloat16Pair> ? 2 : 1);
 }
 
 template <const IsaSet& set>

@@ -1,9 +1,13 @@
-// peak_avx512.cpp - the loops of peaks.cpp for AVX-512F.
+// peak_avx512.cpp - the loops of peaks.cpp for AVX-512.
+#include "cpu/peaks/peak_loops.hpp"
+
 namespace convgrad {
 namespace {
-constexpr int kVectorBytes = 64;
+struct Avx512 {
+  static constexpr int kVectorBytes = 64;
+};
 }  // namespace
+
+constinit const PeakIsa kPeakAvx512 = peak_loops<Avx512>("avx512");
+
 }  // namespace convgrad
-#define CONVGRAD_PEAK_SET kPeakAvx512
-#define CONVGRAD_PEAK_NAME "avx512"
-#include "cpu/peaks/peak_isa.inc"

@@ -1,7 +1,7 @@
 // peak_isa.hpp - the loops that peaks.cpp times.
 //
-// Included by files that are compiled with their own ISA flags: plain structs only, no standard
-// headers, so that no AVX code ends up in a function that other files share.
+// Included by sources that are compiled with the flags of their instruction set: plain structs only
+// (isa_load.hpp says why).
 #pragma once
 
 namespace convgrad {

@@ -1,9 +1,13 @@
 // peak_portable.cpp - the loops of peaks.cpp for any processor: a multiplication and an addition.
+#include "cpu/peaks/peak_loops.hpp"
+
 namespace convgrad {
 namespace {
-constexpr int kVectorBytes = 16;
+struct Portable {
+  static constexpr int kVectorBytes = 16;
+};
 }  // namespace
+
+constinit const PeakIsa kPeakPortable = peak_loops<Portable>("portable");
+
 }  // namespace convgrad
-#define CONVGRAD_PEAK_SET kPeakPortable
-#define CONVGRAD_PEAK_NAME "portable"
-#include "cpu/peaks/peak_isa.inc"

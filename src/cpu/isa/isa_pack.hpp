@@ -1,15 +1,20 @@
-// isa_pack.inc - from a file's layout and dtype to panels. Included by isa_kernels.inc.
-
+// isa_pack.hpp - from a file's layout and dtype to panels.
+//
 // Vectors are stored whole, pixel after pixel: what they write behind a pixel's channels is
 // overwritten by the next pixel, and behind the last pixel there is room (PanelShape).
+#pragma once
+
+#include "cpu/isa/isa_load.hpp"
+
+namespace convgrad {
 
 // Channels side by side in the file: vectors along the channels. A panel's vectors may read beyond
 // its `step` channels where that is still inside the tensor; those lanes are never used.
-template <typename Scalar, typename Element>
+template <typename Set, typename Scalar, typename Element>
 void pack_along_channels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                          Element* panel) {
-  const Reader<Scalar, Element> from(s);
-  constexpr long kLanes = Reader<Scalar, Element>::kLanes;
+  const Reader<Set, Scalar, Element> from(s);
+  constexpr long kLanes = Reader<Set, Scalar, Element>::kLanes;
   for (long i = 0; i < pixels; ++i) {
     // A vector may run into the next pixel, but not out of the last one.
     const long readable = i + 1 < pixels && s.pixel_stride >= kLanes ? channels + kLanes : channels;
@@ -23,7 +28,7 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
         if (first + kLanes <= readable && !(tail && first + kLanes > end)) {
           store(out + j, from.full(at + first));
         } else {
-          store(out + j, from.part(at + first, end > first ? end - first : 0));
+          store(out + j, from.first(at + first, end > first ? end - first : 0));
         }
       }
     }
@@ -42,7 +47,7 @@ struct UpTo<0, I...> {
 
 // Swaps the lanes of two rows that lie on the wrong side of the diagonal.
 template <long Bit, typename V, long... Lane>
-inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
+static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   constexpr long kCount = sizeof...(Lane);
   const V low = __builtin_shufflevector(a, b, ((Lane & Bit) ? kCount + (Lane ^ Bit) : Lane)...);
   const V high = __builtin_shufflevector(a, b, ((Lane & Bit) ? kCount + Lane : (Lane ^ Bit))...);
@@ -52,7 +57,7 @@ inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
 
 // rows[i][j] becomes rows[j][i], one bit of the indices at a time.
 template <long Bit, typename V, long Count>
-inline void transpose_from(V (&rows)[Count]) {
+static inline void transpose_from(V (&rows)[Count]) {
   if constexpr (Bit < Count) {
 #pragma GCC unroll 16
     for (long i = 0; i < Count; ++i) {
@@ -63,12 +68,12 @@ inline void transpose_from(V (&rows)[Count]) {
 }
 
 // Channels apart in the file: squares of lanes x lanes, transposed in registers.
-template <typename Scalar, typename Element>
+template <typename Set, typename Scalar, typename Element>
 void pack_along_pixels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                        Element* panel) {
-  const Reader<Scalar, Element> from(s);
-  using V = typename VectorOf<Element>::Type;
-  constexpr long kLanes = Reader<Scalar, Element>::kLanes;
+  const Reader<Set, Scalar, Element> from(s);
+  using V = typename VectorOf<Set, Element>::Type;
+  constexpr long kLanes = Reader<Set, Scalar, Element>::kLanes;
   for (long c = 0; c < channels; c += shape.step, panel += shape.panel_stride) {
     const long count = c + shape.step < channels ? shape.step : channels - c;
     for (long lane = 0; lane < shape.step; lane += kLanes) {
@@ -82,8 +87,8 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
         for (long l = 0; l < kLanes; ++l) {
           const long at = (c + j + l) * s.channel_stride + i * s.pixel_stride;
           square[l] = j + l >= count        ? V{}
-                      : s.pixel_stride != 1 ? from.strided(at, s.pixel_stride, left)
-                      : left < kLanes       ? from.part(at, left)
+                      : s.pixel_stride != 1 ? gather(from, at, s.pixel_stride, left)
+                      : left < kLanes       ? from.first(at, left)
                                             : from.full(at);
         }
         transpose_from<1>(square);
@@ -99,12 +104,33 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
   }
 }
 
-template <typename Scalar, typename Element>
-void pack_as(const PackSource& source, long pixels, long channels, const PanelShape& shape,
-             Element* panel) {
-  if (source.channel_stride == 1) {
-    pack_along_channels<Scalar, Element>(source, pixels, channels, shape, panel);
+// Calls use with a value of the type that stores the dtype, of those that become an Element.
+template <typename Element, typename Use>
+static inline void with_scalar_of(int dtype, const Use& use) {
+  if constexpr (__is_same(Element, BFloat16Pair)) {
+    use(BFloat16{});
+  } else if constexpr (__is_same(Element, double)) {
+    use(double{});
+  } else if (dtype == 0) {
+    use(Float16{});
+  } else if (dtype == 1) {
+    use(BFloat16{});
   } else {
-    pack_along_pixels<Scalar, Element>(source, pixels, channels, shape, panel);
+    use(float{});
   }
 }
+
+template <typename Set, typename Element>
+void pack(const PackSource& source, long pixels, long channels, const PanelShape& shape,
+          Element* panel) {
+  with_scalar_of<Element>(source.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    if (source.channel_stride == 1) {
+      pack_along_channels<Set, Scalar>(source, pixels, channels, shape, panel);
+    } else {
+      pack_along_pixels<Set, Scalar>(source, pixels, channels, shape, panel);
+    }
+  });
+}
+
+}  // namespace convgrad

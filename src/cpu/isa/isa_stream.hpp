@@ -1,69 +1,73 @@
-// isa_stream.inc - the register tile of streaming. Included by isa_kernels.inc.
+// isa_stream.hpp - the register tile of streaming, and spreading x for it.
+#pragma once
+
+#include "cpu/isa/isa_pack.hpp"
+
+namespace convgrad {
+
+// Lanes of one vector that read from as many neighbouring channels are permuted in a register. They
+// begin at the vector's first channel, or so that they end at the last one of all.
+template <typename Set, typename Acc>
+struct Permutation {
+  using V = typename VectorOf<Set, Acc>::Type;
+  using Index = decltype(V{} < V{});
+  static constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
+  bool fits = true;
+  long vectors;
+  long first[Set::kStreamVectors];
+  Index index[Set::kStreamVectors];
+
+  Permutation(const int* channel, int count) : vectors(count / kLanes) {
+    const long most = channel[count - 1] + 1 - kLanes;
+    for (long v = 0; v < vectors && fits; ++v) {
+      const int* from = channel + v * kLanes;
+      first[v] = from[0] < most ? from[0] : most;
+      fits = first[v] >= 0 && from[kLanes - 1] - first[v] < kLanes;
+      for (long j = 0; j < kLanes; ++j) index[v][j] = static_cast<int>(from[j] - first[v]);
+    }
+  }
+};
 
 // Lane j of a panel `width` wide reads channel[j]; zeros behind the last of them.
-template <typename Scalar, typename Acc>
+template <typename Set, typename Scalar, typename Acc>
 void spread_as(const PackSource& s, long pixels, const int* channel, int count, int width,
                Acc* panel) {
   const Scalar* source = static_cast<const Scalar*>(s.data);
-#ifndef __clang__  // which has no shuffle with a variable mask
-  constexpr long kLanes = VectorOf<Acc>::kLanes;
-  using V = typename VectorOf<Acc>::Type;
-  typedef __typeof__(V{} < V{}) Index;
-  // Lanes of one vector that read from kLanes neighbouring channels are permuted in a register.
-  // They begin at the vector's first channel, or so that they end at the last one of all.
-  bool permutes = sizeof(Scalar) == sizeof(Acc) && s.channel_stride == 1 && count == width;
-  const int vectors = static_cast<int>(width / kLanes);
-  long first[kStreamVectors];
-  for (int v = 0; v < vectors && permutes; ++v) {
-    const long most = channel[count - 1] + 1 - kLanes;
-    first[v] = channel[v * kLanes] < most ? channel[v * kLanes] : most;
-    permutes = first[v] >= 0 && channel[v * kLanes + kLanes - 1] - first[v] < kLanes;
-  }
-  if (permutes) {
-    Index index[kStreamVectors];
-    for (int v = 0; v < vectors; ++v) {
-      for (int j = 0; j < kLanes; ++j) {
-        index[v][j] = static_cast<int>(channel[v * kLanes + j] - first[v]);
+  if constexpr (kPermutes && sizeof(Scalar) == sizeof(Acc)) {
+    if (s.channel_stride == 1 && count == width) {
+      const Permutation<Set, Acc> lanes(channel, count);
+      if (lanes.fits) {
+        for (long i = 0; i < pixels; ++i) {
+          for (long v = 0; v < lanes.vectors; ++v) {
+            const auto values = load<typename VectorOf<Set, Acc>::Type>(
+                source + i * s.pixel_stride + lanes.first[v]);
+            store(panel + i * width + v * lanes.kLanes, __builtin_shuffle(values, lanes.index[v]));
+          }
+        }
+        return;
       }
     }
-    for (long i = 0; i < pixels; ++i) {
-      for (int v = 0; v < vectors; ++v) {
-        V values;
-        __builtin_memcpy(&values, source + i * s.pixel_stride + first[v], sizeof values);
-        *reinterpret_cast<V*>(panel + i * width + v * kLanes) = __builtin_shuffle(values, index[v]);
-      }
-    }
-    return;
   }
-#endif
   for (long i = 0; i < pixels; ++i) {
     for (int j = count; j < width; ++j) panel[i * width + j] = Acc{};
     for (int j = 0; j < count; ++j) {
-      panel[i * width + j] = widen(source[i * s.pixel_stride + channel[j] * s.channel_stride]);
+      panel[i * width + j] = convert(source[i * s.pixel_stride + channel[j] * s.channel_stride]);
     }
   }
 }
 
-void spread_f32(const PackSource& source, long pixels, const int* channel, int count, int width,
-                float* panel) {
-  switch (source.dtype) {
-    case 0:
-      return spread_as<HalfBits>(source, pixels, channel, count, width, panel);
-    case 1:
-      return spread_as<BrainBits>(source, pixels, channel, count, width, panel);
-    default:
-      return spread_as<float>(source, pixels, channel, count, width, panel);
-  }
-}
-void spread_f64(const PackSource& source, long pixels, const int* channel, int count, int width,
-                double* panel) {
-  spread_as<double>(source, pixels, channel, count, width, panel);
+template <typename Set, typename Acc>
+void spread(const PackSource& source, long pixels, const int* channel, int count, int width,
+            Acc* panel) {
+  with_scalar_of<Acc>(source.dtype, [&](auto scalar) {
+    spread_as<Set, decltype(scalar)>(source, pixels, channel, count, width, panel);
+  });
 }
 
 // Keeps the compiler from computing every address ahead of the loop, which takes more registers
 // than there are.
 template <typename Element>
-inline const Element* opaque(const Element* at) {
+static inline const Element* opaque(const Element* at) {
   __asm__("" : "+r"(at));
   return at;
 }
@@ -71,11 +75,12 @@ inline const Element* opaque(const Element* at) {
 // What stream_tile() and stream_group_tile() share: Count vectors of sums for each of Rows x Taps.
 // They meet Count vectors of x that lie XStep apart (0: the same one) and of dy, which
 // load_dy(pixel, d) fills in.
-template <int Rows, int Taps, int Count, long XStep, typename Element, typename LoadDy>
+template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
+          typename LoadDy>
 [[gnu::always_inline]] inline void add_runs(const StreamView<Element>& view, const PanelRun* runs,
                                             long run_count, Element* sums, const LoadDy& load_dy) {
-  using V = typename VectorOf<Element>::Type;
-  constexpr long kLanes = VectorOf<Element>::kLanes;
+  using V = typename VectorOf<Set, Element>::Type;
+  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long x_row = view.x_row, x_tap = view.x_tap, x_pixel = view.x_pixel;
   const long dy_pixel = view.dy_pixel, lines = view.prefetch_lines;
   V sum[Rows][Taps][Count];
@@ -128,53 +133,52 @@ template <int Rows, int Taps, int Count, long XStep, typename Element, typename 
   }
 }
 
-template <int Rows, int Taps, int NV, typename Element>
+template <typename Set, int Rows, int Taps, int NV, typename Element>
 void stream_tile(const StreamView<Element>& view, const PanelRun* runs, long run_count,
                  Element* sums) {
-  using V = typename VectorOf<Element>::Type;
-  constexpr long kLanes = VectorOf<Element>::kLanes;
+  using V = typename VectorOf<Set, Element>::Type;
+  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const auto load_dy = [](const Element* pixel, V(&d)[NV]) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) d[v] = load<V>(pixel + v * kLanes);
   };
-  add_runs<Rows, Taps, NV, kLanes>(view, runs, run_count, sums, load_dy);
+  add_runs<Set, Rows, Taps, NV, kLanes>(view, runs, run_count, sums, load_dy);
 }
 
-template <int Rows, int Taps, int NV, typename Element>
+template <typename Set, int Rows, int Taps, int NV, typename Element>
 constexpr StreamFunction<Element> stream_function() {
-  if constexpr (Rows * Taps * NV <= kMaxSums) {
-    return stream_tile<Rows, Taps, NV, Element>;
+  if constexpr (Rows * Taps * NV <= Set::kMaxSums) {
+    return stream_tile<Set, Rows, Taps, NV, Element>;
   } else {
     return nullptr;
   }
 }
 
 // The table is [vectors][rows][taps]; index I counts through it.
-template <typename Element, long... I>
+template <typename Set, typename Element, long... I>
 StreamFunction<Element> stream_at(int index, Indices<I...>) {
   static constexpr StreamFunction<Element> kFunctions[] = {
-      stream_function<I / kMostTaps % kMostTaps + 1, I % kMostTaps + 1,
+      stream_function<Set, I / kMostTaps % kMostTaps + 1, I % kMostTaps + 1,
                       I / kMostTaps / kMostTaps + 1, Element>()...};
   return kFunctions[index];
 }
 
 // Those that were left out for want of registers are never asked for: see StreamingIsa::sums.
-template <typename Element>
+template <typename Set, typename Element>
 StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
-  constexpr long kFunctions = long{kStreamVectors} * kMostTaps * kMostTaps;
-  return stream_at<Element>(((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1,
-                            typename UpTo<kFunctions>::Type{});
+  constexpr long kFunctions = long{Set::kStreamVectors} * kMostTaps * kMostTaps;
+  return stream_at<Set, Element>(((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1,
+                                 typename UpTo<kFunctions>::Type{});
 }
 
 // ---- groups
 
-#if defined(__AVX512F__) && !defined(__clang__)
-template <int Rows, int Taps, int Outputs, bool Wide, typename Element>
+template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>
 void stream_group_tile(const StreamView<Element>& view, const int* pick, const PanelRun* runs,
                        long run_count, Element* sums) {
-  using V = typename VectorOf<Element>::Type;
-  typedef __typeof__(V{} < V{}) Index;
-  constexpr long kLanes = VectorOf<Element>::kLanes;
+  using V = typename VectorOf<Set, Element>::Type;
+  using Index = decltype(V{} < V{});
+  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   Index index[Outputs];
   for (int j = 0; j < Outputs; ++j) {
     for (long l = 0; l < kLanes; ++l) index[j][l] = pick[j * kLanes + l];
@@ -186,39 +190,33 @@ void stream_group_tile(const StreamView<Element>& view, const int* pick, const P
       d[j] = Wide ? __builtin_shuffle(low, high, index[j]) : __builtin_shuffle(low, index[j]);
     }
   };
-  add_runs<Rows, Taps, Outputs, 0>(view, runs, run_count, sums, pick_dy);
+  add_runs<Set, Rows, Taps, Outputs, 0>(view, runs, run_count, sums, pick_dy);
 }
 
-constexpr int kGroupSums = 24;
-
-template <int Rows, int Taps, int Outputs, bool Wide, typename Element>
+template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>
 constexpr GroupFunction<Element> group_function() {
-  if constexpr (Rows * Taps * Outputs <= kGroupSums) {
-    return stream_group_tile<Rows, Taps, Outputs, Wide, Element>;
+  if constexpr (Rows * Taps * Outputs <= Set::kGroupSums) {
+    return stream_group_tile<Set, Rows, Taps, Outputs, Wide, Element>;
   } else {
     return nullptr;
   }
 }
 
 // The table is [outputs][rows][taps].
-template <typename Element, bool Wide, long... I>
+template <typename Set, typename Element, bool Wide, long... I>
 GroupFunction<Element> group_at(int index, Indices<I...>) {
   static constexpr GroupFunction<Element> kFunctions[] = {
-      group_function<I / kMostTaps % kMostGroupRows + 1, I % kMostTaps + 1,
+      group_function<Set, I / kMostTaps % kMostGroupRows + 1, I % kMostTaps + 1,
                      I / kMostTaps / kMostGroupRows + 1, Wide, Element>()...};
   return kFunctions[index];
 }
 
-template <typename Element>
+template <typename Set, typename Element>
 GroupFunction<Element> group_for(int rows, int taps, int outputs, bool wide) {
   const int index = ((outputs - 1) * kMostGroupRows + rows - 1) * kMostTaps + taps - 1;
   constexpr typename UpTo<kMostGroupOutputs * kMostGroupRows * kMostTaps>::Type all{};
-  return wide ? group_at<Element, true>(index, all) : group_at<Element, false>(index, all);
+  return wide ? group_at<Set, Element, true>(index, all)
+              : group_at<Set, Element, false>(index, all);
 }
-template <typename Element>
-constexpr auto kGroupFor = group_for<Element>;
-#else
-constexpr int kGroupSums = 0;
-template <typename Element>
-constexpr GroupFunction<Element> (*kGroupFor)(int, int, int, bool) = nullptr;
-#endif
+
+}  // namespace convgrad

@@ -1,0 +1,102 @@
+// attributes.cpp - see attributes.hpp.
+#include "job/attributes.hpp"
+
+#include "convgrad/npy.hpp"
+#include "options/arguments.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
+  const Words words = last_list(given);
+  if (!is_file_name(words)) {
+    attributes.filter_sizes = parse_numbers("--filter-sizes", given);
+    return;
+  }
+  if (looks_like_a_flag(words[0])) {
+    throw Error(ErrorKind::usage,
+                cat("--filter-sizes: its value is missing, found '", words[0], "'"));
+  }
+  attributes.filter_sizes = read_npy_integers(words[0]);
+  attributes.filter_sizes_name = cat("--filter-sizes (", words[0], ")");
+  if (attributes.filter_sizes.empty()) {
+    throw Error(ErrorKind::input,
+                cat(attributes.filter_sizes_name, ": empty, expected 4 or 5 ", "integers"));
+  }
+}
+
+}  // namespace
+
+WgradAttributes attributes_of(const ProblemOptions& o) {
+  WgradAttributes a;
+  a.op = o.op;
+  read_filter_sizes(o.filter_sizes, a);
+  a.kernel = parse_numbers("--kernel", o.kernel);
+  if (!o.filter_like.empty()) {
+    NpyReader filter(o.filter_like);
+    a.filter_like = filter.header().shape;
+    filter.finish();  // its checksum, if it has one, speaks for the header too
+    a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
+    if (a.filter_like.empty()) {
+      throw Error(ErrorKind::input, cat(a.filter_like_name, ": no axes, expected 4 or 5"));
+    }
+  }
+  a.strides = parse_numbers("--strides", o.strides);
+  a.dilations = parse_numbers("--dilations", o.dilations);
+  a.padding = o.padding;
+  a.explicit_paddings = parse_numbers("--explicit-paddings", o.explicit_paddings);
+  a.data_format = o.data_format;
+  a.filter_format = o.filter_format;
+  const std::vector<std::int64_t> groups = parse_numbers("--groups", o.groups);
+  if (groups.size() > 1) throw Error(ErrorKind::usage, "--groups: expected one whole number");
+  if (!groups.empty()) a.groups = groups[0];
+  a.out_dtype = o.out_dtype;
+  return a;
+}
+
+void check_op(const ProblemOptions& o) {
+  if (o.op.empty()) {
+    throw Error(ErrorKind::usage,
+                "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
+  }
+  parse_op(o.op);
+}
+
+void check_required(const ProblemOptions& o) {
+  check_op(o);
+  if (o.input.empty())
+    throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
+  if (o.out_backprop.empty()) {
+    throw Error(ErrorKind::usage, "--out-backprop is missing, expected a .npy file or -");
+  }
+  if (o.input == "-" && o.out_backprop == "-") {
+    throw Error(ErrorKind::usage,
+                "--input and --out-backprop are both -, expected one array on standard input");
+  }
+  if (o.filter_like == "-" && (o.input == "-" || o.out_backprop == "-")) {
+    throw Error(ErrorKind::usage,
+                "--filter-like: - is given twice, expected one array on standard input");
+  }
+}
+
+Tolerance tolerance_of(const CriterionOptions& o) {
+  const int given = int{o.rtol || o.atol} + int{o.max_ulp.has_value()} + int{o.bitwise};
+  if (given > 1) {
+    throw Error(ErrorKind::usage,
+                "--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
+  }
+  Tolerance tolerance;
+  if (o.rtol || o.atol) {
+    tolerance.criterion = Criterion::tolerance;
+    tolerance.rtol = o.rtol.value_or(0);
+    tolerance.atol = o.atol.value_or(0);
+  } else if (o.max_ulp) {
+    tolerance.criterion = Criterion::max_ulp;
+    tolerance.max_ulp = *o.max_ulp;
+  } else if (o.bitwise) {
+    tolerance.criterion = Criterion::bitwise;
+  }
+  return tolerance;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,21 @@
+// attributes.hpp - what the options say of the operation, and of how a gradient is judged.
+#pragma once
+
+#include "convgrad/compare.hpp"
+#include "convgrad/problem.hpp"
+#include "options/options.hpp"
+
+namespace convgrad::cli {
+
+// Error(usage) unless the operation is named.
+void check_op(const ProblemOptions& options);
+// Error(usage) unless the operation and both tensors are named.
+void check_required(const ProblemOptions& options);
+
+// The operation and its attributes as they were spelled, for make_problem().
+WgradAttributes attributes_of(const ProblemOptions& options);
+
+// The criterion that was asked for, bound if none was; Error(usage) if two were.
+Tolerance tolerance_of(const CriterionOptions& options);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,92 @@
+// job_files.cpp - see job_files.hpp.
+#include "job/job_files.hpp"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "convgrad/error.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "options/arguments.hpp"
+#include "report/report.hpp"
+
+namespace convgrad::cli {
+
+std::string file_key(const std::string& path) {
+  namespace fs = std::filesystem;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    return S_ISREG(status.st_mode) ? cat(status.st_dev, ":", status.st_ino) : "";
+  }
+  std::error_code ignored;
+  fs::path name = fs::absolute(path, ignored);
+  constexpr int kMaxLinks = 40;                                           // as the kernel
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(name, ignored); ++i) {  // to nothing yet
+    name = name.parent_path() / fs::read_symlink(name, ignored);
+  }
+  return fs::weakly_canonical(name, ignored).string();
+}
+
+bool same_file(const std::string& file, const std::string& tensor) {
+  if (file.empty() || tensor.empty() || file == "-" || tensor == "-") return false;
+  const std::string key = file_key(file);
+  return !key.empty() && key == file_key(split_tensor_name(tensor).file);
+}
+
+void check_report_replaces_nothing(const Options& options) {
+  const ProblemOptions& o = options.problem;
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--output", &o.output},
+      {"--input", &o.input},
+      {"--out-backprop", &o.out_backprop},
+      {"--filter-like", &o.filter_like},
+      {"--result", &options.verify.result},
+      {"--golden", &options.verify.golden},
+      {"GOT", &options.compare.got},
+      {"WANT", &options.compare.want},
+      {"--save-diff", &options.compare.save_diff},
+      {"--heatmap", &options.compare.heatmap},
+      {"--suite", &options.bench.suite},
+      {"--baseline", &options.bench.baseline},
+      {"--config", &options.config}};
+  for (const auto& [flag, path] : files) {
+    if (same_file(options.json, *path)) {
+      throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
+                                        " file too; name another file for the report"));
+    }
+  }
+  if (!options.json.empty()) check_report_file(options.json);
+}
+
+namespace {
+
+// A tensor may be replaced by the gradient that was made of it, an archive of several may not.
+void check_archives_are_kept(const Options& options) {
+  const ProblemOptions& o = options.problem;
+  const Words sizes = last_list(o.filter_sizes);
+  const std::string sizes_file = is_file_name(sizes) ? sizes.front() : "";
+  const std::pair<const char*, const std::string*> tensors[] = {
+      {"--filter-sizes", &sizes_file},
+      {"--input", &o.input},
+      {"--out-backprop", &o.out_backprop},
+      {"--filter-like", &o.filter_like},
+      {"--golden", &options.verify.golden}};
+  for (const auto& [flag, argument] : tensors) {
+    if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
+      throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
+                                        "; name another file for the gradient"));
+    }
+  }
+}
+
+}  // namespace
+
+void check_stdout_is_free(const Options& options) {
+  check_archives_are_kept(options);
+  if (options.problem.output == "-" && options.json == "-") {
+    throw Error(ErrorKind::usage,
+                "--json and --output - both write to standard output; use --json=FILE");
+  }
+}
+
+}  // namespace convgrad::cli

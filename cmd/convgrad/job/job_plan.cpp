@@ -1,0 +1,152 @@
+// job_plan.cpp - see job_plan.hpp.
+#include "job/job_plan.hpp"
+
+#include <cstdio>
+#include <iomanip>
+
+#include "base/format_bytes.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+// A stream that cannot be read in whole images front to back is held in memory.
+std::int64_t held_bytes(const NpyReader& reader, bool rows) {
+  const bool held = reader.needs_whole_payload() || (rows && !reader.seekable());
+  return held ? reader.header().payload_bytes : 0;
+}
+
+void table_row(std::ostream& text, bool best, std::string_view name, const std::string& reason,
+               double seconds, const char* where) {
+  text << (best ? "* " : "  ") << std::left << std::setw(27) << name;
+  if (reason.empty()) {
+    text << "estimated " << std::setprecision(3) << seconds * 1e3 << " ms on " << where << "\n";
+  } else {
+    text << reason << "\n";
+  }
+}
+
+}  // namespace
+
+PlanOptions plan_options(const Options& options) {
+  PlanOptions plan;
+  plan.threads = options.execution.threads;
+  plan.memory_limit_bytes = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  return plan;
+}
+
+PlanOptions plan_options(const Job& job, const Options& options) {
+  PlanOptions plan = plan_options(options);
+  plan.backend = job.backend;
+  plan.device = job.device;
+  plan.algorithm = options.execution.algorithm;
+  return plan;
+}
+
+Plan plan_job(const Job& job, PlanOptions options) {
+  options.source_bytes = held_bytes(*job.x, false) + held_bytes(*job.dy, false);
+  Plan plan = make_plan(job.problem, this_machine(), options);
+  if (plan.schedule.blocks.axis > 0) {  // blocks of rows: a stream cannot be read in that order
+    options.source_bytes = held_bytes(*job.x, true) + held_bytes(*job.dy, true);
+    if (options.source_bytes > 0) plan = make_plan(job.problem, this_machine(), options);
+  }
+  return plan;
+}
+
+std::string algorithm_table(const Job* job) {
+  TextWriter text;
+  const auto name = [&](std::string_view n) -> std::ostream& {
+    return text << std::left << std::setw(27) << n;
+  };
+  if (job == nullptr) {
+    for (const Kernel& kernel : kernels()) name(kernel.name) << kernel.summary << "\n";
+    for (const DeviceKernel& kernel : device_kernels()) name(kernel.name) << kernel.summary << "\n";
+    name("auto") << "the least estimated time for the problem\n";
+    return text.str();
+  }
+  const WgradProblem& problem = job->problem;
+  text << describe(problem) << "\n";
+  if (job->backend == Backend::cuda) {
+    const std::string_view best = choose_device_kernel(problem, job->device).name;
+    for (const DeviceKernel& kernel : device_kernels()) {
+      table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job->device),
+                kernel.estimated_seconds(problem), "a large device");
+    }
+    return text.str();
+  }
+  const std::string_view best = choose_kernel(problem, this_machine()).name;
+  for (const Kernel& kernel : kernels()) {
+    table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, this_machine()),
+              kernel.estimated_seconds(problem), "one core");
+  }
+  for (const DeviceKernel& kernel : device_kernels()) {
+    text << "  " << std::left << std::setw(27) << kernel.name << "with --backend cuda\n";
+  }
+  return text.str();
+}
+
+bool listed_algorithms(const Options& options, Json& report) {
+  if (!options.execution.list_algorithms) return false;
+  const bool has_problem = !options.problem.input.empty() && !options.problem.out_backprop.empty();
+  std::string text;
+  if (has_problem) {
+    const Job job = open_job(options, report);
+    text = algorithm_table(&job);
+  } else {
+    text = algorithm_table(nullptr);
+  }
+  for (const Kernel& kernel : kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
+  for (const DeviceKernel& kernel : device_kernels()) {
+    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+  }
+  if (options.json != "-") std::fputs(text.c_str(), stdout);
+  return true;
+}
+
+std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
+  const WgradProblem& pb = plan.problem;
+  const Json work = work_json(pb);
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  TextWriter text;
+  text << "problem    " << describe(pb) << "\n";
+  text << "gradient   " << filter_format_name(pb) << " [";
+  for (std::size_t i = 0; i < dw_shape(pb).size(); ++i) {
+    text << (i > 0 ? "," : "") << dw_shape(pb)[i];
+  }
+  text << "] " << dtype_name(pb.out_dtype) << "\n";
+  text << "plan       " << describe(plan) << "\n";
+  text << "work       " << std::setprecision(4) << work["flops"].get<double>() << " FLOPs, "
+       << format_bytes(work["bytes"].get<double>()) << " of tensors\n";
+  text << "memory     " << bytes(plan.memory.total()) << ": partial sums "
+       << bytes(plan.memory.partials) << ", blocks " << bytes(plan.memory.blocks) << ", workspaces "
+       << bytes(plan.memory.workspaces) << ", reference " << bytes(plan.memory.reference)
+       << ", streams " << bytes(plan.memory.sources) << ", output " << bytes(plan.memory.output)
+       << ", program " << bytes(plan.memory.program) << "; limit " << bytes(plan.memory_limit_bytes)
+       << "\n";
+  if (plan.cuda()) {
+    const DeviceMemory& need = plan.cuda()->memory;
+    text << "device     " << bytes(need.total()) << ": partial sums " << bytes(need.partials)
+         << ", blocks " << bytes(need.buffers * (need.x_block + need.dy_block)) << ", rearranged "
+         << bytes(need.packed) << "; limit " << bytes(need.limit) << "\n";
+  }
+  if (!job.backend_reason.empty()) {
+    text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";
+  }
+  if (algorithm == "auto" && backend_name(plan) != "reference") {
+    text << "algorithms\n" << algorithm_table(&job);
+  }
+  return text.str();
+}
+
+void print_timing(const Plan& plan, const Timing& timing, double write_s) {
+  const double kernel = timing.kernel_s + timing.reference_s;
+  const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
+  std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
+  std::fprintf(
+      stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
+      timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
+}
+
+}  // namespace convgrad::cli

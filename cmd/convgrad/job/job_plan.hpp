@@ -1,0 +1,29 @@
+// job_plan.hpp - the plan of a job, and what --dry-run, --list-algorithms and --verbose print of
+// it.
+#pragma once
+
+#include <string>
+
+#include "job/job.hpp"
+
+namespace convgrad::cli {
+
+// What the command line says of the plan.
+PlanOptions plan_options(const Options& options);
+PlanOptions plan_options(const Job& job, const Options& options);
+
+// The job's plan, with the memory that its streams need.
+Plan plan_job(const Job& job, PlanOptions options);
+
+// The table of algorithms; with a job, what each makes of its problem.
+std::string algorithm_table(const Job* job);
+// True if --list-algorithms was given: the table has been printed, and there is nothing to do.
+bool listed_algorithms(const Options& options, Json& report);
+
+// The text of --dry-run.
+std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm);
+
+// Problem, plan and timings on stderr, for --verbose.
+void print_timing(const Plan& plan, const Timing& timing, double write_s);
+
+}  // namespace convgrad::cli

@@ -1,0 +1,44 @@
+// avx512.hpp - what AVX-512 does that GCC's vector types cannot say. Only for sources that are
+// compiled with its flags; isa_load.hpp has the rules for them.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace convgrad {
+
+struct Avx512 {
+  static constexpr int kVectorBytes = 64;
+  // 14 x 2 sums, the two vectors of dy that they share and a broadcast x leave one of 32 registers.
+  static constexpr int kMaxRows = 14;
+  static constexpr int kStreamVectors = 4;
+  // The same for streaming: 28 sums, dy in up to 4 registers; x is an operand in memory.
+  static constexpr int kMaxSums = 28;
+  // Besides, up to 4 vectors of picked lanes and their indices are in registers.
+  static constexpr int kGroupSums = 24;
+  static constexpr bool kHasMasks = true, kConvertsFloat16 = true;
+
+  typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));
+
+  // The first count values, zeros behind them; what lies there is not read, and may be no memory.
+  [[gnu::always_inline]] static __m512 first(const float* from, long count) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask(count)), from);
+  }
+  [[gnu::always_inline]] static __m512d first(const double* from, long count) {
+    return _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask(count)), from);
+  }
+  [[gnu::always_inline]] static Bits16s first_bits16(const void* from, long count) {
+    return (Bits16s)_mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask(count)), from);
+  }
+
+  // With a mask that takes all: GCC 12 warns of the undefined operand of the one without.
+  [[gnu::always_inline]] static __m512 from_float16(Bits16s bits) {
+    return _mm512_maskz_cvtph_ps(0xffff, (__m256i)bits);
+  }
+
+ private:
+  static constexpr std::uint32_t mask(long count) { return (1u << count) - 1; }
+};
+
+}  // namespace convgrad

@@ -1,0 +1,123 @@
+// isa_multiply.hpp - the register tile of outer_product: M values of x, broadcast one by one, times
+// NV vectors of dy, for one pixel after the other.
+//
+// Each sum waits for the one of the pixel before, 4 cycles with AVX-512 and AVX2, and two can be
+// computed in a cycle, so at least 8 sums are needed to keep both units busy. More of them save
+// loads: a pixel takes M + NV of them for M * NV multiply-adds, from panels in the first and second
+// cache. The largest tile that fits the registers therefore wins, and NV = 2 leaves M free.
+#pragma once
+
+#include "cpu/isa/isa_load.hpp"
+
+namespace convgrad {
+
+template <typename Element>
+struct SumOf {
+  using Type = Element;
+};
+template <>
+struct SumOf<BFloat16Pair> {
+  using Type = float;
+};
+
+static inline float broadcastable(float value) { return value; }
+static inline double broadcastable(double value) { return value; }
+static inline std::uint32_t broadcastable(BFloat16Pair value) { return value.bits; }
+
+// sum += x * dy, where both hold one value or a pair in each lane.
+template <typename Set, typename Element, typename Sum, typename V>
+static inline Sum multiply_add(Sum sum, V x, V dy) {
+  if constexpr (__is_same(Element, BFloat16Pair)) {
+    return Set::add_products_of_pairs(sum, x, dy);
+  } else {
+    return sum + x * dy;
+  }
+}
+
+// partial += sums, of `columns` columns; the sums go through memory, where a row of them is
+// converted to double in vectors.
+template <typename Set, int M, int NV, typename Acc>
+[[gnu::always_inline]] static inline void add_sums(
+    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, double* partial,
+    long partial_row) {
+  constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
+  alignas(Set::kVectorBytes) Acc row[NV * kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
+    double* out = partial + i * partial_row;
+    if (columns == NV * kLanes) {  // known to the compiler: no loop for a rest
+      for (int j = 0; j < NV * kLanes; ++j) out[j] += static_cast<double>(row[j]);
+    } else {
+      for (int j = 0; j < columns; ++j) out[j] += static_cast<double>(row[j]);
+    }
+  }
+}
+
+template <typename Set, int M, int NV, typename Element>
+void multiply_tile(int columns, const Element* a, long a_pixel, const Element* b, long b_pixel,
+                   const PanelRun* runs, long run_count, long trim, double* partial,
+                   long partial_row) {
+  using V = typename VectorOf<Set, Element>::Type;
+  using Acc = typename SumOf<Element>::Type;
+  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
+  // The partial's cells were last visited a chunk ago: they come while the sums are computed.
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < columns; j += 8) __builtin_prefetch(partial + i * partial_row + j, 1);
+  }
+  typename VectorOf<Set, Acc>::Type sum[M][NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) sum[i][v] = typename VectorOf<Set, Acc>::Type{};
+  }
+  for (long run = 0; run < run_count; ++run) {
+    const Element* pa = a + runs[run].a;
+    const Element* pb = b + runs[run].b;
+    const char* fetch = runs[run].prefetch;
+    const long fetch_step = fetch != runs[run].prefetch_end ? 64 : 0;
+#pragma GCC unroll 4
+    for (long p = runs[run].pixels - trim; p > 0; --p) {
+      V d[NV];
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < M; ++i) {
+        const V broadcast = broadcastable(pa[i]) - V{};
+#pragma GCC unroll 2
+        for (int v = 0; v < NV; ++v) {
+          sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
+        }
+      }
+      // Always, without a branch: where nothing is to be fetched, the same line again.
+      __builtin_prefetch(fetch, 0, 2);
+      fetch += fetch_step;
+      pa += a_pixel;
+      pb += b_pixel;
+    }
+  }
+  add_sums<Set, M, NV, Acc>(sum, columns, partial, partial_row);
+}
+
+// The tile of m rows: each number of them is a function, as the sums must be in registers.
+template <typename Set, int M, typename Element>
+void multiply_rows(int m, int columns, const Element* a, long a_pixel, const Element* b,
+                   long b_pixel, const PanelRun* runs, long run_count, long trim, double* partial,
+                   long partial_row) {
+  if constexpr (M > 1) {
+    if (m < M) {
+      return multiply_rows<Set, M - 1, Element>(m, columns, a, a_pixel, b, b_pixel, runs, run_count,
+                                                trim, partial, partial_row);
+    }
+  }
+  if (columns <= VectorOf<Set, Element>::kLanes) {
+    multiply_tile<Set, M, 1>(columns, a, a_pixel, b, b_pixel, runs, run_count, trim, partial,
+                             partial_row);
+  } else {
+    multiply_tile<Set, M, 2>(columns, a, a_pixel, b, b_pixel, runs, run_count, trim, partial,
+                             partial_row);
+  }
+}
+
+}  // namespace convgrad

@@ -1,0 +1,35 @@
+// exponent_range.hpp - whether instructions that multiply bfloat16 and know no subnormal numbers
+// give the sums of IEEE arithmetic.
+#pragma once
+
+#include "engine/region.hpp"
+
+namespace convgrad {
+
+// Lowers *least to the least exponent, as it is stored, of values that are not 0, and raises *most
+// to the greatest. Values as they are in the file, in pieces of `count` that begin `stride` bytes
+// apart: one call for many pieces, since a row of few channels is too short to be worth a call.
+using ExponentRangeFunction = void (*)(const void* values, long count, long pieces, long stride,
+                                       unsigned* least, unsigned* most);
+
+struct ExponentRange {
+  unsigned least = 254, most = 0;
+};
+inline ExponentRange exponent_range_of(Region region, ExponentRangeFunction extend) {
+  ExponentRange range;
+  for (; !region.done(); region.advance_pieces()) {
+    extend(region.piece(), region.piece_bytes() / 2, region.pieces(), region.piece_stride(),
+           &range.least, &range.most);
+  }
+  return range;
+}
+
+// The least bit of a bfloat16 is 7 places behind its first, that of a product 14: where exponents
+// add up to -112 and more, every product, and so every sum of them, is a multiple of 2^-126: 0, or
+// not subnormal. An exponent of 255 is an infinity or a NaN, which zeros of a panel must not meet.
+inline bool bf16_products_in_range(const ExponentRange& x, const ExponentRange& dy) {
+  return x.most < 255 && dy.most < 255 && x.least > 0 && dy.least > 0 &&
+         x.least + dy.least >= 2 * 127 - 112;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,110 @@
+// cpu_sum.cpp - the gradient by a kernel on the processor's threads: tasks of (slice, tile),
+// partial gradients, the tree.
+#include <algorithm>
+#include <vector>
+
+#include "base/integers.hpp"
+#include "convgrad/block_sum.hpp"
+#include "convgrad/buffer.hpp"
+#include "engine/device_sum.hpp"
+#include "engine/partial_tree.hpp"
+
+namespace convgrad {
+namespace {
+
+// Memory that is not zero already is cleared in pieces of so many doubles, a task each.
+constexpr std::int64_t kClearedPiece = 16384;
+
+// The chunks of one slice that lie in a block.
+struct SliceRun {
+  std::int64_t slice;
+  ChunkRun run;
+  bool last;  // with them the slice is complete
+};
+
+class CpuSum final : public BlockSum {
+ public:
+  CpuSum(const Plan& plan, TaskPool& pool)
+      : plan_(plan),
+        cpu_(*plan_.cpu()),
+        pool_(pool),
+        tiles_(tiles_of(plan_.problem, cpu_.kernel->tile_steps(plan_.problem))),
+        partials_(plan_.memory.partials, "partial gradients"),
+        workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
+        tree_(plan_.problem, plan_.schedule.slices.count(), plan_.schedule.nodes, tiles_,
+              partials_.as<double>(), cpu_.live_partials) {
+    if (partials_.zeroed()) return;
+    const std::int64_t doubles = plan_.memory.partials / 8;
+    pool_.run(ceil_div(doubles, kClearedPiece), [&](std::int64_t piece, int) {
+      const std::int64_t begin = piece * kClearedPiece;
+      std::fill_n(partials_.as<double>() + begin, std::min(kClearedPiece, doubles - begin), 0.0);
+    });
+  }
+
+  void add(const Block& block, std::int64_t index, const Progress&) override {
+    const std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
+    const auto tiles = static_cast<std::int64_t>(tiles_.size());
+    pool_.run(static_cast<std::int64_t>(runs.size()) * tiles, [&](std::int64_t task, int worker) {
+      add_tile(block, runs[static_cast<std::size_t>(task / tiles)],
+               static_cast<std::size_t>(task % tiles), worker);
+    });
+  }
+
+  double* finish(std::size_t node) override {
+    return tree_.partial(plan_.schedule.nodes[node].begin);
+  }
+
+ private:
+  // Slices without a chunk in the block make no tasks.
+  std::vector<SliceRun> runs_in(Range chunks) {
+    const SliceGrid& slices = plan_.schedule.slices;
+    std::vector<SliceRun> runs;
+    while (slices.chunks_of_partition(partition_).end <= chunks.begin) ++partition_;
+    for (std::int64_t partition = partition_; partition < slices.partitions; ++partition) {
+      if (slices.chunks_of_partition(partition).begin >= chunks.end) break;
+      const Range some = slices.slices_of({partition, partition + 1});
+      for (std::int64_t slice = some.begin; slice < some.end; ++slice) {
+        const ChunkRun run = slices.chunks_of(slice, chunks);
+        const ChunkRun all = slices.chunks_of(slice, {0, slices.chunks});
+        if (run.begin >= run.end) continue;
+        const std::int64_t last = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
+        runs.push_back({slice, run, last < chunks.end});
+      }
+    }
+    return runs;
+  }
+
+  void add_tile(const Block& block, const SliceRun& run, std::size_t tile, int worker) {
+    double* const partial = tree_.partial(run.slice);
+    if (partial == nullptr) return;
+    std::byte* const workspace =
+        workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
+    try {
+      cpu_.kernel->accumulate(plan_.problem, plan_.schedule.chunks, block, run.run, tiles_[tile],
+                              workspace, partial);
+    } catch (...) {
+      tree_.cancel();
+      throw;
+    }
+    if (run.last) tree_.complete(run.slice, tile);
+  }
+
+  const Plan plan_;
+  const CpuPlan& cpu_;  // of plan_
+  TaskPool& pool_;
+  std::int64_t partition_ = 0;  // the first that is not over
+  const std::vector<Tile> tiles_;
+  Buffer partials_;
+  Buffer workspaces_;  // one for each thread
+  PartialTree tree_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockSum> make_sum(const Plan& plan, TaskPool& pool) {
+  if (plan.cuda()) return make_device_sum(plan);
+  if (plan.cpu()) return std::make_unique<CpuSum>(plan, pool);
+  return make_reference_sum(plan.problem, pool);
+}
+
+}  // namespace convgrad

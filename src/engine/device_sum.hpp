@@ -1,0 +1,30 @@
+// device_sum.hpp - sums on a CUDA device. The functions load the CUDA module, once
+// (cuda/module.hpp), and stand in src/cuda.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "convgrad/block_sum.hpp"
+#include "convgrad/buffer.hpp"
+
+namespace convgrad {
+
+class DeviceSum : public BlockSum {
+ public:
+  // The seconds that clearing, the kernels of the last block and the tree take once more, by the
+  // device's own clock.
+  virtual double time_replay() = 0;
+};
+
+// For a plan with a device. Error(unavailable) where the CUDA module is not available.
+std::unique_ptr<DeviceSum> make_device_sum(const Plan& plan);
+
+// Memory that the device can copy from while the processor does something else.
+Buffer pinned_buffer(std::int64_t bytes, const char* what, int device);
+
+// Why the algorithm cudnn is not available, a clause, or "".
+std::string why_no_cudnn();
+
+}  // namespace convgrad

@@ -1,0 +1,56 @@
+// draft.hpp - a problem that is being made, and what the steps of make_problem() share.
+#pragma once
+
+#include <string>
+
+#include "convgrad/problem.hpp"
+#include "problem/names.hpp"
+
+namespace convgrad::making {
+
+struct Draft {
+  const TensorInfo& x;
+  TensorInfo dy;
+  const WgradAttributes& attributes;
+  WgradProblem problem;
+
+  // axis[first()], ..., axis[2] are the spatial axes of the op.
+  std::size_t rank() const { return static_cast<std::size_t>(problem.spatial_rank()); }
+  std::size_t first() const { return 3 - rank(); }
+  // The axes of x and dy that hold spatial axis a, and the channels.
+  std::size_t position(std::size_t a) const {
+    return a - first() + (problem.channels_last ? 1 : 2);
+  }
+  std::size_t channel_position() const { return problem.channels_last ? rank() + 1 : 1; }
+};
+
+struct AxisNames {
+  const char* in;
+  const char* out;
+  const char* taps;
+};
+inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
+
+template <typename... Parts>
+[[noreturn]] void bad(const Parts&... parts) {
+  throw Error(ErrorKind::input, cat(parts...));
+}
+template <typename... Parts>
+[[noreturn]] void misuse(const Parts&... parts) {
+  throw Error(ErrorKind::usage, cat(parts...));
+}
+
+std::string list(const std::vector<std::int64_t>& numbers);       // "[1,2]"
+std::string counted(std::size_t count, const std::string& noun);  // "2 numbers"
+std::string upper(std::string_view text);
+// The number of the name that value spells, in any case; Error(usage) with a suggestion.
+std::size_t choose(const std::string& flag, const std::string& value, Names names);
+// From low to the largest attribute that TensorFlow has.
+void check_range(const std::string& what, std::int64_t value, std::int64_t low);
+
+// The taps and groups, by the one of three attributes that is given.
+void read_filter(Draft& draft);
+// Strides, dilations, padding, and the output extents that follow from them.
+void read_windows(Draft& draft);
+
+}  // namespace convgrad::making

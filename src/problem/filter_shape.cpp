@@ -1,0 +1,127 @@
+// filter_shape.cpp - the taps and groups, from --kernel, --filter-sizes or --filter-like.
+#include <algorithm>
+#include <array>
+
+#include "problem/draft.hpp"
+
+namespace convgrad::making {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+void set_taps(Draft& draft, const std::string& flag, std::size_t a, std::int64_t taps) {
+  check_range(cat(flag, ": ", kAxisNames[a].taps), taps, 1);
+  draft.problem.axis[a].taps = taps;
+}
+
+void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
+  WgradProblem& pb = draft.problem;
+  if (groups < 1) bad(flag, " is ", groups, ", expected at least 1");
+  if (pb.op == Op::depthwise && groups != pb.C) {
+    bad(flag, " is ", groups, ", but depthwise has one group per channel: C=", pb.C,
+        "; leave it out");
+  }
+  if (pb.C % groups != 0) {
+    bad(flag, ": ", groups, " groups do not divide the input's C=", pb.C);
+  }
+  if (pb.K % groups != 0) {
+    bad(flag, ": ", groups, " groups do not divide out_backprop's K=", pb.K, " (", draft.dy.name,
+        ")");
+  }
+  pb.groups = groups;
+}
+
+void read_kernel(Draft& draft) {
+  const Shape& kernel = draft.attributes.kernel;
+  const WgradProblem& pb = draft.problem;
+  const std::size_t rank = draft.rank();
+  if (kernel.size() != 1 && kernel.size() != rank) {
+    bad("--kernel: ", counted(kernel.size(), "number"), " ", list(kernel), ", expected 1 or ", rank,
+        " (", rank == 3 ? "T,R,S" : "R,S", ")");
+  }
+  for (std::size_t i = 0; i < rank; ++i) {
+    set_taps(draft, "--kernel", draft.first() + i, kernel.size() == 1 ? kernel[0] : kernel[i]);
+  }
+  if (pb.op == Op::depthwise && pb.K % pb.C != 0) {
+    bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,
+        ", expected a multiple of C=", pb.C, " as ", draft.x.name, " has");
+  }
+  set_groups(draft, "--groups",
+             draft.attributes.groups.value_or(pb.op == Op::depthwise ? pb.C : 1));
+}
+
+// TensorFlow's [.., C, M].
+void read_depthwise_channels(Draft& draft, const std::string& flag, std::int64_t c,
+                             std::int64_t m) {
+  const WgradProblem& pb = draft.problem;
+  if (c != pb.C) bad(flag, "[2] (C) is ", c, ", expected ", pb.C, " as ", draft.x.name, " has");
+  if (checked_mul(c, m, flag) != pb.K) {
+    bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K, ", expected ", c * m,
+        " = C*M from ", flag, " C=", c, " M=", m);
+  }
+  set_groups(draft, flag, pb.C);
+}
+
+void read_channels(Draft& draft, const std::string& flag, const Shape& shape, std::size_t in,
+                   std::size_t out) {
+  const WgradProblem& pb = draft.problem;
+  if (pb.C % shape[in] != 0) {
+    bad(flag, "[", in, "] (C/groups) is ", shape[in],
+        ", expected a divisor of the input's C=", pb.C, " (", draft.x.name, ")");
+  }
+  if (shape[out] != pb.K) {
+    bad(flag, "[", out, "] (K) is ", shape[out], ", expected ", pb.K, " as ", draft.dy.name,
+        " has");
+  }
+  set_groups(draft, flag, pb.C / shape[in]);
+}
+
+void read_shape(Draft& draft, const std::string& flag, const Shape& shape, FilterFormat format) {
+  const WgradProblem& pb = draft.problem;
+  const std::size_t rank = draft.rank();
+  if (shape.size() != rank + 2) {
+    bad(flag, ": ", counted(shape.size(), "number"), " ", list(shape), ", expected ", rank + 2,
+        " for ", op_name(pb.op));
+  }
+  for (std::size_t i = 0; i < shape.size(); ++i) check_range(cat(flag, "[", i, "]"), shape[i], 1);
+  struct Places {
+    std::size_t taps, in, out;
+  };
+  const Places at = format == FilterFormat::hwio   ? Places{0, rank, rank + 1}
+                    : format == FilterFormat::oihw ? Places{2, 1, 0}
+                                                   : Places{1, rank + 1, 0};
+  for (std::size_t i = 0; i < rank; ++i) {
+    set_taps(draft, flag, draft.first() + i, shape[at.taps + i]);
+  }
+  if (pb.op == Op::depthwise && format == FilterFormat::hwio) {
+    read_depthwise_channels(draft, flag, shape[at.in], shape[at.out]);
+  } else {
+    read_channels(draft, flag, shape, at.in, at.out);
+  }
+  const std::optional<std::int64_t>& groups = draft.attributes.groups;
+  if (groups && *groups != pb.groups) {
+    bad("--groups is ", *groups, ", but C=", pb.C, " and ", flag, " ", list(shape), " give ",
+        pb.groups);
+  }
+}
+
+}  // namespace
+
+void read_filter(Draft& draft) {
+  const WgradAttributes& given = draft.attributes;
+  const auto count = std::ranges::count(
+      std::array{given.filter_sizes.empty(), given.kernel.empty(), given.filter_like.empty()},
+      false);
+  if (count != 1) {
+    misuse(count == 0 ? "the filter's size is missing" : "the filter's size is given twice",
+           ", expected one of --kernel 3,3, --filter-sizes ",
+           draft.problem.op == Op::conv3d ? "T,R,S,C,K" : "R,S,C,K", " and --filter-like W.npy");
+  }
+  if (!given.kernel.empty()) return read_kernel(draft);
+  if (!given.filter_sizes.empty()) {
+    return read_shape(draft, given.filter_sizes_name, given.filter_sizes, FilterFormat::hwio);
+  }
+  read_shape(draft, given.filter_like_name, given.filter_like, draft.problem.filter_format);
+}
+
+}  // namespace convgrad::making
