@@ -1,4 +1,5 @@
-// choices.cpp - see choices.hpp.
+// choices.cpp - see choices.hpp. Tiles and units fix the order of additions: so they follow from
+// the problem alone, never from the device, its memory or a measurement.
 #include "cuda/choices.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ double share(std::int64_t extent, std::int64_t tile) {
   return static_cast<double>(extent) / static_cast<double>(ceil_div(extent, tile) * tile);
 }
 
-// Pixels of a full chunk along n, z, p, q.
+// Pixels of a full chunk along n, z, p, q: chunks at the ends are smaller, and use the same units.
 std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   std::array<int, 4> sizes{};
   for (int a = 0; a < 4; ++a) {
@@ -31,7 +32,7 @@ std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
 }
 
 // The unit with which a chunk needs the fewest instructions. Their weights are counted in the
-// kernel's source, not measured.
+// kernel's source, not measured. All that fit are tried, which are at most a chunk's pixels.
 struct UnitSearch {
   const WgradProblem& problem;
   const StreamChoice& choice;
@@ -50,17 +51,21 @@ struct UnitSearch {
     if (images * (x + dy) > capacity) return {0, 0, 0, 0, 0};
     return {images, rows, columns, static_cast<int>(ring), static_cast<int>(patch_columns)};
   }
+  // Of a chunk: 8 instructions to load a value of x, with its bounds and addresses; 6 a tap for a
+  // run (4 products, 2 loads) and 16 for the run itself; 256 for the barriers of a unit. Of a
+  // strip, units after the first load the rows that are new.
   double cost(const StreamUnit& u) const {
     const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows);
-    const double again =
+    const double new_rows =
         std::min<double>(u.ring, static_cast<double>(u.rows * problem.axis[1].stride));
-    const double loads = strips * (u.ring + (bands - 1) * again) * u.patch_columns *
+    const double loads = strips * (u.ring + (bands - 1) * new_rows) * u.patch_columns *
                          ceil_div(choice.x_channels, kStreamLanes);
     const int runs = u.rows * ceil_div(u.columns, kStreamRun);
     const double multiplied = strips * bands * ceil_div(runs, kStreamWarps) * kStreamWarps;
     const double taps = choice.r * choice.s * choice.c;
     return 8 * loads + (6 * taps + 16) * multiplied + 256 * strips * bands;
   }
+  // Whole images, as many as fit, before parts of one: nothing is then loaded twice.
   StreamUnit search() {
     for (int images = chunk[0]; images >= 1; --images) {
       const StreamUnit whole = unit(images, chunk[2], chunk[3]);
@@ -80,7 +85,9 @@ struct UnitSearch {
   }
 };
 
-// The pixels of a slab along axes 0 to last; `size` has those of the axes after it.
+// The pixels of a slab along axes 0 to last; `size` has those of the axes after it. A slab is a
+// box, as one bulk copy takes a box; the fewest slabs waste the least of the instructions, which
+// multiply kSlabPixels pixels whatever a slab has.
 struct SlabSearch {
   std::array<int, 4> chunk;    // pixels of a full chunk
   std::array<int, 4> largest;  // along each axis
@@ -88,7 +95,7 @@ struct SlabSearch {
   std::array<int, 4> size = {1, 1, 1, 1}, best = {1, 1, 1, 1};
   std::int64_t best_count = 0;
 
-  // Every slab costs the same, whatever it has.
+  // The first of those with the fewest slabs: the one with the longest rows.
   void consider() {
     std::int64_t count = 1;
     for (std::size_t a = 0; a < 4; ++a) count *= ceil_div(chunk[a], size[a]);
@@ -136,6 +143,7 @@ Shape shape_of(const WgradProblem& problem) {
                      static_cast<int>(axis.dilation), static_cast<int>(axis.pad_before)};
     const std::int64_t last =
         (axis.out - 1) * axis.stride - axis.pad_before + (axis.taps - 1) * axis.dilation;
+    // Padding behind the end counts if a tap reaches it, not if it is only declared.
     shape.padded = shape.padded || axis.pad_before > 0 || last >= axis.in;
   }
   shape.groups = static_cast<int>(problem.groups);
@@ -157,7 +165,8 @@ Chunks chunks_of(const ChunkGrid& grid) {
 
 SimtChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
-  // A wide tile's values from shared memory serve twice as many products.
+  // Narrow where at least a third of a wide tile's products would be thrown away. A wide tile's
+  // values from shared memory serve twice as many products.
   const bool narrow =
       share(rows, 32) * share(columns, 32) > 1.5 * share(rows, 64) * share(columns, 64);
   const std::int64_t size = narrow ? 32 : 64;
@@ -169,12 +178,15 @@ StreamChoice stream_choice(const WgradProblem& problem) {
   StreamChoice choice{};
   const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
   const auto C = static_cast<int>(problem.group_c()), M = static_cast<int>(problem.group_k());
+  // Few variants, as each is compiled for four dtypes; taps beyond the filter's are not stored.
+  // Four channels leave registers for 3 x 3 taps only.
   choice.c = C > 1 ? 4 : 1;
   choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
   choice.r_tiles = ceil_div(R, choice.r);
   choice.s_tiles = ceil_div(S, choice.s);
   choice.c_tiles = ceil_div(C, choice.c);
   choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
+  // The most groups that 32 neighbouring output channels can belong to, of M channels each.
   int groups = kStreamLanes % M == 0   ? kStreamLanes / M
                : M % kStreamLanes == 0 ? 1
                                        : (kStreamLanes - 1) / M + 2;
@@ -197,7 +209,9 @@ bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
 
 MmaChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.group_c(), columns = problem.group_k();
-  // A wide tile reads half as much of x and dy for each product.
+  // Wide if no more than 30 % of its products are thrown away on top of a narrow tile's. A wide
+  // tile reads half as much of x and dy for each product. It has 512 threads, which leaves 128
+  // registers each: too few for float64's sums and for the products of bfloat16 terms.
   const bool wide =
       dtype_bytes(problem.dtype) == 2 &&
       share(rows, 128) * share(columns, 128) > 0.7 * share(rows, 64) * share(columns, 64);
@@ -211,11 +225,11 @@ WgmmaChoice wgmma_choice(const WgradProblem& problem) {
   search.chunk = chunk_extents(grid);
   // The pixels behind a chunk of several along an axis are another chunk's.
   search.split = grid.pieces > 1 ? grid.axis : -1;
-  search.largest[0] = kMostBulkBox;
+  search.largest[0] = kMaxBulkBox;
   for (std::size_t a = 0; a < 3; ++a) {
     const std::int64_t stride = problem.axis[a].stride;
     search.largest[a + 1] = static_cast<int>(
-        stride > kMostBulkStep ? 1 : kMostBulkBox / std::max<std::int64_t>(stride, 1));
+        stride > kMaxBulkStep ? 1 : kMaxBulkBox / std::max<std::int64_t>(stride, 1));
   }
   search.search(3, kSlabPixels);
   WgmmaChoice choice{};

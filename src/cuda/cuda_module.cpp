@@ -36,6 +36,7 @@ CudaInfo info() {
     info.why_none = "no CUDA device: no NVIDIA driver is loaded";
     return info;
   }
+  // Errors are kept until they are asked for (cuda_runtime.hpp), so each is taken back at once.
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
@@ -66,7 +67,8 @@ std::unique_ptr<DeviceSum> make_sum(const Plan& plan) {
 Buffer pinned(std::int64_t bytes, const char* what, int device) {
   const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
   void* memory = nullptr;
-  // Where it cannot be had, ordinary memory is copied a little slower.
+  // Without it, ordinary memory works too: the driver copies through pinned memory of its own, and
+  // the calling thread waits.
   if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
     cudaGetLastError();
     return Buffer(bytes, what);

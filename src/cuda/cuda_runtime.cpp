@@ -36,13 +36,15 @@ CurrentDevice::~CurrentDevice() {
 struct CudaRuntime::State {
   int device = 0;
   cudaStream_t copies = nullptr, kernels = nullptr;
+  // Of each buffer: its block has been copied; kernels have read it.
   std::array<cudaEvent_t, 2> uploaded{}, computed{};
   std::array<cudaEvent_t, 2> timer{};
   std::vector<void*> memory;
   std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
 
-  // Whatever exists, also after a constructor that failed half-way.
+  // Whatever exists, also after a constructor that failed half-way. Streams are waited for first:
+  // memory must not be freed under a copy.
   ~State() {
     const CurrentDevice current(device);
     for (const cudaStream_t stream : {copies, kernels}) {
@@ -68,8 +70,10 @@ CudaRuntime::CudaRuntime(int device, std::int64_t spare_bytes) : state_(std::mak
   s.spare_bytes = spare_bytes;
   const CurrentDevice current(device);
   check(cudaSetDevice(device), cat("taking device ", device));
+  // Non-blocking: they do not wait for the default stream, which belongs to the caller's own code.
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
   check(cudaStreamCreateWithFlags(&s.kernels, cudaStreamNonBlocking), "creating a stream");
+  // Events without times cost less to record; the timer's are created when it is started.
   for (auto* events : {&s.uploaded, &s.computed}) {
     for (cudaEvent_t& event : *events) {
       check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
@@ -86,7 +90,7 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
   void* pointer = nullptr;
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
   if (cudaMalloc(&pointer, size) != cudaSuccess) {
-    cudaGetLastError();  // it is told here
+    cudaGetLastError();  // reported here, with what is free
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw Error(ErrorKind::runtime, cat("out of memory on device ", state_->device, ": ",
@@ -105,6 +109,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
                 "--algorithm: cuda_wgmma: this convgrad was built for " CONVGRAD_CUDA_ARCHITECTURES
                 ", expected 90a among them; use another");
   }
+  // Asked of the driver through the runtime: linked to libcuda, the module would not load without a
+  // driver. 12000 is the version of the interface, which newer drivers keep.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
@@ -114,6 +120,7 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
     throw Error(ErrorKind::unavailable,
                 "--algorithm: cuda_wgmma: the driver has no tensor maps; use another");
   }
+  // The box counts positions of the tensor, of which every step-th is copied.
   constexpr int kRank = 5;
   cuuint64_t extents[kRank], strides[kRank - 1];  // in bytes; the first one is known
   cuuint32_t boxes[kRank], steps[kRank];
@@ -144,6 +151,8 @@ void CudaRuntime::zero(void* memory, std::int64_t bytes) {
         "clearing partial sums");
 }
 
+// On the device, not here: the calling thread goes on to read the next block. An event that was
+// never recorded is not waited for, as with the first blocks.
 void CudaRuntime::begin_upload(std::int64_t buffer) {
   check(cudaStreamWaitEvent(state_->copies, state_->computed[static_cast<std::size_t>(buffer)], 0),
         "waiting for kernels");
@@ -159,6 +168,7 @@ void CudaRuntime::end_upload(std::int64_t buffer) {
   const cudaEvent_t event = state_->uploaded[static_cast<std::size_t>(buffer)];
   check(cudaEventRecord(event, state_->copies), "recording an event");
   check(cudaStreamWaitEvent(state_->kernels, event, 0), "waiting for a copy");
+  // The caller may reuse the block's memory after this.
   check(cudaEventSynchronize(event), "copying a block to the device");
 }
 
@@ -167,6 +177,7 @@ void CudaRuntime::end_compute(std::int64_t buffer) {
         "recording an event");
 }
 
+// In the kernels' stream, behind the tree.
 void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
   check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
                         state_->kernels),
@@ -177,6 +188,7 @@ void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
 void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic,
                         const void* x, const void* dy, void* dw) {
   if (!state_->library) state_->library.emplace();
+  // A function and a pointer, as cudnn.hpp knows nothing of this class.
   const auto allocate = [](void* runtime, std::int64_t bytes) {
     auto* self = static_cast<CudaRuntime*>(runtime);
     self->state_->spare_bytes -= bytes;

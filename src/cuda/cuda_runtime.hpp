@@ -19,8 +19,8 @@ namespace convgrad::cuda {
 // asked for it, and would have the next kernel that starts fail: it is not kept behind this.
 void check(cudaError_t status, std::string_view what);
 
-// Makes a device the calling thread's current one, until it goes. What cannot be had is not told
-// here: the next call tells.
+// Makes a device the calling thread's current one, while it lives. A failure is not reported here:
+// the next call fails with it. The device before is restored, as the thread may be a caller's.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);
@@ -37,8 +37,9 @@ template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
                   cudaStream_t stream);
 
-// One stream for copies, one for kernels. Owns its memory, which goes when it goes. All but the
-// constructor and the destructor expect current() of the calling thread to be alive.
+// One stream for copies, one for kernels, so that a block is copied while kernels work on the one
+// before; events order the two. Memory is freed by the destructor. All but the constructor and the
+// destructor expect current() of the calling thread to be alive.
 class CudaRuntime {
  public:
   // spare_bytes: of device memory, for the workspaces of libraries.
@@ -66,15 +67,15 @@ class CudaRuntime {
 
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks) {
-    for (std::int64_t first = 0; first < tasks; first += kMostBlocks) {
+    for (std::int64_t first = 0; first < tasks; first += kMaxBlocks) {
       const std::int64_t rest = tasks - first;
-      launch_tasks<Body>(params, first, rest < kMostBlocks ? rest : kMostBlocks, compute_stream());
+      launch_tasks<Body>(params, first, rest < kMaxBlocks ? rest : kMaxBlocks, compute_stream());
     }
   }
 
  private:
   // Of a grid's x; y and z end at 65535 and are not used.
-  static constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+  static constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
 
   struct State;
   std::unique_ptr<State> state_;

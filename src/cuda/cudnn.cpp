@@ -20,6 +20,7 @@
 namespace convgrad::cuda {
 namespace {
 
+// Tags instead of cudnn.h's types: pointers to incomplete types, as those are.
 using Handle = struct HandleTag*;
 using Descriptor = struct DescriptorTag*;  // of a tensor, a filter or a convolution
 using Status = int;
@@ -29,7 +30,7 @@ constexpr int kNchw = 0, kNhwc = 1;                               // cudnnTensor
 constexpr int kCrossCorrelation = 1;                              // cudnnConvolutionMode_t
 constexpr int kDefaultMath = 0, kTensorOpMath = 1, kFmaMath = 3;  // cudnnMathType_t
 constexpr int kDeterministic = 1;                                 // cudnnDeterminism_t
-constexpr int kMostAlgorithms = 16;
+constexpr int kMaxAlgorithms = 16;
 
 struct AlgorithmPerf {  // cudnnConvolutionBwdFilterAlgoPerf_t
   int algorithm;
@@ -53,6 +54,7 @@ static_assert(offsetof(AlgorithmPerf, determinism) ==
               offsetof(cudnnConvolutionBwdFilterAlgoPerf_t, determinism));
 #endif
 
+// Functions of libcudnn.so.9 by name. One load serves all computations.
 struct Library {
   void* handle = nullptr;
   std::string missing;
@@ -139,7 +141,8 @@ int data_type(DType dtype) {
   }
 }
 
-// Extents n, c, (d,) h, w and the strides of a dense block.
+// Extents n, c, (d,) h, w and the strides of a dense block. cuDNN names axes in that order whatever
+// the layout, and has the layout from the strides.
 void describe_tensor(Descriptor descriptor, const WgradProblem& pb, std::int64_t images,
                      std::int64_t channels, std::int64_t SpatialAxis::*extent) {
   std::vector<int> dims = {static_cast<int>(images), static_cast<int>(channels)};
@@ -182,7 +185,9 @@ struct Cudnn::State {
     AlgorithmPerf algorithm;
     void* memory;
   };
-  std::map<std::int64_t, Workspace> chosen;  // by the number of images
+  // By the number of images, as the last block has fewer, and an algorithm's workspace depends on
+  // it.
+  std::map<std::int64_t, Workspace> chosen;
 
   // The first algorithm for what has been described that may be taken.
   AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const;
@@ -214,9 +219,10 @@ Cudnn::~Cudnn() = default;
 
 AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
                                    std::int64_t most_bytes) const {
-  std::array<AlgorithmPerf, kMostAlgorithms> found{};
+  std::array<AlgorithmPerf, kMaxAlgorithms> found{};
   int count = 0;
-  check(library().find(handle, x, dy, convolution, dw, kMostAlgorithms, &count, found.data()),
+  // By cuDNN's heuristics, which measure nothing: the same answer in every run.
+  check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
         "choosing an algorithm");
   std::size_t too_large = 0;  // the least workspace of those that are
   for (int i = 0; i < count; ++i) {
@@ -276,6 +282,7 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool de
   const State::Workspace& work = s.chosen.at(images);
   // An algorithm is one with its arithmetic: so it was timed, and so much memory it takes.
   check(lib.set_math(s.convolution, work.algorithm.math_type), "setting the arithmetic");
+  // dw = 1 * gradient + 0 * dw; scalars are float64 for float64 alone.
   const double one64 = 1, zero64 = 0;
   const float one32 = 1, zero32 = 0;
   const bool wide = pb.dtype == DType::f64;

@@ -17,6 +17,7 @@ struct Loaded {
 
 #ifdef CONVGRAD_HAS_CUDA
 
+// Structs are passed as they are in memory: a module of another build would misread them.
 bool is_ours(const void* offers) {
   const auto* const found = static_cast<const cuda::Module*>(offers);
   const cuda::Module expected;
@@ -35,6 +36,7 @@ Loaded load() { return {nullptr, "this convgrad was built without the CUDA Toolk
 
 #endif
 
+// Once: what CUDA says of devices does not change while a program runs.
 const Loaded& loaded() {
   static const Loaded once = load();
   return once;

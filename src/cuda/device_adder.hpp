@@ -64,7 +64,8 @@ class DeviceAdder final : public DeviceSum {
       return sums;
     }
     const auto current = runtime_.current();
-    // A node's slices alone have the tree that they are in the whole.
+    // A node's slices alone have the tree that they are in the whole, so partial gradients of
+    // several machines add up to the same bits.
     const Range slices = plan_.schedule.nodes[node];
     std::byte* const partials = static_cast<std::byte*>(partials_) + slices.begin * count * 8;
     launch_tree(runtime_, plan_.problem.dtype, partials, count, slices.size());
@@ -86,7 +87,8 @@ class DeviceAdder final : public DeviceSum {
   }
 
  private:
-  // A part of a tensor on its way to the device, where it lies in C order.
+  // A part of a tensor to the device, where it is dense, in C order. In pieces that are contiguous
+  // in the source: one copy for a block of whole rows of a dense tensor.
   View upload(void* to, std::int64_t capacity, const void* from, const Strides& strides,
               std::int64_t channels, Range images, const std::array<Range, 3>& spatial) {
     const WgradProblem& pb = plan_.problem;
@@ -119,7 +121,8 @@ class DeviceAdder final : public DeviceSum {
     return view;
   }
 
-  // Kernels for the slices that have chunks in the block.
+  // Kernels for the slices that have chunks in the block: one launch for all from the first to the
+  // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
     work.chunks = chunks_of(plan_.schedule.chunks);
     work.chunk_count = plan_.schedule.slices.chunks;

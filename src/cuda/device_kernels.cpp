@@ -14,7 +14,9 @@
 namespace convgrad {
 namespace {
 
-// Rough rates of a large device (H100, H200). Only their proportions matter.
+// Rough rates of a large device (H100, H200), none of them measured. Only their proportions matter,
+// to choose between kernels; they are the same for every device, so that the choice, and the bits
+// with it, follows from the problem and the compute capability.
 constexpr double kBytesPerSecond = 3e12;
 constexpr double kSimtF32 = 25e12, kSimtF64 = 12e12;  // FLOP/s
 
@@ -40,6 +42,7 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
   return problem.groups * choice.row_tiles * choice.column_tiles;
 }
 
+// What tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each product.
 double simt_seconds(const WgradProblem& problem) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
   const double size = choice.narrow ? 32 : 64;
@@ -69,6 +72,7 @@ std::int64_t streaming_tiles(const WgradProblem& problem) {
 
 double streaming_seconds(const WgradProblem& problem) {
   const cuda::StreamChoice choice = cuda::stream_choice(problem);
+  // Each tile of taps and input channels reads all of x and dy again.
   const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.r * choice.s *
                        choice.c * cuda::kStreamLanes * static_cast<double>(choice.tiles);
@@ -129,7 +133,7 @@ std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
   return packed(x_bytes, problem.group_c()) + packed(dy_bytes, problem.group_k());
 }
 
-// Read and written, with the copies that are packed.
+// Bytes of tensors that are read and written; packed copies are written and read once more.
 double mma_bytes(const WgradProblem& problem) {
   const bool packs =
       cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
@@ -280,12 +284,14 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             std::int64_t tiles) {
-  // Enough thread blocks to fill any device several times...
+  // Enough thread blocks to fill any device several times, so that the last ones to run leave
+  // little of it idle...
   constexpr std::int64_t kThreadBlocks = 4096;
   // ... of at least two chunks each, whose partials take no more memory than the processor's.
   constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Few partitions: a block that lies in one of them still has to fill the device.
+  // Few partitions, as chunks are dealt to slices within each: a block of the tensors that is
+  // within one of them still has chunks of an eighth of all slices.
   constexpr std::int64_t kPartitions = 8;
   const std::int64_t slices = std::clamp<std::int64_t>(
       std::min({cuda::ceil_div(kThreadBlocks, std::max<std::int64_t>(tiles, 1)),
@@ -295,7 +301,7 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
 }
 
 DeviceRule device_rule(const WgradProblem& problem) {
-  // A context takes about half a second, and the bus some 10 GB/s.
+  // A context takes about half a second, and the bus some 10 GB/s (PCIe 3.0 with 16 lanes).
   constexpr double kStart = 0.5, kBus = 10e9, kMargin = 4;
   // The table of the processor, as if it had no more than AVX2: the same rule on every machine.
   Machine plain;

@@ -18,7 +18,7 @@
 
 namespace convgrad::cuda {
 
-// f(Float16{}), f(float{}), ... for the dtype.
+// f(Float16{}), f(float{}), ... for the dtype: kernels are compiled for each.
 template <class Function>
 void with_device_scalar(DType dtype, Function&& f) {
   switch (dtype) {
@@ -74,7 +74,8 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
   });
 }
 
-// The whole tree: afterwards the first dw_count of partials are float64 sums.
+// The whole tree: afterwards the first dw_count of partials are float64 sums. At least one level
+// even for one slice, as that makes a float64 of a pair.
 template <class Runtime>
 void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_count,
                  std::int64_t slices) {
@@ -95,7 +96,9 @@ void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_
   }
 }
 
-// x or dy of a block, as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves on.
+// x or dy of a block, as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves on to
+// the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no more
+// than the block: positions that no tap sees are not there.
 template <class Runtime>
 View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, std::int64_t n,
               std::int64_t images, std::int64_t channels, std::byte*& packed) {
@@ -140,6 +143,7 @@ GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParam
           static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
 }
 
+// Maps for bulk copies are made for each block, as they hold its address and extents.
 template <class Runtime>
 void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                   std::int64_t slices, Range images, void* memory) {
@@ -184,7 +188,8 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   }
 }
 
-// The gradient of a block by cuDNN, added to the only slice.
+// The gradient of a block by cuDNN, added to the only slice. Whole images, as cuDNN pads every
+// tensor at its edges: it would take the edge of a part for the edge of an image.
 template <class Runtime>
 void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, Range images, void* dw) {

@@ -243,8 +243,8 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
     for (int a = 0; a < 3; ++a) {
       const auto stride = static_cast<int>(problem.axis[static_cast<std::size_t>(a)].stride);
       const int size = slab.size[a + 1];
-      CHECK((size == 1 || stride <= cuda::kMostBulkStep));
-      CHECK(size * (size > 1 ? stride : 1) <= cuda::kMostBulkBox);
+      CHECK((size == 1 || stride <= cuda::kMaxBulkStep));
+      CHECK(size * (size > 1 ? stride : 1) <= cuda::kMaxBulkBox);
     }
     std::vector<int> seen(static_cast<std::size_t>(term_count(problem)));
     for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {

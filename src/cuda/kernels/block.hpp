@@ -4,8 +4,13 @@
 //   struct Params, Regs (what a thread keeps from phase to phase), Shared; constexpr int kThreads;
 //   template <class Block> static void run(Block&, const Params&, std::int64_t task);
 // run() calls block.each(f), f(thread, regs), for every phase. On a device that is f for the thread
-// itself and a barrier; tests run f for one thread after the other (tests/emulated_block.hpp).
+// itself and a barrier; tests run f for one thread after the other (EmulatedBlock in
+// tests/cuda/emulated_device.hpp), which is why a kernel is written in phases at all.
 // Values outside of Regs and Shared are the same in all threads of a block.
+//
+// Everything is inlined into one kernel, and Regs taken apart: an array of it stays in registers
+// where all its indices are constants (CONVGRAD_UNROLL). Inline assembly is volatile with a memory
+// clobber, as the compiler does not see what asynchronous copies and products read and write.
 #pragma once
 
 #include "cuda/kernels/bulk.hpp"
@@ -41,7 +46,7 @@ struct DeviceBlock {
     f(static_cast<int>(threadIdx.x), regs);
 #endif
   }
-  // each(), and whether any thread's f returned true.
+  // each(), and whether any thread's f returned true: the barrier itself collects that.
   template <class F>
   CONVGRAD_HD bool each_any([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
@@ -51,8 +56,10 @@ struct DeviceBlock {
 #endif
   }
 
-  // 16 bytes from global to shared memory on their own, or zeros if there is no source. They are
-  // there when the thread has waited for their group, and for others after a barrier.
+  // 16 bytes from global to shared memory on their own, or zeros if there is no source: a source of
+  // 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the thread has
+  // waited for their group, and for others after a barrier. They pass no registers and, by .cg, no
+  // L1 cache, which has nothing to keep: a block reads each element once.
   CONVGRAD_HD void copy_async(int, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
                               [[maybe_unused]] bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -75,8 +82,10 @@ struct DeviceBlock {
 #endif
   }
 
-  // Four 8x8 matrices of 16-bit elements, transposed: lane 8*j + i gives the address of row i of
-  // matrix j, and gets elements (2*(lane%4), lane/4) and (2*(lane%4) + 1, lane/4) of each.
+  // Four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane 8*j + i
+  // gives the address of row i of matrix j, and gets elements (2*(lane%4), lane/4) and
+  // (2*(lane%4) + 1, lane/4) of each. address(lane) is a function because the emulation asks it for
+  // other lanes' addresses.
   template <class Address>
   CONVGRAD_HD void load_transposed([[maybe_unused]] int lane, [[maybe_unused]] std::uint32_t out[4],
                                    [[maybe_unused]] Address&& address) {
@@ -89,6 +98,7 @@ struct DeviceBlock {
   }
 
   // In every warp, for all i < kRows and j < kColumns: c(regs, i, j) += a(regs, i) * b(regs, j).
+  // Neighbouring instructions add to different sums, so none waits for the one before.
   template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
   CONVGRAD_HD void multiply([[maybe_unused]] FragmentA&& a, [[maybe_unused]] FragmentB&& b,
                             [[maybe_unused]] FragmentC&& c) {
@@ -101,12 +111,15 @@ struct DeviceBlock {
 #endif
   }
 
-  // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp); not built as 90a, kernels end at once
+  // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp). These instructions exist for the target 90a
+  // alone; built for others, kernels stop at once instead of computing something else.
 
   // By one thread, before a barrier of all.
   CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    std::uint32_t address;  // the compiler takes the alignment for granted
+    // Descriptors and swizzles need a block of shared memory that is aligned as declared. Read by
+    // assembly: the compiler takes the declared alignment for granted and would drop the check.
+    std::uint32_t address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
     if (address % kSwizzleBytes != 0) __trap();
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
@@ -118,13 +131,14 @@ struct DeviceBlock {
     __trap();
 #endif
   }
-  // What the thread wrote to shared memory is there for copies and products, after a barrier.
+  // What the thread wrote to shared memory is visible to bulk copies and products after a barrier:
+  // they access it by another path (PTX ISA, "Async proxy").
   CONVGRAD_HD void fence_async_proxy() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
   }
-  // By one thread: as many bytes will come, and then they come.
+  // By one thread, before the copies: so many bytes complete the barrier's present phase.
   CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -146,7 +160,9 @@ struct DeviceBlock {
         : "memory");
 #endif
   }
-  // Until all bytes of a round have come: 0 for the first, third, ... time that they are expected.
+  // Until all bytes of a round have arrived: 0 for the first, third, ... time that they are
+  // expected, which is the parity of the barrier's phase. All threads wait, as each reads what has
+  // arrived; try_wait suspends the thread for a while before it returns.
   CONVGRAD_HD void wait_bulk([[maybe_unused]] BulkBarrier& barrier,
                              [[maybe_unused]] unsigned round) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -170,8 +186,9 @@ struct DeviceBlock {
                                    [[maybe_unused]] AddressB&& b, [[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
-    __syncwarp();  // after loops and copies of single threads
+    __syncwarp();  // .aligned: all threads of a warp together, also after copies by one of them
     Op::fence_sums(c(regs));
+    // Orders the sums' registers, which other instructions may have written, before the products.
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     CONVGRAD_UNROLL
     for (int i = 0; i < kSteps; ++i) {
@@ -192,7 +209,8 @@ struct DeviceBlock {
 #endif
   }
 
-  // *shared = the least of itself and value, which all threads may do in one phase.
+  // *least = the least of itself and value, which all threads may do in one phase: the order does
+  // not matter to a minimum.
   CONVGRAD_HD void atomic_min([[maybe_unused]] std::uint32_t* least,
                               [[maybe_unused]] std::uint32_t value) {
 #if defined(__CUDA_ARCH__)

@@ -1,5 +1,6 @@
 // bulk.hpp - bulk tensor copies (compute capability 9.0; PTX ISA, "cp.async.bulk.tensor"): a box of
-// up to five dimensions of a tensor in device memory goes to shared memory without a thread's help.
+// up to five dimensions of a tensor in device memory goes to shared memory without a thread's help:
+// one thread starts it, no registers hold addresses, and the hardware fills in zeros at the edges.
 #pragma once
 
 #include "cuda/kernels/host_device.hpp"
@@ -7,11 +8,13 @@
 namespace convgrad::cuda {
 
 // Rows in shared memory are of 128 bytes, in blocks of eight whose 16-byte pieces are exchanged
-// ("128-byte swizzle"): piece i of row r lies at place i ^ (r % 8). Blocks start at multiples of
-// kSwizzleBytes.
+// ("128-byte swizzle"): piece i of row r is at place i ^ (r % 8). So the pieces of the same
+// channels in eight rows are in all 32 banks, where they would be in the same four. Blocks start at
+// multiples of kSwizzleBytes.
 inline constexpr int kRowBytes = 128, kSwizzleBytes = 1024;
 
-// Where the byte lies that would be at this offset, counted from a multiple of kSwizzleBytes.
+// Where the byte is that would be at this offset without it, counted from a multiple of
+// kSwizzleBytes.
 CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset) {
   return offset ^ (offset >> 7 & 7u) << 4;
 }
@@ -24,10 +27,12 @@ struct BulkMap {
   std::int64_t extent[5];  // 1 to 2^32
   std::int64_t stride[5];  // in elements; all but the first are multiples of 8
   int box[5];              // box[0] elements are one row of shared memory
-  int step[5];             // 1 to kMostBulkStep
+  int step[5];             // 1 to kMaxBulkStep
 };
-inline constexpr int kMostBulkStep = 8;
-inline constexpr int kMostBulkBox = 256;  // box * step is at most that
+// Limits of cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management"): its
+// elementStrides and boxDim.
+inline constexpr int kMaxBulkStep = 8;
+inline constexpr int kMaxBulkBox = 256;  // box * step is at most that
 
 // A BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
 struct BulkTensor {

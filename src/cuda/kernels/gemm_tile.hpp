@@ -45,7 +45,7 @@ CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int o
   return inside;
 }
 
-// Where the tile's first channels of pixel number i of a chunk lie; false if the tap sees nothing.
+// Where the tile's first channels of pixel number i of a chunk are; false if the tap sees nothing.
 CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& box, int i,
                         std::int64_t& x, std::int64_t& dy) {
   const BlockParams& w = p.work;

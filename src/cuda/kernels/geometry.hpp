@@ -33,10 +33,11 @@ struct Shape {
   int groups, group_c, group_k;
   std::int64_t K;
   bool channels_last;
-  bool padded;  // some tap of some pixel lies outside x
+  bool padded;  // some tap of some pixel is outside x
 
-  // Divisions, which take some 20 instructions each: kernels do them once a task, not per pixel.
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
+  // Devices have no instruction to divide: kernels do this, and Box::pixel(), once a chunk at most,
+  // for tables in shared memory.
   CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
   CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
   CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }

@@ -1,5 +1,5 @@
 // host_device.hpp - what the kernels' code needs to be compiled twice: for a device by nvcc, and as
-// plain C++ that tests run on the processor.
+// plain C++ that tests run on the processor. Nothing here may round differently on the two.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ CONVGRAD_HD float bits_float(std::uint32_t bits) {
   return value;
 }
 
+// Exact for all: 16-bit values are converted before they are multiplied, never after.
 template <typename Acc, typename Scalar>
 CONVGRAD_HD Acc convert(Scalar value) {
   return static_cast<Acc>(value);

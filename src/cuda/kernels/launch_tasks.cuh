@@ -6,6 +6,10 @@
 
 namespace convgrad::cuda {
 
+// __grid_constant__: parameters are read from constant memory, and not copied for each thread where
+// a reference to them is passed on; descriptors of bulk copies must be there (CUDA C++ Programming
+// Guide, "Tensor Memory Access"). The bound on threads lets the compiler use all registers that a
+// block of that size can have. 1024: bulk.hpp.
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads)
     body_kernel(const __grid_constant__ typename Body::Params params, std::int64_t first) {
@@ -18,6 +22,9 @@ template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
                   cudaStream_t stream) {
   constexpr int kBytes = static_cast<int>(sizeof(typename Body::Shared));
+  // More than 48 KiB is given on request (CUDA C++ Programming Guide, "Shared Memory" of compute
+  // capability 8.x and 9.0). The attribute is the current device's: set before each
+  // launch, as devices may change between them.
   if constexpr (kBytes > 48 * 1024) {
     check(cudaFuncSetAttribute(body_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                kBytes),
@@ -30,6 +37,7 @@ void launch_tasks(const typename Body::Params& params, std::int64_t first, std::
 
 }  // namespace convgrad::cuda
 
+// Instantiates a body here, so that cuda_runtime.hpp's users need no nvcc.
 #define CONVGRAD_LAUNCH(...)                               \
   template void convgrad::cuda::launch_tasks<__VA_ARGS__>( \
       const __VA_ARGS__::Params&, std::int64_t, std::int64_t, cudaStream_t)

@@ -1,4 +1,5 @@
-// mma_gemm.cu - cuda_mma, cuda_wgmma, their like, and what they copy, for devices.
+// mma_gemm.cu - the kernels for tensor cores, and those that copy for them and for cuDNN, compiled
+// for devices.
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/mma_gemm.hpp"

@@ -71,7 +71,7 @@ struct MmaGemm {
 
   // Where channel `at` is in a row of shared memory. ldmatrix reads 16 bytes of each of eight rows
   // at a time; rows are multiples of 128 bytes, so without a swizzle all eight would be in the same
-  // four banks. A pad would do as well, but take 1/8 more memory from the stages.
+  // four banks. A pad would do as well, but take up to 1/8 more memory for each stage.
   CONVGRAD_HD static int place(int pixel, int at) {
     return Operand::kByMatrix ? ((at / 8) ^ (pixel % 8)) * 8 + at % 8 : at;
   }

@@ -1,12 +1,16 @@
 // pack.hpp - a copy of a block with the channels last, each group's padded with zeros to whole
 // vectors of 16 bytes: what mma_gemm.hpp reads where a tensor is not like that.
+//
+// cp.async and bulk copies move 16 bytes between addresses that are multiples of 16. To gather
+// single elements in the kernel instead would be done again for every tile and tap; this reads and
+// writes the block once.
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
 
 namespace convgrad::cuda {
 
-// Element: an integer as wide as the dtype.
+// Element: an integer as wide as the dtype, since only bits are moved.
 template <typename Element>
 struct Pack {
   static constexpr int kThreads = 256, kVector = 16 / static_cast<int>(sizeof(Element));
@@ -27,7 +31,8 @@ struct Pack {
     block.each_unsynced([&](int thread, Regs&) {
       const std::int64_t i = task * kThreads + thread;
       if (i >= p.pixels * vectors) return;
-      // Neighbouring threads read neighbouring elements.
+      // Neighbouring threads read neighbouring elements: with channels first, pixels. They write
+      // whole vectors, so that scattered writes still fill half a sector of 32 bytes each.
       const std::int64_t pixel = p.channels_last ? i / vectors : i % p.pixels;
       const int vector = static_cast<int>(p.channels_last ? i % vectors : i / p.pixels);
       int size[3];

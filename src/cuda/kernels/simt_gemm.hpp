@@ -49,7 +49,7 @@ struct SimtGemm {
     alignas(16) Acc x[2][kDepth][kRows];
     alignas(16) Acc dy[2][kDepth][kColumns];
     unsigned char inside[2][kDepth][kRows];
-    // Of each pixel of the chunk: where its first tap lies in x, and the offsets of that and of dy.
+    // Of each pixel of the chunk: where its first tap is in x, and the offsets of that and of dy.
     std::int64_t x_offset[kChunkPixels], dy_offset[kChunkPixels];
     int position[3][kChunkPixels];
     // Of each row of the tile: what its tap and channel add to both.
@@ -57,7 +57,7 @@ struct SimtGemm {
     int row_position[3][kRows];
   };
 
-  // Where a task's tile lies in its group's matrix.
+  // Where a task's tile is in its group's matrix.
   struct Tile {
     int group, row, column;  // the first of each
   };

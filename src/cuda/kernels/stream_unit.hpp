@@ -7,16 +7,21 @@
 namespace convgrad::cuda {
 
 inline constexpr int kStreamLanes = kWarp;
+// 256 threads with up to 128 registers each are half of a multiprocessor's 65536.
 inline constexpr int kStreamWarps = 8;
-inline constexpr int kStreamRun = 4;  // neighbouring pixels that share loads of x
-// Of shared memory: less than the 48 KiB that every device gives without being asked, so that two
-// blocks or more are on a multiprocessor, and one loads while another multiplies.
+// Neighbouring pixels of a row that share loads: for kS taps, kStreamRun + kS - 1 values of x serve
+// kStreamRun * kS products. Longer runs save little more, leave more pixels over at the ends of
+// rows, and take registers from the sums.
+inline constexpr int kStreamRun = 4;
+// Of shared memory: below the 48 KiB that every device gives without being asked, so that two
+// blocks are on a multiprocessor of most devices, and one loads while the other multiplies.
 inline constexpr int kStreamBytes = 44 * 1024;
 // Of a pixel's dy in shared memory. Odd, so that lanes that store a row of pixels (channels first)
 // meet different banks, as lanes that read the channels of a pixel do.
 inline constexpr int kStreamPitch = kStreamLanes + 1;
 
-// The outputs that are worked on at a time, and what they see of each image of x.
+// The outputs that are worked on at a time, and what they see of each image of x. Chosen on the
+// host, so that both fit kStreamBytes (choices.cpp).
 struct StreamUnit {
   int images, rows, columns;
   int ring;  // rows of x
@@ -83,14 +88,15 @@ template <typename Scalar, int kC>
 struct StreamLoad {
   using Acc = typename AccumulatorOf<Scalar>::type;
 
-  // Where channel number j of the patch lies in x; -1 if there is none.
+  // Where channel number j of the patch is in x; -1 if there is none.
   CONVGRAD_HD static std::int64_t x_channel(const BlockParams& w, const StreamTile& tile, int j) {
     const int group = tile.group + j / kC, c = tile.c + j % kC;
     if (group >= w.shape.groups || c >= w.shape.group_c) return -1;
     return (static_cast<std::int64_t>(group) * w.shape.group_c + c) * w.x.c_stride;
   }
 
-  // The rows of x that the ring has not yet, a warp a row.
+  // The rows of x that the ring has not yet, a warp a row. A row of the patch is [column][channel]:
+  // lanes that multiply differ in the channel, and each runs along the columns.
   CONVGRAD_HD static void patch(const StreamParams& p, const StreamTile& tile, const StreamStep& u,
                                 int thread, Acc* memory) {
     const BlockParams& w = p.work;

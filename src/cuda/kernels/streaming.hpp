@@ -6,6 +6,11 @@
 // beside the rows of x that its taps see. Those are a ring: the rows that two units see stay there.
 // Warps take runs of pixels of the unit in turn. After a chunk the warps' sums are added in order.
 // Where dy is not finite, and at ragged ends, products are taken one by one, without padding's.
+//
+// A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
+// dy: what limits is loading, so a value is loaded once for all taps. Registers limit the taps: up
+// to 7 x 7 sums a lane. Pairs of all taps would be twice as many, so each warp keeps the pairs of
+// an eighth of them, and warps' sums meet in shared memory once a chunk.
 #pragma once
 
 #include "cuda/kernels/stream_unit.hpp"
@@ -27,12 +32,16 @@ struct Streaming {
     // only for every kStreamWarps-th of them: each warp keeps its share of the block's.
     Sums sums;
   };
+  // The ring [image][row][column][channel], and behind it dy [image][row][column][channel] of the
+  // unit. Rows of channels have an odd length (kStreamPitch). After a chunk the same memory has the
+  // warps' sums.
   struct Shared {
     alignas(16) Acc memory[kStreamBytes / sizeof(Acc)];
   };
 
-  // One run of kStreamRun pixels: x points into the ring's first row, at the first one's first tap
-  // and the lane's first channel; `place` is the first tap's row.
+  // One run of kStreamRun pixels. Taps' rows are outermost: the values of a row are loaded once for
+  // all its taps, and no more than one row's are in registers. x points into the ring's first row,
+  // at the first one's first tap and the lane's first channel; `place` is the first tap's row.
   CONVGRAD_HD static void add_run(const Params& p, const Acc* x, int place, const Acc* dy,
                                   Regs& r) {
     const Shape& shape = p.work.shape;
@@ -45,7 +54,7 @@ struct Streaming {
       CONVGRAD_UNROLL
       for (int c = 0; c < kC; ++c) {
         const Acc* from = row + c;
-        if (dense) {
+        if (dense) {  // neighbouring pixels see the same values through neighbouring taps
           Acc values[kStreamRun + kS - 1];
           CONVGRAD_UNROLL
           for (int j = 0; j < kStreamRun + kS - 1; ++j) values[j] = from[j * pitch];
@@ -67,7 +76,7 @@ struct Streaming {
     }
   }
 
-  // The same for one pixel, at (d, h, w) of its tile's first tap, without what lies outside x.
+  // The same for one pixel, at (d, h, w) of its tile's first tap, without what is outside x.
   CONVGRAD_HD static void add_pixel(const Params& p, const Acc* x, int place, Acc dy, int d, int h,
                                     int w, Regs& r) {
     const Axis* axis = p.work.shape.axis;
@@ -90,6 +99,9 @@ struct Streaming {
     }
   }
 
+  // Every warp takes each kStreamWarps-th run: which sums a pixel's products are added to follows
+  // from its place in the unit alone. Lanes of one group read the same x, which shared memory
+  // broadcasts, others neighbouring channels.
   CONVGRAD_HD static void multiply(const Params& p, const StreamTile& tile, const StreamStep& u,
                                    int thread, const Shared& shared, Regs& r) {
     const Shape& shape = p.work.shape;
@@ -144,7 +156,8 @@ struct Streaming {
     };
   }
 
-  // Adds the warps' sums of the chunk: those of kStreamWarps elements at a time.
+  // Adds the warps' sums of the chunk: those of kStreamWarps elements at a time, as many as there
+  // are warps to add them. In the order of warps, which fixes the bits.
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
     Acc* memory = block.shared.memory;
@@ -183,7 +196,8 @@ struct Streaming {
     block.each([&](int thread, Regs& r) { multiply(p, tile, u, thread, block.shared, r); });
   }
 
-  // Down each strip of columns, so that the ring has the rows that two units see.
+  // Strips of columns are outside, rows inside: down a strip, the ring keeps the rows that two
+  // units see, which are more than the columns that two strips see.
   template <class Block>
   CONVGRAD_HD static void add_chunk(Block& block, const Params& p, const StreamTile& tile,
                                     const Box& box) {

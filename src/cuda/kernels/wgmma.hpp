@@ -1,5 +1,5 @@
-// wgmma.hpp - the matrix instructions of compute capability 9.0: four warps multiply matrices that
-// lie in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+// wgmma.hpp - the matrix instructions of compute capability 9.0: four warps multiply matrices in
+// shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 //
 // Both operands are stored with k outside ("MN-major"), as channels are contiguous in x and dy and
 // k is the pixel: rows of 64 elements along m (or n), one row for each k, swizzled as bulk.hpp

@@ -35,7 +35,7 @@ struct Slab {
     for (int a = 0; a < 4; ++a) count *= ceil_div(box.size[a], size[a]);
     return count;
   }
-  // The first pixel of one of them, q fastest; what it has beyond the chunk lies outside dy.
+  // The first pixel of one of them, q fastest; what it has beyond the chunk is outside dy.
   CONVGRAD_HD void first_pixel(const Box& box, int number, std::int64_t& n, int out[3]) const {
     for (int a = 3; a > 0; --a) {
       const int steps = ceil_div(box.size[a], size[a]);
@@ -50,7 +50,7 @@ template <typename Scalar>
 struct WgmmaGemm {
   using Op = Wgmma16<Scalar>;
   static constexpr int kGroups = kWgmmaRows / Op::kM, kThreads = kGroups * kWarpgroup;
-  static constexpr int kStages = 6;
+  static constexpr int kStages = 6;  // 32 KiB each
   static constexpr int kPanelsX = kWgmmaRows / kPanel, kPanelsDy = kWgmmaColumns / kPanel;
   static constexpr int kPanelBytes = kSlabPixels * kRowBytes;
   static_assert(Op::kM == kPanel && Op::kN == kWgmmaColumns);
