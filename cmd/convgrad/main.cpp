@@ -102,21 +102,20 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
   if (left.empty()) return;
   const std::string word = left.front().substr(0, left.front().find('='));
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
-    throw Error(ErrorKind::usage,
-                cat("unknown option '", word, "'", did_you_mean(word, option_names(command)),
-                    "; see convgrad --help"));
+    throw Error(ErrorKind::usage, "unknown option '", word, "'",
+                did_you_mean(word, option_names(command)), "; see convgrad --help");
   }
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (sub->get_name() == word) {
-      throw Error(ErrorKind::usage, cat("'", word, "' is a command of its own and takes no other"));
+      throw Error(ErrorKind::usage, "'", word, "' is a command of its own and takes no other");
     }
   }
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
   }
-  throw Error(ErrorKind::usage, cat("'", word, "' is neither an option nor a command",
-                                    did_you_mean(word, names), "; see convgrad --help"));
+  throw Error(ErrorKind::usage, "'", word, "' is neither an option nor a command",
+              did_you_mean(word, names), "; see convgrad --help");
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
@@ -125,8 +124,8 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string name = "--" + option->get_lnames().front();
     if (command.get_option_no_throw(name) == nullptr) {
-      throw Error(ErrorKind::usage, cat(name, ": given in front of ", command.get_name(),
-                                        ", which has no such option; leave it out"));
+      throw Error(ErrorKind::usage, name, ": given in front of ", command.get_name(),
+                  ", which has no such option; leave it out");
     }
   }
 }
@@ -165,7 +164,7 @@ struct Program {
       const std::string color = last_value(words, "--color");
       if (!color.empty()) options.color = color;
       report = new_report(command_in(words), line);
-      throw Error(ErrorKind::usage, cat(error.what(), "; see convgrad --help"));
+      throw Error(ErrorKind::usage, error.what(), "; see convgrad --help");
     }
     const std::vector<CLI::App*> chosen = app.get_subcommands();
     CLI::App& command = chosen.empty() ? app : *chosen.front();

@@ -17,8 +17,8 @@ namespace convgrad::cuda {
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();
-  throw Error(ErrorKind::runtime, cat("CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
-                                      cudaGetErrorString(status), "; try --backend cpu"));
+  throw Error(ErrorKind::runtime, "CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
+              cudaGetErrorString(status), "; try --backend cpu");
 }
 
 CurrentDevice::CurrentDevice(int device) {
@@ -93,11 +93,11 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
     cudaGetLastError();  // reported here, with what is free
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    throw Error(ErrorKind::runtime, cat("out of memory on device ", state_->device, ": ",
-                                        format_bytes(static_cast<double>(bytes)), " wanted, ",
-                                        format_bytes(static_cast<double>(free)), " of ",
-                                        format_bytes(static_cast<double>(total)),
-                                        " free; lower --memory-limit, or use --backend cpu"));
+    throw Error(ErrorKind::runtime, "out of memory on device ", state_->device, ": ",
+                format_bytes(static_cast<double>(bytes)), " wanted, ",
+                format_bytes(static_cast<double>(free)), " of ",
+                format_bytes(static_cast<double>(total)),
+                " free; lower --memory-limit, or use --backend cpu");
   }
   state_->memory.push_back(pointer);
   return pointer;
@@ -138,8 +138,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
       strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
-    throw Error(ErrorKind::runtime, cat("CUDA: describing a tensor for bulk copies failed: error ",
-                                        static_cast<int>(status), "; use another --algorithm"));
+    throw Error(ErrorKind::runtime, "CUDA: describing a tensor for bulk copies failed: error ",
+                static_cast<int>(status), "; use another --algorithm");
   }
   BulkTensor tensor;
   std::memcpy(tensor.bytes, &encoded, sizeof(encoded));

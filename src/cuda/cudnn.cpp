@@ -118,8 +118,8 @@ Library& library() {
 
 void check(Status status, const char* what) {
   if (status == 0) return;
-  throw Error(ErrorKind::runtime, cat("cuDNN: ", what, " failed: ", library().error_string(status),
-                                      "; use another --algorithm"));
+  throw Error(ErrorKind::runtime, "cuDNN: ", what, " failed: ", library().error_string(status),
+              "; use another --algorithm");
 }
 
 // Tensor cores for 16 bits, which cuDNN offers only if asked; float32 without TF32.
@@ -206,7 +206,7 @@ struct Cudnn::State {
 Cudnn::Cudnn() : state_(std::make_unique<State>()) {
   Library& lib = library();
   if (!lib.missing.empty()) {
-    throw Error(ErrorKind::unavailable, cat("--algorithm: cudnn: ", lib.missing));
+    throw Error(ErrorKind::unavailable, "--algorithm: cudnn: ", lib.missing);
   }
   check(lib.create(&state_->handle), "starting");
   check(lib.create_tensor(&state_->x), "creating a descriptor");
@@ -234,14 +234,13 @@ AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
     too_large = too_large == 0 ? perf.memory : std::min(too_large, perf.memory);
   }
   if (too_large > 0) {
-    throw Error(ErrorKind::unavailable, cat("--algorithm: cuDNN needs a workspace of ",
-                                            format_bytes(static_cast<double>(too_large)), ", and ",
-                                            format_bytes(static_cast<double>(most_bytes)),
-                                            " are left; raise --memory-limit, or use another"));
+    throw Error(ErrorKind::unavailable, "--algorithm: cuDNN needs a workspace of ",
+                format_bytes(static_cast<double>(too_large)), ", and ",
+                format_bytes(static_cast<double>(most_bytes)),
+                " are left; raise --memory-limit, or use another");
   }
-  throw Error(ErrorKind::unavailable,
-              cat("--algorithm: cuDNN has no ", deterministic ? "deterministic " : "",
-                  "algorithm for ", describe(pb)));
+  throw Error(ErrorKind::unavailable, "--algorithm: cuDNN has no ",
+              deterministic ? "deterministic " : "", "algorithm for ", describe(pb));
 }
 
 void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool deterministic,

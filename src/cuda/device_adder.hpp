@@ -97,8 +97,8 @@ class DeviceAdder final : public DeviceSum {
                   {images.begin, spatial[0].begin, spatial[1].begin, spatial[2].begin},
                   {0, channels});
     if (region.bytes() > capacity) {  // never by choose_blocks(); it would overwrite other memory
-      throw Error(ErrorKind::runtime,
-                  cat("a block has ", region.bytes(), " bytes, expected at most ", capacity));
+      throw Error(ErrorKind::runtime, "a block has ", region.bytes(), " bytes, expected at most ",
+                  capacity);
     }
     auto* destination = static_cast<std::byte*>(to);
     for (; !region.done(); region.advance()) {

@@ -258,8 +258,8 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
     reason = kernel.why_not(problem, device);
     if (!reason.empty() && name == "auto") continue;
     if (!reason.empty()) {
-      return Error(ErrorKind::unavailable,
-                   cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
+      return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
+                   describe(problem), ": ", reason);
     }
     const double seconds = kernel.estimated_seconds(problem);
     if (best == nullptr || seconds < best_seconds) {
@@ -269,12 +269,11 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
   }
   if (best != nullptr) return best;
   if (name == "auto") {
-    return Error(ErrorKind::unavailable, cat("--backend cuda cannot compute ", describe(problem),
-                                             ": ", reason, "; use --backend cpu"));
+    return Error(ErrorKind::unavailable, "--backend cuda cannot compute ", describe(problem), ": ",
+                 reason, "; use --backend cpu");
   }
-  throw Error(ErrorKind::usage,
-              cat("--algorithm: '", name, "' is none of --backend cuda, expected ", join_or(names),
-                  did_you_mean(name, names)));
+  throw Error(ErrorKind::usage, "--algorithm: '", name, "' is none of --backend cuda, expected ",
+              join_or(names), did_you_mean(name, names));
 }
 
 const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,

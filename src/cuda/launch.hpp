@@ -195,9 +195,8 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
                   const BlockParams& work, Range images, void* dw) {
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
-    throw Error(ErrorKind::unavailable,
-                cat("--algorithm: ", kernel,
-                    " needs whole images, which do not fit the memory; use another"));
+    throw Error(ErrorKind::unavailable, "--algorithm: ", kernel,
+                " needs whole images, which do not fit the memory; use another");
   }
   runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
   with_device_scalar(problem.dtype, [&](auto scalar) {

@@ -78,9 +78,9 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
   dtype = float_dtype(reader.header(), reader.name());
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
-    throw Error(ErrorKind::input,
-                cat(reader.name(), ": shape ", shape_text(reader.header().shape), ", expected ",
-                    shape_text(shape), ", the ", filter_format_name(problem), " filter gradient"));
+    throw Error(ErrorKind::input, reader.name(), ": shape ", shape_text(reader.header().shape),
+                ", expected ", shape_text(shape), ", the ", filter_format_name(problem),
+                " filter gradient");
   }
   return reader;
 }
@@ -119,9 +119,9 @@ GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
   GradientFile result;
   NpyReader reader = open_gradient(path, problem, result.dtype);
   if (dtype_must_match && result.dtype != problem.out_dtype) {
-    throw Error(ErrorKind::input,
-                cat(reader.name(), ": dtype ", dtype_name(result.dtype), ", expected ",
-                    dtype_name(problem.out_dtype), "; use --out-dtype ", dtype_name(result.dtype)));
+    throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(result.dtype),
+                ", expected ", dtype_name(problem.out_dtype), "; use --out-dtype ",
+                dtype_name(result.dtype));
   }
   const Buffer bytes(reader.header().payload_bytes, "a gradient file");
   const std::vector<std::int64_t>& shape = reader.header().shape;

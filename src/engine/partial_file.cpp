@@ -18,7 +18,7 @@ std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t n
 
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(parts...));
+  throw Error(ErrorKind::input, parts...);
 }
 
 // One array of the file, whose dtype and rank are known.

@@ -117,7 +117,7 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
     const Json json = Json::parse(text);
     const auto format = json.at("format").get<std::string>();
     if (format != kFormat) {
-      throw Error(ErrorKind::input, cat("format ", format, ", expected ", kFormat));
+      throw Error(ErrorKind::input, "format ", format, ", expected ", kFormat);
     }
     PartialHeader header;
     header.problem = problem_from(json);
@@ -133,11 +133,11 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
     if (!fits) throw Error(ErrorKind::input, "images and slices do not fit the problem");
     return header;
   } catch (const Error& error) {
-    throw Error(ErrorKind::input,
-                cat(name, ": damaged: ", error.what(), "; compute it again with --batch-range"));
+    throw Error(ErrorKind::input, name, ": damaged: ", error.what(),
+                "; compute it again with --batch-range");
   } catch (const Json::exception&) {
-    throw Error(ErrorKind::input, cat(name, ": damaged: its problem is not what --batch-range ",
-                                      "writes; compute it again"));
+    throw Error(ErrorKind::input, name, ": damaged: its problem is not what --batch-range ",
+                "writes; compute it again");
   }
 }
 

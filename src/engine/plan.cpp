@@ -53,22 +53,21 @@ Error too_little_memory(const Plan& plan, bool limited) {
   const char* cure = limited ? "raise the limit" : "use a machine with more memory";
   if (memory.workspaces > memory.total() / 2) cure = "lower --threads";
   if (memory.sources > memory.total() / 2) cure = "save the tensor as a .npy file first";
-  return Error(ErrorKind::runtime, cat(limited ? "--memory-limit is " : "the machine has ",
-                                       format_bytes(static_cast<double>(plan.memory_limit_bytes)),
-                                       ", but ", describe(plan.problem), " needs ",
-                                       format_bytes(static_cast<double>(memory.total())), " (",
-                                       memory_parts(memory), "); ", cure));
+  return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
+               format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
+               describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),
+               " (", memory_parts(memory), "); ", cure);
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
   const DeviceMemory& need = cuda.memory;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return Error(ErrorKind::runtime,
-               cat(limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
-                   bytes(need.limit), ", but ", describe(plan.problem), " needs ",
-                   bytes(need.total()), " there (", bytes(need.partials), " of partial sums, ",
-                   bytes(need.total() - need.partials), " of tensor blocks); ",
-                   limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
+               limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
+               bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
+               " there (", bytes(need.partials), " of partial sums, ",
+               bytes(need.total() - need.partials), " of tensor blocks); ",
+               limited ? "raise the limit, or use --backend cpu" : "use --backend cpu");
 }
 
 // What of the batch is summed, once the slices are known.

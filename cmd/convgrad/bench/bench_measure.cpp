@@ -102,8 +102,8 @@ Statistics measure_runs(Run&& run, const BenchOptions& options) {
 Statistics measure_on_device(const BenchCase& c, const Tensors& tensors,
                              const BenchOptions& options) {
   if (c.plan.schedule.blocks.count > 1) {
-    throw Error(ErrorKind::runtime, cat(c.name, " does not fit the device's memory as a whole; ",
-                                        "measure a smaller batch"));
+    throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole; ",
+                "measure a smaller batch");
   }
   const std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
   MemorySource source(tensors.x.data(), tensors.dy.data());

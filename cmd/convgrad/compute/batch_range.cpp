@@ -21,9 +21,9 @@ std::optional<std::int64_t> whole_of(std::string_view word) {
 }
 
 [[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorKind::usage, cat("--batch-range: '", text,
-                                    "' is no range, expected A:B for images A to B-1, or K/R for "
-                                    "the K-th of R parts"));
+  throw Error(ErrorKind::usage, "--batch-range: '", text,
+              "' is no range, expected A:B for images A to B-1, or K/R for "
+              "the K-th of R parts");
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ void check_compute_options(const Options& options) {
   }
   if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
       !std::filesystem::is_regular_file(output, ignored)) {
-    throw Error(ErrorKind::usage,
-                cat("--accumulate: --output ", output, " is no file that can be added to"));
+    throw Error(ErrorKind::usage, "--accumulate: --output ", output,
+                " is no file that can be added to");
   }
   if (options.execution.accumulate && options.execution.no_clobber) {
     throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");

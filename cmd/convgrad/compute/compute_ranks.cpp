@@ -25,7 +25,7 @@ namespace {
 void check_rank_options(const Options& options) {
   const ExecutionOptions& execution = options.execution;
   const auto excluded = [](const char* flag, const char* why) {
-    throw Error(ErrorKind::usage, cat("--mpi: given with ", flag, ", ", why));
+    throw Error(ErrorKind::usage, "--mpi: given with ", flag, ", ", why);
   };
   if (!execution.batch_range.empty()) {
     excluded("--batch-range", "but gives each rank its own; leave one of them out");
@@ -95,8 +95,8 @@ void check_readable_by_all(const ProblemOptions& problem) {
         std::filesystem::is_regular_file(file, ignored)) {
       continue;
     }
-    throw Error(ErrorKind::usage, cat("--mpi: ", flag, " ", path,
-                                      " is no regular file, expected one that all ranks can read"));
+    throw Error(ErrorKind::usage, "--mpi: ", flag, " ", path,
+                " is no regular file, expected one that all ranks can read");
   }
 }
 
@@ -116,8 +116,8 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
     const std::string difference = partial_difference(parse_partial_header(all[0], "rank 0"),
                                                       header, "rank 0", cat("rank ", ranks.rank()));
     if (!difference.empty()) {
-      throw Error(ErrorKind::input,
-                  cat(difference, "; give all ranks the same files and one --algorithm"));
+      throw Error(ErrorKind::input, difference,
+                  "; give all ranks the same files and one --algorithm");
     }
   });
 }

@@ -27,8 +27,8 @@ void check_names(const Options& options) {
     }
     for (const auto& [flag, path] : {std::pair("--output", output), {"--json", options.json}}) {
       if (same_file(path, file)) {
-        throw Error(ErrorKind::usage,
-                    cat(flag, ": ", path, " is one of the files to be added too; name another"));
+        throw Error(ErrorKind::usage, flag, ": ", path,
+                    " is one of the files to be added too; name another");
       }
     }
   }

@@ -14,14 +14,13 @@ void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
     return;
   }
   if (looks_like_a_flag(words[0])) {
-    throw Error(ErrorKind::usage,
-                cat("--filter-sizes: its value is missing, found '", words[0], "'"));
+    throw Error(ErrorKind::usage, "--filter-sizes: its value is missing, found '", words[0], "'");
   }
   attributes.filter_sizes = read_npy_integers(words[0]);
   attributes.filter_sizes_name = cat("--filter-sizes (", words[0], ")");
   if (attributes.filter_sizes.empty()) {
-    throw Error(ErrorKind::input,
-                cat(attributes.filter_sizes_name, ": empty, expected 4 or 5 ", "integers"));
+    throw Error(ErrorKind::input, attributes.filter_sizes_name, ": empty, expected 4 or 5 ",
+                "integers");
   }
 }
 
@@ -38,7 +37,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
     filter.finish();  // its checksum, if it has one, speaks for the header too
     a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
     if (a.filter_like.empty()) {
-      throw Error(ErrorKind::input, cat(a.filter_like_name, ": no axes, expected 4 or 5"));
+      throw Error(ErrorKind::input, a.filter_like_name, ": no axes, expected 4 or 5");
     }
   }
   a.strides = parse_numbers("--strides", o.strides);

@@ -17,18 +17,18 @@ std::optional<Backend> named_backend(const ExecutionOptions& execution) {
   if (name == "cuda") backend = Backend::cuda;
   if (name == "reference") backend = Backend::reference;
   if (!backend && name != "auto") {
-    throw Error(ErrorKind::usage, cat("--backend: '", name, "' is unknown, expected ",
-                                      join_or(names), did_you_mean(name, names)));
+    throw Error(ErrorKind::usage, "--backend: '", name, "' is unknown, expected ", join_or(names),
+                did_you_mean(name, names));
   }
   if (algorithm == "auto") return backend;
   if (backend == Backend::reference) {
-    throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
-                                      " is given with --backend reference, which has none"));
+    throw Error(ErrorKind::usage, "--algorithm: ", algorithm,
+                " is given with --backend reference, which has none");
   }
   if (!backend) return is_device_kernel(algorithm) ? Backend::cuda : Backend::cpu;
   if (*backend == Backend::cpu && is_device_kernel(algorithm)) {
-    throw Error(ErrorKind::usage, cat("--algorithm: ", algorithm,
-                                      " is given with --backend cpu, but is one of cuda"));
+    throw Error(ErrorKind::usage, "--algorithm: ", algorithm,
+                " is given with --backend cpu, but is one of cuda");
   }
   return backend;
 }

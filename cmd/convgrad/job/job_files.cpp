@@ -51,8 +51,8 @@ void check_report_replaces_nothing(const Options& options) {
       {"--config", &options.config}};
   for (const auto& [flag, path] : files) {
     if (same_file(options.json, *path)) {
-      throw Error(ErrorKind::usage, cat("--json=", options.json, " is the ", flag,
-                                        " file too; name another file for the report"));
+      throw Error(ErrorKind::usage, "--json=", options.json, " is the ", flag,
+                  " file too; name another file for the report");
     }
   }
   if (!options.json.empty()) check_report_file(options.json);
@@ -73,8 +73,8 @@ void check_archives_are_kept(const Options& options) {
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
     if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
-      throw Error(ErrorKind::usage, cat("--output: ", o.output, " is the archive of ", flag,
-                                        "; name another file for the gradient"));
+      throw Error(ErrorKind::usage, "--output: ", o.output, " is the archive of ", flag,
+                  "; name another file for the gradient");
     }
   }
 }

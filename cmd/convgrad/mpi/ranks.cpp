@@ -24,8 +24,8 @@ const MpiModule* load_mpi() {
   const LoadedModule loaded =
       load_module("convgrad_mpi.so", kMpiModuleSymbol, RTLD_NOW | RTLD_GLOBAL, is_ours);
   if (loaded.offers != nullptr) return static_cast<const MpiModule*>(loaded.offers);
-  throw Error(ErrorKind::unavailable, cat("--mpi: no MPI: ", loaded.why_none,
-                                          "; install Open MPI (Debian: openmpi-bin) and convgrad"));
+  throw Error(ErrorKind::unavailable, "--mpi: no MPI: ", loaded.why_none,
+              "; install Open MPI (Debian: openmpi-bin) and convgrad");
 }
 #else
 const MpiModule* load_mpi() {

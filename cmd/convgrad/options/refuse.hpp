@@ -10,12 +10,12 @@ namespace convgrad::cli {
 
 template <typename... Parts>
 [[noreturn]] void misuse(const Parts&... parts) {
-  throw Error(ErrorKind::usage, cat(parts...));
+  throw Error(ErrorKind::usage, parts...);
 }
 
 template <typename... Parts>
 [[noreturn]] void bad_input(const Parts&... parts) {
-  throw Error(ErrorKind::input, cat(parts...));
+  throw Error(ErrorKind::input, parts...);
 }
 
 // Error(usage) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless it is known.

@@ -33,7 +33,7 @@ class Folder {
   explicit Folder(const std::string& path) : path_(path) {
     std::error_code error;
     made_ = fs::create_directory(path, error);
-    if (error) throw Error(ErrorKind::input, cat("--save-repro: ", path, ": ", error.message()));
+    if (error) throw Error(ErrorKind::input, "--save-repro: ", path, ": ", error.message());
   }
   ~Folder() {
     if (kept_) return;
@@ -250,15 +250,15 @@ void check_repro_folder(const std::string& folder) {
   if (!fs::exists(path, error)) {
     const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if (fs::is_directory(parent, error)) return;
-    throw Error(ErrorKind::input,
-                cat("--save-repro: ", folder, ": there is no folder ", parent.string()));
+    throw Error(ErrorKind::input, "--save-repro: ", folder, ": there is no folder ",
+                parent.string());
   }
   if (!fs::is_directory(path, error)) {
-    throw Error(ErrorKind::input, cat("--save-repro: ", folder, " is a file, expected a folder"));
+    throw Error(ErrorKind::input, "--save-repro: ", folder, " is a file, expected a folder");
   }
   if (!fs::is_empty(path, error) || error) {
-    throw Error(ErrorKind::input,
-                cat("--save-repro: ", folder, " is not empty; name a new or an empty folder"));
+    throw Error(ErrorKind::input, "--save-repro: ", folder,
+                " is not empty; name a new or an empty folder");
   }
 }
 

@@ -109,7 +109,7 @@ void check_files(const Job& job, const Options& options) {
   if (v.repeat_check) {
     const std::string once = why_read_once(job);
     if (!once.empty()) {
-      throw Error(ErrorKind::input, cat("--repeat-check: ", once, "; save it to a file first"));
+      throw Error(ErrorKind::input, "--repeat-check: ", once, "; save it to a file first");
     }
   }
 }

@@ -285,8 +285,7 @@ struct MmaGemm {
 };
 
 // Wide tiles read half as much of x and dy for each product, narrow ones waste less where channels
-// are few. Rows and columns of a tile:
-inline constexpr int kMmaWide = 4 * kWarpTile, kMmaNarrow = 2 * kWarpTile;
+// are few.
 template <typename Scalar>
 using Mma16Wide = MmaGemm<Mma16Operand<Scalar>, 4, 4, 4>;
 template <typename Scalar>
