@@ -11,6 +11,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/reference.hpp"
 #include "job/attributes.hpp"
+#include "job/job_files.hpp"
 #include "job/job_plan.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"

@@ -63,8 +63,9 @@ Fields json_fields(const std::string& line) {
   Fields fields;
   const Json object = parse_object(line);
   for (const auto& [key, value] : object.items()) {
-    Field& field = fields.emplace_back(Field{with_underscores(key), {}});
+    Field field{with_underscores(key), {}};
     if (field.name != "notes") add_words(field.name, value, field.words);
+    fields.push_back(std::move(field));
   }
   return fields;
 }
@@ -77,8 +78,9 @@ Fields csv_fields(const CsvRow& header, const CsvRow& row) {
   }
   Fields fields;
   for (std::size_t i = 0; i < row.cells.size(); ++i) {
-    Field& field = fields.emplace_back(Field{with_underscores(header.cells[i]), {}});
+    Field field{with_underscores(header.cells[i]), {}};
     if (!row.cells[i].empty()) field.words.push_back(row.cells[i]);
+    fields.push_back(std::move(field));
   }
   return fields;
 }

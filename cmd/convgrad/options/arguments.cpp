@@ -1,7 +1,7 @@
 // arguments.cpp - see arguments.hpp.
 #include "options/arguments.hpp"
 
-#include <CLI/Option.hpp>
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
 #include <charconv>
