@@ -77,7 +77,7 @@ class DirectTile {
       const auto [t, r, s] = tap_index(pb_, tap);
       const std::int64_t d = input_position(pb_.axis[0], z, t);
       const std::int64_t h = input_position(pb_.axis[1], p, r);
-      if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
+      if (!is_inside(pb_.axis[0], d) || !is_inside(pb_.axis[1], h)) continue;
       const Range inside = intersect(q, outputs_inside(pb_.axis[2], s));
       if (inside.size() <= 0) continue;
       const std::int64_t w = input_position(pb_.axis[2], inside.begin, s);
@@ -150,7 +150,7 @@ class DirectTile {
   Acc* spread_groups(const Scalar* source, std::int64_t channel_stride, Acc* lane) const {
     const std::int64_t group_k = pb_.group_k();
     for (std::int64_t g = group_; g * group_k < tile_.k.end; ++g) {
-      const Acc value = widen<Acc>(source[g * pb_.group_c() * channel_stride]);
+      const Acc value = to_sum_type<Acc>(source[g * pb_.group_c() * channel_stride]);
       for (std::int64_t j = 0; j < group_k; ++j) *lane++ = value;
     }
     return lane;
@@ -166,19 +166,6 @@ class DirectTile {
   const Acc* dy_row_ = nullptr;
   Run<Acc> run_{};
 };
-
-template <typename Scalar, typename Acc>
-void chunk_of(const WgradProblem& problem, const Block& block, const PixelBox& box,
-              const Tile& tile, std::byte* workspace, double* partial) {
-  DirectTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
-        work.add_row(n, z, p, box[3], partial);
-      }
-    }
-  }
-}
 
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
@@ -231,8 +218,11 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
                   const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    chunk_of<Scalar, Acc>(problem, block, box, tile, workspace, partial);
+    using Acc = AccumulatorOf<Scalar>;
+    DirectTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
+    for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+      work.add_row(n, z, p, box[3], partial);
+    });
   });
 }
 

@@ -125,15 +125,6 @@ class Im2colTile {
     dy_ = {dy_pack_, n, false};
   }
 
-  template <typename Function>
-  static void for_each_row(const PixelBox& box, Function&& function) {
-    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
-      }
-    }
-  }
-
   // columns_[pixel][tap][c]. x points at the tile's first channel. False if any zero was filled in.
   bool im2col(const PixelBox& box, const Scalar* x) {
     bool complete = true;
@@ -153,7 +144,7 @@ class Im2colTile {
     const auto [t, r, s] = tap_index(pb_, tap);
     const std::int64_t d = input_position(pb_.axis[0], z, t);
     const std::int64_t h = input_position(pb_.axis[1], p, r);
-    const bool row_inside = d >= 0 && d < pb_.axis[0].in && h >= 0 && h < pb_.axis[1].in;
+    const bool row_inside = is_inside(pb_.axis[0], d) && is_inside(pb_.axis[1], h);
     const Range inside =
         row_inside ? intersect(q, outputs_inside(pb_.axis[2], s)) : Range{q.begin, q.begin};
     zero({q.begin, inside.begin}, q.begin, column);
@@ -227,19 +218,13 @@ double estimated_seconds(const WgradProblem& problem) {
   return products + pixels * cells / n * 0.5e-9;
 }
 
-template <typename Scalar, typename Acc>
-void accumulate_as(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                   const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
-  Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
-}
-
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    accumulate_as<Scalar, Acc>(problem, grid, block, run, tile, workspace, partial);
+    using Acc = AccumulatorOf<Scalar>;
+    Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
+    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
 

@@ -3,13 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
 
+// The type of the sums.
+template <typename Scalar>
+using AccumulatorOf = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+
 template <typename Acc, typename Scalar>
-Acc widen(Scalar value) {
+Acc to_sum_type(Scalar value) {
   if constexpr (sizeof(Acc) == 8) {
     return to_double(value);
   } else {
@@ -42,14 +47,24 @@ void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_s
   if (channel_stride == 1) {
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c]);
+        destination[i * ld + c] = to_sum_type<Acc>(source[i * pixel_stride + c]);
       }
     }
     return;
   }
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t i = 0; i < pixels; ++i) {
-      destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c * channel_stride]);
+      destination[i * ld + c] = to_sum_type<Acc>(source[i * pixel_stride + c * channel_stride]);
+    }
+  }
+}
+
+// function(n, z, p) for each row of output pixels.
+template <typename Function>
+void for_each_row(const PixelBox& box, Function&& function) {
+  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
+    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
+      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
     }
   }
 }
@@ -67,6 +82,13 @@ inline TapIndex tap_index(const WgradProblem& problem, std::int64_t tap) {
 // [0, in).
 inline std::int64_t input_position(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
   return out * axis.stride - axis.pad_before + tap * axis.dilation;
+}
+
+inline bool contains(Range range, std::int64_t position) {
+  return position >= range.begin && position < range.end;
+}
+inline bool is_inside(const SpatialAxis& axis, std::int64_t position) {
+  return contains({0, axis.in}, position);
 }
 
 inline Range intersect(Range a, Range b) {

@@ -25,9 +25,9 @@ class GroupTile {
            span_count(problem) <= kMostSpans;
   }
 
-  GroupTile(const StreamingIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
-            const Tile& tile, Acc* workspace)
-      : isa_(isa),
+  GroupTile(const IsaSet& set, const WgradProblem& problem, const Block& block, const Tile& tile,
+            Acc* workspace)
+      : isa_(streaming_isa<Acc>(set)),
         pb_(problem),
         block_(block),
         c_{tile.k.begin / problem.group_k() * problem.group_c(),
@@ -35,8 +35,8 @@ class GroupTile {
         k_(tile.k),
         sums_(workspace) {
     const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
-    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa.group_sums / S});
-    rows_ = std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1,
+    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa_.group_sums / S});
+    rows_ = std::clamp<std::int64_t>(isa_.group_sums / (S * outputs_), 1,
                                      std::min<std::int64_t>(R, kMostGroupRows));
   }
 

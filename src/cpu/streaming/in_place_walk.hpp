@@ -118,7 +118,7 @@ class InPlaceWalk {
     for (std::int64_t n = group[0].begin; n < group[0].end; ++n) {
       for (std::int64_t z = group[1].begin; z < group[1].end; ++z) {
         const std::int64_t d = input_position(pb_.axis[0], z, tap.t);
-        if (d < 0 || d >= pb_.axis[0].in) continue;
+        if (!is_inside(pb_.axis[0], d)) continue;
         for (std::int64_t p = p_range.begin; p < p_range.end; ++p) {
           const std::int64_t h = input_position(pb_.axis[1], p, tap.r);
           runs_[run_count_++] = {x_offset(block_, n, d, h, w), dy_offset(block_, n, z, p, q),

@@ -48,6 +48,11 @@ inline std::int64_t span_count(const WgradProblem& problem) {
 // Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 
+// Whether x and dy hold vectors of the type of the sums.
+inline bool is_in_layout(const WgradProblem& problem) {
+  return problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
+}
+
 struct StreamShape {
   bool dy_in_place = false;       // the file's dtype and channels side by side: nothing to copy
   bool x_in_place = false;        // ... and no lane shares its x; only taps inside x are visited
@@ -66,8 +71,7 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   }
   shape.panel_pixels =
       pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
-  const bool widened = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
-  shape.dy_in_place = problem.channels_last && !widened;
+  shape.dy_in_place = is_in_layout(problem);
   if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
   // Each span of rows and columns ends with adding its sums to the partial: about 1.5 cycles for a
   // tap. A pixel that is copied takes about 12 all in all (docs/measurements/performance.md).

@@ -120,15 +120,6 @@ class StreamingTile {
             pixel_stride, channel_stride};
   }
 
-  template <typename Function>
-  static void for_each_row(const PixelBox& box, Function&& function) {
-    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
-      }
-    }
-  }
-
   // Looks at the tile's dy where it stands.
   bool dy_is_finite() const {
     for (Region region = dy_region(pb_, block_, box_, tile_.k); !region.done(); region.advance()) {
