@@ -53,6 +53,7 @@ struct AmxShape {
   std::int64_t lines() const {  // of columns
     return positions / axis[2].lines;
   }
+  std::int64_t phase_pixels() const { return extent[0] * axis[0].lines * sheet; }
   // Where dy's panel has the first pixel of image n and depth z.
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
     return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
