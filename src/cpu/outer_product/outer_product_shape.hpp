@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/x_panels.hpp"
@@ -15,8 +16,6 @@ inline constexpr std::int64_t kOuterProductTileC = 64;
 inline constexpr std::int64_t kOuterProductTileC1 =
     256;  // of 1x1 filters, for which packing dy is most of the rest
 inline constexpr std::int64_t kMostXElements = 64 << 10;
-// Pixels of a run: short enough to give each its own lines to fetch.
-inline constexpr std::int64_t kRunPixels = 32;
 inline constexpr std::int64_t kMostTileCells = 448;  // 14 x 32
 
 struct OuterProductSteps {
@@ -64,14 +63,28 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
          (static_cast<double>(whole) * cost(isa.max_columns) + (rest > 0 ? cost(rest) : 0));
 }
 
-// How many pixels one element of a panel holds, and the type in which a tile is summed.
+// How a tile is multiplied, by its shape and the problem's alone.
+struct TileForm {
+  bool swapped = false;                 // dy is broadcast to channels of x side by side
+  std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
+  std::int64_t images = 1, pixels = 1;  // of an element of the panels
+};
 template <typename Element>
-struct PanelTraits {
-  static constexpr std::int64_t kPixels = 1;
-};
-template <>
-struct PanelTraits<BFloat16Pair> {
-  static constexpr std::int64_t kPixels = 2;
-};
+TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
+                   const XPanels& panels, const Tile& tile) {
+  TileForm form;
+  // Pairs are of neighbouring images where a chunk has several, else of neighbouring pixels: rows
+  // of an odd number of pixels waste half a pair.
+  if (std::is_same_v<Element, BFloat16Pair>) {
+    (chunk_extent(problem)[0] > 1 ? form.images : form.pixels) = 2;
+  }
+  const std::int64_t c = tile.c.size(), k = tile.k.size();
+  const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
+  // Swapped sums pass through memory once more on their way to the partial.
+  form.swapped = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
+  form.x_step = form.swapped ? isa.max_columns : even_step(rows, isa.max_rows);
+  form.k_step = form.swapped ? even_step(k, isa.max_rows) : isa.max_columns;
+  return form;
+}
 
 }  // namespace convgrad

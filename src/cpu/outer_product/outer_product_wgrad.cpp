@@ -31,7 +31,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+    using Acc = AccumulatorOf<Scalar>;
     OuterProductTile<Scalar, Acc> work(outer_product_isa<Acc>(set), problem, block, tile,
                                        reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
@@ -64,7 +64,7 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
          (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
-         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BFloat16Pair> ? 2 : 1);
+         (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
 }
 
 template <const IsaSet& set>
@@ -73,13 +73,6 @@ double seconds_of(const WgradProblem& problem, double peak) {
                                      : seconds(problem, set.f32, peak);
 }
 
-std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
-  return lacks_avx512(machine);
-}
-std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
-  return lacks_avx2(machine);
-}
-std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
 std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
   if (problem.dtype != DType::bf16) {
     return cat("it multiplies bfloat16, not ", dtype_name(problem.dtype));
@@ -89,7 +82,7 @@ std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
 
 }  // namespace
 
-const Kernel kOuterProductBf16Kernel = {
+constinit const Kernel kOuterProductBf16Kernel = {
     "outer_product_avx512_bf16",
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
@@ -98,25 +91,28 @@ const Kernel kOuterProductBf16Kernel = {
     workspace_bytes,
     accumulate_pairs};
 
-const Kernel kOuterProductAvx512Kernel = {
+constinit const Kernel kOuterProductAvx512Kernel = {
     "outer_product_avx512",
     "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
-    why_not_avx512,
+    [](const WgradProblem&, const Machine& machine) { return lacks_avx512(machine); },
     [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
     tile_steps,
     workspace_bytes,
     accumulate<kAvx512Isa>};
 
-const Kernel kOuterProductAvx2Kernel = {
-    "outer_product_avx2", "the same, 6 x 16 in registers; AVX2 and FMA",
-    why_not_avx2,         [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
-    tile_steps,           workspace_bytes,
+constinit const Kernel kOuterProductAvx2Kernel = {
+    "outer_product_avx2",
+    "the same, 6 x 16 in registers; AVX2 and FMA",
+    [](const WgradProblem&, const Machine& machine) { return lacks_avx2(machine); },
+    [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
+    tile_steps,
+    workspace_bytes,
     accumulate<kAvx2Isa>};
 
-const Kernel kOuterProductKernel = {
+constinit const Kernel kOuterProductKernel = {
     "outer_product",
     "the same, 6 x 8 in registers; any processor",
-    why_not_portable,
+    [](const WgradProblem&, const Machine&) { return std::string(); },
     [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
     tile_steps,
     workspace_bytes,

@@ -30,6 +30,13 @@ struct XPanels {
   std::int64_t columns(std::int64_t outputs, std::int64_t taps) const {
     return (outputs - 1) * pixel_columns + (taps - 1) * tap_columns + 1;
   }
+  // Those of `count` columns from input column `first` on that are in `seen`.
+  Range columns_of(Range seen, std::int64_t first, std::int64_t count) const {
+    const std::int64_t begin = first >= seen.begin ? 0 : ceil_div(seen.begin - first, step);
+    const std::int64_t end = first >= seen.end ? 0 : (seen.end - 1 - first) / step + 1;
+    const std::int64_t low = std::min(begin, count);
+    return {low, std::clamp(end, low, count)};
+  }
 };
 
 // Channels up to this many join those of neighbouring taps: a register tile has 14 rows.
