@@ -7,7 +7,6 @@
 #include "cpu/im2col_wgrad.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/integers.hpp"
 #include "cpu/blas.hpp"
@@ -172,17 +171,6 @@ class Im2colTile {
       finite = all_finite(dy_.data + i * dy_.ld, columns);
     }
     return finite;
-  }
-
-  // In integers, so that the loop vectorizes without reordering floating-point sums.
-  static bool all_finite(const Acc* values, std::int64_t count) {
-    using Bits = std::conditional_t<sizeof(Acc) == 8, std::uint64_t, std::uint32_t>;
-    constexpr Bits kExponent = sizeof(Acc) == 8 ? Bits(0x7ff0000000000000u) : Bits(0x7f800000u);
-    Bits any = 0;
-    for (std::int64_t j = 0; j < count; ++j) {
-      any |= (std::bit_cast<Bits>(values[j]) & kExponent) == kExponent;
-    }
-    return any == 0;
   }
 
   const WgradProblem& pb_;

@@ -1,7 +1,7 @@
 // isa_avx2.cpp - packers and register tiles for AVX2, FMA and F16C.
 #include <immintrin.h>
 
-#include "cpu/isa/isa_table.hpp"
+#include "cpu/isa/isa_functions.hpp"
 
 namespace convgrad {
 namespace {
@@ -19,6 +19,6 @@ struct Avx2 {
 };
 }  // namespace
 
-constinit const IsaSet kAvx2Isa = isa_table<Avx2>();
+constinit const IsaSet kAvx2Isa = isa_functions<Avx2>();
 
 }  // namespace convgrad

@@ -15,19 +15,11 @@
 namespace convgrad {
 
 template <typename Acc>
-const OuterProductIsa<Acc>& outer_product_isa(const IsaSet& set) {
+const IsaTable<Acc>& isa_table(const IsaSet& set) {
   if constexpr (sizeof(Acc) == 8) {
     return set.f64;
   } else {
     return set.f32;
-  }
-}
-template <typename Acc>
-const StreamingIsa<Acc>& streaming_isa(const IsaSet& set) {
-  if constexpr (sizeof(Acc) == 8) {
-    return set.stream64;
-  } else {
-    return set.stream32;
   }
 }
 

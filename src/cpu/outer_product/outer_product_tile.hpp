@@ -82,7 +82,7 @@ class OuterProductTile {
     for (std::int64_t c = 0; c < tile_.c.size(); c += x_step) {
       const std::int64_t count = std::min(x_step, tile_.c.size() - c);
       for (std::int64_t s = 0; s < taps; ++s) {
-        multiply(count, panels_.x_panel(c) + s * panels_.shape().tap_columns * x_step,
+        add_rows(count, panels_.x_panel(c) + s * panels_.shape().tap_columns * x_step,
                  seen_by(first_tap + s),
                  filter_row + ((first_tap + s) * pb_.group_c() + tile_.c.begin + c) * pb_.K);
       }
@@ -93,7 +93,7 @@ class OuterProductTile {
   void add_joined(double* filter_row) {
     const std::int64_t total = pb_.axis[2].taps * tile_.c.size(), x_step = form().x_step;
     for (std::int64_t i = 0; i < total; i += x_step) {
-      multiply(std::min(x_step, total - i), panels_.x_panel(i), {0, panels_.steps()},
+      add_rows(std::min(x_step, total - i), panels_.x_panel(i), {0, panels_.steps()},
                filter_row + i * pb_.K);
     }
   }
@@ -107,7 +107,7 @@ class OuterProductTile {
 
   // The listed rows of `count` channels of x against every dy panel, for `count` rows of the filter
   // from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left out.
-  void multiply(std::int64_t count, const Element* x, Range seen, double* out) {
+  void add_rows(std::int64_t count, const Element* x, Range seen, double* out) {
     const std::int64_t x_pixel = panels_.x_pixel(), k_step = form().k_step;
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
       const bool fetches = runs_.list(panels_);
@@ -119,22 +119,25 @@ class OuterProductTile {
       const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
       double* cells = out + tile_.k.begin + k;
       if (form().swapped) {
-        add_swapped(count, k_count, x_first, dy_first, trim, cells);
+        add_swapped({dy_first, x_first, k_step, x_pixel, trim}, k_count, count, cells);
       } else {
-        isa_.multiply(static_cast<int>(count), static_cast<int>(k_count), x_first, x_pixel,
-                      dy_first, k_step, runs_.data(), runs_.count(), trim, cells, pb_.K);
+        multiply({x_first, dy_first, x_pixel, k_step, trim}, count, k_count, cells, pb_.K);
       }
     }
   }
+  void multiply(const ProductView<Element>& view, std::int64_t rows, std::int64_t columns,
+                double* cells, std::int64_t row) {
+    isa_.multiply(static_cast<int>(rows), static_cast<int>(columns), view, runs_.data(),
+                  runs_.count(), cells, row);
+  }
 
   // dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
-  void add_swapped(std::int64_t count, std::int64_t k_count, const Element* x, const Element* dy,
-                   std::int64_t trim, double* cells) {
+  void add_swapped(const ProductView<Element>& view, std::int64_t k_count, std::int64_t c_count,
+                   double* cells) {
     const std::int64_t width = isa_.max_columns;
     std::fill_n(transposed_, k_count * width, 0.0);
-    isa_.multiply(static_cast<int>(k_count), static_cast<int>(count), dy, form().k_step, x,
-                  panels_.x_pixel(), runs_.data(), runs_.count(), trim, transposed_, width);
-    for (std::int64_t c = 0; c < count; ++c) {
+    multiply(view, k_count, c_count, transposed_, width);
+    for (std::int64_t c = 0; c < c_count; ++c) {
       for (std::int64_t i = 0; i < k_count; ++i) {
         cells[c * pb_.K + i] += transposed_[i * width + c];
       }

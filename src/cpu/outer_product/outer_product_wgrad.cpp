@@ -32,7 +32,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
-    OuterProductTile<Scalar, Acc> work(outer_product_isa<Acc>(set), problem, block, tile,
+    OuterProductTile<Scalar, Acc> work(isa_table<Acc>(set).outer_product, problem, block, tile,
                                        reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
@@ -69,8 +69,8 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
 
 template <const IsaSet& set>
 double seconds_of(const WgradProblem& problem, double peak) {
-  return problem.dtype == DType::f64 ? seconds(problem, set.f64, peak)
-                                     : seconds(problem, set.f32, peak);
+  return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, peak)
+                                     : seconds(problem, set.f32.outer_product, peak);
 }
 
 std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {

@@ -49,9 +49,9 @@ class ConvertedTile {
 
  public:
   // workspace: room for the copies, then Inner's.
-  ConvertedTile(const IsaSet& set, const WgradProblem& problem, const Block& block,
+  ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : ConvertedTile(set, problem, block, tile, ConvertedShape(problem), workspace) {}
+      : ConvertedTile(isa, problem, block, tile, ConvertedShape(problem), workspace) {}
   ConvertedTile(const ConvertedTile&) = delete;
   ConvertedTile& operator=(const ConvertedTile&) = delete;
 
@@ -64,9 +64,9 @@ class ConvertedTile {
   }
 
  private:
-  ConvertedTile(const IsaSet& set, const WgradProblem& problem, const Block& block,
+  ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, const ConvertedShape& shape, Acc* workspace)
-      : packer_(outer_product_isa<Acc>(set)),
+      : packer_(isa.outer_product),
         pb_(problem),
         converted_(converted_problem(problem)),
         from_(block),
@@ -75,7 +75,7 @@ class ConvertedTile {
            k_.end / problem.group_k() * problem.group_c()},
         x_(workspace + ConvertedShape::kSlack),
         dy_(workspace + shape.x + ConvertedShape::kSlack),
-        inner_(set, converted_, copy_, tile, workspace + shape.x + shape.dy) {}
+        inner_(isa, converted_, copy_, tile, workspace + shape.x + shape.dy) {}
 
   void copy_x(Range images) {
     const std::array<Range, 3>& in = copy_.input;

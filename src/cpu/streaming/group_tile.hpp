@@ -25,9 +25,9 @@ class GroupTile {
            span_count(problem) <= kMostSpans;
   }
 
-  GroupTile(const IsaSet& set, const WgradProblem& problem, const Block& block, const Tile& tile,
-            Acc* workspace)
-      : isa_(streaming_isa<Acc>(set)),
+  GroupTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
+            const Tile& tile, Acc* workspace)
+      : isa_(isa.streaming),
         pb_(problem),
         block_(block),
         c_{tile.k.begin / problem.group_k() * problem.group_c(),

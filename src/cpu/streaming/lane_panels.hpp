@@ -16,9 +16,10 @@ namespace convgrad {
 template <typename Scalar, typename Acc>
 class LanePanels {
  public:
-  LanePanels(const IsaSet& set, const WgradProblem& problem, const Block& block, Acc* workspace)
-      : packer_(outer_product_isa<Acc>(set)),
-        isa_(streaming_isa<Acc>(set)),
+  LanePanels(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
+             Acc* workspace)
+      : packer_(isa.outer_product),
+        isa_(isa.streaming),
         pb_(problem),
         block_(block),
         dy_(workspace),

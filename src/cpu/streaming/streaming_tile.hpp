@@ -23,16 +23,16 @@ namespace convgrad {
 template <typename Scalar, typename Acc>
 class StreamingTile {
  public:
-  StreamingTile(const IsaSet& set, const WgradProblem& problem, const Block& block,
+  StreamingTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : packer_(outer_product_isa<Acc>(set)),
-        isa_(streaming_isa<Acc>(set)),
+      : packer_(isa.outer_product),
+        isa_(isa.streaming),
         pb_(problem),
         block_(block),
         tile_(tile),
         shape_(stream_shape(problem)),
         sums_(workspace),
-        panels_(set, problem, block, workspace + stream_sum_elements(problem)) {
+        panels_(isa, problem, block, workspace + stream_sum_elements(problem)) {
     const SpatialAxis &ah = problem.axis[1], &aw = problem.axis[2];
     const std::int64_t most = std::min(isa_.sums, kMostTaps);
     taps_ = ceil_div(aw.taps, ceil_div(aw.taps, most));
@@ -127,15 +127,6 @@ class StreamingTile {
     }
     return true;
   }
-  static bool all_finite(const Scalar* values, std::int64_t count) {
-    constexpr unsigned kExponent = std::is_same_v<Scalar, Float16> ? 0x7c00u : 0x7f80u;
-    unsigned any = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      any |= (values[i].bits & kExponent) == kExponent ? 1u : 0u;
-    }
-    return any == 0;
-  }
-
   // dy of the chunk's rows and of k_, in place or as a panel.
   void load_dy() {
     if (!in_place_dy()) {

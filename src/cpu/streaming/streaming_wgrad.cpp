@@ -62,19 +62,20 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
-    const StreamingIsa<Acc>& isa = streaming_isa<Acc>(set);
+    const IsaTable<Acc>& isa = isa_table<Acc>(set);
     const auto add = [&]<typename Work>(std::type_identity<Work>) {
-      Work work(set, problem, block, tile, reinterpret_cast<Acc*>(workspace));
+      Work work(isa, problem, block, tile, reinterpret_cast<Acc*>(workspace));
       add_chunks(work, problem, grid, block, run, tile, workspace, partial);
     };
     const WgradProblem converted = converted_problem(problem);
-    if (is_converted(problem) && is_in_place(isa, converted)) {
-      if (GroupTile<Acc>::fits(isa, converted)) {
+    if (is_converted(problem) && is_in_place(isa.streaming, converted)) {
+      if (GroupTile<Acc>::fits(isa.streaming, converted)) {
         add(std::type_identity<ConvertedTile<Scalar, GroupTile<Acc>>>());
       } else {
         add(std::type_identity<ConvertedTile<Scalar, StreamingTile<Acc, Acc>>>());
       }
-    } else if (GroupTile<Acc>::fits(isa, problem)) {  // only where the file has the sums' type
+    } else if (GroupTile<Acc>::fits(isa.streaming,
+                                    problem)) {  // only where the file has the sums' type
       add(std::type_identity<GroupTile<Acc>>());
     } else {
       add(std::type_identity<StreamingTile<Scalar, Acc>>());
@@ -87,11 +88,11 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem, double peak) {
   const bool is_double = problem.dtype == DType::f64;
-  const double lanes = is_double ? set.stream64.lanes : set.stream32.lanes;
+  const double lanes = is_double ? set.f64.streaming.lanes : set.f32.streaming.lanes;
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
   const double c = static_cast<double>(problem.group_c());
   const auto in_place = [&](const WgradProblem& pb) {
-    return is_double ? is_in_place(set.stream64, pb) : is_in_place(set.stream32, pb);
+    return is_double ? is_in_place(set.f64.streaming, pb) : is_in_place(set.f32.streaming, pb);
   };
   const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
   const double packing = in_place(problem) ? 4
