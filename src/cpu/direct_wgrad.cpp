@@ -4,15 +4,21 @@
 
 #include <algorithm>
 
+#include "cpu/kernels.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {
 
-constexpr std::int64_t kLanes = 16;         // accumulators kept in registers
-constexpr std::int64_t kTileK = 64;         // output channels of a tile
-constexpr std::int64_t kTileCells = 16384;  // elements of dw in a tile
-constexpr std::int64_t kExpandedC = 8;      // input channels of a tile that crosses groups
+// Sums in registers: four SSE2 vectors of floats or eight of doubles, which leave half or more of
+// the 16 registers for operands.
+constexpr std::int64_t kLanes = 16;
+// Output channels of a tile: eight cache lines of the partial for each tap and input channel.
+constexpr std::int64_t kTileK = 64;
+// Elements of dw in a tile: 128 KiB of float64 sums, which every row of pixels visits, so that they
+// should stay in the second cache.
+constexpr std::int64_t kTileCells = 16384;
+constexpr std::int64_t kExpandedC = 8;  // input channels of a tile that crosses groups
 
 // x for the pixels of one run: x[i*pixel + c*channel + lane*Expanded].
 template <typename Acc>
@@ -24,7 +30,8 @@ struct Run {
   std::int64_t pixels;
 };
 
-// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes.
+// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes. With all lanes the
+// number is known to the compiler, which then keeps the sums in registers.
 template <bool Expanded, typename Acc>
 void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t dy_pixel,
                std::int64_t pixels, std::int64_t lanes, double* partial) {
@@ -45,6 +52,8 @@ void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t d
   for (std::int64_t j = 0; j < lanes; ++j) partial[j] += static_cast<double>(sum[j]);
 }
 
+// A run of pixels passes once for each channel and 16 lanes, from a cache after the first time;
+// sums of more lanes would not fit the registers.
 template <bool Expanded, typename Acc>
 void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
              double* partial) {
@@ -57,7 +66,8 @@ void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, st
   }
 }
 
-// One tile's work on one chunk, for one storage type.
+// One tile's work on one chunk, for one storage type. dy is packed once for a row and serves all
+// taps; x is packed for each tap, since taps of a row see it from different pixels on.
 template <typename Scalar, typename Acc>
 class DirectTile {
  public:
@@ -121,6 +131,7 @@ class DirectTile {
     const std::int64_t channel_stride = block_.x_strides.c;
     run_.pixels = pixels;
     const std::int64_t first_channel = group_ * pb_.group_c() + tile_.c.begin;
+    // Depthwise with channels last, every lane has its own x beside its dy already.
     if constexpr (kSameType) {
       const bool lanes_in_place = pb_.group_c() == 1 && pb_.group_k() == 1;
       if (!expanded_ || (lanes_in_place && channel_stride == 1)) {
@@ -190,6 +201,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return kMaxChunkPixels * (c + k) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
+// A vector has 16 lanes, however few output channels there are.
 double estimated_seconds(const WgradProblem& problem) {
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());

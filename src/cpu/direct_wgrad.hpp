@@ -1,4 +1,5 @@
-// direct_wgrad.hpp - the definition with its loops reordered, no im2col, for every problem.
+// direct_wgrad.hpp - the definition with its loops reordered, no im2col, for every problem: on its
+// own, and for the chunks that other kernels leave to it.
 #pragma once
 
 #include "convgrad/kernel.hpp"
@@ -27,7 +28,5 @@ void add_chunks(Work& work, const WgradProblem& problem, const ChunkGrid& grid, 
     }
   }
 }
-
-extern const Kernel kDirectKernel;
 
 }  // namespace convgrad

@@ -4,23 +4,24 @@
 // pixels: columns[pixel][tap, c] is built (or x used in place for 1x1), dy is used in place where
 // its layout allows, and one GEMM gives the tile's products. float32 products go to a scratch tile
 // that is added to the float64 partial.
-#include "cpu/im2col_wgrad.hpp"
-
 #include <algorithm>
 
 #include "base/integers.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
+#include "cpu/kernels.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {
 
-// Upper limits of a tile: the columns of a chunk (512 x 384 floats) stay in a 1 MiB L2 cache.
+// Upper limits of a tile: the columns of a chunk (512 x 384 floats, 768 KiB) stay in a 1 MiB second
+// cache, from where OpenBLAS packs them once more.
 constexpr std::int64_t kMaxM = 384;
 constexpr std::int64_t kMaxN = 512;
 
-// Even cuts, so that no tile is a thin remainder.
+// Even cuts, so that no tile is a thin remainder, on which GEMM is slow: input channels first, as
+// those of a pixel are neighbours in x, then taps.
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t c = problem.group_c(), k = problem.group_k(), taps = problem.taps();
   const std::int64_t c_step = ceil_div(c, ceil_div(c, kMaxM));
@@ -28,6 +29,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {ceil_div(taps, ceil_div(taps, tap_most)), c_step, ceil_div(k, ceil_div(k, kMaxN))};
 }
 
+// x as the file has it is the matrix of columns then: nothing is copied.
 bool is_pointwise(const WgradProblem& problem) {
   for (const SpatialAxis& axis : problem.axis) {
     if (axis.taps != 1 || axis.stride != 1 || axis.pad_before != 0 || axis.in != axis.out) {
@@ -69,6 +71,8 @@ class Im2colTile {
         return true;
       }
     }
+    // GEMM cannot add floats to doubles. A product of 512 pixels is one chunk's: float32 sums end
+    // with it, whatever OpenBLAS does inside.
     gemm(m_, n, depth, x_, dy_, Acc{0}, product_, n);
     for (std::int64_t row = 0; row < m_; ++row) {
       for (std::int64_t j = 0; j < n; ++j) {
@@ -124,7 +128,8 @@ class Im2colTile {
     dy_ = {dy_pack_, n, false};
   }
 
-  // columns_[pixel][tap][c]. x points at the tile's first channel. False if any zero was filled in.
+  // Pixel by pixel, as a pixel's columns are neighbours. columns_[pixel][tap][c]. x points at the
+  // tile's first channel. False if any zero was filled in.
   bool im2col(const PixelBox& box, const Scalar* x) {
     bool complete = true;
     Acc* row = columns_;

@@ -20,6 +20,8 @@ namespace convgrad {
 namespace {
 
 constexpr double kSeconds = 0.15;  // for each figure
+// Long beside taking a task from the pool, short beside a time slice of the system: a thread that
+// loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kTasksPerThread = 32;
 constexpr std::int64_t kGemmSize = 1024;
@@ -57,6 +59,8 @@ double arithmetic_peak(TaskPool& pool, double flops_per_round,
   return static_cast<double>(tasks) * static_cast<double>(rounds) * flops_per_round / time * 1e-9;
 }
 
+// A product for each thread: OpenBLAS's own threads are never used. Factors of many values, so that
+// no processor can take short cuts, and sums that stay small.
 template <typename Acc>
 double gemm_peak(TaskPool& pool) {
   constexpr std::int64_t n = kGemmSize;

@@ -1,9 +1,9 @@
 // amx_chunk.hpp - the chunks of one tile of a gradient, packed for AMX and multiplied.
 //
 // dy is packed once for a chunk, x once for all taps that can share the packing (at most half a MiB
-// of it, amx_can_share()): both stay in the second cache while all taps and blocks read them. Taps
-// are outside of blocks, as the runs are listed for each tap, and a block's 32 x 32 sums stay in
-// the tiles over all of a tap's runs.
+// for even and for odd beginnings, amx_can_share()): both stay in the second cache while all taps
+// and blocks read them. Taps are outside of blocks, as the runs are listed for each tap, and a
+// block's 32 x 32 sums stay in the tiles over all of a tap's runs.
 #pragma once
 
 #include "cpu/amx/amx_packer.hpp"
@@ -127,7 +127,9 @@ class AmxChunks {
                            ceil_div(pixels, kAmxPixels)};
   }
 
-  // The listed runs, for a tap's part of the tile.
+  // The listed runs, for a tap's part of the tile. 32 channels of x (32 KiB for 512
+  // pixels) meet all of dy before the next ones do, so that rows of the partial are visited from
+  // their front to their end.
   void add_blocks(double* cells) {
     const bool turned = at_.shape.turned;
     const std::int64_t K = at_.pb.K, k_end = at_.tile.k.size();

@@ -8,6 +8,8 @@ namespace convgrad {
 
 using AmxTap = std::array<std::int64_t, 3>;  // along t, r and s
 
+// One for a task, which is its thread's alone. Its plan and memory follow from the shape, so all
+// tasks of a problem have the same; box, input and shape are the present chunk's.
 struct AmxContext {
   AmxContext(const WgradProblem& problem, const Block& its_block, const Tile& its_tile,
              int f16_terms, std::byte* workspace)

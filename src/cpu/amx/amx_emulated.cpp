@@ -13,6 +13,7 @@ float as_float(unsigned bits) {
   return value;
 }
 
+// What the instructions do to results that are not 0 and smaller than any normal number.
 float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
 
 // Vectors that every x86-64 has: written as loops over single floats, they stay that.
@@ -46,6 +47,7 @@ struct Halves {
 // Both instructions: the sum of the even products and that of the odd ones begin with 0; together
 // they are added to the tile. (Their multiply-adds round once; so do these, as products are exact
 // floats where they are not flushed.)
+// b's values are converted once for all rows of a: this is what the tests' time goes to.
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   Lanes x[kAmxPixels][kAmxChannels / kLanes];

@@ -15,6 +15,9 @@ class AmxPacker {
   AmxPacker(const AmxVectors& vectors, const AmxContext& context)
       : vectors_(vectors), at_(context), x_pixels_(context) {}
 
+  // All channels of a 16-bit pixel are a few cache lines in the file, so that pixels are outside of
+  // channels in the vector functions; a tile's 32 pixels x 16 channels fit the registers (16
+  // vectors).
   void pack_dy() {
     const AmxShape& shape = at_.shape;
     const AmxWorkspace& work = at_.work;
@@ -33,6 +36,8 @@ class AmxPacker {
         put_rows(!shape.turned, work.rows, shape.dy_pixels, work.dy + k * shape.dy_pixels);
       }
     }
+    // After packing, in place: what was moved is in the cache, and padding's zeros split into
+    // zeros.
     if (at_.plan.terms == 2) {
       vectors_.split(work.dy, round_up(channels, kAmxChannels) * shape.dy_pixels,
                      work.dy + work.dy_term);
@@ -90,6 +95,7 @@ class AmxPacker {
     put(rows, at_.work.row, pixels, panel);
   }
 
+  // Addresses, not offsets: padding is one more address, where there are zeros.
   void list_pixels(const AmxBits* data, const AmxPieces& pieces) {
     alignas(64) static constexpr AmxBits kZeros[512] = {};  // as many as channels of a panel
     const AmxBits** out = at_.work.pixels;
@@ -107,13 +113,16 @@ class AmxPacker {
     vectors_.rows_from_channels(data, channel_stride, pieces.stride(), pieces.data(),
                                 pieces.count(), channels, rows, at_.work.row);
   }
+  // Channels that a square of 16 has, and x or dy has not: what is left there may be NaN.
   void zero_rows(std::int64_t begin, std::int64_t end, std::int64_t pixels) {
     for (std::int64_t c = begin; c < end; ++c) {
       std::fill_n(at_.work.rows + c * at_.work.row, pixels, AmxBits{0});
     }
   }
 
-  // The channels of each tap of a filter row, one after the other.
+  // The channels of each tap of a filter row, one after the other, as if they were channels of one
+  // pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not 49
+  // times 3).
   void pack_wide_rows(const AmxBits* data, const AmxTap& first) {
     const std::int64_t tap_channels = at_.tile.c.size();
     AmxTap tap = first;
@@ -127,6 +136,8 @@ class AmxPacker {
     }
   }
 
+  // An instruction multiplies pairs of pixels. A run that begins with an odd pixel has its partners
+  // in other pairs, so x is there twice; dy's runs all begin with a tile.
   void put_x_pixels() {
     const std::int64_t pixels = at_.shape.pixels;
     put_pixels(at_.shape.turned, at_.channels, pixels, at_.work.x);

@@ -12,7 +12,9 @@ namespace {
 // Until then the tiles' 8 KiB are saved at every switch of threads.
 void end() { _tile_release(); }
 
-// Tiles 0 to 3 hold the sums, [k / 16][c / 16]; 4 and 5 dy; 6 and 7 x.
+// Tiles 0 to 3 hold the sums, [k / 16][c / 16]; 4 and 5 dy; 6 and 7 x: all eight. So each tile that
+// is loaded takes part in two products, and there are as many loads as products. With fewer sums
+// there would be more loads, up to two for each product.
 constexpr long kTileRow = 64;
 
 template <int KTiles>
@@ -46,7 +48,8 @@ void add_products() {
   if constexpr (KTiles > 1 && CTiles > 1) add_product<kind, 3, 5, 7>();
 }
 
-// All products of 32 pixels: of two terms in an order that loads only one side anew for the next.
+// All products of 32 pixels. Four sums follow each other that do not wait for one another. Products
+// two terms are in an order that loads only one side anew for the next.
 template <Multiply kind, int KTiles, int CTiles, int Terms>
 void multiply_step(const AmxPanels& panels, const AmxBits* a, const AmxBits* b) {
   load_a<KTiles>(a, panels.a_block);
@@ -89,6 +92,7 @@ void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count,
       b += kAmxTile;
     }
   }
+  // Sums can only go to memory, from where vectors add them to the partial.
   store_sums<KTiles, CTiles>(sums);
   asm volatile("" : : : "memory");
 }

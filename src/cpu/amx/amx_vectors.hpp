@@ -45,7 +45,8 @@ static inline long channels_left(long channels, long c) {
   return channels - c < kAmxChannels ? channels - c : kAmxChannels;
 }
 
-// The squares are of 32 pixels: a tile's rows.
+// The squares are of 32 pixels: a tile's rows. A row is a whole cache line, since the tile is
+// loaded by rows, and one across two lines would take two reads of the cache.
 static inline void store_tile(const PairVector (&square)[kPairs], AmxBits* tile) {
 #pragma GCC unroll 16
   for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxPixels, square[j]);
@@ -74,6 +75,7 @@ static inline void load_rows(const AmxBits* rows, long row, PairVector (&square)
   for (long j = 0; j < kAmxChannels; ++j) square[j] = load<PairVector>(rows + j * row);
 }
 
+// From rows it is the other way round: a row of 32 pixels is a row of an A tile already.
 template <typename Set>
 void tiles_from_rows(const AmxBits* rows, long row, long count, AmxBits* tiles) {
   for (long i = 0; i < count; i += kAmxPixels) {
@@ -87,6 +89,7 @@ static inline void fill_zeros(AmxBits* out, long count) {
   for (long i = 0; i < count; ++i) out[i] = 0;
 }
 
+// Channel by channel and from front to back, as the file has them.
 template <typename Set>
 void rows_from_channels(const AmxBits* data, long channel_stride, long pixel_stride,
                         const AmxPiece* pieces, long piece_count, long channels, AmxBits* rows,
@@ -110,6 +113,8 @@ void rows_from_channels(const AmxBits* data, long channel_stride, long pixel_str
   }
 }
 
+// A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
+// makes pairs cheaper to pack than tiles where channels are side by side.
 template <typename Set>
 void pairs_from_pixels(const AmxBits* const* pixel, long count, long channels, AmxBits* pairs,
                        long block) {
@@ -147,7 +152,8 @@ void split(AmxBits* values, long count, AmxBits* low) {
   }
 }
 
-// The sums of 16 x 16 channels: full squares in vectors, others one by one.
+// The sums of 16 x 16 channels: full squares in vectors, others one by one. Adding them up
+// is 12 % of the time of 3x3 on 56x56x64 (docs/measurements/performance.md).
 template <typename Set>
 void add_square(const float* sums, bool turned, long rows, long columns, double* out,
                 long out_row) {

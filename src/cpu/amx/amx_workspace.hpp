@@ -9,7 +9,8 @@
 
 namespace convgrad {
 
-// Consecutive positions of a panel and where a tensor has them; neighbours become one piece.
+// Consecutive positions of a panel and where a tensor has them; neighbours become one piece, so
+// that a layer without padding has a handful of pieces, and copies are long.
 class AmxPieces {
  public:
   void start(AmxPiece* memory, std::int64_t pixel_stride) {

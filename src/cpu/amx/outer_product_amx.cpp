@@ -36,6 +36,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
+// All tiles and chunks alike: the last ones are smaller, but groups and channels that fill no tile
+// cost as much as those that do, which is what keeps small problems from being given to AMX.
 template <const AmxTiles& amx>
 double estimated_seconds(const WgradProblem& problem) {
   constexpr double kStart = 3e-6;  // of the tiles
@@ -55,11 +57,6 @@ constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
           tile_steps<amx>,
           workspace_bytes<amx>,
           accumulate<amx, vectors>};
-}
-
-// The first reason that is not empty.
-std::string first_of(std::string reason, std::string other) {
-  return reason.empty() ? other : reason;
 }
 
 std::string why_not_dtype(const WgradProblem& problem, const Machine&) {

@@ -7,7 +7,8 @@
 
 namespace convgrad {
 
-// In integers, so that the loop becomes vectors without reordering floating-point operations.
+// In integers, so that the loop becomes vectors: the compiler must not reorder sums of floats. No
+// early end either, which would keep it from doing so.
 template <typename Set, typename Bits, typename Element>
 bool all_finite(const Element* values, long count) {
   constexpr Bits kExponent = sizeof(Bits) == 8 ? Bits(0x7ff0000000000000ul) : Bits(0x7f800000u);

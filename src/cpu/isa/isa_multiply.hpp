@@ -84,7 +84,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < M; ++i) {
-        const V broadcast = broadcastable(pa[i]) - V{};
+        const V broadcast = broadcastable(pa[i]) - V{};  // minus 0 keeps -0, plus 0 does not
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) {
           sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);

@@ -35,7 +35,8 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
   }
 }
 
-// UpTo<Count>::Type is Indices<0, ..., Count - 1>.
+// UpTo<Count>::Type is Indices<0, ..., Count - 1>: std::make_integer_sequence is in a header that
+// may not be included here.
 template <long... I>
 struct Indices {};
 template <long Count, long... I>
@@ -55,7 +56,8 @@ static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   b = high;
 }
 
-// rows[i][j] becomes rows[j][i], one bit of the indices at a time.
+// rows[i][j] becomes rows[j][i], one bit of the indices at a time: log2(Count) steps of Count
+// shuffles of two registers.
 template <long Bit, typename V, long Count>
 static inline void transpose_from(V (&rows)[Count]) {
   if constexpr (Bit < Count) {
@@ -67,7 +69,8 @@ static inline void transpose_from(V (&rows)[Count]) {
   }
 }
 
-// Channels apart in the file: squares of lanes x lanes, transposed in registers.
+// Channels apart in the file: squares of lanes x lanes, transposed in registers. Pixel by pixel,
+// each value would be a load of its own, and each from another page where images are large.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_pixels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                        Element* panel) {

@@ -42,9 +42,9 @@ class ChunkPanels {
   const XPanels& shape() const { return panels_; }
   const TileForm& form() const { return form_; }
 
-  // Packs dy. False if the chunk must be left to plain multiply-adds: dy is not finite where x
-  // panels hold zeros for padding (0 * Inf must not be added), or numbers are too small for this
-  // instruction.
+  // Packs dy, once for all taps. False if the chunk must be left to plain multiply-adds: dy is not
+  // finite where x panels hold zeros for padding (0 * Inf must not be added), or numbers are too
+  // small for this instruction.
   bool start(const PixelBox& box) {
     box_ = box;
     input_ = input_box(pb_, box);
@@ -91,7 +91,7 @@ class ChunkPanels {
     }
   }
 
-  // Packs x for all taps.
+  // Packs x for all taps. A row of x is packed once and read by all of them, from the cache.
   void pack_filter() {
     begin_panels(image_steps() * input_[0].size() * input_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
@@ -99,7 +99,7 @@ class ChunkPanels {
       for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) pack_plane(n, d, line);
     }
   }
-  // For the taps of one t.
+  // For the taps of one t, where all planes of x together are too large (kMostXElements).
   void pack_planes(std::int64_t t) {
     begin_panels(image_steps() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
@@ -173,6 +173,7 @@ class ChunkPanels {
     }
     return !sees_padding(pb_.axis[2]) || dy_is_finite(out - dy_panels_);
   }
+  // The panels, not the file: they have just been written, and are in the cache.
   bool dy_is_finite(std::int64_t elements) const {
     for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
       if (!isa_.all_finite(dy_panel(k), elements)) return false;
@@ -192,6 +193,7 @@ class ChunkPanels {
     }
   }
 
+  // Panels follow each other without a gap but for what packing may spoil behind the last pixel.
   void begin_panels(std::int64_t lines, std::int64_t taps) {
     columns_ = panels_.columns(box_[3].size(), taps);
     x_shape_.panel_stride = lines * columns_ * x_shape_.step + kPanelSlack;
@@ -212,7 +214,7 @@ class ChunkPanels {
     // Columns for which the pixel, and for pairs its partner, is inside.
     const Range low = panels_.columns_of(input_[2], first, columns_);
     const Range high = panels_.columns_of(input_[2], first + w.stride, columns_);
-    if (form_.pixels == 1) {
+    if (form_.pixels == 1) {  // padding, x, padding
       pack_columns(line, row_start, first, {0, low.begin}, false, false);
       pack_columns(line, row_start, first, low, true, partner);
       pack_columns(line, row_start, first, {low.end, columns_}, false, false);
@@ -254,6 +256,7 @@ class ChunkPanels {
     isa_.pack(from, columns.size(), channels, x_shape_, out);
   }
 
+  // In all panels of the line.
   void zero_columns(Element* out, std::int64_t count) {
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
     for (std::int64_t b = 0; b < blocks; ++b) {

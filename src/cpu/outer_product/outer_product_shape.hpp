@@ -10,14 +10,18 @@
 
 namespace convgrad {
 
-// Limits of a tile: dy's panels (512 x 256 floats) and x's share the L2 cache.
+// Limits of a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (256 KiB) share the second
+// cache. Tiles of 128 channels of x, or of 128 or 512 of dy, were no faster, and smaller ones pack
+// the layers of 1x1 twice (docs/measurements/performance.md).
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
-inline constexpr std::int64_t kOuterProductTileC1 =
-    256;  // of 1x1 filters, for which packing dy is most of the rest
+// Of 1x1 filters: one tap for each packing of dy, so that packing it is most of the rest.
+inline constexpr std::int64_t kOuterProductTileC1 = 256;
 inline constexpr std::int64_t kMostXElements = 64 << 10;
-inline constexpr std::int64_t kMostTileCells = 448;  // 14 x 32
+inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
 
+// In equal parts: a thin remainder would fill no register tile. As many channels of x as a panel
+// for all taps has room for.
 struct OuterProductSteps {
   std::int64_t c, k;
 };

@@ -76,7 +76,9 @@ class OuterProductTile {
     }
   }
 
-  // Taps first_tap, ... from a panel that begins with what first_tap sees.
+  // Channels of x are outside of taps: all taps read the same panel of them, each from a few
+  // columns further on, while it is in the first cache. Taps first_tap, ... from a panel that
+  // begins with what first_tap sees.
   void add_blocks(std::int64_t first_tap, std::int64_t taps, double* filter_row) {
     const std::int64_t x_step = form().x_step;
     for (std::int64_t c = 0; c < tile_.c.size(); c += x_step) {
@@ -112,6 +114,7 @@ class OuterProductTile {
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
       const bool fetches = runs_.list(panels_);
       if (seen.size() <= 0) continue;
+      // Where lines are fetched, runs are parts of rows, which cannot be trimmed alike.
       const Range part = fetches ? Range{0, panels_.steps()} : seen;
       const Element* x_first = x + part.begin * x_pixel;
       const Element* dy_first = panels_.dy_panel(k) + part.begin * k_step;

@@ -1,12 +1,11 @@
 // outer_product_wgrad.cpp - a filter gradient without im2col: a sum of outer products over pixels,
 // dw[tap][c][k] += x[pixel seen by the tap][c] * dy[pixel][k], from packed panels.
-#include "cpu/outer_product/outer_product_wgrad.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/kernels.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
 #include "cpu/outer_product/outer_product_tile.hpp"
 
@@ -48,6 +47,8 @@ void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const 
 
 // Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
 // long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
+// Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
+// are turned round, which is what the third is for.
 template <typename Element>
 double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
   const XPanels panels = panels_of(problem);

@@ -48,6 +48,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   const SpatialAxis &ad = problem.axis[0], &ah = problem.axis[1], &aw = problem.axis[2];
   const std::int64_t q = extent[3], S = aw.taps;
   XPanels p;
+  // Taps and pixels see only multiples of the greatest common divisor of stride and dilation: a
+  // dilated or strided filter reads a dense panel, too.
   if (S == 1) {
     p.step = aw.stride;
   } else {
@@ -56,6 +58,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
     p.tap_columns = aw.dilation / p.step;
   }
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
+  // Taps that are so far apart that most columns between them would be packed for nothing, or so
+  // many columns that a row does not fit: each tap for itself.
   const bool near = p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
                     p.columns(q, S) <= most_elements;
   if (!near) {
@@ -69,7 +73,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   }
   p.most_columns = p.columns(q, S);
   p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
-  // The packing that copies the fewest rows, if it fits.
+  // The packing that copies the fewest rows, if it fits: one for all taps copies each row of x
+  // once, one for each filter row copies it as often as rows of the filter see it.
   const auto seen = [](const SpatialAxis& axis, std::int64_t outputs) {  // 1 of an empty axis
     const std::int64_t in = std::max<std::int64_t>(axis.in, 1);
     return static_cast<double>(std::min(in, spanned_inputs(axis, outputs)));

@@ -6,7 +6,7 @@
 namespace convgrad {
 namespace {
 
-constexpr int kChains = 16;
+constexpr int kChains = 16;  // that do not wait for each other, of 32 registers
 
 float multiply_add(long rounds) {
   const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));  // 1.0

@@ -23,7 +23,7 @@ Acc to_sum_type(Scalar value) {
   }
 }
 
-// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w=0,c=0] in a block.
+// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w,c=0] in a block.
 inline std::int64_t dy_offset(const Block& block, std::int64_t n, std::int64_t z, std::int64_t p,
                               std::int64_t q) {
   return (n - block.pixels[0].begin) * block.dy_strides.n +

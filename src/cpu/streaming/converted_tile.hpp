@@ -39,6 +39,7 @@ struct ConvertedShape {
     x = pixels * (k / problem.group_k() * problem.group_c()) + 2 * kSlack;
     dy = kMaxChunkPixels * k + 2 * kSlack;
   }
+  // 2 MiB of floats: what is copied must still be in a cache when it is read.
   bool fits() const { return x <= kMostElements; }
 };
 
@@ -55,6 +56,7 @@ class ConvertedTile {
   ConvertedTile(const ConvertedTile&) = delete;
   ConvertedTile& operator=(const ConvertedTile&) = delete;
 
+  // What follows is not fetched: the inner tile reads copies, and knows nothing of the tensors.
   bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     copy_.pixels = box;
     copy_.input = input_box(pb_, box);
@@ -104,6 +106,7 @@ class ConvertedTile {
     });
   }
 
+  // Rows with all channels of the tensor are one piece of memory, packed as one long pixel.
   void copy_row(const void* data, std::int64_t offset, const Strides& strides, std::int64_t pixels,
                 Range channels, Acc* out) {
     if (pixels <= 0) return;

@@ -1,8 +1,8 @@
 // lane_panels.hpp - dy and x of a chunk, packed for the lanes that streaming works on.
 //
 // In x's panel every lane has the value of its own group, beside its dy: no product is wasted on
-// other groups. The panel has zeros for padding, so that all taps of all outputs are alike. Lanes
-// are few enough (kMostLanes) that both panels stay in the second cache while all taps read them.
+// other groups. The panel has zeros for padding, so that all taps of all outputs are alike. With
+// 64 lanes at most, dy's panel has 128 KiB of floats, and x's not much more where taps are near.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +54,9 @@ class LanePanels {
     return (plane * box_[2].size() + p - box_[2].begin) * box_[3].size() * width_;
   }
 
-  // Row and column 0 are what tap 0 of the first output sees. c is a channel of a group.
+  // Row and column 0 are what tap 0 of the first output sees, c is a channel of a group. All
+  // columns between the taps are packed, also those that strides or dilations leave out: where that
+  // were too many, this kernel is not taken (kMostPanelPixels).
   void pack_x(std::int64_t c) {
     const std::int64_t group_c = pb_.group_c(), first_group = k_.begin / pb_.group_k();
     for (std::int64_t k = k_.begin; k < k_.end; ++k) {

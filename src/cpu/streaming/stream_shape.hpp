@@ -81,7 +81,7 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   return shape;
 }
 
-// What the taps and output pixels of x lie apart, where its rows and columns lie so far apart.
+// Distances between taps and between output pixels in x, from those between its rows and columns.
 template <typename Element>
 void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std::int64_t row,
                      std::int64_t column) {

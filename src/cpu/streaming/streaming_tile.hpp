@@ -33,6 +33,8 @@ class StreamingTile {
         shape_(stream_shape(problem)),
         sums_(workspace),
         panels_(isa, problem, block, workspace + stream_sum_elements(problem)) {
+    // Taps of a row first, then rows, each in equal parts; what registers are left then takes more
+    // lanes.
     const SpatialAxis &ah = problem.axis[1], &aw = problem.axis[2];
     const std::int64_t most = std::min(isa_.sums, kMostTaps);
     taps_ = ceil_div(aw.taps, ceil_div(aw.taps, most));
@@ -51,6 +53,7 @@ class StreamingTile {
     }
     if (has_padding() && !dy_is_finite()) return false;
     panels_.start(box, input_box(pb_, box));
+    // dy's panel serves all channels of a group, x's panel all taps.
     for (const Lanes& lanes : lane_sets()) {
       use_lanes(lanes, sums_);
       panels_.use_lanes(k_, width());
@@ -70,6 +73,7 @@ class StreamingTile {
   bool in_place_dy() const { return shape_.dy_in_place && tile_.k.size() >= isa_.lanes; }
   bool in_place_x() const { return shape_.x_in_place && in_place_dy(); }
 
+  // Only rows and columns are padded in a panel: outputs whose depth is outside x are left out.
   bool has_padding() const { return sees_padding(pb_.axis[1]) || sees_padding(pb_.axis[2]); }
 
   // Output channels that are worked on together: whole vectors, and what is then left as the last
@@ -103,7 +107,8 @@ class StreamingTile {
     view_.sum_row = pb_.axis[2].taps * width();
   }
 
-  // Adds lane_sums_ to the partial of channel c.
+  // Adds lane_sums_ to the partial of channel c. Once for a chunk of at most 512 pixels: that is
+  // where sums of floats must end.
   void flush(std::int64_t c, double* partial) const {
     for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
       const Acc* sums = lane_sums_ + tap * width();
@@ -151,6 +156,9 @@ class StreamingTile {
     }
   }
 
+  // A few rows go through all lanes before the next ones do, since a pixel's channels are
+  // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
+  // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
   void add_in_place(const PixelBox* next, double* partial) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
       for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
@@ -193,7 +201,8 @@ class StreamingTile {
     }
   }
 
-  // The runs, for the taps from `first` on.
+  // The runs, for the taps from `first` on. The function for a shape is looked up for each call:
+  // the last taps of a filter may be fewer.
   void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps, const PanelRun* runs,
               std::int64_t run_count) {
     const std::int64_t R = pb_.axis[1].taps;

@@ -3,13 +3,12 @@
 // groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its group
 // (group_tile.hpp). Tensors of 16 bits or with channels first are copied first where that makes
 // them fit one of these without panels (converted_tile.hpp).
-#include "cpu/streaming/streaming_wgrad.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/kernels.hpp"
 #include "cpu/streaming/converted_tile.hpp"
 #include "cpu/streaming/group_tile.hpp"
 #include "cpu/streaming/stream_shape.hpp"
@@ -32,7 +31,8 @@ bool is_converted(const WgradProblem& problem) {
   return !is_in_layout(problem) && ConvertedShape(problem).fits();
 }
 
-// Elements of the type of the sums, without those of copies.
+// Elements of the type of the sums, without those of copies: the most of what any instruction set
+// may do, as plans are made before one is chosen, and what direct_chunk() needs in the same space.
 std::int64_t workspace_elements(const WgradProblem& problem) {
   const StreamShape shape = stream_shape(problem);
   const std::int64_t sums = stream_sum_elements(problem);
@@ -56,6 +56,9 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
+// In place where x and dy allow it, which no packing beats. Else copied, if the copies can be read
+// in place: each value is moved once for all taps and channels of its group. Else in panels, for
+// which x is moved once for each channel of a group, as every lane needs its own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
@@ -74,8 +77,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
       } else {
         add(std::type_identity<ConvertedTile<Scalar, StreamingTile<Acc, Acc>>>());
       }
-    } else if (GroupTile<Acc>::fits(isa.streaming,
-                                    problem)) {  // only where the file has the sums' type
+    } else if (GroupTile<Acc>::fits(isa.streaming, problem)) {
       add(std::type_identity<GroupTile<Acc>>());
     } else {
       add(std::type_identity<StreamingTile<Scalar, Acc>>());
@@ -84,7 +86,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 }
 
 // Rough seconds on one core with `peak` vector operations a second. A multiply-add waits a little
-// for its operands; a packed value of x or dy takes as long as a few of them.
+// for its operands, half as long again; a packed value of x or dy takes as long as a few of them.
+// 16 for each channel of a group is for spreading, which gathers lanes one by one.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem, double peak) {
   const bool is_double = problem.dtype == DType::f64;
@@ -125,8 +128,7 @@ constinit const Kernel kStreamingAvx512Kernel = {
     "streaming_avx512",
     "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason = lacks_avx512(machine);
-      return reason.empty() ? why_not_shape(problem) : reason;
+      return first_of(lacks_avx512(machine), why_not_shape(problem));
     },
     [](const WgradProblem& problem) { return seconds<kAvx512Isa>(problem, 3.5e9); },
     tile_steps,
@@ -137,8 +139,7 @@ constinit const Kernel kStreamingAvx2Kernel = {
     "streaming_avx2",
     "the same, up to 12 vectors of 8; AVX2 and FMA",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason = lacks_avx2(machine);
-      return reason.empty() ? why_not_shape(problem) : reason;
+      return first_of(lacks_avx2(machine), why_not_shape(problem));
     },
     [](const WgradProblem& problem) { return seconds<kAvx2Isa>(problem, 5e9); },
     tile_steps,
