@@ -149,6 +149,7 @@ class DirectTile {
                   channel_stride, x_pack_, x_width());
       return;
     }
+    // Once for all output channels of a tile, which is most of this kernel's time for small groups.
     Acc* lane = x_pack_;
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {

@@ -85,7 +85,7 @@ class Im2colTile {
  private:
   static constexpr bool kSameType = std::is_same_v<Scalar, Acc>;
 
-  // In channels-first files a chunk's pixels lie side by side only within one image, and then only
+  // In channels-first files a chunk's pixels are side by side only within one image, and then only
   // if the chunk splits nothing inside its split axis, which chunks never do.
   bool in_place(const PixelBox& box, std::int64_t channel_stride) const {
     return kSameType && fits_blas(channel_stride) && (pb_.channels_last || box[0].size() == 1);

@@ -53,6 +53,7 @@ std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps) 
   return tiles;
 }
 
+// The names are those of the table, so that a kernel cannot be left out of the message.
 const Kernel& find_kernel(std::string_view name) {
   std::vector<std::string> names = {"auto"};
   for (const Kernel& kernel : kernels()) {

@@ -40,9 +40,10 @@ double shortest(const std::function<void()>& work) {
   return best;
 }
 
-// As if somebody read it.
+// As if somebody read it: otherwise the compiler need not compute it.
 void keep(double value) { asm volatile("" : : "m"(value)); }
 
+// The rounds of a task are doubled until it takes kTaskSeconds, as their speed is not known before.
 // GFLOP/s of a loop of rounds, dealt out to the threads in tasks of kTaskSeconds.
 double arithmetic_peak(TaskPool& pool, double flops_per_round,
                        const std::function<double(long)>& loop) {

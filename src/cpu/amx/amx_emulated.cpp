@@ -76,6 +76,7 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   }
 }
 
+// Tile by tile, as the four sums do not depend on each other.
 template <typename Values>
 void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, const AmxBits* b,
                    long b_block, float* sums) {
@@ -90,7 +91,7 @@ void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, con
 template <typename Values>
 void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
               float* sums) {
-  // The terms of a and b in the order of the instructions.
+  // The terms of a and b in the order of the instructions: sums of floats depend on it.
   constexpr int kTermsA[] = {0, 0, 1, 1}, kTermsB[] = {0, 1, 1, 0};
   for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
   for (long run = 0; run < run_count; ++run) {

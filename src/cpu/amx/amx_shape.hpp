@@ -31,6 +31,9 @@ inline AmxAxis amx_axis(const SpatialAxis& axis, std::int64_t taps, std::int64_t
   return a;
 }
 
+// Sharing saves packing, and costs the columns, lines and depths between outputs that dy's panel
+// must have zeros for: those are multiplied like others. A filter of many taps gains, a small image
+// with a large filter does not.
 struct AmxSharing {
   std::array<bool, 3> taps{};  // one packing of x serves all taps of the axis, or one
   bool joined = false;         // one run over all images and depths, or one for each

@@ -29,7 +29,7 @@ void load_b(const AmxBits* b, long b_block) {
   if constexpr (CTiles > 1) _tile_loadd(7, b + b_block, kTileRow);
 }
 
-// The prefix in the instruction's encoding.
+// The two instructions differ in nothing else than the prefix in their encoding.
 enum class Multiply { bf16 = 2, fp16 = 3 };
 
 // Tile `to` += tile a * tile b. Encoded by hand, since GCC 12 has no tdpfp16ps.
@@ -76,6 +76,9 @@ void store_sums(float* sums) {
   }
 }
 
+// A function for each number of tiles, as their names are in the instructions. The sums of a block
+// stay in the tiles over all runs: storing them and adding them to the partial takes as long as ten
+// multiplications (amx_chunk_seconds()).
 template <Multiply kind, int KTiles, int CTiles, int Terms>
 void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   asm volatile("" : : : "memory");  // the panels are written, as far as GCC knows unread

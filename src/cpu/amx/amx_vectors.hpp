@@ -31,7 +31,8 @@ void load_channels(const AmxBits* from, long count, ChannelVector& value) {
   }
 }
 
-// A pair of pixels: the first one in the low halves.
+// A pair of pixels: the first one in the low halves, as the instruction reads them. Channels stay
+// in their order, so that conversion and a shift are enough, without a shuffle across the vector.
 template <typename Set>
 void load_pair(const AmxBits* first, const AmxBits* second, long count, PairVector& pair) {
   ChannelVector low, high;
@@ -139,12 +140,13 @@ void pairs_from_rows(const AmxBits* rows, long row, long count, AmxBits* pairs) 
 }
 
 // The upper half of a float is a bfloat16, of 8 bits. A float16 has 11: the other 3 make another.
+// Of whole panels, padding and all: zeros split into zeros.
 template <typename Set>
 void split(AmxBits* values, long count, AmxBits* low) {
   using Floats = typename VectorOf<Set, float>::Type;
-  const Reader<Set, Float16, float> halves({values, nullptr, 0, 1, 1});
+  const Reader<Set, Float16, float> source({values, nullptr, 0, 1, 1});
   for (long i = 0; i < count; i += kAmxChannels) {
-    const Floats value = halves.full(i);
+    const Floats value = source.full(i);
     const PairVector bits = (PairVector)value & 0xffff0000u;
     const PairVector rest = (PairVector)(value - (Floats)bits);
     store(values + i, __builtin_convertvector(bits >> 16, ChannelVector));

@@ -64,6 +64,7 @@ struct AmxWorkspace {
   std::int64_t bytes;
 };
 
+// Kernels allocate nothing: the plan counts this for each thread before anything is computed.
 // The same in every call, whatever the chunk: sizes are those of the largest.
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;

@@ -105,6 +105,7 @@ class AmxXPixels {
     }
   }
 
+  // A stride of 2 has two phases of each axis: what even taps see is dense, and what odd ones do.
   // All images, depths, lines and columns of one phase.
   void list_phase(const AmxTap& origin, std::int64_t width, AmxPieces& pieces) const {
     const std::int64_t columns = at_.shape.axis[2].lines, stride = at_.pb.axis[2].stride;

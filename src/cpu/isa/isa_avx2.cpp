@@ -7,7 +7,8 @@ namespace convgrad {
 namespace {
 struct Avx2 {
   static constexpr int kVectorBytes = 32;
-  // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers.
+  // 6 x 2 sums: with two vectors of dy and a broadcast x, 15 of 16 registers. 12 sums are more than
+  // the 8 that two units with a latency of 4 cycles keep busy.
   static constexpr int kMaxRows = 6;
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;

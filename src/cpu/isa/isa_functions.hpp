@@ -19,6 +19,8 @@ bool all_finite(const Element* values, long count) {
   return any == 0;
 }
 
+// A call through a pointer takes nothing beside what a register tile or a row of packing does, and
+// lets drivers be compiled once, for any processor.
 template <typename Set, typename Bits, typename Element>
 constexpr IsaTable<Element> table_of() {
   constexpr int kLanes = VectorOf<Set, Element>::kLanes;
@@ -27,6 +29,7 @@ constexpr IsaTable<Element> table_of() {
        multiply_rows<Set, Set::kMaxRows, Element>},
       {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element>, 0, nullptr,
        spread<Set, Element>}};
+  // For the others null, and small groups go through panels.
   if constexpr (kPermutes && Set::kGroupSums > 0) {
     table.streaming.group_sums = Set::kGroupSums;
     table.streaming.stream_group = group_for<Set, Element>;

@@ -46,7 +46,7 @@ struct UpTo<0, I...> {
   using Type = Indices<I...>;
 };
 
-// Swaps the lanes of two rows that lie on the wrong side of the diagonal.
+// Swaps the lanes of two rows that are on the wrong side of the diagonal.
 template <long Bit, typename V, long... Lane>
 static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   constexpr long kCount = sizeof...(Lane);
@@ -80,6 +80,7 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
   for (long c = 0; c < channels; c += shape.step, panel += shape.panel_stride) {
     const long count = c + shape.step < channels ? shape.step : channels - c;
     for (long lane = 0; lane < shape.step; lane += kLanes) {
+      // Panels of 6 or 14 channels are no multiple of a vector.
       // The last of several squares overlaps the one before: it must not spoil the next pixel.
       const bool overlaps = lane > 0 && lane + kLanes > shape.step;
       const long j = overlaps ? shape.step - kLanes : lane;

@@ -91,9 +91,10 @@ template <int Rows, int Taps, int Count, typename Use>
   }
 }
 
-// What stream_tile() and stream_group_tile() share: Count vectors of sums for each of Rows x Taps.
-// They meet Count vectors of x that lie XStep apart (0: the same one) and of dy, which
-// load_dy(pixel, d) fills in.
+// Sums begin with what is in memory and end there, so that any number of calls, for a few rows
+// each, add to them. What stream_tile() and stream_group_tile() share: Count vectors of sums for
+// each of Rows x Taps. They meet Count vectors of x that are XStep apart (0: the same one) and of
+// dy, which load_dy(pixel, d) fills in.
 template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
           typename LoadDy>
 [[gnu::always_inline]] inline void add_runs(const StreamView<Element>& view, const PanelRun* runs,
@@ -126,6 +127,7 @@ template <typename Set, int Rows, int Taps, int Count, long XStep, typename Elem
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
       }
+      // A few lines for each pixel: the loads of all of them at once would keep those of x waiting.
       if (fetch < fetch_end) {
         for (long line = 0; line < lines; ++line, fetch += 64) __builtin_prefetch(fetch, 0, 2);
       }
@@ -186,7 +188,7 @@ void stream_group_tile(const StreamView<Element>& view, const int* pick, const P
   using V = typename VectorOf<Set, Element>::Type;
   using Index = decltype(V{} < V{});
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
-  Index index[Outputs];
+  Index index[Outputs];  // in registers over all runs
   for (int j = 0; j < Outputs; ++j) {
     for (long l = 0; l < kLanes; ++l) index[j][l] = pick[j * kLanes + l];
   }

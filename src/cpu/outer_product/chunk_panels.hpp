@@ -73,7 +73,9 @@ class ChunkPanels {
 
   std::span<const PanelRow> rows() const { return {rows_, static_cast<std::size_t>(row_count_)}; }
 
-  // Lists the chunk's rows for which filter row (t, r) lies in x, and where the x panel has them.
+  // Rows that see only padding with a filter row are left out of it, so that their zeros are never
+  // multiplied. Lists the chunk's rows for which filter row (t, r) is in x, and where the x panel
+  // has them.
   void list_rows(std::int64_t t, std::int64_t r) {
     row_count_ = 0;
     std::int64_t pixel = 0;
@@ -230,6 +232,8 @@ class ChunkPanels {
     }
   }
 
+  // One part of a line: where neither pixel of an element is in x, zeros; where one is, the other
+  // is read as zeros.
   void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
                     bool low, bool high) {
     if (columns.size() <= 0) return;

@@ -54,8 +54,9 @@ inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
   return ceil_div(count, ceil_div(count, most));
 }
 
-// Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer than 8
-// sums in registers wait for each other.
+// What decides whether x or dy is broadcast: the side that fills whole vectors better is in
+// vectors. Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer
+// than 8 sums in registers wait for each other.
 template <typename Element>
 double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
   const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;

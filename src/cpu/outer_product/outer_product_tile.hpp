@@ -100,7 +100,7 @@ class OuterProductTile {
     }
   }
 
-  // The elements of a row of dy for which tap s lies in x, or a few more.
+  // The elements of a row of dy for which tap s is in x, or a few more.
   Range seen_by(std::int64_t s) const {
     const Range inside = intersect(box_[3], outputs_inside(pb_.axis[2], s));
     return {(inside.begin - box_[3].begin) / form().pixels,
@@ -134,7 +134,8 @@ class OuterProductTile {
                   runs_.count(), cells, row);
   }
 
-  // dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
+  // The float64 square of a register tile is small (kMostTileCells), and turned round in the first
+  // cache. dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
   void add_swapped(const ProductView<Element>& view, std::int64_t k_count, std::int64_t c_count,
                    double* cells) {
     const std::int64_t width = isa_.max_columns;

@@ -17,6 +17,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), steps.c, steps.k};
 }
 
+// Of the type of the sums, also for bfloat16 pairs, which are as large.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const OuterProductSteps steps = outer_product_steps(problem);
   // direct_chunk() works in the same space when dy is not finite.
@@ -37,6 +38,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   });
 }
 
+// Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
+// memory that they take for float32, though they hold twice as many pixels.
 void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                       const ChunkRun& run, const Tile& tile, std::byte* workspace,
                       double* partial) {

@@ -27,7 +27,7 @@ class RunList {
   void forget_rows() { rows_stay_ = false; }
 
   // Before each call. True if lines are to be fetched in it: then runs are parts of rows. Otherwise
-  // each is a whole row, and they serve until other rows are listed.
+  // each is a whole row, and they serve all register tiles until other rows are listed.
   template <typename Panels>
   bool list(const Panels& panels) {
     const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();

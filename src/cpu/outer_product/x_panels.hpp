@@ -17,7 +17,8 @@ enum class Reuse {
   tap      // one tap, where neighbouring taps are too far apart to share columns
 };
 
-// By the shape of the problem alone. A panel's columns are `step` input columns apart.
+// By the shape of the problem alone, as the order of sums follows from it. A panel's columns are
+// `step` input columns apart.
 struct XPanels {
   Reuse reuse = Reuse::row;
   bool joined = false;             // few channels: the rows of a register tile are (s, c) pairs
@@ -39,6 +40,7 @@ struct XPanels {
   }
 };
 
+// A register tile of fewer rows would wait for its sums: it needs 8 vectors of them.
 // Channels up to this many join those of neighbouring taps: a register tile has 14 rows.
 inline constexpr std::int64_t kFewChannels = 16;
 

@@ -1,4 +1,5 @@
-// peak_avx512_bf16.cpp - vdpbf16ps: 32 bfloat16 products added to 16 floats.
+// peak_avx512_bf16.cpp - vdpbf16ps: 32 bfloat16 products added to 16 floats, by intrinsics, since
+// GCC's vector types have no such product.
 #include <immintrin.h>
 
 #include "cpu/peaks/peak_isa.hpp"

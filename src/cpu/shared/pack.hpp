@@ -39,6 +39,7 @@ inline std::int64_t x_offset(const Block& block, std::int64_t n, std::int64_t d,
          (w - block.input[2].begin) * block.x_strides.spatial[2];
 }
 
+// For the kernels without an instruction set of their own.
 // destination[pixel * ld + channel] = source[pixel * pixel_stride + channel * channel_stride].
 // The inner loop runs along whichever axis is contiguous in the source.
 template <typename Acc, typename Scalar>
@@ -98,8 +99,8 @@ inline TapIndex tap_index(const WgradProblem& problem, std::int64_t tap) {
   return {tap / S / R, tap / S % R, tap % S};
 }
 
-// Position along one axis of x that a tap sees from an output position; outside x it is not in
-// [0, in).
+// x has no padding in memory, so positions before it are negative. Position along one axis of x
+// that a tap sees from an output position; outside x it is not in [0, in).
 inline std::int64_t input_position(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
   return out * axis.stride - axis.pad_before + tap * axis.dilation;
 }

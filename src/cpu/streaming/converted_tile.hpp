@@ -52,7 +52,17 @@ class ConvertedTile {
   // workspace: room for the copies, then Inner's.
   ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : ConvertedTile(isa, problem, block, tile, ConvertedShape(problem), workspace) {}
+      : packer_(isa.outer_product),
+        pb_(problem),
+        converted_(converted_problem(problem)),
+        from_(block),
+        shape_(problem),
+        k_(tile.k),
+        c_{k_.begin / problem.group_k() * problem.group_c(),
+           k_.end / problem.group_k() * problem.group_c()},
+        x_(workspace + ConvertedShape::kSlack),
+        dy_(workspace + shape_.x + ConvertedShape::kSlack),
+        inner_(isa, converted_, copy_, tile, workspace + shape_.x + shape_.dy) {}
   ConvertedTile(const ConvertedTile&) = delete;
   ConvertedTile& operator=(const ConvertedTile&) = delete;
 
@@ -66,19 +76,7 @@ class ConvertedTile {
   }
 
  private:
-  ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
-                const Tile& tile, const ConvertedShape& shape, Acc* workspace)
-      : packer_(isa.outer_product),
-        pb_(problem),
-        converted_(converted_problem(problem)),
-        from_(block),
-        k_(tile.k),
-        c_{k_.begin / problem.group_k() * problem.group_c(),
-           k_.end / problem.group_k() * problem.group_c()},
-        x_(workspace + ConvertedShape::kSlack),
-        dy_(workspace + shape.x + ConvertedShape::kSlack),
-        inner_(isa, converted_, copy_, tile, workspace + shape.x + shape.dy) {}
-
+  // All that the chunk sees, once: filters overlap, so most values are read by several taps.
   void copy_x(Range images) {
     const std::array<Range, 3>& in = copy_.input;
     copy_.x_strides = strides_of({in[0].size(), in[1].size(), in[2].size()}, c_.size());
@@ -134,6 +132,7 @@ class ConvertedTile {
   const WgradProblem& pb_;
   const WgradProblem converted_;
   const Block& from_;
+  const ConvertedShape shape_;
   const Range k_, c_;
   Acc* x_;
   Acc* dy_;

@@ -92,8 +92,9 @@ class GroupTile {
     }
   }
 
-  // For lanes that begin with channel `row` of a group whose dy begins at `first`: the same for
-  // nearly all blocks.
+  // Indices are made in memory and loaded by each call, which is nothing beside its hundreds of
+  // pixels. For lanes that begin with channel `row` of a group whose dy begins at `first`: the same
+  // for nearly all blocks.
   void list_picks(std::int64_t row, std::int64_t first) {
     if (row == picked_row_ && first == picked_first_) return;
     picked_row_ = row;

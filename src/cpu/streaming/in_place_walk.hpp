@@ -71,6 +71,7 @@ class InPlaceWalk {
   // next group's rows, which are fetched meanwhile, as well.
   static constexpr std::int64_t kGroupBytes = 64 << 10;
 
+  // Images before rows of one: a group of whole images has no border inside.
   // The axis that groups of rows split: the first with more than one position.
   std::size_t group_axis() const { return box_[0].size() > 1 ? 0 : box_[1].size() > 1 ? 1 : 2; }
 

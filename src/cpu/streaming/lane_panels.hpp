@@ -106,6 +106,7 @@ class LanePanels {
     std::fill_n(row + count * width_, behind * width_, Acc{0});
   }
 
+  // Depthwise with multiplier 1 is packed like dy, in whole vectors.
   void pack_row(std::int64_t offset, std::int64_t pixels, Acc* row) const {
     const PackSource from = source(block_.x, offset, block_.x_strides);
     if (pb_.group_c() == 1 && pb_.group_k() == 1) {  // lanes are neighbours

@@ -36,6 +36,7 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
   }
 }
 
+// Borders cost a span for each set of taps that sees x: 9 of them for 3x3 on one image.
 // Spans of rows times spans of columns in the first chunk of an image.
 inline std::int64_t span_count(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
@@ -91,7 +92,8 @@ void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std
 }
 
 inline constexpr std::int64_t kMostLanes = 64;  // of a panel
-// Output channels of a tile with one input channel each.
+// Output channels of a tile with one input channel each: 16 vectors of floats, a pixel of which are
+// 16 neighbouring cache lines.
 inline constexpr std::int64_t kStreamTileK = 256;
 // Groups wider than this fill the lanes of outer_product.
 inline constexpr std::int64_t kMostGroupC = 16;
@@ -106,6 +108,7 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
 }
 
+// A vector may begin earlier or end later than a tile's channels.
 // Room for the sums of a tile's taps and lanes, and for those of its last vectors.
 inline std::int64_t stream_sum_elements(const WgradProblem& problem) {
   return round_up(problem.taps() * (stream_tile_k(problem) + 2 * kMostLanes), kMostLanes);

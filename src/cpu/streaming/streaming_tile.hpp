@@ -2,7 +2,7 @@
 //
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
-// float64 partial. Where a lane's x and dy lie side by side in memory as they are, nothing is
+// float64 partial. Where a lane's x and dy are side by side in memory, nothing is
 // copied: a few rows at a time go through all lanes, in spans of outputs that see x with the same
 // taps, while the next rows are fetched. Otherwise x is packed into panels [pixel][lane] with zeros
 // for padding, dy into panels [pixel][lane].
@@ -83,6 +83,8 @@ class StreamingTile {
     std::int64_t vectors;
     std::int64_t first;  // lanes before it belong to the one before
   };
+  // A vector that begins earlier adds nothing twice: flush() leaves its first lanes out. It reads
+  // no memory behind the tensor, and needs no mask in the innermost loop.
   void list_lanes() {
     const std::int64_t lanes = isa_.lanes, end = tile_.k.end;
     for (std::int64_t k = tile_.k.begin; k < end;) {

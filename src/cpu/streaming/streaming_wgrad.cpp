@@ -106,7 +106,8 @@ double seconds(const WgradProblem& problem, double peak) {
          (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
 }
 
-// The sums of a tile's taps must fit a cache, and their count an int64.
+// Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
+// cache, and their count an int64.
 constexpr std::int64_t kMostFilterTaps = 4096;
 
 std::string why_not_shape(const WgradProblem& problem) {
