@@ -4,15 +4,21 @@
 
 #include <algorithm>
 
+#include "cpu/kernels.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {
 
-constexpr std::int64_t kLanes = 16;         // accumulators kept in registers
-constexpr std::int64_t kTileK = 64;         // output channels of a tile
-constexpr std::int64_t kTileCells = 16384;  // elements of dw in a tile
-constexpr std::int64_t kExpandedC = 8;      // input channels of a tile that crosses groups
+// Sums in registers: four SSE2 vectors of floats or eight of doubles, which leave half or more of
+// the 16 registers for operands.
+constexpr std::int64_t kLanes = 16;
+// Output channels of a tile: eight cache lines of the partial for each tap and input channel.
+constexpr std::int64_t kTileK = 64;
+// Elements of dw in a tile: 128 KiB of float64 sums, which every row of pixels visits, so that they
+// should stay in the second cache.
+constexpr std::int64_t kTileCells = 16384;
+constexpr std::int64_t kExpandedC = 8;  // input channels of a tile that crosses groups
 
 // x for the pixels of one run: x[i*pixel + c*channel + lane*Expanded].
 template <typename Acc>
@@ -24,7 +30,8 @@ struct Run {
   std::int64_t pixels;
 };
 
-// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes.
+// partial[j] += sum over i of x[i][c](lane j) * dy[i][j], j < lanes <= kLanes. With all lanes the
+// number is known to the compiler, which then keeps the sums in registers.
 template <bool Expanded, typename Acc>
 void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t dy_pixel,
                std::int64_t pixels, std::int64_t lanes, double* partial) {
@@ -45,6 +52,8 @@ void add_lanes(const Acc* x, std::int64_t x_pixel, const Acc* dy, std::int64_t d
   for (std::int64_t j = 0; j < lanes; ++j) partial[j] += static_cast<double>(sum[j]);
 }
 
+// A run of pixels passes once for each channel and 16 lanes, from a cache after the first time;
+// sums of more lanes would not fit the registers.
 template <bool Expanded, typename Acc>
 void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, std::int64_t K,
              double* partial) {
@@ -57,7 +66,8 @@ void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, st
   }
 }
 
-// One tile's work on one chunk, for one storage type.
+// One tile's work on one chunk, for one storage type. dy is packed once for a row and serves all
+// taps; x is packed for each tap, since taps of a row see it from different pixels on.
 template <typename Scalar, typename Acc>
 class DirectTile {
  public:
@@ -77,7 +87,7 @@ class DirectTile {
       const auto [t, r, s] = tap_index(pb_, tap);
       const std::int64_t d = input_position(pb_.axis[0], z, t);
       const std::int64_t h = input_position(pb_.axis[1], p, r);
-      if (d < 0 || d >= pb_.axis[0].in || h < 0 || h >= pb_.axis[1].in) continue;
+      if (!is_inside(pb_.axis[0], d) || !is_inside(pb_.axis[1], h)) continue;
       const Range inside = intersect(q, outputs_inside(pb_.axis[2], s));
       if (inside.size() <= 0) continue;
       const std::int64_t w = input_position(pb_.axis[2], inside.begin, s);
@@ -121,6 +131,7 @@ class DirectTile {
     const std::int64_t channel_stride = block_.x_strides.c;
     run_.pixels = pixels;
     const std::int64_t first_channel = group_ * pb_.group_c() + tile_.c.begin;
+    // Depthwise with channels last, every lane has its own x beside its dy already.
     if constexpr (kSameType) {
       const bool lanes_in_place = pb_.group_c() == 1 && pb_.group_k() == 1;
       if (!expanded_ || (lanes_in_place && channel_stride == 1)) {
@@ -138,6 +149,7 @@ class DirectTile {
                   channel_stride, x_pack_, x_width());
       return;
     }
+    // Once for all output channels of a tile, which is most of this kernel's time for small groups.
     Acc* lane = x_pack_;
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
@@ -150,7 +162,7 @@ class DirectTile {
   Acc* spread_groups(const Scalar* source, std::int64_t channel_stride, Acc* lane) const {
     const std::int64_t group_k = pb_.group_k();
     for (std::int64_t g = group_; g * group_k < tile_.k.end; ++g) {
-      const Acc value = widen<Acc>(source[g * pb_.group_c() * channel_stride]);
+      const Acc value = to_sum_type<Acc>(source[g * pb_.group_c() * channel_stride]);
       for (std::int64_t j = 0; j < group_k; ++j) *lane++ = value;
     }
     return lane;
@@ -166,19 +178,6 @@ class DirectTile {
   const Acc* dy_row_ = nullptr;
   Run<Acc> run_{};
 };
-
-template <typename Scalar, typename Acc>
-void chunk_of(const WgradProblem& problem, const Block& block, const PixelBox& box,
-              const Tile& tile, std::byte* workspace, double* partial) {
-  DirectTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
-        work.add_row(n, z, p, box[3], partial);
-      }
-    }
-  }
-}
 
 std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
@@ -203,6 +202,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return kMaxChunkPixels * (c + k) * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
+// A vector has 16 lanes, however few output channels there are.
 double estimated_seconds(const WgradProblem& problem) {
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
@@ -231,8 +231,11 @@ void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBo
                   const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    chunk_of<Scalar, Acc>(problem, block, box, tile, workspace, partial);
+    using Acc = AccumulatorOf<Scalar>;
+    DirectTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
+    for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+      work.add_row(n, z, p, box[3], partial);
+    });
   });
 }
 

@@ -1,13 +1,15 @@
-// direct_wgrad.hpp - the definition with its loops reordered, no im2col, for every problem.
+// direct_wgrad.hpp - the definition with its loops reordered, no im2col, for every problem: on its
+// own, and for the chunks that other kernels leave to it.
 #pragma once
 
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
 
-// Adds the products of one chunk's pixels to a tile of partial ([tap][c][k], float64). workspace
-// holds direct_workspace_elements(tile) of the accumulator's type, aligned to 64.
-// A tile may cover several groups only if it covers all c of each.
+// The resort of kernels that cannot add a chunk: it multiplies only what is in x, by IEEE
+// arithmetic. Adds the products of one chunk's pixels to a tile of partial ([tap][c][k], float64).
+// workspace holds direct_workspace_elements(tile) of the accumulator's type, aligned to 64. A tile
+// may cover several groups only if it covers all c of each.
 void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
                   const Tile& tile, std::byte* workspace, double* partial);
 std::int64_t direct_workspace_elements(const Tile& tile);
@@ -27,7 +29,5 @@ void add_chunks(Work& work, const WgradProblem& problem, const ChunkGrid& grid, 
     }
   }
 }
-
-extern const Kernel kDirectKernel;
 
 }  // namespace convgrad

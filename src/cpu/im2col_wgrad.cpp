@@ -4,24 +4,24 @@
 // pixels: columns[pixel][tap, c] is built (or x used in place for 1x1), dy is used in place where
 // its layout allows, and one GEMM gives the tile's products. float32 products go to a scratch tile
 // that is added to the float64 partial.
-#include "cpu/im2col_wgrad.hpp"
-
 #include <algorithm>
-#include <bit>
 
 #include "base/integers.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
+#include "cpu/kernels.hpp"
 #include "cpu/shared/pack.hpp"
 
 namespace convgrad {
 namespace {
 
-// Upper limits of a tile: the columns of a chunk (512 x 384 floats) stay in a 1 MiB L2 cache.
+// Upper limits of a tile: the columns of a chunk (512 x 384 floats, 768 KiB) stay in a 1 MiB second
+// cache, from where OpenBLAS packs them once more.
 constexpr std::int64_t kMaxM = 384;
 constexpr std::int64_t kMaxN = 512;
 
-// Even cuts, so that no tile is a thin remainder.
+// Even cuts, so that no tile is a thin remainder, on which GEMM is slow: input channels first, as
+// those of a pixel are neighbours in x, then taps.
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t c = problem.group_c(), k = problem.group_k(), taps = problem.taps();
   const std::int64_t c_step = ceil_div(c, ceil_div(c, kMaxM));
@@ -29,6 +29,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {ceil_div(taps, ceil_div(taps, tap_most)), c_step, ceil_div(k, ceil_div(k, kMaxN))};
 }
 
+// x as the file has it is the matrix of columns then: nothing is copied.
 bool is_pointwise(const WgradProblem& problem) {
   for (const SpatialAxis& axis : problem.axis) {
     if (axis.taps != 1 || axis.stride != 1 || axis.pad_before != 0 || axis.in != axis.out) {
@@ -70,6 +71,8 @@ class Im2colTile {
         return true;
       }
     }
+    // GEMM cannot add floats to doubles. A product of 512 pixels is one chunk's: float32 sums end
+    // with it, whatever OpenBLAS does inside.
     gemm(m_, n, depth, x_, dy_, Acc{0}, product_, n);
     for (std::int64_t row = 0; row < m_; ++row) {
       for (std::int64_t j = 0; j < n; ++j) {
@@ -82,7 +85,7 @@ class Im2colTile {
  private:
   static constexpr bool kSameType = std::is_same_v<Scalar, Acc>;
 
-  // In channels-first files a chunk's pixels lie side by side only within one image, and then only
+  // In channels-first files a chunk's pixels are side by side only within one image, and then only
   // if the chunk splits nothing inside its split axis, which chunks never do.
   bool in_place(const PixelBox& box, std::int64_t channel_stride) const {
     return kSameType && fits_blas(channel_stride) && (pb_.channels_last || box[0].size() == 1);
@@ -125,16 +128,8 @@ class Im2colTile {
     dy_ = {dy_pack_, n, false};
   }
 
-  template <typename Function>
-  static void for_each_row(const PixelBox& box, Function&& function) {
-    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
-      }
-    }
-  }
-
-  // columns_[pixel][tap][c]. x points at the tile's first channel. False if any zero was filled in.
+  // Pixel by pixel, as a pixel's columns are neighbours. columns_[pixel][tap][c]. x points at the
+  // tile's first channel. False if any zero was filled in.
   bool im2col(const PixelBox& box, const Scalar* x) {
     bool complete = true;
     Acc* row = columns_;
@@ -153,7 +148,7 @@ class Im2colTile {
     const auto [t, r, s] = tap_index(pb_, tap);
     const std::int64_t d = input_position(pb_.axis[0], z, t);
     const std::int64_t h = input_position(pb_.axis[1], p, r);
-    const bool row_inside = d >= 0 && d < pb_.axis[0].in && h >= 0 && h < pb_.axis[1].in;
+    const bool row_inside = is_inside(pb_.axis[0], d) && is_inside(pb_.axis[1], h);
     const Range inside =
         row_inside ? intersect(q, outputs_inside(pb_.axis[2], s)) : Range{q.begin, q.begin};
     zero({q.begin, inside.begin}, q.begin, column);
@@ -181,17 +176,6 @@ class Im2colTile {
       finite = all_finite(dy_.data + i * dy_.ld, columns);
     }
     return finite;
-  }
-
-  // In integers, so that the loop vectorizes without reordering floating-point sums.
-  static bool all_finite(const Acc* values, std::int64_t count) {
-    using Bits = std::conditional_t<sizeof(Acc) == 8, std::uint64_t, std::uint32_t>;
-    constexpr Bits kExponent = sizeof(Acc) == 8 ? Bits(0x7ff0000000000000u) : Bits(0x7f800000u);
-    Bits any = 0;
-    for (std::int64_t j = 0; j < count; ++j) {
-      any |= (std::bit_cast<Bits>(values[j]) & kExponent) == kExponent;
-    }
-    return any == 0;
   }
 
   const WgradProblem& pb_;
@@ -227,19 +211,13 @@ double estimated_seconds(const WgradProblem& problem) {
   return products + pixels * cells / n * 0.5e-9;
 }
 
-template <typename Scalar, typename Acc>
-void accumulate_as(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                   const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
-  Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
-}
-
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    accumulate_as<Scalar, Acc>(problem, grid, block, run, tile, workspace, partial);
+    using Acc = AccumulatorOf<Scalar>;
+    Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
+    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
 

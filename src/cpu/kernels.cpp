@@ -1,4 +1,6 @@
 // kernels.cpp - the one table of kernels.
+#include "cpu/kernels.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -6,14 +8,11 @@
 #include "base/suggest.hpp"
 #include "convgrad/kernel.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
-#include "cpu/direct_wgrad.hpp"
-#include "cpu/im2col_wgrad.hpp"
-#include "cpu/outer_product/outer_product_wgrad.hpp"
-#include "cpu/streaming/streaming_wgrad.hpp"
 
 namespace convgrad {
 
 std::span<const Kernel> kernels() {
+  // In the order in which they are listed; auto takes the first of those that take equally long.
   static const std::array<Kernel, 11> table = {kStreamingAvx512Kernel,
                                                kOuterProductAmxKernel,
                                                kOuterProductAmxFp16Kernel,
@@ -35,6 +34,7 @@ std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps) {
   return k_parts * ceil_div(problem.taps(), steps.tap) * ceil_div(problem.group_c(), steps.c);
 }
 
+// Input channels are innermost: neighbouring tasks read the same part of dy.
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps) {
   std::vector<Tile> tiles;
   tiles.reserve(static_cast<std::size_t>(tile_count(problem, steps)));
@@ -53,6 +53,7 @@ std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps) 
   return tiles;
 }
 
+// The names are those of the table, so that a kernel cannot be left out of the message.
 const Kernel& find_kernel(std::string_view name) {
   std::vector<std::string> names = {"auto"};
   for (const Kernel& kernel : kernels()) {
@@ -76,6 +77,8 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
     return Error(ErrorKind::unavailable,
                  cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
   }
+  // By estimates from the shape alone: a choice by measured times could change from run to run, and
+  // the bits of the result with it.
   const Kernel* best = nullptr;
   double best_seconds = 0;
   for (const Kernel& kernel : kernels()) {

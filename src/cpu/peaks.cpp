@@ -20,6 +20,8 @@ namespace convgrad {
 namespace {
 
 constexpr double kSeconds = 0.15;  // for each figure
+// Long beside taking a task from the pool, short beside a time slice of the system: a thread that
+// loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kTasksPerThread = 32;
 constexpr std::int64_t kGemmSize = 1024;
@@ -38,9 +40,10 @@ double shortest(const std::function<void()>& work) {
   return best;
 }
 
-// As if somebody read it.
+// As if somebody read it: otherwise the compiler need not compute it.
 void keep(double value) { asm volatile("" : : "m"(value)); }
 
+// The rounds of a task are doubled until it takes kTaskSeconds, as their speed is not known before.
 // GFLOP/s of a loop of rounds, dealt out to the threads in tasks of kTaskSeconds.
 double arithmetic_peak(TaskPool& pool, double flops_per_round,
                        const std::function<double(long)>& loop) {
@@ -57,6 +60,8 @@ double arithmetic_peak(TaskPool& pool, double flops_per_round,
   return static_cast<double>(tasks) * static_cast<double>(rounds) * flops_per_round / time * 1e-9;
 }
 
+// A product for each thread: OpenBLAS's own threads are never used. Factors of many values, so that
+// no processor can take short cuts, and sums that stay small.
 template <typename Acc>
 double gemm_peak(TaskPool& pool) {
   constexpr std::int64_t n = kGemmSize;

@@ -13,6 +13,7 @@ float as_float(unsigned bits) {
   return value;
 }
 
+// What the instructions do to results that are not 0 and smaller than any normal number.
 float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
 
 // Vectors that every x86-64 has: written as loops over single floats, they stay that.
@@ -46,6 +47,7 @@ struct Halves {
 // Both instructions: the sum of the even products and that of the odd ones begin with 0; together
 // they are added to the tile. (Their multiply-adds round once; so do these, as products are exact
 // floats where they are not flushed.)
+// b's values are converted once for all rows of a: this is what the tests' time goes to.
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   Lanes x[kAmxPixels][kAmxChannels / kLanes];
@@ -74,6 +76,7 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   }
 }
 
+// Tile by tile, as the four sums do not depend on each other.
 template <typename Values>
 void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, const AmxBits* b,
                    long b_block, float* sums) {
@@ -88,7 +91,7 @@ void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, con
 template <typename Values>
 void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
               float* sums) {
-  // The terms of a and b in the order of the instructions.
+  // The terms of a and b in the order of the instructions: sums of floats depend on it.
   constexpr int kTermsA[] = {0, 0, 1, 1}, kTermsB[] = {0, 1, 1, 0};
   for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
   for (long run = 0; run < run_count; ++run) {

@@ -28,7 +28,8 @@ struct AmxPanels {
   int terms;
 };
 
-inline constexpr long kAmxBlock = 32;  // channels of dy, and of x, whose sums the tiles hold
+// Channels of dy, and of x, whose sums the tiles hold: 2 x 2 tiles of 16 x 16, half of all tiles.
+inline constexpr long kAmxBlock = 32;
 
 struct AmxTiles {
   int f16_terms;  // 1 if float16 is multiplied as it is, 2 if as two bfloat16

@@ -31,6 +31,9 @@ inline AmxAxis amx_axis(const SpatialAxis& axis, std::int64_t taps, std::int64_t
   return a;
 }
 
+// Sharing saves packing, and costs the columns, lines and depths between outputs that dy's panel
+// must have zeros for: those are multiplied like others. A filter of many taps gains, a small image
+// with a large filter does not.
 struct AmxSharing {
   std::array<bool, 3> taps{};  // one packing of x serves all taps of the axis, or one
   bool joined = false;         // one run over all images and depths, or one for each
@@ -53,6 +56,7 @@ struct AmxShape {
   std::int64_t lines() const {  // of columns
     return positions / axis[2].lines;
   }
+  std::int64_t phase_pixels() const { return extent[0] * axis[0].lines * sheet; }
   // Where dy's panel has the first pixel of image n and depth z.
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
     return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
@@ -115,7 +119,8 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
   return pb.dtype == DType::f16 ? f16_terms : 1;
 }
 
-// Rough seconds for one chunk and one tile of a gradient.
+// Rough seconds for one chunk and one tile of a gradient: what amx_plan() compares, so only the
+// order of the forms of packing has to be right.
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
                                 const AmxSharing& sharing, const AmxSteps& steps, double terms) {
   constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
@@ -155,8 +160,8 @@ inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
   return count > kAmxBlock ? round_up(step, kAmxBlock) : step;
 }
 
-// Whether x may be packed like that: within a few hundred KiB, and wide only where a filter row of
-// few channels lies in one piece.
+// Whether x may be packed like that: within 512 KiB, which leaves room for dy in the second cache,
+// and wide only where a filter row of few channels is one piece in the file.
 inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
                           const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
                           double terms) {
@@ -181,6 +186,8 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
   return !shares || (positions <= kMostPositions && elements <= kMostElements);
 }
 
+// The cheapest of all 32 ways to share a packing of x between taps. dy's part of a tile, 512 pixels
+// of 256 channels, takes 256 KiB of the second cache for each of its terms.
 inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest

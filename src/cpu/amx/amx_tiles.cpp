@@ -12,7 +12,9 @@ namespace {
 // Until then the tiles' 8 KiB are saved at every switch of threads.
 void end() { _tile_release(); }
 
-// Tiles 0 to 3 hold the sums, [k / 16][c / 16]; 4 and 5 dy; 6 and 7 x.
+// Tiles 0 to 3 hold the sums, [k / 16][c / 16]; 4 and 5 dy; 6 and 7 x: all eight. So each tile that
+// is loaded takes part in two products, and there are as many loads as products. With fewer sums
+// there would be more loads, up to two for each product.
 constexpr long kTileRow = 64;
 
 template <int KTiles>
@@ -27,7 +29,7 @@ void load_b(const AmxBits* b, long b_block) {
   if constexpr (CTiles > 1) _tile_loadd(7, b + b_block, kTileRow);
 }
 
-// The prefix in the instruction's encoding.
+// The two instructions differ in nothing else than the prefix in their encoding.
 enum class Multiply { bf16 = 2, fp16 = 3 };
 
 // Tile `to` += tile a * tile b. Encoded by hand, since GCC 12 has no tdpfp16ps.
@@ -46,7 +48,8 @@ void add_products() {
   if constexpr (KTiles > 1 && CTiles > 1) add_product<kind, 3, 5, 7>();
 }
 
-// All products of 32 pixels: of two terms in an order that loads only one side anew for the next.
+// All products of 32 pixels. Four sums follow each other that do not wait for one another. Products
+// two terms are in an order that loads only one side anew for the next.
 template <Multiply kind, int KTiles, int CTiles, int Terms>
 void multiply_step(const AmxPanels& panels, const AmxBits* a, const AmxBits* b) {
   load_a<KTiles>(a, panels.a_block);
@@ -73,6 +76,9 @@ void store_sums(float* sums) {
   }
 }
 
+// A function for each number of tiles, as their names are in the instructions. The sums of a block
+// stay in the tiles over all runs: storing them and adding them to the partial takes as long as ten
+// multiplications (amx_chunk_seconds()).
 template <Multiply kind, int KTiles, int CTiles, int Terms>
 void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   asm volatile("" : : : "memory");  // the panels are written, as far as GCC knows unread
@@ -89,6 +95,7 @@ void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count,
       b += kAmxTile;
     }
   }
+  // Sums can only go to memory, from where vectors add them to the partial.
   store_sums<KTiles, CTiles>(sums);
   asm volatile("" : : : "memory");
 }

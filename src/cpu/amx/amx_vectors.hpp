@@ -31,7 +31,8 @@ void load_channels(const AmxBits* from, long count, ChannelVector& value) {
   }
 }
 
-// A pair of pixels: the first one in the low halves.
+// A pair of pixels: the first one in the low halves, as the instruction reads them. Channels stay
+// in their order, so that conversion and a shift are enough, without a shuffle across the vector.
 template <typename Set>
 void load_pair(const AmxBits* first, const AmxBits* second, long count, PairVector& pair) {
   ChannelVector low, high;
@@ -45,7 +46,8 @@ static inline long channels_left(long channels, long c) {
   return channels - c < kAmxChannels ? channels - c : kAmxChannels;
 }
 
-// The squares are of 32 pixels: a tile's rows.
+// The squares are of 32 pixels: a tile's rows. A row is a whole cache line, since the tile is
+// loaded by rows, and one across two lines would take two reads of the cache.
 static inline void store_tile(const PairVector (&square)[kPairs], AmxBits* tile) {
 #pragma GCC unroll 16
   for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxPixels, square[j]);
@@ -74,6 +76,7 @@ static inline void load_rows(const AmxBits* rows, long row, PairVector (&square)
   for (long j = 0; j < kAmxChannels; ++j) square[j] = load<PairVector>(rows + j * row);
 }
 
+// From rows it is the other way round: a row of 32 pixels is a row of an A tile already.
 template <typename Set>
 void tiles_from_rows(const AmxBits* rows, long row, long count, AmxBits* tiles) {
   for (long i = 0; i < count; i += kAmxPixels) {
@@ -87,6 +90,7 @@ static inline void fill_zeros(AmxBits* out, long count) {
   for (long i = 0; i < count; ++i) out[i] = 0;
 }
 
+// Channel by channel and from front to back, as the file has them.
 template <typename Set>
 void rows_from_channels(const AmxBits* data, long channel_stride, long pixel_stride,
                         const AmxPiece* pieces, long piece_count, long channels, AmxBits* rows,
@@ -110,6 +114,8 @@ void rows_from_channels(const AmxBits* data, long channel_stride, long pixel_str
   }
 }
 
+// A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
+// makes pairs cheaper to pack than tiles where channels are side by side.
 template <typename Set>
 void pairs_from_pixels(const AmxBits* const* pixel, long count, long channels, AmxBits* pairs,
                        long block) {
@@ -134,12 +140,13 @@ void pairs_from_rows(const AmxBits* rows, long row, long count, AmxBits* pairs) 
 }
 
 // The upper half of a float is a bfloat16, of 8 bits. A float16 has 11: the other 3 make another.
+// Of whole panels, padding and all: zeros split into zeros.
 template <typename Set>
 void split(AmxBits* values, long count, AmxBits* low) {
   using Floats = typename VectorOf<Set, float>::Type;
-  const Reader<Set, Float16, float> halves({values, nullptr, 0, 1, 1});
+  const Reader<Set, Float16, float> source({values, nullptr, 0, 1, 1});
   for (long i = 0; i < count; i += kAmxChannels) {
-    const Floats value = halves.full(i);
+    const Floats value = source.full(i);
     const PairVector bits = (PairVector)value & 0xffff0000u;
     const PairVector rest = (PairVector)(value - (Floats)bits);
     store(values + i, __builtin_convertvector(bits >> 16, ChannelVector));
@@ -147,7 +154,8 @@ void split(AmxBits* values, long count, AmxBits* low) {
   }
 }
 
-// The sums of 16 x 16 channels: full squares in vectors, others one by one.
+// The sums of 16 x 16 channels: full squares in vectors, others one by one. Adding them up
+// is 12 % of the time of 3x3 on 56x56x64 (docs/measurements/performance.md).
 template <typename Set>
 void add_square(const float* sums, bool turned, long rows, long columns, double* out,
                 long out_row) {

@@ -9,7 +9,8 @@
 
 namespace convgrad {
 
-// Consecutive positions of a panel and where a tensor has them; neighbours become one piece.
+// Consecutive positions of a panel and where a tensor has them; neighbours become one piece, so
+// that a layer without padding has a handful of pieces, and copies are long.
 class AmxPieces {
  public:
   void start(AmxPiece* memory, std::int64_t pixel_stride) {
@@ -63,6 +64,7 @@ struct AmxWorkspace {
   std::int64_t bytes;
 };
 
+// Kernels allocate nothing: the plan counts this for each thread before anything is computed.
 // The same in every call, whatever the chunk: sizes are those of the largest.
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;

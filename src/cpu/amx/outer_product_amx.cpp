@@ -36,6 +36,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
+// All tiles and chunks alike: the last ones are smaller, but groups and channels that fill no tile
+// cost as much as those that do, which is what keeps small problems from being given to AMX.
 template <const AmxTiles& amx>
 double estimated_seconds(const WgradProblem& problem) {
   constexpr double kStart = 3e-6;  // of the tiles
@@ -45,73 +47,59 @@ double estimated_seconds(const WgradProblem& problem) {
   return static_cast<double>(chunk_grid(problem).count) * tiles * plan.chunk_seconds + kStart;
 }
 
-std::string why_not_dtype(const WgradProblem& problem) {
+template <const AmxTiles& amx, const AmxVectors& vectors>
+constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
+                            decltype(Kernel::why_not) why_not) {
+  return {name,
+          summary,
+          why_not,
+          estimated_seconds<amx>,
+          tile_steps<amx>,
+          workspace_bytes<amx>,
+          accumulate<amx, vectors>};
+}
+
+std::string why_not_dtype(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
   return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
-}
-std::string why_not(const WgradProblem& problem, const Machine& machine) {
-  std::string reason = why_not_dtype(problem);
-  if (reason.empty()) reason = lacks(machine, {"amx_tile", "amx_bf16"});
-  return reason.empty() ? lacks_avx512(machine) : reason;
 }
 std::string why_not_fp16_dtype(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::f16) return "";
   return cat("it multiplies float16, not ", dtype_name(problem.dtype));
 }
-std::string why_not_fp16(const WgradProblem& problem, const Machine& machine) {
-  std::string reason = why_not_fp16_dtype(problem, machine);
-  if (reason.empty()) reason = lacks(machine, {"amx_tile", "amx_fp16"});
-  return reason.empty() ? lacks_avx512(machine) : reason;
-}
-std::string why_not_emulated(const WgradProblem& problem, const Machine& machine) {
-  const std::string reason = why_not_dtype(problem);
-  return reason.empty() ? lacks_avx512(machine) : reason;
-}
-std::string why_not_portable(const WgradProblem& problem, const Machine&) {
-  return why_not_dtype(problem);
+std::string lacks_amx(const Machine& machine, const char* instructions) {
+  return first_of(lacks(machine, {"amx_tile", instructions}), lacks_avx512(machine));
 }
 
 }  // namespace
 
-const Kernel kOuterProductAmxKernel = {
+constinit const Kernel kOuterProductAmxKernel = amx_kernel<kAmxTiles, kAvx512AmxVectors>(
     "outer_product_amx",
     "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
-    why_not,
-    estimated_seconds<kAmxTiles>,
-    tile_steps<kAmxTiles>,
-    workspace_bytes<kAmxTiles>,
-    accumulate<kAmxTiles, kAvx512AmxVectors>};
+    [](const WgradProblem& problem, const Machine& machine) {
+      return first_of(why_not_dtype(problem, machine), lacks_amx(machine, "amx_bf16"));
+    });
 
-const Kernel kOuterProductAmxFp16Kernel = {"outer_product_amx_fp16",
-                                           "the same for float16 as they are; AMX-FP16",
-                                           why_not_fp16,
-                                           estimated_seconds<kAmxFp16Tiles>,
-                                           tile_steps<kAmxFp16Tiles>,
-                                           workspace_bytes<kAmxFp16Tiles>,
-                                           accumulate<kAmxFp16Tiles, kAvx512AmxVectors>};
+constinit const Kernel kOuterProductAmxFp16Kernel = amx_kernel<kAmxFp16Tiles, kAvx512AmxVectors>(
+    "outer_product_amx_fp16", "the same for float16 as they are; AMX-FP16",
+    [](const WgradProblem& problem, const Machine& machine) {
+      return first_of(why_not_fp16_dtype(problem, machine), lacks_amx(machine, "amx_fp16"));
+    });
 
-const Kernel kEmulatedAmxKernel = {"outer_product_amx_emulated",
-                                   "outer_product_amx without AMX, to test it",
-                                   why_not_emulated,
-                                   estimated_seconds<kEmulatedAmxTiles>,
-                                   tile_steps<kEmulatedAmxTiles>,
-                                   workspace_bytes<kEmulatedAmxTiles>,
-                                   accumulate<kEmulatedAmxTiles, kAvx512AmxVectors>};
+constinit const Kernel kEmulatedAmxKernel = amx_kernel<kEmulatedAmxTiles, kAvx512AmxVectors>(
+    "outer_product_amx_emulated", "outer_product_amx without AMX, to test it",
+    [](const WgradProblem& problem, const Machine& machine) {
+      return first_of(why_not_dtype(problem, machine), lacks_avx512(machine));
+    });
 
-const Kernel kPortableEmulatedAmxKernel = {"outer_product_amx_emulated_portable",
-                                           "outer_product_amx without AMX and AVX-512, to test it",
-                                           why_not_portable,
-                                           estimated_seconds<kEmulatedAmxTiles>,
-                                           tile_steps<kEmulatedAmxTiles>,
-                                           workspace_bytes<kEmulatedAmxTiles>,
-                                           accumulate<kEmulatedAmxTiles, kPortableAmxVectors>};
+constinit const Kernel kPortableEmulatedAmxKernel =
+    amx_kernel<kEmulatedAmxTiles, kPortableAmxVectors>(
+        "outer_product_amx_emulated_portable",
+        "outer_product_amx without AMX and AVX-512, to test it", why_not_dtype);
 
-const Kernel kEmulatedAmxFp16Kernel = {"outer_product_amx_fp16_emulated",
-                                       "outer_product_amx_fp16 without AMX and AVX-512, to test it",
-                                       why_not_fp16_dtype,
-                                       estimated_seconds<kEmulatedAmxFp16Tiles>,
-                                       tile_steps<kEmulatedAmxFp16Tiles>,
-                                       workspace_bytes<kEmulatedAmxFp16Tiles>,
-                                       accumulate<kEmulatedAmxFp16Tiles, kPortableAmxVectors>};
+constinit const Kernel kEmulatedAmxFp16Kernel =
+    amx_kernel<kEmulatedAmxFp16Tiles, kPortableAmxVectors>(
+        "outer_product_amx_fp16_emulated",
+        "outer_product_amx_fp16 without AMX and AVX-512, to test it", why_not_fp16_dtype);
 
 }  // namespace convgrad

@@ -40,6 +40,16 @@ struct BFloat16Pair {
   unsigned bits;
 };
 
+// What a register tile of outer_product reads, distances in elements. Of each run, the last `trim`
+// pixels are left out.
+template <typename Element>
+struct ProductView {
+  const Element* a;  // broadcast
+  const Element* b;  // side by side
+  long a_pixel, b_pixel;
+  long trim;
+};
+
 // Element is float, double or BFloat16Pair. For a pair, "pixel" below means "pair of pixels".
 template <typename Element>
 struct OuterProductIsa {
@@ -60,12 +70,11 @@ struct OuterProductIsa {
                          unsigned* most);
 
   // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
-  // b[run.b + p*b_pixel + j], for i < m <= max_rows and j < columns <= max_columns; all max_columns
-  // values of b are read if columns > max_columns / 2, else half of them. Of each run, the last
-  // `trim` pixels are left out. The sums are float or double, in the order of the runs.
-  void (*multiply)(int m, int columns, const Element* a, long a_pixel, const Element* b,
-                   long b_pixel, const PanelRun* runs, long run_count, long trim, double* partial,
-                   long partial_row);
+  // b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <= max_columns; all
+  // max_columns values of b are read if columns > max_columns / 2, else half of them. The sums are
+  // float or double, in the order of the runs.
+  void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
+                   long run_count, double* partial, long partial_row);
 };
 
 // What streaming reads and adds to: every lane has its own x and its own dy. Distances in elements.
@@ -115,11 +124,14 @@ struct StreamingIsa {
                  Element* panel);
 };
 
+template <typename Acc>
+struct IsaTable {
+  OuterProductIsa<Acc> outer_product;
+  StreamingIsa<Acc> streaming;
+};
 struct IsaSet {
-  OuterProductIsa<float> f32;
-  OuterProductIsa<double> f64;
-  StreamingIsa<float> stream32;
-  StreamingIsa<double> stream64;
+  IsaTable<float> f32;
+  IsaTable<double> f64;
 };
 extern const IsaSet kPortableIsa;
 extern const IsaSet kAvx2Isa;

@@ -1,12 +1,12 @@
 // isa_avx512.cpp - packers and register tiles for AVX-512.
 #include "cpu/isa/avx512.hpp"
-#include "cpu/isa/isa_table.hpp"
+#include "cpu/isa/isa_functions.hpp"
 
 namespace convgrad {
 namespace {
 struct Local : Avx512 {};
 }  // namespace
 
-constinit const IsaSet kAvx512Isa = isa_table<Local>();
+constinit const IsaSet kAvx512Isa = isa_functions<Local>();
 
 }  // namespace convgrad

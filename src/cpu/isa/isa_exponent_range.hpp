@@ -24,6 +24,8 @@ struct MagnitudeRange {
   }
 };
 
+// bfloat16 has 7 bits behind its exponent, float16 has 10. Only at the end is the exponent taken
+// from the magnitude: they rise together.
 template <typename Set, int FractionBits>
 void exponent_range(const void* values, long count, long pieces, long stride, unsigned* least,
                     unsigned* most) {
@@ -38,6 +40,7 @@ void exponent_range(const void* values, long count, long pieces, long stride, un
   for (long p = 0; p < pieces; ++p, piece += stride) {
     const Bits* bits = reinterpret_cast<const Bits*>(piece);
     all.add(bits, count);
+    // What fills no vector: all of a piece where channels are few.
     for (long i = count / all.kLanes * all.kLanes; i < count; ++i) {
       const Bits magnitude = bits[i] & 0x7fffu;
       add(static_cast<Bits>(magnitude - 1), magnitude);

@@ -83,6 +83,7 @@ static inline float convert(BFloat16 v) {
 static inline float convert(float v) { return v; }
 static inline double convert(double v) { return v; }
 
+// Through memory, which is slow: for ends of rows, and for pixels that are apart in the file.
 // count values of a Reader `stride` apart, zeros behind them.
 template <typename Reader>
 static inline typename Reader::V gather(const Reader& from, long at, long stride, long count) {
@@ -141,7 +142,9 @@ struct Reader {
   }
 };
 
-// Pairs: bfloat16 data and the pixel that goes with each, either of which may be all zeros.
+// vdpbf16ps takes the two values of a lane from two pixels of one channel, which are apart in the
+// file where channels are side by side. Pairs: bfloat16 data and the pixel that goes with each,
+// either of which may be all zeros.
 template <typename Set>
 struct Reader<Set, BFloat16, BFloat16Pair> {
   using V = typename VectorOf<Set, BFloat16Pair>::Type;

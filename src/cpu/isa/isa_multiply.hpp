@@ -56,12 +56,12 @@ template <typename Set, int M, int NV, typename Acc>
 }
 
 template <typename Set, int M, int NV, typename Element>
-void multiply_tile(int columns, const Element* a, long a_pixel, const Element* b, long b_pixel,
-                   const PanelRun* runs, long run_count, long trim, double* partial,
-                   long partial_row) {
+void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun* runs,
+                   long run_count, double* partial, long partial_row) {
   using V = typename VectorOf<Set, Element>::Type;
   using Acc = typename SumOf<Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
+  const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
   // The partial's cells were last visited a chunk ago: they come while the sums are computed.
   for (int i = 0; i < M; ++i) {
     for (int j = 0; j < columns; j += 8) __builtin_prefetch(partial + i * partial_row + j, 1);
@@ -73,18 +73,18 @@ void multiply_tile(int columns, const Element* a, long a_pixel, const Element* b
     for (int v = 0; v < NV; ++v) sum[i][v] = typename VectorOf<Set, Acc>::Type{};
   }
   for (long run = 0; run < run_count; ++run) {
-    const Element* pa = a + runs[run].a;
-    const Element* pb = b + runs[run].b;
+    const Element* pa = view.a + runs[run].a;
+    const Element* pb = view.b + runs[run].b;
     const char* fetch = runs[run].prefetch;
     const long fetch_step = fetch != runs[run].prefetch_end ? 64 : 0;
 #pragma GCC unroll 4
-    for (long p = runs[run].pixels - trim; p > 0; --p) {
+    for (long p = runs[run].pixels - view.trim; p > 0; --p) {
       V d[NV];
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v) d[v] = load<V>(pb + v * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < M; ++i) {
-        const V broadcast = broadcastable(pa[i]) - V{};
+        const V broadcast = broadcastable(pa[i]) - V{};  // minus 0 keeps -0, plus 0 does not
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) {
           sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
@@ -100,23 +100,19 @@ void multiply_tile(int columns, const Element* a, long a_pixel, const Element* b
   add_sums<Set, M, NV, Acc>(sum, columns, partial, partial_row);
 }
 
-// The tile of m rows: each number of them is a function, as the sums must be in registers.
+// Each number of rows is a function of its own, as the sums must be in registers.
 template <typename Set, int M, typename Element>
-void multiply_rows(int m, int columns, const Element* a, long a_pixel, const Element* b,
-                   long b_pixel, const PanelRun* runs, long run_count, long trim, double* partial,
-                   long partial_row) {
+void multiply_rows(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
+                   long run_count, double* partial, long partial_row) {
   if constexpr (M > 1) {
-    if (m < M) {
-      return multiply_rows<Set, M - 1, Element>(m, columns, a, a_pixel, b, b_pixel, runs, run_count,
-                                                trim, partial, partial_row);
+    if (rows < M) {
+      return multiply_rows<Set, M - 1>(rows, columns, view, runs, run_count, partial, partial_row);
     }
   }
   if (columns <= VectorOf<Set, Element>::kLanes) {
-    multiply_tile<Set, M, 1>(columns, a, a_pixel, b, b_pixel, runs, run_count, trim, partial,
-                             partial_row);
+    multiply_tile<Set, M, 1>(columns, view, runs, run_count, partial, partial_row);
   } else {
-    multiply_tile<Set, M, 2>(columns, a, a_pixel, b, b_pixel, runs, run_count, trim, partial,
-                             partial_row);
+    multiply_tile<Set, M, 2>(columns, view, runs, run_count, partial, partial_row);
   }
 }
 

@@ -35,7 +35,8 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
   }
 }
 
-// UpTo<Count>::Type is Indices<0, ..., Count - 1>.
+// UpTo<Count>::Type is Indices<0, ..., Count - 1>: std::make_integer_sequence is in a header that
+// may not be included here.
 template <long... I>
 struct Indices {};
 template <long Count, long... I>
@@ -45,7 +46,7 @@ struct UpTo<0, I...> {
   using Type = Indices<I...>;
 };
 
-// Swaps the lanes of two rows that lie on the wrong side of the diagonal.
+// Swaps the lanes of two rows that are on the wrong side of the diagonal.
 template <long Bit, typename V, long... Lane>
 static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   constexpr long kCount = sizeof...(Lane);
@@ -55,7 +56,8 @@ static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   b = high;
 }
 
-// rows[i][j] becomes rows[j][i], one bit of the indices at a time.
+// rows[i][j] becomes rows[j][i], one bit of the indices at a time: log2(Count) steps of Count
+// shuffles of two registers.
 template <long Bit, typename V, long Count>
 static inline void transpose_from(V (&rows)[Count]) {
   if constexpr (Bit < Count) {
@@ -67,7 +69,8 @@ static inline void transpose_from(V (&rows)[Count]) {
   }
 }
 
-// Channels apart in the file: squares of lanes x lanes, transposed in registers.
+// Channels apart in the file: squares of lanes x lanes, transposed in registers. Pixel by pixel,
+// each value would be a load of its own, and each from another page where images are large.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_pixels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                        Element* panel) {
@@ -77,6 +80,7 @@ void pack_along_pixels(const PackSource& s, long pixels, long channels, const Pa
   for (long c = 0; c < channels; c += shape.step, panel += shape.panel_stride) {
     const long count = c + shape.step < channels ? shape.step : channels - c;
     for (long lane = 0; lane < shape.step; lane += kLanes) {
+      // Panels of 6 or 14 channels are no multiple of a vector.
       // The last of several squares overlaps the one before: it must not spoil the next pixel.
       const bool overlaps = lane > 0 && lane + kLanes > shape.step;
       const long j = overlaps ? shape.step - kLanes : lane;

@@ -1,6 +1,6 @@
 // isa_portable.cpp - packers and register tiles for SSE2, which every x86-64 processor has (and
 // any vector unit elsewhere).
-#include "cpu/isa/isa_table.hpp"
+#include "cpu/isa/isa_functions.hpp"
 
 namespace convgrad {
 namespace {
@@ -15,6 +15,6 @@ struct Portable {
 };
 }  // namespace
 
-constinit const IsaSet kPortableIsa = isa_table<Portable>();
+constinit const IsaSet kPortableIsa = isa_functions<Portable>();
 
 }  // namespace convgrad

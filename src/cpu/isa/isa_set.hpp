@@ -15,24 +15,16 @@
 namespace convgrad {
 
 template <typename Acc>
-const OuterProductIsa<Acc>& outer_product_isa(const IsaSet& set) {
+const IsaTable<Acc>& isa_table(const IsaSet& set) {
   if constexpr (sizeof(Acc) == 8) {
     return set.f64;
   } else {
     return set.f32;
   }
 }
-template <typename Acc>
-const StreamingIsa<Acc>& streaming_isa(const IsaSet& set) {
-  if constexpr (sizeof(Acc) == 8) {
-    return set.stream64;
-  } else {
-    return set.stream32;
-  }
-}
 
-// The largest extent of a chunk along n, z, p, q: at most kMaxChunkPixels together, also where
-// there is no chunk because a tensor is empty.
+// What panels and workspaces have to hold. The largest extent of a chunk along n, z, p, q: at most
+// kMaxChunkPixels together, also where there is no chunk because a tensor is empty.
 inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
   const ChunkGrid grid = chunk_grid(problem);
   std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
@@ -48,7 +40,8 @@ inline std::int64_t spanned_inputs(const SpatialAxis& axis, std::int64_t outputs
   return (outputs - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
 }
 
-// Whether some tap sees positions outside x along an axis.
+// Whether some tap sees positions outside x along an axis: then zeros of a panel meet dy, which
+// must be finite.
 inline bool sees_padding(const SpatialAxis& axis) {
   return axis.pad_before > 0 || spanned_inputs(axis, axis.out) - axis.pad_before > axis.in;
 }
@@ -61,9 +54,12 @@ inline std::string lacks_avx2(const Machine& machine) {
   return lacks(machine, {"avx2", "fma", "f16c"});
 }
 
+// The first reason not to compute something, if any.
+inline std::string first_of(std::string reason, std::string other) {
+  return reason.empty() ? other : reason;
+}
 inline std::string lacks_avx512_bf16(const Machine& machine) {
-  const std::string reason = lacks_avx512(machine);
-  return reason.empty() ? lacks(machine, {"avx512_bf16"}) : reason;
+  return first_of(lacks_avx512(machine), lacks(machine, {"avx512_bf16"}));
 }
 
 }  // namespace convgrad

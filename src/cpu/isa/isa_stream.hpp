@@ -1,11 +1,17 @@
 // isa_stream.hpp - the register tile of streaming, and spreading x for it.
+//
+// Without a sum over channels, every product needs a value of x of its own: a multiply-add has x as
+// an operand in memory, and two loads a cycle are the limit, as two multiply-adds are. What is
+// saved is dy, which all taps in registers share, and the second pass over x and dy that each
+// further set of taps would take. So as many taps as there are registers are summed at once.
 #pragma once
 
 #include "cpu/isa/isa_pack.hpp"
 
 namespace convgrad {
 
-// Lanes of one vector that read from as many neighbouring channels are permuted in a register. They
+// Spreading by a table of channels is a load for each lane, so it is avoided where it can be: lanes
+// of one vector that read from as many neighbouring channels are permuted in a register. They
 // begin at the vector's first channel, or so that they end at the last one of all.
 template <typename Set, typename Acc>
 struct Permutation {
@@ -72,9 +78,23 @@ static inline const Element* opaque(const Element* at) {
   return at;
 }
 
-// What stream_tile() and stream_group_tile() share: Count vectors of sums for each of Rows x Taps.
-// They meet Count vectors of x that lie XStep apart (0: the same one) and of dy, which
-// load_dy(pixel, d) fills in.
+// Unrolled, as what is in a register has no index.
+template <int Rows, int Taps, int Count, typename Use>
+[[gnu::always_inline]] static inline void for_each_sum(const Use& use) {
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (int s = 0; s < Taps; ++s) {
+#pragma GCC unroll 4
+      for (int j = 0; j < Count; ++j) use(r, s, j);
+    }
+  }
+}
+
+// Sums begin with what is in memory and end there, so that any number of calls, for a few rows
+// each, add to them. What stream_tile() and stream_group_tile() share: Count vectors of sums for
+// each of Rows x Taps. They meet Count vectors of x that are XStep apart (0: the same one) and of
+// dy, which load_dy(pixel, d) fills in.
 template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
           typename LoadDy>
 [[gnu::always_inline]] inline void add_runs(const StreamView<Element>& view, const PanelRun* runs,
@@ -84,16 +104,9 @@ template <typename Set, int Rows, int Taps, int Count, long XStep, typename Elem
   const long x_row = view.x_row, x_tap = view.x_tap, x_pixel = view.x_pixel;
   const long dy_pixel = view.dy_pixel, lines = view.prefetch_lines;
   V sum[Rows][Taps][Count];
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (int s = 0; s < Taps; ++s) {
-#pragma GCC unroll 4
-      for (int j = 0; j < Count; ++j) {
-        sum[r][s][j] = load<V>(sums + r * view.sum_row + s * view.sum_tap + j * kLanes);
-      }
-    }
-  }
+  for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
+    sum[r][s][j] = load<V>(sums + r * view.sum_row + s * view.sum_tap + j * kLanes);
+  });
   for (long run = 0; run < run_count; ++run) {
     const Element* px = view.x + runs[run].a;
     const Element* pdy = view.dy + runs[run].b;
@@ -114,6 +127,7 @@ template <typename Set, int Rows, int Taps, int Count, long XStep, typename Elem
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
       }
+      // A few lines for each pixel: the loads of all of them at once would keep those of x waiting.
       if (fetch < fetch_end) {
         for (long line = 0; line < lines; ++line, fetch += 64) __builtin_prefetch(fetch, 0, 2);
       }
@@ -121,16 +135,9 @@ template <typename Set, int Rows, int Taps, int Count, long XStep, typename Elem
       pdy += dy_pixel;
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (int s = 0; s < Taps; ++s) {
-#pragma GCC unroll 4
-      for (int j = 0; j < Count; ++j) {
-        store(sums + r * view.sum_row + s * view.sum_tap + j * kLanes, sum[r][s][j]);
-      }
-    }
-  }
+  for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
+    store(sums + r * view.sum_row + s * view.sum_tap + j * kLanes, sum[r][s][j]);
+  });
 }
 
 template <typename Set, int Rows, int Taps, int NV, typename Element>
@@ -163,7 +170,8 @@ StreamFunction<Element> stream_at(int index, Indices<I...>) {
   return kFunctions[index];
 }
 
-// Those that were left out for want of registers are never asked for: see StreamingIsa::sums.
+// One function for each shape, as the sums must be in registers. Those that were left out for want
+// of them are never asked for: see StreamingIsa::sums.
 template <typename Set, typename Element>
 StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
   constexpr long kFunctions = long{Set::kStreamVectors} * kMostTaps * kMostTaps;
@@ -171,15 +179,16 @@ StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
                                  typename UpTo<kFunctions>::Type{});
 }
 
-// ---- groups
-
+// Groups of a few channels: a lane is an input channel, and the output channels of its group are
+// picked from one or two vectors of dy in registers. Spreading x into panels instead took 45 % of
+// the time (docs/measurements/performance.md).
 template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>
 void stream_group_tile(const StreamView<Element>& view, const int* pick, const PanelRun* runs,
                        long run_count, Element* sums) {
   using V = typename VectorOf<Set, Element>::Type;
   using Index = decltype(V{} < V{});
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
-  Index index[Outputs];
+  Index index[Outputs];  // in registers over all runs
   for (int j = 0; j < Outputs; ++j) {
     for (long l = 0; l < kLanes; ++l) index[j][l] = pick[j * kLanes + l];
   }

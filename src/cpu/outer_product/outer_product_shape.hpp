@@ -3,22 +3,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/x_panels.hpp"
 
 namespace convgrad {
 
-// Limits of a tile: dy's panels (512 x 256 floats) and x's share the L2 cache.
+// Limits of a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (256 KiB) share the second
+// cache. Tiles of 128 channels of x, or of 128 or 512 of dy, were no faster, and smaller ones pack
+// the layers of 1x1 twice (docs/measurements/performance.md).
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
-inline constexpr std::int64_t kOuterProductTileC1 =
-    256;  // of 1x1 filters, for which packing dy is most of the rest
+// Of 1x1 filters: one tap for each packing of dy, so that packing it is most of the rest.
+inline constexpr std::int64_t kOuterProductTileC1 = 256;
 inline constexpr std::int64_t kMostXElements = 64 << 10;
-// Pixels of a run: short enough to give each its own lines to fetch.
-inline constexpr std::int64_t kRunPixels = 32;
-inline constexpr std::int64_t kMostTileCells = 448;  // 14 x 32
+inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
 
+// In equal parts: a thin remainder would fill no register tile. As many channels of x as a panel
+// for all taps has room for.
 struct OuterProductSteps {
   std::int64_t c, k;
 };
@@ -51,8 +54,9 @@ inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
   return ceil_div(count, ceil_div(count, most));
 }
 
-// Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer than 8
-// sums in registers wait for each other.
+// What decides whether x or dy is broadcast: the side that fills whole vectors better is in
+// vectors. Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer
+// than 8 sums in registers wait for each other.
 template <typename Element>
 double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
   const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;
@@ -64,14 +68,28 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
          (static_cast<double>(whole) * cost(isa.max_columns) + (rest > 0 ? cost(rest) : 0));
 }
 
-// How many pixels one element of a panel holds, and the type in which a tile is summed.
+// How a tile is multiplied, by its shape and the problem's alone.
+struct TileForm {
+  bool swapped = false;                 // dy is broadcast to channels of x side by side
+  std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
+  std::int64_t images = 1, pixels = 1;  // of an element of the panels
+};
 template <typename Element>
-struct PanelTraits {
-  static constexpr std::int64_t kPixels = 1;
-};
-template <>
-struct PanelTraits<BFloat16Pair> {
-  static constexpr std::int64_t kPixels = 2;
-};
+TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
+                   const XPanels& panels, const Tile& tile) {
+  TileForm form;
+  // Pairs are of neighbouring images where a chunk has several, else of neighbouring pixels: rows
+  // of an odd number of pixels waste half a pair.
+  if (std::is_same_v<Element, BFloat16Pair>) {
+    (chunk_extent(problem)[0] > 1 ? form.images : form.pixels) = 2;
+  }
+  const std::int64_t c = tile.c.size(), k = tile.k.size();
+  const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
+  // Swapped sums pass through memory once more on their way to the partial.
+  form.swapped = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
+  form.x_step = form.swapped ? isa.max_columns : even_step(rows, isa.max_rows);
+  form.k_step = form.swapped ? even_step(k, isa.max_rows) : isa.max_columns;
+  return form;
+}
 
 }  // namespace convgrad

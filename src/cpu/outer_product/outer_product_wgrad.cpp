@@ -1,12 +1,11 @@
 // outer_product_wgrad.cpp - a filter gradient without im2col: a sum of outer products over pixels,
 // dw[tap][c][k] += x[pixel seen by the tap][c] * dy[pixel][k], from packed panels.
-#include "cpu/outer_product/outer_product_wgrad.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/kernels.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
 #include "cpu/outer_product/outer_product_tile.hpp"
 
@@ -18,6 +17,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), steps.c, steps.k};
 }
 
+// Of the type of the sums, also for bfloat16 pairs, which are as large.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const OuterProductSteps steps = outer_product_steps(problem);
   // direct_chunk() works in the same space when dy is not finite.
@@ -31,13 +31,15 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    OuterProductTile<Scalar, Acc> work(outer_product_isa<Acc>(set), problem, block, tile,
+    using Acc = AccumulatorOf<Scalar>;
+    OuterProductTile<Scalar, Acc> work(isa_table<Acc>(set).outer_product, problem, block, tile,
                                        reinterpret_cast<Acc*>(workspace));
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
 
+// Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
+// memory that they take for float32, though they hold twice as many pixels.
 void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                       const ChunkRun& run, const Tile& tile, std::byte* workspace,
                       double* partial) {
@@ -48,6 +50,8 @@ void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const 
 
 // Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
 // long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
+// Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
+// are turned round, which is what the third is for.
 template <typename Element>
 double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa, double peak) {
   const XPanels panels = panels_of(problem);
@@ -64,22 +68,15 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
   const auto tiles = static_cast<double>(ceil_div(c, steps.c) * ceil_div(k, steps.k));
   return static_cast<double>(term_count(problem)) * static_cast<double>(problem.groups) *
          (cost * filter_rows / peak + moves * 0.3e-9 + tiles * 15e-9) /
-         static_cast<double>(sizeof(Element) == 4 && std::is_same_v<Element, BFloat16Pair> ? 2 : 1);
+         (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
 }
 
 template <const IsaSet& set>
 double seconds_of(const WgradProblem& problem, double peak) {
-  return problem.dtype == DType::f64 ? seconds(problem, set.f64, peak)
-                                     : seconds(problem, set.f32, peak);
+  return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, peak)
+                                     : seconds(problem, set.f32.outer_product, peak);
 }
 
-std::string why_not_avx512(const WgradProblem&, const Machine& machine) {
-  return lacks_avx512(machine);
-}
-std::string why_not_avx2(const WgradProblem&, const Machine& machine) {
-  return lacks_avx2(machine);
-}
-std::string why_not_portable(const WgradProblem&, const Machine&) { return ""; }
 std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
   if (problem.dtype != DType::bf16) {
     return cat("it multiplies bfloat16, not ", dtype_name(problem.dtype));
@@ -89,7 +86,7 @@ std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
 
 }  // namespace
 
-const Kernel kOuterProductBf16Kernel = {
+constinit const Kernel kOuterProductBf16Kernel = {
     "outer_product_avx512_bf16",
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
@@ -98,25 +95,28 @@ const Kernel kOuterProductBf16Kernel = {
     workspace_bytes,
     accumulate_pairs};
 
-const Kernel kOuterProductAvx512Kernel = {
+constinit const Kernel kOuterProductAvx512Kernel = {
     "outer_product_avx512",
     "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
-    why_not_avx512,
+    [](const WgradProblem&, const Machine& machine) { return lacks_avx512(machine); },
     [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
     tile_steps,
     workspace_bytes,
     accumulate<kAvx512Isa>};
 
-const Kernel kOuterProductAvx2Kernel = {
-    "outer_product_avx2", "the same, 6 x 16 in registers; AVX2 and FMA",
-    why_not_avx2,         [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
-    tile_steps,           workspace_bytes,
+constinit const Kernel kOuterProductAvx2Kernel = {
+    "outer_product_avx2",
+    "the same, 6 x 16 in registers; AVX2 and FMA",
+    [](const WgradProblem&, const Machine& machine) { return lacks_avx2(machine); },
+    [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
+    tile_steps,
+    workspace_bytes,
     accumulate<kAvx2Isa>};
 
-const Kernel kOuterProductKernel = {
+constinit const Kernel kOuterProductKernel = {
     "outer_product",
     "the same, 6 x 8 in registers; any processor",
-    why_not_portable,
+    [](const WgradProblem&, const Machine&) { return std::string(); },
     [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
     tile_steps,
     workspace_bytes,

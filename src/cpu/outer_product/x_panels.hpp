@@ -17,7 +17,8 @@ enum class Reuse {
   tap      // one tap, where neighbouring taps are too far apart to share columns
 };
 
-// By the shape of the problem alone. A panel's columns are `step` input columns apart.
+// By the shape of the problem alone, as the order of sums follows from it. A panel's columns are
+// `step` input columns apart.
 struct XPanels {
   Reuse reuse = Reuse::row;
   bool joined = false;             // few channels: the rows of a register tile are (s, c) pairs
@@ -30,8 +31,16 @@ struct XPanels {
   std::int64_t columns(std::int64_t outputs, std::int64_t taps) const {
     return (outputs - 1) * pixel_columns + (taps - 1) * tap_columns + 1;
   }
+  // Those of `count` columns from input column `first` on that are in `seen`.
+  Range columns_of(Range seen, std::int64_t first, std::int64_t count) const {
+    const std::int64_t begin = first >= seen.begin ? 0 : ceil_div(seen.begin - first, step);
+    const std::int64_t end = first >= seen.end ? 0 : (seen.end - 1 - first) / step + 1;
+    const std::int64_t low = std::min(begin, count);
+    return {low, std::clamp(end, low, count)};
+  }
 };
 
+// A register tile of fewer rows would wait for its sums: it needs 8 vectors of them.
 // Channels up to this many join those of neighbouring taps: a register tile has 14 rows.
 inline constexpr std::int64_t kFewChannels = 16;
 
@@ -41,6 +50,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   const SpatialAxis &ad = problem.axis[0], &ah = problem.axis[1], &aw = problem.axis[2];
   const std::int64_t q = extent[3], S = aw.taps;
   XPanels p;
+  // Taps and pixels see only multiples of the greatest common divisor of stride and dilation: a
+  // dilated or strided filter reads a dense panel, too.
   if (S == 1) {
     p.step = aw.stride;
   } else {
@@ -49,6 +60,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
     p.tap_columns = aw.dilation / p.step;
   }
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
+  // Taps that are so far apart that most columns between them would be packed for nothing, or so
+  // many columns that a row does not fit: each tap for itself.
   const bool near = p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
                     p.columns(q, S) <= most_elements;
   if (!near) {
@@ -62,7 +75,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   }
   p.most_columns = p.columns(q, S);
   p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
-  // The packing that copies the fewest rows, if it fits.
+  // The packing that copies the fewest rows, if it fits: one for all taps copies each row of x
+  // once, one for each filter row copies it as often as rows of the filter see it.
   const auto seen = [](const SpatialAxis& axis, std::int64_t outputs) {  // 1 of an empty axis
     const std::int64_t in = std::max<std::int64_t>(axis.in, 1);
     return static_cast<double>(std::min(in, spanned_inputs(axis, outputs)));

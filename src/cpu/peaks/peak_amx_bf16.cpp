@@ -24,6 +24,7 @@ float multiply_add(long rounds) {
   _tile_loadd(5, ones, 64);
   _tile_loadd(6, ones, 64);
   _tile_loadd(7, ones, 64);
+  // The four tiles of sums that the kernel has, without its loads: these are what is left to gain.
   for (long round = 0; round < rounds; ++round) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);

@@ -1,4 +1,5 @@
-// peak_avx512_bf16.cpp - vdpbf16ps: 32 bfloat16 products added to 16 floats.
+// peak_avx512_bf16.cpp - vdpbf16ps: 32 bfloat16 products added to 16 floats, by intrinsics, since
+// GCC's vector types have no such product.
 #include <immintrin.h>
 
 #include "cpu/peaks/peak_isa.hpp"
@@ -6,7 +7,7 @@
 namespace convgrad {
 namespace {
 
-constexpr int kChains = 16;
+constexpr int kChains = 16;  // that do not wait for each other, of 32 registers
 
 float multiply_add(long rounds) {
   const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));  // 1.0

@@ -19,7 +19,8 @@ extern const PeakIsa kPeakPortable;
 extern const PeakIsa kPeakAvx2;
 extern const PeakIsa kPeakAvx512;
 
-// bfloat16 products summed in float32.
+// bfloat16 products summed in float32. No compiler makes these of plain loops: each is written with
+// the instruction itself.
 struct PeakBf16 {
   double flops;  // of a round
   float (*multiply_add)(long rounds);

@@ -33,6 +33,8 @@ struct WordsOf {  // a typedef in read_words() itself GCC 12 takes for a single 
   typedef unsigned long Type __attribute__((vector_size(Set::kVectorBytes), may_alias));
 };
 
+// Sums that do not wait for each other, and are needed: reads whose result nobody sees are left
+// out.
 template <typename Set>
 unsigned long read_words(const void* data, long bytes) {
   using Words = typename WordsOf<Set>::Type;

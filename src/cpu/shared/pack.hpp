@@ -2,14 +2,20 @@
 // converted to the accumulator's type. One place knows the layouts and the dtypes.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
 
+// The type of the sums.
+template <typename Scalar>
+using AccumulatorOf = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
+
 template <typename Acc, typename Scalar>
-Acc widen(Scalar value) {
+Acc to_sum_type(Scalar value) {
   if constexpr (sizeof(Acc) == 8) {
     return to_double(value);
   } else {
@@ -17,7 +23,7 @@ Acc widen(Scalar value) {
   }
 }
 
-// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w=0,c=0] in a block.
+// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w,c=0] in a block.
 inline std::int64_t dy_offset(const Block& block, std::int64_t n, std::int64_t z, std::int64_t p,
                               std::int64_t q) {
   return (n - block.pixels[0].begin) * block.dy_strides.n +
@@ -33,6 +39,7 @@ inline std::int64_t x_offset(const Block& block, std::int64_t n, std::int64_t d,
          (w - block.input[2].begin) * block.x_strides.spatial[2];
 }
 
+// For the kernels without an instruction set of their own.
 // destination[pixel * ld + channel] = source[pixel * pixel_stride + channel * channel_stride].
 // The inner loop runs along whichever axis is contiguous in the source.
 template <typename Acc, typename Scalar>
@@ -42,16 +49,45 @@ void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_s
   if (channel_stride == 1) {
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = 0; c < channels; ++c) {
-        destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c]);
+        destination[i * ld + c] = to_sum_type<Acc>(source[i * pixel_stride + c]);
       }
     }
     return;
   }
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t i = 0; i < pixels; ++i) {
-      destination[i * ld + c] = widen<Acc>(source[i * pixel_stride + c * channel_stride]);
+      destination[i * ld + c] = to_sum_type<Acc>(source[i * pixel_stride + c * channel_stride]);
     }
   }
+}
+
+// function(n, z, p) for each row of output pixels.
+template <typename Function>
+void for_each_row(const PixelBox& box, Function&& function) {
+  for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
+    for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
+      for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
+    }
+  }
+}
+
+// The exponent's bits: all set in infinities and NaNs alone.
+constexpr std::uint16_t exponent_mask(Float16) { return 0x7c00; }
+constexpr std::uint16_t exponent_mask(BFloat16) { return 0x7f80; }
+constexpr std::uint32_t exponent_mask(float) { return 0x7f800000; }
+constexpr std::uint64_t exponent_mask(double) { return 0x7ff0000000000000; }
+
+// In integers, so that the loop becomes vectors without reordering floating-point operations.
+template <typename Scalar>
+bool all_finite(const Scalar* values, std::int64_t count) {
+  constexpr auto kMask = exponent_mask(Scalar{});
+  using Bits = std::remove_const_t<decltype(kMask)>;
+  Bits any = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool special = (std::bit_cast<Bits>(values[i]) & kMask) == kMask;
+    any = static_cast<Bits>(any | special);
+  }
+  return any == 0;
 }
 
 // The tap's position along t, r and s.
@@ -63,10 +99,17 @@ inline TapIndex tap_index(const WgradProblem& problem, std::int64_t tap) {
   return {tap / S / R, tap / S % R, tap % S};
 }
 
-// Position along one axis of x that a tap sees from an output position; outside x it is not in
-// [0, in).
+// x has no padding in memory, so positions before it are negative. Position along one axis of x
+// that a tap sees from an output position; outside x it is not in [0, in).
 inline std::int64_t input_position(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
   return out * axis.stride - axis.pad_before + tap * axis.dilation;
+}
+
+inline bool contains(Range range, std::int64_t position) {
+  return position >= range.begin && position < range.end;
+}
+inline bool is_inside(const SpatialAxis& axis, std::int64_t position) {
+  return contains({0, axis.in}, position);
 }
 
 inline Range intersect(Range a, Range b) {

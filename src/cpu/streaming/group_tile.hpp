@@ -18,6 +18,7 @@ class GroupTile {
   static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
     if (isa.stream_group == nullptr || !stream_shape(problem).dy_in_place) return false;
     const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
+    // Lanes that do not begin with a group see a part of one more.
     const std::int64_t picked = (ceil_div(lanes, c) + (lanes % c != 0 ? 1 : 0)) * k;
     const bool spread = c > 1 || k > 1;
     return spread && picked <= 2 * lanes && problem.C >= lanes &&
@@ -25,9 +26,9 @@ class GroupTile {
            span_count(problem) <= kMostSpans;
   }
 
-  GroupTile(const StreamingIsa<Acc>& isa, const WgradProblem& problem, const Block& block,
+  GroupTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
             const Tile& tile, Acc* workspace)
-      : isa_(isa),
+      : isa_(isa.streaming),
         pb_(problem),
         block_(block),
         c_{tile.k.begin / problem.group_k() * problem.group_c(),
@@ -35,11 +36,15 @@ class GroupTile {
         k_(tile.k),
         sums_(workspace) {
     const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
-    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa.group_sums / S});
-    rows_ = std::clamp<std::int64_t>(isa.group_sums / (S * outputs_), 1,
+    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa_.group_sums / S});
+    // All taps of a row first: they share the loads of dy, and neighbouring taps the lines of x.
+    rows_ = std::clamp<std::int64_t>(isa_.group_sums / (S * outputs_), 1,
                                      std::min<std::int64_t>(R, kMostGroupRows));
   }
 
+  // A few rows of pixels go through all blocks of lanes before the next ones do: a pixel's channels
+  // are neighbours in memory, and rows are still in the cache for the next block and the next taps.
+  // The sums of all blocks are in memory meanwhile.
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
     std::fill_n(sums_, blocks * block_sums(), Acc{0});
@@ -56,7 +61,7 @@ class GroupTile {
   }
 
  private:
-  // Rows times columns of a chunk: in each, all sums pass through registers once more.
+  // Rows times columns of a chunk: in each span, all sums pass through registers once more.
   static constexpr std::int64_t kMostSpans = 25;
 
   std::int64_t block_sums() const { return pb_.taps() * pb_.group_k() * isa_.lanes; }
@@ -83,12 +88,13 @@ class GroupTile {
       isa_.stream_group(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(outputs),
                         wide)(view_, pick_ + j * lanes, walk.runs(), walk.run_count(),
                               sums + j * lanes);
-      view_.prefetch_lines = 0;
+      view_.prefetch_lines = 0;  // fetched with the first outputs
     }
   }
 
-  // For lanes that begin with channel `row` of a group whose dy begins at `first`: the same for
-  // nearly all blocks.
+  // Indices are made in memory and loaded by each call, which is nothing beside its hundreds of
+  // pixels. For lanes that begin with channel `row` of a group whose dy begins at `first`: the same
+  // for nearly all blocks.
   void list_picks(std::int64_t row, std::int64_t first) {
     if (row == picked_row_ && first == picked_first_) return;
     picked_row_ = row;
@@ -101,6 +107,7 @@ class GroupTile {
     }
   }
 
+  // Sums are [tap][output of the group][lane], the partial has [tap][channel of the group][output].
   void flush(std::int64_t b, double* partial) const {
     const std::int64_t lanes = isa_.lanes, c = first_channel(b), k_count = pb_.group_k();
     const std::int64_t begin =

@@ -53,7 +53,9 @@ class InPlaceWalk {
   const PanelRun* runs() const { return runs_; }
   std::int64_t run_count() const { return run_count_; }
 
-  // Gives each run its share of the lines to fetch, and returns the lines for each pixel.
+  // Lines are fetched a few for each pixel rather than all at once, so that they do not keep the
+  // loads of x and dy waiting. Gives each run its share of the lines to fetch, and returns the
+  // lines for each pixel.
   std::int64_t share_lines(std::int64_t vectors) {
     const std::int64_t lines_a_pixel = lines_a_vector_ * vectors;
     for (std::int64_t i = 0; i < run_count_; ++i) {
@@ -65,8 +67,11 @@ class InPlaceWalk {
   }
 
  private:
-  static constexpr std::int64_t kGroupBytes = 64 << 10;  // of x or dy at a time
+  // Of x or dy at a time: both are in the second cache while all taps and lanes read them, and the
+  // next group's rows, which are fetched meanwhile, as well.
+  static constexpr std::int64_t kGroupBytes = 64 << 10;
 
+  // Images before rows of one: a group of whole images has no border inside.
   // The axis that groups of rows split: the first with more than one position.
   std::size_t group_axis() const { return box_[0].size() > 1 ? 0 : box_[1].size() > 1 ? 1 : 2; }
 
@@ -87,6 +92,7 @@ class InPlaceWalk {
   void fetch_rows(const PixelBox& next, const PixelBox& current) {
     std::array<Range, 3> input = input_box(pb_, next);
     const std::array<Range, 3> seen = input_box(pb_, current);
+    // Of the same image: filters overlap, so its first rows have just been read.
     if (next[0] == current[0] && next[1] == current[1] && next[2].begin >= current[2].begin) {
       input[1].begin = std::clamp(seen[1].end, input[1].begin, input[1].end);
     }
@@ -112,13 +118,14 @@ class InPlaceWalk {
     }
   }
 
+  // One run for each row: the outputs of a span see x with the same taps, so no tap needs a test.
   void list_runs(const PixelBox& group, const TapIndex& tap, Range p_range, Range q_range) {
     run_count_ = 0;
     const std::int64_t q = q_range.begin, w = input_position(pb_.axis[2], q, tap.s);
     for (std::int64_t n = group[0].begin; n < group[0].end; ++n) {
       for (std::int64_t z = group[1].begin; z < group[1].end; ++z) {
         const std::int64_t d = input_position(pb_.axis[0], z, tap.t);
-        if (d < 0 || d >= pb_.axis[0].in) continue;
+        if (!is_inside(pb_.axis[0], d)) continue;
         for (std::int64_t p = p_range.begin; p < p_range.end; ++p) {
           const std::int64_t h = input_position(pb_.axis[1], p, tap.r);
           runs_[run_count_++] = {x_offset(block_, n, d, h, w), dy_offset(block_, n, z, p, q),

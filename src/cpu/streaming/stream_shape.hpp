@@ -36,6 +36,7 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
   }
 }
 
+// Borders cost a span for each set of taps that sees x: 9 of them for 3x3 on one image.
 // Spans of rows times spans of columns in the first chunk of an image.
 inline std::int64_t span_count(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
@@ -47,6 +48,11 @@ inline std::int64_t span_count(const WgradProblem& problem) {
 
 // Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
+
+// Whether x and dy hold vectors of the type of the sums.
+inline bool is_in_layout(const WgradProblem& problem) {
+  return problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
+}
 
 struct StreamShape {
   bool dy_in_place = false;       // the file's dtype and channels side by side: nothing to copy
@@ -66,8 +72,7 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   }
   shape.panel_pixels =
       pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
-  const bool widened = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
-  shape.dy_in_place = problem.channels_last && !widened;
+  shape.dy_in_place = is_in_layout(problem);
   if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
   // Each span of rows and columns ends with adding its sums to the partial: about 1.5 cycles for a
   // tap. A pixel that is copied takes about 12 all in all (docs/measurements/performance.md).
@@ -77,7 +82,7 @@ inline StreamShape stream_shape(const WgradProblem& problem) {
   return shape;
 }
 
-// What the taps and output pixels of x lie apart, where its rows and columns lie so far apart.
+// Distances between taps and between output pixels in x, from those between its rows and columns.
 template <typename Element>
 void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std::int64_t row,
                      std::int64_t column) {
@@ -87,7 +92,8 @@ void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std
 }
 
 inline constexpr std::int64_t kMostLanes = 64;  // of a panel
-// Output channels of a tile with one input channel each.
+// Output channels of a tile with one input channel each: 16 vectors of floats, a pixel of which are
+// 16 neighbouring cache lines.
 inline constexpr std::int64_t kStreamTileK = 256;
 // Groups wider than this fill the lanes of outer_product.
 inline constexpr std::int64_t kMostGroupC = 16;
@@ -102,6 +108,7 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
 }
 
+// A vector may begin earlier or end later than a tile's channels.
 // Room for the sums of a tile's taps and lanes, and for those of its last vectors.
 inline std::int64_t stream_sum_elements(const WgradProblem& problem) {
   return round_up(problem.taps() * (stream_tile_k(problem) + 2 * kMostLanes), kMostLanes);

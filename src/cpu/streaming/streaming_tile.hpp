@@ -2,7 +2,7 @@
 //
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
-// float64 partial. Where a lane's x and dy lie side by side in memory as they are, nothing is
+// float64 partial. Where a lane's x and dy are side by side in memory, nothing is
 // copied: a few rows at a time go through all lanes, in spans of outputs that see x with the same
 // taps, while the next rows are fetched. Otherwise x is packed into panels [pixel][lane] with zeros
 // for padding, dy into panels [pixel][lane].
@@ -14,6 +14,7 @@
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/in_place_walk.hpp"
+#include "cpu/streaming/lane_panels.hpp"
 #include "cpu/streaming/stream_shape.hpp"
 #include "engine/region.hpp"
 
@@ -22,17 +23,18 @@ namespace convgrad {
 template <typename Scalar, typename Acc>
 class StreamingTile {
  public:
-  StreamingTile(const IsaSet& set, const WgradProblem& problem, const Block& block,
+  StreamingTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : packer_(outer_product_isa<Acc>(set)),
-        isa_(streaming_isa<Acc>(set)),
+      : packer_(isa.outer_product),
+        isa_(isa.streaming),
         pb_(problem),
         block_(block),
         tile_(tile),
         shape_(stream_shape(problem)),
         sums_(workspace),
-        dy_panel_(sums_ + stream_sum_elements(problem)),
-        x_panel_(dy_panel_ + kMaxChunkPixels * kMostLanes) {
+        panels_(isa, problem, block, workspace + stream_sum_elements(problem)) {
+    // Taps of a row first, then rows, each in equal parts; what registers are left then takes more
+    // lanes.
     const SpatialAxis &ah = problem.axis[1], &aw = problem.axis[2];
     const std::int64_t most = std::min(isa_.sums, kMostTaps);
     taps_ = ceil_div(aw.taps, ceil_div(aw.taps, most));
@@ -45,18 +47,20 @@ class StreamingTile {
   // False if dy is not finite where the x panel holds zeros for padding.
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
-    input_ = input_box(pb_, box);
     if (in_place_x()) {
       add_in_place(next, partial);
       return true;
     }
     if (has_padding() && !dy_is_finite()) return false;
+    panels_.start(box, input_box(pb_, box));
+    // dy's panel serves all channels of a group, x's panel all taps.
     for (const Lanes& lanes : lane_sets()) {
       use_lanes(lanes, sums_);
+      panels_.use_lanes(k_, width());
       load_dy();
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
         std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0});
-        pack_x(c);
+        panels_.pack_x(c);
         add_panel();
         flush(c, partial);
       }
@@ -69,6 +73,7 @@ class StreamingTile {
   bool in_place_dy() const { return shape_.dy_in_place && tile_.k.size() >= isa_.lanes; }
   bool in_place_x() const { return shape_.x_in_place && in_place_dy(); }
 
+  // Only rows and columns are padded in a panel: outputs whose depth is outside x are left out.
   bool has_padding() const { return sees_padding(pb_.axis[1]) || sees_padding(pb_.axis[2]); }
 
   // Output channels that are worked on together: whole vectors, and what is then left as the last
@@ -78,6 +83,8 @@ class StreamingTile {
     std::int64_t vectors;
     std::int64_t first;  // lanes before it belong to the one before
   };
+  // A vector that begins earlier adds nothing twice: flush() leaves its first lanes out. It reads
+  // no memory behind the tensor, and needs no mask in the innermost loop.
   void list_lanes() {
     const std::int64_t lanes = isa_.lanes, end = tile_.k.end;
     for (std::int64_t k = tile_.k.begin; k < end;) {
@@ -102,7 +109,8 @@ class StreamingTile {
     view_.sum_row = pb_.axis[2].taps * width();
   }
 
-  // Adds lane_sums_ to the partial of channel c.
+  // Adds lane_sums_ to the partial of channel c. Once for a chunk of at most 512 pixels: that is
+  // where sums of floats must end.
   void flush(std::int64_t c, double* partial) const {
     for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
       const Acc* sums = lane_sums_ + tap * width();
@@ -114,22 +122,6 @@ class StreamingTile {
   }
   std::int64_t width() const { return width_vectors_ * isa_.lanes; }
 
-  PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
-                    std::int64_t channel_stride) const {
-    return {static_cast<const Scalar*>(data) + offset, nullptr, static_cast<int>(pb_.dtype),
-            pixel_stride, channel_stride};
-  }
-
-  template <typename Function>
-  static void for_each_row(const PixelBox& box, Function&& function) {
-    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
-      }
-    }
-  }
-
-  // Looks at the tile's dy where it stands.
   bool dy_is_finite() const {
     for (Region region = dy_region(pb_, block_, box_, tile_.k); !region.done(); region.advance()) {
       const auto* values = reinterpret_cast<const Scalar*>(region.piece());
@@ -142,47 +134,19 @@ class StreamingTile {
     }
     return true;
   }
-  static bool all_finite(const Scalar* values, std::int64_t count) {
-    constexpr unsigned kExponent = std::is_same_v<Scalar, Float16> ? 0x7c00u : 0x7f80u;
-    unsigned any = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      any |= (values[i].bits & kExponent) == kExponent ? 1u : 0u;
-    }
-    return any == 0;
-  }
-
-  // dy of the chunk's rows and of k_, as it stands or as a panel.
+  // dy of the chunk's rows and of k_, in place or as a panel.
   void load_dy() {
-    if (in_place_dy()) {
-      if constexpr (std::is_same_v<Scalar, Acc>) {
-        view_.dy = static_cast<const Acc*>(block_.dy) + k_.begin;
-        view_.dy_pixel = block_.dy_strides.spatial[2];
-      }
-      return;
+    if (!in_place_dy()) {
+      panels_.pack_dy();
+      view_.dy = panels_.dy();
+      view_.dy_pixel = width();
+    } else if constexpr (std::is_same_v<Scalar, Acc>) {
+      view_.dy = static_cast<const Acc*>(block_.dy) + k_.begin;
+      view_.dy_pixel = block_.dy_strides.spatial[2];
     }
-    const std::int64_t q_count = box_[3].size();
-    Acc* out = dy_panel_;
-    const auto step = static_cast<int>(width());
-    for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
-      const std::int64_t offset =
-          dy_offset(block_, n, z, p, box_[3].begin) + k_.begin * block_.dy_strides.c;
-      packer_.pack(source(block_.dy, offset, block_.dy_strides.spatial[2], block_.dy_strides.c),
-                   q_count, k_.size(), {step, 0}, out);
-      out += q_count * width();
-    });
-    view_.dy = dy_panel_;
-    view_.dy_pixel = width();
-  }
-  // Of a row of the box in what view_.dy points at, at column q.
-  std::int64_t dy_at(std::int64_t n, std::int64_t z, std::int64_t p, std::int64_t q) const {
-    if (in_place_dy()) return dy_offset(block_, n, z, p, q);
-    const std::int64_t row =
-        ((n - box_[0].begin) * box_[1].size() + z - box_[1].begin) * box_[2].size() + p -
-        box_[2].begin;
-    return (row * box_[3].size() + q - box_[3].begin) * width();
   }
 
-  // ---- x as it stands
+  // ---- x in place
 
   template <typename Use>
   void for_each_lanes(Use&& use) {
@@ -194,6 +158,9 @@ class StreamingTile {
     }
   }
 
+  // A few rows go through all lanes before the next ones do, since a pixel's channels are
+  // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
+  // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
   void add_in_place(const PixelBox* next, double* partial) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
       for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
@@ -213,76 +180,22 @@ class StreamingTile {
 
   // ---- x packed
 
-  std::int64_t panel_rows() const { return spanned_inputs(pb_.axis[1], box_[2].size()); }
-  std::int64_t panel_columns() const { return spanned_inputs(pb_.axis[2], box_[3].size()); }
-
-  // x_panel_[image and depth][row][column][lane]: row and column 0 are what tap 0 of the first
-  // output sees.
-  void pack_x(std::int64_t c) {
-    for (std::int64_t k = k_.begin; k < k_.end; ++k) {
-      channel_[k - k_.begin] =
-          static_cast<int>((k / pb_.group_k() - k_.begin / pb_.group_k()) * pb_.group_c() + c);
-    }
-    const std::int64_t base = k_.begin / pb_.group_k() * pb_.group_c() * block_.x_strides.c;
-    const std::int64_t first_h = input_position(pb_.axis[1], box_[2].begin, 0);
-    const std::int64_t columns = panel_columns();
-    Acc* row = x_panel_;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; ++n) {
-      for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) {
-        for (std::int64_t h = first_h; h < first_h + panel_rows(); ++h) {
-          if (h < 0 || h >= pb_.axis[1].in) {
-            std::fill_n(row, columns * width(), Acc{0});
-          } else {
-            pack_columns(base, n, d, h, row);
-          }
-          row += columns * width();
-        }
-      }
-    }
-  }
-
-  void pack_columns(std::int64_t base, std::int64_t n, std::int64_t d, std::int64_t h, Acc* row) {
-    const std::int64_t columns = panel_columns();
-    const std::int64_t first = input_position(pb_.axis[2], box_[3].begin, 0);
-    const Range inside = intersect({first, first + columns}, {0, pb_.axis[2].in});
-    const std::int64_t before = std::clamp<std::int64_t>(inside.begin - first, 0, columns);
-    const std::int64_t count = std::max<std::int64_t>(inside.size(), 0);
-    std::fill_n(row, before * width(), Acc{0});
-    if (count > 0) {
-      pack_row(base + x_offset(block_, n, d, h, inside.begin), count, row + before * width());
-    }
-    std::fill_n(row + (before + count) * width(), (columns - before - count) * width(), Acc{0});
-  }
-
-  void pack_row(std::int64_t offset, std::int64_t pixels, Acc* panel) const {
-    const PackSource from =
-        source(block_.x, offset, block_.x_strides.spatial[2], block_.x_strides.c);
-    const auto step = static_cast<int>(width());
-    if (pb_.group_c() == 1 && pb_.group_k() == 1) {
-      packer_.pack(from, pixels, k_.size(), {step, 0}, panel);
-    } else {
-      isa_.spread(from, pixels, channel_, static_cast<int>(k_.size()), step, panel);
-    }
-  }
-
   void add_panel() {
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const std::int64_t row = panel_columns() * width();
-    set_x_distances(view_, pb_, row, width());
+    set_x_distances(view_, pb_, panels_.x_row(), width());
     for (std::int64_t t = 0; t < ad.taps; ++t) {
       run_count_ = 0;
       for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
         const std::int64_t d = input_position(ad, z, t);
-        if (d < 0 || d >= ad.in) return;
-        const std::int64_t image = (n - box_[0].begin) * input_[0].size() + d - input_[0].begin;
-        const std::int64_t first = image * panel_rows() + (p - box_[2].begin) * ah.stride;
-        runs_[run_count_++] = {first * row, dy_at(n, z, p, box_[3].begin), box_[3].size(), nullptr,
-                               nullptr};
+        if (!is_inside(ad, d)) return;
+        const std::int64_t dy =
+            in_place_dy() ? dy_offset(block_, n, z, p, box_[3].begin) : panels_.dy_row(n, z, p);
+        runs_[run_count_++] = {panels_.x_rows(n, d, p), dy, box_[3].size(), nullptr, nullptr};
       });
       if (run_count_ == 0) continue;
       for (std::int64_t r = 0; r < ah.taps; r += rows_) {
         for (std::int64_t s = 0; s < aw.taps; s += taps_) {
-          view_.x = x_panel_ + r * view_.x_row + s * view_.x_tap;
+          view_.x = panels_.x() + r * view_.x_row + s * view_.x_tap;
           stream({t, r, s}, std::min(rows_, ah.taps - r), std::min(taps_, aw.taps - s), runs_,
                  run_count_);
         }
@@ -290,7 +203,8 @@ class StreamingTile {
     }
   }
 
-  // The runs, for the taps from `first` on.
+  // The runs, for the taps from `first` on. The function for a shape is looked up for each call:
+  // the last taps of a filter may be fewer.
   void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps, const PanelRun* runs,
               std::int64_t run_count) {
     const std::int64_t R = pb_.axis[1].taps;
@@ -306,19 +220,16 @@ class StreamingTile {
   const Tile& tile_;
   const StreamShape shape_;
   Acc* sums_;
-  Acc* dy_panel_;
-  Acc* x_panel_;
+  LanePanels<Scalar, Acc> panels_;
   Acc* lane_sums_ = nullptr;                        // [tap][lane] of the lanes chosen now
   std::int64_t rows_ = 1, taps_ = 1, vectors_ = 1;  // in registers at a time, at most
   PixelBox box_;
-  std::array<Range, 3> input_;
   Range k_;
   std::int64_t width_vectors_ = 1;
   std::int64_t first_lane_ = 0;  // those before it belong to the lanes chosen before
   std::size_t lanes_count_ = 0;
   std::array<Lanes, kMostLaneSets> lanes_;
   StreamView<Acc> view_{};
-  int channel_[kMostLanes];
   std::int64_t run_count_ = 0;
   PanelRun runs_[kMaxChunkPixels];
 };

@@ -2,18 +2,17 @@
 // that each lane has the value of its own group beside its dy, and no product is wasted on other
 // groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its group
 // (group_tile.hpp). Tensors of 16 bits or with channels first are copied first where that makes
-// them fit one of these without panels (widened_tile.hpp).
-#include "cpu/streaming/streaming_wgrad.hpp"
-
+// them fit one of these without panels (converted_tile.hpp).
 #include <algorithm>
 #include <cmath>
 
 #include "cpu/direct_wgrad.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/kernels.hpp"
+#include "cpu/streaming/converted_tile.hpp"
 #include "cpu/streaming/group_tile.hpp"
 #include "cpu/streaming/stream_shape.hpp"
 #include "cpu/streaming/streaming_tile.hpp"
-#include "cpu/streaming/widened_tile.hpp"
 
 namespace convgrad {
 namespace {
@@ -28,12 +27,12 @@ bool is_in_place(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
   return GroupTile<Acc>::fits(isa, problem) ||
          (stream_shape(problem).x_in_place && problem.K >= isa.lanes);
 }
-bool widens(const WgradProblem& problem) {
-  const bool lies = problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
-  return !lies && WidenedShape(problem, stream_tile_k(problem)).fits();
+bool is_converted(const WgradProblem& problem) {
+  return !is_in_layout(problem) && ConvertedShape(problem).fits();
 }
 
-// Elements of the type of the sums, without those of copies.
+// Elements of the type of the sums, without those of copies: the most of what any instruction set
+// may do, as plans are made before one is chosen, and what direct_chunk() needs in the same space.
 std::int64_t workspace_elements(const WgradProblem& problem) {
   const StreamShape shape = stream_shape(problem);
   const std::int64_t sums = stream_sum_elements(problem);
@@ -49,75 +48,66 @@ std::int64_t workspace_elements(const WgradProblem& problem) {
 
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   std::int64_t elements = workspace_elements(problem);
-  if (widens(problem)) {
-    const WidenedShape copies(problem, stream_tile_k(problem));
-    const std::int64_t inner = workspace_elements(widened_problem(problem));
+  if (is_converted(problem)) {
+    const ConvertedShape copies(problem);
+    const std::int64_t inner = workspace_elements(converted_problem(problem));
     elements = std::max(elements, round_up(copies.x, 16) + copies.dy + inner);
   }
   return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
+// In place where x and dy allow it, which no packing beats. Else copied, if the copies can be read
+// in place: each value is moved once for all taps and channels of its group. Else in panels, for
+// which x is moved once for each channel of a group, as every lane needs its own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
-    using Acc = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
-    const StreamingIsa<Acc>& isa = streaming_isa<Acc>(set);
-    Acc* const memory = reinterpret_cast<Acc*>(workspace);
-    const auto add = [&](auto& work) {
+    using Acc = AccumulatorOf<Scalar>;
+    const IsaTable<Acc>& isa = isa_table<Acc>(set);
+    const auto add = [&]<typename Work>(std::type_identity<Work>) {
+      Work work(isa, problem, block, tile, reinterpret_cast<Acc*>(workspace));
       add_chunks(work, problem, grid, block, run, tile, workspace, partial);
     };
-    const auto add_widened = [&]<typename Inner>(const auto& make, Inner*) {
-      WidenedTile<Scalar, Acc, Inner> work(outer_product_isa<Acc>(set), problem, block, tile,
-                                           WidenedShape(problem, stream_tile_k(problem)), memory,
-                                           make);
-      add(work);
-    };
-    if (widens(problem) && is_in_place(isa, widened_problem(problem))) {
-      if (GroupTile<Acc>::fits(isa, widened_problem(problem))) {
-        return add_widened([&](const WgradProblem& wide, const Block& copy,
-                               Acc* rest) { return GroupTile<Acc>(isa, wide, copy, tile, rest); },
-                           static_cast<GroupTile<Acc>*>(nullptr));
+    const WgradProblem converted = converted_problem(problem);
+    if (is_converted(problem) && is_in_place(isa.streaming, converted)) {
+      if (GroupTile<Acc>::fits(isa.streaming, converted)) {
+        add(std::type_identity<ConvertedTile<Scalar, GroupTile<Acc>>>());
+      } else {
+        add(std::type_identity<ConvertedTile<Scalar, StreamingTile<Acc, Acc>>>());
       }
-      return add_widened(
-          [&](const WgradProblem& wide, const Block& copy, Acc* rest) {
-            return StreamingTile<Acc, Acc>(set, wide, copy, tile, rest);
-          },
-          static_cast<StreamingTile<Acc, Acc>*>(nullptr));
+    } else if (GroupTile<Acc>::fits(isa.streaming, problem)) {
+      add(std::type_identity<GroupTile<Acc>>());
+    } else {
+      add(std::type_identity<StreamingTile<Scalar, Acc>>());
     }
-    if constexpr (std::is_same_v<Scalar, Acc>) {
-      if (GroupTile<Acc>::fits(isa, problem)) {
-        GroupTile<Acc> work(isa, problem, block, tile, memory);
-        return add(work);
-      }
-    }
-    StreamingTile<Scalar, Acc> work(set, problem, block, tile, memory);
-    add(work);
   });
 }
 
 // Rough seconds on one core with `peak` vector operations a second. A multiply-add waits a little
-// for its operands; a packed value of x or dy takes as long as a few of them.
+// for its operands, half as long again; a packed value of x or dy takes as long as a few of them.
+// 16 for each channel of a group is for spreading, which gathers lanes one by one.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem, double peak) {
-  const bool wide = problem.dtype == DType::f64;
-  const double lanes = wide ? set.stream64.lanes : set.stream32.lanes;
+  const bool is_double = problem.dtype == DType::f64;
+  const double lanes = is_double ? set.f64.streaming.lanes : set.f32.streaming.lanes;
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
   const double c = static_cast<double>(problem.group_c());
   const auto in_place = [&](const WgradProblem& pb) {
-    return wide ? is_in_place(set.stream64, pb) : is_in_place(set.stream32, pb);
+    return is_double ? is_in_place(set.f64.streaming, pb) : is_in_place(set.f32.streaming, pb);
   };
   const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
   const double packing = in_place(problem) ? 4
-                         : widens(problem) && in_place(widened_problem(problem))
+                         : is_converted(problem) && in_place(converted_problem(problem))
                              ? 8
                              : 6 + c * (spreads ? 16 : 6);
   return static_cast<double>(term_count(problem)) * vectors *
          (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
 }
 
-// The sums of a tile's taps must fit a cache, and their count an int64.
+// Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
+// cache, and their count an int64.
 constexpr std::int64_t kMostFilterTaps = 4096;
 
 std::string why_not_shape(const WgradProblem& problem) {
@@ -135,31 +125,29 @@ std::string why_not_shape(const WgradProblem& problem) {
 
 }  // namespace
 
-const Kernel kStreamingAvx512Kernel = {
+constinit const Kernel kStreamingAvx512Kernel = {
     "streaming_avx512",
     "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason = lacks_avx512(machine);
-      return reason.empty() ? why_not_shape(problem) : reason;
+      return first_of(lacks_avx512(machine), why_not_shape(problem));
     },
     [](const WgradProblem& problem) { return seconds<kAvx512Isa>(problem, 3.5e9); },
     tile_steps,
     workspace_bytes,
     accumulate<kAvx512Isa>};
 
-const Kernel kStreamingAvx2Kernel = {
+constinit const Kernel kStreamingAvx2Kernel = {
     "streaming_avx2",
     "the same, up to 12 vectors of 8; AVX2 and FMA",
     [](const WgradProblem& problem, const Machine& machine) {
-      const std::string reason = lacks_avx2(machine);
-      return reason.empty() ? why_not_shape(problem) : reason;
+      return first_of(lacks_avx2(machine), why_not_shape(problem));
     },
     [](const WgradProblem& problem) { return seconds<kAvx2Isa>(problem, 5e9); },
     tile_steps,
     workspace_bytes,
     accumulate<kAvx2Isa>};
 
-const Kernel kStreamingKernel = {
+constinit const Kernel kStreamingKernel = {
     "streaming",
     "the same, up to 12 vectors of 4; any processor",
     [](const WgradProblem& problem, const Machine&) { return why_not_shape(problem); },

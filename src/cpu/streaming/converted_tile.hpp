@@ -1,4 +1,4 @@
-// widened_tile.hpp - one tile's work of streaming for tensors that cannot be read in place:
+// converted_tile.hpp - one tile's work of streaming for tensors that cannot be read in place:
 // of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in the
 // type of the sums, and then read as if it were the tensors.
 #pragma once
@@ -7,26 +7,28 @@
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
+#include "cpu/streaming/stream_shape.hpp"
 
 namespace convgrad {
 
 // The problem of the copies.
-inline WgradProblem widened_problem(const WgradProblem& problem) {
-  WgradProblem wide = problem;
-  wide.dtype = accumulator_dtype(problem.dtype);
-  wide.channels_last = true;
-  return wide;
+inline WgradProblem converted_problem(const WgradProblem& problem) {
+  WgradProblem converted = problem;
+  converted.dtype = accumulator_dtype(problem.dtype);
+  converted.channels_last = true;
+  return converted;
 }
 
-// Elements of the copies for one chunk and k output channels, by the shape alone.
-struct WidenedShape {
+// Elements of the copies for one chunk and one tile's channels, by the shape alone.
+struct ConvertedShape {
   // Reading a vector may begin before the first element and end behind the last one.
   static constexpr std::int64_t kSlack = 64;
   static constexpr std::int64_t kMostElements = 512 << 10;
 
   std::int64_t x = 0, dy = 0;
 
-  WidenedShape(const WgradProblem& problem, std::int64_t k) {
+  explicit ConvertedShape(const WgradProblem& problem) {
+    const std::int64_t k = stream_tile_k(problem);
     const auto extent = chunk_extent(problem);
     std::int64_t pixels = extent[0];
     for (std::size_t a = 0; a < 3; ++a) {
@@ -37,31 +39,34 @@ struct WidenedShape {
     x = pixels * (k / problem.group_k() * problem.group_c()) + 2 * kSlack;
     dy = kMaxChunkPixels * k + 2 * kSlack;
   }
+  // 2 MiB of floats: what is copied must still be in a cache when it is read.
   bool fits() const { return x <= kMostElements; }
 };
 
 // Inner is StreamingTile<Acc, Acc> or GroupTile<Acc>.
-template <typename Scalar, typename Acc, typename Inner>
-class WidenedTile {
+template <typename Scalar, typename Inner>
+class ConvertedTile {
+  using Acc = AccumulatorOf<Scalar>;
+
  public:
-  // workspace: room for the copies (a WidenedShape of the tile's channels), then Inner's.
-  // make(problem, block, workspace) makes the Inner.
-  template <typename Make>
-  WidenedTile(const OuterProductIsa<Acc>& packer, const WgradProblem& problem, const Block& block,
-              const Tile& tile, const WidenedShape& shape, Acc* workspace, const Make& make)
-      : packer_(packer),
+  // workspace: room for the copies, then Inner's.
+  ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
+                const Tile& tile, Acc* workspace)
+      : packer_(isa.outer_product),
         pb_(problem),
-        wide_(widened_problem(problem)),
+        converted_(converted_problem(problem)),
         from_(block),
+        shape_(problem),
         k_(tile.k),
         c_{k_.begin / problem.group_k() * problem.group_c(),
            k_.end / problem.group_k() * problem.group_c()},
-        x_(workspace + WidenedShape::kSlack),
-        dy_(workspace + shape.x + WidenedShape::kSlack),
-        inner_(make(wide_, copy_, workspace + shape.x + shape.dy)) {}
-  WidenedTile(const WidenedTile&) = delete;
-  WidenedTile& operator=(const WidenedTile&) = delete;
+        x_(workspace + ConvertedShape::kSlack),
+        dy_(workspace + shape_.x + ConvertedShape::kSlack),
+        inner_(isa, converted_, copy_, tile, workspace + shape_.x + shape_.dy) {}
+  ConvertedTile(const ConvertedTile&) = delete;
+  ConvertedTile& operator=(const ConvertedTile&) = delete;
 
+  // What follows is not fetched: the inner tile reads copies, and knows nothing of the tensors.
   bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     copy_.pixels = box;
     copy_.input = input_box(pb_, box);
@@ -71,6 +76,7 @@ class WidenedTile {
   }
 
  private:
+  // All that the chunk sees, once: filters overlap, so most values are read by several taps.
   void copy_x(Range images) {
     const std::array<Range, 3>& in = copy_.input;
     copy_.x_strides = strides_of({in[0].size(), in[1].size(), in[2].size()}, c_.size());
@@ -91,17 +97,14 @@ class WidenedTile {
     copy_.dy_strides = strides_of({box[1].size(), box[2].size(), box[3].size()}, k_.size());
     copy_.dy = dy_ - k_.begin;
     Acc* out = dy_;
-    for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
-      for (std::int64_t z = box[1].begin; z < box[1].end; ++z) {
-        for (std::int64_t p = box[2].begin; p < box[2].end; ++p) {
-          const std::int64_t at = dy_offset(from_, n, z, p, box[3].begin);
-          copy_row(from_.dy, at, from_.dy_strides, box[3].size(), k_, out);
-          out += box[3].size() * k_.size();
-        }
-      }
-    }
+    for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
+      const std::int64_t at = dy_offset(from_, n, z, p, box[3].begin);
+      copy_row(from_.dy, at, from_.dy_strides, box[3].size(), k_, out);
+      out += box[3].size() * k_.size();
+    });
   }
 
+  // Rows with all channels of the tensor are one piece of memory, packed as one long pixel.
   void copy_row(const void* data, std::int64_t offset, const Strides& strides, std::int64_t pixels,
                 Range channels, Acc* out) {
     if (pixels <= 0) return;
@@ -127,8 +130,9 @@ class WidenedTile {
 
   const OuterProductIsa<Acc>& packer_;
   const WgradProblem& pb_;
-  const WgradProblem wide_;
+  const WgradProblem converted_;
   const Block& from_;
+  const ConvertedShape shape_;
   const Range k_, c_;
   Acc* x_;
   Acc* dy_;

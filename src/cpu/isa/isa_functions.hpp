@@ -1,0 +1,45 @@
+// isa_functions.hpp - the functions of one instruction set for outer_product and streaming.
+#pragma once
+
+#include "cpu/isa/isa_multiply.hpp"
+#include "cpu/isa/isa_pack.hpp"
+#include "cpu/isa/isa_stream.hpp"
+
+namespace convgrad {
+
+// In integers, so that the loop becomes vectors: the compiler must not reorder sums of floats. No
+// early end either, which would keep it from doing so.
+template <typename Set, typename Bits, typename Element>
+bool all_finite(const Element* values, long count) {
+  constexpr Bits kExponent = sizeof(Bits) == 8 ? Bits(0x7ff0000000000000ul) : Bits(0x7f800000u);
+  Bits any = 0;
+  for (long i = 0; i < count; ++i) {
+    any |= (load<Bits>(values + i) & kExponent) == kExponent ? 1 : 0;
+  }
+  return any == 0;
+}
+
+// A call through a pointer takes nothing beside what a register tile or a row of packing does, and
+// lets drivers be compiled once, for any processor.
+template <typename Set, typename Bits, typename Element>
+constexpr IsaTable<Element> table_of() {
+  constexpr int kLanes = VectorOf<Set, Element>::kLanes;
+  IsaTable<Element> table = {
+      {Set::kMaxRows, 2 * kLanes, pack<Set, Element>, all_finite<Set, Bits, Element>, nullptr,
+       multiply_rows<Set, Set::kMaxRows, Element>},
+      {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element>, 0, nullptr,
+       spread<Set, Element>}};
+  // For the others null, and small groups go through panels.
+  if constexpr (kPermutes && Set::kGroupSums > 0) {
+    table.streaming.group_sums = Set::kGroupSums;
+    table.streaming.stream_group = group_for<Set, Element>;
+  }
+  return table;
+}
+
+template <typename Set>
+constexpr IsaSet isa_functions() {
+  return {table_of<Set, std::uint32_t, float>(), table_of<Set, std::uint64_t, double>()};
+}
+
+}  // namespace convgrad
