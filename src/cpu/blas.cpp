@@ -48,8 +48,8 @@ template <typename Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return;
-  throw Error(ErrorKind::runtime, cat(CONVGRAD_OPENBLAS_NAME, " has no ", name,
-                                      ": OpenBLAS 0.3 was expected; install it"));
+  throw Error(ErrorKind::runtime, CONVGRAD_OPENBLAS_NAME, " has no ", name,
+              ": OpenBLAS 0.3 was expected; install it");
 }
 
 // Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never
@@ -81,7 +81,7 @@ OpenBlas load() {
   why_not.clear();
   void* const library = open_library(0, why_not);
   if (library == nullptr) {
-    throw Error(ErrorKind::runtime, cat("OpenBLAS cannot be loaded: ", why_not));
+    throw Error(ErrorKind::runtime, "OpenBLAS cannot be loaded: ", why_not);
   }
   OpenBlas blas;
   find(library, "cblas_sgemm", blas.sgemm);

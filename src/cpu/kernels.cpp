@@ -64,8 +64,8 @@ const Kernel& find_kernel(std::string_view name) {
     throw Error(ErrorKind::usage,
                 "--algorithm: 'reference' is not one of the kernels; use --backend reference");
   }
-  throw Error(ErrorKind::usage, cat("--algorithm: '", name, "' is unknown, expected ",
-                                    join_or(names), did_you_mean(name, names)));
+  throw Error(ErrorKind::usage, "--algorithm: '", name, "' is unknown, expected ", join_or(names),
+              did_you_mean(name, names));
 }
 
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
@@ -74,8 +74,8 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
     const Kernel& kernel = find_kernel(name);
     const std::string reason = kernel.why_not(problem, machine);
     if (reason.empty()) return &kernel;
-    return Error(ErrorKind::unavailable,
-                 cat("--algorithm: ", name, " cannot compute ", describe(problem), ": ", reason));
+    return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
+                 describe(problem), ": ", reason);
   }
   // By estimates from the shape alone: a choice by measured times could change from run to run, and
   // the bits of the result with it.
@@ -90,7 +90,7 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
     }
   }
   if (best != nullptr) return best;
-  return Error(ErrorKind::unavailable, cat("no kernel computes ", describe(problem)));
+  return Error(ErrorKind::unavailable, "no kernel computes ", describe(problem));
 }
 
 const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
