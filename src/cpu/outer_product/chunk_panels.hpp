@@ -9,6 +9,7 @@
 #include <span>
 
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/outer_product/dy_panels.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
 #include "cpu/outer_product/x_panels.hpp"
 #include "cpu/shared/exponent_range.hpp"
@@ -34,7 +35,7 @@ class ChunkPanels {
         tile_(tile),
         panels_(panels_of(problem)),
         form_(tile_form(isa, problem, panels_, tile)),
-        dy_panels_(workspace),
+        dy_(isa, problem, block, tile, form_, workspace),
         x_panels_(workspace + dy_elements(problem)) {
     x_shape_ = {static_cast<int>(panels_.joined ? tile.c.size() : form_.x_step), 0};
   }
@@ -49,7 +50,7 @@ class ChunkPanels {
     box_ = box;
     input_ = input_box(pb_, box);
     steps_ = ceil_div(box[3].size(), form_.pixels);
-    return in_range() && pack_dy();
+    return in_range() && dy_.pack(box);
   }
 
   // Elements of a row of dy, and of all rows.
@@ -60,9 +61,7 @@ class ChunkPanels {
   Region x_of(const PixelBox& box) const { return x_region(pb_, block_, box, x_channels()); }
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
 
-  const Element* dy_panel(std::int64_t k) const {
-    return dy_panels_ + k / form_.k_step * panel_elements();
-  }
+  const Element* dy_panel(std::int64_t k) const { return dy_.panel(k); }
   // From channel c of the tile on, or from element c of joined (s, c) pairs.
   const Element* x_panel(std::int64_t c) const {
     return x_panels_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
@@ -86,7 +85,7 @@ class ChunkPanels {
           const std::int64_t h = input_position(pb_.axis[1], p, r);
           if (!is_inside(pb_.axis[0], d) || !is_inside(pb_.axis[1], h)) continue;
           rows_[row_count_] = {line_of(n, z, d, h), pixel * form_.k_step,
-                               x_offset(block_, n, d, h, 0), has_partner(n)};
+                               x_offset(block_, n, d, h, 0), form_.has_partner(box_, n)};
           ++row_count_;
         }
       }
@@ -125,9 +124,7 @@ class ChunkPanels {
   }
 
  private:
-  std::int64_t panel_elements() const { return kMaxChunkPixels * form_.k_step + kPanelSlack; }
   std::int64_t image_steps() const { return ceil_div(box_[0].size(), form_.images); }
-  bool has_partner(std::int64_t n) const { return form_.images > 1 && n + 1 < box_[0].end; }
   Range x_channels() const {
     const std::int64_t first = tile_.k.begin / pb_.group_k() * pb_.group_c();
     return {first + tile_.c.begin, first + tile_.c.end};
@@ -138,49 +135,6 @@ class ChunkPanels {
     if (isa_.exponent_range == nullptr) return true;
     return bf16_products_in_range(exponent_range_of(x_of(box_), isa_.exponent_range),
                                   exponent_range_of(dy_of(box_), isa_.exponent_range));
-  }
-
-  PackSource source(const void* data, std::int64_t offset, std::int64_t pixel_stride,
-                    std::int64_t pair_stride, std::int64_t channel_stride) const {
-    const Scalar* at = static_cast<const Scalar*>(data) + offset;
-    return {at, at + pair_stride, static_cast<int>(pb_.dtype), pixel_stride, channel_stride};
-  }
-
-  // dy_panels_[k / k_step][row][pixel][k % k_step], zeros behind the last k.
-  bool pack_dy() {
-    const PanelShape shape = {static_cast<int>(form_.k_step), panel_elements()};
-    const Strides& strides = block_.dy_strides;
-    const std::int64_t stride = strides.spatial[2], k = tile_.k.size();
-    const std::int64_t partner = form_.images > 1 ? strides.n : stride;
-    const std::int64_t whole = box_[3].size() / form_.pixels;
-    // Whole rows follow each other in the file as in the panel: one call for all of them.
-    const bool together = strides.spatial[1] == box_[3].size() * stride && whole == steps_;
-    const std::int64_t rows = together ? box_[2].size() : 1;
-    Element* out = dy_panels_;
-    for (std::int64_t n = box_[0].begin; n < box_[0].end; n += form_.images) {
-      for (std::int64_t z = box_[1].begin; z < box_[1].end; ++z) {
-        for (std::int64_t p = box_[2].begin; p < box_[2].end; p += rows) {
-          const std::int64_t offset =
-              dy_offset(block_, n, z, p, box_[3].begin) + tile_.k.begin * strides.c;
-          PackSource from = source(block_.dy, offset, form_.pixels * stride, partner, strides.c);
-          if (form_.images > 1 && !has_partner(n)) from.second = nullptr;
-          isa_.pack(from, rows * whole, k, shape, out);
-          out += rows * steps_ * form_.k_step;
-          if (whole == steps_) continue;
-          from = source(block_.dy, offset + whole * form_.pixels * stride, stride, 0, strides.c);
-          from.second = nullptr;  // an odd pixel out
-          isa_.pack(from, 1, k, shape, out - form_.k_step);
-        }
-      }
-    }
-    return !sees_padding(pb_.axis[2]) || dy_is_finite(out - dy_panels_);
-  }
-  // The panels, not the file: they have just been written, and are in the cache.
-  bool dy_is_finite(std::int64_t elements) const {
-    for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
-      if (!isa_.all_finite(dy_panel(k), elements)) return false;
-    }
-    return true;
   }
 
   std::int64_t line_of(std::int64_t n, std::int64_t z, std::int64_t d, std::int64_t h) const {
@@ -203,7 +157,7 @@ class ChunkPanels {
 
   void pack_plane(std::int64_t n, std::int64_t d, std::int64_t& line) {
     for (std::int64_t h = input_[1].begin; h < input_[1].end; ++h) {
-      pack_line(line++, x_offset(block_, n, d, h, 0), 0, has_partner(n));
+      pack_line(line++, x_offset(block_, n, d, h, 0), 0, form_.has_partner(box_, n));
     }
   }
 
@@ -247,7 +201,8 @@ class ChunkPanels {
     const std::int64_t offset =
         row_start + (first + columns.begin * panels_.step) * w + x_channels().begin * strides.c;
     const std::int64_t partner = form_.images > 1 ? strides.n : pb_.axis[2].stride * w;
-    PackSource from = source(block_.x, offset, panels_.step * w, partner, strides.c);
+    PackSource from =
+        pair_source<Scalar>(pb_, block_.x, offset, panels_.step * w, partner, strides.c);
     if (!low) from.data = nullptr;
     if (!high) from.second = nullptr;
     const std::int64_t channels = tile_.c.size();
@@ -274,7 +229,7 @@ class ChunkPanels {
   const Tile& tile_;
   const XPanels panels_;
   const TileForm form_;
-  Element* dy_panels_;
+  DyPanels<Scalar, Element> dy_;
   Element* x_panels_;
   PanelShape x_shape_{};
   PixelBox box_;

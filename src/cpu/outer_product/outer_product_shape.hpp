@@ -73,6 +73,11 @@ struct TileForm {
   bool swapped = false;                 // dy is broadcast to channels of x side by side
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
   std::int64_t images = 1, pixels = 1;  // of an element of the panels
+
+  // Whether an element of image n has a second one in the chunk.
+  bool has_partner(const PixelBox& box, std::int64_t n) const {
+    return images > 1 && n + 1 < box[0].end;
+  }
 };
 template <typename Element>
 TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
