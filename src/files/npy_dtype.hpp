@@ -31,7 +31,7 @@ template <typename... Parts>
 struct ElementType {
   char kind;
   std::int64_t bytes;
-  bool big_endian = false;
+  bool big_endian = std::endian::native == std::endian::big;
 };
 
 struct TypeName {

@@ -19,7 +19,7 @@ inline std::size_t swap_unit(const NpyHeader& header) {
   if (kind == 'c') return item / 2;
   if (kind == 'U') return 4;
   if (kind == 'V') return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
-  return kind == 'S' || kind == 'R' || kind == 'O' ? 1 : item;
+  return kind == 'S' ? 1 : item;  // structured types are native, Python objects are refused
 }
 
 template <typename Unsigned, typename Swap>

@@ -149,7 +149,7 @@ std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node) {
 }
 
 std::int64_t tree_levels(std::int64_t slices) {
-  return std::bit_width(static_cast<std::uint64_t>(slices));
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(slices)));
 }
 
 namespace {

@@ -147,6 +147,25 @@ std::int64_t read_calls() {
   return -1;
 }
 
+TEST_CASE("elements far apart, and runs that are worth a call each") {
+  const TempDir dir;
+  const std::vector<std::pair<Extents, std::pair<Extents, Extents>>> cases = {
+      {{8192, 12}, {{100, 0}, {101, 12}}},  // a row, whose elements lie 32 KiB apart in columns
+      {{8192, 12}, {{100, 2}, {102, 11}}},
+      {{3, 40000}, {{0, 500}, {3, 39500}}},  // runs of 152 KiB with small gaps
+  };
+  for (const auto& [shape, box] : cases) {
+    for (const int flags : {0, 1, 2, 3}) {
+      CAPTURE(shape[0]);
+      CAPTURE(flags);
+      const ArraySpec spec{shape, 4, (flags & 1) != 0, (flags & 2) != 0};
+      NpyReader reader(dir.write("x.npy", spec_file(spec)));
+      CHECK(read_box(reader, box.first, box.second) == expected_box(spec, box.first, box.second));
+      reader.finish();
+    }
+  }
+}
+
 TEST_CASE("scattered runs are read in few calls") {
   if (read_calls() < 0) {
     MESSAGE("skipped: /proc/self/io is not readable here");
