@@ -3,12 +3,12 @@
 #pragma once
 
 #include "options/options.hpp"
-#include "report/report.hpp"
+#include "report/command_result.hpp"
 
 namespace convgrad::cli {
 
-int generate(const Options& options, Json& report);
-int inspect(const Options& options, Json& report);
-int info(const Options& options, Json& report);
+CommandResult generate(const Options& options);
+CommandResult inspect(const Options& options);
+CommandResult info(const Options& options);
 
 }  // namespace convgrad::cli

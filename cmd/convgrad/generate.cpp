@@ -160,9 +160,7 @@ std::string text_of(const WgradProblem& problem, const Json& tensors,
   return text.str();
 }
 
-}  // namespace
-
-int generate(const Options& options, Json& report) {
+int generate_into(const Options& options, Json& report) {
   const GenerateOptions& g = options.generate;
   check_op(options.problem);
   const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
@@ -218,5 +216,9 @@ int generate(const Options& options, Json& report) {
   }
   return 0;
 }
+
+}  // namespace
+
+CommandResult generate(const Options& options) { return result_of(generate_into, options); }
 
 }  // namespace convgrad::cli

@@ -56,9 +56,7 @@ std::string peaks_text(const Peaks& peaks) {
   return text.str();
 }
 
-}  // namespace
-
-int info(const Options& options, Json& report) {
+int info_into(const Options& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
   const CudaInfo cuda = cuda_info();
@@ -96,5 +94,9 @@ int info(const Options& options, Json& report) {
   std::fputs(text.c_str(), stdout);
   return 0;
 }
+
+}  // namespace
+
+CommandResult info(const Options& options) { return result_of(info_into, options); }
 
 }  // namespace convgrad::cli

@@ -175,9 +175,7 @@ Words tensors_of(const Words& files) {
   return tensors;
 }
 
-}  // namespace
-
-int inspect(const Options& options, Json& report) {
+int inspect_into(const Options& options, Json& report) {
   if (options.inspect_files.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }
@@ -205,5 +203,9 @@ int inspect(const Options& options, Json& report) {
   }
   return status;
 }
+
+}  // namespace
+
+CommandResult inspect(const Options& options) { return result_of(inspect_into, options); }
 
 }  // namespace convgrad::cli

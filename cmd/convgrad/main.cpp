@@ -195,16 +195,19 @@ struct Program {
   }
 
   int dispatch(const std::string& name) {
-    if (name == "verify") return verify(options, report);
-    if (name == "compare") return compare(options, report);
-    if (name == "batch") return batch(options, report);
-    if (name == "bench") return bench(options, report);
-    if (name == "generate") return generate(options, report);
-    if (name == "reduce") return reduce(options, report);
-    if (name == "inspect") return inspect(options, report);
-    if (name == "info") return info(options, report);
     if (name == "completion") return completion(options, app);
-    return compute(options, report);
+    return result_of_command(name).into(report);
+  }
+  CommandResult result_of_command(const std::string& name) {
+    if (name == "verify") return verify(options);
+    if (name == "compare") return compare(options);
+    if (name == "batch") return batch(options);
+    if (name == "bench") return bench(options);
+    if (name == "generate") return generate(options);
+    if (name == "reduce") return reduce(options);
+    if (name == "inspect") return inspect(options);
+    if (name == "info") return info(options);
+    return compute(options);
   }
 
   // 5 if the report itself cannot be written.

@@ -154,13 +154,14 @@ TEST_CASE("elements far apart, and runs that are worth a call each") {
       {{8192, 12}, {{100, 2}, {102, 11}}},
       {{3, 40000}, {{0, 500}, {3, 39500}}},  // runs of 152 KiB with small gaps
   };
-  for (const auto& [shape, box] : cases) {
+  for (const auto& c : cases) {
     for (const int flags : {0, 1, 2, 3}) {
-      CAPTURE(shape[0]);
+      CAPTURE(c.first[0]);
       CAPTURE(flags);
-      const ArraySpec spec{shape, 4, (flags & 1) != 0, (flags & 2) != 0};
+      const ArraySpec spec{c.first, 4, (flags & 1) != 0, (flags & 2) != 0};
       NpyReader reader(dir.write("x.npy", spec_file(spec)));
-      CHECK(read_box(reader, box.first, box.second) == expected_box(spec, box.first, box.second));
+      const auto& [begin, end] = c.second;
+      CHECK(read_box(reader, begin, end) == expected_box(spec, begin, end));
       reader.finish();
     }
   }

@@ -282,9 +282,7 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
   report["error"] = error_json(worst, message, {manifest.name});
 }
 
-}  // namespace
-
-int batch(Options& options, Json& report) {
+int batch_into(Options& options, Json& report) {
   const auto start = Clock::now();
   check_batch_options(options);
   const Options& o = options;
@@ -327,5 +325,9 @@ int batch(Options& options, Json& report) {
   if (state && !o.execution.dry_run) state->write();
   return worst;
 }
+
+}  // namespace
+
+CommandResult batch(Options& options) { return result_of(batch_into, options); }
 
 }  // namespace convgrad::cli

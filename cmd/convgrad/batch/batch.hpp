@@ -13,8 +13,8 @@
 
 #include "base/clock.hpp"
 #include "options/options.hpp"
+#include "report/command_result.hpp"
 #include "report/file_hash.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
 
@@ -139,7 +139,7 @@ inline constexpr std::string_view kJunitStart =
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
 
-// The command: the exit status; fills the report.
-int batch(Options& options, Json& report);
+// The command.
+CommandResult batch(Options& options);
 
 }  // namespace convgrad::cli

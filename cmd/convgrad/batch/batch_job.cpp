@@ -107,9 +107,8 @@ void check_attributes(const BatchJob& job, const Json& attrs) {
 }
 
 int run_command(const BatchJob& job, const Options& options, Json& report) {
-  report = Json::object();
-  report["command_line"] = job.repeat;
-  return job.verifies ? verify(options, report) : compute(options, report);
+  report = {{"command_line", job.repeat}};
+  return (job.verifies ? verify(options) : compute(options)).into(report);
 }
 
 // "3 of 36 elements fail, largest error/bound 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis:
@@ -197,6 +196,7 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
     options.execution.threads = share.threads;
     options.execution.memory_limit = share.memory_bytes;
     options.execution.dry_run = dry_run;
+    options.command_line = job.repeat;
     options.on_progress = on_progress;
     if (!carry_out(job, std::move(options), is_whole, outcome)) return {};
   } catch (const Error& error) {

@@ -107,13 +107,7 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
   report["problems"] = std::move(problems);
 }
 
-}  // namespace
-
-void use_bench_format(Options& options) {
-  if (options.bench.format == "json" && options.json.empty()) options.json = "-";
-}
-
-int bench(const Options& options, Json& report) {
+int bench_into(const Options& options, Json& report) {
   const Format format = format_of(options);
   const double max_slowdown = max_slowdown_of(options);
   std::optional<Job> job;
@@ -131,5 +125,13 @@ int bench(const Options& options, Json& report) {
   report["status"] = "slower";
   return 1;
 }
+
+}  // namespace
+
+void use_bench_format(Options& options) {
+  if (options.bench.format == "json" && options.json.empty()) options.json = "-";
+}
+
+CommandResult bench(const Options& options) { return result_of(bench_into, options); }
 
 }  // namespace convgrad::cli

@@ -12,7 +12,7 @@
 #include "cpu/peaks.hpp"
 #include "job/job_plan.hpp"
 #include "options/options.hpp"
-#include "report/report.hpp"
+#include "report/command_result.hpp"
 
 namespace convgrad::cli {
 
@@ -95,7 +95,7 @@ bool passes(const Baseline& baseline, const Options& options, double max_slowdow
 
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);
-// The command: the exit status; fills the report.
-int bench(const Options& options, Json& report);
+// The command.
+CommandResult bench(const Options& options);
 
 }  // namespace convgrad::cli

@@ -169,9 +169,7 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   if (heatmap) heatmap->write(o.heatmap, heatmap_title(r), output);
 }
 
-}  // namespace
-
-int compare(const Options& options, Json& report) {
+int compare_into(const Options& options, Json& report) {
   const CompareOptions& o = options.compare;
   check_options(options);
   tolerance_of(o);  // before a file is opened
@@ -196,5 +194,9 @@ int compare(const Options& options, Json& report) {
   if (options.json != "-" && !o.quiet) std::fputs(text.c_str(), stdout);
   return r.match() ? 0 : 1;
 }
+
+}  // namespace
+
+CommandResult compare(const Options& options) { return result_of(compare_into, options); }
 
 }  // namespace convgrad::cli

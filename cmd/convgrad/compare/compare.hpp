@@ -2,11 +2,11 @@
 #pragma once
 
 #include "options/options.hpp"
-#include "report/report.hpp"
+#include "report/command_result.hpp"
 
 namespace convgrad::cli {
 
-// The exit status; fills the report.
-int compare(const Options& options, Json& report);
+// The command.
+CommandResult compare(const Options& options);
 
 }  // namespace convgrad::cli

@@ -6,16 +6,16 @@
 
 #include "convgrad/problem.hpp"
 #include "options/options.hpp"
-#include "report/report.hpp"
+#include "report/command_result.hpp"
 
 namespace convgrad::cli {
 
-// The exit status; fills the report.
-int compute(const Options& options, Json& report);
+// The command.
+CommandResult compute(const Options& options);
 // The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
 int compute_on_ranks(const Options& options, Json& report);
 // The gradient from the parts of --batch-range.
-int reduce(const Options& options, Json& report);
+CommandResult reduce(const Options& options);
 
 // Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);

@@ -57,9 +57,7 @@ Json parts_json(const std::vector<PartialFile>& files) {
   return parts;
 }
 
-}  // namespace
-
-int reduce(const Options& options, Json& report) {
+int reduce_into(const Options& options, Json& report) {
   check_names(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options{options.execution.no_clobber};
@@ -80,5 +78,9 @@ int reduce(const Options& options, Json& report) {
   }
   return 0;
 }
+
+}  // namespace
+
+CommandResult reduce(const Options& options) { return result_of(reduce_into, options); }
 
 }  // namespace convgrad::cli

@@ -209,14 +209,10 @@ int verify_by_comparison(Job& job, const Options& options, const Judged& judged,
   if (options.verify.update_golden) {
     notes.add(update_golden(options, job.problem, judged, match));
   }
-  const VerifyReport summary = {job.problem,
-                                comparison,
-                                tolerance,
-                                judged.got_name,
-                                judged.want_name,
-                                coverage(job.problem, options, judged.sample),
-                                notes,
-                                report["command_line"]};
+  const VerifyReport summary = {
+      job.problem,     comparison,          tolerance,
+      judged.got_name, judged.want_name,    coverage(job.problem, options, judged.sample),
+      notes,           options.command_line};
   report["compare"] = verify_json(summary);
   if (options.json != "-")
     std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
@@ -267,16 +263,14 @@ int verify_by_adjoint(Job& job, const Options& options, const Judged& judged,
                                  options.verify.seed.value_or(1),
                                  exact ? &*exact : nullptr,
                                  notes,
-                                 report["command_line"]};
+                                 options.command_line};
   report["compare"] = adjoint_json(summary);
   if (options.json != "-")
     std::fputs(colored_verdict(options, adjoint_text(summary)).c_str(), stdout);
   return judged.adjoint->match() && !notes.failed ? 0 : 1;
 }
 
-}  // namespace
-
-int verify(const Options& options, Json& report) {
+int verify_into(const Options& options, Json& report) {
   if (listed_algorithms(options, report)) return 0;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = tolerance_of(v);
@@ -299,5 +293,9 @@ int verify(const Options& options, Json& report) {
   report["status"] = status == 0 ? "match" : "mismatch";
   return status;
 }
+
+}  // namespace
+
+CommandResult verify(const Options& options) { return result_of(verify_into, options); }
 
 }  // namespace convgrad::cli
