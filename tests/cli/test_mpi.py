@@ -22,7 +22,8 @@ MPIRUN = shutil.which("mpirun")
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_btl": "self,vader"}
+               "OMPI_MCA_btl": "self,vader",
+               "ASAN_OPTIONS": "detect_leaks=0"}   # Open MPI keeps memory until the end
 
 
 def read_bytes(pid):
