@@ -97,21 +97,15 @@ bool is_empty(const Schedule& schedule) {
   return schedule.chunks.count == 0 || schedule.nodes.empty();
 }
 
-// The sizes of the largest block on the device, and whether there is room for two.
-void set_device_blocks(const WgradProblem& problem, CudaPlan& cuda, const BlockChoice& choice) {
-  DeviceMemory& need = cuda.memory;
-  need.x_block = choice.x_bytes;
-  need.dy_block = choice.dy_bytes;
-  need.buffers = choice.grid.count == 1 ? 1 : 2;
-  need.packed = cuda.kernel->packed_bytes(problem, choice.x_bytes, choice.dy_bytes);
-}
-
 // Blocks for a device: as set_blocks, and small enough for the device too.
 void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, bool limited) {
   if (is_empty(plan.schedule)) return;
   const auto choose = [&](std::int64_t budget) {
     const BlockChoice choice = blocks_within(plan, budget);
-    set_device_blocks(plan.problem, cuda, choice);
+    cuda.memory.x_block = choice.x_bytes;
+    cuda.memory.dy_block = choice.dy_bytes;
+    cuda.memory.buffers = choice.grid.count == 1 ? 1 : 2;
+    cuda.memory.packed = cuda.kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
     return choice;
   };
   BlockChoice choice = choose(block_budget_of(plan, options, limited));

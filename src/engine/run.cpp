@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/clock.hpp"
+#include "base/integers.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/block_layout.hpp"
 #include "engine/device_sum.hpp"
@@ -180,7 +181,7 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   sum_blocks(plan, source, *sum);
   const double* dw = sum->finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
-  pool.run((count + kRoundedPiece - 1) / kRoundedPiece, [&](std::int64_t piece, int) {
+  pool.run(ceil_div(count, kRoundedPiece), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRoundedPiece, n = std::min(kRoundedPiece, count - begin);
     std::byte* destination = static_cast<std::byte*>(result) + begin * item;
     if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums

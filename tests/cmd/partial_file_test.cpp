@@ -184,9 +184,7 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
           TaskPool pool(plan.threads);
           const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
           MemorySource source(x.data(), dy.data());
-          Timing timing;
-          stream_blocks(
-              plan, source, [&](const Block& b, std::int64_t i) { sum->add(b, i); }, timing);
+          sum_blocks(plan, source, *sum);
           use(plan, *sum);
         };
         std::vector<double> whole;

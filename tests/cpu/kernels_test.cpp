@@ -265,13 +265,8 @@ TEST_CASE("data near the ends of bfloat16's range") {
                              {0x1p-120, 0x1p+20},
                              {0x1p+60, 0x1p+60}}) {
     const double x_scale = scales.first, dy_scale = scales.second;
-    const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
-      auto values = widened(DType::bf16, filled(DType::bf16, count, Fill::normal, seed));
-      for (double& value : values) value *= scale;
-      return tensor_of(DType::bf16, values);
-    };
-    const auto x = scaled(problem.x_count(), x_scale, 1);
-    const auto dy = scaled(problem.dy_count(), dy_scale, 2);
+    const auto x = scaled_normal(DType::bf16, problem.x_count(), x_scale, 1);
+    const auto dy = scaled_normal(DType::bf16, problem.dy_count(), dy_scale, 2);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     for (const Kernel& kernel : kernels()) {
       if (!kernel.why_not(problem, this_machine()).empty()) continue;

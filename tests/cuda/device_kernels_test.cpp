@@ -156,13 +156,8 @@ TEST_CASE("data near the ends of the range on tensor cores") {
                              {0x1p+125, 0x1p-10},
                              {0x1p+60, 0x1p+60}}) {
     const double x_scale = scales.first, dy_scale = scales.second;
-    const auto scaled = [&](std::int64_t count, double scale, unsigned seed) {
-      auto values = widened(DType::f32, filled(DType::f32, count, Fill::normal, seed));
-      for (double& value : values) value *= scale;
-      return tensor_of(DType::f32, values);
-    };
-    const auto x = scaled(problem.x_count(), x_scale, 1);
-    const auto dy = scaled(problem.dy_count(), dy_scale, 2);
+    const auto x = scaled_normal(DType::f32, problem.x_count(), x_scale, 1);
+    const auto dy = scaled_normal(DType::f32, problem.dy_count(), dy_scale, 2);
     const Reference reference = reference_of(problem, x.data(), dy.data());
     CAPTURE(x_scale);
     CAPTURE(dy_scale);

@@ -41,6 +41,12 @@ std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes) {
   return values;
 }
 
+std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double scale, unsigned seed) {
+  auto values = widened(dtype, filled(dtype, count, Fill::normal, seed));
+  for (double& value : values) value *= scale;
+  return tensor_of(dtype, values);
+}
+
 std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double value) {
   auto values =
       widened(problem.dtype, filled(problem.dtype, problem.dy_count(), Fill::small_integers, 5));

@@ -25,6 +25,9 @@ std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsign
 std::vector<std::byte> tensor_of(DType dtype, const std::vector<double>& values);
 std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes);
 
+// Normal numbers times a scale, rounded to the dtype.
+std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double scale, unsigned seed);
+
 // dy of small integers, but for the first pixel of every channel, which is `value`: where x is
 // padded in front, tap 0 never sees it.
 std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double value);
