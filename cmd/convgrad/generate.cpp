@@ -193,7 +193,7 @@ int generate_into(const Options& options, Json& report) {
   sum_gradient(plan, source, reference, timing);
   const auto write_start = Clock::now();
   // First what can still fail for want of space.
-  write_gradient(paths.dw, problem, reference.values().data(), nullptr, output);
+  write_gradient(paths.dw, problem, reference.expected().values.data(), nullptr, output);
   x_file.commit();
   dy_file.commit();
   write_s += seconds_since(write_start);

@@ -1,5 +1,6 @@
-// compare.hpp - is one gradient as good as another? Element by element, against a bound that grows
-// with sum |x||dy| of that element. docs/numerics.md derives it.
+// compare.hpp - is a gradient right? Its errors are compared with those that rounding makes in a
+// right sum of the same terms, or with the worst that it could make, or with a tolerance.
+// docs/numerics.md derives both.
 #pragma once
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "convgrad/problem.hpp"
+#include "convgrad/reference.hpp"
 
 namespace convgrad {
 
@@ -17,21 +19,21 @@ namespace convgrad {
 // L independent roundings of a sum stay within 4*sqrt(L)*u but with probability 1 - 2*exp(-8)
 // (Higham, Mary: A new approach to probabilistic rounding error analysis, 2019).
 inline constexpr double kBoundFactor = 4;
+// out: dtype of the result that is judged.
+double error_bound(const WgradProblem& problem, DType out, double want, double magnitude);
 
-struct ErrorModel {
-  DType out = DType::f32;          // dtype of the result that is judged
-  DType accumulator = DType::f32;  // in which it may have been summed
-  std::int64_t terms = 1;          // L
-};
-double error_bound(const ErrorModel& model, double want, double magnitude);
-// One element, by Criterion::bound.
-bool within_bound(double got, double want, double magnitude, const ErrorModel& model);
-
-enum class Criterion { bound, tolerance, max_ulp, bitwise };
+// rounding: the root mean square of error/scale (Expected::scales) over the gradient, each tap,
+// each input and output channel, and each element, is at most slack * group_factor(n) for n
+// elements, and no error is above Expected::limits. An error counts as far as the last rounding
+// does not explain it.
+enum class Criterion { rounding, bound, tolerance, max_ulp, bitwise };
 struct Tolerance {
-  Criterion criterion = Criterion::bound;
+  Criterion criterion = Criterion::rounding;
+  double slack = 3;
   double rtol = 0, atol = 0;  // |got - want| <= atol + rtol*|want|
   std::int64_t max_ulp = 0;   // steps between numbers of the result's dtype
+  // Whether errors are judged by what the reference says of the terms.
+  bool needs_terms() const { return criterion <= Criterion::bound; }
 };
 
 struct ElementError {
@@ -46,6 +48,7 @@ struct TapErrors {
   std::int64_t count = 0;  // elements of this tap that were compared
   std::int64_t mismatches = 0;
   double max_abs = 0, max_ratio = 0;
+  double rounding = 0;  // root mean square of error/scale
 };
 struct NonFinite {
   std::int64_t nan = 0, inf = 0;
@@ -54,37 +57,60 @@ struct NonFinite {
     inf += std::isinf(value) ? 1 : 0;
   }
 };
+
+// Elements whose errors are judged together. limit: an element by Expected::limits.
+enum class GroupKind : std::uint8_t { all, tap, input_channel, output_channel, element, limit };
+struct GroupError {
+  GroupKind kind = GroupKind::all;
+  std::int64_t index = 0;  // which tap, channel (over all groups) or element
+  double rms = 0;          // of error/scale, or error/limit
+  double allowed = 1;
+  double score() const { return rms / allowed; }
+};
+struct RoundingErrors {
+  GroupError all;
+  GroupError worst;          // by score: it matches where that is at most 1
+  std::int64_t failing = 0;  // groups other than elements
+  // The smallest faults that would not have passed, typically: the error of one element, and the
+  // root mean square of those of a tap and of the gradient, relative to the gradient's; and how
+  // many pixels would have to be left out, or 0: however many are, it would not be seen.
+  double element = 0, tap = 0, gradient = 0, pixels = 0;
+};
+
 struct Comparison {
   std::int64_t count = 0, mismatches = 0;
-  ElementError abs, rel, ulp, ratio;  // the largest of each; ratio is error / bound
+  ElementError abs, rel, ulp, ratio;  // the largest of each; ratio is error / error_bound()
   ElementError first_mismatch;
   std::vector<TapErrors> taps;
   NonFinite got_nonfinite, want_nonfinite;
-  bool all_zero = true;  // of want: such a comparison proves little
+  double relative_error = 0;  // root of sum (got-want)^2 / sum want^2, over finite pairs
+  bool all_zero = true;       // of want
+  bool all_equal = true;      // got is want, rounded
   bool has_bound = false;
-  bool match() const { return mismatches == 0; }
+  bool within_bound = true;  // every element
+  std::optional<RoundingErrors> rounding;
+  bool match() const { return mismatches == 0 && (!rounding || rounding->worst.score() <= 1); }
 };
 
-// got holds values of model.out, want float64 values, both in [tap][c][k] order with `taps` taps.
-// magnitudes may be empty: then ratios are not known and the criterion must not be bound.
-// want_model: set if want is itself a computed result (a golden file), whose own bound is added.
+// got holds values of `out`, one for each of `indices` or for the whole gradient. expected has its
+// values alone, or all there is; then errors are measured by the bound and by rounding too, which
+// the criterion must not be otherwise. Elements fail by their own errors, groups do not count.
 // NaN matches NaN and an infinity one of its sign; nothing else that is not finite matches, except
-// an infinity where a finite want is within the bound of the overflow threshold.
-// Error(unavailable) where the criterion is the bound, and that overflows float64 for elements that
-// are finite and differ.
-Comparison compare_gradients(std::span<const double> got, std::span<const double> want,
-                             std::span<const double> magnitudes, std::int64_t taps,
-                             const ErrorModel& model, const Tolerance& tolerance,
-                             const std::optional<ErrorModel>& want_model = {});
+// an infinity where a finite want is that close to the overflow threshold. failed, if not empty,
+// gets 1 for each element that fails, else 0.
+// Error(unavailable) where the criterion needs what the terms say and that overflows float64 for
+// elements that are finite and differ.
+Comparison compare_gradients(const WgradProblem& problem, DType out,
+                             std::span<const std::int64_t> indices, std::span<const double> got,
+                             const Expected& expected, const Tolerance& tolerance,
+                             std::span<unsigned char> failed = {});
 
-// The same for some elements of a gradient with `taps` taps of `cells` elements each: indices[i] is
-// where got[i], want[i] and magnitudes[i] stand in [tap][c][k] order. The indices that the result
-// names are those; its count is how many there are.
-Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,
-                           std::span<const double> got, std::span<const double> want,
-                           std::span<const double> magnitudes, std::int64_t taps,
-                           const ErrorModel& model, const Tolerance& tolerance,
-                           const std::optional<ErrorModel>& want_model = {});
+// The least error before the last rounding, to out, that explains got; tail: want is want + tail.
+// An infinity is explained by what is at least the overflow threshold.
+double unexplained_error(DType out, double got, double want, double tail = 0);
+
+// The distance from a number of out to the next larger one in size.
+double rounding_step(DType out, double value);
 
 // Steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are 0. The
 // largest int64 where there are no steps to count: from NaN or an infinity to anything else, also

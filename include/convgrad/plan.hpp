@@ -103,7 +103,7 @@ struct Plan {
   std::int64_t tiles() const { return cpu() ? cpu()->tiles : cuda() ? cuda()->tiles : 0; }
 };
 
-// What the reference's sums take: 2 arrays of |dw| doubles, or 3 for float64.
+// What the reference's values take: an array of |dw| doubles, or 2 for float64.
 std::int64_t reference_bytes(const WgradProblem& problem);
 
 // A plan, or why there is none: Error(unavailable) if the algorithm cannot compute the problem,

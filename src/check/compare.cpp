@@ -6,12 +6,17 @@
 #include <limits>
 #include <xtensor/xadapt.hpp>
 #include <xtensor/xmath.hpp>
-#include <xtensor/xview.hpp>
+
+#include "check/rounding.hpp"
 
 namespace convgrad {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// An error that is uniform in a gradient with steps h takes elements over the middle between two
+// numbers in error/h of the cases; what is then unexplained has the mean square kStepShare *
+// error^3 / h (measured by simulation; the integral over a uniform place in a step gives 1/2).
+constexpr double kStepShare = 0.53;
 
 // The bits of a value of dtype as an integer that grows with the value; both zeros are 0.
 std::int64_t ordered_bits(DType dtype, double value) {
@@ -37,70 +42,40 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
+// Half the distance from a number of out to the next one, away from or towards 0.
+double half_step(DType out, double value, bool inward) {
+  int exponent = 0;
+  const double fraction = std::frexp(std::fabs(value), &exponent);
+  if (inward && fraction == 0.5) --exponent;
+  return std::max(std::ldexp(unit_roundoff(out), exponent - 1), smallest_subnormal(out) / 2);
+}
+
 // One element's errors under all measures.
 struct Errors {
   double abs = 0, rel = 0, ulp = 0, ratio = 0;
-  bool pass = false;
+  double rounding = 0, limit = 0;  // in units of the scale, and of the limit
+  bool pass = false, within_bound = false, equal = false;
 };
 
-Errors element_errors(double got, double want, double bound, const ErrorModel& model,
-                      const Tolerance& tolerance) {
-  Errors e;
-  const double target = rounded(model.out, want);
-  const bool same = same_bits(got, target);
-  const bool equal = same || got == target;  // also 0 and -0
-  const std::int64_t ulp = ulp_distance(model.out, got, target);
-  e.ulp = ulp_error(ulp);
-  if (std::isfinite(got) && std::isfinite(want)) {
-    e.abs = std::fabs(got - want);
-    e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
-    e.ratio = e.abs > 0 ? (std::isinf(bound) ? kInfinity : e.abs / bound) : 0;
-  } else if (!equal) {
-    e.abs = e.rel = e.ratio = kInfinity;
-  }
-  switch (tolerance.criterion) {
-    case Criterion::bound: {
-      const bool may_overflow = std::isinf(got) && std::isfinite(want) &&
-                                std::signbit(got) == std::signbit(want) &&
-                                std::fabs(want) + bound > largest_finite(model.out);
-      e.pass = equal || e.ratio <= 1 || may_overflow;
-      break;
-    }
-    case Criterion::tolerance:
-      e.pass = equal ||
-               (std::isfinite(e.abs) && e.abs <= tolerance.atol + tolerance.rtol * std::fabs(want));
-      break;
-    case Criterion::max_ulp:
-      e.pass = equal || (std::isfinite(e.abs) && std::isfinite(e.ulp) && ulp <= tolerance.max_ulp);
-      break;
-    case Criterion::bitwise:
-      e.pass = same;
-      break;
-  }
-  return e;
+// Infinite where there is nothing to measure with.
+double quotient(double error, double unit) {
+  const double value = error > 0 ? error / unit : 0;
+  return std::isnan(value) ? kInfinity : value;
 }
 
-// Everything of a comparison but the errors per tap.
-struct Judge {
-  Comparison result;
-  const ErrorModel& model;
-  const Tolerance& tolerance;
-  const std::optional<ErrorModel>& want_model;
-
-  Judge(bool has_bound, const ErrorModel& m, const Tolerance& t, const std::optional<ErrorModel>& w)
-      : model(m), tolerance(t), want_model(w) {
-    result.has_bound = has_bound;
+class Judge {
+ public:
+  Judge(const WgradProblem& problem, DType out, std::span<const double> got,
+        const Expected& expected, const Tolerance& tolerance)
+      : problem_(problem), out_(out), got_(got), expected_(expected), tolerance_(tolerance) {
+    result.has_bound = !expected.magnitudes.empty();
   }
 
-  Errors element(std::int64_t index, double got, double want, double magnitude) {
-    double bound = std::numeric_limits<double>::quiet_NaN();
-    if (result.has_bound) {
-      bound = error_bound(model, want, magnitude);
-      if (want_model) bound += error_bound(*want_model, want, magnitude);
-    }
-    const Errors e = element_errors(got, want, bound, model, tolerance);
-    if (tolerance.criterion == Criterion::bound && !e.pass && std::isinf(bound) &&
-        std::isfinite(got) && std::isfinite(want)) {
+  Errors element(std::int64_t index, std::size_t at) {
+    const double got = got_[at], want = expected_.values[at];
+    const Errors e = errors(at);
+    if (tolerance_.needs_terms() && !e.pass && std::isfinite(got) && std::isfinite(want) &&
+        !std::isfinite(expected_.magnitudes[at])) {
       throw Error(ErrorKind::unavailable,
                   "the sum of |x*dy| of an element overflows float64, so how far it may be off is "
                   "not known; use --rtol and --atol, --max-ulp or --bitwise");
@@ -114,22 +89,213 @@ struct Judge {
     result.got_nonfinite.count(got);
     result.want_nonfinite.count(want);
     result.all_zero = result.all_zero && want == 0;
+    result.all_equal = result.all_equal && e.equal;
+    result.within_bound = result.within_bound && e.within_bound;
+    if (std::isfinite(e.abs) && std::isfinite(want)) {
+      error_squares_ += static_cast<long double>(e.abs) * e.abs;
+      want_squares_ += static_cast<long double>(want) * want;
+    }
     return e;
   }
+
+  Comparison take() {
+    const double error = norm(error_squares_), want = norm(want_squares_);
+    result.relative_error = error > 0 ? error / want : 0;
+    return std::move(result);
+  }
+  double want_norm() const { return norm(want_squares_); }
+
+  Comparison result;
+
+ private:
+  static double norm(long double squares) { return static_cast<double>(std::sqrt(squares)); }
+
+  Errors errors(std::size_t at) const {
+    Errors e;
+    const double got = got_[at], want = expected_.values[at];
+    const double tail = expected_.tails.empty() ? 0 : expected_.tails[at];
+    const double target = rounded(out_, want);
+    const bool same = same_bits(got, target);
+    e.equal = same || got == target;  // also 0 and -0
+    const std::int64_t ulp = ulp_distance(out_, got, target);
+    e.ulp = ulp_error(ulp);
+    double bound = std::numeric_limits<double>::quiet_NaN();
+    if (result.has_bound) bound = error_bound(problem_, out_, want, expected_.magnitudes[at]);
+    if (std::isfinite(got) && std::isfinite(want)) {
+      e.abs = std::fabs((got - want) - tail);
+      e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
+      e.ratio = e.abs > 0 ? (std::isinf(bound) ? kInfinity : e.abs / bound) : 0;
+    } else if (!e.equal) {
+      e.abs = e.rel = e.ratio = kInfinity;
+    }
+    const bool overflows = std::isinf(got) && std::isfinite(want) &&
+                           std::signbit(got) == std::signbit(want) &&
+                           std::fabs(want) + bound > largest_finite(out_);
+    e.within_bound = e.equal || e.ratio <= 1 || overflows;
+    if (result.has_bound && !e.equal) {
+      const double error = unexplained_error(out_, got, want, tail);
+      e.rounding = quotient(error, expected_.scales[at]);
+      e.limit = quotient(error, expected_.limits[at]);
+    }
+    e.pass = e.equal || passes(e, same, want, ulp);
+    return e;
+  }
+
+  bool passes(const Errors& e, bool same, double want, std::int64_t ulp) const {
+    switch (tolerance_.criterion) {
+      case Criterion::rounding:
+        return e.rounding <= tolerance_.slack * group_factor(1) && e.limit <= 1;
+      case Criterion::bound:
+        return e.within_bound;
+      case Criterion::tolerance:
+        return std::isfinite(e.abs) &&
+               e.abs <= tolerance_.atol + tolerance_.rtol * std::fabs(want);
+      case Criterion::max_ulp:
+        return std::isfinite(e.abs) && std::isfinite(e.ulp) && ulp <= tolerance_.max_ulp;
+      default:
+        return same;
+    }
+  }
+
+  const WgradProblem& problem_;
+  const DType out_;
+  const std::span<const double> got_;
+  const Expected& expected_;
+  const Tolerance& tolerance_;
+  // Squares of numbers that float64 may not hold.
+  long double error_squares_ = 0, want_squares_ = 0;
 };
+
+// Squares of error/scale, added up over groups.
+class Groups {
+ public:
+  Groups(const WgradProblem& problem, std::span<const std::int64_t> indices, double slack)
+      : problem_(problem), indices_(indices), slack_(slack) {}
+
+  void add(const Errors& e) {
+    squares_.push_back(e.rounding * e.rounding);
+    const std::int64_t index = index_of(squares_.size() - 1);
+    keep({GroupKind::element, index, e.rounding, slack_ * group_factor(1)});
+    keep({GroupKind::limit, index, e.limit, 1});
+  }
+
+  RoundingErrors take() {
+    double sum = 0;
+    for (const double square : squares_) sum += square;
+    group(GroupKind::all, 0, sum, std::ssize(squares_));
+    result_.all = {GroupKind::all, 0, rms(sum, std::ssize(squares_)), allowed(squares_.size())};
+    if (indices_.empty() && !squares_.empty()) of_whole();
+    return result_;
+  }
+
+  // Squares of a tap that were added up elsewhere.
+  void tap(std::int64_t index, double sum, std::int64_t count) {
+    group(GroupKind::tap, index, sum, count);
+  }
+
+ private:
+  std::int64_t index_of(std::size_t at) const {
+    return indices_.empty() ? static_cast<std::int64_t>(at) : indices_[at];
+  }
+  double allowed(std::size_t count) const {
+    return slack_ * group_factor(static_cast<double>(count));
+  }
+  static double rms(double sum, std::int64_t count) {
+    return count > 0 ? std::sqrt(sum / static_cast<double>(count)) : 0;
+  }
+
+  void keep(const GroupError& error) {
+    if (!(error.score() <= result_.worst.score())) result_.worst = error;
+  }
+
+  void group(GroupKind kind, std::int64_t index, double sum, std::int64_t count) {
+    if (count == 0) return;
+    const GroupError error = {kind, index, rms(sum, count),
+                              allowed(static_cast<std::size_t>(count))};
+    if (!(error.score() <= 1)) ++result_.failing;
+    keep(error);
+  }
+
+  void of_whole() {
+    const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+    const WgradProblem& pb = problem_;
+    const std::array<std::size_t, 4> shape = {size(pb.taps()), size(pb.group_c()),
+                                              size(pb.groups), size(pb.group_k())};
+    const auto squares = xt::adapt(squares_, shape);
+    const auto eager = xt::evaluation_strategy::immediate;
+    const xt::xtensor<double, 2> inputs = xt::sum(squares, {0, 3}, eager);
+    const xt::xtensor<double, 2> outputs = xt::sum(squares, {0, 1}, eager);
+    for (std::size_t c = 0; c < shape[1]; ++c) {
+      for (std::size_t g = 0; g < shape[2]; ++g) {
+        group(GroupKind::input_channel, static_cast<std::int64_t>(g * shape[1] + c), inputs(c, g),
+              pb.taps() * pb.group_k());
+      }
+    }
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      group(GroupKind::output_channel, static_cast<std::int64_t>(k), outputs.flat(k),
+            pb.taps() * pb.group_c());
+    }
+  }
+
+  const WgradProblem& problem_;
+  const std::span<const std::int64_t> indices_;
+  const double slack_;
+  std::vector<double> squares_;
+  RoundingErrors result_;
+};
+
+// The smallest faults that would have failed.
+void add_power(const WgradProblem& pb, DType out, const Expected& expected, double slack,
+               double norm, RoundingErrors& result) {
+  double scales = 0, steps = 0, elements = 0, count = 0;
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    if (!std::isfinite(expected.values[i]) || !std::isfinite(expected.scales[i])) continue;
+    const double half = half_step(out, rounded(out, expected.values[i]), false);
+    ++count;
+    scales += expected.scales[i] * expected.scales[i];
+    steps += half * half;
+    const double element = slack * group_factor(1) * expected.scales[i] + half;
+    elements += element * element;
+  }
+  if (!(norm > 0) || count == 0) return;
+  const double scale = std::sqrt(scales / count), step = 2 * std::sqrt(steps / count);
+  const double rms = norm / std::sqrt(count);
+  const auto least = [&](double n) {
+    const double limit = slack * group_factor(n);
+    return std::max(limit * scale, std::cbrt(limit * limit * scale * scale * step / kStepShare));
+  };
+  result.element = std::sqrt(elements / count) / rms;
+  result.tap = least(std::min(count, static_cast<double>(pb.group_c() * pb.K))) / rms;
+  result.gradient = least(count) / rms;
+  // m pixels change the sums by m/L of their values, and as much as m of the terms do by chance.
+  const double terms = static_cast<double>(std::max<std::int64_t>(term_count(pb), 1));
+  const double a = norm * norm / (terms * terms), b = expected.squares / terms;
+  const double c = count * least(count) * least(count);
+  const double pixels = a > 0 ? (std::sqrt(b * b + 4 * a * c) - b) / (2 * a) : c / b;
+  result.pixels = pixels <= terms ? std::max(1.0, std::ceil(pixels)) : 0;
+}
 
 }  // namespace
 
-double error_bound(const ErrorModel& model, double want, double magnitude) {
-  const double terms = static_cast<double>(model.terms);
-  const double underflow =
-      0.5 * smallest_subnormal(model.out) + terms * smallest_subnormal(model.accumulator);
-  return unit_roundoff(model.out) * std::fabs(want) +
-         kBoundFactor * std::sqrt(terms) * unit_roundoff(model.accumulator) * magnitude + underflow;
+double error_bound(const WgradProblem& problem, DType out, double want, double magnitude) {
+  const double terms = static_cast<double>(term_count(problem));
+  const DType accumulator = accumulator_dtype(problem.dtype);
+  const double underflow = 0.5 * smallest_subnormal(out) + terms * smallest_subnormal(accumulator);
+  return unit_roundoff(out) * std::fabs(want) +
+         kBoundFactor * std::sqrt(terms) * unit_roundoff(accumulator) * magnitude + underflow;
 }
 
-bool within_bound(double got, double want, double magnitude, const ErrorModel& model) {
-  return element_errors(got, want, error_bound(model, want, magnitude), model, {}).pass;
+double rounding_step(DType out, double value) { return 2 * half_step(out, value, false); }
+
+double unexplained_error(DType out, double got, double want, double tail) {
+  if (std::isinf(got) && std::isfinite(want) && std::signbit(got) == std::signbit(want)) {
+    const double largest = largest_finite(out);
+    return std::max(0.0, largest - std::fabs(want) + half_step(out, largest, false));
+  }
+  if (!std::isfinite(got) || !std::isfinite(want)) return same_bits(got, want) ? 0 : kInfinity;
+  const double difference = (got - want) - tail;
+  const bool inward = got != 0 && (difference > 0) == (got > 0);
+  return std::max(0.0, std::fabs(difference) - half_step(out, got, inward));
 }
 
 std::int64_t ulp_distance(DType dtype, double a, double b) {
@@ -152,48 +318,37 @@ double ulp_error(std::int64_t distance) {
   return countable ? static_cast<double>(distance) : kInfinity;
 }
 
-Comparison compare_entries(std::span<const std::int64_t> indices, std::int64_t cells,
-                           std::span<const double> got, std::span<const double> want,
-                           std::span<const double> magnitudes, std::int64_t taps,
-                           const ErrorModel& model, const Tolerance& tolerance,
-                           const std::optional<ErrorModel>& want_model) {
-  Judge judge(!magnitudes.empty(), model, tolerance, want_model);
-  judge.result.taps.resize(static_cast<std::size_t>(taps));
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const Errors e =
-        judge.element(indices[i], got[i], want[i], magnitudes.empty() ? 0 : magnitudes[i]);
-    TapErrors& tap = judge.result.taps[static_cast<std::size_t>(indices[i] / cells)];
+Comparison compare_gradients(const WgradProblem& problem, DType out,
+                             std::span<const std::int64_t> indices, std::span<const double> got,
+                             const Expected& expected, const Tolerance& tolerance,
+                             std::span<unsigned char> failed) {
+  Judge judge(problem, out, got, expected, tolerance);
+  Comparison& result = judge.result;
+  Groups groups(problem, indices, tolerance.slack);
+  const std::int64_t cells = problem.group_c() * problem.K;
+  result.taps.resize(static_cast<std::size_t>(problem.taps()));
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const std::int64_t index = indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
+    const Errors e = judge.element(index, i);
+    TapErrors& tap = result.taps[static_cast<std::size_t>(index / cells)];
     ++tap.count;
     tap.mismatches += e.pass ? 0 : 1;
     tap.max_abs = std::max(tap.max_abs, e.abs);
-    tap.max_ratio = std::max(tap.max_ratio, judge.result.has_bound ? e.ratio : 0);
+    tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
+    tap.rounding += e.rounding * e.rounding;
+    groups.add(e);
+    if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
   }
-  return judge.result;
-}
-
-Comparison compare_gradients(std::span<const double> got, std::span<const double> want,
-                             std::span<const double> magnitudes, std::int64_t taps,
-                             const ErrorModel& model, const Tolerance& tolerance,
-                             const std::optional<ErrorModel>& want_model) {
-  Judge judge(!magnitudes.empty(), model, tolerance, want_model);
-  Comparison& result = judge.result;
-  const std::size_t cells = want.size() / static_cast<std::size_t>(taps);
-  const std::array<std::size_t, 2> shape = {static_cast<std::size_t>(taps), cells};
-  xt::xtensor<double, 2> abs(shape), ratio(shape);
-  xt::xtensor<std::int64_t, 2> failed(shape);
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const Errors e = judge.element(static_cast<std::int64_t>(i), got[i], want[i],
-                                   magnitudes.empty() ? 0 : magnitudes[i]);
-    abs.flat(i) = e.abs;
-    ratio.flat(i) = result.has_bound ? e.ratio : 0;
-    failed.flat(i) = e.pass ? 0 : 1;
+  for (std::size_t t = 0; t < result.taps.size(); ++t) {
+    TapErrors& tap = result.taps[t];
+    groups.tap(static_cast<std::int64_t>(t), tap.rounding, tap.count);
+    tap.rounding = tap.count > 0 ? std::sqrt(tap.rounding / static_cast<double>(tap.count)) : 0;
   }
-  for (std::size_t tap = 0; tap < shape[0]; ++tap) {
-    result.taps.push_back(
-        {static_cast<std::int64_t>(cells), xt::sum(xt::view(failed, tap, xt::all()))(),
-         xt::amax(xt::view(abs, tap, xt::all()))(), xt::amax(xt::view(ratio, tap, xt::all()))()});
+  if (tolerance.criterion == Criterion::rounding) {
+    result.rounding = groups.take();
+    add_power(problem, out, expected, tolerance.slack, judge.want_norm(), *result.rounding);
   }
-  return result;
+  return judge.take();
 }
 
 }  // namespace convgrad

@@ -19,4 +19,22 @@ inline void add_compensated(double x, double y, double& sum, double& compensatio
   sum = total;
 }
 
+// sum + compensation += value, the same way.
+inline void add_exactly(double value, double& sum, double& compensation) {
+  const double total = sum + value;
+  if (std::isfinite(total)) {
+    const double part = total - sum;
+    compensation += (sum - (total - part)) + (value - part);
+  }
+  sum = total;
+}
+
+// sum becomes the float64 number nearest to sum + compensation, which becomes what that leaves out.
+inline void compensate(double& sum, double& compensation) {
+  if (!std::isfinite(sum)) compensation = 0;
+  const double total = sum + compensation;
+  compensation -= total - sum;
+  sum = total;
+}
+
 }  // namespace convgrad

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "convgrad/reference.hpp"
 #include "convgrad/run.hpp"
 
 namespace convgrad {
@@ -15,7 +16,8 @@ namespace convgrad {
 struct Suspect {
   const WgradProblem& problem;            // out_dtype is that of the suspect
   std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
-  std::span<const double> got, want, magnitudes;
+  std::span<const double> got;
+  const Expected& expected;
 };
 
 // match: every entry that was checked is within the error bound of what the fault would give. bits:

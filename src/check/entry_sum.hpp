@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "check/compensated.hpp"
+#include "check/rounding.hpp"
+#include "check/term_batch.hpp"
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
@@ -67,25 +69,61 @@ void visit_terms(const TensorView& view, const EntryTerms& entry, Visit&& visit)
   }
 }
 
-// The sum of the terms in float64, compensated for float64 data as the reference is, and of their
-// sizes.
-struct ExactSum {
-  double sum = 0, compensation = 0, magnitude = 0;
+// Sums are looked at after each term where there are fewer of them than this, else after every
+// eighth, and restarted after so many; as ReferenceSum does.
+struct SumRules {
+  SumRules(const WgradProblem& problem, const Summation& summation)
+      : every(term_count(problem) < kLookedAtEach), longest(summation.longest_sum) {}
+  bool every;
+  std::int64_t longest;
+};
 
-  double value() const { return std::isfinite(sum) ? sum + compensation : sum; }
+// The sum of an entry's terms to the bit of the reference's, with what they say of rounding.
+struct EntrySum {
+  double run = 0, earlier = 0, compensation = 0;
+  double magnitude = 0, squares = 0, walk = 0, terms = 0, plain = 0;
+  float plain_run = 0;
+  std::int64_t pixels = 0;
+
+  template <typename Scalar>
+  void add(double x, double dy, const SumRules& rules) {
+    const double product = x * dy;
+    if constexpr (std::is_same_v<Scalar, double>) {
+      add_compensated(x, dy, run, compensation);
+    } else {
+      run += product;
+      plain_run += static_cast<float>(x) * static_cast<float>(dy);
+    }
+    magnitude += std::fabs(product);
+    squares += product * product;
+    terms += product != 0 ? 1 : 0;
+    ++pixels;
+    if (rules.every || pixels % kBatchPixels == 0) walk += run * run;
+    if (rules.longest > 0 && pixels % rules.longest == 0) restart<Scalar>();
+  }
+  template <typename Scalar>
+  void restart() {
+    plain += std::is_same_v<Scalar, double> ? run : static_cast<double>(plain_run);
+    if constexpr (std::is_same_v<Scalar, double>) {
+      add_exactly(run, earlier, compensation);
+    } else {
+      earlier += run;
+    }
+    run = 0;
+    plain_run = 0;
+  }
 };
 
 template <typename Scalar>
-void add_terms(const TensorView& view, const EntryTerms& entry, ExactSum& total) {
-  visit_terms<Scalar>(view, entry, [&](double x, double dy) {
-    if constexpr (std::is_same_v<Scalar, double>) {
-      add_compensated(x, dy, total.sum, total.compensation);
-    } else {
-      total.sum += x * dy;
-    }
-    total.magnitude += std::fabs(x * dy);
-  });
+void add_terms(const TensorView& view, const EntryTerms& entry, const SumRules& rules,
+               EntrySum& total) {
+  visit_terms<Scalar>(view, entry,
+                      [&](double x, double dy) { total.add<Scalar>(x, dy, rules); });
 }
+
+// What entries with these sums should be. Ends the sums.
+Expected expected_of(const WgradProblem& problem, const Summation& summation,
+                     std::span<EntrySum> sums);
 
 // A block read as the problem says.
 inline TensorView plain_view(const WgradProblem& pb, const Block& block) {

@@ -2,57 +2,140 @@
 // is written out here again and not taken from the kernels' helpers.
 #include "convgrad/reference.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
 #include "check/compensated.hpp"
+#include "check/rounding.hpp"
+#include "check/term_batch.hpp"
+#include "convgrad/buffer.hpp"
+#include "convgrad/plan.hpp"
 
 namespace convgrad {
 namespace {
 
-// One task: some channels of one group, under one tap.
-struct TapChannels {
-  std::int64_t t, r, s, group, c_begin, c_end;
-};
+template <typename Number>
+Number* from(std::vector<Number>& numbers, std::int64_t first) {
+  return numbers.empty() ? nullptr : numbers.data() + first;
+}
 
-struct Sums {
-  double* sum;
-  double* compensation;  // null unless float64
-  double* magnitude;
-};
-
+// The terms that are added next: where the pixels' input channels are, and dy of a group.
 template <typename Scalar>
-void add_pixel(const WgradProblem& pb, const Block& block, const Scalar* x, const double* dy,
-               const TapChannels& at, const Sums& sums) {
-  const std::int64_t Cg = pb.C / pb.groups, Kg = pb.K / pb.groups;
-  const std::int64_t tap = (at.t * pb.axis[1].taps + at.r) * pb.axis[2].taps + at.s;
+struct Pending {
+  explicit Pending(std::int64_t channels)
+      : dy(kBatchPixels * channels * 8, "the reference's pixels"),
+        plain(kBatchPixels * channels * 4, "the reference's pixels") {}
+  // Aligned, as vectors of processors like it.
+  double* dy_row(std::int64_t row) const { return dy.as<double>() + row; }
+  float* plain_row(std::int64_t row) const { return plain.as<float>() + row; }
+  std::int64_t pixels = 0;
+  bool zeros = false;  // in dy
+  const Scalar* x[kBatchPixels] = {};
+  Buffer dy, plain;
+};
+
+}  // namespace
+
+// One task: some channels of one group, under one tap.
+struct ReferenceSum::Channels {
+  std::int64_t t, r, s, tap, group, c_begin, c_end;
+};
+
+ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
+                           const std::optional<Summation>& summation)
+    : problem_(problem), pool_(pool), summation_(summation) {
+  const auto count = static_cast<std::size_t>(problem.dw_count());
+  const bool compensated = problem.dtype == DType::f64;
+  try {
+    pixels_.resize(static_cast<std::size_t>(problem.taps()));
+    run_.resize(count);
+    if (compensated) compensation_.resize(count);
+    if (!summation) return;
+    for (std::vector<double>* each : {&expected_.magnitudes, &squares_, &walk_, &terms_}) {
+      each->resize(count);
+    }
+    if (!compensated) plain_run_.resize(count);
+    if (summation->longest_sum == 0) return;
+    expected_.values.resize(count);
+    plain_.resize(count);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::runtime, "out of memory: the reference's sums");
+  }
+}
+
+std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
+                                        const std::optional<Summation>& summation) {
+  const std::int64_t values = reference_bytes(problem);
+  if (!summation) return values;
+  // Of the others, those that are there at the end: scales, limits, plain sums and errors that add
+  // up; root mean squares of their neighbours.
+  const std::int64_t arrays = summation->longest_sum == 0 ? 8 : 10;
+  return checked_add(values, checked_mul(arrays * 8, problem.dw_count(), "the reference's sums"),
+                     "the reference's sums");
+}
+
+// The sums since the last restart go to the whole ones. float64 sums keep their compensations.
+void ReferenceSum::restart(const Channels& at) {
+  const std::int64_t Cg = problem_.group_c(), Kg = problem_.group_k();
   for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
-    const double value = to_double(x[(at.group * Cg + c) * block.x_strides.c]);
-    const std::int64_t cell = (tap * Cg + c) * pb.K + at.group * Kg;
-    double* __restrict sum = sums.sum + cell;
-    double* __restrict magnitude = sums.magnitude + cell;
-    if (sums.compensation != nullptr) {
-      double* __restrict compensation = sums.compensation + cell;
-      for (std::int64_t k = 0; k < Kg; ++k) {
-        add_compensated(value, dy[k], sum[k], compensation[k]);
-        magnitude[k] += std::fabs(value * dy[k]);
+    const auto cell =
+        static_cast<std::size_t>((at.tap * Cg + c) * problem_.K + at.group * Kg);
+    for (std::size_t i = cell; i < cell + static_cast<std::size_t>(Kg); ++i) {
+      const double plain = plain_run_.empty() ? run_[i] : static_cast<double>(plain_run_[i]);
+      plain_[i] += plain;
+      if (compensation_.empty()) {
+        expected_.values[i] += run_[i];
+      } else {
+        add_exactly(run_[i], expected_.values[i], compensation_[i]);
       }
-    } else {
-      for (std::int64_t k = 0; k < Kg; ++k) {
-        sum[k] += value * dy[k];
-        magnitude[k] += std::fabs(value * dy[k]);
-      }
+      run_[i] = 0;
+      if (!plain_run_.empty()) plain_run_[i] = 0;
     }
   }
 }
 
 template <typename Scalar>
-void add_task(const WgradProblem& pb, const Block& block, const TapChannels& at, const Sums& sums) {
+void ReferenceSum::add_task(const Block& block, const Channels& at) {
+  const WgradProblem& pb = problem_;
   const auto* x = static_cast<const Scalar*>(block.x);
   const auto* dy = static_cast<const Scalar*>(block.dy);
   const auto& [ad, ah, aw] = pb.axis;
-  const std::int64_t Kg = pb.K / pb.groups;
-  std::vector<double> dy_pixel(static_cast<std::size_t>(Kg));
+  const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
+  const std::int64_t longest = summation_ ? summation_->longest_sum : 0;
+  const bool every = term_count(pb) < kLookedAtEach;
+  Pending<Scalar> next(Kg);
+  std::int64_t pixels = pixels_[static_cast<std::size_t>(at.tap)];
+  const auto add_pending = [&] {
+    const TermBatch batch = {next.pixels, Kg, next.dy_row(0), next.plain_row(0), every,
+                             pixels % kBatchPixels == 0, next.zeros};
+    for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
+      double values[kBatchPixels];
+      for (std::int64_t i = 0; i < next.pixels; ++i) {
+        values[i] = to_double(next.x[i][(at.group * Cg + c) * block.x_strides.c]);
+      }
+      const std::int64_t cell = (at.tap * Cg + c) * pb.K + at.group * Kg;
+      add_batch(batch, values,
+                {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
+                 from(squares_, cell), from(walk_, cell), from(terms_, cell),
+                 from(plain_run_, cell)});
+    }
+    next.pixels = 0;
+    next.zeros = false;
+    if (longest > 0 && pixels % longest == 0) restart(at);
+  };
+  const auto add_pixel = [&](const Scalar* x_at, const Scalar* dy_at) {
+    double* const row = next.dy_row(next.pixels * Kg);
+    for (std::int64_t k = 0; k < Kg; ++k) {
+      row[k] = to_double(dy_at[(at.group * Kg + k) * block.dy_strides.c]);
+      next.zeros |= row[k] == 0;
+    }
+    float* const plain = next.plain_row(next.pixels * Kg);
+    for (std::int64_t k = 0; k < Kg; ++k) plain[k] = static_cast<float>(row[k]);
+    next.x[next.pixels++] = x_at;
+    ++pixels;
+    if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
+  };
   for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
     for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
       const std::int64_t d = z * ad.stride - ad.pad_before + at.t * ad.dilation;
@@ -63,65 +146,93 @@ void add_task(const WgradProblem& pb, const Block& block, const TapChannels& at,
         for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
           const std::int64_t w = q * aw.stride - aw.pad_before + at.s * aw.dilation;
           if (w < 0 || w >= aw.in) continue;
-          const Scalar* dy_at = dy + (n - block.pixels[0].begin) * block.dy_strides.n +
-                                (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
-                                (p - block.pixels[2].begin) * block.dy_strides.spatial[1] +
-                                (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
-          for (std::int64_t k = 0; k < Kg; ++k) {
-            dy_pixel[static_cast<std::size_t>(k)] =
-                to_double(dy_at[(at.group * Kg + k) * block.dy_strides.c]);
-          }
-          const Scalar* x_at = x + (n - block.pixels[0].begin) * block.x_strides.n +
-                               (d - block.input[0].begin) * block.x_strides.spatial[0] +
-                               (h - block.input[1].begin) * block.x_strides.spatial[1] +
-                               (w - block.input[2].begin) * block.x_strides.spatial[2];
-          add_pixel(pb, block, x_at, dy_pixel.data(), at, sums);
+          add_pixel(x + (n - block.pixels[0].begin) * block.x_strides.n +
+                        (d - block.input[0].begin) * block.x_strides.spatial[0] +
+                        (h - block.input[1].begin) * block.x_strides.spatial[1] +
+                        (w - block.input[2].begin) * block.x_strides.spatial[2],
+                    dy + (n - block.pixels[0].begin) * block.dy_strides.n +
+                        (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
+                        (p - block.pixels[2].begin) * block.dy_strides.spatial[1] +
+                        (q - block.pixels[3].begin) * block.dy_strides.spatial[2]);
         }
       }
     }
   }
-}
-
-}  // namespace
-
-ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool)
-    : problem_(problem), pool_(pool) {
-  const auto count = static_cast<std::size_t>(problem.dw_count());
-  try {
-    sum_.resize(count);
-    magnitude_.resize(count);
-    if (problem.dtype == DType::f64) compensation_.resize(count);
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorKind::runtime, "out of memory: the reference's sums");
-  }
+  if (next.pixels > 0) add_pending();
+  if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
 }
 
 void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progress) {
-  const std::int64_t Cg = problem_.C / problem_.groups, taps = problem_.taps();
+  const std::int64_t Cg = problem_.group_c(), taps = problem_.taps();
   // Enough parts to keep the threads busy; how many has no influence on any element's sum.
   const std::int64_t parts_wanted = std::int64_t{8} * pool_.threads();
   const std::int64_t whole = taps * problem_.groups;
   const std::int64_t c_parts = std::min(Cg, (parts_wanted + whole - 1) / whole);
-  const Sums sums = {sum_.data(), compensation_.empty() ? nullptr : compensation_.data(),
-                     magnitude_.data()};
+  seen_ = pixels_;
   std::atomic<std::int64_t> done{0};
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
     const std::int64_t S = problem_.axis[2].taps, R = problem_.axis[1].taps;
-    const TapChannels at = {tap / S / R,           tap / S % R,      tap % S,
-                            task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
-    with_scalar(problem_.dtype,
-                [&](auto scalar) { add_task<decltype(scalar)>(problem_, block, at, sums); });
+    const Channels at = {tap / S / R,
+                         tap / S % R,
+                         tap % S,
+                         tap,
+                         task / c_parts / taps,
+                         Cg * i / c_parts,
+                         Cg * (i + 1) / c_parts};
+    with_scalar(problem_.dtype, [&](auto scalar) { add_task<decltype(scalar)>(block, at); });
     if (progress) progress(++done, whole * c_parts);
   });
+  pixels_ = seen_;
+}
+
+// The scales and limits, in place of the statistics that they follow from.
+void ReferenceSum::judge_rounding() {
+  const std::int64_t cells = problem_.group_c() * problem_.K;
+  const bool every = term_count(problem_) < kLookedAtEach;
+  plain_.resize(expected_.values.size());
+  for (std::size_t i = 0; i < expected_.values.size(); ++i) {
+    const std::int64_t pixels = pixels_[i / static_cast<std::size_t>(cells)];
+    const std::int64_t looks = every ? pixels : pixels / kBatchPixels;
+    TermStatistics terms;
+    terms.sum = expected_.values[i];
+    terms.terms = terms_[i];
+    terms.squares = squares_[i];
+    terms.walk = looks > 0 ? walk_[i] / static_cast<double>(looks) : 0;
+    terms.plain = plain_[i];
+    terms.magnitude = expected_.magnitudes[i];
+    const RoundingScale judged = rounding_scale(terms, problem_.dtype, *summation_);
+    expected_.squares += terms.squares;
+    squares_[i] = judged.limit;
+    walk_[i] = judged.scale;
+    terms_[i] = judged.drift;
+    plain_[i] = judged.plain;
+  }
+  widen_scales(problem_, true, plain_, terms_, walk_);
+  expected_.scales = std::move(walk_);
+  expected_.limits = std::move(squares_);
 }
 
 double* ReferenceSum::finish(std::size_t) {
-  for (std::size_t i = 0; i < compensation_.size(); ++i) {
-    if (std::isfinite(sum_[i])) sum_[i] += compensation_[i];
+  if (summation_ && summation_->longest_sum > 0) {
+    for (std::int64_t tap = 0; tap < problem_.taps(); ++tap) {
+      for (std::int64_t group = 0; group < problem_.groups; ++group) {
+        restart({0, 0, 0, tap, group, 0, problem_.group_c()});
+      }
+    }
+  } else {
+    if (summation_ && !plain_run_.empty()) plain_.assign(plain_run_.begin(), plain_run_.end());
+    if (summation_ && plain_run_.empty()) plain_ = run_;
+    expected_.values = std::move(run_);
   }
-  compensation_.clear();
-  return sum_.data();
+  expected_.tails = std::move(compensation_);
+  for (std::size_t i = 0; i < expected_.tails.size(); ++i) {
+    compensate(expected_.values[i], expected_.tails[i]);
+  }
+  plain_run_ = {};
+  if (summation_) judge_rounding();
+  terms_ = plain_ = {};
+  return expected_.values.data();
 }
 
 std::unique_ptr<BlockSum> make_reference_sum(const WgradProblem& problem, TaskPool& pool) {

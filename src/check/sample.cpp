@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <unordered_set>
 
 #include "check/draw.hpp"
@@ -25,6 +26,40 @@ std::vector<std::int64_t> corners_of(const WgradProblem& pb) {
   }
   return corners;
 }
+
+std::vector<std::int64_t> shuffled(std::int64_t count, std::mt19937_64& random) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  for (std::int64_t i = count; i > 1; --i) {
+    std::swap(numbers[static_cast<std::size_t>(i - 1)],
+              numbers[static_cast<std::size_t>(draw(random, i))]);
+  }
+  return numbers;
+}
+
+// Entries that take taps, input and output channels in turn, each in an order of its own: so many
+// in a row as there are of them hit each tap, c and k, and taps times as many each c and k of each
+// tap.
+class Diagonals {
+ public:
+  Diagonals(const WgradProblem& pb, std::mt19937_64& random)
+      : taps_(shuffled(pb.taps(), random)),
+        c_(shuffled(pb.group_c(), random)),
+        k_(shuffled(pb.K, random)) {}
+
+  std::int64_t entry(std::int64_t i) const {
+    const std::int64_t taps = std::ssize(taps_), C = std::ssize(c_), K = std::ssize(k_);
+    const std::int64_t tap = i % taps, round = i / taps;
+    // Taps begin at different channels; from one cycle to the next c meets other k.
+    const std::int64_t c = (tap * C / taps + round + round / C) % C;
+    const std::int64_t k = (tap * K / taps + round + 2 * (round / K)) % K;
+    return (taps_[static_cast<std::size_t>(tap)] * C + c_[static_cast<std::size_t>(c)]) * K +
+           k_[static_cast<std::size_t>(k)];
+  }
+
+ private:
+  std::vector<std::int64_t> taps_, c_, k_;
+};
 
 }  // namespace
 
@@ -50,7 +85,11 @@ Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uin
     return sample;
   }
   std::unordered_set<std::int64_t> chosen(corners.begin(), corners.end());
-  while (static_cast<std::int64_t>(chosen.size()) < wanted) chosen.insert(draw(random, count));
+  const Diagonals diagonals(problem, random);
+  for (std::int64_t i = 0; i < wanted && std::ssize(chosen) < wanted; ++i) {
+    chosen.insert(diagonals.entry(i));
+  }
+  while (std::ssize(chosen) < wanted) chosen.insert(draw(random, count));
   sample.indices.assign(chosen.begin(), chosen.end());
   std::sort(sample.indices.begin(), sample.indices.end());
   return sample;
@@ -61,21 +100,52 @@ double detectable_share(std::int64_t chosen, std::int64_t count) {
   return 1 - std::pow(0.01, 1 / static_cast<double>(chosen));
 }
 
+Expected expected_of(const WgradProblem& problem, const Summation& summation,
+                     std::span<EntrySum> sums) {
+  Expected result;
+  std::vector<double> plain, drift;
+  const bool every = term_count(problem) < kLookedAtEach;
+  for (EntrySum& sum : sums) {
+    with_scalar(problem.dtype, [&](auto scalar) { sum.restart<decltype(scalar)>(); });
+    const std::int64_t looks = every ? sum.pixels : sum.pixels / kBatchPixels;
+    compensate(sum.earlier, sum.compensation);
+    TermStatistics terms;
+    terms.sum = sum.earlier;
+    terms.terms = sum.terms;
+    terms.squares = sum.squares;
+    terms.walk = looks > 0 ? sum.walk / static_cast<double>(looks) : 0;
+    terms.plain = sum.plain;
+    terms.magnitude = sum.magnitude;
+    const RoundingScale judged = rounding_scale(terms, problem.dtype, summation);
+    result.values.push_back(sum.earlier);
+    if (problem.dtype == DType::f64) result.tails.push_back(sum.compensation);
+    result.magnitudes.push_back(sum.magnitude);
+    result.scales.push_back(judged.scale);
+    result.limits.push_back(judged.limit);
+    result.squares += sum.squares;
+    plain.push_back(judged.plain);
+    drift.push_back(judged.drift);
+  }
+  widen_scales(problem, false, plain, drift, result.scales);
+  return result;
+}
+
 struct SampledSum::State {
   const WgradProblem problem;
   TaskPool& pool;
+  const Summation summation;
   std::vector<EntryTerms> entries;
-  std::vector<ExactSum> sums;
+  std::vector<EntrySum> sums;
 };
 
 std::int64_t SampledSum::memory_bytes(std::int64_t entries) {
-  const std::size_t each = sizeof(EntryTerms) + sizeof(ExactSum) + 4 * sizeof(double);
+  const std::size_t each = sizeof(EntryTerms) + sizeof(EntrySum) + 8 * sizeof(double);
   return checked_mul(entries, static_cast<std::int64_t>(each), "the sampled entries");
 }
 
 SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
-                       const std::vector<std::int64_t>& indices)
-    : state_(new State{problem, pool, {}, {}}) {
+                       const std::vector<std::int64_t>& indices, const Summation& summation)
+    : state_(new State{problem, pool, summation, {}, {}}) {
   for (const std::int64_t index : indices) state_->entries.push_back(entry_terms(problem, index));
   state_->sums.resize(indices.size());
 }
@@ -85,23 +155,21 @@ SampledSum::~SampledSum() = default;
 void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
   State& state = *state_;
   const TensorView view = plain_view(state.problem, block);
+  const SumRules rules(state.problem, state.summation);
   const auto count = static_cast<std::int64_t>(state.entries.size());
   std::atomic<std::int64_t> done{0};
   state.pool.run(count, [&](std::int64_t task, int) {
     const auto i = static_cast<std::size_t>(task);
     with_scalar(state.problem.dtype, [&](auto scalar) {
-      add_terms<decltype(scalar)>(view, state.entries[i], state.sums[i]);
+      add_terms<decltype(scalar)>(view, state.entries[i], rules, state.sums[i]);
     });
     if (progress) progress(++done, count);
   });
 }
 
 double* SampledSum::finish(std::size_t) {
-  for (const ExactSum& sum : state_->sums) {
-    values_.push_back(sum.value());
-    magnitudes_.push_back(sum.magnitude);
-  }
-  return values_.data();
+  expected_ = expected_of(state_->problem, state_->summation, state_->sums);
+  return expected_.values.data();
 }
 
 }  // namespace convgrad

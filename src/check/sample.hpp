@@ -16,7 +16,9 @@ struct Sample {
   std::int64_t corners = 0;           // how many of them are corners
 };
 // `wanted` entries by the seed (all where there are no more), with the corners of [t][r][s][c][k]
-// always among them: 16 at most in 2-D, 32 in 3-D, also when fewer are wanted.
+// always among them: 16 at most in 2-D, 32 in 3-D, also when fewer are wanted. The others are
+// spread: `wanted` of at least the number of taps, of c or of k hit each of them, and of that times
+// taps each c or k of each tap.
 Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed);
 
 // The smallest share of wrong entries that the chosen ones miss with a probability of 1 % at most:
@@ -26,21 +28,21 @@ double detectable_share(std::int64_t chosen, std::int64_t count);
 // The reference for those entries alone, to the bit: the same terms in the same order.
 class SampledSum final : public BlockSum {
  public:
-  SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices);
+  SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
+             const Summation& summation);
   ~SampledSum() override;
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish(), one for each index:
-  const std::vector<double>& values() const { return values_; }
-  const std::vector<double>& magnitudes() const { return magnitudes_; }
+  // After finish(), one number for each index.
+  const Expected& expected() const { return expected_; }
 
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
-  std::vector<double> values_, magnitudes_;
+  Expected expected_;
 };
 
 }  // namespace convgrad

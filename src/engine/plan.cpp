@@ -191,7 +191,7 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
 }  // namespace
 
 std::int64_t reference_bytes(const WgradProblem& problem) {
-  const std::int64_t arrays = problem.dtype == DType::f64 ? 3 : 2;
+  const std::int64_t arrays = problem.dtype == DType::f64 ? 2 : 1;
   return checked_mul(arrays, checked_mul(problem.dw_count(), 8, kWhat), kWhat);
 }
 

@@ -115,7 +115,7 @@ int run_command(const BatchJob& job, const Options& options, Json& report) {
 // ...".
 std::string mismatch_text(const Json& compare) {
   std::string text = cat(text_of(compare.at("mismatches")), " of ", text_of(compare.at("count")),
-                         compare.contains("adjoint") ? " equalities fail" : " elements fail");
+                         " elements fail");
   const bool has_bound = compare.contains("max_ratio");
   const Json error = compare.value(has_bound ? "max_ratio" : "max_abs", Json::object());
   if (error.contains("index")) {

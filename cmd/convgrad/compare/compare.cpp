@@ -2,12 +2,11 @@
 // memory.
 #include "compare/compare.hpp"
 
-#include <CLI/StringTools.hpp>
 #include <cstdio>
 #include <optional>
 
 #include "compare/compare_report.hpp"
-#include "compare/heatmap.hpp"
+#include "report/heatmap.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
@@ -44,10 +43,7 @@ void check_options(const Options& options) {
   if (same_file(o.save_diff, o.heatmap)) {
     misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
   }
-  if (CLI::detail::to_lower(o.heatmap).ends_with(".png")) {
-    misuse("--heatmap: ", o.heatmap,
-           " ends in .png, expected .svg (pictures are SVG now); name another file");
-  }
+  check_heatmap_name(o.heatmap);
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {
     misuse("--filter-format: given without --heatmap, which it is for");
@@ -132,7 +128,7 @@ CompareReport new_report(const Options& options, const Array& got, const Array& 
   r.tolerance.tolerance = tolerance_of(options.compare);
   r.tolerance.equal_nan = options.compare.equal_nan;
   r.tolerance.ulp_dtype = coarser_dtype(r.got_dtype, r.want_dtype);
-  r.by_default = r.tolerance.tolerance.criterion == Criterion::bound;  // none was asked for
+  r.by_default = r.tolerance.tolerance.needs_terms();  // none was asked for
   if (r.by_default) r.tolerance.tolerance = default_tolerance(r.got_dtype, r.want_dtype);
   r.comparison = ArrayComparison(r.tolerance);
   r.refused = refusal(r);

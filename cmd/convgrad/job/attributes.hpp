@@ -15,7 +15,7 @@ void check_required(const ProblemOptions& options);
 // The operation and its attributes as they were spelled, for make_problem().
 WgradAttributes attributes_of(const ProblemOptions& options);
 
-// The criterion that was asked for, bound if none was; Error(usage) if two were.
+// The criterion that was asked for, rounding if none was; Error(usage) if two were.
 Tolerance tolerance_of(const CriterionOptions& options);
 
 }  // namespace convgrad::cli

@@ -40,21 +40,24 @@ void check_report_replaces_nothing(const Options& options) {
       {"--input", &o.input},
       {"--out-backprop", &o.out_backprop},
       {"--filter-like", &o.filter_like},
-      {"--result", &options.verify.result},
       {"--golden", &options.verify.golden},
       {"GOT", &options.compare.got},
       {"WANT", &options.compare.want},
       {"--save-diff", &options.compare.save_diff},
       {"--heatmap", &options.compare.heatmap},
+      {"--save-diff", &options.verify.save_diff},
+      {"--heatmap", &options.verify.heatmap},
       {"--suite", &options.bench.suite},
       {"--baseline", &options.bench.baseline},
       {"--config", &options.config}};
-  for (const auto& [flag, path] : files) {
-    if (same_file(options.json, *path)) {
+  const auto check = [&](const char* flag, const std::string& path) {
+    if (same_file(options.json, path)) {
       throw Error(ErrorKind::usage, "--json=", options.json, " is the ", flag,
                   " file too; name another file for the report");
     }
-  }
+  };
+  for (const auto& [flag, path] : files) check(flag, *path);
+  for (const std::string& result : options.verify.results) check("--result", result);
   if (!options.json.empty()) check_report_file(options.json);
 }
 

@@ -77,23 +77,39 @@ void bind_verify(CLI::App& app, Options& o) {
                          std::int64_t least, std::int64_t most, const char* help) {
     option(verify, name, value, "N", help, group, whole_number(least, most));
   };
-  text(verify, "--result", o.verify.result, "FILE", "judge this gradient instead of computing one",
-       kComparison);
+  verify.add_option("--result", o.verify.results,
+                    "judge this gradient instead of computing one; again for each run of a kernel")
+      ->type_name("FILE")
+      ->group(kComparison)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text(verify, "--golden", o.verify.golden, "FILE",
-       "compare with this gradient, not with the reference", kComparison);
+       "judge this gradient too; with a tolerance: compare with it, not with the reference",
+       kComparison);
   flag(verify, "--update-golden", o.verify.update_golden,
        "compare with the reference, and on a match write the gradient to --golden", kComparison);
+  text(verify, "--criterion", o.verify.criterion, "rounding|bound",
+       "errors as rounding makes them, the default, or the worst case", kComparison);
+  option(verify, "--slack", o.verify.slack, "X",
+         "of --criterion rounding: so many times the errors of a right sum pass; 3 by default",
+         kComparison, tolerance());
+  count("--longest-sum", o.verify.longest_sum, kComparison, 1, kAnyWhole,
+        "the result was summed in runs of at most N pixels, so smaller errors are expected of it");
+  text(verify, "--adders", o.verify.adders, "tensor-core|ieee",
+       "of 16-bit data: whether digits may have been cut off, the default, or only rounded",
+       kComparison);
   add_criteria(verify, o.verify);
+  flag(verify, "--fail-vacuous", o.verify.fail_vacuous,
+       "status 1 where the data can show no fault, such as zeros", kComparison);
   count("--sample", o.verify.sample, kExtent, 1, kAnyWhole,
         "compare N elements, chosen by the seed, and all corners; each costs N*P*Q");
-  text(verify, "--reference", o.verify.reference, "full|adjoint",
-       "adjoint: <dW,V> = <dY,conv(X,V)> for random V, in about the time of reading the files",
-       kExtent);
-  count("--seed", o.verify.seed, kExtent, 0, kAnyWhole, "of --sample and of V; 1 by default");
+  count("--seed", o.verify.seed, kExtent, 0, kAnyWhole, "of --sample; 1 by default");
   count("--repeat-check", o.verify.repeat_check, kExtent, 2, 1000,
         "compute N times, with other threads and blocks, and compare the bits");
   flag(verify, "--diagnosis,!--no-diagnosis", o.verify.diagnosis,
        "look for the fault that explains a mismatch; the default", kMismatch);
+  count("--show", o.verify.show, kReporting, 1, 10000, "list the N elements that are most off");
+  add_difference(verify, o.verify);
   text(verify, "--save-repro", o.verify.save_repro, "DIR",
        "write a small problem that fails, and the command that repeats it", kMismatch);
   add_common(verify, o, kVerifyFooter);
@@ -111,11 +127,7 @@ void bind_compare(CLI::App& app, Options& o) {
   add_criteria(compare, o.compare);
   flag(compare, "--equal-nan,!--no-equal-nan", o.compare.equal_nan, "NaN equals NaN; on by default",
        kComparison);
-  text(compare, "--save-diff", o.compare.save_diff, "FILE",
-       "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
-       kOutput);
-  text(compare, "--heatmap", o.compare.heatmap, "FILE",
-       "picture of |got - want|: filter taps x channels, as .svg", kOutput);
+  add_difference(compare, o.compare);
   text(compare, "--filter-format", o.compare.filter_format, "FORMAT",
        "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
   flag(compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",

@@ -40,16 +40,22 @@ struct CriterionOptions {
   bool bitwise = false;
 };
 
-struct VerifyOptions : CriterionOptions {
-  std::string result, golden;
-  std::string reference = "full";  // or adjoint
-  std::optional<std::int64_t> sample, seed, repeat_check;
-  bool update_golden = false, diagnosis = true;
+// Where elements differ, as files.
+struct DifferenceOptions {
+  std::string save_diff, heatmap;
+};
+
+struct VerifyOptions : CriterionOptions, DifferenceOptions {
+  Words results;  // files
+  std::string golden, criterion, adders;
+  std::optional<double> slack;
+  std::optional<std::int64_t> longest_sum, sample, seed, repeat_check, show;
+  bool update_golden = false, diagnosis = true, fail_vacuous = false;
   std::string save_repro;  // a folder
 };
 
-struct CompareOptions : CriterionOptions {
-  std::string got, want, save_diff, heatmap, filter_format;
+struct CompareOptions : CriterionOptions, DifferenceOptions {
+  std::string got, want, filter_format;
   bool equal_nan = true, quiet = false;
 };
 

@@ -22,9 +22,19 @@ std::string tolerance_flags(const Tolerance& t) {
       return cat(" --max-ulp ", t.max_ulp);
     case Criterion::bitwise:
       return " --bitwise";
+    case Criterion::bound:
+      return " --criterion bound";
     default:
-      return "";
+      return t.slack == Tolerance().slack ? "" : cat(" --slack ", general(t.slack, 17));
   }
+}
+
+// What was said of the sums.
+std::string summation_flags(const VerifyOptions& v) {
+  std::string text;
+  if (v.longest_sum) text += cat(" --longest-sum ", *v.longest_sum);
+  if (!v.adders.empty()) text += " --adders " + v.adders;
+  return text;
 }
 
 // Files of one folder: all of them, or none.
@@ -124,22 +134,14 @@ std::vector<double> values_on(const WgradProblem& whole, const Judged& judged,
 }
 
 // The wrong element's channels, and the taps at which they are wrong.
-Crop crop_around(const WgradProblem& pb, const Judged& judged, const Tolerance& tolerance,
+Crop crop_around(const WgradProblem& pb, const std::vector<unsigned char>& failed,
                  std::int64_t wrong) {
   Crop crop = element_crop(pb, wrong);
-  const bool whole_known = judged.sample.indices.empty() && !judged.want.empty();
-  if (!whole_known) return crop;
+  if (failed.empty()) return crop;  // of a sample, one element is known
   const std::int64_t cells = pb.group_c() * pb.K;
   std::array<Range, 3> taps = crop.taps;
   for (std::int64_t index = wrong % cells; index < pb.dw_count(); index += cells) {
-    const auto at = static_cast<std::size_t>(index);
-    const double magnitude = judged.magnitudes.empty() ? 0 : judged.magnitudes[at];
-    const std::int64_t indices[] = {index};
-    const Comparison one =
-        compare_entries(indices, cells, {&judged.got[at], 1}, {&judged.want[at], 1},
-                        std::span(&magnitude, judged.magnitudes.empty() ? 0 : 1), pb.taps(),
-                        error_model(pb), tolerance, want_model(pb, judged));
-    if (one.match()) continue;
+    if (failed[static_cast<std::size_t>(index)] == 0) continue;
     const Crop other = element_crop(pb, index);
     for (std::size_t a = 0; a < 3; ++a) {
       taps[a].begin = std::min(taps[a].begin, other.taps[a].begin);
@@ -150,15 +152,35 @@ Crop crop_around(const WgradProblem& pb, const Judged& judged, const Tolerance& 
   return crop;
 }
 
-std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
-                             const Tolerance& tolerance, std::int64_t wrong) {
+std::optional<Repro> cut_out(Job& job, const Options& options, const Judged& judged,
+                             const Gradient& subject, const Tolerance& tolerance,
+                             std::int64_t wrong, std::string& why_not) {
+  const WgradProblem& whole = job.problem;
   Repro repro;
-  Crop crop = crop_around(whole, judged, tolerance, wrong);
+  const bool golden = judged.golden && !tolerance.needs_terms();
+  std::vector<unsigned char> failed;
+  if (judged.sample.indices.empty()) {
+    failed.resize(subject.values.size());
+    Expected values;
+    if (golden) values.values = judged.golden->values;
+    compare_gradients(whole, subject.dtype, {}, subject.values,
+                      golden ? values : judged.expected, tolerance, failed);
+  }
+  const Crop crop = crop_around(whole, failed, wrong);
   std::optional<CroppedProblem> part = cropped(whole, crop);
   if (!part) return std::nullopt;
   repro.part = {crop, part->problem, part->origin};
-  repro.result = values_on(whole, judged, repro.part, judged.got);
-  if (judged.want_dtype) repro.golden = values_on(whole, judged, repro.part, judged.want);
+  repro.part.problem.out_dtype = subject.dtype;
+  repro.result = values_on(whole, judged, repro.part, subject.values);
+  if (golden) repro.golden = values_on(whole, judged, repro.part, judged.golden->values);
+  if (tolerance.needs_terms()) {
+    const Expected expected = reference_on(job, options, repro.part);
+    if (compare_gradients(repro.part.problem, subject.dtype, {}, repro.result, expected, tolerance)
+            .match()) {
+      why_not = "the errors show in many elements together, but not in one of them";
+      return std::nullopt;
+    }
+  }
   repro.how =
       "result.npy and golden.npy, where there is one, are parts of the gradients that were "
       "compared:\n"
@@ -183,7 +205,8 @@ std::optional<Repro> shrunk(Job& job, const Options& options, const Judged& judg
   return repro;
 }
 
-std::string verify_command(const Repro& repro, const Judged& judged, const Tolerance& tolerance) {
+std::string verify_command(const Repro& repro, const Options& options, const Judged& judged,
+                           const Tolerance& tolerance) {
   const WgradProblem& pb = repro.part.problem;
   std::string text = cat("verify -i x.npy -g dy.npy ", problem_flags(pb));
   if (!repro.computes) {
@@ -197,7 +220,7 @@ std::string verify_command(const Repro& repro, const Judged& judged, const Toler
     text += cat(" --out-dtype ", dtype_name(pb.out_dtype));
   }
   if (!repro.golden.empty()) text += " --golden golden.npy";
-  return text + tolerance_flags(tolerance);
+  return text + tolerance_flags(tolerance) + summation_flags(options.verify);
 }
 
 void write_files(Job& job, const Options& options, const Repro& repro, const Judged& judged,
@@ -222,8 +245,8 @@ void write_files(Job& job, const Options& options, const Repro& repro, const Jud
                  dy_shape(pb));
   });
   add_gradient("result.npy", pb.out_dtype, repro.result);
-  if (!repro.golden.empty()) add_gradient("golden.npy", *judged.want_dtype, repro.golden);
-  add_gradient("reference.npy", DType::f64, reference_on(job, options, repro.part));
+  if (!repro.golden.empty()) add_gradient("golden.npy", judged.golden->dtype, repro.golden);
+  add_gradient("reference.npy", DType::f64, reference_on(job, options, repro.part).values);
   folder.write_text("README.txt",
                     cat("A part of a problem that convgrad verify found wrong:\n  ", first_command,
                         "\n\n", describe(pb), "\nreference.npy is its gradient in float64.\n",
@@ -262,18 +285,18 @@ void check_repro_folder(const std::string& folder) {
   }
 }
 
-Notes save_repro(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
-                 std::int64_t wrong) {
+Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
+                 const Tolerance& tolerance, std::int64_t wrong) {
   const std::string once = why_read_once(job);
   if (!once.empty()) return not_written(once);
   // What a device computed is cut out: the smaller problems are computed by kernels of processors.
-  const bool computes = options.verify.result.empty() && !judged.want_dtype && !judged.on_device;
+  const bool computes = judged.computed && !judged.golden && !judged.on_device;
   std::string why_not = "the wrong element sees nothing but padding";
-  const std::optional<Repro> repro = computes
-                                         ? shrunk(job, options, judged, tolerance, wrong, why_not)
-                                         : cut_out(job.problem, judged, tolerance, wrong);
+  const std::optional<Repro> repro =
+      computes ? shrunk(job, options, judged, tolerance, wrong, why_not)
+               : cut_out(job, options, judged, subject, tolerance, wrong, why_not);
   if (!repro) return not_written(why_not);
-  const std::string command = verify_command(*repro, judged, tolerance);
+  const std::string command = verify_command(*repro, options, judged, tolerance);
   Notes notes;
   notes.json["repro"] = {{"folder", options.verify.save_repro},
                          {"problem", describe(repro->part.problem)},

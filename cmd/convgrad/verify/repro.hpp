@@ -10,9 +10,9 @@ namespace convgrad::cli {
 void check_repro_folder(const std::string& folder);
 
 // Writes the smallest part of the problem that still fails to options.verify.save_repro. wrong: the
-// element that it is about. A gradient that was computed is computed again, on ever smaller parts;
+// element of subject that it is about. A gradient that was computed is computed again, on ever smaller parts;
 // of files, the part is cut out in which the wrong element stands.
-Notes save_repro(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
-                 std::int64_t wrong);
+Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
+                 const Tolerance& tolerance, std::int64_t wrong);
 
 }  // namespace convgrad::cli

@@ -10,20 +10,22 @@ constexpr double kLeastShrinkBudget = 0x1p33;
 constexpr double kWholeProblems = 4;
 
 struct Sums {
-  std::vector<double> got, want, magnitudes;
+  std::vector<double> got;
+  Expected expected;
 };
 
 // kernel null: the reference alone.
 Sums run_part(Job& job, const Options& options, const CroppedPart& part, const Kernel* kernel) {
   PlanOptions planned = plan_options(options);
-  planned.check_bytes = reference_bytes(part.problem);
+  const Summation summation = summation_of(job, options);
+  planned.check_bytes = ReferenceSum::memory_bytes(part.problem, summation);
   planned.backend = kernel != nullptr ? Backend::cpu : Backend::reference;
   planned.kernel = kernel;
   const Plan plan = make_plan(part.problem, this_machine(), planned);
   TaskPool pool(plan.threads);
   NpySource source(*job.x, *job.dy, part.origin);
   const std::unique_ptr<BlockSum> gradient = kernel != nullptr ? make_sum(plan, pool) : nullptr;
-  ReferenceSum reference(part.problem, pool);
+  ReferenceSum reference(part.problem, pool, summation);
   Timing timing;
   stream_blocks(
       plan, source,
@@ -32,9 +34,9 @@ Sums run_part(Job& job, const Options& options, const CroppedPart& part, const K
         reference.add(block, index);
       },
       timing);
-  reference.finish();
-  const double* dw = gradient ? gradient->finish() : reference.values().data();
-  Sums sums = {{dw, dw + part.problem.dw_count()}, reference.values(), reference.magnitudes()};
+  const double* const values = reference.finish();
+  const double* dw = gradient ? gradient->finish() : values;
+  Sums sums = {{dw, dw + part.problem.dw_count()}, reference.expected()};
   for (double& value : sums.got) value = rounded(part.problem.out_dtype, value);
   return sums;
 }
@@ -55,8 +57,8 @@ Crop element_crop(const WgradProblem& pb, std::int64_t index) {
   return crop;
 }
 
-std::vector<double> reference_on(Job& job, const Options& options, const CroppedPart& part) {
-  return run_part(job, options, part, nullptr).want;
+Expected reference_on(Job& job, const Options& options, const CroppedPart& part) {
+  return run_part(job, options, part, nullptr).expected;
 }
 
 bool Shrinker::fails(const Crop& crop) {
@@ -67,8 +69,8 @@ bool Shrinker::fails(const Crop& crop) {
   const CroppedPart candidate = {crop, part->problem, part->origin};
   Sums sums = run_part(job_, options_, candidate, kernel_);
   const Comparison comparison =
-      compare_gradients(sums.got, sums.want, sums.magnitudes, part->problem.taps(),
-                        error_model(part->problem), tolerance_);
+      compare_gradients(part->problem, part->problem.out_dtype, {}, sums.got, sums.expected,
+                        tolerance_);
   if (comparison.match()) return false;
   smallest_ = candidate;
   result_ = std::move(sums.got);

@@ -16,7 +16,7 @@ struct CroppedPart {
 Crop element_crop(const WgradProblem& problem, std::int64_t index);
 
 // The reference on a part, in [tap][c][k] order.
-std::vector<double> reference_on(Job& job, const Options& options, const CroppedPart& part);
+Expected reference_on(Job& job, const Options& options, const CroppedPart& part);
 
 class Shrinker {
  public:

@@ -3,53 +3,36 @@
 #include "verify/verify.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
-#include "base/suggest.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "verify/repro.hpp"
-#include "verify/verify_adjoint.hpp"
 #include "verify/verify_check.hpp"
 #include "verify/verify_diagnosis.hpp"
+#include "verify/verify_pictures.hpp"
 #include "verify/verify_repeat.hpp"
 #include "verify/verify_report.hpp"
+#include "verify/verify_runs.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-// Elements that are computed after --reference adjoint has found a mismatch.
-constexpr std::int64_t kElementsAfterMismatch = 64;
+constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked for
 
-[[noreturn]] void misuse(const std::string& message) { throw Error(ErrorKind::usage, message); }
-
-void check_scope(const Options& options, const Tolerance& tolerance) {
+void check_scope(const Options& options) {
   const VerifyOptions& v = options.verify;
-  const std::vector<std::string> references = {"full", "adjoint"};
-  if (v.reference != "full" && v.reference != "adjoint") {
-    misuse(cat("--reference: '", v.reference, "' is unknown, expected ", join_or(references),
-               did_you_mean(v.reference, references)));
-  }
-  const bool adjoint = v.reference == "adjoint";
-  if (adjoint && v.sample) misuse("--sample and --reference adjoint exclude each other");
-  if (adjoint && !v.golden.empty()) {
-    misuse("--golden: given with --reference adjoint, which compares with no gradient");
-  }
-  if (adjoint && tolerance.criterion != Criterion::bound) {
-    misuse(
-        "--reference adjoint has an error bound of its own; leave out --rtol, --atol, "
-        "--max-ulp and --bitwise");
-  }
   // A variable or a file may hold one for whoever wants it.
-  if (v.seed && !v.sample && !adjoint && options.origins.count("--seed") == 0) {
-    misuse("--seed: expected only with --sample or --reference adjoint");
+  if (v.seed && !v.sample && options.origins.count("--seed") == 0) {
+    misuse("--seed: expected only with --sample");
   }
-  if (v.repeat_check && !v.result.empty()) {
+  if (v.repeat_check && !v.results.empty()) {
     misuse("--repeat-check: given with --result, but then nothing is computed");
   }
+  check_pictures(options);
 }
 
 void check_golden(const Options& options) {
@@ -68,18 +51,25 @@ void check_golden(const Options& options) {
   for (const auto& [flag, path] :
        {std::pair{"--input", &options.problem.input},
         std::pair{"--out-backprop", &options.problem.out_backprop},
-        std::pair{"--result", &v.result}, std::pair{"--output", &options.problem.output}}) {
+        std::pair{"--output", &options.problem.output}}) {
     if (same_file(v.golden, *path)) {
       misuse(cat("--golden: ", v.golden, " is the ", flag,
                  " file too, which --update-golden would replace"));
     }
   }
+  for (const std::string& result : v.results) {
+    if (same_file(v.golden, result)) {
+      misuse(cat("--golden: ", v.golden, " is the --result file too, which --update-golden would ",
+                 "replace"));
+    }
+  }
+  if (v.results.size() > 1) misuse("--update-golden: given with several --result; name one");
 }
 
-void check_options(const Options& options, const Tolerance& tolerance) {
+void check_options(const Options& options) {
   check_stdout_is_free(options);
   const VerifyOptions& v = options.verify;
-  if (!v.result.empty() && !options.problem.output.empty()) {
+  if (!v.results.empty() && !options.problem.output.empty()) {
     misuse("--output: given with --result, but then nothing is computed");
   }
   if (options.execution.accumulate) {
@@ -87,14 +77,15 @@ void check_options(const Options& options, const Tolerance& tolerance) {
   }
   int stdin_count = 0;
   for (const std::string& path : {options.problem.input, options.problem.out_backprop,
-                                  options.problem.filter_like, v.result, v.golden}) {
+                                  options.problem.filter_like, v.golden}) {
     stdin_count += path == "-" ? 1 : 0;
   }
+  stdin_count += static_cast<int>(std::ranges::count(v.results, "-"));
   if (stdin_count > 1) misuse("- is given twice, expected one array on standard input");
   if (options.problem.output == "-") {
     misuse("--output -: standard output is for the verdict; name a file");
   }
-  check_scope(options, tolerance);
+  check_scope(options);
   check_golden(options);
 }
 
@@ -105,6 +96,9 @@ void check_files(const Job& job, const Options& options) {
     check_output(options.problem.output, {options.execution.no_clobber});
   }
   if (v.update_golden) check_output(v.golden, {options.execution.no_clobber});
+  for (const std::string* path : {&v.save_diff, &v.heatmap}) {
+    if (!path->empty()) check_output(*path, {options.execution.no_clobber});
+  }
   if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
   if (v.repeat_check) {
     const std::string once = why_read_once(job);
@@ -137,7 +131,7 @@ Notes coverage(const WgradProblem& problem, const Options& options, const Sample
 }
 
 // The verified gradient goes to the golden file, if it is not there already.
-Notes update_golden(const Options& options, const WgradProblem& problem, const Judged& judged,
+Notes update_golden(const Options& options, const WgradProblem& problem, const Gradient& result,
                     bool match) {
   const std::string& path = options.verify.golden;
   Notes notes;
@@ -153,10 +147,12 @@ Notes update_golden(const Options& options, const WgradProblem& problem, const J
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     // Whatever is not a gradient of this problem is there by mistake, and not replaced.
-    const GradientFile old = read_in_order(path, problem);
+    Gradient old = read_in_order(path, problem);
+    Expected expected;
+    expected.values = std::move(old.values);
     const Comparison change =
-        compare_gradients(judged.got, old.values, {}, problem.taps(), error_model(problem),
-                          {Criterion::bitwise, 0, 0, 0});
+        compare_gradients(problem, problem.out_dtype, {}, result.values, expected,
+                          {.criterion = Criterion::bitwise});
     if (change.match() && old.dtype == problem.out_dtype) {
       say("holds it already, to the bit", "unchanged");
       return notes;
@@ -164,120 +160,69 @@ Notes update_golden(const Options& options, const WgradProblem& problem, const J
     what = cat("is written: ", change.mismatches, " of ", change.count, " elements change");
     if (old.dtype != problem.out_dtype) what += cat(", ", dtype_name(old.dtype), " before");
   }
-  write_gradient(path, problem, judged.got.data(), nullptr, {options.execution.no_clobber});
+  write_gradient(path, problem, result.values.data(), nullptr, {options.execution.no_clobber});
   say(what, "written");
   return notes;
 }
 
-// The element that a small problem is about.
-std::int64_t worst_element(const Comparison& comparison, const Tolerance& tolerance) {
-  const bool by_ratio = tolerance.criterion == Criterion::bound && comparison.ratio.value > 1;
-  return by_ratio ? comparison.ratio.index : comparison.first_mismatch.index;
+// The element that a small problem is about: the first that fails, or the one that is most off.
+std::int64_t worst_element(const Comparison& comparison) {
+  if (comparison.mismatches == 0) return comparison.ratio.index;
+  return comparison.ratio.value > 1 ? comparison.ratio.index : comparison.first_mismatch.index;
 }
 
-Comparison compare_judged(const WgradProblem& problem, const Judged& judged,
-                          const Tolerance& tolerance) {
-  const std::vector<std::int64_t>& indices = judged.sample.indices;
-  if (indices.empty()) {
-    return compare_gradients(judged.got, judged.want, judged.magnitudes, problem.taps(),
-                             error_model(problem), tolerance, want_model(problem, judged));
+// Results, and a golden file that is judged as they are.
+std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& tolerance) {
+  std::vector<const Gradient*> subjects;
+  for (const Gradient& result : judged.results) subjects.push_back(&result);
+  if (judged.golden && tolerance.needs_terms()) subjects.push_back(&*judged.golden);
+  return subjects;
+}
+
+std::vector<Verdict> verdicts_of(const WgradProblem& problem, const Judged& judged,
+                                 const Tolerance& tolerance) {
+  std::vector<Verdict> verdicts;
+  const bool golden = judged.golden && !tolerance.needs_terms();
+  Expected values;
+  if (golden) values.values = judged.golden->values;
+  for (const Gradient* subject : subjects_of(judged, tolerance)) {
+    verdicts.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
+                        subject->dtype,
+                        compare_gradients(problem, subject->dtype, judged.sample.indices,
+                                          subject->values, golden ? values : judged.expected,
+                                          tolerance)});
   }
-  return compare_entries(indices, problem.group_c() * problem.K, judged.got, judged.want,
-                         judged.magnitudes, problem.taps(), error_model(problem), tolerance,
-                         want_model(problem, judged));
+  return verdicts;
 }
 
 // After a mismatch: the fault, and a small problem.
 Notes explain(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
-              const Comparison& comparison) {
+              const std::vector<Verdict>& verdicts) {
   Notes notes;
-  if (comparison.match()) return notes;
-  if (options.verify.diagnosis) notes.add(diagnose_mismatch(job, options, judged));
+  const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
+  std::vector<const Gradient*> wrong;
+  const Verdict* first = nullptr;
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    if (verdicts[i].comparison.match()) continue;
+    if (first == nullptr) first = &verdicts[i];
+    if (wrong.size() < kMaxExplained) wrong.push_back(subjects[i]);
+  }
+  if (first == nullptr) return notes;
+  if (options.verify.diagnosis) notes.add(diagnose_mismatch(job, options, judged, wrong));
   if (!options.verify.save_repro.empty()) {
-    notes.add(save_repro(job, options, judged, tolerance, worst_element(comparison, tolerance)));
+    notes.add(save_repro(job, options, judged, *wrong[0], tolerance,
+                         worst_element(first->comparison)));
   }
   return notes;
-}
-
-int verify_by_comparison(Job& job, const Options& options, const Judged& judged,
-                         const Tolerance& tolerance, Json& report) {
-  const Comparison comparison = compare_judged(job.problem, judged, tolerance);
-  Notes notes;
-  if (options.verify.repeat_check) notes.add(repeat_check(job, options, judged));
-  const bool match = comparison.match() && !notes.failed;
-  notes.add(explain(job, options, judged, tolerance, comparison));
-  if (options.verify.update_golden) {
-    notes.add(update_golden(options, job.problem, judged, match));
-  }
-  const VerifyReport summary = {
-      job.problem,     comparison,          tolerance,
-      judged.got_name, judged.want_name,    coverage(job.problem, options, judged.sample),
-      notes,           options.command_line};
-  report["compare"] = verify_json(summary);
-  if (options.json != "-")
-    std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
-  return match ? 0 : 1;
-}
-
-// Some elements, exactly: those that the equalities point at, and others.
-Judged exact_sample(Job& job, const Options& options, const Judged& judged) {
-  Judged result;
-  result.got_name = judged.got_name;
-  result.kernel = judged.kernel;
-  std::vector<std::int64_t>& indices = result.sample.indices;
-  indices = choose_entries(job.problem, kElementsAfterMismatch, 1).indices;
-  indices.insert(indices.end(), judged.adjoint->suspects.begin(), judged.adjoint->suspects.end());
-  for (std::size_t i = 0; i < judged.got.size() && indices.size() < 4 * kElementsAfterMismatch;
-       ++i) {
-    if (!std::isfinite(judged.got[i])) indices.push_back(static_cast<std::int64_t>(i));
-  }
-  std::sort(indices.begin(), indices.end());
-  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
-  ExactEntries exact = exact_entries(job, options, indices);
-  result.want = std::move(exact.values);
-  result.magnitudes = std::move(exact.magnitudes);
-  for (const std::int64_t index : indices) {
-    result.got.push_back(judged.got[static_cast<std::size_t>(index)]);
-  }
-  return result;
-}
-
-int verify_by_adjoint(Job& job, const Options& options, const Judged& judged,
-                      const Tolerance& tolerance, Json& report) {
-  Notes notes;
-  if (options.verify.repeat_check) notes.add(repeat_check(job, options, judged));
-  std::optional<Comparison> exact;
-  if (!judged.adjoint->match() && why_read_once(job).empty()) {
-    const Judged sample = exact_sample(job, options, judged);
-    exact = compare_judged(job.problem, sample, tolerance);
-    if (exact->match()) {
-      notes.lines.push_back(cat("none of ", sample.got.size(),
-                                " elements that were then computed exactly is wrong; --sample "
-                                "takes more"));
-    }
-    notes.add(explain(job, options, sample, tolerance, *exact));
-  }
-  const AdjointReport summary = {job.problem,
-                                 *judged.adjoint,
-                                 judged.got_name,
-                                 options.verify.seed.value_or(1),
-                                 exact ? &*exact : nullptr,
-                                 notes,
-                                 options.command_line};
-  report["compare"] = adjoint_json(summary);
-  if (options.json != "-")
-    std::fputs(colored_verdict(options, adjoint_text(summary)).c_str(), stdout);
-  return judged.adjoint->match() && !notes.failed ? 0 : 1;
 }
 
 int verify_into(const Options& options, Json& report) {
   if (listed_algorithms(options, report)) return 0;
   const VerifyOptions& v = options.verify;
-  const Tolerance tolerance = tolerance_of(v);
-  check_options(options, tolerance);
+  const Tolerance tolerance = judged_by(v);
+  check_options(options);
   Job job = open_job(options, report);
-  const bool needs_reference =
-      v.golden.empty() || v.update_golden || tolerance.criterion == Criterion::bound;
+  const bool needs_reference = v.golden.empty() || v.update_golden || tolerance.needs_terms();
   if (options.execution.dry_run) {
     const Plan plan = plan_check(job, options, needs_reference);
     report["execution"] = plan_json(plan);
@@ -288,10 +233,32 @@ int verify_into(const Options& options, Json& report) {
   check_files(job, options);
   const Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
-  const int status = judged.adjoint ? verify_by_adjoint(job, options, judged, tolerance, report)
-                                    : verify_by_comparison(job, options, judged, tolerance, report);
-  report["status"] = status == 0 ? "match" : "mismatch";
-  return status;
+  const std::vector<Verdict> verdicts = verdicts_of(job.problem, judged, tolerance);
+  VerifyReport summary = {job.problem, tolerance, verdicts, 0, judged.vacuous, {}, {},
+                          options.command_line};
+  if (!needs_reference && verdicts[0].comparison.all_zero) {
+    summary.vacuous = "every expected value is 0";
+  }
+  while (summary.shown + 1 < verdicts.size() && verdicts[summary.shown].comparison.match()) {
+    ++summary.shown;
+  }
+  if (verdicts[summary.shown].comparison.match()) summary.shown = 0;
+  summary.coverage = coverage(job.problem, options, judged.sample);
+  if (v.repeat_check) summary.notes.add(repeat_check(job, options, judged));
+  if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
+  summary.notes.add(pictures(job.problem, options, judged, tolerance, verdicts));
+  summary.notes.add(explain(job, options, judged, tolerance, verdicts));
+  if (v.fail_vacuous && !summary.vacuous.empty()) summary.notes.failed = true;
+  const bool match = matches(summary);
+  if (v.update_golden) {
+    summary.notes.add(update_golden(options, job.problem, judged.results[0], match));
+  }
+  report["compare"] = verify_json(summary);
+  if (options.json != "-") {
+    std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
+  }
+  report["status"] = match ? "match" : "mismatch";
+  return match ? 0 : 1;
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 
+#include "options/refuse.hpp"
+
 namespace convgrad::cli {
 namespace {
-
-// Of x and dy beside --reference adjoint.
-constexpr std::int64_t kAdjointBlockBytes = std::int64_t{8} << 20;
-constexpr std::int64_t kLeastBlockBytes = std::int64_t{32} << 10;
 
 // From the order of dw_shape() to [tap][c][k].
 std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector<double>& values) {
@@ -41,11 +39,54 @@ std::vector<double> picked(const std::vector<double>& values,
 }
 
 // The whole file, or the entries of the sample.
-GradientFile read_judged(const std::string& path, const WgradProblem& problem,
-                         const Sample& sample) {
-  return sample.indices.empty() ? read_in_order(path, problem)
-                                : read_gradient_entries(path, problem, sample.indices);
+Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
+  if (sample.indices.empty()) return read_in_order(path, problem);
+  GradientFile file = read_gradient_entries(path, problem, sample.indices);
+  return {path, file.dtype, std::move(file.values)};
 }
+
+// Whether x and dy hold anything but zeros. No more of them is looked at than it takes to see that.
+class NotZero final : public BlockSum {
+ public:
+  explicit NotZero(const WgradProblem& problem) : problem_(problem) {}
+  void add(const Block& block, std::int64_t, const Progress&) override {
+    std::array<Range, 3> dy_box;
+    for (std::size_t a = 0; a < 3; ++a) dy_box[a] = block.pixels[a + 1];
+    const std::int64_t images = block.pixels[0].size();
+    with_scalar(problem_.dtype, [&](auto scalar) {
+      using Scalar = decltype(scalar);
+      if (!x) x = any(static_cast<const Scalar*>(block.x), block.x_strides, images, block.input,
+                      problem_.C);
+      if (!dy) dy = any(static_cast<const Scalar*>(block.dy), block.dy_strides, images, dy_box,
+                        problem_.K);
+    });
+  }
+  double* finish(std::size_t) override { return nullptr; }
+
+  bool x = false, dy = false;
+
+ private:
+  template <typename Scalar>
+  static bool any(const Scalar* values, const Strides& strides, std::int64_t images,
+                  const std::array<Range, 3>& box, std::int64_t channels) {
+    for (std::int64_t n = 0; n < images; ++n) {
+      for (std::int64_t a = 0; a < box[0].size(); ++a) {
+        for (std::int64_t b = 0; b < box[1].size(); ++b) {
+          for (std::int64_t c = 0; c < box[2].size(); ++c) {
+            const Scalar* const pixel = values + n * strides.n + a * strides.spatial[0] +
+                                        b * strides.spatial[1] + c * strides.spatial[2];
+            for (std::int64_t i = 0; i < channels; ++i) {
+              if (to_double(pixel[i * strides.c]) != 0) return true;
+            }
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  const WgradProblem& problem_;
+};
 
 // Several checks, fed with the same blocks.
 class Checks final : public BlockSum {
@@ -69,22 +110,23 @@ class Pass {
  public:
   Pass(Job& job, const Options& options, bool needs_reference, const Sample& sample)
       : job_(job),
-        scope_(scope_of(options.verify)),
-        computes_(options.verify.result.empty()),
+        computes_(options.verify.results.empty()),
         plan_(plan_check(job, options, needs_reference)),
-        pool_(plan_.threads) {
+        pool_(plan_.threads),
+        not_zero_(job.problem) {
     const bool by_reference = job.backend == Backend::reference;
+    const bool samples = options.verify.sample.has_value();
+    const Summation summation = summation_of(job, options);
     if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
-    if ((computes_ && by_reference) || (needs_reference && scope_ == Scope::full)) {
-      checks_.include(reference_.emplace(job.problem, pool_));
+    if ((computes_ && by_reference) || (needs_reference && !samples)) {
+      checks_.include(reference_.emplace(job.problem, pool_,
+                                         needs_reference && !samples ? std::optional(summation)
+                                                                     : std::nullopt));
     }
-    if (needs_reference && scope_ == Scope::sample) {
-      checks_.include(sampled_.emplace(job.problem, pool_, sample.indices));
+    if (needs_reference && samples) {
+      checks_.include(sampled_.emplace(job.problem, pool_, sample.indices, summation));
     }
-    if (scope_ == Scope::adjoint) {
-      const auto seed = static_cast<std::uint64_t>(options.verify.seed.value_or(1));
-      checks_.include(adjoint_.emplace(job.problem, pool_, seed));
-    }
+    if (needs_reference) checks_.include(not_zero_);
   }
 
   void run(const Options& options, Json& report) {
@@ -95,133 +137,137 @@ class Pass {
     report["perf"] = perf_json(job_.problem, timing);
     if (options.execution.verbose) print_timing(plan_, timing, 0);
     checks_.finish(0);
-    if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->values().data();
+    if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->expected().values.data();
   }
 
   const double* dw() const { return dw_; }
   const Plan& plan() const { return plan_; }
-  // The reference's values and magnitudes where they are compared.
-  const std::vector<double>& values() const {
-    return sampled_ ? sampled_->values() : reference_->values();
+  // Where they are compared.
+  const Expected& expected() const {
+    return sampled_ ? sampled_->expected() : reference_->expected();
   }
-  const std::vector<double>& magnitudes() const {
-    return sampled_ ? sampled_->magnitudes() : reference_->magnitudes();
-  }
-  AdjointVerdict adjoint(const std::vector<double>& got) const {
-    return adjoint_->judge(got, error_model(job_.problem));
+
+  // Why whatever is computed from these tensors would match, or "".
+  std::string vacuous() const {
+    const WgradProblem& pb = job_.problem;
+    if (pb.dw_count() == 0) return "the gradient has no elements";
+    if (pb.N == 0) return "there are no images";
+    if (term_count(pb) == 0) return "out_backprop has no pixels";
+    if (!not_zero_.x) return "x is all zeros";
+    if (!not_zero_.dy) return "dy is all zeros";
+    const Expected& e = expected();
+    bool finite = false;
+    for (std::size_t i = 0; i < e.values.size(); ++i) {
+      finite = finite || std::isfinite(e.values[i]);
+      if (std::isfinite(e.values[i]) && e.magnitudes[i] > 0) return "";
+    }
+    if (!finite) return "no expected value is finite";
+    return sampled_ ? "the sampled elements have no terms but zeros"
+                    : "no element has a term that is not zero";
   }
 
  private:
   Job& job_;
-  const Scope scope_;
   const bool computes_;
   const Plan plan_;
   TaskPool pool_;
   std::unique_ptr<BlockSum> gradient_;
   std::optional<ReferenceSum> reference_;
   std::optional<SampledSum> sampled_;
-  std::optional<AdjointSum> adjoint_;
+  NotZero not_zero_;
   Checks checks_;
   const double* dw_ = nullptr;
 };
 
 }  // namespace
 
-Scope scope_of(const VerifyOptions& options) {
-  if (options.sample) return Scope::sample;
-  return options.reference == "adjoint" ? Scope::adjoint : Scope::full;
-}
-
-ErrorModel error_model(const WgradProblem& problem) {
-  return {problem.out_dtype, accumulator_dtype(problem.dtype), term_count(problem)};
-}
-
-std::optional<ErrorModel> want_model(const WgradProblem& problem, const Judged& judged) {
-  if (!judged.want_dtype) return std::nullopt;
-  ErrorModel model = error_model(problem);
-  model.out = *judged.want_dtype;
-  return model;
-}
-
-GradientFile read_in_order(const std::string& path, const WgradProblem& problem) {
-  GradientFile file = read_gradient(path, problem, false);
-  file.values = in_hwio_order(problem, file.values);
-  return file;
-}
-
-namespace {
-
-// What the check keeps grows with the blocks, so they are small, and smaller if memory is.
-Plan plan_adjoint(const Job& job, const Options& options, PlanOptions planned) {
-  const std::int64_t other_bytes = planned.check_bytes.value_or(0);
-  planned.block_bytes = kAdjointBlockBytes;
-  if (options.execution.memory_limit > 0) {
-    const auto part = static_cast<std::int64_t>(options.execution.memory_limit / 16);
-    planned.block_bytes = std::clamp(part, kLeastBlockBytes, kAdjointBlockBytes);
+Tolerance judged_by(const VerifyOptions& o) {
+  Tolerance tolerance = tolerance_of(o);
+  if (!o.criterion.empty()) {
+    check_known("--criterion", o.criterion, {"rounding", "bound"});
+    if (!tolerance.needs_terms()) {
+      misuse("--criterion and --rtol, --atol, --max-ulp or --bitwise exclude each other");
+    }
+    if (o.criterion == "bound") tolerance.criterion = Criterion::bound;
   }
-  for (;; planned.block_bytes /= 4) {
-    planned.check_bytes = 0;
-    const Plan plan = plan_job(job, planned);
-    planned.check_bytes = other_bytes + AdjointSum::memory_bytes(plan);
-    const bool fits = plan.memory.total() + *planned.check_bytes <= plan.memory_limit_bytes;
-    if (fits || planned.block_bytes <= kLeastBlockBytes) return plan_job(job, planned);
+  if (!o.adders.empty()) check_known("--adders", o.adders, {"tensor-core", "ieee"});
+  const bool rounding = tolerance.criterion == Criterion::rounding;
+  if (o.slack) {
+    if (!rounding) misuse("--slack: expected only with --criterion rounding");
+    if (!(*o.slack > 0)) misuse("--slack: 0, expected a number above 0");
+    tolerance.slack = *o.slack;
   }
+  return tolerance;
 }
 
-}  // namespace
+Summation summation_of(const Job& job, const Options& options) {
+  const VerifyOptions& v = options.verify;
+  // What is known of the program's own kernels is expected of them.
+  const bool own = v.results.empty() && (v.golden.empty() || v.update_golden);
+  Summation summation;
+  summation.longest_sum = v.longest_sum.value_or(own ? kMaxChunkPixels : 0);
+  summation.cutting_adders = v.adders.empty() ? !own || job.backend == Backend::cuda
+                                              : v.adders == "tensor-core";
+  return summation;
+}
+
+Gradient read_in_order(const std::string& path, const WgradProblem& problem) {
+  const GradientFile file = read_gradient(path, problem, false);
+  return {path, file.dtype, in_hwio_order(problem, file.values)};
+}
 
 Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
   const VerifyOptions& v = options.verify;
-  const bool computes = v.result.empty();
+  const bool computes = v.results.empty();
   PlanOptions planned = plan_options(job, options);
   if (!computes) planned.backend = Backend::reference;  // which has no part in it
-  const Scope scope = scope_of(v);
-  const bool sums_reference =
-      (computes && job.backend == Backend::reference) || (scope == Scope::full && needs_reference);
-  std::int64_t check_bytes = sums_reference ? reference_bytes(job.problem) : 0;
-  if (scope == Scope::sample) {
+  const bool judges = needs_reference && !v.sample;
+  const bool by_reference = computes && job.backend == Backend::reference;
+  std::int64_t check_bytes = 0;
+  if (judges || by_reference) {
+    check_bytes = ReferenceSum::memory_bytes(
+        job.problem, judges ? std::optional(summation_of(job, options)) : std::nullopt);
+  }
+  if (v.sample) {
     check_bytes += SampledSum::memory_bytes(std::min(*v.sample, job.problem.dw_count()) + 32);
   }
   planned.check_bytes = check_bytes;
-  return scope == Scope::adjoint ? plan_adjoint(job, options, planned) : plan_job(job, planned);
+  return plan_job(job, planned);
 }
 
 Judged gather(Job& job, const Options& options, bool needs_reference, Json& report) {
   const VerifyOptions& v = options.verify;
-  const Scope scope = scope_of(v);
   const bool golden = !v.golden.empty() && !v.update_golden;
   Judged judged;
   if (!options.json.empty()) {
-    add_tensor("result", v.result, report);
+    for (std::size_t i = 0; i < v.results.size(); ++i) {
+      add_tensor(i == 0 ? "result" : cat("result_", i + 1).c_str(), v.results[i], report);
+    }
     add_tensor("golden", golden ? v.golden : "", report);
   }
-  if (scope == Scope::sample) {
+  if (v.sample) {
     judged.sample =
         choose_entries(job.problem, *v.sample, static_cast<std::uint64_t>(v.seed.value_or(1)));
   }
-  if (!v.result.empty()) {
-    GradientFile file = read_judged(v.result, job.problem, judged.sample);
-    job.problem.out_dtype = file.dtype;  // the file's own dtype is what it is judged by
-    judged.got = std::move(file.values);
-    judged.got_name = v.result;
+  for (const std::string& path : v.results) {
+    judged.results.push_back(read_judged(path, job.problem, judged.sample));
   }
-  if (golden) {
-    GradientFile file = read_judged(v.golden, job.problem, judged.sample);
-    judged.want = std::move(file.values);
-    judged.want_name = v.golden;
-    judged.want_dtype = file.dtype;
-  }
-  if (!v.result.empty() && !needs_reference) return judged;
+  // The file's own dtype is what it is judged by.
+  if (!v.results.empty()) job.problem.out_dtype = judged.results[0].dtype;
+  if (golden) judged.golden = read_judged(v.golden, job.problem, judged.sample);
+  if (!v.results.empty() && !needs_reference) return judged;
 
   Pass pass(job, options, needs_reference, judged.sample);
   pass.run(options, report);
   if (pass.dw() != nullptr) {
+    judged.computed = true;
     judged.kernel = pass.plan().cpu() ? pass.plan().cpu()->kernel : nullptr;
     judged.on_device = pass.plan().cuda() != nullptr;
-    judged.got_name = algorithm_name(pass.plan());
-    judged.got = rounded_values(job.problem, pass.dw());
-    if (v.repeat_check) judged.computed = judged.got;
-    if (scope == Scope::sample) judged.got = picked(judged.got, judged.sample.indices);
+    std::vector<double> values = rounded_values(job.problem, pass.dw());
+    if (v.repeat_check) judged.first_run = values;
+    if (v.sample) values = picked(values, judged.sample.indices);
+    judged.results.push_back(
+        {std::string(algorithm_name(pass.plan())), job.problem.out_dtype, std::move(values)});
     if (!options.problem.output.empty()) {
       write_gradient(options.problem.output, job.problem, pass.dw(), nullptr,
                      {options.execution.no_clobber});
@@ -229,14 +275,9 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
       if (!options.json.empty()) add_gradient(options.problem.output, job.problem, report);
     }
   }
-  if (scope == Scope::adjoint) {
-    judged.adjoint = pass.adjoint(judged.got);
-    return judged;
-  }
-  if (needs_reference) judged.magnitudes = pass.magnitudes();
-  if (!golden) {
-    judged.want = pass.values();
-    judged.want_name = "the float64 reference";
+  if (needs_reference) {
+    judged.expected = pass.expected();
+    judged.vacuous = pass.vacuous();
   }
   return judged;
 }
@@ -251,17 +292,17 @@ std::string why_read_once(const Job& job) {
   return "";
 }
 
-ExactEntries exact_entries(Job& job, const Options& options,
-                           const std::vector<std::int64_t>& indices) {
+Expected exact_entries(Job& job, const Options& options,
+                       const std::vector<std::int64_t>& indices) {
   PlanOptions planned = plan_options(job, options);
   planned.backend = Backend::reference;
   planned.check_bytes = SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size()));
   const Plan plan = plan_job(job, planned);
   TaskPool pool(plan.threads);
-  SampledSum sum(job.problem, pool, indices);
+  SampledSum sum(job.problem, pool, indices, summation_of(job, options));
   run_job(job, plan, nullptr, &sum);
   sum.finish();
-  return {sum.values(), sum.magnitudes()};
+  return sum.expected();
 }
 
 }  // namespace convgrad::cli

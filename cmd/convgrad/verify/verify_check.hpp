@@ -1,10 +1,9 @@
-// verify_check.hpp - what verify compares: a gradient, computed or given, and what it
-// should be, whole or at some entries.
+// verify_check.hpp - what verify compares: gradients, computed or given, and what they should be,
+// whole or at some entries.
 #pragma once
 
 #include <memory>
 
-#include "check/adjoint.hpp"
 #include "check/sample.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -13,25 +12,33 @@
 
 namespace convgrad::cli {
 
-// How much of the reference there is to be.
-enum class Scope { full, sample, adjoint };
-Scope scope_of(const VerifyOptions& options);
+// In [tap][c][k] order, or one value for each entry of a sample.
+struct Gradient {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<double> values;
+};
 
 struct Judged {
   Sample sample;  // without indices where everything is compared
-  // [tap][c][k] order, or one for each index. magnitudes are empty if no reference was needed.
-  std::vector<double> got, want, magnitudes;
-  std::string got_name, want_name;
-  std::optional<DType> want_dtype;  // of a golden file
-  const Kernel* kernel = nullptr;   // that has computed got
-  bool on_device = false;           // got was computed there
+  std::vector<Gradient> results;
+  std::optional<Gradient> golden;  // unless it is the file to write
+  Expected expected;               // empty if no reference was needed
+  std::string vacuous;             // why no fault could be seen, or ""
+  const Kernel* kernel = nullptr;  // that has computed the result
+  bool computed = false, on_device = false;
   // The whole gradient as it was computed, rounded to out_dtype; kept for --repeat-check.
-  std::vector<double> computed;
-  std::optional<AdjointVerdict> adjoint;  // want and magnitudes are empty then
+  std::vector<double> first_run;
 };
+inline constexpr const char* kReferenceName = "the float64 reference";
+
+// The criterion that the options ask for; Error(usage) where they exclude each other.
+Tolerance judged_by(const VerifyOptions& options);
+// How the gradient is taken to be summed that is judged.
+Summation summation_of(const Job& job, const Options& options);
 
 // A gradient file, in [tap][c][k] order.
-GradientFile read_in_order(const std::string& path, const WgradProblem& problem);
+Gradient read_in_order(const std::string& path, const WgradProblem& problem);
 
 // The plan of the one pass over x and dy.
 Plan plan_check(const Job& job, const Options& options, bool needs_reference);
@@ -41,17 +48,9 @@ Plan plan_check(const Job& job, const Options& options, bool needs_reference);
 Judged gather(Job& job, const Options& options, bool needs_reference, Json& report);
 
 // The reference at some entries, by another pass over x and dy, which must be files.
-struct ExactEntries {
-  std::vector<double> values, magnitudes;
-};
-ExactEntries exact_entries(Job& job, const Options& options,
-                           const std::vector<std::int64_t>& indices);
+Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices);
 
 // Why x and dy cannot be read a second time, as a clause, or "".
 std::string why_read_once(const Job& job);
-
-ErrorModel error_model(const WgradProblem& problem);
-// Of a golden file, whose own rounding counts too.
-std::optional<ErrorModel> want_model(const WgradProblem& problem, const Judged& judged);
 
 }  // namespace convgrad::cli

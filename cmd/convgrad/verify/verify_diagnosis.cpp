@@ -14,12 +14,8 @@ constexpr double kLeastDiagnosisBudget = 0x1p30;
 constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
-
-struct Subject {
-  std::string name;  // "the result"
-  DType dtype;
-  const std::vector<double>& values;
-};
+// Elements whose errors are so many times those of rounding are named as wrong.
+constexpr double kWrong = 5;
 
 std::string checked_text(const Finding& finding, std::int64_t count) {
   return finding.checked == count ? cat(" (all ", count, " elements checked)")
@@ -38,10 +34,13 @@ std::string certainty_name(Certainty certainty) {
 }
 
 // "r 0-2, s 1, c 0-7, k 5": the box of the elements that are wrong, or "" if that is everything.
-std::string where_text(const WgradProblem& pb, const Suspect& s, const ErrorModel& model) {
+std::string where_text(const WgradProblem& pb, const Suspect& s) {
   std::vector<std::int64_t> low, high;
   for (std::size_t i = 0; i < s.got.size(); ++i) {
-    if (within_bound(s.got[i], s.want[i], s.magnitudes[i], model)) continue;
+    if (unexplained_error(pb.out_dtype, s.got[i], s.expected.values[i]) <=
+        kWrong * s.expected.scales[i]) {
+      continue;
+    }
     const std::int64_t index = s.indices.empty() ? static_cast<std::int64_t>(i) : s.indices[i];
     const std::vector<std::int64_t> position = element_position(pb, index);
     if (low.empty()) low = high = position;
@@ -98,11 +97,11 @@ class Diagnoser {
     return "";
   }
 
-  void diagnose_subject(const Subject& subject, std::span<const std::int64_t> indices,
-                        std::span<const double> want, std::span<const double> magnitudes) {
+  void diagnose_subject(const Gradient& subject, std::span<const std::int64_t> indices,
+                        const Expected& expected) {
     WgradProblem problem = job_.problem;
     problem.out_dtype = subject.dtype;
-    const Suspect suspect = {problem, indices, subject.values, want, magnitudes};
+    const Suspect suspect = {problem, indices, subject.values, expected};
     TaskPool pool(options_.execution.threads > 0 ? options_.execution.threads
                                                  : this_machine().threads);
     NpySource source(*job_.x, *job_.dy);
@@ -114,7 +113,7 @@ class Diagnoser {
   }
 
  private:
-  void report(const Subject& subject, const Suspect& suspect, const Diagnosis& found) {
+  void report(const Gradient& subject, const Suspect& suspect, const Diagnosis& found) {
     const std::int64_t count = suspect.problem.dw_count();
     for (const Finding& f : found.findings) {
       notes_.lines.push_back(finding_line(subject.name, f, count));
@@ -130,7 +129,7 @@ class Diagnoser {
     if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
     if (found.findings.empty()) {
       say(cat("none of the ", found.tried, " faults that were tried explains ", subject.name));
-      const std::string where = where_text(suspect.problem, suspect, error_model(suspect.problem));
+      const std::string where = where_text(suspect.problem, suspect);
       if (!where.empty()) say(cat("the wrong elements lie in ", where));
     }
     if (found.untried > 0) {
@@ -144,21 +143,12 @@ class Diagnoser {
   Notes notes_;
 };
 
-bool all_within(const WgradProblem& problem, DType dtype, const std::vector<double>& got,
-                const std::vector<double>& want, const std::vector<double>& magnitudes) {
-  ErrorModel model = error_model(problem);
-  model.out = dtype;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (!within_bound(got[i], want[i], magnitudes[i], model)) return false;
-  }
-  return true;
-}
-
 // The elements by which a golden file and a gradient are told apart: half of them differ.
-std::vector<std::size_t> arbiter_elements(const Judged& judged, std::int64_t count) {
+std::vector<std::size_t> arbiter_elements(const Gradient& got, const Gradient& want,
+                                          std::int64_t count) {
   std::vector<std::size_t> differing, others, result;
-  for (std::size_t i = 0; i < judged.got.size(); ++i) {
-    (judged.got[i] == judged.want[i] ? others : differing).push_back(i);
+  for (std::size_t i = 0; i < got.values.size(); ++i) {
+    (got.values[i] == want.values[i] ? others : differing).push_back(i);
   }
   const auto half = static_cast<std::size_t>((count + 1) / 2);
   for (const std::vector<std::size_t>* from : {&differing, &others}) {
@@ -172,38 +162,45 @@ std::vector<std::size_t> arbiter_elements(const Judged& judged, std::int64_t cou
 }
 
 // Neither the gradient nor the golden file is known to be right: the reference tells.
-void diagnose_golden(Job& job, const Options& options, const Judged& judged, Diagnoser& diagnoser) {
+void diagnose_golden(Job& job, const Options& options, const Judged& judged, const Gradient& result,
+                     Diagnoser& diagnoser) {
   const double terms = static_cast<double>(std::max<std::int64_t>(term_count(job.problem), 1));
   const auto count = static_cast<std::int64_t>(
       std::clamp(kLeastDiagnosisBudget / terms, 6.0, static_cast<double>(kArbiterElements)));
   std::vector<std::int64_t> indices;
-  std::vector<double> got, want;
-  for (const std::size_t i : arbiter_elements(judged, count)) {
+  Gradient subjects[] = {{"the result", result.dtype, {}},
+                         {"the golden file", judged.golden->dtype, {}}};
+  for (const std::size_t i : arbiter_elements(result, *judged.golden, count)) {
     indices.push_back(judged.sample.indices.empty() ? static_cast<std::int64_t>(i)
                                                     : judged.sample.indices[i]);
-    got.push_back(judged.got[i]);
-    want.push_back(judged.want[i]);
+    subjects[0].values.push_back(result.values[i]);
+    subjects[1].values.push_back(judged.golden->values[i]);
   }
-  const ExactEntries exact = exact_entries(job, options, indices);
-  const Subject subjects[] = {{"the result", job.problem.out_dtype, got},
-                              {"the golden file", *judged.want_dtype, want}};
+  const Expected exact = exact_entries(job, options, indices);
   bool right[2];
   for (int i = 0; i < 2; ++i) {
-    right[i] = all_within(job.problem, subjects[i].dtype, subjects[i].values, exact.values,
-                          exact.magnitudes);
+    right[i] = compare_gradients(job.problem, subjects[i].dtype, indices, subjects[i].values, exact,
+                                 {})
+                   .match();
     diagnoser.say(cat(subjects[i].name, right[i] ? " is" : " is not",
-                      " within the error bound of the reference (", indices.size(), " of ",
+                      " within rounding of the reference (", indices.size(), " of ",
                       job.problem.dw_count(), " elements checked)"));
   }
   for (int i = 0; i < 2; ++i) {
-    if (right[i]) continue;
-    diagnoser.diagnose_subject(subjects[i], indices, exact.values, exact.magnitudes);
+    if (!right[i]) diagnoser.diagnose_subject(subjects[i], indices, exact);
   }
+}
+
+// "the result" where there is one, or the names of several.
+std::string subject_name(const Judged& judged, const Gradient& gradient) {
+  if (judged.golden && &gradient == &*judged.golden) return "the golden file";
+  return judged.results.size() == 1 ? "the result" : gradient.name;
 }
 
 }  // namespace
 
-Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged) {
+Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
+                        const std::vector<const Gradient*>& wrong) {
   Diagnoser diagnoser(job, options);
   const std::string why_not = diagnoser.why_not();
   if (!why_not.empty()) {
@@ -211,17 +208,21 @@ Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged) 
     diagnoser.json()["why_not"] = why_not;
     return diagnoser.take();
   }
-  if (judged.want_dtype) {
-    diagnose_golden(job, options, judged, diagnoser);
-    return diagnoser.take();
+  for (const Gradient* gradient : wrong) {
+    if (judged.expected.values.empty()) {
+      diagnose_golden(job, options, judged, *gradient, diagnoser);
+      continue;
+    }
+    const std::string name = subject_name(judged, *gradient);
+    if (compare_gradients(job.problem, gradient->dtype, judged.sample.indices, gradient->values,
+                          judged.expected, {})
+            .match()) {
+      diagnoser.say(name + " is within rounding of the reference: nothing is wrong with it");
+      continue;
+    }
+    diagnoser.diagnose_subject({name, gradient->dtype, gradient->values}, judged.sample.indices,
+                               judged.expected);
   }
-  if (all_within(job.problem, job.problem.out_dtype, judged.got, judged.want, judged.magnitudes)) {
-    diagnoser.say(
-        "the result is within the error bound of the reference: only rounding separates them");
-    return diagnoser.take();
-  }
-  diagnoser.diagnose_subject({"the result", job.problem.out_dtype, judged.got},
-                             judged.sample.indices, judged.want, judged.magnitudes);
   return diagnoser.take();
 }
 

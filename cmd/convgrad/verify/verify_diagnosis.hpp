@@ -6,7 +6,8 @@
 
 namespace convgrad::cli {
 
-// After a mismatch of judged.got with judged.want. Reads x and dy again.
-Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged);
+// After mismatches of these gradients, which are judged's. Reads x and dy again.
+Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
+                        const std::vector<const Gradient*>& wrong);
 
 }  // namespace convgrad::cli

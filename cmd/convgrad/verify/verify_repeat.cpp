@@ -62,7 +62,7 @@ Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
     const std::vector<double> again = compute_again(job, plan);
     std::int64_t count = 0, first = -1;
     for (std::size_t i = 0; i < again.size(); ++i) {
-      if (same_bits(again[i], judged.computed[i])) continue;
+      if (same_bits(again[i], judged.first_run[i])) continue;
       if (count++ == 0) first = static_cast<std::int64_t>(i);
     }
     if (count == 0) continue;
@@ -71,7 +71,7 @@ Notes repeat_check(Job& job, const Options& options, const Judged& judged) {
     notes.lines.push_back(cat(
         "repeat check: run ", run + 1, " (", plan.threads, " threads, ", plan.schedule.blocks.count,
         " blocks) differs in ", count, " elements, first at ", element_text(job.problem, first),
-        ": ", general(again[at], 17), ", in run 1 ", general(judged.computed[at], 17)));
+        ": ", general(again[at], 17), ", in run 1 ", general(judged.first_run[at], 17)));
     differing.push_back({{"run", run + 1},
                          {"threads", plan.threads},
                          {"blocks", plan.schedule.blocks.count},

@@ -6,7 +6,7 @@
 
 namespace convgrad::cli {
 
-// judged.computed is the first of the runs that --repeat-check asks for. Threads and blocks change
+// judged.first_run is the first of the runs that --repeat-check asks for. Threads and blocks change
 // from run to run unless --threads and --memory-limit fix them.
 Notes repeat_check(Job& job, const Options& options, const Judged& judged);
 

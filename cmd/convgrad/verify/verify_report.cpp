@@ -1,6 +1,7 @@
 // verify_report.cpp - see verify_report.hpp.
 #include "verify/verify_report.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iomanip>
@@ -38,6 +39,12 @@ void Notes::add(const Notes& more) {
   json.update(more.json);
 }
 
+namespace {
+
+// Rows of the table of taps.
+constexpr std::size_t kMaxTapRows = 32;
+
+// Pads columns; ends with a newline.
 std::string error_text(const WgradProblem& pb, const char* name, const ElementError& error) {
   TextWriter text;
   text << "  " << std::left << std::setw(16) << name;
@@ -51,20 +58,24 @@ std::string error_text(const WgradProblem& pb, const char* name, const ElementEr
   return text.str();
 }
 
-namespace {
-
 std::string criterion_text(const Tolerance& t) {
   switch (t.criterion) {
+    case Criterion::rounding:
+      return cat("rms of error/rounding <= ", general(t.slack, 6),
+                 "*g(n) of n elements: all, each tap, channel and element");
+    case Criterion::bound:
+      return cat("|got-want| <= u_out*|want| + ", kBoundFactor, "*sqrt(L)*u_acc*sum|x||dy|");
     case Criterion::tolerance:
       return cat("|got-want| <= ", general(t.atol, 6), " + ", general(t.rtol, 6), "*|want|");
     case Criterion::max_ulp:
       return cat("at most ", t.max_ulp, " ULP");
-    case Criterion::bitwise:
-      return "every bit equal";
     default:
-      return cat("|got-want| <= u_out*|want| + ", kBoundFactor, "*sqrt(L)*u_acc*sum|x||dy|");
+      return "every bit equal";
   }
 }
+
+// Columns that a comparison has.
+bool has_rounding(const VerifyReport& r) { return r.tolerance.criterion == Criterion::rounding; }
 
 // "3", or "3 of 12" where not every element was compared.
 std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
@@ -72,29 +83,31 @@ std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
   return tap.count == cells ? cat(tap.mismatches) : cat(tap.mismatches, " of ", tap.count);
 }
 
-void tap_table(std::ostream& text, const VerifyReport& r) {
-  text << "errors per tap   failures    largest |error|"
-       << (r.comparison.has_bound ? "  error/bound" : "") << "\n";
-  const std::size_t rows = std::min(r.comparison.taps.size(), kMaxTapRows);
+void tap_table(std::ostream& text, const VerifyReport& r, const Comparison& c) {
+  text << "errors per tap   failures    largest |error|" << (c.has_bound ? "  error/bound" : "")
+       << (has_rounding(r) ? "  rms error/rounding" : "") << "\n";
+  const std::size_t rows = std::min(c.taps.size(), kMaxTapRows);
   for (std::size_t i = 0; i < rows; ++i) {
-    const TapErrors& tap = r.comparison.taps[i];
+    const TapErrors& tap = c.taps[i];
     text << "  " << std::left << std::setw(15) << tap_text(r.problem, static_cast<std::int64_t>(i))
          << std::setw(12) << failures_text(r, tap);
-    if (r.comparison.has_bound) {
-      text << std::setw(17) << general(tap.max_abs, 4) << general(tap.max_ratio, 3);
+    if (c.has_bound) {
+      text << std::setw(17) << general(tap.max_abs, 4) << std::setw(has_rounding(r) ? 13 : 0)
+           << general(tap.max_ratio, 3);
     } else {
       text << general(tap.max_abs, 4);
     }
+    if (has_rounding(r)) text << general(tap.rounding, 3);
     text << "\n";
   }
-  if (rows == r.comparison.taps.size()) return;
+  if (rows == c.taps.size()) return;
   TapErrors rest;
-  for (std::size_t i = rows; i < r.comparison.taps.size(); ++i) {
-    rest.mismatches += r.comparison.taps[i].mismatches;
-    rest.max_abs = std::max(rest.max_abs, r.comparison.taps[i].max_abs);
+  for (std::size_t i = rows; i < c.taps.size(); ++i) {
+    rest.mismatches += c.taps[i].mismatches;
+    rest.max_abs = std::max(rest.max_abs, c.taps[i].max_abs);
   }
-  text << "  " << std::left << std::setw(15) << cat(r.comparison.taps.size() - rows, " more")
-       << std::setw(12) << rest.mismatches << general(rest.max_abs, 4) << "\n";
+  text << "  " << std::left << std::setw(15) << cat(c.taps.size() - rows, " more") << std::setw(12)
+       << rest.mismatches << general(rest.max_abs, 4) << "\n";
 }
 
 Json error_json(const WgradProblem& pb, const ElementError& error) {
@@ -107,61 +120,192 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
   return json;
 }
 
-}  // namespace
-
-std::string verify_text(const VerifyReport& r) {
-  const Comparison& c = r.comparison;
-  TextWriter text;
-  text << (c.match() && !r.notes.failed ? "MATCH" : "MISMATCH") << ": " << r.got << " against "
-       << r.want << ", " << c.mismatches << " of " << c.count << " elements fail ("
-       << general(c.count > 0
-                      ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count)
-                      : 0,
-                  3)
-       << " %)\n";
-  text << describe(r.problem) << "\n";
-  text << "criterion: " << criterion_text(r.tolerance) << "\n";
-  for (const std::string& line : r.coverage.lines) text << line << "\n";
-  text << "largest errors\n";
-  text << error_text(r.problem, "absolute", c.abs);
-  text << error_text(r.problem, "relative", c.rel);
-  text << error_text(r.problem, "ULP", c.ulp);
-  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
-  if (!c.match()) text << error_text(r.problem, "first mismatch", c.first_mismatch);
-  tap_table(text, r);
-  text << "non-finite: got " << c.got_nonfinite.nan << " NaN, " << c.got_nonfinite.inf
-       << " Inf; want " << c.want_nonfinite.nan << " NaN, " << c.want_nonfinite.inf << " Inf\n";
-  if (c.all_zero) text << "warning: every expected value is 0, so this check proves little\n";
-  for (const std::string& line : r.notes.lines) text << line << "\n";
-  text << "repeat: " << r.repeat << "\n";
-  return text.str();
+const char* kind_name(GroupKind kind) {
+  static constexpr const char* kNames[] = {"all",            "tap",     "input_channel",
+                                           "output_channel", "element", "limit"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
-Json verify_json(const VerifyReport& r) {
-  const Comparison& c = r.comparison;
+Json group_json(const WgradProblem& pb, const GroupError& error) {
+  Json json = {{"kind", kind_name(error.kind)}};
+  if (error.kind == GroupKind::tap) json["tap"] = tap_position(pb, error.index);
+  if (error.kind == GroupKind::input_channel || error.kind == GroupKind::output_channel) {
+    json["channel"] = error.index;
+  }
+  if (error.kind >= GroupKind::element) json["index"] = element_position(pb, error.index);
+  json["rms"] = number(error.rms);
+  json["allowed"] = error.allowed;
+  return json;
+}
+
+Json rounding_json(const WgradProblem& pb, const RoundingErrors& e) {
+  return {{"score", number(e.worst.score())},
+          {"rms", number(e.all.rms)},
+          {"group", group_json(pb, e.worst)},
+          {"failing_groups", e.failing},
+          {"detectable",
+           {{"element", number(e.element)},
+            {"tap", number(e.tap)},
+            {"gradient", number(e.gradient)},
+            {"pixels", number(e.pixels)}}}};
+}
+
+// Only the errors' size is wrong, and the worst case would allow it.
+bool is_accuracy(const VerifyReport& r, const Comparison& c) {
+  return has_rounding(r) && !c.match() && c.within_bound;
+}
+
+const char* precision_name(const WgradProblem& pb) {
+  return pb.dtype == DType::f64 ? "a float64 sum" : "a float32 sum";
+}
+
+std::string reason_text(const VerifyReport& r, const Comparison& c) {
+  const GroupError& worst = c.rounding->worst;
+  return cat("reason: accuracy: every element is within the worst-case bound, but errors are ",
+             group_text(r.problem, worst),
+             worst.kind == GroupKind::limit ? "" : cat("; those of ", precision_name(r.problem)),
+             ": lower precision or missing terms; --criterion bound accepts it");
+}
+
+// What a match does not see.
+std::string detectable_text(const RoundingErrors& e) {
+  std::string text = cat("would have failed, typically: one element off by ", general(e.element, 2),
+                         " of the gradient's rms, one tap by ", general(e.tap, 2),
+                         ", all elements by ", general(e.gradient, 2));
+  if (e.pixels == 0) return text + "; left-out pixels would not be seen";
+  return text + cat("; ", general(e.pixels, 3), e.pixels == 1 ? " pixel" : " pixels", " left out");
+}
+
+std::string verdict_line(const VerifyReport& r, const Verdict& v, bool match) {
+  const Comparison& c = v.comparison;
+  if (match && !r.vacuous.empty()) {
+    return cat("MATCH, but nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
+  }
+  const double part =
+      c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
+  return cat(match ? "MATCH" : "MISMATCH", ": ", v.got, " against ", v.want, ", ", c.mismatches,
+             " of ", c.count, " elements fail (", general(part, 3), " %)");
+}
+
+// A line about a gradient that is not reported in full.
+std::string other_line(const VerifyReport& r, const Verdict& v) {
+  const Comparison& c = v.comparison;
+  std::string text = cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
+                         c.mismatches, " of ", c.count, " elements fail, agrees to ",
+                         agreement_text(c.relative_error));
+  if (c.rounding) text += cat(", errors ", group_text(r.problem, c.rounding->worst));
+  return text;
+}
+
+Json comparison_json(const VerifyReport& r, const Verdict& v) {
+  const Comparison& c = v.comparison;
   Json taps = Json::array();
   for (std::size_t i = 0; i < c.taps.size(); ++i) {
     Json tap = {{"tap", tap_position(r.problem, static_cast<std::int64_t>(i))},
                 {"mismatches", c.taps[i].mismatches},
                 {"max_abs", number(c.taps[i].max_abs)}};
     if (c.has_bound) tap["max_ratio"] = number(c.taps[i].max_ratio);
+    if (has_rounding(r)) tap["rounding"] = number(c.taps[i].rounding);
     taps.push_back(tap);
   }
-  Json json = {{"verdict", c.match() && !r.notes.failed ? "match" : "mismatch"},
-               {"got", r.got},
-               {"want", r.want},
+  Json json = {{"verdict", c.match() ? "match" : "mismatch"},
+               {"got", v.got},
+               {"dtype", dtype_name(v.dtype)},
+               {"want", v.want},
                {"criterion", criterion_text(r.tolerance)},
                {"count", c.count},
                {"mismatches", c.mismatches},
+               {"relative_error", number(c.relative_error)},
                {"max_abs", error_json(r.problem, c.abs)},
                {"max_rel", error_json(r.problem, c.rel)},
                {"max_ulp", error_json(r.problem, c.ulp)}};
   if (c.has_bound) json["max_ratio"] = error_json(r.problem, c.ratio);
-  if (!c.match()) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
+  if (c.rounding) json["rounding"] = rounding_json(r.problem, *c.rounding);
+  if (!c.match()) json["reason"] = is_accuracy(r, c) ? "accuracy" : "elements";
+  if (c.mismatches > 0) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
   json["taps"] = taps;
   json["nonfinite"] = {{"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
   json["all_zero"] = c.all_zero;
+  return json;
+}
+
+}  // namespace
+
+std::string agreement_text(double relative_error) {
+  if (relative_error == 0) return "every bit of the reference";
+  if (!(relative_error < 1)) return "no bit";
+  return cat(fixed(-std::log2(relative_error), 1), " bits");
+}
+
+std::string group_text(const WgradProblem& pb, const GroupError& error) {
+  const std::string size = cat(general(error.rms, 3), " times rounding's (",
+                               general(error.allowed, 3), " allowed)");
+  switch (error.kind) {
+    case GroupKind::all:
+      return size + " over all elements";
+    case GroupKind::tap:
+      return size + " at tap " + tap_text(pb, error.index);
+    case GroupKind::input_channel:
+      return cat(size, " at input channel ", error.index);
+    case GroupKind::output_channel:
+      return cat(size, " at output channel ", error.index);
+    case GroupKind::element:
+      return size + " at " + element_text(pb, error.index);
+    default:
+      return cat(general(error.rms, 3), " times the most that rounding can make at ",
+                 element_text(pb, error.index));
+  }
+}
+
+bool matches(const VerifyReport& r) {
+  return !r.notes.failed && std::ranges::all_of(r.verdicts, [](const Verdict& v) {
+    return v.comparison.match();
+  });
+}
+
+std::string verify_text(const VerifyReport& r) {
+  const Verdict& shown = r.verdicts[r.shown];
+  const Comparison& c = shown.comparison;
+  TextWriter text;
+  text << verdict_line(r, shown, matches(r)) << "\n";
+  text << describe(r.problem) << "\n";
+  text << "criterion: " << criterion_text(r.tolerance) << "\n";
+  for (const std::string& line : r.coverage.lines) text << line << "\n";
+  if (is_accuracy(r, c)) text << reason_text(r, c) << "\n";
+  if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) {
+    text << "agrees to " << agreement_text(c.relative_error);
+    if (c.rounding) text << "; errors at most " << group_text(r.problem, c.rounding->worst);
+    text << "\n";
+  }
+  if (matches(r) && c.rounding && r.vacuous.empty()) text << detectable_text(*c.rounding) << "\n";
+  for (std::size_t i = 0; i < r.verdicts.size(); ++i) {
+    if (i != r.shown) text << other_line(r, r.verdicts[i]) << "\n";
+  }
+  text << "largest errors\n";
+  text << error_text(r.problem, "absolute", c.abs);
+  text << error_text(r.problem, "relative", c.rel);
+  text << error_text(r.problem, "ULP", c.ulp);
+  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
+  if (c.mismatches > 0) text << error_text(r.problem, "first mismatch", c.first_mismatch);
+  tap_table(text, r, c);
+  text << "non-finite: got " << c.got_nonfinite.nan << " NaN, " << c.got_nonfinite.inf
+       << " Inf; want " << c.want_nonfinite.nan << " NaN, " << c.want_nonfinite.inf << " Inf\n";
+  for (const std::string& line : r.notes.lines) text << line << "\n";
+  text << "repeat: " << r.repeat << "\n";
+  return text.str();
+}
+
+Json verify_json(const VerifyReport& r) {
+  Json json = comparison_json(r, r.verdicts[r.shown]);
+  json["verdict"] = matches(r) ? "match" : "mismatch";
+  json["vacuous"] = !r.vacuous.empty();
+  if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
+  if (r.verdicts.size() > 1) {
+    Json all = Json::array();
+    for (const Verdict& v : r.verdicts) all.push_back(comparison_json(r, v));
+    json["results"] = all;
+  }
   json.update(r.coverage.json);
   json.update(r.notes.json);
   json["repeat"] = r.repeat;

@@ -1,4 +1,4 @@
-// verify_report.hpp - a comparison as text for people and as JSON.
+// verify_report.hpp - comparisons as text for people and as JSON.
 #pragma once
 
 #include <string>
@@ -16,27 +16,38 @@ struct Notes {
   void add(const Notes& more);
 };
 
+// A gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
+struct Verdict {
+  std::string got, want;
+  DType dtype = DType::f32;
+  Comparison comparison;
+};
+
 struct VerifyReport {
   const WgradProblem& problem;
-  const Comparison& comparison;
   const Tolerance& tolerance;
-  std::string got, want;  // what was compared: "im2col_gemm", "dw.npy", "reference"
-  Notes coverage;         // of a sample
+  const std::vector<Verdict>& verdicts;  // of several gradients
+  std::size_t shown = 0;                 // the one that is reported in full
+  std::string vacuous;                   // why no fault could be seen, or ""
+  Notes coverage;                        // of a sample
   Notes notes;
   std::string repeat;  // the command that repeats it
 };
 
+// Whether all match.
+bool matches(const VerifyReport& report);
 std::string verify_text(const VerifyReport& report);
 Json verify_json(const VerifyReport& report);
+
+// "0.52 of rounding's at tap [0,1] (3.7 allowed)": of RoundingErrors::worst and its like.
+std::string group_text(const WgradProblem& problem, const GroupError& error);
+// "23.4 bits", by the norms of error and gradient.
+std::string agreement_text(double relative_error);
 
 // [r,s,c,k], with t in front in 3-D; depthwise [r,s,c,m]. TensorFlow's order in any filter format.
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index);
 std::string element_text(const WgradProblem& problem, std::int64_t index);  // "[0,1,2,3]"
 std::string tap_text(const WgradProblem& problem, std::int64_t tap);        // "[0,1]"
 std::vector<std::int64_t> tap_position(const WgradProblem& problem, std::int64_t tap);
-// Pads columns; ends with a newline.
-std::string error_text(const WgradProblem& problem, const char* name, const ElementError& error);
-// Rows of the tables of taps.
-inline constexpr std::size_t kMaxTapRows = 32;
 
 }  // namespace convgrad::cli

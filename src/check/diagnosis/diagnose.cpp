@@ -61,13 +61,13 @@ class Search {
   // By values that are there: no sums.
   bool known_explains(const Explanation& e, const Positions& at) const {
     const Suspect& s = evidence_.suspect();
-    std::vector<double> values, magnitudes;
+    Expected predicted;
     for (const std::size_t position : at) {
       const auto from = static_cast<std::size_t>(e.moved(static_cast<std::int64_t>(position)));
-      values.push_back(s.want[from]);
-      magnitudes.push_back(s.magnitudes[from]);
+      predicted.values.push_back(s.expected.values[from]);
+      predicted.scales.push_back(s.expected.scales[from]);
     }
-    return evidence_.explained(at, values, magnitudes);
+    return evidence_.explained(at, predicted);
   }
 
   // Which of the list explain these entries; each sum that several need is formed once.
@@ -88,7 +88,7 @@ class Search {
         places[e].push_back(found->second);
       }
     }
-    std::vector<ExactSum> sums;
+    Expected sums;
     if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source_, pool_);
     std::vector<bool> result;
     for (std::size_t e = 0; e < list.size(); ++e) {
@@ -96,12 +96,12 @@ class Search {
         result.push_back(known_explains(list[e], at));
         continue;
       }
-      std::vector<double> values, magnitudes;
+      Expected predicted;
       for (const std::size_t i : places[e]) {
-        values.push_back(sums[i].value());
-        magnitudes.push_back(sums[i].magnitude);
+        predicted.values.push_back(sums.values[i]);
+        predicted.scales.push_back(sums.scales[i]);
       }
-      result.push_back(evidence_.explained(at, values, magnitudes));
+      result.push_back(evidence_.explained(at, predicted));
     }
     return result;
   }

@@ -4,12 +4,15 @@
 
 #include "check/diagnosis/search.hpp"
 #include "check/draw.hpp"
+#include "check/rounding.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
 
 // An explanation must leave at most this part of the sum of squared errors.
 constexpr double kUnexplained = 1.0 / 16;
+// As Tolerance::slack.
+constexpr double kSlack = 3;
 
 Positions drawn(const Positions& from, std::size_t count, std::mt19937_64& random) {
   if (from.size() <= count) return from;
@@ -25,12 +28,10 @@ Positions drawn(const Positions& from, std::size_t count, std::mt19937_64& rando
 
 }  // namespace
 
-Evidence::Evidence(const Suspect& suspect)
-    : suspect_(suspect),
-      model_{suspect.problem.out_dtype, accumulator_dtype(suspect.problem.dtype),
-             term_count(suspect.problem)} {
+Evidence::Evidence(const Suspect& suspect) : suspect_(suspect) {
+  const Expected& e = suspect.expected;
   for (std::size_t at = 0; at < size(); ++at) {
-    (fits(at, suspect.want[at], suspect.magnitudes[at]) ? passing_ : failing_).push_back(at);
+    (fits(at, e.values[at], e.scales[at]) ? passing_ : failing_).push_back(at);
   }
 }
 
@@ -45,20 +46,24 @@ Positions Evidence::choose(std::size_t count) const {
   return result;
 }
 
-bool Evidence::fits(std::size_t at, double value, double magnitude) const {
-  return within_bound(suspect_.got[at], value, magnitude, model_);
+bool Evidence::fits(std::size_t at, double value, double scale) const {
+  const double error = unexplained_error(problem().out_dtype, suspect_.got[at], value);
+  return error <= kSlack * group_factor(1) * scale;
 }
 
-bool Evidence::explained(const Positions& at, std::span<const double> values,
-                         std::span<const double> magnitudes) const {
-  double before = 0, after = 0;
+bool Evidence::explained(const Positions& at, const Expected& predicted) const {
+  double before = 0, after = 0, squares = 0;
   for (std::size_t i = 0; i < at.size(); ++i) {
-    if (!fits(at[i], values[i], magnitudes[i])) return false;
-    const double got = suspect_.got[at[i]];
+    const double got = suspect_.got[at[i]], want = suspect_.expected.values[at[i]];
+    const double value = predicted.values[i], scale = predicted.scales[i];
+    if (!fits(at[i], value, scale)) return false;
     if (!std::isfinite(got)) continue;
-    before += std::pow(got - suspect_.want[at[i]], 2);
-    after += std::pow(got - values[i], 2);
+    squares += std::pow(unexplained_error(problem().out_dtype, got, value) / scale, 2);
+    before += std::pow(got - want, 2);
+    after += std::pow(got - value, 2);
   }
+  const auto count = static_cast<double>(at.size());
+  if (!(std::sqrt(squares / count) <= kSlack * group_factor(count))) return false;
   // NaN and infinities in `before` mean that the reference explains nothing of a finite value.
   return !(after > kUnexplained * before);
 }

@@ -15,7 +15,7 @@ bool same_group(const Evidence& evidence, std::int64_t at, std::int64_t of) {
     for (std::int64_t j = 0; j < pb.group_k(); ++j) {
       const auto here = static_cast<std::size_t>(row * pb.K + at * pb.group_k() + j);
       const auto there = static_cast<std::size_t>(row * pb.K + of * pb.group_k() + j);
-      if (!evidence.fits(here, s.want[there], s.magnitudes[there])) return false;
+      if (!evidence.fits(here, s.expected.values[there], s.expected.scales[there])) return false;
     }
   }
   return true;

@@ -24,6 +24,8 @@ std::string images_text(std::int64_t begin, std::int64_t end) {
   return cat("images ", begin, " to ", end - 1, " are left out");
 }
 
+double value_of(const EntrySum& sum) { return sum.run + sum.compensation; }
+
 class Finder {
  public:
   Finder(const Evidence& evidence, const Positions& entries)
@@ -39,10 +41,10 @@ class Finder {
         const EntryTerms terms = entry_terms(pb, evidence_.index(entries_[i]));
         image_[i] = {};
         with_scalar(pb.dtype,
-                    [&](auto scalar) { add_terms<decltype(scalar)>(view, terms, image_[i]); });
+                    [&](auto scalar) { add_terms<decltype(scalar)>(view, terms, {pb, {}}, image_[i]); });
       });
       judge(n);
-      for (std::size_t i = 0; i < entries_.size(); ++i) before_[i] += image_[i].value();
+      for (std::size_t i = 0; i < entries_.size(); ++i) before_[i] += value_of(image_[i]);
     }
   }
 
@@ -52,15 +54,15 @@ class Finder {
   void judge(std::int64_t n) {
     const auto fits = [&](const std::function<double(std::size_t, double)>& value) {
       for (std::size_t i = 0; i < entries_.size(); ++i) {
-        const double want = evidence_.suspect().want[entries_[i]];
-        // Twice the sizes: these sums are formed in another order than those that confirm them.
-        const double size = 2 * evidence_.suspect().magnitudes[entries_[i]];
-        if (!evidence_.fits(entries_[i], value(i, want), size)) return false;
+        const double want = evidence_.suspect().expected.values[entries_[i]];
+        // Twice the scale: these sums are formed in another order than those that confirm them.
+        const double scale = 2 * evidence_.suspect().expected.scales[entries_[i]];
+        if (!evidence_.fits(entries_[i], value(i, want), scale)) return false;
       }
       return true;
     };
-    keep(found_.missing, n, fits([&](auto i, double want) { return want - image_[i].value(); }));
-    keep(found_.doubled, n, fits([&](auto i, double want) { return want + image_[i].value(); }));
+    keep(found_.missing, n, fits([&](auto i, double want) { return want - value_of(image_[i]); }));
+    keep(found_.doubled, n, fits([&](auto i, double want) { return want + value_of(image_[i]); }));
     if (n == 0) return;
     keep(found_.missing_from, n, fits([&](auto i, double) { return before_[i]; }));
     keep(found_.missing_before, n, fits([&](auto i, double want) { return want - before_[i]; }));
@@ -69,7 +71,7 @@ class Finder {
   const Evidence& evidence_;
   const Positions& entries_;
   std::vector<double> before_;   // of each entry, the sum of the images before
-  std::vector<ExactSum> image_;  // of the present one
+  std::vector<EntrySum> image_;  // of the present one
   Candidates found_;
 };
 

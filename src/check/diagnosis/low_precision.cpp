@@ -91,8 +91,8 @@ double error_size(const Evidence& evidence, const Positions& entries,
                   const std::function<double(std::size_t)>& value) {
   double squares = 0, count = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const double size = evidence.suspect().magnitudes[entries[i]];
-    const double error = value(i) - evidence.suspect().want[entries[i]];
+    const double size = evidence.suspect().expected.magnitudes[entries[i]];
+    const double error = value(i) - evidence.suspect().expected.values[entries[i]];
     if (!std::isfinite(error) || !(size > 0)) continue;
     squares += std::pow(error / size, 2);
     ++count;
@@ -105,9 +105,13 @@ bool plausible(const Evidence& evidence, DType type) {
   const Suspect& s = evidence.suspect();
   const DType out = evidence.problem().out_dtype;
   const bool narrower = unit_roundoff(type) > unit_roundoff(out);
-  const ErrorModel model = {out, type, evidence.model().terms};
+  const double terms = static_cast<double>(term_count(evidence.problem()));
   for (std::size_t at = 0; at < evidence.size(); ++at) {
-    if (!within_bound(s.got[at], s.want[at], s.magnitudes[at], model)) return false;
+    const double error = unexplained_error(out, s.got[at], s.expected.values[at]);
+    const double bound = kBoundFactor * std::sqrt(terms) *
+                         (unit_roundoff(type) * s.expected.magnitudes[at] +
+                          smallest_subnormal(type));
+    if (!(error <= bound)) return false;
     if (narrower && rounded(type, s.got[at]) != s.got[at]) return false;
   }
   return static_cast<double>(evidence.failing().size()) >=

@@ -52,18 +52,19 @@ std::vector<std::byte> turned(const WgradProblem& pb, const void* data, std::int
 
 template <typename Scalar>
 void add_images(const WgradProblem& pb, const Wanted& wanted, const Block& block,
-                const TurnedCopies& copies, ExactSum& sum) {
+                const TurnedCopies& copies, EntrySum& sum) {
   const Reading& reading = *wanted.reading;
   TensorView view = view_of(pb, reading, block, copies);
   const std::int64_t first = block.pixels[0].begin, end = block.pixels[0].end;
   const auto add = [&](std::int64_t from, std::int64_t to) {
     view.images = {std::max(from, first) - first, std::min(to, end) - first};
     if (view.images.size() <= 0) return;
-    if (reading.rounding == Rounding::none) return add_terms<Scalar>(view, wanted.terms, sum);
+    const SumRules rules(pb, {});
+    if (reading.rounding == Rounding::none) {
+      return add_terms<Scalar>(view, wanted.terms, rules, sum);
+    }
     visit_terms<Scalar>(view, wanted.terms, [&](double x, double dy) {
-      const double a = round_value(reading.rounding, x), b = round_value(reading.rounding, dy);
-      add_compensated(a, b, sum.sum, sum.compensation);
-      sum.magnitude += std::fabs(a * b);
+      sum.add<Scalar>(round_value(reading.rounding, x), round_value(reading.rounding, dy), rules);
     });
   };
   if (reading.skipped.size() > 0) {
@@ -128,9 +129,9 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
   return same;
 }
 
-std::vector<ExactSum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
+Expected sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool) {
-  std::vector<ExactSum> sums(wanted.size());
+  std::vector<EntrySum> sums(wanted.size());
   bool turns_x = false, turns_dy = false;
   for (const Wanted& w : wanted) {
     turns_x = turns_x || w.reading->x == Memory::turned;
@@ -151,7 +152,7 @@ std::vector<ExactSum> sums_of(const WgradProblem& problem, std::span<const Wante
     });
   };
   stream_blocks(images, source, use, timing);
-  return sums;
+  return expected_of(problem, {}, sums);
 }
 
 }  // namespace convgrad::diagnosis

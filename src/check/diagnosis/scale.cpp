@@ -40,15 +40,15 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
 
 // Every entry is within the bound of factor * want.
 bool explains(const Evidence& evidence, double factor) {
-  const Suspect& s = evidence.suspect();
-  std::vector<double> values, magnitudes;
+  const Expected& e = evidence.suspect().expected;
+  Expected predicted;
   Positions all;
   for (std::size_t at = 0; at < evidence.size(); ++at) {
     all.push_back(at);
-    values.push_back(factor * s.want[at]);
-    magnitudes.push_back(std::fabs(factor) * s.magnitudes[at]);
+    predicted.values.push_back(factor * e.values[at]);
+    predicted.scales.push_back(std::fabs(factor) * e.scales[at]);
   }
-  return evidence.explained(all, values, magnitudes);
+  return evidence.explained(all, predicted);
 }
 
 std::string digits(double value, int count) {
@@ -70,15 +70,16 @@ std::string shortest_factor(const Evidence& evidence, double factor) {
 
 std::optional<Finding> find_scale(const Evidence& evidence) {
   const Suspect& s = evidence.suspect();
-  // The factor with the least squares of error/bound, and how many entries tell it at all.
+  // The factor with the least squares of error/rounding, and how many entries tell it at all.
   double products = 0, squares = 0;
   std::size_t telling = 0;
   bool all_zero = true;
   for (std::size_t at = 0; at < evidence.size(); ++at) {
     all_zero = all_zero && s.got[at] == 0;
-    if (!std::isfinite(s.got[at]) || !std::isfinite(s.want[at])) continue;
-    const double bound = error_bound(evidence.model(), s.want[at], s.magnitudes[at]);
-    const double want = s.want[at] / bound, got = s.got[at] / bound;
+    if (!std::isfinite(s.got[at]) || !std::isfinite(s.expected.values[at])) continue;
+    const double unit = s.expected.scales[at] +
+                        rounding_step(evidence.problem().out_dtype, s.expected.values[at]);
+    const double want = s.expected.values[at] / unit, got = s.got[at] / unit;
     telling += std::fabs(want) > 4 ? 1 : 0;
     products += want * got;
     squares += want * want;

@@ -19,28 +19,25 @@ class Evidence {
 
   const Suspect& suspect() const { return suspect_; }
   const WgradProblem& problem() const { return suspect_.problem; }
-  const ErrorModel& model() const { return model_; }
   bool whole() const { return suspect_.indices.empty(); }
   std::size_t size() const { return suspect_.got.size(); }
   std::int64_t index(std::size_t at) const {
     return whole() ? static_cast<std::int64_t>(at) : suspect_.indices[at];
   }
-  // Entries that are not within the bound of the reference.
+  // Entries whose errors rounding does not explain.
   const Positions& failing() const { return failing_; }
 
   // Up to count entries: two thirds of them fail, if there are as many. By a fixed seed.
   Positions choose(std::size_t count) const;
 
-  // got[at] is within the bound of this value.
-  bool fits(std::size_t at, double value, double magnitude) const;
-  // All are, and their errors are far below those against the reference: where sums cancel, the
-  // bound alone would let values pass that explain nothing.
-  bool explained(const Positions& at, std::span<const double> values,
-                 std::span<const double> magnitudes) const;
+  // got[at] is this value, but for rounding of that scale.
+  bool fits(std::size_t at, double value, double scale) const;
+  // got at these positions is what is predicted for them, one for each, but for rounding: one by
+  // one and as a whole. Their errors are far below those against the reference, too.
+  bool explained(const Positions& at, const Expected& predicted) const;
 
  private:
   const Suspect& suspect_;
-  const ErrorModel model_;
   Positions failing_, passing_;
 };
 

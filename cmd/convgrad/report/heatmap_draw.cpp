@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "compare/heatmap.hpp"
-#include "compare/svg.hpp"
+#include "report/heatmap.hpp"
+#include "report/svg.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad::cli {

@@ -1,5 +1,5 @@
 // svg.cpp - see svg.hpp.
-#include "compare/svg.hpp"
+#include "report/svg.hpp"
 
 #include <cstdio>
 

@@ -1,0 +1,130 @@
+// verify_pictures.cpp - see verify_pictures.hpp.
+#include "verify/verify_pictures.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "job/job_files.hpp"
+#include "options/refuse.hpp"
+#include "report/heatmap.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+// What an element is off by: in units of rounding where that is known, else |got - want|.
+double badness(const Judged& judged, const Tolerance& tolerance, const Gradient& got,
+               const std::vector<double>& want, std::size_t at) {
+  if (!tolerance.needs_terms()) {
+    const double error = std::fabs(got.values[at] - want[at]);
+    return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+  }
+  const Expected& e = judged.expected;
+  return unexplained_error(got.dtype, got.values[at], want[at],
+                           e.tails.empty() ? 0 : e.tails[at]) /
+         e.scales[at];
+}
+
+Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Tolerance& tolerance,
+                     const Gradient& got, const std::vector<double>& want, std::int64_t count) {
+  std::vector<double> off(want.size());
+  for (std::size_t i = 0; i < off.size(); ++i) off[i] = badness(judged, tolerance, got, want, i);
+  std::vector<std::size_t> order(off.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+                    [&](std::size_t a, std::size_t b) {
+                      return off[a] != off[b] ? off[a] > off[b] : a < b;
+                    });
+  const char* unit = tolerance.needs_terms() ? " times rounding's" : "";
+  Notes notes;
+  notes.lines.push_back(cat("most off: ", shown, " elements"));
+  Json list = Json::array();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t at = order[i];
+    const std::int64_t index = judged.sample.indices.empty() ? static_cast<std::int64_t>(at)
+                                                             : judged.sample.indices[at];
+    notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
+                              ", want ", general(want[at], 9), ", off by ", general(off[at], 3),
+                              unit));
+    list.push_back({{"index", element_position(pb, index)},
+                    {"got", number(got.values[at])},
+                    {"want", number(want[at])},
+                    {tolerance.needs_terms() ? "rounding" : "abs", number(off[at])}});
+  }
+  notes.json["most_off"] = list;
+  return notes;
+}
+
+}  // namespace
+
+void check_pictures(const Options& options) {
+  const VerifyOptions& v = options.verify;
+  const std::pair<const char*, const std::string*> files[] = {{"--save-diff", &v.save_diff},
+                                                              {"--heatmap", &v.heatmap}};
+  for (const auto& [flag, path] : files) {
+    if (path->empty()) continue;
+    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
+    if (v.sample) misuse(flag, ": given with --sample, but it shows all elements");
+    Words inputs = {options.problem.input, options.problem.out_backprop,
+                    options.problem.filter_like, v.golden, options.problem.output};
+    inputs.insert(inputs.end(), v.results.begin(), v.results.end());
+    for (const std::string& input : inputs) {
+      if (same_file(*path, input)) {
+        misuse(flag, ": ", *path, " is a tensor of this job; name another file");
+      }
+    }
+  }
+  if (same_file(v.save_diff, v.heatmap)) {
+    misuse("--save-diff and --heatmap: ", v.heatmap, " is given for both; name two files");
+  }
+  check_heatmap_name(v.heatmap);
+}
+
+Notes pictures(const WgradProblem& problem, const Options& options, const Judged& judged,
+               const Tolerance& tolerance, const std::vector<Verdict>& verdicts) {
+  const VerifyOptions& v = options.verify;
+  const OutputOptions output = {options.execution.no_clobber};
+  Notes notes;
+  if (!v.show && v.save_diff.empty() && v.heatmap.empty()) return notes;
+  const Gradient& got = judged.results[0];
+  Expected golden;
+  if (judged.golden && !tolerance.needs_terms()) golden.values = judged.golden->values;
+  const Expected& expected = golden.values.empty() ? judged.expected : golden;
+  const std::vector<double>& want = expected.values;
+  if (v.show) notes.add(worst_elements(problem, judged, tolerance, got, want, *v.show));
+  if (v.save_diff.empty() && v.heatmap.empty()) return notes;
+  std::vector<double> difference(want.size());
+  std::vector<unsigned char> failed(want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double target = rounded(got.dtype, want[i]);
+    const bool equal = got.values[i] == target ||
+                       (std::isnan(got.values[i]) && std::isnan(target));
+    difference[i] = equal ? 0 : got.values[i] - want[i];
+  }
+  if (!v.save_diff.empty()) {
+    WgradProblem file = problem;
+    file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
+    write_gradient(v.save_diff, file, difference.data(), nullptr, output);
+  }
+  if (!v.heatmap.empty()) {
+    // As the definition has them: [tap][c][k], whatever the order in files.
+    WgradProblem plain = problem;
+    plain.filter_format = FilterFormat::hwio;
+    std::vector<std::int64_t> shape = dw_shape(plain);
+    compare_gradients(problem, got.dtype, {}, got.values, expected, tolerance, failed);
+    Heatmap heatmap(shape, problem.op == Op::conv3d ? "DHWIO" : "HWIO");
+    heatmap.add(0, difference, failed);
+    const Comparison& c = verdicts[0].comparison;
+    heatmap.write(v.heatmap,
+                  {cat("|got - want|, the largest in each cell: ", got.name, " against ",
+                       verdicts[0].want),
+                   describe(problem),
+                   cat("Elements that fail: ", c.mismatches, " of ", c.count, "; agrees to ",
+                       agreement_text(c.relative_error))},
+                  output);
+  }
+  return notes;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,43 @@
+// rounding.hpp - how far rounding takes a right sum from the exact one, by what its own terms say.
+// docs/numerics.md derives the formulas and says how the constants were found.
+#pragma once
+
+#include <span>
+
+#include "convgrad/problem.hpp"
+#include "convgrad/reference.hpp"
+
+namespace convgrad {
+
+// One element's terms t = x*dy, added in the order n, z, p, q.
+struct TermStatistics {
+  double sum = 0;      // the exact one
+  double terms = 0;    // that are not 0
+  double squares = 0;  // sum t^2
+  double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
+  double plain = 0;    // the sum in the accumulator's type; restarts in float64
+  double magnitude = 0;  // sum |t|
+};
+
+struct RoundingScale {
+  double scale = 0;  // Expected::scales
+  double limit = 0;  // Expected::limits
+  double plain = 0;  // |plain - sum| / scale
+  double drift = 0;  // what errors add up to that all have one sign: u * terms * walk
+};
+RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);
+
+// Terms that are alike (constants, two values) round one way: then errors grow with their number
+// and not with its root, and a plain sum shows it. Widens the scales of elements whose plain sums,
+// or those of their neighbours (the same tap and c, the same tap and k, other taps of c and k; of
+// a sample, which is not whole, all of it), are off by more than chance allows.
+void widen_scales(const WgradProblem& problem, bool whole, std::span<const double> plain,
+                  std::span<const double> drift,
+                  std::span<double> scales);
+
+// sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n): the root mean square of n numbers of a right result
+// stays below that times the expected one but with probability exp(-exponent) (the tail of chi
+// squared; Laurent, Massart: Adaptive estimation of a quadratic functional, 2000, Lemma 1).
+double group_factor(double n, double exponent = 30);
+
+}  // namespace convgrad

@@ -1,0 +1,200 @@
+// term_batch.cpp - see term_batch.hpp. Compiled without contraction into fused multiply-adds. One
+// loop, compiled for three instruction sets: none of them changes a bit.
+#include "check/term_batch.hpp"
+
+#include <cmath>
+#include <limits>
+
+#define CONVGRAD_INLINE inline __attribute__((always_inline))
+
+namespace convgrad {
+namespace {
+
+// Neighbouring elements at once: compilers make of these what the processor has. Vectors of unlike
+// counts follow one another, down to single elements.
+typedef double Doubles __attribute__((vector_size(64)));
+typedef float Floats __attribute__((vector_size(64)));
+typedef std::int64_t Integers __attribute__((vector_size(64)));
+
+CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
+CONVGRAD_INLINE Doubles size_of(Doubles value) {
+  return (Doubles)((Integers)value & (Integers{} + INT64_MAX));
+}
+CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
+CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
+  return (Doubles)((value != 0) & (Integers)(Doubles{} + 1.0));
+}
+// error where value is finite, else 0.
+CONVGRAD_INLINE double if_finite(double value, double error) {
+  return value - value == 0 ? error : 0;
+}
+CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
+  return (Doubles)((value - value == 0) & (Integers)error);
+}
+CONVGRAD_INLINE double product_error(double x, double y, double product) {
+  return __builtin_fma(x, y, -product);
+}
+CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
+  Doubles error;
+  for (int i = 0; i < 8; ++i) error[i] = __builtin_fma(x, y[i], -product[i]);
+  return error;
+}
+
+template <typename Vector, typename Number>
+inline constexpr std::int64_t kLanes = sizeof(Vector) / sizeof(Number);
+
+template <typename Vector, typename Number>
+CONVGRAD_INLINE Vector load(const Number* numbers, std::int64_t k) {
+  Vector vector;
+  __builtin_memcpy(&vector, numbers + k, sizeof vector);
+  return vector;
+}
+template <typename Vector, typename Number>
+CONVGRAD_INLINE void store(Number* numbers, std::int64_t k, Vector vector) {
+  __builtin_memcpy(numbers + k, &vector, sizeof vector);
+}
+template <typename Vector>
+CONVGRAD_INLINE void add_to(double* numbers, std::int64_t k, Vector vector) {
+  store(numbers, k, load<Vector>(numbers, k) + vector);
+}
+
+// The sums of the products in float32, as a plain loop would have them, from element k on.
+template <int kPixels, typename Vector>
+CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, float* plain,
+                                       std::int64_t k) {
+  constexpr std::int64_t kStep = kLanes<Vector, float>;
+  float values[kPixels];  // which no store can be taken to change
+  for (int i = 0; i < kPixels; ++i) values[i] = static_cast<float>(x[i]);
+  const float* const dy = b.dy_plain;
+  const std::int64_t count = b.count;
+  for (; k + kStep <= count; k += kStep) {
+    Vector sum = load<Vector>(plain, k);
+    for (int i = 0; i < kPixels; ++i) {
+      sum += values[i] * load<Vector>(dy + i * count, k);
+    }
+    store(plain, k, sum);
+  }
+  return k;
+}
+
+template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, bool kZeros, typename Vector>
+CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* values,
+                                         const TermSums& sums, std::int64_t k) {
+  constexpr std::int64_t kStep = kLanes<Vector, double>;
+  const TermBatch b = batch;  // which no store can be taken to change
+  const TermSums s = sums;
+  double x[kPixels];
+  for (int i = 0; i < kPixels; ++i) x[i] = values[i];
+  for (; k + kStep <= b.count; k += kStep) {
+    Vector sum = load<Vector>(s.sum, k), compensation{}, magnitude{}, square{}, walk{}, term{};
+    if constexpr (kCompensated) compensation = load<Vector>(s.compensation, k);
+    for (int i = 0; i < kPixels; ++i) {
+      const Vector y = load<Vector>(b.dy + i * b.count, k), product = x[i] * y;
+      const Vector total = sum + product;
+      if constexpr (kCompensated) {
+        // An infinity has no error that could be added.
+        const Vector part = total - sum;
+        compensation += if_finite(total, product_error(x[i], y, product) +
+                                             ((sum - (total - part)) + (product - part)));
+      }
+      sum = total;
+      if constexpr (kStatistics) {
+        magnitude += size_of(product);
+        square += product * product;
+        if constexpr (kZeros) term += if_nonzero(product);
+        if constexpr (kEvery) walk += sum * sum;
+      }
+    }
+    store(s.sum, k, sum);
+    if constexpr (kCompensated) store(s.compensation, k, compensation);
+    if constexpr (kStatistics) {
+      if (!kEvery && b.last) walk = sum * sum;
+      if (!kZeros) term += kPixels;
+      add_to(s.magnitude, k, magnitude);
+      add_to(s.squares, k, square);
+      add_to(s.walk, k, walk);
+      add_to(s.terms, k, term);
+    }
+  }
+  return k;
+}
+
+template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false,
+          bool kZeros = false>
+CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSums& s) {
+  std::int64_t k =
+      add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles>(b, x, s, 0);
+  add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, double>(b, x, s, k);
+  if (s.plain == nullptr) return;
+  k = add_plain<kPixels, Floats>(b, x, s.plain, 0);
+  add_plain<kPixels, float>(b, x, s.plain, k);
+}
+
+template <int kPixels, bool kEvery>
+CONVGRAD_INLINE void add_pixels(const TermBatch& b, const double* x, const TermSums& s) {
+  if (s.magnitude == nullptr) {
+    if (s.compensation == nullptr) return add_terms<kPixels, false, false>(b, x, s);
+    return add_terms<kPixels, true, false>(b, x, s);
+  }
+  if (s.compensation != nullptr) return add_terms<kPixels, true, true, kEvery, true>(b, x, s);
+  bool zeros = kEvery || b.zeros;  // of few terms, which is quick either way
+  for (int i = 0; i < kPixels; ++i) zeros = zeros || x[i] == 0;
+  if (zeros) return add_terms<kPixels, false, true, kEvery, true>(b, x, s);
+  add_terms<kPixels, false, true, kEvery, false>(b, x, s);
+}
+
+CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const TermSums& sums) {
+  if (batch.pixels == kBatchPixels) {
+    if (batch.every) return add_pixels<kBatchPixels, true>(batch, x, sums);
+    return add_pixels<kBatchPixels, false>(batch, x, sums);
+  }
+  TermBatch one = batch;
+  for (std::int64_t i = 0; i < batch.pixels; ++i) {
+    one.dy = batch.dy + i * batch.count;
+    one.dy_plain = batch.dy_plain + i * batch.count;
+    one.last = batch.last && i + 1 == batch.pixels;
+    if (batch.every) {
+      add_pixels<1, true>(one, x + i, sums);
+    } else {
+      add_pixels<1, false>(one, x + i, sums);
+    }
+  }
+}
+
+using AddBatch = void (*)(const TermBatch&, const double*, const TermSums&);
+
+void add_portable(const TermBatch& batch, const double* x, const TermSums& sums) {
+  add_all(batch, x, sums);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) void add_avx2(const TermBatch& batch, const double* x,
+                                                  const TermSums& sums) {
+  add_all(batch, x, sums);
+}
+
+__attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const TermBatch& batch,
+                                                                       const double* x,
+                                                                       const TermSums& sums) {
+  add_all(batch, x, sums);
+}
+
+AddBatch choose() {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    return add_avx512;
+  }
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? add_avx2 : add_portable;
+}
+#else
+AddBatch choose() { return add_portable; }
+#endif
+
+}  // namespace
+
+void add_batch(const TermBatch& batch, const double* x, const TermSums& sums) {
+  static const AddBatch chosen = choose();
+  chosen(batch, x, sums);
+}
+
+}  // namespace convgrad

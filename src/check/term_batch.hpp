@@ -1,0 +1,40 @@
+// term_batch.hpp - the reference's innermost loop: some terms of many elements that lie side by
+// side, and what they say of rounding.
+#pragma once
+
+#include <cstdint>
+
+namespace convgrad {
+
+// Terms are added eight at a time, so that the sums of an element are loaded and stored once for
+// eight of them. The order of each element's terms is that of the pixels all the same.
+inline constexpr std::int64_t kBatchPixels = 8;
+// A sum on its way is looked at once in so many terms, and after each of them where they are fewer
+// than kLookedAtEach.
+inline constexpr std::int64_t kLookedAtEach = 1024;
+
+struct TermBatch {
+  std::int64_t pixels = 0;          // at most kBatchPixels
+  std::int64_t count = 0;           // elements
+  const double* dy = nullptr;       // [pixels][count]
+  const float* dy_plain = nullptr;  // the same in float32
+  bool every = false, last = false;  // whether the walk is looked at after each term, or the last
+  bool zeros = true;                 // of dy, if there may be any
+};
+
+// Where the sums of the first element are; reference.hpp says what they are. compensation is null
+// but for float64 data, magnitude and what follows if values alone are asked for.
+struct TermSums {
+  double* sum = nullptr;
+  double* compensation = nullptr;
+  double* magnitude = nullptr;
+  double* squares = nullptr;
+  double* walk = nullptr;
+  double* terms = nullptr;
+  float* plain = nullptr;  // null for float64 data
+};
+
+// sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
+void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
+
+}  // namespace convgrad
