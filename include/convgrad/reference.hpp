@@ -15,7 +15,8 @@ struct Summation {
   // Terms that follow one another in one sum of the accumulator's type, before that goes to a wider
   // one; 0: there may be as many as there are.
   std::int64_t longest_sum = 0;
-  // float16 and bfloat16 data: the adders of tensor cores, which cut digits off, may have been used.
+  // float16 and bfloat16 data: the adders of tensor cores, which cut digits off, may have been
+  // used.
   bool cutting_adders = true;
 };
 

@@ -7,17 +7,25 @@
 #include <limits>
 
 namespace convgrad {
+namespace {
+
+Tolerance relative(double rtol, double atol) {
+  return {.criterion = Criterion::tolerance, .rtol = rtol, .atol = atol};
+}
+
+}  // namespace
+
 Tolerance default_tolerance(DType got, DType want) {
   const auto of = [](DType dtype) -> Tolerance {
     switch (dtype) {
       case DType::f16:
-        return {Criterion::tolerance, 1e-3, 1e-5, 0};
+        return relative(1e-3, 1e-5);
       case DType::bf16:
-        return {Criterion::tolerance, 1.6e-2, 1e-5, 0};
+        return relative(1.6e-2, 1e-5);
       case DType::f32:
-        return {Criterion::tolerance, 1.3e-6, 1e-5, 0};
+        return relative(1.3e-6, 1e-5);
       default:
-        return {Criterion::tolerance, 1e-7, 1e-7, 0};
+        return relative(1e-7, 1e-7);
     }
   };
   return of(coarser_dtype(got, want));

@@ -117,8 +117,7 @@ struct EntrySum {
 template <typename Scalar>
 void add_terms(const TensorView& view, const EntryTerms& entry, const SumRules& rules,
                EntrySum& total) {
-  visit_terms<Scalar>(view, entry,
-                      [&](double x, double dy) { total.add<Scalar>(x, dy, rules); });
+  visit_terms<Scalar>(view, entry, [&](double x, double dy) { total.add<Scalar>(x, dy, rules); });
 }
 
 // What entries with these sums should be. Ends the sums.

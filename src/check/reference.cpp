@@ -79,8 +79,7 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
 void ReferenceSum::restart(const Channels& at) {
   const std::int64_t Cg = problem_.group_c(), Kg = problem_.group_k();
   for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
-    const auto cell =
-        static_cast<std::size_t>((at.tap * Cg + c) * problem_.K + at.group * Kg);
+    const auto cell = static_cast<std::size_t>((at.tap * Cg + c) * problem_.K + at.group * Kg);
     for (std::size_t i = cell; i < cell + static_cast<std::size_t>(Kg); ++i) {
       const double plain = plain_run_.empty() ? run_[i] : static_cast<double>(plain_run_[i]);
       plain_[i] += plain;
@@ -107,18 +106,19 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   Pending<Scalar> next(Kg);
   std::int64_t pixels = pixels_[static_cast<std::size_t>(at.tap)];
   const auto add_pending = [&] {
-    const TermBatch batch = {next.pixels, Kg, next.dy_row(0), next.plain_row(0), every,
-                             pixels % kBatchPixels == 0, next.zeros};
+    const TermBatch batch = {next.pixels,       Kg,    next.dy_row(0),
+                             next.plain_row(0), every, pixels % kBatchPixels == 0,
+                             next.zeros};
     for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
       double values[kBatchPixels];
       for (std::int64_t i = 0; i < next.pixels; ++i) {
         values[i] = to_double(next.x[i][(at.group * Cg + c) * block.x_strides.c]);
       }
       const std::int64_t cell = (at.tap * Cg + c) * pb.K + at.group * Kg;
-      add_batch(batch, values,
-                {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
-                 from(squares_, cell), from(walk_, cell), from(terms_, cell),
-                 from(plain_run_, cell)});
+      add_batch(
+          batch, values,
+          {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
+           from(squares_, cell), from(walk_, cell), from(terms_, cell), from(plain_run_, cell)});
     }
     next.pixels = 0;
     next.zeros = false;
@@ -173,13 +173,9 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
     const std::int64_t S = problem_.axis[2].taps, R = problem_.axis[1].taps;
-    const Channels at = {tap / S / R,
-                         tap / S % R,
-                         tap % S,
-                         tap,
-                         task / c_parts / taps,
-                         Cg * i / c_parts,
-                         Cg * (i + 1) / c_parts};
+    const Channels at = {
+        tap / S / R,      tap / S % R,           tap % S, tap, task / c_parts / taps,
+        Cg * i / c_parts, Cg * (i + 1) / c_parts};
     with_scalar(problem_.dtype, [&](auto scalar) { add_task<decltype(scalar)>(block, at); });
     if (progress) progress(++done, whole * c_parts);
   });

@@ -39,9 +39,7 @@ class GroupRms {
   std::vector<double> squares_, counts_;
 };
 
-bool is_systematic(double plain, double n) {
-  return plain > kPlainSlack * group_factor(n, 8);
-}
+bool is_systematic(double plain, double n) { return plain > kPlainSlack * group_factor(n, 8); }
 
 }  // namespace
 
@@ -78,8 +76,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
 }
 
 void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> plain,
-                  std::span<const double> drift,
-                  std::span<double> scales) {
+                  std::span<const double> drift, std::span<double> scales) {
   const auto count = static_cast<std::int64_t>(plain.size());
   const std::int64_t rows = pb.group_c(), row = pb.K, cells = rows * row;
   // Groups of the same c and k, of the same tap and k, and of the same tap and c.
@@ -87,9 +84,7 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
       lines(whole ? pb.taps() * rows * pb.groups : 0);
   const auto tap_id = [&](std::int64_t i) { return whole ? i % cells : 0; };
   const auto column_id = [&](std::int64_t i) { return i / cells * row + i % row; };
-  const auto line_id = [&](std::int64_t i) {
-    return i / row * pb.groups + i % row / pb.group_k();
-  };
+  const auto line_id = [&](std::int64_t i) { return i / row * pb.groups + i % row / pb.group_k(); };
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = plain[static_cast<std::size_t>(i)];
     taps.add(tap_id(i), value);
@@ -113,8 +108,8 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
     }
     if (!systematic) continue;
     const double widened = scales[at] * largest;
-    scales[at] = widened > kDriftSeen * drift[at] ? std::max(widened, kDriftGranted * drift[at])
-                                                  : widened;
+    scales[at] =
+        widened > kDriftSeen * drift[at] ? std::max(widened, kDriftGranted * drift[at]) : widened;
   }
 }
 

@@ -11,11 +11,11 @@ namespace convgrad {
 
 // One element's terms t = x*dy, added in the order n, z, p, q.
 struct TermStatistics {
-  double sum = 0;      // the exact one
-  double terms = 0;    // that are not 0
-  double squares = 0;  // sum t^2
-  double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
-  double plain = 0;    // the sum in the accumulator's type; restarts in float64
+  double sum = 0;        // the exact one
+  double terms = 0;      // that are not 0
+  double squares = 0;    // sum t^2
+  double walk = 0;       // mean square of the sum as it grows; since its last restart, if any
+  double plain = 0;      // the sum in the accumulator's type; restarts in float64
   double magnitude = 0;  // sum |t|
 };
 
@@ -32,8 +32,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
 // or those of their neighbours (the same tap and c, the same tap and k, other taps of c and k; of
 // a sample, which is not whole, all of it), are off by more than chance allows.
 void widen_scales(const WgradProblem& problem, bool whole, std::span<const double> plain,
-                  std::span<const double> drift,
-                  std::span<double> scales);
+                  std::span<const double> drift, std::span<double> scales);
 
 // sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n): the root mean square of n numbers of a right result
 // stays below that times the expected one but with probability exp(-exponent) (the tail of chi

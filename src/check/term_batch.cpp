@@ -77,7 +77,8 @@ CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, floa
   return k;
 }
 
-template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, bool kZeros, typename Vector>
+template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery, bool kZeros,
+          typename Vector>
 CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* values,
                                          const TermSums& sums, std::int64_t k) {
   constexpr std::int64_t kStep = kLanes<Vector, double>;
@@ -94,8 +95,8 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
       if constexpr (kCompensated) {
         // An infinity has no error that could be added.
         const Vector part = total - sum;
-        compensation += if_finite(total, product_error(x[i], y, product) +
-                                             ((sum - (total - part)) + (product - part)));
+        compensation += if_finite(
+            total, product_error(x[i], y, product) + ((sum - (total - part)) + (product - part)));
       }
       sum = total;
       if constexpr (kStatistics) {
@@ -174,8 +175,8 @@ __attribute__((target("avx2,fma"))) void add_avx2(const TermBatch& batch, const 
 }
 
 __attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const TermBatch& batch,
-                                                                       const double* x,
-                                                                       const TermSums& sums) {
+                                                                         const double* x,
+                                                                         const TermSums& sums) {
   add_all(batch, x, sums);
 }
 

@@ -14,10 +14,10 @@ inline constexpr std::int64_t kBatchPixels = 8;
 inline constexpr std::int64_t kLookedAtEach = 1024;
 
 struct TermBatch {
-  std::int64_t pixels = 0;          // at most kBatchPixels
-  std::int64_t count = 0;           // elements
-  const double* dy = nullptr;       // [pixels][count]
-  const float* dy_plain = nullptr;  // the same in float32
+  std::int64_t pixels = 0;           // at most kBatchPixels
+  std::int64_t count = 0;            // elements
+  const double* dy = nullptr;        // [pixels][count]
+  const float* dy_plain = nullptr;   // the same in float32
   bool every = false, last = false;  // whether the walk is looked at after each term, or the last
   bool zeros = true;                 // of dy, if there may be any
 };

@@ -15,13 +15,13 @@ using testing::kNan;
 namespace {
 
 ArrayTolerance within(double rtol, double atol, bool equal_nan = true) {
-  return {{Criterion::tolerance, rtol, atol, 0}, equal_nan, DType::f32};
+  return {{.criterion = Criterion::tolerance, .rtol = rtol, .atol = atol}, equal_nan, DType::f32};
 }
 ArrayTolerance steps(std::int64_t n, DType dtype = DType::f32) {
-  return {{Criterion::max_ulp, 0, 0, n}, true, dtype};
+  return {{.criterion = Criterion::max_ulp, .max_ulp = n}, true, dtype};
 }
 ArrayTolerance bits(bool equal_nan = true) {
-  return {{Criterion::bitwise, 0, 0, 0}, equal_nan, DType::f32};
+  return {{.criterion = Criterion::bitwise}, equal_nan, DType::f32};
 }
 
 bool match(double got, double want, const ArrayTolerance& tolerance) {
@@ -77,8 +77,9 @@ TEST_CASE("NaN equals NaN unless it is told not to, infinities their like") {
   for (const bool equal_nan : {true, false}) {
     for (const ArrayTolerance& t :
          {within(1e30, 1e30, equal_nan), bits(equal_nan),
-          ArrayTolerance{
-              {Criterion::max_ulp, 0, 0, std::int64_t{1} << 62}, equal_nan, DType::f64}}) {
+          ArrayTolerance{{.criterion = Criterion::max_ulp, .max_ulp = std::int64_t{1} << 62},
+                         equal_nan,
+                         DType::f64}}) {
       CHECK(match(kNan, -kNan, t) == equal_nan);
       CHECK_FALSE(match(kNan, 1, t));
       CHECK_FALSE(match(1, kNan, t));
@@ -93,7 +94,7 @@ TEST_CASE("NaN equals NaN unless it is told not to, infinities their like") {
 
 TEST_CASE("what becomes an infinity in the coarser dtype is no number of steps away") {
   for (const std::int64_t n : {std::int64_t{1}, std::numeric_limits<std::int64_t>::max()}) {
-    const ArrayTolerance t = {{Criterion::max_ulp, 0, 0, n}, true, DType::f16};
+    const ArrayTolerance t = {{.criterion = Criterion::max_ulp, .max_ulp = n}, true, DType::f16};
     CHECK_FALSE(match(65504, 1e30, t));
     CHECK_FALSE(match(-1e30, -65504, t));
     CHECK(match(65504, 65519, t));

@@ -29,13 +29,13 @@ struct Case {
                             std::int64_t block_bytes = 1 << 20, double budget = 1e9) const {
     TaskPool pool(threads);
     MemorySource source(x.data(), dy.data());
-    const Suspect suspect = {pb, {}, got, reference.values, reference.magnitudes};
+    const Suspect suspect = {pb, {}, got, reference};
     return convgrad::diagnose(suspect, image_plan(pb, block_bytes), source, pool, budget);
   }
 
   WgradProblem pb;
   std::vector<std::byte> x, dy;
-  Reference reference;
+  Expected reference;
 };
 
 // What an explanation makes of the gradient.
@@ -47,8 +47,8 @@ std::vector<double> explained_values(const Case& c, const Explanation& e) {
     wanted.push_back({&e.reading, e.terms(c.pb, i)});
   }
   std::vector<double> values;
-  for (const ExactSum& sum : sums_of(c.pb, wanted, image_plan(c.pb, 1 << 20), source, pool)) {
-    values.push_back(rounded(c.pb.out_dtype, sum.value()));
+  for (const double value : sums_of(c.pb, wanted, image_plan(c.pb, 1 << 20), source, pool).values) {
+    values.push_back(rounded(c.pb.out_dtype, value));
   }
   return values;
 }
@@ -68,8 +68,7 @@ TEST_CASE("every explanation is found from the gradient that it makes") {
         CAPTURE(e.text);
         const std::vector<double> values = explained_values(c, e);
         const Comparison comparison =
-            compare_gradients(values, c.reference.values, c.reference.magnitudes, c.pb.taps(),
-                              {DType::f32, DType::f32, term_count(c.pb)}, {});
+            compare_gradients(c.pb, DType::f32, {}, values, c.reference, {});
         if (comparison.match()) continue;  // it changes nothing here
         const Diagnosis diagnosis = c.diagnose_values(values);
         REQUIRE_FALSE(diagnosis.findings.empty());

@@ -72,7 +72,7 @@ TEST_CASE("numbers worked out by hand") {
   const WgradProblem problem =
       make_problem({"x", DType::f32, {1, 1, 4, 1}}, {"dy", DType::f32, {1, 1, 4, 1}}, a);
   const float x[] = {1, 2, 3, 4}, dy[] = {10, -20, 30, 40};
-  const Reference r = reference_of(problem, x, dy);
+  const Expected r = reference_of(problem, x, dy);
   CHECK(r.values == std::vector<double>{-20 + 2 * 30 + 3 * 40, 10 - 40 + 90 + 160, 20 - 60 + 120});
   CHECK(r.magnitudes ==
         std::vector<double>{20 + 2 * 30 + 3 * 40, 10 + 40 + 90 + 160, 20 + 60 + 120});
@@ -122,9 +122,9 @@ TEST_CASE("threads do not change the reference") {
       make({"3x3", "conv2d", 3, 7, 21, 1, {{9, 3}, {10, 3}}}, DType::f64, false);
   const auto x = filled(DType::f64, problem.x_count(), Fill::normal, 7);
   const auto dy = filled(DType::f64, problem.dy_count(), Fill::normal, 8);
-  const Reference one = reference_of(problem, x.data(), dy.data(), 1);
+  const Expected one = reference_of(problem, x.data(), dy.data(), 1);
   for (const int threads : {2, 3, 8}) {
-    const Reference many = reference_of(problem, x.data(), dy.data(), threads);
+    const Expected many = reference_of(problem, x.data(), dy.data(), threads);
     CHECK(many.values == one.values);
     CHECK(many.magnitudes == one.magnitudes);
   }

@@ -265,9 +265,9 @@ class Verify(ReportTest):
         self.assertEqual(report["status"], "match")
         compare = report["compare"]
         self.assertEqual(
-            set(compare), {"verdict", "got", "want", "criterion", "count", "mismatches", "max_abs",
-                           "max_rel", "max_ulp", "max_ratio", "taps", "nonfinite", "all_zero",
-                           "repeat"})
+            set(compare), {"verdict", "got", "dtype", "want", "criterion", "count", "mismatches",
+                           "relative_error", "max_abs", "max_rel", "max_ulp", "max_ratio",
+                           "rounding", "taps", "nonfinite", "all_zero", "vacuous", "repeat"})
         self.assertEqual((compare["count"], compare["mismatches"]), (72, 0))
         self.assertIn(compare["got"], ALL_ALGORITHMS)
         self.assertEqual(compare["max_abs"], {"value": 0.0})

@@ -183,7 +183,7 @@ class RepeatCheck(VerifyTest):
 
     def test_with_other_checks(self):
         save(self.folder / "g.npy", self.dw)
-        for extra in (["--sample", 20], ["--reference", "adjoint"], ["--golden", "g.npy"],
+        for extra in (["--sample", 20], ["--golden", "g.npy"],
                       ["--golden", "g.npy", "--update-golden"], ["-o", "dw.npy"]):
             with self.subTest(extra):
                 self.assertIn("every bit equal", self.verify("--repeat-check", 2, *extra))

@@ -4,8 +4,8 @@ import subprocess
 import unittest
 
 import numpy as np
-from harness import (ALGORITHMS, BINARY, DTYPES, OPS, Problem, clean_environment, npy_bytes,
-                     raw_npy, save, small)
+from harness import (ALGORITHMS, BINARY, DTYPES, OPS, Problem, clean_environment, load,
+                     npy_bytes, raw_npy, save, small)
 from verifying import VerifyTest
 
 
@@ -75,18 +75,30 @@ class Match(VerifyTest):
     def test_an_empty_batch(self):
         self.prepare(small("conv2d", n=0))
         out = self.verify()
-        self.assertIn("warning: every expected value is 0", out)
+        self.assertIn("MATCH, but nothing was tested: there are no images; ", out)
 
     def test_all_zero_warns(self):
         problem = small("conv2d")
         problem.x[:] = 0
         self.prepare(problem)
-        self.assertIn("proves little", self.verify())
+        self.assertIn("MATCH, but nothing was tested: x is all zeros; ", self.verify())
         self.assertTrue(self.compare()["all_zero"])
+        self.assertTrue(self.compare()["vacuous"])
+        self.assertIn("MISMATCH: nothing was tested: x is all zeros; ",
+                      self.verify("--fail-vacuous", status=1))
         self.result_file(self.dw * 0 + 1)
-        self.assertIn("proves little", self.verify("--result", "r.npy", status=1))
+        self.assertIn("72 of 72 elements fail",
+                      self.verify("--result", "r.npy", "--fail-vacuous", status=1))
+        problem.x[:], problem.dy[:] = 1, 0
+        self.prepare(problem)
+        self.assertIn("MATCH, but nothing was tested: dy is all zeros; ", self.verify())
+        problem.dy[0, 0, 0, 0] = 1
+        problem.x[:] = np.inf
+        self.prepare(problem)
+        self.assertIn("MATCH, but nothing was tested: no expected value is finite; ", self.verify())
         self.prepare(small("conv2d"))
-        self.assertNotIn("warning", self.verify())
+        self.assertNotIn("nothing was tested", self.verify("--fail-vacuous"))
+        self.assertFalse(self.compare()["vacuous"])
         self.assertFalse(self.compare()["all_zero"])
 
     def test_output_is_written_too(self):
@@ -299,7 +311,11 @@ class Criteria(VerifyTest):
 
     def test_the_default_bound(self):
         # L = 1: u_out|want| + 4 u_acc |x||dy| = 5 units of roundoff (2^-24) of 1.
-        self.check([100, -200, 0, 1 + 2 * 2.0**-23], [[]], [])
+        bound = ["--criterion", "bound"]
+        self.check([100, -200, 0, 1 + 2 * 2.0**-23], [bound], [])
+        self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [bound])
+        # By rounding: two of u, and half a step for the last one.
+        self.check([100, -200, 0, 1 + 1 * 2.0**-23], [[]], [])
         self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [[]])
 
     def test_the_bound_grows_with_cancellation(self):
@@ -327,8 +343,175 @@ class Criteria(VerifyTest):
         for extra, text in ((["--max-ulp", "5"], "at most 5 ULP"),
                             (["--bitwise"], "every bit equal"),
                             (["--rtol", "0.5", "--atol", "2"], "|got-want| <= 2 + 0.5*|want|"),
-                            ([], "|got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|")):
+                            (["--criterion", "bound"],
+                             "|got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|"),
+                            (["--slack", "2.5"], "rms of error/rounding <= 2.5*g(n) of n elements: "
+                             "all, each tap, channel and element")):
             self.assertIn(f"criterion: {text}\n", self.verify("--result", "r.npy", *extra))
+
+
+def tf32(values):
+    """Rounded to 10 bits behind the point."""
+    bits = values.astype("f4").view("u4")
+    return ((bits + 0xfff + (bits >> 13 & 1)) & ~np.uint32(0x1fff)).view("f4").astype("f8")
+
+
+class Rounding(VerifyTest):
+    """The default criterion sees what the worst-case bound lets pass."""
+
+    def setUp(self):
+        super().setUp()
+        self.problem = Problem(n=64, size=(56, 56), c=2, k=2, taps=(3, 3))
+        rng = np.random.default_rng(8)
+        for name in ("x", "dy"):
+            shape = getattr(self.problem, name).shape
+            setattr(self.problem, name, rng.standard_normal(shape).astype("f4").astype("f8"))
+        self.prepare(self.problem)
+
+    def wrong(self, x=None, dy=None):
+        keep = self.problem.x, self.problem.dy
+        self.problem.x = keep[0] if x is None else x
+        self.problem.dy = keep[1] if dy is None else dy
+        values = self.problem.expected()
+        self.problem.x, self.problem.dy = keep
+        return values
+
+    def test_what_it_sees(self):
+        dy = self.problem.dy.copy()
+        dy[3, 7, 9] = 0
+        rounded = self.dw.astype("f4").view("u4")
+        element = self.dw.copy()
+        element[1, 2, 1, 0] += 1
+        for fault, values in (
+                ("a pixel", self.wrong(dy=dy)),
+                ("TF32", self.wrong(tf32(self.problem.x), tf32(self.problem.dy))),
+                ("bfloat16", ((rounded + 0x8000) & np.uint32(0xffff0000)).view("f4")),
+                ("an element", element)):
+            with self.subTest(fault):
+                self.result_file(values)
+                out = self.verify("--result", "r.npy", "--no-diagnosis", status=1)
+                self.assertRegex(out, "\nreason: accuracy: every element is within the worst-case "
+                                 "bound, but errors are .* times rounding's .*: lower precision or "
+                                 "missing terms; --criterion bound accepts it\n")
+                self.verify("--result", "r.npy", "--criterion", "bound")
+                self.verify("--result", "r.npy", "--slack", 1e6)
+                compare = self.compare("--result", "r.npy", status=1)
+                self.assertEqual((compare["verdict"], compare["reason"]), ("mismatch", "accuracy"))
+                self.assertGreater(compare["rounding"]["score"], 1)
+
+    def test_what_it_grants(self):
+        # A plain float32 sum of 200704 products, one after another.
+        x = np.zeros((64, 58, 58, 2), "f4")
+        x[:, 1:57, 1:57] = self.problem.x
+        values = np.zeros(self.dw.shape, "f4")
+        for r in range(3):
+            for s in range(3):
+                a = x[:, r:r + 56, s:s + 56].reshape(-1, 2)
+                b = self.problem.dy.astype("f4").reshape(-1, 2)
+                terms = a[:, :, None] * b[:, None, :]
+                values[r, s] = np.cumsum(terms, axis=0, dtype="f4")[-1]
+        self.result_file(values)
+        compare = self.compare("--result", "r.npy")
+        self.assertEqual(compare["verdict"], "match")
+        self.assertGreater(compare["rounding"]["rms"], 0.2)
+        # Of a kernel that sums 64 at a time, that is too much.
+        out = self.verify("--result", "r.npy", "--longest-sum", 64, status=1)
+        self.assertIn("reason: accuracy", out)
+        found = self.compare("--result", "r.npy")["rounding"]["detectable"]
+        self.assertEqual(found["pixels"], 1)
+        self.assertLess(found["gradient"], found["tap"])
+        self.assertLess(found["tap"], found["element"])
+
+    def test_the_detectable_is_detected(self):
+        self.result_file(self.dw)
+        found = self.compare("--result", "r.npy")["rounding"]["detectable"]
+        rms = np.sqrt(np.mean(self.dw**2))
+        for factor, status in ((2.5, 1), (0.4, 0)):
+            values = self.dw.copy()
+            values[1, 1, 0, 1] += factor * found["element"] * rms
+            self.result_file(values)
+            self.verify("--result", "r.npy", status=status)
+            values = self.dw.copy()
+            values[2, 0] += factor * found["tap"] * rms
+            self.result_file(values)
+            self.verify("--result", "r.npy", status=status)
+            self.result_file(self.dw + factor * found["gradient"] * rms)
+            self.verify("--result", "r.npy", status=status)
+
+    def test_runs(self):
+        rng = np.random.default_rng(1)
+        names = []
+        for i in range(3):  # as atomics would add them up
+            noise = 1 + 2.0**-20 * rng.standard_normal(self.dw.shape)
+            self.result_file(self.dw * noise, name=f"run{i}.npy")
+            names += ["--result", f"run{i}.npy"]
+        out = self.verify(*names)
+        self.assertRegex(out, r"runs: 3 results differ in \d+ of 36 elements; run\d.npy and run0.npy "
+                         r"agree to \d\d\.\d bits, differences are \S+ times rounding's")
+        self.assertIn("within rounding: order of sums, atomics", out)
+        self.assertIn("run1.npy: MATCH against the float64 reference", out)
+        runs = self.compare(*names)["runs"]
+        self.assertEqual((runs["runs"], runs["verdict"]), (3, "within rounding"))
+        self.assertEqual(len(self.compare(*names)["results"]), 3)
+        self.assertIn("runs: 2 results, every bit equal", self.verify(*names[:2], *names[:2]))
+        values = self.dw.copy()
+        values[0, 1] += 0.1 * rng.standard_normal(values[0, 1].shape)
+        self.result_file(values, name="run2.npy")
+        out = self.verify(*names, "--no-diagnosis", status=1)
+        self.assertIn("beyond rounding: a race", out)
+        self.assertTrue(out.startswith("MISMATCH: run2.npy"))
+        compare = self.compare(*names, status=1)
+        self.assertEqual(compare["got"], "run2.npy")
+        self.assertEqual(compare["runs"]["furthest"], {"got": "run2.npy", "want": "run0.npy"})
+        self.verify(*names, "--atol", 1)
+
+    def test_show(self):
+        values = self.dw.copy()
+        values[1, 2, 1, 0] += 2
+        values[0, 0, 0, 1] += 1
+        self.result_file(values)
+        out = self.verify("--result", "r.npy", "--show", 2, status=1)
+        self.assertRegex(out, r"most off: 2 elements\n  \[1,2,1,0\] got .*, want .*, off by \S+ times "
+                         r"rounding's\n  \[0,0,0,1\] got ")
+        most = self.compare("--result", "r.npy", "--show", 1000, status=1)["most_off"]
+        self.assertEqual(len(most), 36)
+        self.assertEqual(most[0]["index"], [1, 2, 1, 0])
+        self.assertRegex(self.verify("--result", "r.npy", "--show", 1, "--atol", 3),
+                         r"off by (2|1\.99|2\.0)\d*\n")
+
+    def test_difference_and_heatmap(self):
+        values = self.dw.copy()
+        values[1, 2, 1, 0] += 2
+        self.result_file(values)
+        files = ["--save-diff", "d.npy", "--heatmap", "h.svg"]
+        self.verify("--result", "r.npy", *files, status=1)
+        difference = load(self.folder / "d.npy")[1]
+        self.assertEqual(difference.shape, self.dw.shape)
+        self.assertAlmostEqual(difference[1, 2, 1, 0], 2, 3)
+        picture = (self.folder / "h.svg").read_text()
+        self.assertTrue(picture.startswith("<svg"), picture[:100])
+        self.assertIn("Elements that fail: 1 of 36", picture)
+        for extra, parts in ((["--heatmap", "h.png"], ("--heatmap", ".svg")),
+                             (["--heatmap", "x.npy"], ("--heatmap", "tensor of this job")),
+                             (["--save-diff", "-"], ("--save-diff", "name a file")),
+                             (["--save-diff", "d.npy", "--sample", 20], ("--save-diff", "--sample")),
+                             (["--save-diff", "a", "--heatmap", "a"], ("--save-diff", "two files"))):
+            with self.subTest(extra):
+                self.assert_one_error(self.run_here(*self.args("--result", "r.npy", *extra)), 2,
+                                      *parts)
+
+    def test_wrong_uses(self):
+        self.result_file(self.dw)
+        for extra, parts in (
+                (["--criterion", "rouding"], ("--criterion", "'rouding'", "rounding")),
+                (["--criterion", "bound", "--slack", 2], ("--slack", "--criterion rounding")),
+                (["--criterion", "bound", "--bitwise"], ("--criterion", "--bitwise")),
+                (["--slack", 0], ("--slack", "above 0")),
+                (["--adders", "none"], ("--adders", "'none'")),
+                (["--longest-sum", 0], ("--longest-sum",))):
+            with self.subTest(extra):
+                self.assert_one_error(self.run_here(*self.args("--result", "r.npy", *extra)), 2,
+                                      *parts)
 
 
 class Golden(VerifyTest):
@@ -410,15 +593,17 @@ class Text(VerifyTest):
         self.assertEqual(self.lines(result.out), f"""\
 MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
-criterion: |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|
+criterion: rms of error/rounding <= 3*g(n) of n elements: all, each tap, channel and element
+agrees to every bit of the reference; errors at most 0 times rounding's (13.9 allowed) over all elements
+would have failed, typically: one element off by 1.5e-06 of the gradient's rms, one tap by 1.1e-06, all elements by 8.1e-07; 1 pixel left out
 largest errors
   absolute        0
   relative        0
   ULP             0
   error/bound     0
-errors per tap   failures    largest |error|  error/bound
-  [0,0]          0           0                0
-  [1,0]          0           0                0
+errors per tap   failures    largest |error|  error/bound  rms error/rounding
+  [0,0]          0           0                0            0
+  [1,0]          0           0                0            0
 non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
 repeat: {self.command}
 """)
@@ -440,6 +625,7 @@ repeat: {self.command}
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
 criterion: |got-want| <= 0 + 0.01*|want|
+agrees to 2.5 bits
 largest errors
   absolute        4            at [1,0,0,1]: got -8, want -4
   relative        1            at [1,0,0,1]: got -8, want -4

@@ -44,7 +44,7 @@ bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Devic
 template <typename Check>
 void for_each_kernel(const Device& device, Fill fill, Check&& check) {
   const auto each = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Reference reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_run(kernel, problem, device, fill)) continue;
       CAPTURE(kernel.name);
@@ -62,7 +62,7 @@ TEST_CASE("on a device, small integers come out bit-exact") {
   for_each_kernel(
       *found, Fill::small_integers,
       [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x, const void* dy,
-          const Reference& reference) {
+          const Expected& reference) {
         CHECK(sums_of(problem, x, dy, options_for(*found, kernel.name)) == reference.values);
       });
 }
@@ -81,7 +81,7 @@ TEST_CASE("on a device, sums of several stages are bit-exact") {
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 7);
       const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 8);
-      const Reference reference = reference_of(problem, x.data(), dy.data());
+      const Expected reference = reference_of(problem, x.data(), dy.data());
       for (const DeviceKernel& kernel : device_kernels()) {
         if (!is_run(kernel, problem, *found, Fill::small_integers)) continue;
         CAPTURE(spec.name);
@@ -98,7 +98,7 @@ TEST_CASE("on a device, normal data stay within the bound and repeat to the bit"
   if (!found) return;
   for_each_kernel(*found, Fill::normal,
                   [&](const WgradProblem& problem, const DeviceKernel& kernel, const void* x,
-                      const void* dy, const Reference& reference) {
+                      const void* dy, const Expected& reference) {
                     const auto got = sums_of(problem, x, dy, options_for(*found, kernel.name));
                     const Comparison comparison = compare_sums(problem, got, reference);
                     CAPTURE(comparison.ratio.value);
@@ -142,13 +142,13 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
         make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
     const auto dy = dy_with_first_pixel(problem, kInf);
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-    const Reference reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_exact(kernel) || !kernel.why_not(problem, *found).empty()) continue;
       CAPTURE(kernel.name);
       const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, kernel.name));
-      CHECK(compare_gradients(got, reference.values, {}, problem.taps(), {},
-                              {Criterion::bitwise, 0, 0, 0})
+      CHECK(compare_gradients(problem, DType::f64, {}, got, reference,
+                              {.criterion = Criterion::bitwise})
                 .mismatches == 0);
     }
   }
@@ -162,7 +162,7 @@ TEST_CASE("on a device, 65535 to 65537 images") {
         make({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}}, DType::f32, true);
     const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 3);
     const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
-    const Reference reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_exact(kernel) || !kernel.why_not(problem, *found).empty()) continue;
       CAPTURE(kernel.name);
@@ -186,14 +186,11 @@ TEST_CASE("on a device, cuDNN agrees within the dtype where it is installed") {
       }
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 3);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 4);
-      const Reference reference = reference_of(problem, x.data(), dy.data());
-      const ErrorModel model = {dtype, accumulator_dtype(dtype), term_count(problem)};
+      const Expected reference = reference_of(problem, x.data(), dy.data(), 2, {});
       for (const std::string_view name : {"cudnn", "cudnn_any"}) {
         CAPTURE(name);
         const auto got = sums_of(problem, x.data(), dy.data(), options_for(*found, name));
-        CHECK(compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model,
-                                {})
-                  .mismatches == 0);
+        CHECK(compare_gradients(problem, dtype, {}, got, reference, {}).match());
       }
     }
   }

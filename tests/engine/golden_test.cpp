@@ -44,15 +44,15 @@ Loaded load(const std::string& path) {
   return tensor;
 }
 
-// How a value is judged: to the bit where the data are integers, by the bound elsewhere.
+// How a value is judged: to the bit of the golden file where the data are integers, by rounding
+// elsewhere.
 bool agrees(const WgradProblem& problem, std::vector<double> got, const GradientFile& golden,
-            const Reference& reference, bool exact) {
+            const Expected& reference, bool exact) {
   for (double& value : got) value = rounded(problem.out_dtype, value);
-  const ErrorModel model = {problem.out_dtype, accumulator_dtype(problem.dtype),
-                            term_count(problem)};
-  const Tolerance tolerance = {exact ? Criterion::bitwise : Criterion::bound, 0, 0, 0};
-  return compare_gradients(got, golden.values, reference.magnitudes, problem.taps(), model,
-                           tolerance, model)
+  Expected expected;
+  if (exact) expected.values = golden.values;
+  return compare_gradients(problem, problem.out_dtype, {}, got, exact ? expected : reference,
+                           {.criterion = exact ? Criterion::bitwise : Criterion::rounding})
       .match();
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("golden files") {
     CHECK(dtype_name(problem.dtype) == job["dtype"].get<std::string>());
     const GradientFile golden =
         read_gradient(kFolder + "/" + job["golden"].get<std::string>(), problem, true);
-    const Reference reference = reference_of(problem, x.bytes.data(), dy.bytes.data());
+    const Expected reference = reference_of(problem, x.bytes.data(), dy.bytes.data());
     CHECK(agrees(problem, reference.values, golden, reference, job["bitwise"]));
     for (const Kernel& kernel : kernels()) {
       if (!kernel.why_not(problem, this_machine()).empty()) continue;

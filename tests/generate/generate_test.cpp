@@ -253,7 +253,7 @@ TEST_CASE("a source of made blocks is the same as the tensors in memory") {
     std::vector<float> whole_dy(static_cast<std::size_t>(count_of(dy)));
     x.fill(0, count_of(x), whole_x.data());
     dy.fill(0, count_of(dy), whole_dy.data());
-    const testing::Reference want = testing::reference_of(pb, whole_x.data(), whole_dy.data());
+    const Expected want = testing::reference_of(pb, whole_x.data(), whole_dy.data());
     for (const std::int64_t block_bytes : {0, 2000, 400}) {
       PlanOptions options;
       options.backend = Backend::reference;
@@ -267,7 +267,7 @@ TEST_CASE("a source of made blocks is the same as the tensors in memory") {
       stream_blocks(
           plan, source, [&](const Block& block, std::int64_t) { reference.add(block); }, timing);
       reference.finish();
-      CHECK(reference.values() == want.values);
+      CHECK(reference.expected().values == want.values);
     }
   }
 }

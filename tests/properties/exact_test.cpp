@@ -42,7 +42,7 @@ std::string first_difference(const WgradProblem& problem, const std::vector<doub
 std::string not_exact(const Kernel& kernel, const RandomCase& c) {
   const WgradProblem problem = c.problem();
   const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
-  const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+  const Expected reference = reference_of(problem, x.data(), dy.data(), 1);
   const auto got = sums_of(kernel, problem, x.data(), dy.data(), c.threads, c.block_bytes);
   std::string what = first_difference(problem, got, reference.values);
   if (what.empty() && c.block_bytes > 0) {
@@ -141,7 +141,7 @@ TEST_CASE("every algorithm for devices is bit-exact on random integer problems, 
     check_property(property, [&](const RandomCase& c) {
       const WgradProblem problem = c.problem();
       const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
-      const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+      const Expected reference = reference_of(problem, x.data(), dy.data(), 1);
       const Plan plan = plan_with(problem, kernel.name, c.block_bytes);
       const std::string what =
           first_difference(problem, emulated_sums(plan, x.data(), dy.data()), reference.values);
@@ -157,7 +157,7 @@ TEST_CASE("every algorithm stays within the error bound on random normal data") 
   check_property(property, [](const RandomCase& c) {
     const WgradProblem problem = c.problem();
     const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
-    const Reference reference = reference_of(problem, x.data(), dy.data(), 1);
+    const Expected reference = reference_of(problem, x.data(), dy.data(), 1);
     return first_wrong_kernel(c, {}, [&](const Kernel& kernel) {
       const auto got = sums_of(kernel, problem, x.data(), dy.data(), c.threads, c.block_bytes);
       const Comparison comparison = compare_sums(problem, got, reference);
@@ -171,7 +171,7 @@ TEST_CASE("the result is the reference's, rounded, in every filter format and dt
   property.name = "filter_gradient rounds the reference's sums, in every order and dtype";
   check_property(property, [](const RandomCase& c) -> std::string {
     const auto x = made_tensor(c, Operand::x), dy = made_tensor(c, Operand::dy);
-    const Reference reference = reference_of(c.problem(), x.data(), dy.data(), 1);
+    const Expected reference = reference_of(c.problem(), x.data(), dy.data(), 1);
     for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
       for (const char* out : {"float16", "bfloat16", "float32", "float64"}) {
         const std::string name = c.spec.axes.size() == 2 ? format

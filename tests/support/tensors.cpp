@@ -55,16 +55,17 @@ std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double v
   return tensor_of(problem.dtype, values);
 }
 
-Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads) {
+Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads,
+                      const Summation& summation) {
   PlanOptions options;
   options.backend = Backend::reference;
   const Plan plan = make_plan(problem, this_machine(), from_memory(options));
   TaskPool pool(threads);
-  ReferenceSum sum(problem, pool);
+  ReferenceSum sum(problem, pool, summation);
   MemorySource source(x, dy);
   sum_blocks(plan, source, sum);
   sum.finish();
-  return {sum.values(), sum.magnitudes()};
+  return sum.expected();
 }
 
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {
@@ -96,10 +97,8 @@ std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, c
 }
 
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,
-                        const Reference& reference) {
-  const ErrorModel model = {DType::f64, accumulator_dtype(problem.dtype),
-                            std::min(term_count(problem), kMaxChunkPixels)};
-  return compare_gradients(got, reference.values, reference.magnitudes, problem.taps(), model, {});
+                        const Expected& reference) {
+  return compare_gradients(problem, DType::f64, {}, got, reference, {});
 }
 
 }  // namespace convgrad::testing

@@ -32,11 +32,13 @@ std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double sca
 // padded in front, tap 0 never sees it.
 std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double value);
 
-// Sums of the reference, from whole tensors in memory, in [tap][c][k] order.
-struct Reference {
-  std::vector<double> values, magnitudes;
-};
-Reference reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2);
+// What the reference expects of the program's own kernels: sums in the accumulator's type run over
+// one chunk at most, and nothing is cut off.
+inline constexpr Summation kOwnSums = {kMaxChunkPixels, false};
+
+// By the reference, from whole tensors in memory, in [tap][c][k] order.
+Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2,
+                      const Summation& summation = kOwnSums);
 
 // The kernel's float64 sums in [tap][c][k] order, from whole tensors in memory. A plan may name a
 // kernel that is not in the table.
@@ -51,9 +53,8 @@ std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, c
 Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
               std::int64_t block_bytes);
 
-// By the error bound of a kernel: sums in the accumulator's type run over one chunk at most, so it
-// does not grow with more terms.
+// By rounding: float64 sums, before they are rounded to a file's dtype.
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,
-                        const Reference& reference);
+                        const Expected& reference);
 
 }  // namespace convgrad::testing

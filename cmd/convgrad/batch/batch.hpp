@@ -110,6 +110,7 @@ struct Outcome {
   Verdict verdict = Verdict::not_run;
   int status = 0;       // exit status of this job alone
   std::string message;  // of an error, a mismatch, or why it was not run
+  std::string vacuous;  // why its match says nothing, or ""
   double elapsed_s = 0;
   Json report = Json::object();
 };

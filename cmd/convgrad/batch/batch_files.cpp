@@ -28,8 +28,15 @@ std::string tensor_key(const std::string& tensor) {
   return file_key(split_tensor_name(tensor).file);
 }
 
+// A folder or file that no other job may write.
+struct Written {
+  const char* field;
+  std::string path, key;
+};
+
 struct Files {
-  std::string output, repro;
+  std::string output;
+  std::vector<Written> others;
   std::vector<std::string> inputs;
 };
 
@@ -37,9 +44,16 @@ Files files_of(const BatchJob& job) {
   Files files;
   const std::string& output = job.options.problem.output;
   if (!output.empty()) files.output = file_key(output);
-  const std::string& repro = job.options.verify.save_repro;
+  const VerifyOptions& v = job.options.verify;
   std::error_code ignored;  // a folder, which file_key() does not tell from a device
-  if (!repro.empty()) files.repro = std::filesystem::weakly_canonical(repro, ignored).string();
+  if (!v.save_repro.empty()) {
+    files.others.push_back({"save_repro", v.save_repro,
+                            std::filesystem::weakly_canonical(v.save_repro, ignored).string()});
+  }
+  if (!v.save_diff.empty()) {
+    files.others.push_back({"save_diff", v.save_diff, file_key(v.save_diff)});
+  }
+  if (!v.heatmap.empty()) files.others.push_back({"heatmap", v.heatmap, file_key(v.heatmap)});
   for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
   return files;
 }
@@ -47,9 +61,10 @@ Files files_of(const BatchJob& job) {
 // "" or why the job cannot have that output.
 std::string output_conflict(const BatchJob& job, const Files& files,
                             const std::unordered_map<std::string, std::int64_t>& writers) {
-  if (!files.repro.empty() && writers.count(files.repro) != 0) {
-    return cat("save_repro: ", job.options.verify.save_repro, " is that of line ",
-               writers.at(files.repro), " too");
+  for (const Written& other : files.others) {
+    const auto writer = writers.find(other.key);
+    if (writer == writers.end()) continue;
+    return cat(other.field, ": ", other.path, " is that of line ", writer->second, " too");
   }
   if (files.output.empty()) return "";
   const std::string& path = job.options.problem.output;
@@ -80,7 +95,7 @@ BatchOrder order_jobs(Manifest& manifest) {
       continue;
     }
     if (!of_job.output.empty()) writers.emplace(of_job.output, job.line);
-    if (!of_job.repro.empty()) writers.emplace(of_job.repro, job.line);
+    for (const Written& other : of_job.others) writers.emplace(other.key, job.line);
     files.push_back(std::move(of_job));
     jobs.push_back(std::move(job));
   }

@@ -111,11 +111,20 @@ int run_command(const BatchJob& job, const Options& options, Json& report) {
   return (job.verifies ? verify(options) : compute(options)).into(report);
 }
 
-// "3 of 36 elements fail, largest error/bound 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis:
-// ...".
+// "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound 12.5 at
+// [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
 std::string mismatch_text(const Json& compare) {
+  if (compare.value("reason", "") == "vacuous") {
+    return cat("nothing was tested: ", compare.at("why_vacuous").get<std::string>());
+  }
   std::string text = cat(text_of(compare.at("mismatches")), " of ", text_of(compare.at("count")),
                          " elements fail");
+  const Json group = compare.value("/rounding/group"_json_pointer, Json::object());
+  if (!group.empty()) {
+    const Json& rms = group["rms"];
+    text += cat(", errors ", rms.is_number() ? general(rms.get<double>(), 3) : text_of(rms),
+                " times rounding's (", general(group["allowed"].get<double>(), 3), " allowed)");
+  }
   const bool has_bound = compare.contains("max_ratio");
   const Json error = compare.value(has_bound ? "max_ratio" : "max_abs", Json::object());
   if (error.contains("index")) {
@@ -162,6 +171,7 @@ bool carry_out(const BatchJob& job, Options options, bool is_whole, Outcome& out
   outcome.verdict = outcome.status != 0 ? Verdict::mismatch
                     : job.verifies      ? Verdict::match
                                         : Verdict::ok;
+  if (job.verifies) outcome.vacuous = outcome.report["compare"].value("why_vacuous", "");
   if (outcome.status != 0) outcome.message = mismatch_text(outcome.report["compare"]);
   return true;
 }

@@ -87,7 +87,9 @@ std::string job_testcase(const Manifest& manifest, const BatchJob& job, const Ou
       content = cat("      <skipped", attribute("message", outcome.message), "/>\n");
       break;
     default:
-      break;
+      if (outcome.vacuous.empty()) break;
+      content = cat("      <system-err>warning: nothing was tested: ", xml_text(outcome.vacuous),
+                    "</system-err>\n");
   }
   return testcase(manifest, job.name, job.options.problem.op, outcome.elapsed_s, content);
 }
@@ -101,7 +103,8 @@ std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
   const bool ok = outcome.verdict == Verdict::ok;
   if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
   return cat(text, "  ", ok ? one_line(job.options.problem.output) + ", " : "",
-             fixed(outcome.elapsed_s * 1e3, 1), " ms");
+             fixed(outcome.elapsed_s * 1e3, 1), " ms",
+             outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
 }
 
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,

@@ -21,6 +21,9 @@ constexpr std::array<std::string_view, 11> kNotFields = {
 // What would make another of a job that is run again.
 constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
 
+// Files that a job writes.
+constexpr std::array<std::string_view, 3> kWritten = {"output", "save_diff", "heatmap"};
+
 template <std::size_t n>
 bool is_in(const std::array<std::string_view, n>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
@@ -137,7 +140,7 @@ void JobMaker::set_options(const Fields& fields, BatchJob& job) {
     if (!is_list && words.size() > 1) words = {joined(words, ",")};
     const std::string type = option.get_type_name();
     if (type == "FILE" || (field.name == "filter_sizes" && is_file_name(words))) {
-      take_file(field.name, words[0], job);
+      for (std::string& word : words) take_file(field.name, word, job);
     }
     if (type == "DIR") words[0] = resolved(words[0]);
     const std::string name = with_hyphens("--" + field.name).substr(2);
@@ -157,7 +160,7 @@ void JobMaker::take_file(const std::string& field, std::string& path, BatchJob& 
     refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
   }
   path = resolved(path);
-  if (field != "output") job.inputs.emplace_back(field, path);
+  if (!is_in(kWritten, field)) job.inputs.emplace_back(field, path);
 }
 
 std::string as_field(const std::string& message) {

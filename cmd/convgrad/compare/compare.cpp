@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "compare/compare_report.hpp"
-#include "report/heatmap.hpp"
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
+#include "report/heatmap.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {

@@ -67,6 +67,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
 }
 
+constexpr const char* kFailVacuous = "status 1 where the data can show no fault, such as zeros";
+
 void bind_verify(CLI::App& app, Options& o) {
   CLI::App& verify = add_command(app, "verify", "check a gradient against the reference");
   add_problem(verify, o.problem);
@@ -77,11 +79,13 @@ void bind_verify(CLI::App& app, Options& o) {
                          std::int64_t least, std::int64_t most, const char* help) {
     option(verify, name, value, "N", help, group, whole_number(least, most));
   };
-  verify.add_option("--result", o.verify.results,
-                    "judge this gradient instead of computing one; again for each run of a kernel")
+  verify
+      .add_option("--result", o.verify.results,
+                  "judge this gradient instead of computing one; again for each run of a kernel")
       ->type_name("FILE")
       ->group(kComparison)
       ->expected(1)
+      ->check(not_a_flag())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text(verify, "--golden", o.verify.golden, "FILE",
        "judge this gradient too; with a tolerance: compare with it, not with the reference",
@@ -99,8 +103,7 @@ void bind_verify(CLI::App& app, Options& o) {
        "of 16-bit data: whether digits may have been cut off, the default, or only rounded",
        kComparison);
   add_criteria(verify, o.verify);
-  flag(verify, "--fail-vacuous", o.verify.fail_vacuous,
-       "status 1 where the data can show no fault, such as zeros", kComparison);
+  flag(verify, "--fail-vacuous", o.verify.fail_vacuous, kFailVacuous, kComparison);
   count("--sample", o.verify.sample, kExtent, 1, kAnyWhole,
         "compare N elements, chosen by the seed, and all corners; each costs N*P*Q");
   count("--seed", o.verify.seed, kExtent, 0, kAnyWhole, "of --sample; 1 by default");
@@ -144,6 +147,7 @@ void bind_batch(CLI::App& app, Options& o) {
       ->type_name("JOBS.jsonl|.csv|-");
   text(batch, "--match", o.batch.match, "RE",
        "only jobs in whose name this regular expression (ECMAScript's) is found", kJobs);
+  flag(batch, "--fail-vacuous", o.verify.fail_vacuous, kFailVacuous, kJobs);
   flag(batch, "--keep-going", o.batch.keep_going, "run the other jobs after a failure", kJobs);
   flag(batch, "--resume", o.batch.resume,
        "skip jobs that were done before and whose files are unchanged", kJobs);

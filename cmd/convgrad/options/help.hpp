@@ -37,10 +37,12 @@ attribute); 4 not available here; 5 failed while running; 128 + n ended by signa
 
 inline constexpr const char* kVerifyFooter =
     R"(Without --result the chosen backend and algorithm compute the gradient that is judged.
-By default an element passes if |got-want| <= u_out*|want| + 4*sqrt(L)*u_acc*sum|x||dy|,
-L terms, u the unit roundoffs of the result's and the accumulator's dtype. On a mismatch
-known faults are tried, from a flipped filter to a missing image, and those that explain it
-are named (docs/verify.md).
+By default errors are compared with those that rounding makes in a right sum of the same terms:
+at most 3 times as large, as root mean square over the gradient, each tap and each channel, and
+little more in each element. --criterion bound takes the worst case, |got-want| <= u_out*|want|
++ 4*sqrt(L)*u_acc*sum|x||dy|, L terms, u the unit roundoffs of the result and the accumulator.
+On a mismatch known faults are tried, from a flipped filter to bfloat16 inputs, and those that
+explain it are named. A match says which faults it would have seen (docs/verify.md).
 
 Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same
@@ -50,6 +52,8 @@ Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --sample 5000 --repeat-check 3
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden golden.npy --update-golden
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --save-repro failing
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --result golden.npy
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --show 5 --heatmap dw.svg
 
 Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
 

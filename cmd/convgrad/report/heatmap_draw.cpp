@@ -4,9 +4,9 @@
 #include <cmath>
 #include <map>
 
+#include "convgrad/error.hpp"
 #include "report/heatmap.hpp"
 #include "report/svg.hpp"
-#include "convgrad/error.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -10,8 +10,8 @@ namespace convgrad::cli {
 void check_repro_folder(const std::string& folder);
 
 // Writes the smallest part of the problem that still fails to options.verify.save_repro. wrong: the
-// element of subject that it is about. A gradient that was computed is computed again, on ever smaller parts;
-// of files, the part is cut out in which the wrong element stands.
+// element of subject that it is about. A gradient that was computed is computed again, on ever
+// smaller parts; of files, the part is cut out in which the wrong element stands.
 Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
                  const Tolerance& tolerance, std::int64_t wrong);
 

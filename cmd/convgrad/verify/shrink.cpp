@@ -68,9 +68,8 @@ bool Shrinker::fails(const Crop& crop) {
   budget_ -= flop_count(part->problem) / 2;
   const CroppedPart candidate = {crop, part->problem, part->origin};
   Sums sums = run_part(job_, options_, candidate, kernel_);
-  const Comparison comparison =
-      compare_gradients(part->problem, part->problem.out_dtype, {}, sums.got, sums.expected,
-                        tolerance_);
+  const Comparison comparison = compare_gradients(part->problem, part->problem.out_dtype, {},
+                                                  sums.got, sums.expected, tolerance_);
   if (comparison.match()) return false;
   smallest_ = candidate;
   result_ = std::move(sums.got);

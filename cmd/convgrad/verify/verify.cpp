@@ -48,10 +48,9 @@ void check_golden(const Options& options) {
   if (v.golden == "-") misuse("--golden -: --update-golden needs a file to write");
   if (v.sample)
     misuse("--update-golden: given with --sample, but a golden file needs the full check");
-  for (const auto& [flag, path] :
-       {std::pair{"--input", &options.problem.input},
-        std::pair{"--out-backprop", &options.problem.out_backprop},
-        std::pair{"--output", &options.problem.output}}) {
+  for (const auto& [flag, path] : {std::pair{"--input", &options.problem.input},
+                                   std::pair{"--out-backprop", &options.problem.out_backprop},
+                                   std::pair{"--output", &options.problem.output}}) {
     if (same_file(v.golden, *path)) {
       misuse(cat("--golden: ", v.golden, " is the ", flag,
                  " file too, which --update-golden would replace"));
@@ -150,9 +149,8 @@ Notes update_golden(const Options& options, const WgradProblem& problem, const G
     Gradient old = read_in_order(path, problem);
     Expected expected;
     expected.values = std::move(old.values);
-    const Comparison change =
-        compare_gradients(problem, problem.out_dtype, {}, result.values, expected,
-                          {.criterion = Criterion::bitwise});
+    const Comparison change = compare_gradients(problem, problem.out_dtype, {}, result.values,
+                                                expected, {.criterion = Criterion::bitwise});
     if (change.match() && old.dtype == problem.out_dtype) {
       say("holds it already, to the bit", "unchanged");
       return notes;
@@ -186,13 +184,30 @@ std::vector<Verdict> verdicts_of(const WgradProblem& problem, const Judged& judg
   Expected values;
   if (golden) values.values = judged.golden->values;
   for (const Gradient* subject : subjects_of(judged, tolerance)) {
-    verdicts.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
-                        subject->dtype,
-                        compare_gradients(problem, subject->dtype, judged.sample.indices,
-                                          subject->values, golden ? values : judged.expected,
-                                          tolerance)});
+    verdicts.push_back(
+        {subject->name, golden ? judged.golden->name : kReferenceName, subject->dtype,
+         compare_gradients(problem, subject->dtype, judged.sample.indices, subject->values,
+                           golden ? values : judged.expected, tolerance)});
   }
   return verdicts;
+}
+
+// How far a golden file that is judged by itself is from the first result.
+Notes golden_difference(const WgradProblem& problem, const Judged& judged,
+                        const Tolerance& tolerance) {
+  Notes notes;
+  if (!judged.golden || !tolerance.needs_terms()) return notes;
+  const Gradient& result = judged.results[0];
+  Expected golden;
+  golden.values = judged.golden->values;
+  const Comparison c = compare_gradients(problem, result.dtype, judged.sample.indices,
+                                         result.values, golden, {.criterion = Criterion::bitwise});
+  notes.lines.push_back(
+      c.mismatches == 0
+          ? cat(result.name, " against ", judged.golden->name, ": every bit equal")
+          : cat(result.name, " against ", judged.golden->name, ": ", c.mismatches, " of ", c.count,
+                " elements differ, they agree to ", agreement_text(c.relative_error)));
+  return notes;
 }
 
 // After a mismatch: the fault, and a small problem.
@@ -210,8 +225,8 @@ Notes explain(Job& job, const Options& options, const Judged& judged, const Tole
   if (first == nullptr) return notes;
   if (options.verify.diagnosis) notes.add(diagnose_mismatch(job, options, judged, wrong));
   if (!options.verify.save_repro.empty()) {
-    notes.add(save_repro(job, options, judged, *wrong[0], tolerance,
-                         worst_element(first->comparison)));
+    notes.add(
+        save_repro(job, options, judged, *wrong[0], tolerance, worst_element(first->comparison)));
   }
   return notes;
 }
@@ -234,8 +249,10 @@ int verify_into(const Options& options, Json& report) {
   const Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
   const std::vector<Verdict> verdicts = verdicts_of(job.problem, judged, tolerance);
-  VerifyReport summary = {job.problem, tolerance, verdicts, 0, judged.vacuous, {}, {},
-                          options.command_line};
+  VerifyReport summary{job.problem, tolerance, verdicts};
+  summary.vacuous = judged.vacuous;
+  summary.fail_vacuous = v.fail_vacuous;
+  summary.repeat = options.command_line;
   if (!needs_reference && verdicts[0].comparison.all_zero) {
     summary.vacuous = "every expected value is 0";
   }
@@ -245,10 +262,10 @@ int verify_into(const Options& options, Json& report) {
   if (verdicts[summary.shown].comparison.match()) summary.shown = 0;
   summary.coverage = coverage(job.problem, options, judged.sample);
   if (v.repeat_check) summary.notes.add(repeat_check(job, options, judged));
+  summary.notes.add(golden_difference(job.problem, judged, tolerance));
   if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
   summary.notes.add(pictures(job.problem, options, judged, tolerance, verdicts));
   summary.notes.add(explain(job, options, judged, tolerance, verdicts));
-  if (v.fail_vacuous && !summary.vacuous.empty()) summary.notes.failed = true;
   const bool match = matches(summary);
   if (v.update_golden) {
     summary.notes.add(update_golden(options, job.problem, judged.results[0], match));

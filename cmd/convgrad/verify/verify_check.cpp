@@ -55,10 +55,12 @@ class NotZero final : public BlockSum {
     const std::int64_t images = block.pixels[0].size();
     with_scalar(problem_.dtype, [&](auto scalar) {
       using Scalar = decltype(scalar);
-      if (!x) x = any(static_cast<const Scalar*>(block.x), block.x_strides, images, block.input,
-                      problem_.C);
-      if (!dy) dy = any(static_cast<const Scalar*>(block.dy), block.dy_strides, images, dy_box,
-                        problem_.K);
+      if (!x)
+        x = any(static_cast<const Scalar*>(block.x), block.x_strides, images, block.input,
+                problem_.C);
+      if (!dy)
+        dy =
+            any(static_cast<const Scalar*>(block.dy), block.dy_strides, images, dy_box, problem_.K);
     });
   }
   double* finish(std::size_t) override { return nullptr; }
@@ -119,9 +121,9 @@ class Pass {
     const Summation summation = summation_of(job, options);
     if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
     if ((computes_ && by_reference) || (needs_reference && !samples)) {
-      checks_.include(reference_.emplace(job.problem, pool_,
-                                         needs_reference && !samples ? std::optional(summation)
-                                                                     : std::nullopt));
+      checks_.include(reference_.emplace(
+          job.problem, pool_,
+          needs_reference && !samples ? std::optional(summation) : std::nullopt));
     }
     if (needs_reference && samples) {
       checks_.include(sampled_.emplace(job.problem, pool_, sample.indices, summation));
@@ -206,8 +208,8 @@ Summation summation_of(const Job& job, const Options& options) {
   const bool own = v.results.empty() && (v.golden.empty() || v.update_golden);
   Summation summation;
   summation.longest_sum = v.longest_sum.value_or(own ? kMaxChunkPixels : 0);
-  summation.cutting_adders = v.adders.empty() ? !own || job.backend == Backend::cuda
-                                              : v.adders == "tensor-core";
+  summation.cutting_adders =
+      v.adders.empty() ? !own || job.backend == Backend::cuda : v.adders == "tensor-core";
   return summation;
 }
 
@@ -292,8 +294,7 @@ std::string why_read_once(const Job& job) {
   return "";
 }
 
-Expected exact_entries(Job& job, const Options& options,
-                       const std::vector<std::int64_t>& indices) {
+Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices) {
   PlanOptions planned = plan_options(job, options);
   planned.backend = Backend::reference;
   planned.check_bytes = SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size()));

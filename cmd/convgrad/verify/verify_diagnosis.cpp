@@ -179,9 +179,9 @@ void diagnose_golden(Job& job, const Options& options, const Judged& judged, con
   const Expected exact = exact_entries(job, options, indices);
   bool right[2];
   for (int i = 0; i < 2; ++i) {
-    right[i] = compare_gradients(job.problem, subjects[i].dtype, indices, subjects[i].values, exact,
-                                 {})
-                   .match();
+    right[i] =
+        compare_gradients(job.problem, subjects[i].dtype, indices, subjects[i].values, exact, {})
+            .match();
     diagnoser.say(cat(subjects[i].name, right[i] ? " is" : " is not",
                       " within rounding of the reference (", indices.size(), " of ",
                       job.problem.dw_count(), " elements checked)"));

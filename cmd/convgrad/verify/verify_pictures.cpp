@@ -20,8 +20,7 @@ double badness(const Judged& judged, const Tolerance& tolerance, const Gradient&
     return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
   const Expected& e = judged.expected;
-  return unexplained_error(got.dtype, got.values[at], want[at],
-                           e.tails.empty() ? 0 : e.tails[at]) /
+  return unexplained_error(got.dtype, got.values[at], want[at], e.tails.empty() ? 0 : e.tails[at]) /
          e.scales[at];
 }
 
@@ -32,18 +31,17 @@ Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Toleran
   std::vector<std::size_t> order(off.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
-                    [&](std::size_t a, std::size_t b) {
-                      return off[a] != off[b] ? off[a] > off[b] : a < b;
-                    });
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+      [&](std::size_t a, std::size_t b) { return off[a] != off[b] ? off[a] > off[b] : a < b; });
   const char* unit = tolerance.needs_terms() ? " times rounding's" : "";
   Notes notes;
   notes.lines.push_back(cat("most off: ", shown, " elements"));
   Json list = Json::array();
   for (std::size_t i = 0; i < shown; ++i) {
     const std::size_t at = order[i];
-    const std::int64_t index = judged.sample.indices.empty() ? static_cast<std::int64_t>(at)
-                                                             : judged.sample.indices[at];
+    const std::int64_t index =
+        judged.sample.indices.empty() ? static_cast<std::int64_t>(at) : judged.sample.indices[at];
     notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
                               ", want ", general(want[at], 9), ", off by ", general(off[at], 3),
                               unit));
@@ -98,8 +96,7 @@ Notes pictures(const WgradProblem& problem, const Options& options, const Judged
   std::vector<unsigned char> failed(want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double target = rounded(got.dtype, want[i]);
-    const bool equal = got.values[i] == target ||
-                       (std::isnan(got.values[i]) && std::isnan(target));
+    const bool equal = got.values[i] == target || (std::isnan(got.values[i]) && std::isnan(target));
     difference[i] = equal ? 0 : got.values[i] - want[i];
   }
   if (!v.save_diff.empty()) {
@@ -116,13 +113,13 @@ Notes pictures(const WgradProblem& problem, const Options& options, const Judged
     Heatmap heatmap(shape, problem.op == Op::conv3d ? "DHWIO" : "HWIO");
     heatmap.add(0, difference, failed);
     const Comparison& c = verdicts[0].comparison;
-    heatmap.write(v.heatmap,
-                  {cat("|got - want|, the largest in each cell: ", got.name, " against ",
-                       verdicts[0].want),
-                   describe(problem),
-                   cat("Elements that fail: ", c.mismatches, " of ", c.count, "; agrees to ",
-                       agreement_text(c.relative_error))},
-                  output);
+    heatmap.write(
+        v.heatmap,
+        {cat("|got - want|, the largest in each cell: ", got.name, " against ", verdicts[0].want),
+         describe(problem),
+         cat("Elements that fail: ", c.mismatches, " of ", c.count, "; agrees to ",
+             agreement_text(c.relative_error))},
+        output);
   }
   return notes;
 }

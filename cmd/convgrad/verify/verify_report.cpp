@@ -121,8 +121,8 @@ Json error_json(const WgradProblem& pb, const ElementError& error) {
 }
 
 const char* kind_name(GroupKind kind) {
-  static constexpr const char* kNames[] = {"all",            "tap",     "input_channel",
-                                           "output_channel", "element", "limit"};
+  static constexpr const char* kNames[] = {"all",     "tap",  "input_channel", "output_channel",
+                                           "element", "limit"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -176,10 +176,22 @@ std::string detectable_text(const RoundingErrors& e) {
   return text + cat("; ", general(e.pixels, 3), e.pixels == 1 ? " pixel" : " pixels", " left out");
 }
 
+bool all_match(const VerifyReport& r) {
+  return std::ranges::all_of(r.verdicts, [](const Verdict& v) { return v.comparison.match(); });
+}
+
+// It fails because nothing was tested, and --fail-vacuous says that it should.
+bool is_vacuous_failure(const VerifyReport& r) {
+  return r.fail_vacuous && !r.vacuous.empty() && all_match(r);
+}
+
 std::string verdict_line(const VerifyReport& r, const Verdict& v, bool match) {
   const Comparison& c = v.comparison;
   if (match && !r.vacuous.empty()) {
     return cat("MATCH, but nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
+  }
+  if (is_vacuous_failure(r)) {
+    return cat("MISMATCH: nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
   }
   const double part =
       c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
@@ -190,9 +202,9 @@ std::string verdict_line(const VerifyReport& r, const Verdict& v, bool match) {
 // A line about a gradient that is not reported in full.
 std::string other_line(const VerifyReport& r, const Verdict& v) {
   const Comparison& c = v.comparison;
-  std::string text = cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
-                         c.mismatches, " of ", c.count, " elements fail, agrees to ",
-                         agreement_text(c.relative_error));
+  std::string text =
+      cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ", c.mismatches,
+          " of ", c.count, " elements fail, agrees to ", agreement_text(c.relative_error));
   if (c.rounding) text += cat(", errors ", group_text(r.problem, c.rounding->worst));
   return text;
 }
@@ -239,8 +251,8 @@ std::string agreement_text(double relative_error) {
 }
 
 std::string group_text(const WgradProblem& pb, const GroupError& error) {
-  const std::string size = cat(general(error.rms, 3), " times rounding's (",
-                               general(error.allowed, 3), " allowed)");
+  const std::string size =
+      cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed)");
   switch (error.kind) {
     case GroupKind::all:
       return size + " over all elements";
@@ -259,9 +271,7 @@ std::string group_text(const WgradProblem& pb, const GroupError& error) {
 }
 
 bool matches(const VerifyReport& r) {
-  return !r.notes.failed && std::ranges::all_of(r.verdicts, [](const Verdict& v) {
-    return v.comparison.match();
-  });
+  return !r.notes.failed && !is_vacuous_failure(r) && all_match(r);
 }
 
 std::string verify_text(const VerifyReport& r) {
@@ -300,6 +310,7 @@ Json verify_json(const VerifyReport& r) {
   Json json = comparison_json(r, r.verdicts[r.shown]);
   json["verdict"] = matches(r) ? "match" : "mismatch";
   json["vacuous"] = !r.vacuous.empty();
+  if (is_vacuous_failure(r)) json["reason"] = "vacuous";
   if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
   if (r.verdicts.size() > 1) {
     Json all = Json::array();

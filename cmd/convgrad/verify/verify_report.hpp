@@ -28,10 +28,11 @@ struct VerifyReport {
   const Tolerance& tolerance;
   const std::vector<Verdict>& verdicts;  // of several gradients
   std::size_t shown = 0;                 // the one that is reported in full
-  std::string vacuous;                   // why no fault could be seen, or ""
-  Notes coverage;                        // of a sample
-  Notes notes;
-  std::string repeat;  // the command that repeats it
+  std::string vacuous = {};              // why no fault could be seen, or ""
+  bool fail_vacuous = false;             // which is then a mismatch
+  Notes coverage = {};                   // of a sample
+  Notes notes = {};
+  std::string repeat = {};  // the command that repeats it
 };
 
 // Whether all match.

@@ -17,9 +17,11 @@ bool same_bits(double a, double b) {
 std::int64_t differing(const std::vector<Gradient>& runs) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < runs[0].values.size(); ++i) {
-    count += std::ranges::all_of(runs, [&](const Gradient& run) {
-      return same_bits(run.values[i], runs[0].values[i]);
-    }) ? 0 : 1;
+    count +=
+        std::ranges::all_of(
+            runs, [&](const Gradient& run) { return same_bits(run.values[i], runs[0].values[i]); })
+            ? 0
+            : 1;
   }
   return count;
 }
@@ -57,8 +59,8 @@ Verdict furthest(const WgradProblem& problem, const Judged& judged, const Tolera
   };
   for (std::size_t i = 1; i < judged.results.size(); ++i) {
     const Gradient& run = judged.results[i];
-    Comparison comparison = compare_gradients(problem, run.dtype, judged.sample.indices,
-                                              run.values, expected, rounding);
+    Comparison comparison = compare_gradients(problem, run.dtype, judged.sample.indices, run.values,
+                                              expected, rounding);
     if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
     worst = {run.name, first.name, run.dtype, std::move(comparison)};
   }

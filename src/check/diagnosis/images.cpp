@@ -40,8 +40,9 @@ class Finder {
         const auto i = static_cast<std::size_t>(task);
         const EntryTerms terms = entry_terms(pb, evidence_.index(entries_[i]));
         image_[i] = {};
-        with_scalar(pb.dtype,
-                    [&](auto scalar) { add_terms<decltype(scalar)>(view, terms, {pb, {}}, image_[i]); });
+        with_scalar(pb.dtype, [&](auto scalar) {
+          add_terms<decltype(scalar)>(view, terms, {pb, {}}, image_[i]);
+        });
       });
       judge(n);
       for (std::size_t i = 0; i < entries_.size(); ++i) before_[i] += value_of(image_[i]);

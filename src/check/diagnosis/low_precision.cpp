@@ -108,9 +108,9 @@ bool plausible(const Evidence& evidence, DType type) {
   const double terms = static_cast<double>(term_count(evidence.problem()));
   for (std::size_t at = 0; at < evidence.size(); ++at) {
     const double error = unexplained_error(out, s.got[at], s.expected.values[at]);
-    const double bound = kBoundFactor * std::sqrt(terms) *
-                         (unit_roundoff(type) * s.expected.magnitudes[at] +
-                          smallest_subnormal(type));
+    const double bound =
+        kBoundFactor * std::sqrt(terms) *
+        (unit_roundoff(type) * s.expected.magnitudes[at] + smallest_subnormal(type));
     if (!(error <= bound)) return false;
     if (narrower && rounded(type, s.got[at]) != s.got[at]) return false;
   }

@@ -129,8 +129,8 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
   return same;
 }
 
-Expected sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool) {
+Expected sums_of(const WgradProblem& problem, std::span<const Wanted> wanted, const Plan& images,
+                 BlockSource& source, TaskPool& pool) {
   std::vector<EntrySum> sums(wanted.size());
   bool turns_x = false, turns_dy = false;
   for (const Wanted& w : wanted) {

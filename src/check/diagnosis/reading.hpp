@@ -44,7 +44,7 @@ struct Wanted {
   EntryTerms terms;
 };
 // The exact sums of entries by their readings, in one pass over x and dy.
-Expected sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool);
+Expected sums_of(const WgradProblem& problem, std::span<const Wanted> wanted, const Plan& images,
+                 BlockSource& source, TaskPool& pool);
 
 }  // namespace convgrad::diagnosis

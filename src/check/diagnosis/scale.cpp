@@ -77,8 +77,8 @@ std::optional<Finding> find_scale(const Evidence& evidence) {
   for (std::size_t at = 0; at < evidence.size(); ++at) {
     all_zero = all_zero && s.got[at] == 0;
     if (!std::isfinite(s.got[at]) || !std::isfinite(s.expected.values[at])) continue;
-    const double unit = s.expected.scales[at] +
-                        rounding_step(evidence.problem().out_dtype, s.expected.values[at]);
+    const double unit =
+        s.expected.scales[at] + rounding_step(evidence.problem().out_dtype, s.expected.values[at]);
     const double want = s.expected.values[at] / unit, got = s.got[at] / unit;
     telling += std::fabs(want) > 4 ? 1 : 0;
     products += want * got;
