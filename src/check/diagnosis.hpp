@@ -20,14 +20,15 @@ struct Suspect {
   const Expected& expected;
 };
 
-// match: every entry that was checked is within the error bound of what the fault would give. bits:
+// match: every entry that was checked is within rounding of what the fault would give. bits:
 // equal to it, bit by bit. size: the errors are of the size that the fault makes, no more than
 // that.
 enum class Certainty : std::uint8_t { match, bits, size };
 
 struct Finding {
-  std::string fault;  // "filter_flipped"; docs/verify.md lists them
+  std::string fault;  // "filter_flipped", "filter_flipped+zero"; docs/verify.md lists them
   std::string text;   // "the filter is flipped in h and w", after "it matches if"
+  std::string cause;  // what usually brings it about, or ""
   Certainty certainty = Certainty::match;
   std::int64_t checked = 0;  // entries
 };
@@ -37,6 +38,7 @@ struct Diagnosis {
   std::int64_t more = 0;          // that fit as well
   std::int64_t tried = 0;         // explanations
   std::int64_t untried = 0;       // that would have taken too long
+  std::string where;              // the wrong elements lie, in words; "": everywhere
 };
 inline constexpr std::size_t kMaxFindings = 8;
 

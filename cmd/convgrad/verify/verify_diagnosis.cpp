@@ -11,11 +11,9 @@ namespace {
 
 // Multiply-adds that are spent in any case: seconds. More if the check itself took more.
 constexpr double kLeastDiagnosisBudget = 0x1p30;
-constexpr std::int64_t kBlockBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
-// Elements whose errors are so many times those of rounding are named as wrong.
-constexpr double kWrong = 5;
 
 std::string checked_text(const Finding& finding, std::int64_t count) {
   return finding.checked == count ? cat(" (all ", count, " elements checked)")
@@ -26,41 +24,12 @@ std::string finding_line(const std::string& subject, const Finding& f, std::int6
   const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
                      : f.certainty == Certainty::size ? " has errors of the size that it has if "
                                                       : " matches if ";
-  return cat("diagnosis: ", subject, verb, f.text, checked_text(f, count));
+  return cat("diagnosis: ", subject, verb, f.text, checked_text(f, count),
+             f.cause.empty() ? "" : "; usual causes: ", f.cause);
 }
 
 std::string certainty_name(Certainty certainty) {
   return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
-}
-
-// "r 0-2, s 1, c 0-7, k 5": the box of the elements that are wrong, or "" if that is everything.
-std::string where_text(const WgradProblem& pb, const Suspect& s) {
-  std::vector<std::int64_t> low, high;
-  for (std::size_t i = 0; i < s.got.size(); ++i) {
-    if (unexplained_error(pb.out_dtype, s.got[i], s.expected.values[i]) <=
-        kWrong * s.expected.scales[i]) {
-      continue;
-    }
-    const std::int64_t index = s.indices.empty() ? static_cast<std::int64_t>(i) : s.indices[i];
-    const std::vector<std::int64_t> position = element_position(pb, index);
-    if (low.empty()) low = high = position;
-    for (std::size_t a = 0; a < position.size(); ++a) {
-      low[a] = std::min(low[a], position[a]);
-      high[a] = std::max(high[a], position[a]);
-    }
-  }
-  const std::string letters = pb.op == Op::conv3d      ? "trsck"
-                              : pb.op == Op::depthwise ? "rscm"
-                                                       : "rsck";
-  const std::vector<std::int64_t> last = element_position(pb, pb.dw_count() - 1);
-  std::string text;
-  bool everything = true;
-  for (std::size_t a = 0; a < low.size(); ++a) {
-    text += cat(a > 0 ? ", " : "", letters[a], " ", low[a]);
-    if (high[a] > low[a]) text += cat("-", high[a]);
-    everything = everything && low[a] == 0 && high[a] == last[a];
-  }
-  return everything ? "" : text;
 }
 
 class Diagnoser {
@@ -120,6 +89,7 @@ class Diagnoser {
       json()["findings"].push_back({{"subject", subject.name},
                                     {"fault", f.fault},
                                     {"text", f.text},
+                                    {"cause", f.cause},
                                     {"certainty", certainty_name(f.certainty)},
                                     {"checked", f.checked},
                                     {"of", count}});
@@ -129,8 +99,7 @@ class Diagnoser {
     if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
     if (found.findings.empty()) {
       say(cat("none of the ", found.tried, " faults that were tried explains ", subject.name));
-      const std::string where = where_text(suspect.problem, suspect);
-      if (!where.empty()) say(cat("the wrong elements lie in ", where));
+      if (!found.where.empty()) say("the wrong elements are " + found.where);
     }
     if (found.untried > 0) {
       say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));

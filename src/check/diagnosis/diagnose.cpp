@@ -1,5 +1,9 @@
-// diagnose.cpp - the search: a few entries by every explanation, then many by those that are left.
+// diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
+#include "check/diagnosis.hpp"
+
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 
 #include "base/integers.hpp"
@@ -9,10 +13,12 @@ namespace convgrad {
 namespace diagnosis {
 namespace {
 
-constexpr std::size_t kScreened = 6;
-constexpr std::size_t kConfirmed = 4096;
+constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
+constexpr std::size_t kSampled = 32, kPairedMoves = 32;
+// Terms of the sample that are held: 16 bytes each.
+constexpr std::int64_t kMostTerms = std::int64_t{1} << 23;
 
-using List = std::vector<Explanation>;
+using List = std::vector<Fault>;
 
 class Search {
  public:
@@ -22,159 +28,231 @@ class Search {
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
-    if (evidence_.failing().empty()) return result_;
     ++result_.tried;
-    if (const auto scale = find_scale(evidence_)) report(*scale);
-    if (term_count(pb) == 0) return result_;
-    List list = explanations(pb);
-    if (auto order = find_group_order(evidence_)) list.push_back(*order);
-    result_.tried += static_cast<std::int64_t>(list.size());
-    List left = screened(std::move(list));
-    List of_images = screened_images();
-    left.insert(left.end(), of_images.begin(), of_images.end());
-    confirm(left);
-    if (result_.findings.empty()) {
-      ++result_.tried;
-      const auto sums = find_low_precision(evidence_, images_, source_, pool_, budget_);
-      if (sums) report(*sums);
+    Fault plain;
+    plain.reading = plain_reading(pb);
+    consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
+    if (term_count(pb) > 0) {
+      const List faults = known_faults(pb);
+      try_each(faults);
+      const Sample sample = sampled();
+      if (!sample.at.empty()) {
+        ++result_.tried;
+        confirm(find_ranges(evidence_, sample));
+      }
+      if (!settled()) try_each(find_slices(evidence_));
+      if (!settled() && !sample.at.empty()) {
+        ++result_.tried;
+        if (const auto sums = find_partials(evidence_, sample)) fits_.push_back({*sums, 0, 1});
+      }
+      if (fits_.empty()) try_pairs(faults);
+      if (fits_.empty() && !sample.at.empty()) {
+        if (const auto sums = find_size(evidence_, sample)) fits_.push_back({*sums, 0, 1});
+      }
     }
+    report();
+    result_.where = evidence_.where().everything ? "" : evidence_.where().text;
     return result_;
   }
 
  private:
+  struct Fitting {
+    Finding finding;
+    double rms;
+    std::size_t complexity;  // faults that it takes, twice, and one more for a place
+  };
+
   double cost(std::size_t entries) const {
     return static_cast<double>(entries) * static_cast<double>(term_count(evidence_.problem()));
   }
 
-  void report(const Finding& finding) {
-    if (result_.findings.size() < kMaxFindings) {
-      result_.findings.push_back(finding);
-    } else {
-      ++result_.more;
-    }
+  bool settled() const {
+    return std::any_of(fits_.begin(), fits_.end(),
+                       [](const Fitting& fit) { return fit.complexity <= 2; });
   }
 
-  bool is_known(const Explanation& e) const {
-    return evidence_.whole() && e.moves_only(evidence_.problem());
+  bool is_known(const Fault& f) const {
+    return f.moves_only(evidence_.problem()) && (evidence_.whole() || !f.moved);
   }
 
   // By values that are there: no sums.
-  bool known_explains(const Explanation& e, const Positions& at) const {
-    const Suspect& s = evidence_.suspect();
-    Expected predicted;
+  Predicted predicted_at(const Fault& f, const Positions& at) const {
+    Predicted predicted;
     for (const std::size_t position : at) {
-      const auto from = static_cast<std::size_t>(e.moved(static_cast<std::int64_t>(position)));
-      predicted.values.push_back(s.expected.values[from]);
-      predicted.scales.push_back(s.expected.scales[from]);
+      const std::size_t from =
+          f.moved ? static_cast<std::size_t>(f.moved(static_cast<std::int64_t>(position)))
+                  : position;
+      predicted.values.push_back(evidence_.want(from));
+      predicted.scales.push_back(evidence_.scale(from));
     }
-    return evidence_.explained(at, predicted);
+    return predicted;
   }
 
-  // Which of the list explain these entries; each sum that several need is formed once.
-  std::vector<bool> explained(const List& list, const Positions& at) {
+  // What each of the list predicts for these entries; each sum that several need is formed once.
+  std::vector<Predicted> predicted(const List& list, const Positions& at) {
     const WgradProblem& pb = evidence_.problem();
     std::vector<Wanted> wanted;
     std::map<std::pair<std::size_t, EntryTerms>, std::size_t> place;
     std::vector<std::vector<std::size_t>> places(list.size());
-    for (std::size_t e = 0; e < list.size(); ++e) {
-      if (is_known(list[e])) continue;
-      const auto same = [&](const Explanation& other) { return other.reading == list[e].reading; };
-      const auto first = std::find_if(list.begin(), list.end(), same) - list.begin();
+    std::vector<const Reading*> readings;
+    for (std::size_t f = 0; f < list.size(); ++f) {
+      if (is_known(list[f])) continue;
+      const auto same = [&](const Reading* other) { return *other == list[f].reading; };
+      const auto first = std::find_if(readings.rbegin(), readings.rend(), same);
+      if (first == readings.rend()) readings.push_back(&list[f].reading);
+      const std::size_t id = first == readings.rend()
+                                 ? readings.size() - 1
+                                 : static_cast<std::size_t>(readings.rend() - first) - 1;
       for (const std::size_t position : at) {
-        const EntryTerms terms = list[e].terms(pb, evidence_.index(position));
-        const auto [found, added] =
-            place.emplace(std::pair{static_cast<std::size_t>(first), terms}, wanted.size());
-        if (added) wanted.push_back({&list[static_cast<std::size_t>(first)].reading, terms});
-        places[e].push_back(found->second);
+        const EntryTerms terms = list[f].terms(pb, evidence_.index(position));
+        const auto [found, added] = place.emplace(std::pair{id, terms}, wanted.size());
+        if (added) wanted.push_back({readings[id], terms});
+        places[f].push_back(found->second);
       }
     }
-    Expected sums;
-    if (!wanted.empty()) sums = sums_of(pb, wanted, images_, source_, pool_);
-    std::vector<bool> result;
-    for (std::size_t e = 0; e < list.size(); ++e) {
-      if (is_known(list[e])) {
-        result.push_back(known_explains(list[e], at));
+    std::vector<EntrySum> sums;
+    if (!wanted.empty()) {
+      budget_.left -= cost(wanted.size());
+      sums = sums_of(pb, wanted, images_, source_, pool_);
+    }
+    std::vector<Predicted> result;
+    for (std::size_t f = 0; f < list.size(); ++f) {
+      if (is_known(list[f])) {
+        result.push_back(predicted_at(list[f], at));
         continue;
       }
-      Expected predicted;
-      for (const std::size_t i : places[e]) {
-        predicted.values.push_back(sums.values[i]);
-        predicted.scales.push_back(sums.scales[i]);
-      }
-      result.push_back(evidence_.explained(at, predicted));
+      std::vector<EntrySum> own;
+      for (const std::size_t i : places[f]) own.push_back(sums[i]);
+      Expected expected = expected_of(pb, {}, own);
+      result.push_back({std::move(expected.values), std::move(expected.scales)});
     }
     return result;
   }
 
-  static List kept(const List& list, const std::vector<bool>& keep) {
-    List result;
-    for (std::size_t e = 0; e < list.size(); ++e) {
-      if (keep[e]) result.push_back(list[e]);
-    }
-    return result;
+  // Keeps the fault if it explains these entries.
+  void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
+    const auto fit = evidence_.judge(at, values, f.bits, plain);
+    if (!fit || is_reported(f, *fit, at)) return;
+    const std::size_t faults = fit->parts.size() +
+                               static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
+    fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
+                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1)});
+    if (fit->parts.empty()) reported_.push_back(f);
+  }
+
+  // One that says the same of every entry stands there already.
+  bool is_reported(const Fault& f, const Fit& fit, const Positions& at) const {
+    const WgradProblem& pb = evidence_.problem();
+    return fit.parts.empty() &&
+           std::any_of(reported_.begin(), reported_.end(), [&](const Fault& other) {
+             return other.reading == f.reading &&
+                    std::all_of(at.begin(), at.end(), [&](std::size_t position) {
+                      const std::int64_t index = evidence_.index(position);
+                      return other.terms(pb, index) == f.terms(pb, index);
+                    });
+           });
   }
 
   // Those that a few entries do not rule out. What does not fit the budget is not tried.
-  List screened(List list) {
-    const auto summed = [&] {
-      return static_cast<std::size_t>(std::count_if(
-          list.begin(), list.end(), [&](const Explanation& e) { return !is_known(e); }));
-    };
-    std::size_t entries = kScreened;
-    while (entries > 1 && cost(entries * summed()) > budget_.left / 4) --entries;
-    while (!list.empty() && cost(entries * summed()) > budget_.left / 4) {
-      const auto last = std::find_if(list.rbegin(), list.rend(),
-                                     [&](const Explanation& e) { return !is_known(e); });
-      list.erase(std::next(last).base());
+  List screened(List list, std::size_t entries) {
+    while (entries > kPairLook && cost(entries * list.size()) > budget_.left / 4) --entries;
+    while (!list.empty() && cost(entries * list.size()) > budget_.left / 4) {
+      list.pop_back();
       --result_.tried;
       ++result_.untried;
     }
-    budget_.take(cost(entries * summed()));
-    return kept(list, explained(list, evidence_.choose(entries)));
+    const Positions at = evidence_.choose(entries);
+    const std::vector<Predicted> values = predicted(list, at);
+    List left;
+    for (std::size_t f = 0; f < list.size(); ++f) {
+      if (evidence_.may_explain(at, values[f])) left.push_back(list[f]);
+    }
+    return left;
   }
 
-  List screened_images() {
-    if (evidence_.problem().N < 2) return {};
-    const bool fits = budget_.take(cost(kScreened));
-    ++(fits ? result_.tried : result_.untried);
-    if (!fits) return {};
-    return find_images(evidence_, evidence_.choose(kScreened), images_, source_, pool_);
+  void try_each(const List& list) {
+    result_.tried += static_cast<std::int64_t>(list.size());
+    List summed;
+    for (const Fault& f : list) {
+      if (is_known(f)) {
+        consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
+      } else {
+        summed.push_back(f);
+      }
+    }
+    for (const std::size_t entries : kLooks) summed = screened(std::move(summed), entries);
+    confirm(summed);
   }
 
   void confirm(const List& list) {
     if (list.empty()) return;
-    List known, summed;
-    for (const Explanation& e : list) (is_known(e) ? known : summed).push_back(e);
-    Positions all(evidence_.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    for (const Explanation& e : known) {
-      if (known_explains(e, all)) report_once(e, all);
-    }
-    if (summed.empty()) return;
-    const double each = cost(summed.size());
-    const double affordable = std::min(budget_.left / 2 / each, static_cast<double>(kConfirmed));
-    const Positions some =
-        evidence_.choose(std::max(kScreened, static_cast<std::size_t>(affordable)));
-    budget_.take(each * static_cast<double>(some.size()));
-    const std::vector<bool> keep = explained(summed, some);
-    for (std::size_t e = 0; e < summed.size(); ++e) {
-      if (keep[e]) report_once(summed[e], some);
-    }
+    const double affordable =
+        std::min(std::max(budget_.left, 0.0) / 2 / cost(list.size()), 1.0 * kConfirmed);
+    const Positions at =
+        evidence_.choose(std::max(kLooks[0], static_cast<std::size_t>(affordable)));
+    const std::vector<Predicted> values = predicted(list, at);
+    for (std::size_t f = 0; f < list.size(); ++f) consider(list[f], at, values[f]);
   }
 
-  // Not again if one that says the same of every entry stands there already.
-  void report_once(const Explanation& e, const Positions& checked) {
+  // Entries that move, of a gradient with another fault.
+  void try_pairs(const List& faults) {
     const WgradProblem& pb = evidence_.problem();
-    for (const Explanation& other : reported_) {
-      const bool same = other.reading == e.reading &&
-                        std::all_of(checked.begin(), checked.end(), [&](std::size_t at) {
-                          const std::int64_t index = evidence_.index(at);
-                          return other.terms(pb, index) == e.terms(pb, index);
-                        });
-      if (same) return;
+    List moves, pairs;
+    for (const Fault& f : faults) {
+      if (f.moves_only(pb) && moves.size() < kPairedMoves) moves.push_back(f);
     }
-    reported_.push_back(e);
-    report({e.fault, e.text, Certainty::match, static_cast<std::int64_t>(checked.size())});
+    for (const Fault& f : faults) {
+      if (f.moved) continue;
+      for (const Fault& move : moves) {
+        Fault pair = f;
+        pair.name = move.name + "+" + f.name;
+        pair.text = move.text + ", and " + f.text;
+        pair.cause = "";
+        pair.moved = move.moved;
+        pairs.push_back(std::move(pair));
+      }
+    }
+    result_.tried += static_cast<std::int64_t>(pairs.size());
+    confirm(screened(screened(std::move(pairs), kPairLook), kLooks[1]));
+  }
+
+  Sample sampled() {
+    const std::int64_t terms = term_count(evidence_.problem());
+    const auto entries = static_cast<std::size_t>(
+        std::min<std::int64_t>({kMostTerms / terms, static_cast<std::int64_t>(kSampled),
+                                static_cast<std::int64_t>(budget_.left / 8 / cost(1))}));
+    Sample sample;
+    if (entries == 0) {
+      ++result_.untried;
+      return sample;
+    }
+    sample.at = evidence_.choose(entries);
+    budget_.take(cost(sample.at.size()));
+    std::vector<EntryTerms> wanted;
+    for (const std::size_t at : sample.at) {
+      wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(at)));
+    }
+    sample.terms = terms_of(evidence_.problem(), wanted, images_, source_, pool_);
+    return sample;
+  }
+
+  // The simplest of those that fit, and of these the ones that fit about as well as the best.
+  void report() {
+    std::size_t simplest = SIZE_MAX;
+    double best = HUGE_VAL;
+    for (const Fitting& fit : fits_) {
+      if (fit.complexity < simplest) best = HUGE_VAL;
+      simplest = std::min(simplest, fit.complexity);
+      if (fit.complexity == simplest) best = std::min(best, fit.rms);
+    }
+    for (const Fitting& fit : fits_) {
+      if (fit.complexity > simplest || fit.rms > std::max(1.5, 2 * best)) continue;
+      if (result_.findings.size() < kMaxFindings) {
+        result_.findings.push_back(fit.finding);
+      } else {
+        ++result_.more;
+      }
+    }
   }
 
   const Evidence evidence_;
@@ -183,6 +261,7 @@ class Search {
   TaskPool& pool_;
   Budget budget_;
   List reported_;
+  std::vector<Fitting> fits_;
   Diagnosis result_;
 };
 

@@ -30,7 +30,7 @@ std::vector<Axis> plain_axes(const WgradProblem& pb) {
 }
 
 FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) {
-  FilterOrder order = {name, {}, {}};
+  FilterOrder order = {name, {}, {}, ""};
   for (const char letter : name) {
     const auto axis =
         std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.letter == letter; });
@@ -102,11 +102,22 @@ std::vector<FilterOrder> other_orders(const WgradProblem& problem) {
     names.push_back(letters);
   } while (std::next_permutation(letters.begin(), letters.end()));
 
+  const std::string own = effective(own_order(problem));
+  const auto exchanged = [&](const std::string& name, char a, char b) {
+    std::string swapped = own;
+    for (char& letter : swapped) letter = letter == a ? b : letter == b ? a : letter;
+    return swapped == name && swapped != own;
+  };
   std::vector<FilterOrder> orders;
-  std::set<std::string> seen = {effective(own_order(problem))};
+  std::set<std::string> seen = {own};
   for (const std::string& name : names) {
     FilterOrder order = named_order(axes, name);
-    if (seen.insert(effective(order)).second) orders.push_back(std::move(order));
+    const std::string as = effective(order);
+    if (!seen.insert(as).second) continue;
+    if (exchanged(as, 'I', 'O')) order.exchanged = "C and K";
+    if (exchanged(as, 'C', 'M')) order.exchanged = "C and M";
+    if (exchanged(as, 'H', 'W')) order.exchanged = "rows and columns of the filter";
+    orders.push_back(std::move(order));
   }
   return orders;
 }

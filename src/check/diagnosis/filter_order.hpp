@@ -14,6 +14,7 @@ struct FilterOrder {
   std::string name;                   // "HWIO"
   std::vector<std::int64_t> extents;  // of the axes as they are named
   std::vector<std::int64_t> steps;    // of the same axes in [t][r][s][c][k] order
+  std::string exchanged;              // "C and K" if those two alone change places, else ""
 
   // From the place in memory to the index in [tap][c][k] order, and back.
   std::int64_t index(std::int64_t position) const;

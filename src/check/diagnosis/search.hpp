@@ -1,17 +1,34 @@
-// search.hpp - what the parts of the diagnosis share: the suspect's entries, and whether a value
-// would explain them.
+// search.hpp - what the parts of the diagnosis share: the suspect's entries, and whether predicted
+// values explain them.
 #pragma once
 
 #include <optional>
 
 #include "check/diagnosis.hpp"
-#include "check/diagnosis/explanations.hpp"
+#include "check/diagnosis/faults.hpp"
+#include "check/diagnosis/places.hpp"
 #include "convgrad/compare.hpp"
 
 namespace convgrad::diagnosis {
 
 // Entries of the suspect, by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
+
+// What a fault makes of some entries, and the error that rounding leaves.
+struct Predicted {
+  std::vector<double> values, scales;
+};
+
+// How predicted values explain the suspect: as they are, or with another fault on top that is read
+// off the gradient (a factor, a narrow type, a part that is 0), or only in one place.
+struct Fit {
+  struct Part {
+    std::string name, text, cause;
+  };
+  double rms = 0;           // of error/scale
+  std::vector<Part> parts;  // besides the fault itself
+  std::string only;         // where; empty: everywhere
+};
 
 class Evidence {
  public:
@@ -24,21 +41,57 @@ class Evidence {
   std::int64_t index(std::size_t at) const {
     return whole() ? static_cast<std::int64_t>(at) : suspect_.indices[at];
   }
-  // Entries whose errors rounding does not explain.
-  const Positions& failing() const { return failing_; }
+  double got(std::size_t at) const { return suspect_.got[at]; }
+  double want(std::size_t at) const { return suspect_.expected.values[at]; }
+  double scale(std::size_t at) const;
+  // |got - want| beyond the last rounding, in units of the scale.
+  double error(std::size_t at) const { return errors_[at]; }
+  const Positions& all() const { return all_; }
+  // Entries that are wrong by themselves, and where; where groups alone show it, those.
+  const Positions& wrong() const { return wrong_; }
+  const Place& where() const { return where_; }
 
-  // Up to count entries: two thirds of them fail, if there are as many. By a fixed seed.
+  // Up to count entries, the more likely the larger their errors. By a fixed seed.
   Positions choose(std::size_t count) const;
 
-  // got[at] is this value, but for rounding of that scale.
   bool fits(std::size_t at, double value, double scale) const;
-  // got at these positions is what is predicted for them, one for each, but for rounding: one by
-  // one and as a whole. Their errors are far below those against the reference, too.
-  bool explained(const Positions& at, const Expected& predicted) const;
+  // bits: what it cost to find the fault. plain: the values are those that are expected.
+  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits,
+                           bool plain) const;
+  // Without its last words: a first look at a few entries.
+  bool may_explain(const Positions& at, const Predicted& predicted) const;
 
  private:
+  struct Narrow {
+    const char* name;
+    DType like;
+    double part;  // of a step of that type
+    bool cut;
+  };
+  enum class Instead : std::uint8_t { nothing, zero, nan, plain };
+  struct Variation {
+    double factor = 1;
+    const Narrow* narrow = nullptr;
+    Instead instead = Instead::nothing;
+    double bits = 0;
+    bool lenient = false;
+  };
+  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits,
+                           bool plain, bool lenient) const;
+  double unexplained(std::size_t at, double value, const Narrow* narrow) const;
+  std::optional<double> misfit(const Positions& at, const Predicted& predicted, bool plain,
+                               const Variation& variation) const;
+  std::optional<std::pair<double, std::string>> factor(const Positions& at,
+                                                       const Predicted& predicted, bool plain,
+                                                       Variation variation) const;
+  Place find_where() const;
+  void find_narrow();
+
   const Suspect& suspect_;
-  Positions failing_, passing_;
+  std::vector<double> errors_;
+  Positions all_, wrong_;
+  std::vector<Narrow> narrow_;  // types that hold every value of the suspect, but not the right ones
+  Place where_, zeros_, nans_;
 };
 
 // What is spent: terms of sums.
@@ -51,15 +104,21 @@ struct Budget {
   }
 };
 
-// The whole gradient times a number.
-std::optional<Finding> find_scale(const Evidence& evidence);
-// Groups that stand in another order, whatever it is; needs the whole gradient.
-std::optional<Explanation> find_group_order(const Evidence& evidence);
-// Images that are left out or counted twice, as explanations that are still to be confirmed.
-std::vector<Explanation> find_images(const Evidence& evidence, const Positions& entries,
-                                     const Plan& images, BlockSource& source, TaskPool& pool);
-// Sums that were rounded to a narrower type after each addition.
-std::optional<Finding> find_low_precision(const Evidence& evidence, const Plan& images,
-                                          BlockSource& source, TaskPool& pool, Budget& budget);
+// Parts of the gradient that stand in another's place: taps, channels, groups, tiles.
+std::vector<Fault> find_slices(const Evidence& evidence);
+
+// Some entries of the suspect, term by term.
+struct Sample {
+  Positions at;
+  std::vector<Terms> terms;
+};
+// Pixels that are left out or counted twice, still to be confirmed.
+std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
+// Sums that were rounded to a narrower type on the way.
+std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample);
+std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
+
+// A finding of a fault that fits.
+Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked);
 
 }  // namespace convgrad::diagnosis

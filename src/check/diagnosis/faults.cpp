@@ -1,0 +1,397 @@
+// faults.cpp - see faults.hpp. Each add_ function is one kind of fault.
+#include "check/diagnosis/faults.hpp"
+
+#include <algorithm>
+
+#include "check/diagnosis/filter_order.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+using Axes = std::vector<std::size_t>;
+using Change = std::function<void(SpatialAxis&)>;
+
+constexpr const char* kAxis[] = {"d", "h", "w"};
+
+// The spatial axes of the op: 1 and 2, with 0 in front in 3-D.
+Axes spatial_axes(const WgradProblem& pb) {
+  return pb.op == Op::conv3d ? Axes{0, 1, 2} : Axes{1, 2};
+}
+
+// Every set of axes that hold `useful`: single ones first.
+std::vector<Axes> subsets(const WgradProblem& pb,
+                          const std::function<bool(const SpatialAxis&)>& useful) {
+  std::vector<Axes> result;
+  const Axes all = spatial_axes(pb);
+  for (std::size_t bits = 1; bits < std::size_t{1} << all.size(); ++bits) {
+    Axes axes;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if ((bits >> i & 1) != 0) axes.push_back(all[i]);
+    }
+    if (std::all_of(axes.begin(), axes.end(), [&](std::size_t a) { return useful(pb.axis[a]); })) {
+      result.push_back(axes);
+    }
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Axes& a, const Axes& b) { return a.size() < b.size(); });
+  return result;
+}
+
+// "h and w".
+std::string axis_names(const Axes& axes) {
+  std::string text;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxis[axes[i]]);
+  }
+  return text;
+}
+
+// "1,2": one field of some axes.
+std::string fields_text(const Reading& reading, const Axes& axes,
+                        std::int64_t SpatialAxis::*field) {
+  std::string text;
+  for (const std::size_t a : axes) text += cat(text.empty() ? "" : ",", reading.axis[a].*field);
+  return text;
+}
+
+constexpr const char* kLines[] = {"plane", "row", "column"};
+
+class FaultList {
+ public:
+  explicit FaultList(const WgradProblem& problem)
+      : pb_(problem), plain_(plain_reading(problem)) {}
+
+  std::vector<Fault> take() {
+    add_flips();
+    add_filter_orders();
+    add_strides_and_dilations();
+    add_paddings();
+    add_memory();
+    add_groups();
+    add_left_out();
+    add_shifts();
+    add_treatments();
+    return std::move(list_);
+  }
+
+ private:
+  void add_moved(const std::string& name, const std::string& text, const std::string& cause,
+                 Fault::Map moved) {
+    list_.push_back({name, text, cause, plain_, std::move(moved)});
+  }
+
+  // Nothing if the reading is the problem's own or stands in the list already.
+  void add_reading(const std::string& name, const std::string& text, const std::string& cause,
+                   const Reading& reading) {
+    const auto same = [&](const Fault& f) { return f.reading == reading; };
+    if (reading == plain_ || std::any_of(list_.begin(), list_.end(), same)) return;
+    list_.push_back({name, text, cause, reading});
+  }
+
+  Reading changed(const Axes& axes, const Change& change) const {
+    Reading reading = plain_;
+    for (const std::size_t a : axes) change(reading.axis[a]);
+    return reading;
+  }
+
+  // The padding before that SAME would take with the axis's stride and dilation.
+  static void pad_same(SpatialAxis& axis) {
+    const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
+    axis.pad_before = std::max<std::int64_t>((axis.out - 1) * axis.stride + reach - axis.in, 0) / 2;
+  }
+
+  // With the padding as it is, and as SAME would follow the changed axis.
+  void add_with_padding(const std::string& name, const std::string& text,
+                        const std::string& cause, const Axes& axes, const Change& change) {
+    add_reading(name, text, cause, changed(axes, change));
+    const auto with_same = [&](SpatialAxis& axis) {
+      change(axis);
+      pad_same(axis);
+    };
+    add_reading(name, text + ", and padding SAME follows that", cause, changed(axes, with_same));
+  }
+
+  void add_flips() {
+    for (const Axes& axes : subsets(pb_, [](const SpatialAxis& a) { return a.taps > 1; })) {
+      const WgradProblem& pb = pb_;
+      add_moved("filter_flipped", cat("the filter is flipped in ", axis_names(axes)),
+                "as where a convolution is taken for a cross-correlation", [pb, axes](std::int64_t index) {
+                  const std::int64_t cells = pb.group_c() * pb.K;
+                  std::int64_t rest = index / cells, step = 1, flipped = 0;
+                  for (std::size_t a = 3; a-- > 0;) {
+                    const std::int64_t taps = pb.axis[a].taps, tap = rest % taps;
+                    const bool turns = std::find(axes.begin(), axes.end(), a) != axes.end();
+                    flipped += (turns ? taps - 1 - tap : tap) * step;
+                    rest /= taps;
+                    step *= taps;
+                  }
+                  return flipped * cells + index % cells;
+                });
+    }
+  }
+
+  void add_filter_orders() {
+    const FilterOrder own = own_order(pb_);
+    for (const FilterOrder& order : other_orders(pb_)) {
+      const std::string taken =
+          cat("its elements are taken in ", order.name, " order, not in ", own.name);
+      const bool exchanged = !order.exchanged.empty();
+      add_moved("filter_order",
+                exchanged ? cat(order.exchanged, " are exchanged: ", taken) : taken,
+                exchanged ? "a transposition too many, or one that is missing"
+                          : "as where a file of another framework is not transposed",
+                [own, order](std::int64_t index) { return order.index(own.position(index)); });
+    }
+  }
+
+  void add_memory() {
+    const std::string own = data_format_name(pb_);
+    WgradProblem turned = pb_;
+    turned.channels_last = !pb_.channels_last;
+    const std::string other = data_format_name(turned);
+    for (const auto& [memory, as] :
+         {std::pair{Memory::other_channel_place, cat("taken for ", other, ", not ", own)},
+          {Memory::turned, cat("turned to ", other, " and then taken for ", own)},
+          {Memory::h_and_w_swapped, std::string("taken with h and w swapped")}}) {
+      const bool x = !same_memory(pb_, memory, true), dy = !same_memory(pb_, memory, false);
+      Reading reading = plain_;
+      const std::string why = "a wrong data format, or a transposition that is missing";
+      if (x) {
+        reading.x.memory = memory;
+        add_reading("tensor_layout", cat("the memory of input is ", as), why, reading);
+      }
+      if (dy) {
+        reading.dy.memory = memory;
+        if (x) {
+          add_reading("tensor_layout", cat("the memory of input and out_backprop is ", as), why,
+                      reading);
+        }
+        reading.x.memory = Memory::as_it_is;
+        add_reading("tensor_layout", cat("the memory of out_backprop is ", as), why, reading);
+      }
+    }
+  }
+
+  // "before h is 2, not 1".
+  std::string before(const Axes& axes, const Reading& reading) const {
+    return cat("before ", axis_names(axes), " is ",
+               fields_text(reading, axes, &SpatialAxis::pad_before), ", not ",
+               fields_text(plain_, axes, &SpatialAxis::pad_before));
+  }
+
+  void add_padding(const std::string& name, const std::string& why, const Axes& axes,
+                   const Change& change) {
+    const Reading reading = changed(axes, change);
+    add_reading(name, cat(why, "the padding ", before(axes, reading)),
+                "the padding of another framework, or its odd row on the other side", reading);
+  }
+
+  void add_paddings() {
+    const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
+    std::vector<Axes> sets = subsets(pb_, uneven);
+    std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
+    for (const Axes& axes : sets) {
+      add_padding("padding_swapped", "the padding after is put before: ", axes,
+                  [](SpatialAxis& a) { a.pad_before = a.pad_after; });
+    }
+    const auto padded = [](const SpatialAxis& a) { return a.pad_before > 0; };
+    sets = subsets(pb_, padded);
+    if (!sets.empty()) {
+      add_padding("padding_ignored", "the padding is ignored: ", sets.back(),
+                  [](SpatialAxis& a) { a.pad_before = 0; });
+    }
+    const auto wide = [](const SpatialAxis& a) { return a.in > 1 || a.taps > 1; };
+    for (const Axes& axes : subsets(pb_, wide)) {
+      for (const int step : {1, -1}) {
+        add_padding("padding_off_by_one", "", axes,
+                    [step](SpatialAxis& a) { a.pad_before += step; });
+      }
+    }
+    add_swapped("padding", &SpatialAxis::pad_before);
+    const auto add_outside = [&](const char* name, const char* text, const char* cause,
+                                 Outside outside) {
+      Reading reading = plain_;
+      reading.outside = outside;
+      add_reading(name, text, cause, reading);
+    };
+    add_outside("padding_multiplied", "0 * out_backprop is added at taps outside input",
+                "NaN and Inf spread from the padding where it is stored as zeros",
+                Outside::multiplied);
+    add_outside("padding_values", "padding repeats the edge of input instead of zeros",
+                "as padding_mode='replicate', or coordinates that are clamped", Outside::edge);
+    add_outside("padding_values", "padding reflects input instead of zeros",
+                "as padding_mode='reflect'", Outside::reflected);
+    add_outside("padding_values", "padding continues input on its other side instead of zeros",
+                "as padding_mode='circular', or the next row in memory", Outside::wrapped);
+  }
+
+  // One field of h and w, each in the other's place.
+  void add_swapped(const std::string& what, std::int64_t SpatialAxis::*field) {
+    Reading reading = plain_;
+    std::swap(reading.axis[1].*field, reading.axis[2].*field);
+    add_reading("attribute_order", cat("the ", what, " of h and w are swapped"),
+                "the axes' order in the attribute", reading);
+  }
+
+  void add_strides_and_dilations() {
+    const Axes all = spatial_axes(pb_);
+    add_with_padding("stride_dilation_swapped", "strides and dilations are swapped",
+                     "the order of arguments", all,
+                     [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
+    add_with_padding("dilations_ignored", "the dilations are ignored",
+                     "as by TensorFlow's depthwise op on the CPU", all,
+                     [](SpatialAxis& a) { a.dilation = 1; });
+    add_with_padding("strides_ignored", "the strides are ignored", "", all,
+                     [](SpatialAxis& a) { a.stride = 1; });
+    add_swapped("strides", &SpatialAxis::stride);
+    add_swapped("dilations", &SpatialAxis::dilation);
+  }
+
+  // Ways to number count channels that lie in groups.
+  struct Numbering {
+    const char* text;
+    Fault::Map map;
+  };
+  static std::vector<Numbering> numberings(std::int64_t groups, std::int64_t count) {
+    const std::int64_t each = count / groups;
+    return {{"in reverse order",
+             [=](std::int64_t i) { return (groups - 1 - i / each) * each + i % each; }},
+            {"shifted by one", [=](std::int64_t i) { return (i + each) % count; }},
+            {"shifted by one the other way",
+             [=](std::int64_t i) { return (i + count - each) % count; }},
+            {"interleaved: channel j*groups + g is taken for channel j of group g",
+             [=](std::int64_t i) { return i % each * groups + i / each; }},
+            {"interleaved the other way",
+             [=](std::int64_t i) { return i % groups * each + i / groups; }}};
+  }
+
+  void add_groups() {
+    if (pb_.groups == 1) return;
+    const WgradProblem& pb = pb_;
+    for (const Numbering& n : numberings(pb_.groups, pb_.K)) {
+      add_moved("group_order", cat("its groups are ", n.text), "",
+                [pb, map = n.map](std::int64_t index) {
+                  return index / pb.K * pb.K + map(index % pb.K);
+                });
+    }
+    const std::vector<Numbering> x = numberings(pb_.groups, pb_.C);
+    const std::vector<Numbering> dy = numberings(pb_.groups, pb_.K);
+    for (const Numbering& n : x) {
+      list_.push_back(
+          {"group_order", cat("the groups of input are ", n.text), "", plain_, nullptr, n.map});
+    }
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      list_.push_back({"group_order", cat("the groups of out_backprop are ", dy[i].text), "",
+                       plain_, nullptr, nullptr, dy[i].map});
+      list_.push_back({"group_order", cat("the groups of input and out_backprop are ", dy[i].text),
+                       "", plain_, nullptr, x[i].map, dy[i].map});
+    }
+  }
+
+  void add_left_out() {
+    for (const std::size_t a : spatial_axes(pb_)) {
+      for (const bool of_x : {false, true}) {
+        if ((of_x ? pb_.axis[a].in : pb_.axis[a].out) < 2) continue;
+        for (const bool last : {true, false}) {
+          Reading reading = plain_;
+          Range& range = (of_x ? reading.in : reading.out)[a];
+          last ? --range.end : ++range.begin;
+          add_reading("line_left_out",
+                      cat("the ", last ? "last " : "first ", kLines[a], " of ",
+                          of_x ? "input" : "out_backprop", " is left out"),
+                      "a loop that ends too early, or a mask that is one off", reading);
+        }
+      }
+    }
+  }
+
+  // What leaves a tensor on one side does not come back on the other.
+  void add_shifts() {
+    for (const std::size_t a : spatial_axes(pb_)) {
+      for (const int step : {1, -1}) {
+        const auto add = [&](const char* tensor, std::int64_t padding,
+                             std::array<Range, 3> Reading::*positions) {
+          Reading reading = plain_;
+          reading.axis[a].pad_before += padding;
+          Range& range = (reading.*positions)[a];
+          step > 0 ? --range.end : ++range.begin;
+          if (range.size() < 1) return;
+          add_reading("shifted",
+                      cat(tensor, " is shifted by one ", kLines[a], step > 0 ? "" : " backwards"),
+                      "an offset that is one off", reading);
+        };
+        add("input", step, &Reading::in);
+        add("out_backprop", -step * pb_.axis[a].stride, &Reading::out);
+      }
+    }
+  }
+
+  void add_treatments() {
+    struct Row {
+      Treatment treatment;
+      const char* name;
+      const char* text;
+      const char* cause;
+    };
+    constexpr Row kRows[] = {
+        {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32"},
+        {Treatment::tf32, "input_precision", "rounded to TF32",
+         "as after cvt.rna.tf32, by torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32"},
+        {Treatment::tf32_cut, "input_precision", "cut off to TF32",
+         "as where float32 goes to a tensor core without cvt.rna.tf32"},
+        {Treatment::f16, "input_precision", "rounded to float16", "as by autocast to float16"},
+        {Treatment::bf16, "input_precision", "rounded to bfloat16",
+         "as by autocast, or set_float32_matmul_precision('medium')"},
+        {Treatment::bf16_cut, "input_precision", "cut off to bfloat16",
+         "the upper halves of float32 numbers, without rounding"},
+        {Treatment::flushed, "subnormals_flushed", "flushed to 0 where they are subnormal",
+         "as by -ftz=true, -ffast-math or tf.config's denormals"},
+        {Treatment::relu, "activation", "cut off at 0 (ReLU)", "an activation that is fused in"}};
+    const double u = unit_roundoff(pb_.dtype);
+    for (const Row& row : kRows) {
+      // Nothing for a type that holds no more digits than that.
+      const bool narrows = row.treatment == Treatment::f32   ? u < 0x1p-24
+                           : row.treatment == Treatment::f16 ? u < 0x1p-11
+                           : row.treatment < Treatment::f16  ? u < 0x1p-11
+                           : row.treatment < Treatment::flushed ? u < 0x1p-8
+                                                                : true;
+      if (!narrows) continue;
+      for (const auto& [x, dy, what] : {std::tuple{true, true, "x and dy are "},
+                                        std::tuple{true, false, "x alone is "},
+                                        std::tuple{false, true, "dy alone is "}}) {
+        Reading reading = plain_;
+        if (x) reading.x.treatment = row.treatment;
+        if (dy) reading.dy.treatment = row.treatment;
+        add_reading(row.name, cat(what, row.text, " before they are multiplied"), row.cause,
+                    reading);
+      }
+    }
+    Reading reading = plain_;
+    reading.products_flushed = true;
+    add_reading("subnormals_flushed", "products are flushed to 0 where they are subnormal",
+                "as by TensorFlow's CPU ops and -ftz=true", reading);
+  }
+
+  const WgradProblem& pb_;
+  const Reading plain_;
+  std::vector<Fault> list_;
+};
+
+}  // namespace
+
+bool Fault::moves_only(const WgradProblem& problem) const {
+  return !x_channel && !dy_channel && reading == plain_reading(problem);
+}
+
+EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
+  EntryTerms result = entry_terms(problem, moved ? moved(index) : index);
+  if (x_channel) result.x_channel = x_channel(result.x_channel);
+  if (dy_channel) result.dy_channel = dy_channel(result.dy_channel);
+  return result;
+}
+
+std::vector<Fault> known_faults(const WgradProblem& problem) {
+  return FaultList(problem).take();
+}
+
+}  // namespace convgrad::diagnosis

@@ -1,0 +1,263 @@
+// partials.cpp - sums that were rounded to a narrower type on the way: after each addition, or
+// where the parts of a split sum are stored. Added pixel by pixel they can be repeated to the bit;
+// of those in any other order only the errors' size can tell.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/integers.hpp"
+#include "check/diagnosis/search.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+// Errors count as those of narrow sums within these factors of the simulated ones: sums in pieces
+// or trees have smaller ones.
+constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
+// ... and only if at least this part of all entries is wrong.
+constexpr double kLeastFailing = 0.25;
+constexpr std::int64_t kMostSplits = 256;
+// How many ways to cut and round a sum are tried, in bits.
+constexpr double kSplitBits = 12;
+constexpr std::size_t kFirstLook = 3;
+
+struct Variant {
+  DType sum;           // type of the sum
+  bool inputs, fused;  // x and dy are rounded to it too; the product is not
+};
+
+std::vector<DType> narrow_types(const WgradProblem& pb) {
+  std::vector<DType> types = {DType::f16, DType::bf16};
+  if (pb.dtype == DType::f64) types.push_back(DType::f32);
+  return types;
+}
+
+std::vector<Variant> variants(const WgradProblem& pb) {
+  std::vector<DType> types = narrow_types(pb);
+  types.push_back(accumulator_dtype(pb.dtype));
+  std::vector<Variant> result;
+  for (const DType type : types) {
+    for (const bool fused : {false, true}) {
+      result.push_back({type, false, fused});
+      if (unit_roundoff(type) > unit_roundoff(pb.dtype)) result.push_back({type, true, fused});
+    }
+  }
+  return result;
+}
+
+double simulated(const Terms& terms, const Variant& variant) {
+  double sum = 0;
+  for (std::size_t i = 0; i < terms.x.size(); ++i) {
+    double x = terms.x[i], dy = terms.dy[i];
+    if (variant.inputs) {
+      x = rounded(variant.sum, x);
+      dy = rounded(variant.sum, dy);
+    }
+    const double product = variant.fused ? std::fma(x, dy, sum) : rounded(variant.sum, x * dy);
+    sum = rounded(variant.sum, variant.fused ? product : sum + product);
+  }
+  return sum;
+}
+
+std::vector<double> simulated(const Sample& sample, const Variant& variant) {
+  std::vector<double> sums;
+  for (const Terms& terms : sample.terms) sums.push_back(simulated(terms, variant));
+  return sums;
+}
+
+bool same_bits(const Evidence& evidence, const Sample& sample, const Variant& variant) {
+  for (std::size_t i = 0; i < sample.at.size(); ++i) {
+    const double value = rounded(evidence.problem().out_dtype, simulated(sample.terms[i], variant));
+    const double got = evidence.got(sample.at[i]);
+    if (!(value == got || (std::isnan(value) && std::isnan(got)))) return false;
+  }
+  return !sample.at.empty();
+}
+
+// Where the parts of a sum end.
+struct Split {
+  std::vector<std::int64_t> ends;
+  std::string text;
+  DType type = DType::f16;
+  bool sums_too = false;  // the sum of the parts is rounded after each addition
+};
+
+std::vector<Split> splits(const WgradProblem& pb) {
+  const std::int64_t pixels = term_count(pb), most = std::min(pixels, kMostSplits);
+  std::vector<Split> result;
+  std::set<std::vector<std::int64_t>> seen;
+  const auto add = [&](std::vector<std::int64_t> ends, const std::string& text) {
+    if (ends.size() < 2 || !seen.insert(ends).second) return;
+    Split split;
+    split.ends = std::move(ends);
+    split.text = text;
+    result.push_back(std::move(split));
+  };
+  const auto add_chunks = [&](std::int64_t chunk, const std::string& text) {
+    std::vector<std::int64_t> ends;
+    for (std::int64_t end = chunk; end - chunk < pixels; end += chunk) {
+      ends.push_back(std::min(end, pixels));
+    }
+    add(std::move(ends), text);
+  };
+  add_chunks(pb.out_pixels(), "the sums of each image");
+  add_chunks(pb.axis[2].out, "the sums of each row of pixels");
+  for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
+    add_chunks(chunk, cat("the sums of ", chunk, " pixels each"));
+  }
+  for (std::int64_t count = 2; count <= most; ++count) {
+    const std::int64_t chunk = ceil_div(pixels, count);
+    const std::string text = cat("the sums of ", count, " splits (split-K)");
+    add_chunks(chunk, text);
+    std::vector<std::int64_t> ends;
+    for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels * i / count);
+    add(std::move(ends), text);
+  }
+  return result;
+}
+
+class Splitter {
+ public:
+  Splitter(const Evidence& evidence, const Sample& sample) : evidence_(evidence), sample_(sample) {
+    for (const Terms& terms : sample.terms) {
+      std::vector<double>& sums = sums_.emplace_back(1, 0.0);
+      for (std::size_t i = 0; i < terms.x.size(); ++i) {
+        sums.push_back(sums.back() + terms.x[i] * terms.dy[i]);
+      }
+    }
+  }
+
+  // A part that rounding takes over the middle between two numbers is a step off; the scale has
+  // how often that happens.
+  Predicted predicted(const Split& split, std::size_t count) const {
+    Predicted result;
+    for (std::size_t e = 0; e < count; ++e) {
+      const double own = evidence_.scale(sample_.at[e]);
+      const double part_error = own / std::sqrt(static_cast<double>(split.ends.size()));
+      double sum = 0, square = own * own;
+      const auto store = [&](double value, double error) {
+        const double step = rounding_step(split.type, value);
+        square += std::min(1.0, 2 * error / step) * step * step;
+        return rounded(split.type, value);
+      };
+      std::int64_t begin = 0;
+      for (const std::int64_t end : split.ends) {
+        const double part = sums_[e][static_cast<std::size_t>(end)] -
+                            sums_[e][static_cast<std::size_t>(begin)];
+        if (part != 0) sum += store(part, part_error);
+        if (split.sums_too) sum = rounded(split.type, sum);
+        begin = end;
+      }
+      result.values.push_back(sum);
+      result.scales.push_back(std::sqrt(square));
+    }
+    return result;
+  }
+
+  std::optional<Finding> find() const {
+    const WgradProblem& pb = evidence_.problem();
+    const std::size_t first = std::min(kFirstLook, sample_.at.size());
+    for (Split split : splits(pb)) {
+      for (const DType type : narrow_types(pb)) {
+        for (const bool sums_too : {false, true}) {
+          split.type = type;
+          split.sums_too = sums_too;
+          const Predicted look = predicted(split, first);
+          bool possible = true;
+          for (std::size_t e = 0; e < first; ++e) {
+            const std::size_t at = sample_.at[e];
+            possible = possible && (evidence_.fits(at, look.values[e], look.scales[e]) ||
+                                    evidence_.fits(at, evidence_.want(at), evidence_.scale(at)));
+          }
+          if (!possible) continue;
+          const auto fit = evidence_.judge(
+              sample_.at, predicted(split, sample_.at.size()), kSplitBits, false);
+          if (!fit || !fit->parts.empty()) continue;
+          const std::string text = cat(split.text, " are rounded to ", dtype_name(type),
+                                       sums_too ? ", and so is their sum after each" : "");
+          return finding({"low_precision_sums", text,
+                          sums_too ? "as by atomicAdd on 16-bit numbers"
+                                   : "a workspace of that type, or cuBLAS's and PyTorch's "
+                                     "reduced-precision reduction"},
+                         *fit, Certainty::match, sample_.at.size());
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Evidence& evidence_;
+  const Sample& sample_;
+  std::vector<std::vector<double>> sums_;  // of each entry, of the pixels so far
+};
+
+// Root mean square of the errors of values, in units of sum |x||dy|.
+double error_size(const Evidence& evidence, const Sample& sample,
+                  const std::function<double(std::size_t)>& value) {
+  double squares = 0, count = 0;
+  for (std::size_t i = 0; i < sample.at.size(); ++i) {
+    const double size = evidence.suspect().expected.magnitudes[sample.at[i]];
+    const double error = value(i) - evidence.want(sample.at[i]);
+    if (!std::isfinite(error) || !(size > 0)) continue;
+    squares += std::pow(error / size, 2);
+    ++count;
+  }
+  return count > 0 ? std::sqrt(squares / count) : 0;
+}
+
+// Everything about the gradient is as sums in this type would leave it.
+bool plausible(const Evidence& evidence, DType type) {
+  const Expected& expected = evidence.suspect().expected;
+  const DType out = evidence.problem().out_dtype;
+  const bool narrower = unit_roundoff(type) > unit_roundoff(out);
+  const double terms = static_cast<double>(term_count(evidence.problem()));
+  for (const std::size_t at : evidence.all()) {
+    const double error = unexplained_error(out, evidence.got(at), evidence.want(at));
+    const double bound =
+        kBoundFactor * std::sqrt(terms) *
+        (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
+    if (!(error <= bound)) return false;
+    if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
+  }
+  return static_cast<double>(evidence.wrong().size()) >=
+         kLeastFailing * static_cast<double>(evidence.size());
+}
+
+}  // namespace
+
+std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample) {
+  for (const Variant& variant : variants(evidence.problem())) {
+    if (!same_bits(evidence, sample, variant)) continue;
+    return finding({"low_precision_sums",
+                    cat("sums are rounded to ", dtype_name(variant.sum),
+                        " after each addition, pixel by pixel"),
+                    "an accumulator of that type"},
+                   {}, Certainty::bits, sample.at.size());
+  }
+  return Splitter(evidence, sample).find();
+}
+
+std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample) {
+  const WgradProblem& pb = evidence.problem();
+  std::optional<Finding> result;
+  double best = std::numeric_limits<double>::infinity();
+  const double got =
+      error_size(evidence, sample, [&](std::size_t i) { return evidence.got(sample.at[i]); });
+  for (const DType type : narrow_types(pb)) {
+    if (unit_roundoff(type) < unit_roundoff(pb.dtype)) continue;
+    const std::vector<double> sums = simulated(sample, {type, false, false});
+    const double size = error_size(evidence, sample, [&](std::size_t i) { return sums[i]; });
+    const double distance = std::fabs(std::log(got / size));
+    const bool of_that_size = got >= kLeastSize * size && got <= kMostSize * size;
+    if (!of_that_size || distance >= best || !plausible(evidence, type)) continue;
+    best = distance;
+    result = finding({"low_precision_sums", cat("sums are rounded to ", dtype_name(type)),
+                      "an accumulator of that type"},
+                     {}, Certainty::size, evidence.size());
+  }
+  return result;
+}
+
+}  // namespace convgrad::diagnosis

@@ -1,0 +1,219 @@
+// places.cpp - see places.hpp.
+#include "check/diagnosis/places.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/integers.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+using Values = std::vector<std::int64_t>;
+using Box = std::vector<std::set<std::int64_t>>;  // of each axis
+
+// This part of a box may look right by chance.
+constexpr double kMostRight = 0.02;
+constexpr std::size_t kMostBoxes = 3, kMostListed = 6;
+
+bool inside(const Box& box, const Values& at) {
+  for (std::size_t a = 0; a < at.size(); ++a) {
+    if (box[a].count(at[a]) == 0) return false;
+  }
+  return true;
+}
+
+class Describer {
+ public:
+  Describer(const WgradProblem& problem, const std::vector<Marked>& entries)
+      : problem_(problem), axes_(entry_axes(problem)) {
+    for (const Marked& e : entries) {
+      if (e.mark != Mark::either) {
+        (e.mark == Mark::in ? in_ : out_).push_back(entry_place(problem, e.index));
+      }
+    }
+  }
+
+  Place place() const {
+    Place result;
+    if (in_.empty()) return result;
+    result.everything = out_.empty();
+    std::vector<Box> boxes = {box_of(in_)};
+    for (std::size_t by = 0; !exact(boxes) && by < axes_.size(); ++by) {
+      boxes = boxes_by(std::vector<std::size_t>{by});
+    }
+    if (!exact(boxes)) boxes = boxes_by(taps());
+    result.pattern = exact(boxes);
+    if (!result.pattern) boxes = {box_of(in_)};
+    for (const Box& box : boxes) result.text += (result.text.empty() ? "" : ", and ") + text(box);
+    if (!result.pattern) {
+      result.text = cat(in_.size(), " of ", in_.size() + out_.size(), " elements, scattered over ",
+                        result.text);
+    }
+    return result;
+  }
+
+ private:
+  std::vector<std::size_t> taps() const {
+    std::vector<std::size_t> result(axes_.size() - 2);
+    std::iota(result.begin(), result.end(), std::size_t{0});
+    return result;
+  }
+
+  Box box_of(const std::vector<Values>& some) const {
+    Box box(axes_.size());
+    for (const Values& at : some) {
+      for (std::size_t a = 0; a < at.size(); ++a) box[a].insert(at[a]);
+    }
+    return box;
+  }
+
+  // The boxes of the entries that have their places on these axes in common; boxes that are alike
+  // but for those are one.
+  std::vector<Box> boxes_by(const std::vector<std::size_t>& axes) const {
+    std::map<Values, std::vector<Values>> parts;
+    for (const Values& at : in_) {
+      Values key;
+      for (const std::size_t a : axes) key.push_back(at[a]);
+      parts[key].push_back(at);
+    }
+    std::map<Box, Box> merged;
+    for (const auto& [key, some] : parts) {
+      const Box own = box_of(some);
+      Box others = own;
+      for (const std::size_t a : axes) others[a].clear();
+      Box& all = merged.emplace(others, own).first->second;
+      for (const std::size_t a : axes) all[a].insert(own[a].begin(), own[a].end());
+    }
+    std::vector<Box> result;
+    for (const auto& [others, box] : merged) result.push_back(box);
+    return result;
+  }
+  // They hold hardly anything else.
+  bool exact(const std::vector<Box>& boxes) const {
+    if (boxes.size() > kMostBoxes) return false;
+    const auto wrong = std::count_if(out_.begin(), out_.end(), [&](const Values& at) {
+      return std::any_of(boxes.begin(), boxes.end(),
+                         [&](const Box& box) { return inside(box, at); });
+    });
+    return static_cast<double>(wrong) <= kMostRight * static_cast<double>(in_.size());
+  }
+
+  std::string text(const Box& box) const {
+    const std::size_t taps = axes_.size() - 2;
+    bool one_tap = true, every_tap = true, one = true;
+    for (std::size_t a = 0; a < axes_.size(); ++a) {
+      const bool whole = std::ssize(box[a]) == axes_[a].extent;
+      one = one && box[a].size() == 1;
+      if (a >= taps) continue;
+      one_tap = one_tap && box[a].size() == 1;
+      every_tap = every_tap && whole;
+    }
+    std::string result;
+    const auto add = [&](const std::string& more) {
+      result += (result.empty() ? "" : ", ") + more;
+    };
+    if (one) {
+      for (std::size_t a = 0; a < axes_.size(); ++a) add(cat(axes_[a].letter, " ", *box[a].begin()));
+      return "the element " + result;
+    }
+    for (std::size_t a = axes_.size(); a-- > taps;) {
+      if (std::ssize(box[a]) == axes_[a].extent) continue;
+      const Values values(box[a].begin(), box[a].end());
+      const std::int64_t group = axes_[a].letter == 'k' && problem_.groups > 1
+                                     ? problem_.group_k() : 0;
+      add(cat(axes_[a].name, values.size() > 1 ? "s " : " ",
+              values_text(axes_[a].letter, axes_[a].extent, values, group)));
+    }
+    if (every_tap) return result.empty() ? "every element" : result;
+    std::string where;
+    for (std::size_t a = 0; a < taps; ++a) {
+      if (one_tap) {
+        where += cat(a > 0 ? "," : "", *box[a].begin());
+      } else if (std::ssize(box[a]) < axes_[a].extent) {
+        where += (where.empty() ? "" : ", ") +
+                 values_text(axes_[a].letter, axes_[a].extent, Values(box[a].begin(), box[a].end()));
+      }
+    }
+    return cat(result, result.empty() ? "" : " of ", one_tap ? "tap (" : "the taps ", where,
+               one_tap ? ")" : "");
+  }
+
+  const WgradProblem& problem_;
+  const std::vector<EntryAxis> axes_;
+  std::vector<Values> in_, out_;
+};
+
+// "c % 8 == 7", or "" without a period that says all.
+std::string period_text(char letter, std::int64_t extent, const Values& values) {
+  for (std::int64_t period = 2; 2 * period <= extent; ++period) {
+    std::set<std::int64_t> rests;
+    for (const std::int64_t v : values) rests.insert(v % period);
+    const std::int64_t low = *rests.begin(), high = *rests.rbegin();
+    if (high - low + 1 != std::ssize(rests) || std::ssize(rests) == period) continue;
+    std::int64_t all = 0;
+    for (std::int64_t v = 0; v < extent; ++v) all += rests.count(v % period) > 0 ? 1 : 0;
+    if (all != std::ssize(values)) continue;
+    if (low < high) return cat(letter, " % ", period, " in ", low, "-", high);
+    return cat(letter, " % ", period, " == ", low, " (every ", period,
+               period == 2 ? "nd" : period == 3 ? "rd" : "th", ")");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string values_text(char letter, std::int64_t extent, const Values& values,
+                        std::int64_t group) {
+  const auto count = std::ssize(values);
+  const std::int64_t first = values.front(), last = values.back();
+  if (count == 1) return cat(letter, " ", first);
+  if (last - first + 1 == count) {
+    std::string note;
+    for (const std::int64_t tile : {4, 8, 16, 32, 64, 128}) {
+      const bool remainder = last == extent - 1 && first > 0 && first % tile == 0 && count < tile;
+      if (remainder) note = cat(" (the last ", count, " of ", extent, ", a remainder of ", tile, ")");
+      if (count == tile && first % tile == 0) note = cat(" (a whole tile of ", tile, ")");
+    }
+    if (group == count && first % group == 0) note = cat(" (group ", first / group, ")");
+    return cat(letter, " ", first, "-", last, note);
+  }
+  const std::string period = period_text(letter, extent, values);
+  if (!period.empty()) return period;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(values.size(), kMostListed); ++i) {
+    list += cat(i > 0 ? ", " : "", values[i]);
+  }
+  if (values.size() <= kMostListed) return cat(letter, " ", list);
+  return cat(letter, " ", list, ", ... (", count, " of ", extent, ")");
+}
+
+std::vector<EntryAxis> entry_axes(const WgradProblem& pb) {
+  std::vector<EntryAxis> axes;
+  if (pb.op == Op::conv3d) axes.push_back({'t', pb.axis[0].taps, "taps"});
+  axes.push_back({'r', pb.axis[1].taps, "taps"});
+  axes.push_back({'s', pb.axis[2].taps, "taps"});
+  const bool depthwise = pb.op == Op::depthwise;
+  axes.push_back({'c', depthwise ? pb.C : pb.group_c(), "input channel"});
+  axes.push_back(depthwise ? EntryAxis{'m', pb.group_k(), "multiple"}
+                           : EntryAxis{'k', pb.K, "output channel"});
+  return axes;
+}
+
+std::vector<std::int64_t> entry_place(const WgradProblem& pb, std::int64_t index) {
+  const std::vector<EntryAxis> axes = entry_axes(pb);  // in the order of indices
+  std::vector<std::int64_t> place(axes.size());
+  for (std::size_t a = axes.size(); a-- > 0;) {
+    place[a] = index % axes[a].extent;
+    index /= axes[a].extent;
+  }
+  return place;
+}
+
+Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries) {
+  return Describer(problem, entries).place();
+}
+
+}  // namespace convgrad::diagnosis

@@ -1,0 +1,167 @@
+// slices.cpp - parts of the gradient that stand in another's place, read off the gradient itself.
+#include <algorithm>
+#include <cmath>
+
+#include "base/integers.hpp"
+#include "check/diagnosis/search.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+constexpr std::int64_t kMostSlices = 2048, kTile = 16;
+constexpr std::size_t kMostNamed = 16, kMostCopies = 3;
+
+// Equal parts of the gradient: all entries of a tap, a channel, a group, a tile.
+struct Slicing {
+  std::string order, name, plural;
+  char letter;
+  std::int64_t count;
+  std::function<std::int64_t(std::int64_t)> slice;  // of an index
+  std::function<std::string(std::int64_t)> label;   // of a slice
+};
+
+std::vector<Slicing> slicings(const WgradProblem& pb) {
+  const std::int64_t K = pb.K, Cg = pb.group_c(), Kg = pb.group_k();
+  const auto number = [](const char* letter) {
+    return [letter](std::int64_t i) { return cat(letter, i); };
+  };
+  const auto tap_label = [pb](std::int64_t tap) {
+    const std::vector<std::int64_t> place = entry_place(pb, tap * pb.group_c() * pb.K);
+    std::string text;
+    for (std::size_t a = 0; a + 2 < place.size(); ++a) text += cat(a > 0 ? "," : "", place[a]);
+    return cat("(", text, ")");
+  };
+  const std::int64_t tiles_k = ceil_div(K, kTile), tiles = ceil_div(Cg, kTile) * tiles_k;
+  std::vector<Slicing> result;
+  if (pb.groups > 1) {
+    result.push_back({"group_order", "group", "groups", 'g', pb.groups,
+                      [=](std::int64_t i) { return i % K / Kg; }, number("")});
+  }
+  result.push_back({"tap_order", "tap", "taps", 't', pb.taps(),
+                    [=](std::int64_t i) { return i / (Cg * K); }, tap_label});
+  result.push_back({"channel_order", "output channel", "output channels", 'k', K,
+                    [=](std::int64_t i) { return i % K; }, number("k ")});
+  result.push_back({"channel_order", "input channel", "input channels", 'c', Cg,
+                    [=](std::int64_t i) { return i / K % Cg; }, number("c ")});
+  result.push_back({"tile_order", "16x16 tile", "16x16 tiles", 't', pb.taps() * tiles,
+                    [=](std::int64_t i) {
+                      return i / (Cg * K) * tiles + i / K % Cg / kTile * tiles_k + i % K / kTile;
+                    },
+                    [=](std::int64_t tile) {
+                      return cat("c ", tile % tiles / tiles_k * kTile, "-, k ",
+                                 tile % tiles_k * kTile, "- of tap ", tap_label(tile / tiles));
+                    }});
+  return result;
+}
+
+using Slices = std::vector<Positions>;
+
+// Whether all that stands at `at` is what belongs to `of`.
+bool holds(const Evidence& evidence, const Positions& at, const Positions& of) {
+  if (at.size() != of.size()) return false;
+  for (std::size_t j = 0; j < at.size(); ++j) {
+    if (!evidence.fits(at[j], evidence.want(of[j]), evidence.scale(of[j]))) return false;
+  }
+  return true;
+}
+
+// What each slice holds, or nothing if that is its own everywhere, or cannot be told.
+std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices) {
+  std::vector<std::size_t> result;
+  bool moved = false;
+  for (std::size_t at = 0; at < slices.size(); ++at) {
+    std::size_t of = at;
+    if (!holds(evidence, slices[at], slices[at])) {
+      moved = true;
+      for (of = 0; of < slices.size(); ++of) {
+        if (holds(evidence, slices[at], slices[of])) break;
+      }
+      if (of == slices.size()) return {};
+    }
+    result.push_back(of);
+  }
+  return moved ? result : std::vector<std::size_t>();
+}
+
+std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
+  const std::size_t n = from.size();
+  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
+  const auto all = [&](const std::function<std::size_t(std::size_t)>& map) {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (from[i] != map(i)) return false;
+    }
+    return true;
+  };
+  Positions moved;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (from[i] != i) moved.push_back(i);
+  }
+  if (moved.size() == 2) {
+    return cat("the ", s.plural, " ", label(moved[0]), " and ", label(moved[1]), " are exchanged");
+  }
+  if (all([&](std::size_t i) { return (i ^ 1) < n ? i ^ 1 : i; })) {
+    return cat("the ", s.plural, " are exchanged in pairs, ", s.letter, " and ", s.letter, "^1");
+  }
+  if (all([&](std::size_t i) { return n - 1 - i; })) {
+    return cat("its ", s.plural, " are in reverse order");
+  }
+  if (all([&](std::size_t i) { return (i + from[0]) % n; })) {
+    return cat("its ", s.plural, " are shifted by ", from[0]);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(n, kMostNamed); ++i) {
+    text += cat(i > 0 ? "," : "", s.letter == 't' ? label(from[i]) : cat(from[i]));
+  }
+  return cat("its ", s.plural, " are in the order ", text, n > kMostNamed ? ",..." : "");
+}
+
+std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) {
+  const auto label = [&](std::size_t i) { return s.label(static_cast<std::int64_t>(i)); };
+  std::string text;
+  std::size_t copies = 0;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i] == i || copies++ >= kMostCopies) continue;
+    text += cat(text.empty() ? "" : ", ", s.name, " ", label(i), " holds ", label(from[i]));
+  }
+  return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others") : text;
+}
+
+}  // namespace
+
+std::vector<Fault> find_slices(const Evidence& evidence) {
+  const WgradProblem& pb = evidence.problem();
+  if (!evidence.whole()) return {};
+  for (const Slicing& s : slicings(pb)) {
+    if (s.count < 2 || s.count > kMostSlices) continue;
+    Slices slices(static_cast<std::size_t>(s.count));
+    std::vector<std::size_t> offset;  // of each entry in its slice
+    for (const std::size_t at : evidence.all()) {
+      Positions& slice = slices[static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)))];
+      offset.push_back(slice.size());
+      slice.push_back(at);
+    }
+    const std::vector<std::size_t> from = contents(evidence, slices);
+    if (from.empty()) continue;
+    std::vector<std::size_t> sorted = from;
+    std::sort(sorted.begin(), sorted.end());
+    const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    std::size_t moved = 0;
+    for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
+    Fault fault;
+    fault.name = permuted ? s.order : "copied";
+    fault.text = permuted ? order_text(s, from) : copies_text(s, from);
+    fault.cause = permuted ? "an index that is computed in another order"
+                           : "a wrong offset, or a stale tile of shared memory: a missing "
+                             "__syncthreads";
+    fault.reading = plain_reading(pb);
+    fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count));
+    fault.moved = [slices, offset, from, slice = s.slice](std::int64_t index) {
+      const std::size_t of = from[static_cast<std::size_t>(slice(index))];
+      return static_cast<std::int64_t>(slices[of][offset[static_cast<std::size_t>(index)]]);
+    };
+    return {fault};
+  }
+  return {};
+}
+
+}  // namespace convgrad::diagnosis
