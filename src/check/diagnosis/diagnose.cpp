@@ -97,12 +97,13 @@ class Search {
     std::vector<const Reading*> readings;
     for (std::size_t f = 0; f < list.size(); ++f) {
       if (is_known(list[f])) continue;
-      const auto same = [&](const Reading* other) { return *other == list[f].reading; };
-      const auto first = std::find_if(readings.rbegin(), readings.rend(), same);
-      if (first == readings.rend()) readings.push_back(&list[f].reading);
-      const std::size_t id = first == readings.rend()
-                                 ? readings.size() - 1
-                                 : static_cast<std::size_t>(readings.rend() - first) - 1;
+      std::size_t id = readings.size();  // the last ones are the likeliest
+      while (id > 0 && *readings[id - 1] != list[f].reading) --id;
+      if (id == 0) {
+        readings.push_back(&list[f].reading);
+        id = readings.size();
+      }
+      --id;
       for (const std::size_t position : at) {
         const EntryTerms terms = list[f].terms(pb, evidence_.index(position));
         const auto [found, added] = place.emplace(std::pair{id, terms}, wanted.size());

@@ -17,7 +17,7 @@ constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 // As Tolerance::slack.
 constexpr double kSlack = 3;
 // A fault must be so many bits more likely than chance, besides what it took to find it.
-constexpr double kLeastBits = 16, kMostBits = 24;
+constexpr double kLeastBits = 12, kMostBits = 24;
 constexpr double kInsteadBits = 8, kKnownFactorBits = 4, kFactorBits = 24, kNarrowBits = 4;
 // Errors in units of the scale: of an entry that is wrong for certain, and of one that may be right.
 constexpr double kWrong = 25.4, kRight = 8;
