@@ -345,7 +345,7 @@ std::vector<Kind> kinds() {
             Wrong wrong = right(c);
             if ((which & 1) != 0) wrong.x = type.round;
             if ((which & 2) != 0) wrong.dy = type.round;
-            words = type.u == 0x1p-11 && type.name != std::string("TF32 cut") ? "rounded" : type.words;
+            words = type.u == 0x1p-11 ? (type.name == tf32_cut.name ? "cut" : "rounded") : type.words;
             return gradient(c, wrong);
           });
     }
@@ -353,7 +353,7 @@ std::vector<Kind> kinds() {
       if (type.u <= unit_roundoff(c.pb.out_dtype)) return Values();
       Values dw = gradient(c, right(c));
       for (double& v : dw) v = type.round(v);
-      words = type.u == 0x1p-11 && type.name != std::string("TF32 cut") ? "rounded" : type.words;
+      words = type.u == 0x1p-11 ? (type.name == tf32_cut.name ? "cut" : "rounded") : type.words;
       return dw;
     });
   }

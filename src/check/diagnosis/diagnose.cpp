@@ -14,7 +14,7 @@ namespace diagnosis {
 namespace {
 
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
-constexpr std::size_t kSampled = 32, kPairedMoves = 32;
+constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // Terms of the sample that are held: 16 bytes each.
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 23;
 

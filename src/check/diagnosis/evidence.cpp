@@ -77,7 +77,8 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
 }
 
 double Evidence::scale(std::size_t at) const {
-  return std::max(suspect_.expected.scales[at], smallest_subnormal(DType::f64));
+  const double scale = suspect_.expected.scales[at], least = smallest_subnormal(DType::f64);
+  return std::isfinite(scale) ? std::max(scale, least) : least;
 }
 
 Place Evidence::find_where() const {
@@ -140,7 +141,11 @@ void Evidence::find_narrow() {
       others += kept(rounded(out, want(at))) ? 0 : 1;
     }
     if (!holds || 2 * others <= nonzero) continue;
-    narrow_ = {{type.name, type.like, type.part, false}, {type.name, type.like, type.part, true}};
+    // Both have 11 bits; numbers within float16's range do not tell them apart.
+    const bool either = type.like == DType::f16 && unit_roundoff(out) < unit_roundoff(DType::f16);
+    for (const bool cut : {false, true}) {
+      narrow_.push_back({either ? "float16 or TF32" : type.name, type.like, type.part, cut});
+    }
     return;
   }
 }
@@ -182,10 +187,13 @@ std::optional<double> Evidence::misfit(const Positions& at, const Predicted& pre
   double before = 0, after = 0, squares = 0, bits = 0;
   for (std::size_t i = 0; i < at.size(); ++i) {
     const double own = scale(at[i]);
-    const double unit = std::max(std::fabs(v.factor) * predicted.scales[i], 0x1p-40 * own);
+    const double scaled = std::fabs(v.factor) * predicted.scales[i];
+    const double unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
     const double value = v.factor * predicted.values[i];
     const double larger = std::max(unit, own);
     double left = unexplained(at[i], value, v.narrow);
+    // What is scaled may have been rounded before that.
+    if (v.factor != 1) left -= std::fabs(v.factor) * rounding_step(problem().out_dtype, predicted.values[i]) / 2;
     left = left > 0 ? left / unit : 0;
     bool replaced = (v.instead == Instead::zero && got(at[i]) == 0) ||
                     (v.instead == Instead::nan && std::isnan(got(at[i])));
