@@ -31,6 +31,7 @@ double normal(Random& random) {
 
 // TF32 numbers, and those of narrow types, cut off or rounded.
 double bits_kept(double value, int bits, bool cut) {
+  value = static_cast<double>(static_cast<float>(value));
   if (value == 0 || !std::isfinite(value)) return value;
   int exponent = 0;
   const double scaled = std::ldexp(std::frexp(value, &exponent), bits);
@@ -616,6 +617,48 @@ std::vector<Kind> kinds() {
     for (double& v : dw) v = bf16.round(v);
     return dw;
   });
+  // What is none of the faults: nothing must be named.
+  const auto add_unknown = [&](const std::string& name,
+                               const std::function<void(const WgradProblem&, Values&, Random&)>& spoil) {
+    add("unknown: " + name, {}, [=](Case& c, Random& random, std::string&) {
+      Values dw = gradient(c, right(c));
+      spoil(c.pb, dw, random);
+      return rounded_all(c.pb, dw);
+    });
+  };
+  const auto size = [](const Values& dw) {
+    double squares = 0;
+    for (const double v : dw) squares += v * v;
+    return std::sqrt(squares / static_cast<double>(dw.size()));
+  };
+  for (const double part : {1.0, 0.1, 1e-3, 1e-5}) {
+    add_unknown(cat("noise of ", part), [=](const WgradProblem&, Values& dw, Random& random) {
+      const double noise = part * size(dw);
+      for (double& v : dw) v += noise * normal(random);
+    });
+  }
+  add_unknown("noise in a tenth of all", [=](const WgradProblem&, Values& dw, Random& random) {
+    const double noise = size(dw);
+    for (double& v : dw) v += draw(random, 10) == 0 ? noise * normal(random) : 0;
+  });
+  add_unknown("noise in a tap", [=](const WgradProblem& pb, Values& dw, Random& random) {
+    const double noise = size(dw);
+    for (std::int64_t i = 0; i < pb.group_c() * pb.K; ++i) {
+      dw[static_cast<std::size_t>(i)] += noise * normal(random);
+    }
+  });
+  add_unknown("one element", [=](const WgradProblem&, Values& dw, Random& random) {
+    dw[static_cast<std::size_t>(draw(random, std::ssize(dw)))] += size(dw) * normal(random);
+  });
+  add_unknown("factors of their own", [=](const WgradProblem&, Values& dw, Random& random) {
+    for (double& v : dw) v *= 1 + 0.1 * normal(random);
+  });
+  add_unknown("another order of all", [=](const WgradProblem& pb, Values& dw, Random& random) {
+    if (pb.taps() * pb.group_c() < 4) return;  // that would be one of the channels
+    for (std::size_t i = dw.size(); i > 1; --i) {
+      std::swap(dw[i - 1], dw[static_cast<std::size_t>(draw(random, static_cast<std::int64_t>(i)))]);
+    }
+  });
   return list;
 }
 
@@ -634,6 +677,7 @@ enum class Verdict : std::uint8_t { named, equivalent, unnamed, wrong };
 
 Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb,
               const Diagnosis& found) {
+  if (kind.faults.empty()) return found.findings.empty() ? Verdict::named : Verdict::wrong;
   bool equivalent = false;
   for (const Finding& f : found.findings) {
     const bool named = std::any_of(kind.faults.begin(), kind.faults.end(), [&](const auto& name) {

@@ -192,8 +192,9 @@ std::optional<double> Evidence::misfit(const Positions& at, const Predicted& pre
     const double value = v.factor * predicted.values[i];
     const double larger = std::max(unit, own);
     double left = unexplained(at[i], value, v.narrow);
-    // What is scaled may have been rounded before that.
-    if (v.factor != 1) left -= std::fabs(v.factor) * rounding_step(problem().out_dtype, predicted.values[i]) / 2;
+    // What is scaled, or rounded to a narrow type, may have been rounded before that.
+    const double step = rounding_step(problem().out_dtype, predicted.values[i]);
+    if (v.factor != 1 || v.narrow != nullptr) left -= std::fabs(v.factor) * step / 2;
     left = left > 0 ? left / unit : 0;
     bool replaced = (v.instead == Instead::zero && got(at[i]) == 0) ||
                     (v.instead == Instead::nan && std::isnan(got(at[i])));
@@ -201,15 +202,16 @@ std::optional<double> Evidence::misfit(const Positions& at, const Predicted& pre
     if (v.instead == Instead::plain && errors_[at[i]] < left) left = errors_[at[i]];
     if (!(left <= kWrong)) return std::nullopt;
     squares += left * left;
-    if (replaced && !plain) continue;
+    if (replaced && (!plain || errors_[at[i]] <= kWrong)) continue;
     const double old = std::min(errors_[at[i]] * own / larger, 1e6);
     before += old * old;
     after += std::pow(left * unit / larger, 2);
     const double error = std::fabs(got(at[i]) - want(at[i]));
     const double tolerance =
         kSlack * larger + rounding_step(problem().out_dtype, want(at[i])) / 2;
-    bits += !(error < HUGE_VAL) ? kMostBits
-                                : std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
+    bits += replaced || !(error < HUGE_VAL)
+                ? kMostBits
+                : std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
   }
   const auto count = static_cast<double>(at.size());
   const double rms = std::sqrt(squares / count);

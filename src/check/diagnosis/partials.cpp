@@ -21,6 +21,8 @@ constexpr std::int64_t kMostSplits = 256;
 // How many ways to cut and round a sum are tried, in bits.
 constexpr double kSplitBits = 12;
 constexpr std::size_t kFirstLook = 3;
+// In so many entries a part may be a step off.
+constexpr double kMostSlips = 0.05;
 
 struct Variant {
   DType sum;           // type of the sum
@@ -128,17 +130,19 @@ class Splitter {
     }
   }
 
-  // A part that rounding takes over the middle between two numbers is a step off; the scale has
-  // how often that happens.
+  // A part that rounding takes over the middle between two numbers is a step off. Where that is
+  // not rare, the scale has it.
   Predicted predicted(const Split& split, std::size_t count) const {
     Predicted result;
     for (std::size_t e = 0; e < count; ++e) {
       const double own = evidence_.scale(sample_.at[e]);
       const double part_error = own / std::sqrt(static_cast<double>(split.ends.size()));
-      double sum = 0, square = own * own;
+      double sum = 0, square = 0, slips = 0;
       const auto store = [&](double value, double error) {
         const double step = rounding_step(split.type, value);
-        square += std::min(1.0, 2 * error / step) * step * step;
+        const double share = std::min(1.0, 2 * error / step);
+        slips += share;
+        square += share * step * step;
         return rounded(split.type, value);
       };
       std::int64_t begin = 0;
@@ -150,7 +154,7 @@ class Splitter {
         begin = end;
       }
       result.values.push_back(sum);
-      result.scales.push_back(std::sqrt(square));
+      result.scales.push_back(slips > kMostSlips / 2 ? std::sqrt(own * own + square) : own);
     }
     return result;
   }
@@ -163,16 +167,11 @@ class Splitter {
         for (const bool sums_too : {false, true}) {
           split.type = type;
           split.sums_too = sums_too;
-          const Predicted look = predicted(split, first);
-          bool possible = true;
-          for (std::size_t e = 0; e < first; ++e) {
-            const std::size_t at = sample_.at[e];
-            possible = possible && (evidence_.fits(at, look.values[e], look.scales[e]) ||
-                                    evidence_.fits(at, evidence_.want(at), evidence_.scale(at)));
-          }
-          if (!possible) continue;
-          const auto fit = evidence_.judge(
-              sample_.at, predicted(split, sample_.at.size()), kSplitBits, false);
+          if (!possible(predicted(split, first), 0)) continue;
+          Predicted all = predicted(split, sample_.at.size());
+          if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) continue;
+          const Positions kept = without_slips(all);
+          const auto fit = evidence_.judge(kept, all, kSplitBits, false);
           if (!fit || !fit->parts.empty()) continue;
           const std::string text = cat(split.text, " are rounded to ", dtype_name(type),
                                        sums_too ? ", and so is their sum after each" : "");
@@ -180,7 +179,7 @@ class Splitter {
                           sums_too ? "as by atomicAdd on 16-bit numbers"
                                    : "a workspace of that type, or cuBLAS's and PyTorch's "
                                      "reduced-precision reduction"},
-                         *fit, Certainty::match, sample_.at.size());
+                         *fit, Certainty::match, kept.size());
         }
       }
     }
@@ -188,6 +187,27 @@ class Splitter {
   }
 
  private:
+  bool explains(const Predicted& p, std::size_t e) const {
+    const std::size_t at = sample_.at[e];
+    return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= 3;
+  }
+  bool possible(const Predicted& p, double slips) const {
+    for (std::size_t e = 0; e < p.values.size(); ++e) {
+      if (!explains(p, e) && --slips < 0) return false;
+    }
+    return true;
+  }
+  Positions without_slips(Predicted& p) const {
+    Positions kept;
+    for (std::size_t e = 0; e < p.values.size(); ++e) {
+      if (!explains(p, e)) continue;
+      p.values[kept.size()] = p.values[e];
+      p.scales[kept.size()] = p.scales[e];
+      kept.push_back(sample_.at[e]);
+    }
+    return kept;
+  }
+
   const Evidence& evidence_;
   const Sample& sample_;
   std::vector<std::vector<double>> sums_;  // of each entry, of the pixels so far
