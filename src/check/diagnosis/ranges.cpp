@@ -9,7 +9,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
-constexpr std::size_t kMostCandidates = 3;
+constexpr std::size_t kMostCandidates = 4;
 // Ends that are tried: all pixels, or where a row or a chunk begins where that would be more.
 constexpr std::size_t kMostEnds = std::size_t{1} << 17;
 constexpr std::size_t kChunk = 512;
@@ -21,7 +21,8 @@ struct Candidate {
   double misfit;
 };
 
-// How usual it is that a piece of this form is lost.
+// How usual it is that a piece of this form is lost; 0 is the most usual.
+constexpr int kForms = 6;
 int form(const WgradProblem& pb, Range r) {
   const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
   const auto whole = [&](std::int64_t unit) { return r.begin % unit == 0 && r.end % unit == 0; };
@@ -119,8 +120,9 @@ class Finder {
   };
   static double tolerance(const Entry& e) { return e.step + kTolerance * e.scale; }
 
-  std::pair<int, double> rank(const Candidate& c) const {
-    return {form(evidence_.problem(), range(c)), c.misfit};
+  // The usual forms first, then those that fit, to a bit; of equal ones the first.
+  std::tuple<int, double, std::size_t> rank(const Candidate& c) const {
+    return {form(evidence_.problem(), range(c)), std::floor(std::log2(1 + c.misfit)), c.begin};
   }
 
   static Range range(const Candidate& c) {
@@ -156,12 +158,16 @@ std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
   const Finder finder(evidence, sample);
   std::vector<Fault> result;
+  int usual = kForms;
   for (const bool doubled : {false, true}) {
     for (const Candidate& c : finder.candidates(doubled ? 1 : -1)) {
       const Range range = {static_cast<std::int64_t>(c.begin), static_cast<std::int64_t>(c.end)};
-      if (range.size() == term_count(pb)) continue;  // a zero, or a factor of 2
+      const int of_form = form(pb, range);
+      // All pixels are a zero, or a factor of 2; and what is usual explains enough.
+      if (range.size() == term_count(pb) || of_form > usual) continue;
+      usual = of_form;
       Fault fault;
-      const bool images = form(pb, range) == 0;
+      const bool images = of_form == 0;
       fault.name = cat(doubled ? "doubled_" : "missing_", images ? "image" : "pixels");
       fault.text = range_text(pb, range) + (doubled ? "counted twice" : "left out");
       fault.cause = doubled ? "parts of the sum that overlap, or a buffer that was not cleared"

@@ -48,8 +48,12 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
                       return i / (Cg * K) * tiles + i / K % Cg / kTile * tiles_k + i % K / kTile;
                     },
                     [=](std::int64_t tile) {
-                      return cat("c ", tile % tiles / tiles_k * kTile, "-, k ",
-                                 tile % tiles_k * kTile, "- of tap ", tap_label(tile / tiles));
+                      const auto part = [](char letter, std::int64_t at, std::int64_t extent) {
+                        const std::int64_t first = at * kTile;
+                        return cat(letter, " ", first, "-", std::min(first + kTile, extent) - 1);
+                      };
+                      return cat(part('c', tile % tiles / tiles_k, Cg), ", ",
+                                 part('k', tile % tiles_k, K), " of tap ", tap_label(tile / tiles));
                     }});
   return result;
 }
