@@ -198,20 +198,27 @@ class Search {
   // Entries that move, of a gradient with another fault.
   void try_pairs(const List& faults) {
     const WgradProblem& pb = evidence_.problem();
-    List moves, pairs;
+    List moves, others;
     for (const Fault& f : faults) {
-      if (f.moves_only(pb) && moves.size() < kPairedMoves) moves.push_back(f);
+      if (f.moves_only(pb)) moves.push_back(f);
+      if (!f.moved) others.insert(others.begin(), f);  // those of precision first
     }
-    for (const Fault& f : faults) {
-      if (f.moved) continue;
-      for (const Fault& move : moves) {
-        Fault pair = f;
-        pair.name = move.name + "+" + f.name;
-        pair.text = move.text + ", and " + f.text;
-        pair.cause = "";
-        pair.moved = move.moved;
-        pairs.push_back(std::move(pair));
-      }
+    moves.resize(std::min(moves.size(), kPairedMoves));
+    std::vector<std::pair<std::size_t, std::size_t>> order;  // the likeliest of both first
+    for (std::size_t m = 0; m < moves.size(); ++m) {
+      for (std::size_t o = 0; o < others.size(); ++o) order.emplace_back(m, o);
+    }
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+      return 4 * a.first + a.second < 4 * b.first + b.second;
+    });
+    List pairs;
+    for (const auto& [m, o] : order) {
+      Fault pair = others[o];
+      pair.name = moves[m].name + "+" + others[o].name;
+      pair.text = moves[m].text + ", and " + others[o].text;
+      pair.cause = "";
+      pair.moved = moves[m].moved;
+      pairs.push_back(std::move(pair));
     }
     result_.tried += static_cast<std::int64_t>(pairs.size());
     confirm(screened(screened(std::move(pairs), kPairLook), kLooks[1]));

@@ -21,6 +21,8 @@ constexpr double kLeastBits = 12, kMostBits = 24;
 constexpr double kInsteadBits = 8, kKnownFactorBits = 4, kFactorBits = 24, kNarrowBits = 4;
 // Errors in units of the scale: of an entry that is wrong for certain, and of one that may be right.
 constexpr double kWrong = 25.4, kRight = 8;
+// Of a place, so much must be seen to be wrong.
+constexpr double kLeastSeen = 0.25;
 // More digits tell no double from another.
 constexpr int kMostDigits = 17;
 
@@ -83,37 +85,43 @@ double Evidence::scale(std::size_t at) const {
 
 Place Evidence::find_where() const {
   std::vector<Marked> marks;
-  if (!wrong_.empty()) {
-    for (const std::size_t at : all_) {
-      marks.push_back({index(at), errors_[at] > kWrong   ? Mark::in
-                                  : errors_[at] > kRight ? Mark::either
-                                                         : Mark::out});
-    }
-    return place_of(problem(), marks);
+  for (const std::size_t at : all_) {
+    marks.push_back({index(at), errors_[at] > kWrong   ? Mark::in
+                                : errors_[at] > kRight ? Mark::either
+                                                       : Mark::out});
   }
-  // Where no entry fails, those lie where the planes of every axis do.
+  const Place by_entries = place_of(problem(), marks);
+  if (by_entries.pattern && !by_entries.text.empty()) return by_entries;
+  // Where single entries do not show it: where the planes of every axis are wrong.
   const std::vector<EntryAxis> axes = entry_axes(problem());
-  std::vector<std::vector<double>> squares, counts;
-  for (const EntryAxis& axis : axes) {
-    squares.emplace_back(static_cast<std::size_t>(axis.extent));
-    counts.emplace_back(static_cast<std::size_t>(axis.extent));
-  }
-  for (const std::size_t at : all_) {
-    const std::vector<std::int64_t> place = entry_place(problem(), index(at));
-    for (std::size_t a = 0; a < axes.size(); ++a) {
-      squares[a][static_cast<std::size_t>(place[a])] += errors_[at] * errors_[at];
-      ++counts[a][static_cast<std::size_t>(place[a])];
+  struct Group {
+    double squares = 0, count = 0;
+    bool wrong() const { return std::sqrt(squares / count) > kSlack * group_factor(count); }
+    void add(double error) {
+      squares += error * error;
+      ++count;
     }
-  }
+  };
+  std::vector<std::vector<Group>> planes;
+  for (const EntryAxis& axis : axes) planes.emplace_back(static_cast<std::size_t>(axis.extent));
+  const auto plane = [&](std::size_t a, std::size_t at) -> Group& {
+    return planes[a][static_cast<std::size_t>(entry_place(problem(), index(at))[a])];
+  };
   for (const std::size_t at : all_) {
-    const std::vector<std::int64_t> place = entry_place(problem(), index(at));
-    bool in = true;
-    for (std::size_t a = 0; a < axes.size(); ++a) {
-      const auto i = static_cast<std::size_t>(place[a]);
-      in = in && std::sqrt(squares[a][i] / counts[a][i]) > kSlack * group_factor(counts[a][i]);
-    }
-    marks.push_back({index(at), in ? Mark::in : Mark::out});
+    for (std::size_t a = 0; a < axes.size(); ++a) plane(a, at).add(errors_[at]);
   }
+  Group others;
+  double in = 0, seen = 0;
+  for (const std::size_t at : all_) {
+    bool wrong = true;
+    for (std::size_t a = 0; a < axes.size(); ++a) wrong = wrong && plane(a, at).wrong();
+    marks[at].mark = wrong ? Mark::in : Mark::out;
+    in += wrong ? 1 : 0;
+    seen += wrong && errors_[at] > kSlack ? 1 : 0;
+    if (!wrong) others.add(errors_[at]);
+  }
+  const bool all_there = others.count == 0 || !others.wrong();
+  if (!all_there || seen < kLeastSeen * in) return by_entries;
   return place_of(problem(), marks);
 }
 

@@ -16,8 +16,6 @@ using Box = std::vector<std::set<std::int64_t>>;  // of each axis
 
 // So many of a box may look right by chance, for each that is wrong.
 constexpr double kMostRight = 0.02;
-// ... and so much of it where the type is coarse: then the words say how many are in it.
-constexpr double kMostRightAtAll = 3;
 constexpr std::size_t kMostBoxes = 3, kMostListed = 6;
 
 bool inside(const Box& box, const Values& at) {
@@ -30,7 +28,7 @@ bool inside(const Box& box, const Values& at) {
 class Describer {
  public:
   Describer(const WgradProblem& problem, const std::vector<Marked>& entries)
-      : problem_(problem), axes_(entry_axes(problem)) {
+      : problem_(problem), axes_(entry_axes(problem)), count_(entries.size()) {
     for (const Marked& e : entries) {
       if (e.mark != Mark::either) {
         (e.mark == Mark::in ? in_ : out_).push_back(entry_place(problem, e.index));
@@ -42,24 +40,16 @@ class Describer {
     Place result;
     if (in_.empty()) return result;
     result.everything = out_.empty();
-    std::vector<std::vector<Box>> ways = {{box_of(in_)}};
-    for (std::size_t a = 0; a < axes_.size(); ++a) {
-      ways.push_back(boxes_by(std::vector<std::size_t>{a}));
+    std::vector<Box> boxes = {box_of(in_)};
+    for (std::size_t a = 0; !exact(boxes) && a < axes_.size(); ++a) {
+      boxes = boxes_by(std::vector<std::size_t>{a});
     }
-    ways.push_back(boxes_by(taps()));
-    auto way = std::find_if(ways.begin(), ways.end(),
-                            [&](const auto& boxes) { return exact(boxes, kMostRight); });
-    const bool exactly = way != ways.end();
-    if (!exactly) {
-      way = std::find_if(ways.begin(), ways.end(),
-                         [&](const auto& boxes) { return exact(boxes, kMostRightAtAll); });
-    }
-    result.pattern = way != ways.end();
-    if (!result.pattern) way = ways.begin();
-    for (const Box& box : *way) result.text += (result.text.empty() ? "" : ", and ") + text(box);
-    if (!exactly) {
-      result.text = cat(in_.size(), " of ", in_.size() + out_.size(), " elements, ",
-                        result.pattern ? "in " : "scattered over ", result.text);
+    if (!exact(boxes)) boxes = boxes_by(taps());
+    result.pattern = exact(boxes);
+    if (!result.pattern) boxes = {box_of(in_)};
+    for (const Box& box : boxes) result.text += (result.text.empty() ? "" : ", and ") + text(box);
+    if (!result.pattern) {
+      result.text = cat(in_.size(), " of ", count_, " elements, scattered over ", result.text);
     }
     return result;
   }
@@ -101,13 +91,13 @@ class Describer {
     return result;
   }
   // They hold hardly anything else.
-  bool exact(const std::vector<Box>& boxes, double most_right) const {
+  bool exact(const std::vector<Box>& boxes) const {
     if (boxes.size() > kMostBoxes) return false;
     const auto right = std::count_if(out_.begin(), out_.end(), [&](const Values& at) {
       return std::any_of(boxes.begin(), boxes.end(),
                          [&](const Box& box) { return inside(box, at); });
     });
-    return static_cast<double>(right) <= most_right * static_cast<double>(in_.size());
+    return static_cast<double>(right) <= kMostRight * static_cast<double>(in_.size());
   }
 
   std::string text(const Box& box) const {
@@ -152,6 +142,7 @@ class Describer {
 
   const WgradProblem& problem_;
   const std::vector<EntryAxis> axes_;
+  const std::size_t count_;
   std::vector<Values> in_, out_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostCandidates = 4;
 // Ends that are tried: all pixels, or where a row or a chunk begins where that would be more.
-constexpr std::size_t kMostEnds = std::size_t{1} << 17;
+constexpr std::size_t kMostEnds = std::size_t{1} << 18;
 constexpr std::size_t kChunk = 512;
 constexpr double kMostSteps = 3e8;  // comparisons
 constexpr double kTolerance = 12;   // in scales: other orders of the sum
