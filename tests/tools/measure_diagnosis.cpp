@@ -1,6 +1,6 @@
 // measure_diagnosis.cpp - puts faults into gradients of random problems and counts how many of them
 // the diagnosis names. The faulty gradients are made here, from the definition, by code of its own.
-//   measure_diagnosis [--short] [--problems COUNT] [--kind WORD] [--verbose]
+//   measure_diagnosis [--short] [--problems COUNT] [--kind WORD] [--seed N] [--verbose]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -617,6 +617,122 @@ std::vector<Kind> kinds() {
     for (double& v : dw) v = bf16.round(v);
     return dw;
   });
+  add("OIHW and bfloat16 inputs", {"filter_order+input_precision", "input_precision"},
+      [=](Case& c, Random&, std::string&) {
+        if (unit_roundoff(c.pb.dtype) >= 0x1p-8) return Values();
+        Wrong wrong = right(c);
+        wrong.x = wrong.dy = bf16.round;
+        const int axes[] = {4, 3, 0, 1, 2};
+        return order(c.pb, gradient(c, wrong), axes);
+      });
+  add("flipped and a tap 0", {"filter_flipped+zero", "zero"}, [=](Case& c, Random&, std::string&) {
+    if (c.pb.taps() < 2) return Values();
+    Values dw = flip(c.pb, gradient(c, right(c)), true, true);
+    fill(dw, 0, [&](std::int64_t i) { return i < c.pb.group_c() * c.pb.K; });
+    return dw;
+  });
+  add("x in the other layout and scaled", {"tensor_layout+scale_factor"},
+      [=](Case& c, Random&, std::string&) {
+        Case other = c;
+        other.x = other_format(c.pb, c.x, c.pb.C);
+        return scaled(c.pb, gradient(other, right(c)), 2);
+      });
+  add("padding one more and bfloat16 result",
+      {"padding_off_by_one+result_precision", "padding_swapped+result_precision",
+       "result_precision"},
+      [=](Case& c, Random&, std::string&) {
+        if (unit_roundoff(c.pb.out_dtype) >= 0x1p-8) return Values();
+        Wrong wrong = right(c);
+        for (std::size_t a = c.pb.op == Op::conv3d ? 0 : 1; a < 3; ++a) ++wrong.axis[a].pad_before;
+        Values dw = gradient(c, wrong);
+        for (double& v : dw) v = bf16.round(v);
+        return dw;
+      });
+  add("a channel scaled", {"scale_factor"}, [=](Case& c, Random&, std::string& words) {
+    if (c.pb.K < 3) return Values();
+    Values dw = gradient(c, right(c));
+    for (std::size_t i = 1; i < dw.size(); i += static_cast<std::size_t>(c.pb.K)) dw[i] *= 1.75;
+    words = c.pb.op == Op::depthwise || c.pb.taps() * c.pb.group_c() == 1 ? "" : "output channel k 1";
+    return rounded_all(c.pb, dw);
+  });
+  add("TF32 inputs in a tap", {"input_precision"}, [=](Case& c, Random&, std::string& words) {
+    if (c.pb.taps() < 2 || c.pb.dw_count() < 64 || unit_roundoff(c.pb.dtype) >= 0x1p-11) {
+      return Values();
+    }
+    Wrong wrong = right(c);
+    wrong.x = wrong.dy = tf32.round;
+    Values dw = gradient(c, right(c));
+    const Values low = gradient(c, wrong);
+    const auto cells = static_cast<std::size_t>(c.pb.group_c() * c.pb.K);
+    std::copy_n(low.begin(), cells, dw.begin());
+    words = "alone";
+    return dw;
+  });
+  add_part("remainder channels stale", {"copied", "channel_order"},
+           [=](const WgradProblem& pb, Values& dw, std::string&) {
+             if (pb.op == Op::depthwise || pb.groups > 1 || pb.K % 16 < 1 || pb.K < 17) return;
+             for (std::size_t i = 0; i < dw.size(); ++i) {
+               const auto k = static_cast<std::int64_t>(i) % pb.K;
+               if (k >= pb.K / 16 * 16) dw[i] = dw[i - 16];
+             }
+           });
+  add_part("two taps exchanged", {"tap_order", "filter_flipped", "filter_order"},
+           [=](const WgradProblem& pb, Values& dw, std::string&) {
+             if (pb.taps() < 2) return;
+             const auto cells = static_cast<std::ptrdiff_t>(pb.group_c() * pb.K);
+             std::swap_ranges(dw.begin(), dw.begin() + cells, dw.begin() + cells);
+           });
+  add_part("every second k 0", {"zero"}, [=](const WgradProblem& pb, Values& dw, std::string& words) {
+    if (pb.op == Op::depthwise || pb.K < 6) return;
+    fill(dw, 0, [=](std::int64_t i) { return i % pb.K % 2 == 1; });
+    words = "k % 2 == 1";
+  });
+  add("groups interleaved", {"group_order", "filter_order", "channel_order"},
+      [=](Case& c, Random&, std::string&) {
+        const std::int64_t G = c.pb.groups, Kg = c.pb.group_k();
+        if (G < 2 || Kg < 2) return Values();
+        return moved(c.pb, gradient(c, right(c)), [&](std::int64_t(&at)[5]) {
+          at[4] = at[4] % Kg * G + at[4] / Kg;
+        });
+      });
+  add_outside("circular padding", [](std::int64_t i, std::int64_t in) {
+    return (i % in + in) % in;
+  });
+  add("dilations ignored, SAME follows", {"dilations_ignored", "stride_dilation_swapped"},
+      [=](Case& c, Random&, std::string&) {
+        Wrong wrong = right(c);
+        for (SpatialAxis& a : wrong.axis) {
+          a.dilation = 1;
+          a.pad_before = std::max<std::int64_t>((a.out - 1) * a.stride + a.taps - a.in, 0) / 2;
+        }
+        return gradient(c, wrong);
+      });
+  add_pixels("the last half left out", {"missing_pixels", "missing_image", "line_left_out"},
+             [](const WgradProblem& pb, Random&) {
+               return Range{term_count(pb) / 2, term_count(pb)};
+             }, 0, false);
+  add("float16 sums from the last pixel on", {"low_precision_sums"},
+      [=](Case& c, Random&, std::string&) {
+        if (c.pb.dtype == DType::bf16 || term_count(c.pb) < 60) return Values();
+        // Of equal tensors in another order: the images and pixels reversed, at 1x1.
+        if (c.pb.taps() > 1 || c.pb.axis[1].stride * c.pb.axis[2].stride * c.pb.axis[0].stride > 1) {
+          return Values();
+        }
+        Case other = c;
+        for (const auto& [values, channels] :
+             {std::pair{&other.x, c.pb.C}, std::pair{&other.dy, c.pb.K}}) {
+          std::reverse(values->begin(), values->end());
+          for (std::size_t i = 0; i < values->size(); i += static_cast<std::size_t>(channels)) {
+            const auto at = values->begin() + static_cast<std::ptrdiff_t>(i);
+            std::reverse(at, at + channels);
+          }
+        }
+        Wrong wrong = right(c);
+        wrong.ends = {-1};
+        wrong.product = f16.round;
+        wrong.add = [=](double sum, double product) { return f16.round(sum + product); };
+        return gradient(other, wrong);
+      });
   // What is none of the faults: nothing must be named.
   const auto add_unknown = [&](const std::string& name,
                                const std::function<void(const WgradProblem&, Values&, Random&)>& spoil) {
@@ -654,7 +770,7 @@ std::vector<Kind> kinds() {
     for (double& v : dw) v *= 1 + 0.1 * normal(random);
   });
   add_unknown("another order of all", [=](const WgradProblem& pb, Values& dw, Random& random) {
-    if (pb.taps() * pb.group_c() < 4) return;  // that would be one of the channels
+    if (pb.taps() < 2 || pb.group_c() < 2) return;  // that might be one of the channels
     for (std::size_t i = dw.size(); i > 1; --i) {
       std::swap(dw[i - 1], dw[static_cast<std::size_t>(draw(random, static_cast<std::int64_t>(i)))]);
     }
@@ -708,18 +824,19 @@ Expected expected(const Case& c, const void* x, const void* dy, TaskPool& pool) 
 int main(int argc, char** argv) {
   int problems = 20;
   bool verbose = false;
+  std::uint64_t seed = 0;
   std::string only;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--short") problems = 2;
     if (word == "--verbose") verbose = true;
+    if (word == "--seed" && i + 1 < argc) seed = static_cast<std::uint64_t>(std::atoi(argv[++i])) << 32;
     if (word == "--problems" && i + 1 < argc) problems = std::atoi(argv[++i]);
     if (word == "--kind" && i + 1 < argc) only = argv[++i];
   }
   TaskPool pool(2);
   int totals[4] = {};
   std::printf("%-36s %6s %6s %6s %6s\n", "kind", "named", "equal", "none", "wrong");
-  std::uint64_t seed = 0;
   for (const Kind& kind : kinds()) {
     ++seed;
     if (kind.name.find(only) == std::string::npos) continue;

@@ -18,7 +18,9 @@ constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
 constexpr double kSlack = 3;
 // A fault must be so many bits more likely than chance, besides what it took to find it.
 constexpr double kLeastBits = 12, kMostBits = 24;
-constexpr double kInsteadBits = 8, kKnownFactorBits = 4, kFactorBits = 24, kNarrowBits = 4;
+constexpr double kInsteadBits = 8, kFactorBits = 4, kDigitBits = 3.4, kNarrowBits = 4;
+// A factor this near 1 is not told from rounding where a result is rounded twice.
+constexpr double kFactorSeen = 0.01;
 // Errors in units of the scale: of an entry that is wrong for certain, and of one that may be right.
 constexpr double kWrong = 25.4, kRight = 8;
 // Of a place, so much must be seen to be wrong.
@@ -201,8 +203,10 @@ std::optional<double> Evidence::misfit(const Positions& at, const Predicted& pre
     const double larger = std::max(unit, own);
     double left = unexplained(at[i], value, v.narrow);
     // What is scaled, or rounded to a narrow type, may have been rounded before that.
-    const double step = rounding_step(problem().out_dtype, predicted.values[i]);
-    if (v.factor != 1 || v.narrow != nullptr) left -= std::fabs(v.factor) * step / 2;
+    if (v.narrow != nullptr || std::fabs(v.factor - 1) > kFactorSeen) {
+      const double step = rounding_step(problem().out_dtype, predicted.values[i]);
+      left -= std::fabs(v.factor) * step / 2;
+    }
     left = left > 0 ? left / unit : 0;
     bool replaced = (v.instead == Instead::zero && got(at[i]) == 0) ||
                     (v.instead == Instead::nan && std::isnan(got(at[i])));
@@ -267,14 +271,14 @@ std::optional<std::pair<double, std::string>> Evidence::factor(const Positions& 
     return misfit(at, predicted, plain, tried).has_value();
   };
   for (const Factor& known : known_factors(problem())) {
-    if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kKnownFactorBits)) continue;
+    if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
     return std::pair(known.value, cat(digits(known.value, 9), " (", known.name, ")"));
   }
-  if (!good(fitted, kFactorBits)) return std::nullopt;
+  // The fitted number itself need not: it has the errors of what it was fitted to.
   for (int count = 1; count <= kMostDigits; ++count) {
     const std::string text = digits(fitted, count);
     const double value = std::strtod(text.c_str(), nullptr);
-    if (value != 1 && good(value, kFactorBits)) return std::pair(value, text);
+    if (value != 1 && good(value, kFactorBits + count * kDigitBits)) return std::pair(value, text);
   }
   return std::nullopt;
 }

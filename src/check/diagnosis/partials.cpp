@@ -22,7 +22,7 @@ constexpr std::int64_t kMostSplits = 256;
 constexpr double kSplitBits = 12;
 constexpr std::size_t kFirstLook = 3;
 // In so many entries a part may be a step off.
-constexpr double kMostSlips = 0.05;
+constexpr double kMostSlips = 0.1;
 
 struct Variant {
   DType sum;           // type of the sum
@@ -154,7 +154,7 @@ class Splitter {
         begin = end;
       }
       result.values.push_back(sum);
-      result.scales.push_back(slips > kMostSlips / 2 ? std::sqrt(own * own + square) : own);
+      result.scales.push_back(slips > 2 * kMostSlips ? std::sqrt(own * own + square) : own);
     }
     return result;
   }
