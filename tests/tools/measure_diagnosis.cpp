@@ -125,7 +125,8 @@ Values rounded_all(const WgradProblem& pb, Values values) {
   return values;
 }
 
-std::vector<std::byte> bytes_of(const WgradProblem& pb, const Values& values, std::int64_t channels) {
+std::vector<std::byte> bytes_of(const WgradProblem& pb, const Values& values,
+                                std::int64_t channels) {
   Values ordered = values;
   if (!pb.channels_last) {
     const auto pixels = std::ssize(values) / pb.N / channels;
@@ -167,11 +168,13 @@ Case random_case(Random& random, double scale) {
     const std::int64_t groups = op == 4 ? pick(2, 40) : std::max<std::int64_t>(1, pick(-3, 4));
     const std::int64_t C = op == 4 ? groups : groups * pick(1, groups > 1 ? 6 : 36);
     const std::int64_t K = groups * pick(1, op == 4 ? 3 : groups > 1 ? 8 : 36);
-    constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f32, DType::f64, DType::f16,
-                                DType::bf16};
+    constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f32,
+                                DType::f64, DType::f16, DType::bf16};
     TensorInfo x = {"x", kTypes[pick(0, 5)], {pick(1, 6)}}, dy = {"dy", x.dtype, {}};
     const bool last = pick(0, 1) == 1;
-    attributes.data_format = std::string(rank == 3 ? (last ? "NDHWC" : "NCDHW") : last ? "NHWC" : "NCHW");
+    attributes.data_format = std::string(rank == 3 ? (last ? "NDHWC" : "NCDHW")
+                                         : last    ? "NHWC"
+                                                   : "NCHW");
     attributes.padding = pick(0, 2) > 0 ? "SAME" : "VALID";
     for (std::size_t a = 0; a < rank; ++a) {
       x.shape.push_back(pick(3, rank == 3 ? 7 : 16));
@@ -227,10 +230,10 @@ std::vector<Kind> kinds() {
     list.push_back({name, faults, make});
   };
   const auto moved = [](const WgradProblem& pb, const Values& dw,
-                        const std::function<void(std::int64_t (&)[5])>& move) {
+                        const std::function<void(std::int64_t(&)[5])>& move) {
     Values result;
-    const std::int64_t extent[] = {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps,
-                                   pb.group_c(), pb.K};
+    const std::int64_t extent[] = {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps, pb.group_c(),
+                                   pb.K};
     for (std::int64_t i = 0; i < std::ssize(dw); ++i) {
       std::int64_t at[5], rest = i, from = 0;
       for (int a = 5; a-- > 0;) {
@@ -249,14 +252,15 @@ std::vector<Kind> kinds() {
       if (w) at[2] = pb.axis[2].taps - 1 - at[2];
     });
   };
-  for (const auto& [h, w] : {std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
+  for (const auto& [h, w] :
+       {std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
     add(cat("flipped ", h ? "h" : "", w ? "w" : ""), {"filter_flipped"},
         [=, h = h, w = w](Case& c, Random&, std::string&) {
           return flip(c.pb, gradient(c, right(c)), h, w);
         });
   }
   // The elements of [t][r][s][c][k] in another order, put where they do not belong.
-  const auto order = [](const WgradProblem& pb, const Values& dw, const int (&axes)[5]) {
+  const auto order = [](const WgradProblem& pb, const Values& dw, const int(&axes)[5]) {
     const std::int64_t extent[] = {pb.axis[0].taps, pb.axis[1].taps, pb.axis[2].taps,
                                    pb.op == Op::depthwise ? pb.C : pb.group_c(),
                                    pb.op == Op::depthwise ? pb.group_k() : pb.K};
@@ -315,8 +319,8 @@ std::vector<Kind> kinds() {
   add_axis("strides ignored", {"strides_ignored", "stride_dilation_swapped"},
            [](SpatialAxis& a) { a.stride = 1; });
   for (const bool reversed : {true, false}) {
-    add(reversed ? "groups reversed" : "groups rotated", {"group_order", "channel_order", "filter_flipped"},
-        [=](Case& c, Random&, std::string&) {
+    add(reversed ? "groups reversed" : "groups rotated",
+        {"group_order", "channel_order", "filter_flipped"}, [=](Case& c, Random&, std::string&) {
           const std::int64_t G = c.pb.groups, Kg = c.pb.group_k();
           if (G < 2) return Values();
           return moved(c.pb, gradient(c, right(c)), [&](std::int64_t(&at)[5]) {
@@ -332,21 +336,31 @@ std::vector<Kind> kinds() {
     std::function<double(double)> round;
     double u;
   };
-  const Type tf32 = {"TF32", "rounded to TF32", [](double v) { return bits_kept(v, 11, false); }, 0x1p-11};
-  const Type tf32_cut = {"TF32 cut", "cut off to TF32", [](double v) { return bits_kept(v, 11, true); }, 0x1p-11};
-  const Type bf16 = {"bfloat16", "rounded to bfloat16", [](double v) { return rounded(DType::bf16, v); }, 0x1p-8};
-  const Type bf16_cut = {"bfloat16 cut", "cut off to bfloat16", [](double v) { return bits_kept(v, 8, true); }, 0x1p-8};
-  const Type f16 = {"float16", "rounded to float16", [](double v) { return rounded(DType::f16, v); }, 0x1p-11};
+  const Type tf32 = {"TF32", "rounded to TF32", [](double v) { return bits_kept(v, 11, false); },
+                     0x1p-11};
+  const Type tf32_cut = {"TF32 cut", "cut off to TF32",
+                         [](double v) { return bits_kept(v, 11, true); }, 0x1p-11};
+  const Type bf16 = {"bfloat16", "rounded to bfloat16",
+                     [](double v) { return rounded(DType::bf16, v); }, 0x1p-8};
+  const Type bf16_cut = {"bfloat16 cut", "cut off to bfloat16",
+                         [](double v) { return bits_kept(v, 8, true); }, 0x1p-8};
+  const Type f16 = {"float16", "rounded to float16",
+                    [](double v) { return rounded(DType::f16, v); }, 0x1p-11};
   for (const Type& type : {tf32, tf32_cut, bf16, bf16_cut, f16}) {
     for (const int which : {3, 1, 2}) {
-      if (which < 3 && type.name != std::string("bfloat16") && type.name != std::string("TF32")) continue;
-      add(cat("inputs ", type.name, which == 1 ? ", x alone" : which == 2 ? ", dy alone" : ""),
+      if (which < 3 && type.name != std::string("bfloat16") && type.name != std::string("TF32"))
+        continue;
+      add(cat("inputs ", type.name,
+              which == 1   ? ", x alone"
+              : which == 2 ? ", dy alone"
+                           : ""),
           {"input_precision"}, [=](Case& c, Random&, std::string& words) {
             if (type.u <= unit_roundoff(c.pb.dtype)) return Values();
             Wrong wrong = right(c);
             if ((which & 1) != 0) wrong.x = type.round;
             if ((which & 2) != 0) wrong.dy = type.round;
-            words = type.u == 0x1p-11 ? (type.name == tf32_cut.name ? "cut" : "rounded") : type.words;
+            words =
+                type.u == 0x1p-11 ? (type.name == tf32_cut.name ? "cut" : "rounded") : type.words;
             return gradient(c, wrong);
           });
     }
@@ -360,9 +374,11 @@ std::vector<Kind> kinds() {
   }
   for (const Type& type : {bf16, f16}) {
     for (const int how : {0, 1, 2}) {
-      add(cat(how == 0 ? "split-K partials " : how == 1 ? "partials of images " : "split-K atomics ", type.name),
-          {"low_precision_sums", "result_precision"},
-          [=](Case& c, Random& random, std::string&) {
+      add(cat(how == 0   ? "split-K partials "
+              : how == 1 ? "partials of images "
+                         : "split-K atomics ",
+              type.name),
+          {"low_precision_sums", "result_precision"}, [=](Case& c, Random& random, std::string&) {
             const std::int64_t L = term_count(c.pb);
             const std::int64_t parts =
                 how == 1 ? c.pb.N : std::min<std::int64_t>(L / 4, 2 + draw(random, 60));
@@ -375,45 +391,50 @@ std::vector<Kind> kinds() {
             return gradient(c, wrong);
           });
     }
-    add(cat("accumulator ", type.name), {"low_precision_sums"}, [=](Case& c, Random&, std::string&) {
-      Wrong wrong = right(c);
-      wrong.ends = {-1};
-      wrong.product = type.round;
-      wrong.add = [=](double sum, double product) { return type.round(sum + product); };
-      return gradient(c, wrong);
-    });
+    add(cat("accumulator ", type.name), {"low_precision_sums"},
+        [=](Case& c, Random&, std::string&) {
+          Wrong wrong = right(c);
+          wrong.ends = {-1};
+          wrong.product = type.round;
+          wrong.add = [=](double sum, double product) { return type.round(sum + product); };
+          return gradient(c, wrong);
+        });
   }
   // Special values.
-  add("subnormal inputs flushed", {"subnormals_flushed", "zero"}, [](Case& c, Random& random, std::string&) {
-    const double least = smallest_normal(c.pb.dtype);
-    for (double& v : c.x) {
-      v = rounded(c.pb.dtype, draw(random, 2) == 0 ? v * least : v * least * 16);
-    }
-    for (double& v : c.dy) v = rounded(c.pb.dtype, v / 256);
-    if (c.pb.dtype == DType::bf16 || c.pb.dtype == DType::f32 || c.pb.dtype == DType::f64) {
-      for (double& v : c.dy) v = rounded(c.pb.dtype, v * 0x1p20);
-    }
-    Wrong wrong = right(c);
-    wrong.x = wrong.dy = [=](double v) { return std::fabs(v) < least ? 0.0 : v; };
-    return gradient(c, wrong);
-  });
-  add("subnormal products flushed", {"subnormals_flushed", "zero"}, [](Case& c, Random&, std::string&) {
-    if (c.pb.dtype == DType::f16) return Values();
-    const double least = smallest_normal(accumulator_dtype(c.pb.dtype)), root = std::sqrt(least);
-    for (double& v : c.x) v = rounded(c.pb.dtype, v * root);
-    for (double& v : c.dy) v = rounded(c.pb.dtype, v * root);
-    Wrong wrong = right(c);
-    wrong.product = [=](double v) { return std::fabs(v) < least ? 0.0 : v; };
-    return gradient(c, wrong);
-  });
-  add("0 * Inf in the padding", {"padding_multiplied", "nan"}, [](Case& c, Random& random, std::string&) {
-    for (int i = 0; i < 3; ++i) {
-      c.dy[static_cast<std::size_t>(draw(random, c.pb.K))] = HUGE_VAL;
-    }
-    Wrong wrong = right(c);
-    wrong.outside = [](std::int64_t, std::int64_t) { return -2; };
-    return gradient(c, wrong);
-  });
+  add("subnormal inputs flushed", {"subnormals_flushed", "zero"},
+      [](Case& c, Random& random, std::string&) {
+        const double least = smallest_normal(c.pb.dtype);
+        for (double& v : c.x) {
+          v = rounded(c.pb.dtype, draw(random, 2) == 0 ? v * least : v * least * 16);
+        }
+        for (double& v : c.dy) v = rounded(c.pb.dtype, v / 256);
+        if (c.pb.dtype == DType::bf16 || c.pb.dtype == DType::f32 || c.pb.dtype == DType::f64) {
+          for (double& v : c.dy) v = rounded(c.pb.dtype, v * 0x1p20);
+        }
+        Wrong wrong = right(c);
+        wrong.x = wrong.dy = [=](double v) { return std::fabs(v) < least ? 0.0 : v; };
+        return gradient(c, wrong);
+      });
+  add("subnormal products flushed", {"subnormals_flushed", "zero"},
+      [](Case& c, Random&, std::string&) {
+        if (c.pb.dtype == DType::f16) return Values();
+        const double least = smallest_normal(accumulator_dtype(c.pb.dtype)),
+                     root = std::sqrt(least);
+        for (double& v : c.x) v = rounded(c.pb.dtype, v * root);
+        for (double& v : c.dy) v = rounded(c.pb.dtype, v * root);
+        Wrong wrong = right(c);
+        wrong.product = [=](double v) { return std::fabs(v) < least ? 0.0 : v; };
+        return gradient(c, wrong);
+      });
+  add("0 * Inf in the padding", {"padding_multiplied", "nan"},
+      [](Case& c, Random& random, std::string&) {
+        for (int i = 0; i < 3; ++i) {
+          c.dy[static_cast<std::size_t>(draw(random, c.pb.K))] = HUGE_VAL;
+        }
+        Wrong wrong = right(c);
+        wrong.outside = [](std::int64_t, std::int64_t) { return -2; };
+        return gradient(c, wrong);
+      });
   // Pixels.
   const auto add_pixels = [&](const std::string& name, const Names& faults,
                               const std::function<Range(const WgradProblem&, Random&)>& choose,
@@ -422,7 +443,9 @@ std::vector<Kind> kinds() {
       const Range range = choose(c.pb, random);
       if (range.size() <= 0 || range.size() >= term_count(c.pb)) return Values();
       Wrong wrong = right(c);
-      wrong.weight = [=](std::int64_t at) { return at >= range.begin && at < range.end ? weight : 1; };
+      wrong.weight = [=](std::int64_t at) {
+        return at >= range.begin && at < range.end ? weight : 1;
+      };
       Values dw = gradient(c, wrong);
       if (tile) {
         if (c.pb.K <= 16) return Values();
@@ -463,24 +486,26 @@ std::vector<Kind> kinds() {
   add_pixels("pixel left out", missing, pixel, 0, false);
   add_pixels("image left out in a tile", missing, image, 0, true);
   add_pixels("row twice in a tile", doubled, row, 2, true);
-  add("last row of dy left out", {"line_left_out", "missing_pixels"}, [](Case& c, Random&, std::string&) {
-    const std::int64_t P = c.pb.axis[1].out, Q = c.pb.axis[2].out;
-    if (P < 2) return Values();
-    Wrong wrong = right(c);
-    wrong.weight = [=](std::int64_t at) { return at / Q % P == P - 1 ? 0.0 : 1.0; };
-    return gradient(c, wrong);
-  });
+  add("last row of dy left out", {"line_left_out", "missing_pixels"},
+      [](Case& c, Random&, std::string&) {
+        const std::int64_t P = c.pb.axis[1].out, Q = c.pb.axis[2].out;
+        if (P < 2) return Values();
+        Wrong wrong = right(c);
+        wrong.weight = [=](std::int64_t at) { return at / Q % P == P - 1 ? 0.0 : 1.0; };
+        return gradient(c, wrong);
+      });
   // Parts.
-  const auto add_part = [&](const std::string& name, const Names& faults,
-                            const std::function<void(const WgradProblem&, Values&, std::string&)>& spoil) {
-    add(name, faults, [=](Case& c, Random&, std::string& words) {
-      const Values good = gradient(c, right(c));
-      Values dw = good;
-      spoil(c.pb, dw, words);
-      const bool changed = std::memcmp(dw.data(), good.data(), dw.size() * sizeof(double)) != 0;
-      return changed ? dw : Values();
-    });
-  };
+  const auto add_part =
+      [&](const std::string& name, const Names& faults,
+          const std::function<void(const WgradProblem&, Values&, std::string&)>& spoil) {
+        add(name, faults, [=](Case& c, Random&, std::string& words) {
+          const Values good = gradient(c, right(c));
+          Values dw = good;
+          spoil(c.pb, dw, words);
+          const bool changed = std::memcmp(dw.data(), good.data(), dw.size() * sizeof(double)) != 0;
+          return changed ? dw : Values();
+        });
+      };
   const auto fill = [](Values& dw, double value, const std::function<bool(std::int64_t)>& where) {
     for (std::size_t i = 0; i < dw.size(); ++i) {
       if (where(static_cast<std::int64_t>(i))) dw[i] = value;
@@ -502,11 +527,12 @@ std::vector<Kind> kinds() {
                 ? cat("tap (", pb.axis[1].taps - 1, ",", pb.axis[2].taps - 1, ")")
                 : "";
   });
-  add_part("remainder channels 0", {"zero"}, [=](const WgradProblem& pb, Values& dw, std::string& words) {
-    if (pb.op == Op::depthwise || pb.groups > 1 || pb.K % 8 < 2 || pb.K < 8) return;
-    fill(dw, 0, [=](std::int64_t i) { return i % pb.K >= pb.K / 8 * 8; });
-    words = "a remainder of";
-  });
+  add_part("remainder channels 0", {"zero"},
+           [=](const WgradProblem& pb, Values& dw, std::string& words) {
+             if (pb.op == Op::depthwise || pb.groups > 1 || pb.K % 8 < 2 || pb.K < 8) return;
+             fill(dw, 0, [=](std::int64_t i) { return i % pb.K >= pb.K / 8 * 8; });
+             words = "a remainder of";
+           });
   add_part("k % 8 == 7 NaN", {"nan"}, [=](const WgradProblem& pb, Values& dw, std::string& words) {
     if (pb.op == Op::depthwise || pb.groups > 1 || pb.K < 16) return;
     fill(dw, std::nan(""), [=](std::int64_t i) { return i % pb.K % 8 == 7; });
@@ -516,47 +542,55 @@ std::vector<Kind> kinds() {
     if (pb.op == Op::depthwise || pb.taps() < 3 || pb.K < 3) return;
     const std::int64_t cells = pb.group_c() * pb.K;
     fill(dw, 0, [=](std::int64_t i) {
-      return (i / cells == 0 && i % pb.K == 0) || (i / cells == pb.taps() - 1 && i % pb.K == pb.K - 1);
+      return (i / cells == 0 && i % pb.K == 0) ||
+             (i / cells == pb.taps() - 1 && i % pb.K == pb.K - 1);
     });
     words = " and ";
   });
-  add_part("a tap holds another", {"copied", "tap_order", "filter_flipped", "filter_order"}, [=](const WgradProblem& pb, Values& dw, std::string&) {
-    if (pb.taps() < 2) return;
-    const std::int64_t cells = pb.group_c() * pb.K;
-    for (std::int64_t i = 0; i < cells; ++i) dw[static_cast<std::size_t>(i)] = dw[static_cast<std::size_t>(cells + i)];
-  });
-  add_part("a tile holds another", {"copied"}, [=](const WgradProblem& pb, Values& dw, std::string&) {
-    if (pb.op == Op::depthwise || pb.K < 32) return;
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(16, pb.group_c()); ++i) {
-      for (std::int64_t k = 0; k < 16; ++k) {
-        dw[static_cast<std::size_t>(i * pb.K + k)] = dw[static_cast<std::size_t>(i * pb.K + 16 + k)];
-      }
-    }
-  });
-  add("k and k^1 swapped", {"channel_order", "group_order", "filter_order"}, [=](Case& c, Random&, std::string&) {
-    if (c.pb.K % 2 != 0) return Values();
-    return moved(c.pb, gradient(c, right(c)), [](std::int64_t(&at)[5]) { at[4] ^= 1; });
-  });
+  add_part("a tap holds another", {"copied", "tap_order", "filter_flipped", "filter_order"},
+           [=](const WgradProblem& pb, Values& dw, std::string&) {
+             if (pb.taps() < 2) return;
+             const std::int64_t cells = pb.group_c() * pb.K;
+             for (std::int64_t i = 0; i < cells; ++i)
+               dw[static_cast<std::size_t>(i)] = dw[static_cast<std::size_t>(cells + i)];
+           });
+  add_part("a tile holds another", {"copied"},
+           [=](const WgradProblem& pb, Values& dw, std::string&) {
+             if (pb.op == Op::depthwise || pb.K < 32) return;
+             for (std::int64_t i = 0; i < std::min<std::int64_t>(16, pb.group_c()); ++i) {
+               for (std::int64_t k = 0; k < 16; ++k) {
+                 dw[static_cast<std::size_t>(i * pb.K + k)] =
+                     dw[static_cast<std::size_t>(i * pb.K + 16 + k)];
+               }
+             }
+           });
+  add("k and k^1 swapped", {"channel_order", "group_order", "filter_order"},
+      [=](Case& c, Random&, std::string&) {
+        if (c.pb.K % 2 != 0) return Values();
+        return moved(c.pb, gradient(c, right(c)), [](std::int64_t(&at)[5]) { at[4] ^= 1; });
+      });
   // Padding and activations.
-  const auto add_outside = [&](const std::string& name,
-                               const std::function<std::int64_t(std::int64_t, std::int64_t)>& outside) {
-    add(name, {"padding_values"}, [=](Case& c, Random&, std::string&) {
-      Wrong wrong = right(c);
-      wrong.outside = outside;
-      return gradient(c, wrong);
-    });
-  };
+  const auto add_outside =
+      [&](const std::string& name,
+          const std::function<std::int64_t(std::int64_t, std::int64_t)>& outside) {
+        add(name, {"padding_values"}, [=](Case& c, Random&, std::string&) {
+          Wrong wrong = right(c);
+          wrong.outside = outside;
+          return gradient(c, wrong);
+        });
+      };
   add_outside("edge padding", [](std::int64_t i, std::int64_t in) { return i < 0 ? 0 : in - 1; });
   add_outside("reflect padding", [](std::int64_t i, std::int64_t in) {
     i = i < 0 ? -i : 2 * (in - 1) - i;
     return i < 0 || i >= in ? std::int64_t{-1} : i;
   });
   for (const bool of_x : {true, false}) {
-    add(of_x ? "ReLU of x" : "ReLU of dy", {"activation", "zero"}, [=](Case& c, Random&, std::string&) {
-      Wrong wrong = right(c);
-      (of_x ? wrong.x : wrong.dy) = [](double v) { return std::max(v, 0.0); };
-      return gradient(c, wrong);
-    });
+    add(of_x ? "ReLU of x" : "ReLU of dy", {"activation", "zero"},
+        [=](Case& c, Random&, std::string&) {
+          Wrong wrong = right(c);
+          (of_x ? wrong.x : wrong.dy) = [](double v) { return std::max(v, 0.0); };
+          return gradient(c, wrong);
+        });
     add(of_x ? "x shifted by a column" : "dy shifted by a column",
         {"shifted", "padding_off_by_one", "padding_ignored", "padding_swapped", "line_left_out"},
         [=](Case& c, Random&, std::string&) {
@@ -581,17 +615,19 @@ std::vector<Kind> kinds() {
   add("scale 1/N", {"scale_factor"}, [=](Case& c, Random&, std::string&) {
     return scaled(c.pb, gradient(c, right(c)), 1.0 / static_cast<double>(c.pb.N));
   });
-  add("scale 0.37", {"scale_factor"}, [=](Case& c, Random&, std::string&) {
-    return scaled(c.pb, gradient(c, right(c)), 0.37);
-  });
-  add("flipped and scaled", {"filter_flipped+scale_factor", "scale_factor"}, [=](Case& c, Random&, std::string&) {
-    return scaled(c.pb, flip(c.pb, gradient(c, right(c)), true, true), 0.5);
-  });
-  add("OIHW and scaled", {"filter_order+scale_factor", "scale_factor"}, [=](Case& c, Random&, std::string&) {
-    const int axes[] = {4, 3, 0, 1, 2};
-    return scaled(c.pb, order(c.pb, gradient(c, right(c)), axes), 3);
-  });
-  add("dilations ignored and scaled", {"dilations_ignored+scale_factor", "scale_factor", "stride_dilation_swapped+scale_factor"},
+  add("scale 0.37", {"scale_factor"},
+      [=](Case& c, Random&, std::string&) { return scaled(c.pb, gradient(c, right(c)), 0.37); });
+  add("flipped and scaled", {"filter_flipped+scale_factor", "scale_factor"},
+      [=](Case& c, Random&, std::string&) {
+        return scaled(c.pb, flip(c.pb, gradient(c, right(c)), true, true), 0.5);
+      });
+  add("OIHW and scaled", {"filter_order+scale_factor", "scale_factor"},
+      [=](Case& c, Random&, std::string&) {
+        const int axes[] = {4, 3, 0, 1, 2};
+        return scaled(c.pb, order(c.pb, gradient(c, right(c)), axes), 3);
+      });
+  add("dilations ignored and scaled",
+      {"dilations_ignored+scale_factor", "scale_factor", "stride_dilation_swapped+scale_factor"},
       [=](Case& c, Random&, std::string&) {
         Wrong wrong = right(c);
         for (SpatialAxis& a : wrong.axis) a.dilation = 1;
@@ -605,18 +641,20 @@ std::vector<Kind> kinds() {
     fill(dw, 0, [&](std::int64_t i) { return i < c.pb.group_c() * c.pb.K; });
     return dw;
   });
-  add("bfloat16 inputs and flipped", {"filter_flipped+input_precision", "input_precision"}, [=](Case& c, Random&, std::string&) {
-    if (unit_roundoff(c.pb.dtype) >= 0x1p-8) return Values();
-    Wrong wrong = right(c);
-    wrong.x = wrong.dy = bf16.round;
-    return flip(c.pb, gradient(c, wrong), true, true);
-  });
-  add("bfloat16 result and flipped", {"filter_flipped+result_precision", "result_precision"}, [=](Case& c, Random&, std::string&) {
-    if (unit_roundoff(c.pb.out_dtype) >= 0x1p-8) return Values();
-    Values dw = flip(c.pb, gradient(c, right(c)), true, true);
-    for (double& v : dw) v = bf16.round(v);
-    return dw;
-  });
+  add("bfloat16 inputs and flipped", {"filter_flipped+input_precision", "input_precision"},
+      [=](Case& c, Random&, std::string&) {
+        if (unit_roundoff(c.pb.dtype) >= 0x1p-8) return Values();
+        Wrong wrong = right(c);
+        wrong.x = wrong.dy = bf16.round;
+        return flip(c.pb, gradient(c, wrong), true, true);
+      });
+  add("bfloat16 result and flipped", {"filter_flipped+result_precision", "result_precision"},
+      [=](Case& c, Random&, std::string&) {
+        if (unit_roundoff(c.pb.out_dtype) >= 0x1p-8) return Values();
+        Values dw = flip(c.pb, gradient(c, right(c)), true, true);
+        for (double& v : dw) v = bf16.round(v);
+        return dw;
+      });
   add("OIHW and bfloat16 inputs", {"filter_order+input_precision", "input_precision"},
       [=](Case& c, Random&, std::string&) {
         if (unit_roundoff(c.pb.dtype) >= 0x1p-8) return Values();
@@ -652,7 +690,8 @@ std::vector<Kind> kinds() {
     if (c.pb.K < 3) return Values();
     Values dw = gradient(c, right(c));
     for (std::size_t i = 1; i < dw.size(); i += static_cast<std::size_t>(c.pb.K)) dw[i] *= 1.75;
-    words = c.pb.op == Op::depthwise || c.pb.taps() * c.pb.group_c() == 1 ? "" : "output channel k 1";
+    words =
+        c.pb.op == Op::depthwise || c.pb.taps() * c.pb.group_c() == 1 ? "" : "output channel k 1";
     return rounded_all(c.pb, dw);
   });
   add("TF32 inputs in a tap", {"input_precision"}, [=](Case& c, Random&, std::string& words) {
@@ -682,22 +721,21 @@ std::vector<Kind> kinds() {
              const auto cells = static_cast<std::ptrdiff_t>(pb.group_c() * pb.K);
              std::swap_ranges(dw.begin(), dw.begin() + cells, dw.begin() + cells);
            });
-  add_part("every second k 0", {"zero"}, [=](const WgradProblem& pb, Values& dw, std::string& words) {
-    if (pb.op == Op::depthwise || pb.K < 6) return;
-    fill(dw, 0, [=](std::int64_t i) { return i % pb.K % 2 == 1; });
-    words = "k % 2 == 1";
-  });
+  add_part("every second k 0", {"zero"},
+           [=](const WgradProblem& pb, Values& dw, std::string& words) {
+             if (pb.op == Op::depthwise || pb.K < 6) return;
+             fill(dw, 0, [=](std::int64_t i) { return i % pb.K % 2 == 1; });
+             words = "k % 2 == 1";
+           });
   add("groups interleaved", {"group_order", "filter_order", "channel_order"},
       [=](Case& c, Random&, std::string&) {
         const std::int64_t G = c.pb.groups, Kg = c.pb.group_k();
         if (G < 2 || Kg < 2) return Values();
-        return moved(c.pb, gradient(c, right(c)), [&](std::int64_t(&at)[5]) {
-          at[4] = at[4] % Kg * G + at[4] / Kg;
-        });
+        return moved(c.pb, gradient(c, right(c)),
+                     [&](std::int64_t(&at)[5]) { at[4] = at[4] % Kg * G + at[4] / Kg; });
       });
-  add_outside("circular padding", [](std::int64_t i, std::int64_t in) {
-    return (i % in + in) % in;
-  });
+  add_outside("circular padding",
+              [](std::int64_t i, std::int64_t in) { return (i % in + in) % in; });
   add("dilations ignored, SAME follows", {"dilations_ignored", "stride_dilation_swapped"},
       [=](Case& c, Random&, std::string&) {
         Wrong wrong = right(c);
@@ -707,15 +745,18 @@ std::vector<Kind> kinds() {
         }
         return gradient(c, wrong);
       });
-  add_pixels("the last half left out", {"missing_pixels", "missing_image", "line_left_out"},
-             [](const WgradProblem& pb, Random&) {
-               return Range{term_count(pb) / 2, term_count(pb)};
-             }, 0, false);
+  add_pixels(
+      "the last half left out", {"missing_pixels", "missing_image", "line_left_out"},
+      [](const WgradProblem& pb, Random&) {
+        return Range{term_count(pb) / 2, term_count(pb)};
+      },
+      0, false);
   add("float16 sums from the last pixel on", {"low_precision_sums"},
       [=](Case& c, Random&, std::string&) {
         if (c.pb.dtype == DType::bf16 || term_count(c.pb) < 60) return Values();
         // Of equal tensors in another order: the images and pixels reversed, at 1x1.
-        if (c.pb.taps() > 1 || c.pb.axis[1].stride * c.pb.axis[2].stride * c.pb.axis[0].stride > 1) {
+        if (c.pb.taps() > 1 ||
+            c.pb.axis[1].stride * c.pb.axis[2].stride * c.pb.axis[0].stride > 1) {
           return Values();
         }
         Case other = c;
@@ -734,14 +775,15 @@ std::vector<Kind> kinds() {
         return gradient(other, wrong);
       });
   // What is none of the faults: nothing must be named.
-  const auto add_unknown = [&](const std::string& name,
-                               const std::function<void(const WgradProblem&, Values&, Random&)>& spoil) {
-    add("unknown: " + name, {}, [=](Case& c, Random& random, std::string&) {
-      Values dw = gradient(c, right(c));
-      spoil(c.pb, dw, random);
-      return rounded_all(c.pb, dw);
-    });
-  };
+  const auto add_unknown =
+      [&](const std::string& name,
+          const std::function<void(const WgradProblem&, Values&, Random&)>& spoil) {
+        add("unknown: " + name, {}, [=](Case& c, Random& random, std::string&) {
+          Values dw = gradient(c, right(c));
+          spoil(c.pb, dw, random);
+          return rounded_all(c.pb, dw);
+        });
+      };
   const auto size = [](const Values& dw) {
     double squares = 0;
     for (const double v : dw) squares += v * v;
@@ -772,7 +814,8 @@ std::vector<Kind> kinds() {
   add_unknown("another order of all", [=](const WgradProblem& pb, Values& dw, Random& random) {
     if (pb.taps() < 2 || pb.group_c() < 2) return;  // that might be one of the channels
     for (std::size_t i = dw.size(); i > 1; --i) {
-      std::swap(dw[i - 1], dw[static_cast<std::size_t>(draw(random, static_cast<std::int64_t>(i)))]);
+      std::swap(dw[i - 1],
+                dw[static_cast<std::size_t>(draw(random, static_cast<std::int64_t>(i)))]);
     }
   });
   return list;
@@ -796,9 +839,8 @@ Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb
   if (kind.faults.empty()) return found.findings.empty() ? Verdict::named : Verdict::wrong;
   bool equivalent = false;
   for (const Finding& f : found.findings) {
-    const bool named = std::any_of(kind.faults.begin(), kind.faults.end(), [&](const auto& name) {
-      return parts(name) == parts(f.fault);
-    });
+    const bool named = std::any_of(kind.faults.begin(), kind.faults.end(),
+                                   [&](const auto& name) { return parts(name) == parts(f.fault); });
     if (named && f.text.find(words) != std::string::npos) return Verdict::named;
     // It predicts every element to within rounding.
     equivalent = equivalent || (f.certainty != Certainty::size && f.checked == pb.dw_count());
@@ -830,7 +872,8 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--short") problems = 2;
     if (word == "--verbose") verbose = true;
-    if (word == "--seed" && i + 1 < argc) seed = static_cast<std::uint64_t>(std::atoi(argv[++i])) << 32;
+    if (word == "--seed" && i + 1 < argc)
+      seed = static_cast<std::uint64_t>(std::atoi(argv[++i])) << 32;
     if (word == "--problems" && i + 1 < argc) problems = std::atoi(argv[++i]);
     if (word == "--kind" && i + 1 < argc) only = argv[++i];
   }
@@ -847,7 +890,8 @@ int main(int argc, char** argv) {
       std::string words;
       const Values got = kind.make(c, random, words);
       if (got.empty()) continue;
-      const std::vector<std::byte> x = bytes_of(c.pb, c.x, c.pb.C), dy = bytes_of(c.pb, c.dy, c.pb.K);
+      const std::vector<std::byte> x = bytes_of(c.pb, c.x, c.pb.C),
+                                   dy = bytes_of(c.pb, c.dy, c.pb.K);
       const Expected want = expected(c, x.data(), dy.data(), pool);
       if (compare_gradients(c.pb, c.pb.out_dtype, {}, got, want, {}).match()) continue;
       ++done;
@@ -863,14 +907,16 @@ int main(int argc, char** argv) {
       }
       if (found.findings.empty()) std::printf("    at %s\n", found.where.c_str());
     }
-    std::printf("%-36s %6d %6d %6d %6d\n", kind.name.c_str(), counts[0], counts[1], counts[2], counts[3]);
+    std::printf("%-36s %6d %6d %6d %6d\n", kind.name.c_str(), counts[0], counts[1], counts[2],
+                counts[3]);
     std::fflush(stdout);
     for (int i = 0; i < 4; ++i) totals[i] += counts[i];
   }
   const int all = std::max(1, totals[0] + totals[1] + totals[2] + totals[3]);
   std::printf("%-36s %6d %6d %6d %6d\n", "all", totals[0], totals[1], totals[2], totals[3]);
   std::printf("named or equivalent %.1f %%, unnamed %.1f %%, wrong %.1f %%\n",
-              100.0 * (totals[0] + totals[1]) / all, 100.0 * totals[2] / all, 100.0 * totals[3] / all);
+              100.0 * (totals[0] + totals[1]) / all, 100.0 * totals[2] / all,
+              100.0 * totals[3] / all);
   // With few problems of each kind, chance may take some of what the goal leaves.
   return 100.0 * (totals[0] + totals[1]) / all >= 90 && 100.0 * totals[3] / all <= 3 ? 0 : 1;
 }

@@ -1,12 +1,11 @@
 // diagnose.cpp - the search: a few entries by every fault, then many by those that are left.
-#include "check/diagnosis.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
 
 #include "base/integers.hpp"
+#include "check/diagnosis.hpp"
 #include "check/diagnosis/search.hpp"
 
 namespace convgrad {
@@ -134,8 +133,9 @@ class Search {
   void consider(const Fault& f, const Positions& at, const Predicted& values, bool plain = false) {
     const auto fit = evidence_.judge(at, values, f.bits, plain);
     if (!fit || is_reported(f, *fit, at)) return;
-    const std::size_t faults = fit->parts.size() +
-                               static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
+    const std::size_t faults =
+        fit->parts.size() +
+        static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
     fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
                      fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1)});
     if (fit->parts.empty()) reported_.push_back(f);
@@ -216,7 +216,8 @@ class Search {
       Fault pair = others[o];
       pair.name = moves[m].name + "+" + others[o].name;
       pair.text = moves[m].text + ", and " + others[o].text;
-      pair.cause = "";
+      const bool both = !moves[m].cause.empty() && !others[o].cause.empty();
+      pair.cause = moves[m].cause + (both ? "; " : "") + others[o].cause;
       pair.moved = moves[m].moved;
       pairs.push_back(std::move(pair));
     }

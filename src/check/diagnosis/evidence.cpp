@@ -21,7 +21,8 @@ constexpr double kLeastBits = 12, kMostBits = 24;
 constexpr double kInsteadBits = 8, kFactorBits = 4, kDigitBits = 3.4, kNarrowBits = 4;
 // A factor this near 1 is not told from rounding where a result is rounded twice.
 constexpr double kFactorSeen = 0.01;
-// Errors in units of the scale: of an entry that is wrong for certain, and of one that may be right.
+// Errors in units of the scale: of an entry that is wrong for certain, and of one that may be
+// right.
 constexpr double kWrong = 25.4, kRight = 8;
 // Of a place, so much must be seen to be wrong.
 constexpr double kLeastSeen = 0.25;
@@ -72,8 +73,9 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
   for (const std::size_t at : all_) {
     const bool lost = errors_[at] > kWrong && !(want(at) == 0);
     zeros.push_back({index(at), got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either});
-    nans.push_back({index(at), !std::isnan(got(at)) ? Mark::out
-                               : std::isnan(want(at)) ? Mark::either : Mark::in});
+    nans.push_back({index(at), !std::isnan(got(at))   ? Mark::out
+                               : std::isnan(want(at)) ? Mark::either
+                                                      : Mark::in});
   }
   zeros_ = place_of(problem(), zeros);
   nans_ = place_of(problem(), nans);
@@ -219,8 +221,7 @@ std::optional<double> Evidence::misfit(const Positions& at, const Predicted& pre
     before += old * old;
     after += std::pow(left * unit / larger, 2);
     const double error = std::fabs(got(at[i]) - want(at[i]));
-    const double tolerance =
-        kSlack * larger + rounding_step(problem().out_dtype, want(at[i])) / 2;
+    const double tolerance = kSlack * larger + rounding_step(problem().out_dtype, want(at[i])) / 2;
     bits += replaced || !(error < HUGE_VAL)
                 ? kMostBits
                 : std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
@@ -244,8 +245,7 @@ std::optional<std::pair<double, std::string>> Evidence::factor(const Positions& 
   std::vector<Ratio> ratios;
   for (std::size_t i = 0; i < at.size(); ++i) {
     const double value = predicted.values[i];
-    const double unit =
-        predicted.scales[i] + rounding_step(problem().out_dtype, value);
+    const double unit = predicted.scales[i] + rounding_step(problem().out_dtype, value);
     if (v.instead == Instead::plain && errors_[at[i]] <= kWrong) continue;
     if (!std::isfinite(got(at[i])) || !(std::fabs(value) > 4 * unit)) continue;
     if (v.instead == Instead::zero && got(at[i]) == 0) continue;
@@ -307,11 +307,11 @@ std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predict
                                 : "memory that was never written, or 0 * Inf"});
     }
     if (v.narrow != nullptr) {
-      fit.parts.push_back({"result_precision",
-                           cat("it is ", v.narrow->cut ? "cut off" : "rounded", " to ",
-                               v.narrow->name, " once"),
-                           v.narrow->cut ? "as by taking the upper half of a float32"
-                                         : "a result that was stored in that type"});
+      fit.parts.push_back(
+          {"result_precision",
+           cat("it is ", v.narrow->cut ? "cut off" : "rounded", " to ", v.narrow->name, " once"),
+           v.narrow->cut ? "taking the upper half of a float32"
+                         : "a result that was stored in that type"});
     }
     if (v.instead == Instead::plain) fit.only = where_.text;
     return fit;
@@ -331,8 +331,8 @@ std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predict
       const bool filled = instead == Instead::zero || instead == Instead::nan;
       for (const Narrow* narrow : types) {
         Variation v = {1, narrow, instead, bits, lenient};
-        const int others = (plain ? 0 : 1) + (scaled ? 1 : 0) + (filled ? 1 : 0) +
-                           (narrow != nullptr ? 1 : 0);
+        const int others =
+            (plain ? 0 : 1) + (scaled ? 1 : 0) + (filled ? 1 : 0) + (narrow != nullptr ? 1 : 0);
         if (others < 1 || others > 2) continue;
         v.bits += (instead != Instead::nothing ? kInsteadBits : 0) +
                   (narrow != nullptr ? kNarrowBits : 0);

@@ -58,8 +58,7 @@ constexpr const char* kLines[] = {"plane", "row", "column"};
 
 class FaultList {
  public:
-  explicit FaultList(const WgradProblem& problem)
-      : pb_(problem), plain_(plain_reading(problem)) {}
+  explicit FaultList(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
 
   std::vector<Fault> take() {
     add_flips();
@@ -101,8 +100,8 @@ class FaultList {
   }
 
   // With the padding as it is, and as SAME would follow the changed axis.
-  void add_with_padding(const std::string& name, const std::string& text,
-                        const std::string& cause, const Axes& axes, const Change& change) {
+  void add_with_padding(const std::string& name, const std::string& text, const std::string& cause,
+                        const Axes& axes, const Change& change) {
     add_reading(name, text, cause, changed(axes, change));
     const auto with_same = [&](SpatialAxis& axis) {
       change(axis);
@@ -115,7 +114,8 @@ class FaultList {
     for (const Axes& axes : subsets(pb_, [](const SpatialAxis& a) { return a.taps > 1; })) {
       const WgradProblem& pb = pb_;
       add_moved("filter_flipped", cat("the filter is flipped in ", axis_names(axes)),
-                "as where a convolution is taken for a cross-correlation", [pb, axes](std::int64_t index) {
+                "a convolution that is taken for a cross-correlation",
+                [pb, axes](std::int64_t index) {
                   const std::int64_t cells = pb.group_c() * pb.K;
                   std::int64_t rest = index / cells, step = 1, flipped = 0;
                   for (std::size_t a = 3; a-- > 0;) {
@@ -136,10 +136,9 @@ class FaultList {
       const std::string taken =
           cat("its elements are taken in ", order.name, " order, not in ", own.name);
       const bool exchanged = !order.exchanged.empty();
-      add_moved("filter_order",
-                exchanged ? cat(order.exchanged, " are exchanged: ", taken) : taken,
+      add_moved("filter_order", exchanged ? cat(order.exchanged, " are exchanged: ", taken) : taken,
                 exchanged ? "a transposition too many, or one that is missing"
-                          : "as where a file of another framework is not transposed",
+                          : "a file of another framework that is not transposed",
                 [own, order](std::int64_t index) { return order.index(own.position(index)); });
     }
   }
@@ -218,11 +217,11 @@ class FaultList {
                 "NaN and Inf spread from the padding where it is stored as zeros",
                 Outside::multiplied);
     add_outside("padding_values", "padding repeats the edge of input instead of zeros",
-                "as padding_mode='replicate', or coordinates that are clamped", Outside::edge);
+                "padding_mode='replicate', or coordinates that are clamped", Outside::edge);
     add_outside("padding_values", "padding reflects input instead of zeros",
-                "as padding_mode='reflect'", Outside::reflected);
+                "padding_mode='reflect'", Outside::reflected);
     add_outside("padding_values", "padding continues input on its other side instead of zeros",
-                "as padding_mode='circular', or the next row in memory", Outside::wrapped);
+                "padding_mode='circular', or the next row in memory", Outside::wrapped);
   }
 
   // One field of h and w, each in the other's place.
@@ -239,7 +238,7 @@ class FaultList {
                      "the order of arguments", all,
                      [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
     add_with_padding("dilations_ignored", "the dilations are ignored",
-                     "as by TensorFlow's depthwise op on the CPU", all,
+                     "TensorFlow's depthwise op on the CPU does so", all,
                      [](SpatialAxis& a) { a.dilation = 1; });
     add_with_padding("strides_ignored", "the strides are ignored", "", all,
                      [](SpatialAxis& a) { a.stride = 1; });
@@ -336,29 +335,29 @@ class FaultList {
     constexpr Row kRows[] = {
         {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32"},
         {Treatment::tf32, "input_precision", "rounded to TF32",
-         "as after cvt.rna.tf32, by torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32"},
+         "cvt.rna.tf32, torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32"},
         {Treatment::tf32_cut, "input_precision", "cut off to TF32",
-         "as where float32 goes to a tensor core without cvt.rna.tf32"},
-        {Treatment::f16, "input_precision", "rounded to float16", "as by autocast to float16"},
+         "float32 that goes to a tensor core without cvt.rna.tf32"},
+        {Treatment::f16, "input_precision", "rounded to float16", "autocast to float16"},
         {Treatment::bf16, "input_precision", "rounded to bfloat16",
-         "as by autocast, or set_float32_matmul_precision('medium')"},
+         "autocast, or set_float32_matmul_precision('medium')"},
         {Treatment::bf16_cut, "input_precision", "cut off to bfloat16",
          "the upper halves of float32 numbers, without rounding"},
         {Treatment::flushed, "subnormals_flushed", "flushed to 0 where they are subnormal",
-         "as by -ftz=true, -ffast-math or tf.config's denormals"},
+         "-ftz=true, -ffast-math, or torch.set_flush_denormal"},
         {Treatment::relu, "activation", "cut off at 0 (ReLU)", "an activation that is fused in"}};
     const double u = unit_roundoff(pb_.dtype);
     for (const Row& row : kRows) {
       // Nothing for a type that holds no more digits than that.
-      const bool narrows = row.treatment == Treatment::f32   ? u < 0x1p-24
-                           : row.treatment == Treatment::f16 ? u < 0x1p-11
-                           : row.treatment < Treatment::f16  ? u < 0x1p-11
+      const bool narrows = row.treatment == Treatment::f32      ? u < 0x1p-24
+                           : row.treatment == Treatment::f16    ? u < 0x1p-11
+                           : row.treatment < Treatment::f16     ? u < 0x1p-11
                            : row.treatment < Treatment::flushed ? u < 0x1p-8
                                                                 : true;
       if (!narrows) continue;
-      for (const auto& [x, dy, what] : {std::tuple{true, true, "x and dy are "},
-                                        std::tuple{true, false, "x alone is "},
-                                        std::tuple{false, true, "dy alone is "}}) {
+      for (const auto& [x, dy, what] :
+           {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
+            std::tuple{false, true, "dy alone is "}}) {
         Reading reading = plain_;
         if (x) reading.x.treatment = row.treatment;
         if (dy) reading.dy.treatment = row.treatment;
@@ -369,7 +368,7 @@ class FaultList {
     Reading reading = plain_;
     reading.products_flushed = true;
     add_reading("subnormals_flushed", "products are flushed to 0 where they are subnormal",
-                "as by TensorFlow's CPU ops and -ftz=true", reading);
+                "-ftz=true, or TensorFlow's CPU ops", reading);
   }
 
   const WgradProblem& pb_;
@@ -390,8 +389,6 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
   return result;
 }
 
-std::vector<Fault> known_faults(const WgradProblem& problem) {
-  return FaultList(problem).take();
-}
+std::vector<Fault> known_faults(const WgradProblem& problem) { return FaultList(problem).take(); }
 
 }  // namespace convgrad::diagnosis

@@ -147,8 +147,8 @@ class Splitter {
       };
       std::int64_t begin = 0;
       for (const std::int64_t end : split.ends) {
-        const double part = sums_[e][static_cast<std::size_t>(end)] -
-                            sums_[e][static_cast<std::size_t>(begin)];
+        const double part =
+            sums_[e][static_cast<std::size_t>(end)] - sums_[e][static_cast<std::size_t>(begin)];
         if (part != 0) sum += store(part, part_error);
         if (split.sums_too) sum = rounded(split.type, sum);
         begin = end;
@@ -176,7 +176,7 @@ class Splitter {
           const std::string text = cat(split.text, " are rounded to ", dtype_name(type),
                                        sums_too ? ", and so is their sum after each" : "");
           return finding({"low_precision_sums", text,
-                          sums_too ? "as by atomicAdd on 16-bit numbers"
+                          sums_too ? "atomicAdd on 16-bit numbers"
                                    : "a workspace of that type, or cuBLAS's and PyTorch's "
                                      "reduced-precision reduction"},
                          *fit, Certainty::match, kept.size());
@@ -235,9 +235,8 @@ bool plausible(const Evidence& evidence, DType type) {
   const double terms = static_cast<double>(term_count(evidence.problem()));
   for (const std::size_t at : evidence.all()) {
     const double error = unexplained_error(out, evidence.got(at), evidence.want(at));
-    const double bound =
-        kBoundFactor * std::sqrt(terms) *
-        (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
+    const double bound = kBoundFactor * std::sqrt(terms) *
+                         (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
     if (!(error <= bound)) return false;
     if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
   }

@@ -115,14 +115,15 @@ class Describer {
       result += (result.empty() ? "" : ", ") + more;
     };
     if (one) {
-      for (std::size_t a = 0; a < axes_.size(); ++a) add(cat(axes_[a].letter, " ", *box[a].begin()));
+      for (std::size_t a = 0; a < axes_.size(); ++a)
+        add(cat(axes_[a].letter, " ", *box[a].begin()));
       return "the element " + result;
     }
     for (std::size_t a = axes_.size(); a-- > taps;) {
       if (std::ssize(box[a]) == axes_[a].extent) continue;
       const Values values(box[a].begin(), box[a].end());
-      const std::int64_t group = axes_[a].letter == 'k' && problem_.groups > 1
-                                     ? problem_.group_k() : 0;
+      const std::int64_t group =
+          axes_[a].letter == 'k' && problem_.groups > 1 ? problem_.group_k() : 0;
       add(cat(axes_[a].name, values.size() > 1 ? "s " : " ",
               values_text(axes_[a].letter, axes_[a].extent, values, group)));
     }
@@ -132,8 +133,8 @@ class Describer {
       if (one_tap) {
         where += cat(a > 0 ? "," : "", *box[a].begin());
       } else if (std::ssize(box[a]) < axes_[a].extent) {
-        where += (where.empty() ? "" : ", ") +
-                 values_text(axes_[a].letter, axes_[a].extent, Values(box[a].begin(), box[a].end()));
+        where += (where.empty() ? "" : ", ") + values_text(axes_[a].letter, axes_[a].extent,
+                                                           Values(box[a].begin(), box[a].end()));
       }
     }
     return cat(result, result.empty() ? "" : " of ", one_tap ? "tap (" : "the taps ", where,
@@ -158,7 +159,10 @@ std::string period_text(char letter, std::int64_t extent, const Values& values) 
     if (all != std::ssize(values)) continue;
     if (low < high) return cat(letter, " % ", period, " in ", low, "-", high);
     return cat(letter, " % ", period, " == ", low, " (every ", period,
-               period == 2 ? "nd" : period == 3 ? "rd" : "th", ")");
+               period == 2   ? "nd"
+               : period == 3 ? "rd"
+                             : "th",
+               ")");
   }
   return "";
 }
@@ -174,7 +178,8 @@ std::string values_text(char letter, std::int64_t extent, const Values& values,
     std::string note;
     for (const std::int64_t tile : {4, 8, 16, 32, 64, 128}) {
       const bool remainder = last == extent - 1 && first > 0 && first % tile == 0 && count < tile;
-      if (remainder) note = cat(" (the last ", count, " of ", extent, ", a remainder of ", tile, ")");
+      if (remainder)
+        note = cat(" (the last ", count, " of ", extent, ", a remainder of ", tile, ")");
       if (count == tile && first % tile == 0) note = cat(" (a whole tile of ", tile, ")");
     }
     if (group == count && first % group == 0) note = cat(" (group ", first / group, ")");

@@ -36,7 +36,8 @@ int form(const WgradProblem& pb, Range r) {
 std::string range_text(const WgradProblem& pb, Range r) {
   const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
   const auto count = [&](const char* name, std::int64_t first, std::int64_t last) {
-    return first == last ? cat(name, " ", first, " is ") : cat(name, "s ", first, " to ", last, " are ");
+    return first == last ? cat(name, " ", first, " is ")
+                         : cat(name, "s ", first, " to ", last, " are ");
   };
   const auto of_image = [&] { return cat("of image ", r.begin / image); };
   const bool one = r.begin / image == (r.end - 1) / image;
@@ -49,9 +50,11 @@ std::string range_text(const WgradProblem& pb, Range r) {
   }
   const std::string pixels =
       r.size() == 1
-          ? cat("the pixel p ", r.begin % image / row, ", q ", r.begin % row, " ", of_image(), " is ")
+          ? cat("the pixel p ", r.begin % image / row, ", q ", r.begin % row, " ", of_image(),
+                " is ")
           : cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", term_count(pb),
-                r.size() % static_cast<std::int64_t>(kChunk) == 0 ? " (chunks of 512)" : "", " are ");
+                r.size() % static_cast<std::int64_t>(kChunk) == 0 ? " (chunks of 512)" : "",
+                " are ");
   return pixels;
 }
 
@@ -106,9 +109,8 @@ class Finder {
         if (b->second > a) keep(found, a, b->second, sign);
       }
     }
-    std::sort(found.begin(), found.end(), [&](const Candidate& x, const Candidate& y) {
-      return rank(x) < rank(y);
-    });
+    std::sort(found.begin(), found.end(),
+              [&](const Candidate& x, const Candidate& y) { return rank(x) < rank(y); });
     if (found.size() > kMostCandidates) found.resize(kMostCandidates);
     return found;
   }
@@ -141,9 +143,9 @@ class Finder {
       found.push_back(c);
       return;
     }
-    const auto worst = std::max_element(
-        found.begin(), found.end(),
-        [&](const Candidate& x, const Candidate& y) { return rank(x) < rank(y); });
+    const auto worst =
+        std::max_element(found.begin(), found.end(),
+                         [&](const Candidate& x, const Candidate& y) { return rank(x) < rank(y); });
     if (rank(c) < rank(*worst)) *worst = c;
   }
 

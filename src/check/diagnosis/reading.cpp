@@ -49,8 +49,7 @@ std::vector<double> read_tensor(const WgradProblem& pb, const void* data, std::i
         for (std::int64_t h = 0; h < extent[1]; ++h) {
           for (std::int64_t w = 0; w < extent[2]; ++w) {
             for (std::int64_t c = 0; c < channels; ++c) {
-              std::int64_t at =
-                  d * s.spatial[0] + h * s.spatial[1] + w * s.spatial[2] + c * s.c;
+              std::int64_t at = d * s.spatial[0] + h * s.spatial[1] + w * s.spatial[2] + c * s.c;
               if (as.memory == Memory::turned) at = at % rows * columns + at / rows;
               copy.push_back(treated(as.treatment, pb.dtype, to_double(from[n * s.n + at])));
             }

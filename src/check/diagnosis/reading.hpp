@@ -11,10 +11,18 @@ namespace convgrad::diagnosis {
 // What the memory of a tensor is taken for; turned: it is first turned to the other place of the
 // channels, and then taken for what it was.
 enum class Memory : std::uint8_t { as_it_is, other_channel_place, h_and_w_swapped, turned };
-// What becomes of a value. tf32 has 10 bits behind the point, rounded (ties away from zero); flushed:
-// subnormal numbers become 0.
+// What becomes of a value. tf32 has 10 bits behind the point, rounded (ties away from zero);
+// flushed: subnormal numbers become 0.
 enum class Treatment : std::uint8_t {
-  none, f32, tf32, tf32_cut, f16, bf16, bf16_cut, flushed, relu
+  none,
+  f32,
+  tf32,
+  tf32_cut,
+  f16,
+  bf16,
+  bf16_cut,
+  flushed,
+  relu
 };
 // What a tap outside x adds: nothing, 0 * dy (which spreads NaN and Inf), or another pixel's x.
 enum class Outside : std::uint8_t { skipped, multiplied, edge, reflected, wrapped };

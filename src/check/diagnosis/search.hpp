@@ -76,8 +76,8 @@ class Evidence {
     double bits = 0;
     bool lenient = false;
   };
-  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits,
-                           bool plain, bool lenient) const;
+  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
+                           bool lenient) const;
   double unexplained(std::size_t at, double value, const Narrow* narrow) const;
   std::optional<double> misfit(const Positions& at, const Predicted& predicted, bool plain,
                                const Variation& variation) const;
@@ -90,7 +90,8 @@ class Evidence {
   const Suspect& suspect_;
   std::vector<double> errors_;
   Positions all_, wrong_;
-  std::vector<Narrow> narrow_;  // types that hold every value of the suspect, but not the right ones
+  std::vector<Narrow>
+      narrow_;  // types that hold every value of the suspect, but not the right ones
   Place where_, zeros_, nans_;
 };
 

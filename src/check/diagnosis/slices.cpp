@@ -127,7 +127,8 @@ std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) 
     if (from[i] == i || copies++ >= kMostCopies) continue;
     text += cat(text.empty() ? "" : ", ", s.name, " ", label(i), " holds ", label(from[i]));
   }
-  return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others") : text;
+  return copies > kMostCopies ? cat(text, " and ", copies - kMostCopies, " more hold others")
+                              : text;
 }
 
 }  // namespace
