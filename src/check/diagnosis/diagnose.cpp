@@ -173,12 +173,13 @@ class Search {
 
   void try_each(const List& list) {
     result_.tried += static_cast<std::int64_t>(list.size());
+    const Positions some = evidence_.choose(kLooks[1]);
     List summed;
     for (const Fault& f : list) {
-      if (is_known(f)) {
-        consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
-      } else {
+      if (!is_known(f)) {
         summed.push_back(f);
+      } else if (evidence_.may_explain(some, predicted_at(f, some))) {
+        consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
       }
     }
     for (const std::size_t entries : kLooks) summed = screened(std::move(summed), entries);

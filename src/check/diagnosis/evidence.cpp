@@ -26,6 +26,7 @@ constexpr double kFactorSeen = 0.01;
 constexpr double kWrong = 25.4, kRight = 8;
 // Of a place, so much must be seen to be wrong.
 constexpr double kLeastSeen = 0.25;
+constexpr std::size_t kMostChosen = 4096;
 // More digits tell no double from another.
 constexpr int kMostDigits = 17;
 
@@ -69,16 +70,34 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
     if (errors_[at] > kWrong) wrong_.push_back(at);
   }
   where_ = find_where();
-  std::vector<Marked> zeros, nans;
+  const auto place_where = [&](const std::function<Mark(std::size_t)>& mark) {
+    std::vector<Marked> marks;
+    bool any = false;
+    for (const std::size_t at : all_) {
+      marks.push_back({index(at), mark(at)});
+      any = any || marks.back().mark == Mark::in;
+    }
+    return any ? place_of(problem(), marks) : Place();
+  };
+  zeros_ = place_where([&](std::size_t at) {
+    const bool lost = errors_[at] > kWrong && want(at) != 0;
+    return got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either;
+  });
+  nans_ = place_where([&](std::size_t at) {
+    return !std::isnan(got(at)) ? Mark::out : std::isnan(want(at)) ? Mark::either : Mark::in;
+  });
+  // Drawn with weights (Efraimidis, Spirakis: Weighted random sampling with a reservoir, 2006).
+  std::mt19937_64 random(1);
+  std::vector<std::pair<double, std::size_t>> keys;
   for (const std::size_t at : all_) {
-    const bool lost = errors_[at] > kWrong && !(want(at) == 0);
-    zeros.push_back({index(at), got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either});
-    nans.push_back({index(at), !std::isnan(got(at))   ? Mark::out
-                               : std::isnan(want(at)) ? Mark::either
-                                                      : Mark::in});
+    const double u = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
+    const double most = std::min(errors_[at], 30.0);
+    keys.emplace_back(std::log(u) / (1 + most * most), at);
   }
-  zeros_ = place_of(problem(), zeros);
-  nans_ = place_of(problem(), nans);
+  const std::size_t count = std::min(kMostChosen, size());
+  std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end(),
+                    std::greater<>());
+  for (std::size_t i = 0; i < count; ++i) drawn_.push_back(keys[i].second);
   find_narrow();
 }
 
@@ -109,7 +128,7 @@ Place Evidence::find_where() const {
   std::vector<std::vector<Group>> planes;
   for (const EntryAxis& axis : axes) planes.emplace_back(static_cast<std::size_t>(axis.extent));
   const auto plane = [&](std::size_t a, std::size_t at) -> Group& {
-    return planes[a][static_cast<std::size_t>(entry_place(problem(), index(at))[a])];
+    return planes[a][static_cast<std::size_t>(entry_place(axes, index(at))[a])];
   };
   for (const std::size_t at : all_) {
     for (std::size_t a = 0; a < axes.size(); ++a) plane(a, at).add(errors_[at]);
@@ -173,18 +192,8 @@ double Evidence::unexplained(std::size_t at, double value, const Narrow* narrow)
 }
 
 Positions Evidence::choose(std::size_t count) const {
-  std::mt19937_64 random(1);
-  std::vector<std::pair<double, std::size_t>> keys;
-  for (const std::size_t at : all_) {
-    const double u = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
-    const double weight = 1 + std::pow(std::min(errors_[at], 30.0), 2);
-    keys.emplace_back(std::log(u) / weight, at);
-  }
-  count = std::min(count, size());
-  std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end(),
-                    std::greater<>());
-  Positions result;
-  for (std::size_t i = 0; i < count; ++i) result.push_back(keys[i].second);
+  Positions result(drawn_.begin(),
+                   drawn_.begin() + static_cast<std::ptrdiff_t>(std::min(count, drawn_.size())));
   std::sort(result.begin(), result.end());
   return result;
 }

@@ -18,8 +18,8 @@ using Box = std::vector<std::set<std::int64_t>>;  // of each axis
 constexpr double kMostRight = 0.02;
 constexpr std::size_t kMostBoxes = 3, kMostListed = 6;
 
-bool inside(const Box& box, const Values& at) {
-  for (std::size_t a = 0; a < at.size(); ++a) {
+bool inside(const Box& box, const EntryPlace& at) {
+  for (std::size_t a = 0; a < box.size(); ++a) {
     if (box[a].count(at[a]) == 0) return false;
   }
   return true;
@@ -31,7 +31,7 @@ class Describer {
       : problem_(problem), axes_(entry_axes(problem)), count_(entries.size()) {
     for (const Marked& e : entries) {
       if (e.mark != Mark::either) {
-        (e.mark == Mark::in ? in_ : out_).push_back(entry_place(problem, e.index));
+        (e.mark == Mark::in ? in_ : out_).push_back(entry_place(axes_, e.index));
       }
     }
   }
@@ -61,10 +61,14 @@ class Describer {
     return result;
   }
 
-  Box box_of(const std::vector<Values>& some) const {
+  Box box_of(const std::vector<EntryPlace>& some) const {
     Box box(axes_.size());
-    for (const Values& at : some) {
-      for (std::size_t a = 0; a < at.size(); ++a) box[a].insert(at[a]);
+    for (std::size_t a = 0; a < box.size(); ++a) {
+      std::vector<bool> seen(static_cast<std::size_t>(axes_[a].extent));
+      for (const EntryPlace& at : some) seen[static_cast<std::size_t>(at[a])] = true;
+      for (std::size_t i = 0; i < seen.size(); ++i) {
+        if (seen[i]) box[a].insert(static_cast<std::int64_t>(i));
+      }
     }
     return box;
   }
@@ -72,8 +76,8 @@ class Describer {
   // The boxes of the entries that have their places on these axes in common; boxes that are alike
   // but for those are one.
   std::vector<Box> boxes_by(const std::vector<std::size_t>& axes) const {
-    std::map<Values, std::vector<Values>> parts;
-    for (const Values& at : in_) {
+    std::map<Values, std::vector<EntryPlace>> parts;
+    for (const EntryPlace& at : in_) {
       Values key;
       for (const std::size_t a : axes) key.push_back(at[a]);
       parts[key].push_back(at);
@@ -93,7 +97,7 @@ class Describer {
   // They hold hardly anything else.
   bool exact(const std::vector<Box>& boxes) const {
     if (boxes.size() > kMostBoxes) return false;
-    const auto right = std::count_if(out_.begin(), out_.end(), [&](const Values& at) {
+    const auto right = std::count_if(out_.begin(), out_.end(), [&](const EntryPlace& at) {
       return std::any_of(boxes.begin(), boxes.end(),
                          [&](const Box& box) { return inside(box, at); });
     });
@@ -144,7 +148,7 @@ class Describer {
   const WgradProblem& problem_;
   const std::vector<EntryAxis> axes_;
   const std::size_t count_;
-  std::vector<Values> in_, out_;
+  std::vector<EntryPlace> in_, out_;
 };
 
 // "c % 8 == 7", or "" without a period that says all.
@@ -207,10 +211,9 @@ std::vector<EntryAxis> entry_axes(const WgradProblem& pb) {
   return axes;
 }
 
-std::vector<std::int64_t> entry_place(const WgradProblem& pb, std::int64_t index) {
-  const std::vector<EntryAxis> axes = entry_axes(pb);  // in the order of indices
-  std::vector<std::int64_t> place(axes.size());
-  for (std::size_t a = axes.size(); a-- > 0;) {
+EntryPlace entry_place(const std::vector<EntryAxis>& axes, std::int64_t index) {
+  EntryPlace place = {};
+  for (std::size_t a = axes.size(); a-- > 0;) {  // in the order of indices
     place[a] = index % axes[a].extent;
     index /= axes[a].extent;
   }

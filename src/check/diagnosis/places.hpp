@@ -1,6 +1,7 @@
 // places.hpp - where in the gradient some entries lie: tiles, remainders, every n-th channel.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct EntryAxis {
 };
 std::vector<EntryAxis> entry_axes(const WgradProblem& problem);
 // The position along these axes of the entry at index, in [tap][c][k] order.
-std::vector<std::int64_t> entry_place(const WgradProblem& problem, std::int64_t index);
+using EntryPlace = std::array<std::int64_t, 5>;  // what is not an axis is 0
+EntryPlace entry_place(const std::vector<EntryAxis>& axes, std::int64_t index);
 
 // either: it cannot be told.
 enum class Mark : std::uint8_t { out, in, either };

@@ -89,7 +89,7 @@ class Evidence {
 
   const Suspect& suspect_;
   std::vector<double> errors_;
-  Positions all_, wrong_;
+  Positions all_, wrong_, drawn_;
   std::vector<Narrow>
       narrow_;  // types that hold every value of the suspect, but not the right ones
   Place where_, zeros_, nans_;

@@ -1,6 +1,7 @@
 // slices.cpp - parts of the gradient that stand in another's place, read off the gradient itself.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/integers.hpp"
 #include "check/diagnosis/search.hpp"
@@ -8,7 +9,8 @@
 namespace convgrad::diagnosis {
 namespace {
 
-constexpr std::int64_t kMostSlices = 2048, kTile = 16;
+constexpr std::int64_t kMostSlices = 1 << 16, kTile = 16;
+constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
 constexpr std::size_t kMostNamed = 16, kMostCopies = 3;
 
 // Equal parts of the gradient: all entries of a tap, a channel, a group, a tile.
@@ -25,10 +27,10 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
   const auto number = [](const char* letter) {
     return [letter](std::int64_t i) { return cat(letter, i); };
   };
-  const auto tap_label = [pb](std::int64_t tap) {
-    const std::vector<std::int64_t> place = entry_place(pb, tap * pb.group_c() * pb.K);
+  const auto tap_label = [axes = entry_axes(pb), cells = Cg * K](std::int64_t tap) {
+    const EntryPlace place = entry_place(axes, tap * cells);
     std::string text;
-    for (std::size_t a = 0; a + 2 < place.size(); ++a) text += cat(a > 0 ? "," : "", place[a]);
+    for (std::size_t a = 0; a + 2 < axes.size(); ++a) text += cat(a > 0 ? "," : "", place[a]);
     return cat("(", text, ")");
   };
   const std::int64_t tiles_k = ceil_div(K, kTile), tiles = ceil_div(Cg, kTile) * tiles_k;
@@ -72,11 +74,11 @@ bool holds(const Evidence& evidence, const Positions& at, const Positions& of) {
 // What each slice holds, or nothing if that is its own everywhere, or cannot be told.
 std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices) {
   std::vector<std::size_t> result;
-  bool moved = false;
+  std::size_t moved = 0;
   for (std::size_t at = 0; at < slices.size(); ++at) {
     std::size_t of = at;
     if (!holds(evidence, slices[at], slices[at])) {
-      moved = true;
+      if (++moved * slices.size() > kMostComparisons) return {};
       for (of = 0; of < slices.size(); ++of) {
         if (holds(evidence, slices[at], slices[of])) break;
       }
@@ -84,7 +86,7 @@ std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices
     }
     result.push_back(of);
   }
-  return moved ? result : std::vector<std::size_t>();
+  return moved > 0 ? result : std::vector<std::size_t>();
 }
 
 std::string order_text(const Slicing& s, const std::vector<std::size_t>& from) {
@@ -138,11 +140,12 @@ std::vector<Fault> find_slices(const Evidence& evidence) {
   if (!evidence.whole()) return {};
   for (const Slicing& s : slicings(pb)) {
     if (s.count < 2 || s.count > kMostSlices) continue;
-    Slices slices(static_cast<std::size_t>(s.count));
-    std::vector<std::size_t> offset;  // of each entry in its slice
+    const auto kept = std::make_shared<Slices>(static_cast<std::size_t>(s.count));
+    Slices& slices = *kept;
+    const auto offset = std::make_shared<Positions>();  // of each entry in its slice
     for (const std::size_t at : evidence.all()) {
       Positions& slice = slices[static_cast<std::size_t>(s.slice(static_cast<std::int64_t>(at)))];
-      offset.push_back(slice.size());
+      offset->push_back(slice.size());
       slice.push_back(at);
     }
     const std::vector<std::size_t> from = contents(evidence, slices);
@@ -160,9 +163,9 @@ std::vector<Fault> find_slices(const Evidence& evidence) {
                              "__syncthreads";
     fault.reading = plain_reading(pb);
     fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count));
-    fault.moved = [slices, offset, from, slice = s.slice](std::int64_t index) {
+    fault.moved = [kept, offset, from, slice = s.slice](std::int64_t index) {
       const std::size_t of = from[static_cast<std::size_t>(slice(index))];
-      return static_cast<std::int64_t>(slices[of][offset[static_cast<std::size_t>(index)]]);
+      return static_cast<std::int64_t>((*kept)[of][(*offset)[static_cast<std::size_t>(index)]]);
     };
     return {fault};
   }
