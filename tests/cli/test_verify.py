@@ -634,7 +634,7 @@ largest errors
   [0,0]          0           0                *
   [1,0]          2           4                *
 non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
-diagnosis: none of the 23 faults that were tried explains the result
+diagnosis: none of the 164 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
 repeat: {self.command} --rtol 0.01
 """)

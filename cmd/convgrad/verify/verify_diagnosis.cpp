@@ -57,8 +57,11 @@ class Diagnoser {
     const double limit = options_.execution.memory_limit > 0
                              ? static_cast<double>(options_.execution.memory_limit)
                              : static_cast<double>(this_machine().memory_bytes);
-    const double held =
-        image * static_cast<double>(std::min<std::int64_t>(images_.schedule.blocks.count, 2));
+    // The next block is read beside the present one, which is copied as float64.
+    const double copies =
+        static_cast<double>(std::min<std::int64_t>(images_.schedule.blocks.count, 2)) +
+        8.0 / static_cast<double>(dtype_bytes(job_.problem.dtype));
+    const double held = image * copies;
     if (held > limit) {
       return cat("it needs whole images of x and dy, ", format_bytes(held), ", the limit is ",
                  format_bytes(limit));

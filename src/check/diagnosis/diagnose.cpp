@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // Terms of the sample that are held: 16 bytes each.
-constexpr std::int64_t kMostTerms = std::int64_t{1} << 23;
+constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
 
@@ -166,7 +166,7 @@ class Search {
     const std::vector<Predicted> values = predicted(list, at);
     List left;
     for (std::size_t f = 0; f < list.size(); ++f) {
-      if (evidence_.may_explain(at, values[f])) left.push_back(list[f]);
+      if (evidence_.judge(at, values[f], 0, false, true)) left.push_back(list[f]);
     }
     return left;
   }
@@ -178,7 +178,7 @@ class Search {
     for (const Fault& f : list) {
       if (!is_known(f)) {
         summed.push_back(f);
-      } else if (evidence_.may_explain(some, predicted_at(f, some))) {
+      } else if (evidence_.judge(some, predicted_at(f, some), 0, false, true)) {
         consider(f, evidence_.all(), predicted_at(f, evidence_.all()));
       }
     }

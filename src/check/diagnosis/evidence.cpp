@@ -359,15 +359,6 @@ std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predict
   return std::nullopt;
 }
 
-std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
-                                   bool plain) const {
-  return judge(at, predicted, bits, plain, false);
-}
-
-bool Evidence::may_explain(const Positions& at, const Predicted& predicted) const {
-  return judge(at, predicted, 0, false, true).has_value();
-}
-
 Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked) {
   Finding result;
   std::vector<Fit::Part> parts = fit.parts;

@@ -140,7 +140,7 @@ class Splitter {
       double sum = 0, square = 0, slips = 0;
       const auto store = [&](double value, double error) {
         const double step = rounding_step(split.type, value);
-        const double share = std::min(1.0, 2 * error / step);
+        const double share = std::min(1.0, error / step);
         slips += share;
         square += share * step * step;
         return rounded(split.type, value);

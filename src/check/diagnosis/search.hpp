@@ -56,10 +56,9 @@ class Evidence {
 
   bool fits(std::size_t at, double value, double scale) const;
   // bits: what it cost to find the fault. plain: the values are those that are expected.
-  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits,
-                           bool plain) const;
-  // Without its last words: a first look at a few entries.
-  bool may_explain(const Positions& at, const Predicted& predicted) const;
+  // lenient: a first look at a few entries, which may not tell enough.
+  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
+                           bool lenient = false) const;
 
  private:
   struct Narrow {
@@ -76,8 +75,6 @@ class Evidence {
     double bits = 0;
     bool lenient = false;
   };
-  std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
-                           bool lenient) const;
   double unexplained(std::size_t at, double value, const Narrow* narrow) const;
   std::optional<double> misfit(const Positions& at, const Predicted& predicted, bool plain,
                                const Variation& variation) const;
