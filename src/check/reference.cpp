@@ -126,12 +126,18 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   };
   const auto add_pixel = [&](const Scalar* x_at, const Scalar* dy_at) {
     double* const row = next.dy_row(next.pixels * Kg);
-    for (std::int64_t k = 0; k < Kg; ++k) {
-      row[k] = to_double(dy_at[(at.group * Kg + k) * block.dy_strides.c]);
-      next.zeros |= row[k] == 0;
-    }
     float* const plain = next.plain_row(next.pixels * Kg);
+    const std::int64_t step = block.dy_strides.c;
+    const Scalar* const first = dy_at + at.group * Kg * step;
+    if (step == 1) {  // which compilers make vectors of
+      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k]);
+    } else {
+      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k * step]);
+    }
     for (std::int64_t k = 0; k < Kg; ++k) plain[k] = static_cast<float>(row[k]);
+    int zeros = 0;
+    for (std::int64_t k = 0; k < Kg; ++k) zeros |= static_cast<int>(row[k] == 0);
+    next.zeros |= zeros != 0;
     next.x[next.pixels++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace convgrad {
 
@@ -36,5 +37,10 @@ struct TermSums {
 
 // sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
+
+using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
+// What this processor can run: the portable code, and what was compiled for more instructions; the
+// last one is what add_batch() takes.
+std::vector<AddBatch> batch_variants();
 
 }  // namespace convgrad
