@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "convgrad/block_sum.hpp"
@@ -45,7 +46,8 @@ class ReferenceSum final : public BlockSum {
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish().
+  // After finish(); the first one leaves nothing behind.
+  Expected take_expected() { return std::move(expected_); }
   const Expected& expected() const { return expected_; }
 
   static std::int64_t memory_bytes(const WgradProblem& problem,
