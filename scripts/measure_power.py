@@ -30,6 +30,10 @@ LAYERS = (
 )
 DTYPES = (("float32", "float32"), ("float64", "float64"), ("bfloat16", "bfloat16"), ("bfloat16", "float32"), ("float16", "float16"))
 RIGHT = ("plain", "fma", "reverse", "cut4096")
+# (fault, output of float32 from): what is granted hides it.
+KNOWN = {(fault, "bfloat16"): "digits that tensor cores may cut; --adders ieee sees it" for fault in
+         ("element off by 0.01 %", "element off by 0.1 %", "element of another tap", "tap off by 1e-5")}
+KNOWN["tap off by 1e-5", "float32"] = "90 % zeros and 24 elements to a tap"
 
 
 def faulty_gradients(layer, x, dy, sums, rng):
@@ -151,7 +155,7 @@ def main():
                     counts[verdict] += 1
                     if verdict == "missed":
                         unseen.append((size, score, f"{fault}, {kind}, {layer}"))
-                        if size >= seen:
+                        if size >= seen and not (out == "float32" and (fault, dtype) in KNOWN):
                             wrong.append(f"{fault}, {kind}, {layer}: {size:.3g} times the noise scores {score:.3g}")
             print(f"\n{layer}\n{'':26s}" + "".join(f"{kind[:9]:>10s}" for kind in kinds))
             for fault, cells in {"right, one after another": {k: f"{s:.2g}" for k, s in right.items()}, **table}.items():
