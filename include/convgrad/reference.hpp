@@ -65,9 +65,10 @@ class ReferenceSum final : public BlockSum {
   const std::optional<Summation> summation_;
   Expected expected_;
   // Of each element: the sum in float64 since it was restarted, and what rounding took from the
-  // whole; the same sum in float32, and the earlier ones; sum t^2, the sum of squares of the sum
-  // on its way, and how many terms are not 0. finish() puts other numbers in their places.
-  std::vector<double> run_, compensation_, plain_, squares_, walk_, terms_;
+  // whole; the same sum in float32, the earlier ones, and the largest error of it on its way;
+  // sum t^2, the sum of squares of the sum on its way, and how many terms are not 0. finish() puts
+  // other numbers in their places.
+  std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
   std::vector<float> plain_run_;
   std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block
 };

@@ -69,8 +69,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   result.scale = (countable ? std::sqrt(variance) : fallback) + tiny * std::sqrt(n);
   const double steps = data == DType::f16 || data == DType::bf16 ? 2 : 1;
   result.limit = (n + 1) * (steps * u * s.magnitude + tiny);
-  const double off = std::fabs(s.plain - s.sum);
-  result.plain = std::isfinite(off) ? off / result.scale : 0;
+  result.plain = std::isfinite(s.plain_error) ? s.plain_error / result.scale : 0;
   result.drift = countable ? u * n * std::sqrt(s.walk) : 0;
   return result;
 }

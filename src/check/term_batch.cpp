@@ -132,6 +132,18 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
   return k;
 }
 
+// A plain sum in float64 is off by what its compensation says.
+CONVGRAD_INLINE void keep_plain_errors(const TermBatch& batch, const TermSums& s) {
+  if (!batch.last) return;
+  const std::int64_t count = batch.count;
+  double* const errors = s.plain_error;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double error = std::fabs(s.plain != nullptr ? static_cast<double>(s.plain[k]) - s.sum[k]
+                                                      : s.compensation[k]);
+    errors[k] = error > errors[k] ? error : errors[k];
+  }
+}
+
 template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false,
           bool kZeros = false>
 CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSums& s) {
@@ -139,10 +151,12 @@ CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSu
       add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles8>(b, x, s, 0);
   k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles4>(b, x, s, k);
   add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, double>(b, x, s, k);
-  if (s.plain == nullptr) return;
+  if constexpr (!kStatistics) return;
+  if (s.plain == nullptr) return keep_plain_errors(b, s);
   k = add_plain<kPixels, Floats16>(b, x, s.plain, 0);
   k = add_plain<kPixels, Floats4>(b, x, s.plain, k);
   add_plain<kPixels, float>(b, x, s.plain, k);
+  keep_plain_errors(b, s);
 }
 
 template <int kPixels, bool kEvery>

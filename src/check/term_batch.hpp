@@ -32,7 +32,8 @@ struct TermSums {
   double* squares = nullptr;
   double* walk = nullptr;
   double* terms = nullptr;
-  float* plain = nullptr;  // null for float64 data
+  float* plain = nullptr;         // null for float64 data
+  double* plain_error = nullptr;  // the largest |plain - sum| at the end of a batch
 };
 
 // sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
