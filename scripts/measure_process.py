@@ -2,10 +2,12 @@
 """Times whole processes, from files to file, with the files in the page cache.
 
     python3 scripts/measure_process.py [--binary PATH] [--tensorflow-python PATH] [--rounds N]
+    python3 scripts/measure_process.py --verify bench/layers/reference.tsv [--before PATH]
 
 1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`.
 2. A 3x3 layer of 16x14x14x256 -> 256, beside a Python process that imports TensorFlow, loads the same files, computes the
    same gradient and saves it.
+With --verify: `verify --result` of each layer of a suite in float32, beside that of another program, an earlier one.
 All take turns; the shortest time of each counts.
 """
 import argparse
@@ -50,14 +52,42 @@ def shortest(commands, folder, rounds, env):
     return {name: min(values) for name, values in times.items()}
 
 
+def verify_suite(suite, programs, rounds, env):
+    """Prints a line for each layer, and the geometric mean of the last program's time over the first's."""
+    ratios = []
+    for line in pathlib.Path(suite).read_text().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, op, layout, n, spatial, c, k, kernel, stride, dilation, padding, groups = line.split("\t")[:12]
+        attributes = ["-k", kernel, "-s", stride, "-d", dilation, "-p", padding, "-f", layout]
+        if op != "depthwise" and groups != "1":
+            attributes += ["--groups", groups]
+        shape = ",".join([n, spatial, c] if layout.endswith("C") else [n, c, spatial])
+        with tempfile.TemporaryDirectory() as folder:
+            run = [programs[-1], "generate", op, "--shape", shape, *attributes, "--dist", "normal", "-o", folder, "--clobber",
+                   "--multiplier" if op == "depthwise" else "--out-channels", k]
+            subprocess.run(run, env=env, check=True, capture_output=True)
+            verify = ["verify", "--op", op, "-i", "input.npy", "-g", "out_backprop.npy", "--result", "gradient.npy", *attributes]
+            times = shortest({program: [program, *verify] for program in programs}, folder, rounds, env)
+        ratios.append(times[programs[-1]] / times[programs[0]])
+        print(f"{name:20s}", "  ".join(f"{times[program]:7.3f} s" for program in programs), f"  x {ratios[-1]:.2f}", flush=True)
+    print(f"{len(ratios)} layers: geometric mean {np.exp(np.mean(np.log(ratios))):.2f}, most {max(ratios):.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build/release/convgrad"), metavar="PATH")
     parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; left out without it")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--verify", metavar="SUITE", help="time verify of these layers instead")
+    parser.add_argument("--before", metavar="PATH", help="another convgrad, which takes turns with --binary")
     arguments = parser.parse_args()
     env = environment()
     binary = str(pathlib.Path(arguments.binary).resolve())
+    if arguments.verify:
+        programs = [str(pathlib.Path(path).resolve()) for path in (arguments.before, binary) if path]
+        verify_suite(arguments.verify, programs, arguments.rounds, env)
+        return
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

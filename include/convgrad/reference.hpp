@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "convgrad/block_sum.hpp"
@@ -45,7 +46,8 @@ class ReferenceSum final : public BlockSum {
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish().
+  // After finish(); the first one leaves nothing behind.
+  Expected take_expected() { return std::move(expected_); }
   const Expected& expected() const { return expected_; }
 
   static std::int64_t memory_bytes(const WgradProblem& problem,
@@ -63,9 +65,10 @@ class ReferenceSum final : public BlockSum {
   const std::optional<Summation> summation_;
   Expected expected_;
   // Of each element: the sum in float64 since it was restarted, and what rounding took from the
-  // whole; the same sum in float32, and the earlier ones; sum t^2, the sum of squares of the sum
-  // on its way, and how many terms are not 0. finish() puts other numbers in their places.
-  std::vector<double> run_, compensation_, plain_, squares_, walk_, terms_;
+  // whole; the same sum in float32, the earlier ones, and the largest error of it on its way;
+  // sum t^2, the sum of squares of the sum on its way, and how many terms are not 0. finish() puts
+  // other numbers in their places.
+  std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
   std::vector<float> plain_run_;
   std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block
 };

@@ -2,6 +2,7 @@
 // check reads them as the problem says; the diagnosis reads them as a faulty kernel might.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "check/compensated.hpp"
@@ -81,7 +82,7 @@ struct SumRules {
 // The sum of an entry's terms to the bit of the reference's, with what they say of rounding.
 struct EntrySum {
   double run = 0, earlier = 0, compensation = 0;
-  double magnitude = 0, squares = 0, walk = 0, terms = 0, plain = 0;
+  double magnitude = 0, squares = 0, walk = 0, terms = 0, plain = 0, plain_error = 0;
   float plain_run = 0;
   std::int64_t pixels = 0;
 
@@ -99,6 +100,10 @@ struct EntrySum {
     terms += product != 0 ? 1 : 0;
     ++pixels;
     if (rules.every || pixels % kBatchPixels == 0) walk += run * run;
+    if (pixels % kBatchPixels == 0) {
+      const double error = std::is_same_v<Scalar, double> ? compensation : plain_run - run;
+      plain_error = std::max(plain_error, std::fabs(error));
+    }
     if (rules.longest > 0 && pixels % rules.longest == 0) restart<Scalar>();
   }
   template <typename Scalar>

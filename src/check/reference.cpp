@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "base/integers.hpp"
 #include "check/compensated.hpp"
 #include "check/rounding.hpp"
 #include "check/term_batch.hpp"
@@ -19,6 +20,9 @@ template <typename Number>
 Number* from(std::vector<Number>& numbers, std::int64_t first) {
   return numbers.empty() ? nullptr : numbers.data() + first;
 }
+
+// What the sums of an element take, and a part of what a core's second cache holds.
+constexpr std::int64_t kElementBytes = 72, kCachedBytes = std::int64_t{512} << 10;
 
 // The terms that are added next: where the pixels' input channels are, and dy of a group.
 template <typename Scalar>
@@ -52,7 +56,8 @@ ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
     run_.resize(count);
     if (compensated) compensation_.resize(count);
     if (!summation) return;
-    for (std::vector<double>* each : {&expected_.magnitudes, &squares_, &walk_, &terms_}) {
+    for (std::vector<double>* each :
+         {&expected_.magnitudes, &squares_, &walk_, &terms_, &plain_error_}) {
       each->resize(count);
     }
     if (!compensated) plain_run_.resize(count);
@@ -70,7 +75,7 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
   if (!summation) return values;
   // Of the others, those that are there at the end: scales, limits, plain sums and errors that add
   // up; root mean squares of their neighbours.
-  const std::int64_t arrays = summation->longest_sum == 0 ? 8 : 10;
+  const std::int64_t arrays = summation->longest_sum == 0 ? 9 : 11;
   return checked_add(values, checked_mul(arrays * 8, problem.dw_count(), "the reference's sums"),
                      "the reference's sums");
 }
@@ -115,10 +120,10 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
         values[i] = to_double(next.x[i][(at.group * Cg + c) * block.x_strides.c]);
       }
       const std::int64_t cell = (at.tap * Cg + c) * pb.K + at.group * Kg;
-      add_batch(
-          batch, values,
-          {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
-           from(squares_, cell), from(walk_, cell), from(terms_, cell), from(plain_run_, cell)});
+      add_batch(batch, values,
+                {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
+                 from(squares_, cell), from(walk_, cell), from(terms_, cell),
+                 from(plain_run_, cell), from(plain_error_, cell)});
     }
     next.pixels = 0;
     next.zeros = false;
@@ -126,12 +131,18 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
   };
   const auto add_pixel = [&](const Scalar* x_at, const Scalar* dy_at) {
     double* const row = next.dy_row(next.pixels * Kg);
-    for (std::int64_t k = 0; k < Kg; ++k) {
-      row[k] = to_double(dy_at[(at.group * Kg + k) * block.dy_strides.c]);
-      next.zeros |= row[k] == 0;
-    }
     float* const plain = next.plain_row(next.pixels * Kg);
+    const std::int64_t step = block.dy_strides.c;
+    const Scalar* const first = dy_at + at.group * Kg * step;
+    if (step == 1) {  // which compilers make vectors of
+      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k]);
+    } else {
+      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k * step]);
+    }
     for (std::int64_t k = 0; k < Kg; ++k) plain[k] = static_cast<float>(row[k]);
+    int zeros = 0;
+    for (std::int64_t k = 0; k < Kg; ++k) zeros |= static_cast<int>(row[k] == 0);
+    next.zeros |= zeros != 0;
     next.x[next.pixels++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
@@ -164,10 +175,12 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
 
 void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const std::int64_t Cg = problem_.group_c(), taps = problem_.taps();
-  // Enough parts to keep the threads busy; how many has no influence on any element's sum.
-  const std::int64_t parts_wanted = std::int64_t{8} * pool_.threads();
+  // Enough parts to keep the threads busy, and of sums that stay in a core's cache while all pixels
+  // go by; how many has no influence on any element's sum.
   const std::int64_t whole = taps * problem_.groups;
-  const std::int64_t c_parts = std::min(Cg, (parts_wanted + whole - 1) / whole);
+  const std::int64_t busy = ceil_div(std::int64_t{8} * pool_.threads(), whole);
+  const std::int64_t cached = ceil_div(Cg * problem_.group_k() * kElementBytes, kCachedBytes);
+  const std::int64_t c_parts = std::clamp<std::int64_t>(std::max(busy, cached), 1, Cg);
   seen_ = pixels_;
   std::atomic<std::int64_t> done{0};
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
@@ -195,7 +208,7 @@ void ReferenceSum::judge_rounding() {
     terms.terms = terms_[i];
     terms.squares = squares_[i];
     terms.walk = looks > 0 ? walk_[i] / static_cast<double>(looks) : 0;
-    terms.plain = plain_[i];
+    terms.plain_error = std::max(plain_error_[i], std::fabs(plain_[i] - expected_.values[i]));
     terms.magnitude = expected_.magnitudes[i];
     const RoundingScale judged = rounding_scale(terms, problem_.dtype, *summation_);
     expected_.squares += terms.squares;
@@ -227,7 +240,7 @@ double* ReferenceSum::finish(std::size_t) {
   }
   plain_run_ = {};
   if (summation_) judge_rounding();
-  terms_ = plain_ = {};
+  terms_ = plain_ = plain_error_ = {};
   return expected_.values.data();
 }
 

@@ -69,8 +69,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   result.scale = (countable ? std::sqrt(variance) : fallback) + tiny * std::sqrt(n);
   const double steps = data == DType::f16 || data == DType::bf16 ? 2 : 1;
   result.limit = (n + 1) * (steps * u * s.magnitude + tiny);
-  const double off = std::fabs(s.plain - s.sum);
-  result.plain = std::isfinite(off) ? off / result.scale : 0;
+  result.plain = std::isfinite(s.plain_error) ? s.plain_error / result.scale : 0;
   result.drift = countable ? u * n * std::sqrt(s.walk) : 0;
   return result;
 }
@@ -85,8 +84,11 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
   const auto tap_id = [&](std::int64_t i) { return whole ? i % cells : 0; };
   const auto column_id = [&](std::int64_t i) { return i / cells * row + i % row; };
   const auto line_id = [&](std::int64_t i) { return i / row * pb.groups + i % row / pb.group_k(); };
+  double squares = 0, used = 0;  // of elements that have terms
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = plain[static_cast<std::size_t>(i)];
+    squares += value * value;
+    used += drift[static_cast<std::size_t>(i)] > 0 ? 1 : 0;
     taps.add(tap_id(i), value);
     if (!whole) continue;
     columns.add(column_id(i), value);
@@ -101,6 +103,7 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
       systematic = systematic || is_systematic(value, n);
     };
     look(plain[at], 1);
+    if (whole && used > 0) look(std::sqrt(squares / used), used);
     look(taps.rms(tap_id(i)), taps.count(tap_id(i)));
     if (whole) {
       look(columns.rms(column_id(i)), columns.count(column_id(i)));

@@ -11,18 +11,19 @@ namespace convgrad {
 
 // One element's terms t = x*dy, added in the order n, z, p, q.
 struct TermStatistics {
-  double sum = 0;        // the exact one
-  double terms = 0;      // that are not 0
-  double squares = 0;    // sum t^2
-  double walk = 0;       // mean square of the sum as it grows; since its last restart, if any
-  double plain = 0;      // the sum in the accumulator's type; restarts in float64
+  double sum = 0;      // the exact one
+  double terms = 0;    // that are not 0
+  double squares = 0;  // sum t^2
+  double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
+  // The largest error of a sum in the accumulator's type on its way, which restarts in float64.
+  double plain_error = 0;
   double magnitude = 0;  // sum |t|
 };
 
 struct RoundingScale {
   double scale = 0;  // Expected::scales
   double limit = 0;  // Expected::limits
-  double plain = 0;  // |plain - sum| / scale
+  double plain = 0;  // plain_error / scale
   double drift = 0;  // what errors add up to that all have one sign: u * terms * walk
 };
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);

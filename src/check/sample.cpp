@@ -114,7 +114,7 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
     terms.terms = sum.terms;
     terms.squares = sum.squares;
     terms.walk = looks > 0 ? sum.walk / static_cast<double>(looks) : 0;
-    terms.plain = sum.plain;
+    terms.plain_error = std::max(sum.plain_error, std::fabs(sum.plain - sum.earlier));
     terms.magnitude = sum.magnitude;
     const RoundingScale judged = rounding_scale(terms, problem.dtype, summation);
     result.values.push_back(sum.earlier);

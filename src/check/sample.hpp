@@ -34,7 +34,8 @@ class SampledSum final : public BlockSum {
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish(), one number for each index.
+  // After finish(), one number for each index; the first one leaves nothing behind.
+  Expected take_expected() { return std::move(expected_); }
   const Expected& expected() const { return expected_; }
 
   static std::int64_t memory_bytes(std::int64_t entries);

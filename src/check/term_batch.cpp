@@ -12,31 +12,40 @@ namespace {
 
 // Neighbouring elements at once: compilers make of these what the processor has. Vectors of unlike
 // counts follow one another, down to single elements.
-typedef double Doubles __attribute__((vector_size(64)));
-typedef float Floats __attribute__((vector_size(64)));
-typedef std::int64_t Integers __attribute__((vector_size(64)));
+typedef double Doubles8 __attribute__((vector_size(64)));
+typedef double Doubles4 __attribute__((vector_size(32)));
+typedef float Floats16 __attribute__((vector_size(64)));
+typedef float Floats4 __attribute__((vector_size(16)));
+template <typename Doubles>
+using Integers = decltype(Doubles{} < Doubles{});
 
 CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
-CONVGRAD_INLINE Doubles size_of(Doubles value) {
-  return (Doubles)((Integers)value & (Integers{} + INT64_MAX));
-}
 CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
-CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
-  return (Doubles)((value != 0) & (Integers)(Doubles{} + 1.0));
-}
 // error where value is finite, else 0.
 CONVGRAD_INLINE double if_finite(double value, double error) {
   return value - value == 0 ? error : 0;
 }
-CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
-  return (Doubles)((value - value == 0) & (Integers)error);
-}
 CONVGRAD_INLINE double product_error(double x, double y, double product) {
   return __builtin_fma(x, y, -product);
 }
+template <typename Doubles>
+CONVGRAD_INLINE Doubles size_of(Doubles value) {
+  return (Doubles)((Integers<Doubles>)value & (Integers<Doubles>{} + INT64_MAX));
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
+  return (Doubles)((value != 0) & (Integers<Doubles>)(Doubles{} + 1.0));
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
+  return (Doubles)((value - value == 0) & (Integers<Doubles>)error);
+}
+template <typename Doubles>
 CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
   Doubles error;
-  for (int i = 0; i < 8; ++i) error[i] = __builtin_fma(x, y[i], -product[i]);
+  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
+    error[i] = __builtin_fma(x, y[i], -product[i]);
+  }
   return error;
 }
 
@@ -109,26 +118,45 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
     store(s.sum, k, sum);
     if constexpr (kCompensated) store(s.compensation, k, compensation);
     if constexpr (kStatistics) {
-      if (!kEvery && b.last) walk = sum * sum;
       if (!kZeros) term += kPixels;
       add_to(s.magnitude, k, magnitude);
       add_to(s.squares, k, square);
-      add_to(s.walk, k, walk);
+      if constexpr (kEvery) {
+        add_to(s.walk, k, walk);
+      } else if (b.last) {
+        add_to(s.walk, k, sum * sum);
+      }
       add_to(s.terms, k, term);
     }
   }
   return k;
 }
 
+// A plain sum in float64 is off by what its compensation says.
+CONVGRAD_INLINE void keep_plain_errors(const TermBatch& batch, const TermSums& s) {
+  if (!batch.last) return;
+  const std::int64_t count = batch.count;
+  double* const errors = s.plain_error;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double error = std::fabs(s.plain != nullptr ? static_cast<double>(s.plain[k]) - s.sum[k]
+                                                      : s.compensation[k]);
+    errors[k] = error > errors[k] ? error : errors[k];
+  }
+}
+
 template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false,
           bool kZeros = false>
 CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSums& s) {
   std::int64_t k =
-      add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles>(b, x, s, 0);
+      add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles8>(b, x, s, 0);
+  k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles4>(b, x, s, k);
   add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, double>(b, x, s, k);
-  if (s.plain == nullptr) return;
-  k = add_plain<kPixels, Floats>(b, x, s.plain, 0);
+  if constexpr (!kStatistics) return;
+  if (s.plain == nullptr) return keep_plain_errors(b, s);
+  k = add_plain<kPixels, Floats16>(b, x, s.plain, 0);
+  k = add_plain<kPixels, Floats4>(b, x, s.plain, k);
   add_plain<kPixels, float>(b, x, s.plain, k);
+  keep_plain_errors(b, s);
 }
 
 template <int kPixels, bool kEvery>
@@ -162,8 +190,6 @@ CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const Term
   }
 }
 
-using AddBatch = void (*)(const TermBatch&, const double*, const TermSums&);
-
 void add_portable(const TermBatch& batch, const double* x, const TermSums& sums) {
   add_all(batch, x, sums);
 }
@@ -180,21 +206,25 @@ __attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const T
   add_all(batch, x, sums);
 }
 
-AddBatch choose() {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return add_avx512;
-  }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? add_avx2 : add_portable;
-}
-#else
-AddBatch choose() { return add_portable; }
 #endif
 
 }  // namespace
 
+std::vector<AddBatch> batch_variants() {
+  std::vector<AddBatch> variants = {add_portable};
+#ifdef __x86_64__
+  const bool fma = __builtin_cpu_supports("fma");
+  if (fma && __builtin_cpu_supports("avx2")) variants.push_back(add_avx2);
+  if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    variants.push_back(add_avx512);
+  }
+#endif
+  return variants;
+}
+
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums) {
-  static const AddBatch chosen = choose();
+  static const AddBatch chosen = batch_variants().back();
   chosen(batch, x, sums);
 }
 

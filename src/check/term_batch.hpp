@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace convgrad {
 
@@ -31,10 +32,16 @@ struct TermSums {
   double* squares = nullptr;
   double* walk = nullptr;
   double* terms = nullptr;
-  float* plain = nullptr;  // null for float64 data
+  float* plain = nullptr;         // null for float64 data
+  double* plain_error = nullptr;  // the largest |plain - sum| at the end of a batch
 };
 
 // sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
+
+using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
+// What this processor can run: the portable code, and what was compiled for more instructions; the
+// last one is what add_batch() takes.
+std::vector<AddBatch> batch_variants();
 
 }  // namespace convgrad

@@ -240,6 +240,37 @@ class Manifests(BatchTest):
         self.assertTrue((self.folder / "deep/small").is_dir())
         self.assertFalse((self.folder / "small").exists())
 
+    def test_matches_that_test_nothing(self):
+        save(self.folder / "zeros.npy", self.problem.dy * 0)
+        job = self.job(name="z", command="verify", out_backprop="zeros.npy")
+        name = self.manifest(job, self.job(name="ok", command="verify"))
+        result = self.batch(name, "--junit", "j.xml", "--json=r.json")
+        self.assertRegex(result.out, r"match     z  \S+ ms; warning: nothing was tested: "
+                         r"dy is all zeros\nmatch     ok  \S+ ms\n")
+        self.assertIn("<system-err>warning: nothing was tested: dy is all zeros</system-err>",
+                      (self.folder / "j.xml").read_text())
+        jobs = json.loads((self.folder / "r.json").read_text())["jobs"]
+        self.assertEqual([job["compare"]["vacuous"] for job in jobs], [True, False])
+        expected = "mismatch  z  nothing was tested: dy is all zeros\n"
+        self.assertIn(expected, self.batch(name, "--fail-vacuous", "--keep-going", status=1).out)
+        strict = self.manifest(self.job(name="z", command="verify", out_backprop="zeros.npy",
+                                        fail_vacuous=True), name="strict.jsonl")
+        self.assertIn(expected, self.batch(strict, status=1).out)
+
+    def test_runs_and_pictures(self):
+        for name in ("a.npy", "b.npy"):
+            save(self.folder / name, self.problem.expected())
+        both = self.job(name="runs", result=["a.npy", "b.npy"], save_diff="d.npy", heatmap="h.svg")
+        result = self.batch(self.manifest(both), "--json=r.json")
+        self.assertIn("match     runs", result.out)
+        job = json.loads((self.folder / "r.json").read_text())["jobs"][0]
+        self.assertEqual(job["compare"]["runs"]["verdict"], "equal")
+        self.assertIn("result_2", job["tensors"])
+        self.assertTrue((self.folder / "h.svg").exists())
+        result = self.batch(self.manifest(both, self.job(name="other", result="a.npy",
+                                                         heatmap="h.svg")), status=3)
+        self.assertIn("heatmap: h.svg is that of line 1 too", result.err)
+
     def test_many_jobs(self):
         jobs = [self.job(name=f"j{i}", command="verify") for i in range(100 if SANITIZED else 1000)]
         self.assertIn(f"{len(jobs)} match", self.batch(self.manifest(*jobs), "-j", 2).out)

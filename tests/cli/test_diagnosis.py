@@ -448,11 +448,6 @@ class Every(DiagnosisTest):
                 self.names(single(wrong), fault, text, "--sample", 40, whole=False, among=True)
                 self.assertEqual(self.report["findings"][0]["checked"], 40)
 
-    def test_adjoint(self):
-        self.use(normal_problem(c=16, k=16, groups=4))
-        self.names(single(self.dw[::-1]), "filter_flipped", "the filter is flipped in h",
-                   "--reference", "adjoint", whole=False)
-
     def test_a_large_problem_is_sampled(self):
         p = normal_problem(n=2, size=(40, 40), c=32, k=48, taps=(3, 3), strides=(1, 1),
                            dilations=(1, 1), groups=1)

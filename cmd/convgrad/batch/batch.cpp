@@ -289,6 +289,7 @@ int batch_into(Options& options, Json& report) {
   Options defaults;
   defaults.execution.backend = o.execution.backend;
   defaults.execution.algorithm = o.execution.algorithm;
+  defaults.verify.fail_vacuous = o.verify.fail_vacuous;
   Manifest manifest = read_manifest(o.batch.manifest, defaults);
   try {
     check_own_files(o, manifest);  // of jobs that are left out, too

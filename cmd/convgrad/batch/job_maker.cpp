@@ -136,7 +136,8 @@ void JobMaker::set_options(const Fields& fields, BatchJob& job) {
   for (const Field& field : fields) {
     CLI::Option& option = option_of(field.name, job.verifies);
     Words words = field.words;
-    const bool is_list = option.get_items_expected_max() > 1;
+    const bool is_list = option.get_items_expected_max() > 1 ||
+                         option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
     if (!is_list && words.size() > 1) words = {joined(words, ",")};
     const std::string type = option.get_type_name();
     if (type == "FILE" || (field.name == "filter_sizes" && is_file_name(words))) {
@@ -147,9 +148,16 @@ void JobMaker::set_options(const Fields& fields, BatchJob& job) {
     option.clear();
     set_option(option, name, words);
     const bool is_flag = option.get_expected_max() == 0;
-    job.repeat += cat(" --", name, is_flag ? "=" : " ", shell_quoted(joined(words, ",")));
+    if (option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) {
+      for (const std::string& word : words) job.repeat += cat(" --", name, " ", shell_quoted(word));
+    } else {
+      job.repeat += cat(" --", name, is_flag ? "=" : " ", shell_quoted(joined(words, ",")));
+    }
   }
   job.repeat += repeated_defaults(defaults_.execution, fields);
+  if (job.verifies && defaults_.verify.fail_vacuous && find(fields, "fail_vacuous") == nullptr) {
+    job.repeat += " --fail-vacuous";
+  }
   job.options = options_;
   job.options.json = "-";  // the report, and no text
   job.options.command_line = job.repeat;

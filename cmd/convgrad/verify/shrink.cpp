@@ -36,7 +36,8 @@ Sums run_part(Job& job, const Options& options, const CroppedPart& part, const K
       timing);
   const double* const values = reference.finish();
   const double* dw = gradient ? gradient->finish() : values;
-  Sums sums = {{dw, dw + part.problem.dw_count()}, reference.expected()};
+  Sums sums = {{dw, dw + part.problem.dw_count()}, {}};
+  sums.expected = reference.take_expected();
   for (double& value : sums.got) value = rounded(part.problem.out_dtype, value);
   return sums;
 }

@@ -144,20 +144,19 @@ class Pass {
 
   const double* dw() const { return dw_; }
   const Plan& plan() const { return plan_; }
-  // Where they are compared.
-  const Expected& expected() const {
-    return sampled_ ? sampled_->expected() : reference_->expected();
+  // Where they are compared; once, when dw() is no longer needed.
+  Expected take_expected() {
+    return sampled_ ? sampled_->take_expected() : reference_->take_expected();
   }
 
   // Why whatever is computed from these tensors would match, or "".
-  std::string vacuous() const {
+  std::string vacuous(const Expected& e) const {
     const WgradProblem& pb = job_.problem;
     if (pb.dw_count() == 0) return "the gradient has no elements";
     if (pb.N == 0) return "there are no images";
     if (term_count(pb) == 0) return "out_backprop has no pixels";
     if (!not_zero_.x) return "x is all zeros";
     if (!not_zero_.dy) return "dy is all zeros";
-    const Expected& e = expected();
     bool finite = false;
     for (std::size_t i = 0; i < e.values.size(); ++i) {
       finite = finite || std::isfinite(e.values[i]);
@@ -278,8 +277,8 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
     }
   }
   if (needs_reference) {
-    judged.expected = pass.expected();
-    judged.vacuous = pass.vacuous();
+    judged.expected = pass.take_expected();
+    judged.vacuous = pass.vacuous(judged.expected);
   }
   return judged;
 }
@@ -303,7 +302,7 @@ Expected exact_entries(Job& job, const Options& options, const std::vector<std::
   SampledSum sum(job.problem, pool, indices, summation_of(job, options));
   run_job(job, plan, nullptr, &sum);
   sum.finish();
-  return sum.expected();
+  return sum.take_expected();
 }
 
 }  // namespace convgrad::cli

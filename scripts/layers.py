@@ -1,0 +1,277 @@
+"""Layers with data of many kinds, and the ways of summing that tests/simulated_sums has: what measure_power.py and
+measure_false_alarms.py share. Tensors are channels last, paddings explicit."""
+import dataclasses
+import json
+import math
+import pathlib
+import subprocess
+
+import numpy as np
+
+import peers
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "release"
+# Significant bits.
+BITS = {"float64": 53, "float32": 24, "float16": 11, "tf32": 11, "bfloat16": 8}
+NUMPY = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+
+
+def rounded(values, dtype):
+    """float64 of the nearest numbers of dtype."""
+    values = np.asarray(values, np.float64)
+    with np.errstate(over="ignore"):
+        if dtype in NUMPY:
+            return values.astype(NUMPY[dtype]).astype(np.float64)
+        fraction, exponent = np.frexp(values)  # bfloat16, TF32: float32's exponents
+        bits = BITS[dtype] - np.maximum(0, -125 - exponent)
+        nearest = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+        return np.where(np.abs(nearest) >= 2.0**128, np.copysign(np.inf, nearest), nearest)
+
+
+def save(path, values, dtype):
+    """bfloat16 as ml_dtypes writes it. The values are numbers of dtype."""
+    if dtype == "bfloat16":
+        values = (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view("V2")
+    np.save(path, np.ascontiguousarray(values, None if dtype == "bfloat16" else NUMPY[dtype]))
+
+
+def load(path):
+    """float64; bfloat16 too."""
+    values = np.load(path)
+    if values.dtype.kind == "V":
+        values = (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float64)
+
+
+@dataclasses.dataclass
+class Layer:
+    op: str
+    n: int
+    extents: tuple  # of x: H, W, or D, H, W
+    c: int
+    k: int  # output channels; a multiple of c in depthwise
+    taps: tuple
+    strides: tuple
+    dilations: tuple
+    pads: tuple  # (before, after) of each axis
+    groups: int = 1
+    dtype: str = "float32"
+    out: str = ""
+
+    def __post_init__(self):
+        self.out = self.out or self.dtype
+        if self.op == "depthwise":
+            self.groups = self.c
+        self.outs = tuple((i + sum(p) - (t - 1) * d - 1) // s + 1 for i, p, t, d, s in
+                          zip(self.extents, self.pads, self.taps, self.dilations, self.strides))
+        self.x_shape, self.dy_shape = (self.n, *self.extents, self.c), (self.n, *self.outs, self.k)
+        self.pixels = self.n * math.prod(self.outs)
+        # As simulated_sums and TensorFlow have it: channels of a group, then all output channels.
+        self.dw_shape = (*self.taps, self.c // self.groups, self.k)
+        if self.op == "depthwise":
+            self.dw_shape = (*self.taps, self.c, self.k // self.c)
+
+    def __str__(self):
+        def several(values):
+            return "x".join(map(str, values))
+        pads = ",".join(f"{a}:{b}" for a, b in self.pads)
+        to = f"->{self.out}" if self.out != self.dtype else ""
+        return (f"{self.op} {self.dtype}{to} n{self.n} {several(self.extents)} c{self.c} k{self.k} g{self.groups} "
+                f"{several(self.taps)} s{several(self.strides)} d{several(self.dilations)} p{pads}")
+
+    def attributes(self):
+        """Taps, strides, dilations and paddings, as flags have them."""
+        pads = [pad for pair in self.pads for pad in pair]
+        return [",".join(map(str, values)) for values in (self.taps, self.strides, self.dilations, pads)]
+
+    def flags(self):
+        taps, strides, dilations, pads = self.attributes()
+        groups = [] if self.op == "depthwise" else ["--groups", self.groups]
+        return ["--op", self.op, "-k", taps, "-s", strides, "-d", dilations, "-p", "explicit", "--explicit-paddings", pads, *groups,
+                "--out-dtype", self.out]
+
+    def tap_inputs(self, x):
+        """For each tap: its position, and what dy's pixels are multiplied with."""
+        padded = np.pad(x, ((0, 0), *self.pads, (0, 0)))
+        for tap in np.ndindex(*self.taps):
+            at = tuple(slice(t * d, t * d + (o - 1) * s + 1, s)
+                       for t, d, o, s in zip(tap, self.dilations, self.outs, self.strides))
+            yield tap, padded[(slice(None), *at)]
+
+    def gradient(self, x, dy):
+        """In float64, as numpy sums it: for differences that a fault makes."""
+        group_c, group_k = self.c // self.groups, self.k // self.groups
+        y = dy.reshape(self.pixels, self.groups, group_k).transpose(1, 0, 2)
+        dw = np.zeros((*self.taps, group_c, self.groups, group_k))
+        for tap, seen in self.tap_inputs(x):
+            by_group = seen.reshape(self.pixels, self.groups, group_c).transpose(1, 2, 0)
+            dw[tap] = (by_group @ y).transpose(1, 0, 2)
+        return dw.reshape(self.dw_shape)
+
+
+# ---- Data ----------------------------------------------------------------------------------------
+
+def half_negative(y, axis):
+    """The second half of dy along an axis has the other sign."""
+    y = abs(y)
+    y[(slice(None),) * axis + (slice(y.shape[axis] // 2, None),)] *= -1
+    return y
+
+
+def signs(rng, *shape):
+    return rng.choice([-1.0, 1.0], shape)
+
+
+def cancelling(x, y, rng):
+    half = len(x) // 2
+    x[half:2 * half], y[half:2 * half] = x[:half], -y[:half]
+    return x, y * (1 + 1e-6 * rng.standard_normal(y.shape))
+
+
+def sorted_signs(y):
+    y = abs(y)
+    y.reshape(-1, y.shape[-1])[y.size // y.shape[-1] // 2:] *= -1
+    return y
+
+
+def checkered(y):
+    return abs(y) * (1 - 2 * (np.indices(y.shape[1:-1]).sum(0) % 2))[None, ..., None]
+
+
+def framed(y):
+    """Nonzero at the borders of the images alone."""
+    y = y.copy()
+    y[(slice(None),) + (slice(1, -1),) * (y.ndim - 2)] = 0
+    return y
+
+
+def constant_halves(y):
+    y = np.full(y.shape, 0.3)
+    y[len(y) // 2:] = -0.7
+    return y
+
+
+def one_nonzero(y, rng):
+    only = np.zeros_like(y)
+    at = tuple(rng.integers(extent) for extent in y.shape[:-1])
+    only[at] = y[at]
+    return only
+
+
+def spread(values, rng, axis, powers):
+    """Every channel (axis -1) or image (axis 0) has a range of its own."""
+    shape = [1] * values.ndim
+    shape[axis] = values.shape[axis]
+    return values * 10.0 ** rng.uniform(-powers, powers, shape)
+
+
+def smooth(values, step, of=np.sin):
+    return of(np.arange(values.size) * step).reshape(values.shape)
+
+
+# kind: (x, dy) from normal numbers x, y; "powers" is how far exponents of 10 may go in the dtype.
+KINDS = {
+    "normal": lambda x, y, rng, powers: (x, y),
+    "positive": lambda x, y, rng, powers: (rng.random(x.shape), rng.random(y.shape)),
+    "relu": lambda x, y, rng, powers: (np.maximum(x, 0), y),
+    "relu, positive": lambda x, y, rng, powers: (np.maximum(x, 0), abs(y)),
+    "coherent": lambda x, y, rng, powers: (abs(x), abs(y) * signs(rng, len(y), *[1] * (y.ndim - 2), y.shape[-1])),
+    "constant in an image": lambda x, y, rng, powers: (
+        np.maximum(x, 0), np.broadcast_to(rng.standard_normal((len(y), *[1] * (y.ndim - 2), y.shape[-1])) / 7, y.shape)),
+    "sorted": lambda x, y, rng, powers: (abs(x), sorted_signs(y)),
+    "signs by column": lambda x, y, rng, powers: (abs(x), half_negative(y, y.ndim - 2)),
+    "signs by row": lambda x, y, rng, powers: (abs(x), half_negative(y, y.ndim - 3)),
+    "checkered": lambda x, y, rng, powers: (abs(x), checkered(y)),
+    "lognormal": lambda x, y, rng, powers: (np.exp(2 * x - 2) * signs(rng, *x.shape), np.exp(2 * y - 3) * signs(rng, *y.shape)),
+    "Cauchy": lambda x, y, rng, powers: (np.clip(rng.standard_cauchy(x.shape), -1e3, 1e3) / 16, y / 4),
+    "outlier": lambda x, y, rng, powers: (x / 16, y + 1e3 * one_nonzero(np.ones_like(y), rng)),
+    "90 % zeros": lambda x, y, rng, powers: (x * (rng.random(x.shape) < .1), y),
+    "99 % zeros": lambda x, y, rng, powers: (x * (rng.random(x.shape) < .01), y),
+    "both 90 % zeros": lambda x, y, rng, powers: (x * (rng.random(x.shape) < .1), y * (rng.random(y.shape) < .1)),
+    "one pixel": lambda x, y, rng, powers: (x, one_nonzero(y, rng)),
+    "channel ranges": lambda x, y, rng, powers: (spread(x, rng, -1, powers), spread(y, rng, -1, powers)),
+    "image ranges": lambda x, y, rng, powers: (spread(x, rng, 0, powers / 2), spread(y, rng, 0, powers / 2)),
+    "constant": lambda x, y, rng, powers: (np.full(x.shape, .1), np.full(y.shape, .1)),
+    "constant halves": lambda x, y, rng, powers: (np.full(x.shape, .1), constant_halves(y)),
+    "two values": lambda x, y, rng, powers: (rng.choice([.1, .3], x.shape), rng.choice([.1, -.7], y.shape)),
+    "dy of ones": lambda x, y, rng, powers: (rng.random(x.shape), np.ones(y.shape)),
+    "near one": lambda x, y, rng, powers: (1 + 1e-2 * x, 1 + 1e-2 * y),
+    "integers": lambda x, y, rng, powers: (np.rint(2 * x), np.rint(2 * y)),
+    "cancelling": lambda x, y, rng, powers: cancelling(x, y, rng),
+    "border": lambda x, y, rng, powers: (x, framed(y)),
+    "equal channels": lambda x, y, rng, powers: (np.broadcast_to(x[..., :1], x.shape), np.broadcast_to(y[..., :1], y.shape)),
+    "sine": lambda x, y, rng, powers: (smooth(x, .01), smooth(y, .013, np.cos)),
+    "ramp": lambda x, y, rng, powers: (np.linspace(-1, 1, x.size).reshape(x.shape), np.linspace(0, 1, y.size).reshape(y.shape)),
+    "mean 3": lambda x, y, rng, powers: (x + 3, y + .1),
+    # Products below the smallest normal number of float32 (float64); float16: the inputs are.
+    "subnormal": lambda x, y, rng, powers: (x * {1: 2e-6, 10: 1e-20, 100: 1e-155}[powers],
+                                            y * {1: 1, 10: 1e-20, 100: 1e-155}[powers]),
+    "some subnormal": lambda x, y, rng, powers: [values * 10.0 ** rng.uniform(-2 * powers, 0, values.shape) for values in (x, y)],
+}
+# What is left out: in these orders, which no library has, sums are far larger on the way than in the order of the pixels; and two
+# constants that round one way from the back and not from the front (3 of 160 fail, by 1.37 at most).
+AXES_TURNED = ("nqp", "pnq", "pqn", "qnp", "qpn")
+LEFT_OUT = {"signs by column": ("nqp", "qnp", "qpn", "pqn", "lanes8"), "signs by row": ("pnq", "pqn", "qpn", "lanes8"),
+            "checkered": ("pnq", "pqn", "qnp", "qpn", "lanes8"), "sine": AXES_TURNED, "ramp": AXES_TURNED,
+            "constant halves": ("reverse",)}
+
+
+def make_data(kind, layer, rng):
+    x, y = rng.standard_normal(layer.x_shape), rng.standard_normal(layer.dy_shape)
+    powers = {"float16": 1, "float64": 100}.get(layer.dtype, 10)
+    x, y = KINDS[kind](x, y, rng, powers)
+    return rounded(x, layer.dtype), rounded(y, layer.dtype)
+
+
+# ---- Programs ------------------------------------------------------------------------------------
+
+class Judge:
+    """Tensors, results and reports in a folder."""
+
+    def __init__(self, folder, convgrad, threads=1, flags=()):
+        self.folder, self.convgrad, self.flags = pathlib.Path(folder), convgrad, ["-t", str(threads), *flags]
+
+    def put(self, layer, x, dy):
+        self.layer = layer
+        save(self.folder / "x.npy", x, layer.dtype)
+        save(self.folder / "dy.npy", dy, layer.dtype)
+
+    def run(self, *words):
+        return subprocess.run(list(map(str, words)), cwd=self.folder, capture_output=True, text=True, env=peers.environment())
+
+    def sums(self, ways):
+        """{way: gradient, not yet rounded to the output's dtype}"""
+        done = self.run(BUILD / "tests" / "simulated_sums", "x.npy", "dy.npy", "sums.npy", ways, self.layer.op,
+                        *self.layer.attributes(), self.layer.groups)
+        if done.returncode:
+            raise RuntimeError(f"{self.layer}: {done.stderr}")
+        return dict(zip(done.stdout.splitlines(), np.load(self.folder / "sums.npy").astype(np.float64)))
+
+    def computed(self, *flags, name="own.npy"):
+        """The gradient that convgrad computes, or None where the algorithm does not compute it."""
+        done = self.run(self.convgrad, "-i", "x.npy", "-g", "dy.npy", "-o", name, *self.layer.flags(), *self.flags, *flags)
+        if done.returncode not in (0, 4):
+            raise RuntimeError(f"{self.layer} {' '.join(flags)}: {done.stderr}")
+        return load(self.folder / name) if done.returncode == 0 else None
+
+    def scores(self, results, *flags):
+        """{name: (score, group)} of {name: gradient}."""
+        files = []
+        for i, (name, values) in enumerate(results.items()):
+            files.append(f"result{i}.npy")
+            save(self.folder / files[-1], rounded(values, self.layer.out), self.layer.out)
+        done = self.run(self.convgrad, "verify", "-i", "x.npy", "-g", "dy.npy", *self.layer.flags(), *self.flags, "--no-diagnosis",
+                        "--json=report.json", *flags, *(word for file in files for word in ("--result", file)))
+        if done.returncode > 1:
+            raise RuntimeError(f"{self.layer}: status {done.returncode}: {done.stderr}")
+        compare = json.loads((self.folder / "report.json").read_text())["compare"]
+        scores = {}
+        for name, one in zip(results, compare["results"] if len(files) > 1 else [compare], strict=True):
+            rounding = one.get("rounding", {})
+            score = float(rounding.get("score") or 0)  # "inf" is a word
+            if one["verdict"] == "mismatch" and score <= 1:  # a NaN, an infinity
+                score = math.inf
+            group = rounding.get("group") or {"kind": "-"}
+            scores[name] = score, f"{group['kind']} {group['index']}" if "index" in group else group["kind"]
+        return scores
