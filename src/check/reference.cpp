@@ -134,15 +134,18 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     float* const plain = next.plain_row(next.pixels * Kg);
     const std::int64_t step = block.dy_strides.c;
     const Scalar* const first = dy_at + at.group * Kg * step;
-    if (step == 1) {  // which compilers make vectors of
-      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k]);
-    } else {
-      for (std::int64_t k = 0; k < Kg; ++k) row[k] = to_double(first[k * step]);
+    bool zeros = false;
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (step == 1) zeros = widen(first, Kg, row, plain);
     }
-    for (std::int64_t k = 0; k < Kg; ++k) plain[k] = static_cast<float>(row[k]);
-    int zeros = 0;
-    for (std::int64_t k = 0; k < Kg; ++k) zeros |= static_cast<int>(row[k] == 0);
-    next.zeros |= zeros != 0;
+    if (!std::is_same_v<Scalar, float> || step != 1) {
+      for (std::int64_t k = 0; k < Kg; ++k) {
+        row[k] = to_double(first[k * step]);
+        plain[k] = static_cast<float>(row[k]);
+        zeros = zeros || row[k] == 0;
+      }
+    }
+    next.zeros = next.zeros || zeros;
     next.x[next.pixels++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();

@@ -19,27 +19,8 @@ constexpr double kDriftSeen = 1.0 / 64, kDriftGranted = 1.0 / 4;
 // Squares of float64 terms may be less than float64 can hold.
 constexpr double kLeastSquares = 0x1p-900;
 
-// The root mean square over the elements that share an id.
-class GroupRms {
- public:
-  explicit GroupRms(std::int64_t ids)
-      : squares_(static_cast<std::size_t>(ids)), counts_(static_cast<std::size_t>(ids)) {}
-  void add(std::int64_t id, double value) {
-    const auto i = static_cast<std::size_t>(id);
-    squares_[i] += value * value;
-    ++counts_[i];
-  }
-  double rms(std::int64_t id) const {
-    const auto i = static_cast<std::size_t>(id);
-    return std::sqrt(squares_[i] / counts_[i]);
-  }
-  double count(std::int64_t id) const { return counts_[static_cast<std::size_t>(id)]; }
-
- private:
-  std::vector<double> squares_, counts_;
-};
-
-bool is_systematic(double plain, double n) { return plain > kPlainSlack * group_factor(n, 8); }
+// What the root mean square of plain sums' errors over n elements stays below by chance.
+double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cast<double>(n), 8); }
 
 }  // namespace
 
@@ -76,44 +57,59 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
 
 void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> plain,
                   std::span<const double> drift, std::span<double> scales) {
-  const auto count = static_cast<std::int64_t>(plain.size());
-  const std::int64_t rows = pb.group_c(), row = pb.K, cells = rows * row;
-  // Groups of the same c and k, of the same tap and k, and of the same tap and c.
-  GroupRms taps(whole ? cells : 1), columns(whole ? pb.taps() * row : 0),
-      lines(whole ? pb.taps() * rows * pb.groups : 0);
-  const auto tap_id = [&](std::int64_t i) { return whole ? i % cells : 0; };
-  const auto column_id = [&](std::int64_t i) { return i / cells * row + i % row; };
-  const auto line_id = [&](std::int64_t i) { return i / row * pb.groups + i % row / pb.group_k(); };
-  double squares = 0, used = 0;  // of elements that have terms
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double value = plain[static_cast<std::size_t>(i)];
-    squares += value * value;
-    used += drift[static_cast<std::size_t>(i)] > 0 ? 1 : 0;
-    taps.add(tap_id(i), value);
-    if (!whole) continue;
-    columns.add(column_id(i), value);
-    lines.add(line_id(i), value);
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    double largest = 0;
-    bool systematic = false;
-    const auto look = [&](double value, double n) {
-      largest = std::max(largest, value);
-      systematic = systematic || is_systematic(value, n);
-    };
-    look(plain[at], 1);
-    if (whole && used > 0) look(std::sqrt(squares / used), used);
-    look(taps.rms(tap_id(i)), taps.count(tap_id(i)));
-    if (whole) {
-      look(columns.rms(column_id(i)), columns.count(column_id(i)));
-      look(lines.rms(line_id(i)), lines.count(line_id(i)));
+  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  // Of a sample, all elements are one row.
+  const std::size_t taps = whole ? size(pb.taps()) : 1, rows = whole ? size(pb.group_c()) : 1;
+  const std::size_t groups = whole ? size(pb.groups) : 1;
+  const std::size_t row = whole ? size(pb.group_k()) : plain.size();
+  // Squares, and then their root means, of what has the same c and k, the same tap and k, and the
+  // same tap, c and group.
+  std::vector<double> cells(whole ? rows * groups * row : 0);
+  std::vector<double> columns(whole ? taps * groups * row : 0), lines(taps * rows * groups);
+  double all = 0, used = 0;
+  const auto for_each = [&](const auto& visit) {
+    std::size_t at = 0;
+    for (std::size_t t = 0; t < taps; ++t) {
+      for (std::size_t c = 0; c < rows; ++c) {
+        for (std::size_t g = 0; g < groups; ++g) {
+          for (std::size_t k = g * row; k < (g + 1) * row; ++k, ++at) {
+            visit(at, c * groups * row + k, t * groups * row + k, (t * rows + c) * groups + g);
+          }
+        }
+      }
     }
-    if (!systematic) continue;
+  };
+  for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
+    const double square = plain[at] * plain[at];
+    all += square;
+    used += drift[at] > 0 ? 1 : 0;  // elements that have terms
+    lines[line] += square;
+    if (!whole) return;
+    cells[cell] += square;
+    columns[column] += square;
+  });
+  const auto finish = [](std::vector<double>& squares, std::size_t count) {
+    for (double& square : squares) square = std::sqrt(square / static_cast<double>(count));
+  };
+  finish(cells, taps);
+  finish(columns, rows);
+  finish(lines, row);
+  all = whole && used > 0 ? std::sqrt(all / used) : 0;
+  const double limit = plain_limit(1), cell_limit = plain_limit(taps);
+  const double column_limit = plain_limit(rows), line_limit = plain_limit(row);
+  const bool all_systematic = used > 0 && all > kPlainSlack * group_factor(used, 8);
+  for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
+    double largest = std::max({plain[at], lines[line], all});
+    bool systematic = all_systematic || plain[at] > limit || lines[line] > line_limit;
+    if (whole) {
+      largest = std::max({largest, cells[cell], columns[column]});
+      systematic = systematic || cells[cell] > cell_limit || columns[column] > column_limit;
+    }
+    if (!systematic) return;
     const double widened = scales[at] * largest;
     scales[at] =
         widened > kDriftSeen * drift[at] ? std::max(widened, kDriftGranted * drift[at]) : widened;
-  }
+  });
 }
 
 }  // namespace convgrad

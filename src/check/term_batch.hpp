@@ -39,6 +39,9 @@ struct TermSums {
 // sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
 
+// Numbers that lie side by side, in float64 and in float32; true if one of them is 0.
+bool widen(const float* values, std::int64_t count, double* wide, float* plain);
+
 using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
 // What this processor can run: the portable code, and what was compiled for more instructions; the
 // last one is what add_batch() takes.
