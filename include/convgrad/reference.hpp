@@ -32,7 +32,7 @@ struct Expected {
   std::vector<double> scales;
   // What that error cannot exceed, sharp where there are few terms.
   std::vector<double> limits;
-  double squares = 0;  // sum t^2 over all elements
+  double squares = 0;  // sum t^2 over all elements of which it is finite
 };
 
 // Adds block after block. float64 accumulators; for float64 data the products and sums are

@@ -214,7 +214,7 @@ void ReferenceSum::judge_rounding() {
     terms.plain_error = std::max(plain_error_[i], std::fabs(plain_[i] - expected_.values[i]));
     terms.magnitude = expected_.magnitudes[i];
     const RoundingScale judged = rounding_scale(terms, problem_.dtype, *summation_);
-    expected_.squares += terms.squares;
+    if (std::isfinite(terms.squares)) expected_.squares += terms.squares;
     squares_[i] = judged.limit;
     walk_[i] = judged.scale;
     terms_[i] = judged.drift;

@@ -122,7 +122,7 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
     result.magnitudes.push_back(sum.magnitude);
     result.scales.push_back(judged.scale);
     result.limits.push_back(judged.limit);
-    result.squares += sum.squares;
+    if (std::isfinite(sum.squares)) result.squares += sum.squares;
     plain.push_back(judged.plain);
     drift.push_back(judged.drift);
   }

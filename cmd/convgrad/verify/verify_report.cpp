@@ -285,6 +285,7 @@ std::string verify_text(const VerifyReport& r) {
   if (is_accuracy(r, c)) text << reason_text(r, c) << "\n";
   if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) {
     text << "agrees to " << agreement_text(c.relative_error);
+    if (std::isinf(c.abs.value)) text << " where both are finite";
     if (c.rounding) text << "; errors at most " << group_text(r.problem, c.rounding->worst);
     text << "\n";
   }
