@@ -119,15 +119,16 @@ std::vector<double> sums(const Case& c, const Kernel& kernel, std::int64_t block
   return sums_of(make_plan(c.problem, this_machine(), options), c.x.data(), c.dy.data());
 }
 
-void check(const Case& c, const Kernel& kernel, const Reference& reference) {
+void check(const Case& c, const Kernel& kernel, const Expected& reference) {
   if (!kernel.why_not(c.problem, this_machine()).empty()) return;
   const std::string what = cat(kernel.name, " on ", describe(c.problem));
   const std::vector<double> got = sums(c, kernel, 0);
   const Comparison comparison = compare_sums(c.problem, got, reference);
-  require(comparison.mismatches == 0, "a gradient",
+  require(comparison.match(), "a gradient",
           cat(what, ": ", comparison.mismatches, " wrong, the first at ",
               comparison.first_mismatch.index, ": ", comparison.first_mismatch.got, " for ",
-              comparison.first_mismatch.want));
+              comparison.first_mismatch.want, "; errors ", comparison.rounding->worst.rms,
+              " times rounding's, ", comparison.rounding->worst.allowed, " allowed"));
   if (c.data == Data::integers) {
     require(got == reference.values, "a gradient of integers, which is exact", what);
   }
@@ -143,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Choices choices(data, size);
   const std::optional<Case> c = choose(choices);
   if (!c) return 0;
-  const Reference reference = reference_of(c->problem, c->x.data(), c->dy.data(), 1);
+  const Expected reference = reference_of(c->problem, c->x.data(), c->dy.data(), 1);
   for (const Kernel& kernel : kernels()) check(*c, kernel, reference);
   const bool portable = size % 2 == 0;  // of two packings that give the same panels
   check(*c, portable ? kPortableEmulatedAmxKernel : kEmulatedAmxKernel, reference);
