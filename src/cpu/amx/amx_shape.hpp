@@ -114,8 +114,9 @@ inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& shari
   return sharing.wide ? pb.axis[2].taps * c : c;
 }
 
-// Panels of each of x and dy: float16 may have to be split in two.
+// Panels of each of x and dy: terms that a value is the sum of.
 inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
+  if (pb.dtype == DType::f32) return 3;
   return pb.dtype == DType::f16 ? f16_terms : 1;
 }
 
