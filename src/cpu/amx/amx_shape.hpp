@@ -143,8 +143,9 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
                        dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
-  return blocks * taps * (dy / kAmxPixels * terms * terms + 10) * kInstruction +
-         moves * terms * kMove + (x + dy) * kPixel + kStart;
+  const double products = terms == 3 ? 6 : terms * terms;
+  return blocks * taps * (dy / kAmxPixels * products + 10) * kInstruction + moves * terms * kMove +
+         (x + dy) * kPixel + kStart;
 }
 
 struct AmxPlan {

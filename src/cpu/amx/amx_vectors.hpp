@@ -214,14 +214,19 @@ void rows_from_channels(const void* data, long channel_stride, long pixel_stride
 template <typename Set, typename Source>
 void pairs_from_pixels(const void* const* pixel, long count, long channels, AmxBits* pairs,
                        long block, long term) {
-  for (long i = 0; i < count; i += 2) {
+  for (long i = 0; i < count; i += kAmxPixels) {
     AmxBits* out = pairs + i * kAmxChannels;
     for (long k = 0; k < channels; k += kAmxChannels, out += block) {
-      PairVector pair[Source::kTerms];
-      load_pair<Set, Source>(channel_of<Source>(pixel[i], k), channel_of<Source>(pixel[i + 1], k),
-                             channels_left(channels, k), pair);
+      const long left = channels_left(channels, k);
+      for (long p = 0; p < kAmxPixels; p += 2) {
+        PairVector pair[Source::kTerms];
+        load_pair<Set, Source>(channel_of<Source>(pixel[i + p], k),
+                               channel_of<Source>(pixel[i + p + 1], k), left, pair);
 #pragma GCC unroll 3
-      for (int t = 0; t < Source::kTerms; ++t) store(out + t * term, pair[t]);
+        for (int t = 0; t < Source::kTerms; ++t) {
+          store(out + p * kAmxChannels + t * term, pair[t]);
+        }
+      }
     }
   }
 }
