@@ -77,9 +77,10 @@ struct AmxPacking {
   void (*tiles_from_pixels)(const void* const* pixel, long count, long channels, AmxBits* tiles,
                             long block, long term);
   void (*tiles_from_rows)(const void* rows, long row, long count, AmxBits* tiles, long term);
-  // The form of AmxPanels::b, of the same.
+  // The form of AmxPanels::b, of the same. The first also puts pairs that begin one pixel later,
+  // the last ones with pixel[count], `odd` elements behind the others, unless that is 0.
   void (*pairs_from_pixels)(const void* const* pixel, long count, long channels, AmxBits* pairs,
-                            long block, long term);
+                            long block, long term, long odd);
   void (*pairs_from_rows)(const void* rows, long row, long count, AmxBits* pairs, long term);
   // rows[c*row + i] = data[c*channel_stride + source + j*pixel_stride], j counting in a piece.
   void (*rows_from_channels)(const void* data, long channel_stride, long pixel_stride,
@@ -94,7 +95,7 @@ struct AmxVectors {
   AmxPacking bf16, f16;   // as they are
   AmxPacking f16_as_two;  // bfloat16 that add up to the value, exactly, if it is finite
   AmxPacking f32_as_three;
-  // Pairs of a panel that begins one pixel later, of count elements of a panel of pairs.
+  // Pairs that begin one pixel later, of count elements of pairs.
   void (*odd_pairs)(const AmxBits* even, long count, AmxBits* odd);
   // partial[c*partial_row + k] += sums[k*kAmxBlock + c], or sums[c*kAmxBlock + k] if `turned`.
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,

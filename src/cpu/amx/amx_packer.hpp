@@ -47,8 +47,11 @@ class AmxPacker {
       const bool wide = at_.plan.sharing.wide;
       list_pixels(data, x_pixels_.list(first, wide ? at_.pb.axis[2].taps : 1));
       if (wide) x_pixels_.list_edges(data, first);
-      put_pixels(at_.shape.turned, at_.channels, at_.shape.pixels, at_.work.x, at_.work.x_term);
-    } else if (at_.plan.sharing.wide) {
+      put_pixels(at_.shape.turned, at_.channels, at_.shape.pixels, at_.work.x, at_.work.x_term,
+                 at_.shape.odd ? at_.odd_panel() : 0);
+      return;
+    }
+    if (at_.plan.sharing.wide) {
       pack_wide_rows(data, first);
     } else {
       const AmxPieces pieces = x_pixels_.list(first, 1);
@@ -86,9 +89,11 @@ class AmxPacker {
 
   // The listed pixels, or 16 channels of rows, as tiles or as pairs.
   void put_pixels(bool tiles, std::int64_t channels, std::int64_t pixels, AmxBits* panel,
-                  std::int64_t term) {
-    const auto put = tiles ? packing_.tiles_from_pixels : packing_.pairs_from_pixels;
-    put(at_.work.pixels, pixels, channels, panel, pixels * kAmxChannels, term);
+                  std::int64_t term, std::int64_t odd = 0) {
+    const std::int64_t block = pixels * kAmxChannels;
+    const void* const* listed = at_.work.pixels;
+    if (tiles) return packing_.tiles_from_pixels(listed, pixels, channels, panel, block, term);
+    packing_.pairs_from_pixels(listed, pixels, channels, panel, block, term, odd);
   }
   void put_rows(bool tiles, const std::byte* rows, std::int64_t pixels, AmxBits* panel,
                 std::int64_t term) {

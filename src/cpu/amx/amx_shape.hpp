@@ -98,7 +98,7 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
   s.dy_pixels = s.pitch * (s.joined ? 1 : extent[0] * extent[1]);
   // A single run from the first pixels of both may have either in tiles, the other in pairs. Pairs
   // take less work to pack, and sums of tiles of x are in the partial's order.
-  s.turned = pb.taps() == 1 && s.joined;
+  s.turned = pb.taps() == 1 && (s.joined || extent[0] * extent[1] == 1);
   s.odd = s.odd || (!s.joined && extent[0] * extent[1] > 1 && s.sheet % 2 != 0);
   return s;
 }

@@ -209,24 +209,40 @@ void rows_from_channels(const void* data, long channel_stride, long pixel_stride
   }
 }
 
+// The pairs that begin with the second pixels of `pair`.
+static inline PairVector odd_pair(PairVector pair, PairVector next) {
+  return (pair >> 16) | (next << 16);
+}
+
 // A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
 // makes pairs cheaper to pack than tiles where channels are side by side.
+template <typename Set, typename Source, bool Odd>
+void put_pairs(const void* const* pixel, long channel, long left, AmxBits* pairs, long term,
+               long odd) {
+  PairVector last[Source::kTerms] = {};
+  for (long p = 0; p < kAmxPixels + (Odd ? 2 : 0); p += 2) {
+    PairVector pair[Source::kTerms];
+    load_pair<Set, Source>(channel_of<Source>(pixel[p], channel),
+                           channel_of<Source>(pixel[p + 1], channel), left, pair);
+#pragma GCC unroll 3
+    for (int t = 0; t < Source::kTerms; ++t) {
+      AmxBits* out = pairs + p * kAmxChannels + t * term;
+      if (p < kAmxPixels) store(out, pair[t]);
+      if (Odd && p > 0) store(out + odd - kAmxPixels, odd_pair(last[t], pair[t]));
+      last[t] = pair[t];
+    }
+  }
+}
+
+// 32 pixels of 16 channels at a time: a column of pairs would fill few sets of the first cache.
 template <typename Set, typename Source>
 void pairs_from_pixels(const void* const* pixel, long count, long channels, AmxBits* pairs,
-                       long block, long term) {
+                       long block, long term, long odd) {
+  const auto put = odd != 0 ? put_pairs<Set, Source, true> : put_pairs<Set, Source, false>;
   for (long i = 0; i < count; i += kAmxPixels) {
     AmxBits* out = pairs + i * kAmxChannels;
     for (long k = 0; k < channels; k += kAmxChannels, out += block) {
-      const long left = channels_left(channels, k);
-      for (long p = 0; p < kAmxPixels; p += 2) {
-        PairVector pair[Source::kTerms];
-        load_pair<Set, Source>(channel_of<Source>(pixel[i + p], k),
-                               channel_of<Source>(pixel[i + p + 1], k), left, pair);
-#pragma GCC unroll 3
-        for (int t = 0; t < Source::kTerms; ++t) {
-          store(out + p * kAmxChannels + t * term, pair[t]);
-        }
-      }
+      put(pixel + i, k, channels_left(channels, k), out, term, odd);
     }
   }
 }
@@ -237,10 +253,10 @@ void odd_pairs(const AmxBits* even, long count, AmxBits* odd) {
   PairVector pair = load<PairVector>(even);
   for (long i = kAmxPixels; i < count; i += kAmxPixels) {
     const PairVector next = load<PairVector>(even + i);
-    store(odd + i - kAmxPixels, (pair >> 16) | (next << 16));
+    store(odd + i - kAmxPixels, odd_pair(pair, next));
     pair = next;
   }
-  store(odd + count - kAmxPixels, pair >> 16);
+  store(odd + count - kAmxPixels, odd_pair(pair, PairVector{}));
 }
 
 // The sums of 16 x 16 channels: full squares in vectors, others one by one. Adding them up

@@ -80,8 +80,10 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   const auto take_bits = [&](std::int64_t items) {
     return reinterpret_cast<AmxBits*>(take(items, sizeof(AmxBits)));
   };
-  // An odd number of cache lines from one channel to the next spreads them over the cache.
-  const std::int64_t most = std::max(s.pixels, s.dy_pixels), bytes = dtype_bytes(pb.dtype);
+  // Packing from an odd pixel reads one more; an odd number of cache lines from one channel to the
+  // next spreads them over the cache.
+  const std::int64_t most = std::max(s.pixels, s.dy_pixels) + kAmxPixels;
+  const std::int64_t bytes = dtype_bytes(pb.dtype);
   w.row = (ceil_div(most * bytes, 64) | 1) * 64 / bytes;
   w.x_term = round_up(channels, kAmxChannels) * s.pixels * (s.odd ? 2 : 1);
   w.dy_term = round_up(plan.steps.k, kAmxChannels) * s.dy_pixels;

@@ -25,7 +25,7 @@ class AmxXPixels {
         }
       }
     }
-    pieces.zeros_until(shape.pixels);
+    pieces.zeros_until(shape.pixels + kAmxPixels);
     return pieces;
   }
 
