@@ -352,7 +352,8 @@ TEST_CASE("dense layers choose AMX where there is, small and other ones do not")
     CAPTURE(spec.name);
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f16) == "outer_product_amx");
-    CHECK(chosen(spec, DType::f32) == "outer_product_amx_bf16x3");
+    // One tile of sums waits for itself.
+    CHECK((chosen(spec, DType::f32) == "outer_product_amx_bf16x3") == (spec.C >= 32));
     machine.instruction_sets.emplace_back("amx_fp16");
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f16) == "outer_product_amx_fp16");

@@ -120,17 +120,29 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
   return pb.dtype == DType::f16 ? f16_terms : 1;
 }
 
+// Tiles of c x k channels, where a block's one or two sums take as long as 3.25 that do not wait
+// for themselves.
+inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
+  const auto whole = [](std::int64_t count) { return (count + kAmxChannels - 1) / kAmxBlock; };
+  const std::int64_t all = ceil_div(c, kAmxBlock) * ceil_div(k, kAmxBlock);
+  const std::int64_t full = whole(c) * whole(k);
+  return static_cast<double>(full * 4) + static_cast<double>(all - full) * 3.25;
+}
+
 // Rough seconds for one chunk and one tile of a gradient: what amx_plan() compares, so only the
 // order of the forms of packing has to be right.
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
                                 const AmxSharing& sharing, const AmxSteps& steps, double terms) {
   constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
-  constexpr double kMove = 0.1e-9;       // an element; splitting it takes about as long again
-  constexpr double kPixel = 3e-9;        // finding out where it is
+  constexpr double kMove = 0.1e-9;       // a term of an element; cutting float32 up takes as long
+  constexpr double kRead = 0.2e-9;
+  constexpr double kPixel = 3e-9;  // finding out where it is
   constexpr double kStart = 500e-9;
   const std::int64_t channels = amx_channels(pb, sharing, steps.c);
-  const auto blocks =
-      static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
+  const bool f32 = terms == 3;
+  const double blocks =
+      f32 ? amx_waiting_blocks(channels, steps.k)
+          : static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
   std::int64_t packings = 1;  // one serves all taps of an axis, or one of them
   for (std::size_t a = 0; a < 3; ++a) {
     if (sharing.wide && a == 2) continue;
@@ -143,9 +155,13 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
                        dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
-  const double products = terms == 3 ? 6 : terms * terms;
-  return blocks * taps * (dy / kAmxPixels * products + 10) * kInstruction + moves * terms * kMove +
-         (x + dy) * kPixel + kStart;
+  const double products = f32 ? 6 : terms * terms;
+  // Nothing fetches a chunk before its range is looked at, which shows in float32.
+  const double reads = f32 ? static_cast<double>(s.extent[0] * s.extent[1] * s.extent[2]) *
+                                 static_cast<double>(s.extent[3] * (steps.c + steps.k))
+                           : 0;
+  return blocks * taps * (dy / kAmxPixels * products + 10) * kInstruction +
+         moves * (f32 ? 4 : terms) * kMove + reads * kRead + (x + dy) * kPixel + kStart;
 }
 
 struct AmxPlan {

@@ -96,6 +96,13 @@ void load_pair(const void* first, const void* second, long count,
   }
 }
 
+// Of the lanes of both, one after the other.
+template <long... Lane>
+static inline PairVector upper_halves(PairVector first, PairVector second, Indices<Lane...>) {
+  typedef AmxBits Halves __attribute__((vector_size(64)));
+  return (PairVector)__builtin_shufflevector((Halves)first, (Halves)second, (2 * Lane + 1)...);
+}
+
 // 32 neighbouring pixels of a channel.
 template <typename Set, typename Source>
 void load_row(const typename Source::Bits* from, PairVector (&row)[Source::kTerms]) {
@@ -107,10 +114,7 @@ void load_row(const typename Source::Bits* from, PairVector (&row)[Source::kTerm
     load_terms<Set, Source>(from + kAmxChannels, kAmxChannels, half[1]);
 #pragma GCC unroll 3
     for (int t = 0; t < Source::kTerms; ++t) {
-      AmxBits bits[kAmxPixels];
-      store(bits, __builtin_convertvector(half[0][t] >> 16, ChannelVector));
-      store(bits + kAmxChannels, __builtin_convertvector(half[1][t] >> 16, ChannelVector));
-      row[t] = load<PairVector>(bits);
+      row[t] = upper_halves(half[0][t], half[1][t], UpTo<kAmxPixels>::Type{});
     }
   }
 }
