@@ -60,6 +60,9 @@ std::vector<ProblemSpec> problems() {
   specs.push_back({"wide, images", "conv3d", 3, 2, 20, 1, {{4, 3, 2}, {7, 3}, {9, 5}}});
   specs.push_back({"turned", "conv2d", 3, 40, 70, 1, {{9, 1}, {10, 1}}});
   specs.push_back({"turned, s2", "conv2d", 3, 17, 33, 1, {{9, 1, 2}, {11, 1, 2}}});
+  specs.push_back({"turned, one image", "conv2d", 1, 40, 70, 1, {{30, 1}, {17, 1}}});
+  specs.push_back(
+      {"turned, padded", "conv2d", 1, 20, 33, 1, {{40, 1}, {12, 1}}, "EXPLICIT", {3, 2, 1, 2}});
   specs.push_back({"3-D, joined", "conv3d", 6, 20, 20, 1, {{3, 3}, {3, 3}, {4, 3}}});
   specs.push_back({"3-D, strides 2", "conv3d", 2, 20, 20, 1, {{7, 3, 2}, {7, 3, 2}, {8, 3, 2}}});
   return specs;
