@@ -130,26 +130,25 @@ static inline void store_tile(const PairVector (&square)[kPairs], AmxBits* tile)
   for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxPixels, square[j]);
 }
 
-// The square of each term.
-template <typename Source>
-struct Squares {
-  PairVector term[Source::kTerms][kPairs];
-
-  void put(long row, const PairVector (&vectors)[Source::kTerms]) {
+// A vector of each term to that row of its square. Functions that do not depend on Set are static:
+// isa_load.hpp says why.
+template <int Terms>
+static inline void put_row(const PairVector (&vectors)[Terms], long row,
+                           PairVector (&squares)[Terms][kPairs]) {
 #pragma GCC unroll 3
-    for (int t = 0; t < Source::kTerms; ++t) term[t][row] = vectors[t];
-  }
-  void store_tiles(bool transposed, AmxBits* tile, long distance) {
+  for (int t = 0; t < Terms; ++t) squares[t][row] = vectors[t];
+}
+template <bool Transposed, int Terms>
+static inline void store_tiles(PairVector (&squares)[Terms][kPairs], AmxBits* tile, long term) {
 #pragma GCC unroll 3
-    for (int t = 0; t < Source::kTerms; ++t) {
-      if (transposed) transpose_from<1>(term[t]);
-      store_tile(term[t], tile + t * distance);
-    }
+  for (int t = 0; t < Terms; ++t) {
+    if constexpr (Transposed) transpose_from<1>(squares[t]);
+    store_tile(squares[t], tile + t * term);
   }
-};
+}
 
 template <typename Source>
-const void* channel_of(const void* pixel, long channel) {
+static inline const void* channel_of(const void* pixel, long channel) {
   return static_cast<const typename Source::Bits*>(pixel) + channel;
 }
 
@@ -160,15 +159,15 @@ void tiles_from_pixels(const void* const* pixel, long count, long channels, AmxB
     AmxBits* out = tiles + i * kAmxChannels;
     for (long k = 0; k < channels; k += kAmxChannels, out += block) {
       const long left = channels_left(channels, k);
-      Squares<Source> square;
+      PairVector squares[Source::kTerms][kPairs];
 #pragma GCC unroll 16
       for (long p = 0; p < kPairs; ++p) {
         PairVector pair[Source::kTerms];
         load_pair<Set, Source>(channel_of<Source>(pixel[i + 2 * p], k),
                                channel_of<Source>(pixel[i + 2 * p + 1], k), left, pair);
-        square.put(p, pair);
+        put_row(pair, p, squares);
       }
-      square.store_tiles(true, out, term);
+      store_tiles<true>(squares, out, term);
     }
   }
 }
@@ -178,14 +177,14 @@ template <typename Set, typename Source, bool Transposed>
 void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term) {
   const auto* from = static_cast<const typename Source::Bits*>(rows);
   for (long i = 0; i < count; i += kAmxPixels) {
-    Squares<Source> square;
+    PairVector squares[Source::kTerms][kPairs];
 #pragma GCC unroll 16
     for (long j = 0; j < kAmxChannels; ++j) {
       PairVector pixels[Source::kTerms];
       load_row<Set, Source>(from + j * row + i, pixels);
-      square.put(j, pixels);
+      put_row(pixels, j, squares);
     }
-    square.store_tiles(Transposed, tiles + i * kAmxChannels, term);
+    store_tiles<Transposed>(squares, tiles + i * kAmxChannels, term);
   }
 }
 
