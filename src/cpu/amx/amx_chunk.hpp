@@ -28,16 +28,12 @@ class AmxChunks {
 
   // False if the chunk must be left to plain multiply-adds: zeros of one panel meet whatever is in
   // the other one (0 * Inf must not be added), and numbers may be too small for the instruction.
-  // What the next chunk reads is fetched meanwhile in float32, a few lines for every 20 products.
-  // With fewer products, loads of tiles would wait behind that.
-  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
+  // What the next chunk reads is not fetched meanwhile, as outer_product does: loads of tiles would
+  // wait behind it.
+  bool add_chunk(const PixelBox& box, double* partial) {
     at_.start_chunk(box);
     if (!in_range()) return false;
     packer_.pack_dy();
-    if (next != nullptr && at_.plan.terms == 3 && at_.pb.taps() > 1) {
-      fetch_.start(x_region(at_.pb, at_.block, *next, x_channels()),
-                   dy_region(at_.pb, at_.block, *next, at_.tile.k));
-    }
     const AmxTap step = served();
     AmxTap first;
     for (first[0] = 0; first[0] < at_.pb.axis[0].taps; first[0] += step[0]) {
@@ -59,9 +55,9 @@ class AmxChunks {
     return f16_terms == 2 ? vectors.f16_as_two : vectors.f16;
   }
 
-  Range x_channels() const { return {at_.first_channel, at_.first_channel + at_.tile.c.size()}; }
   bool in_range() const {
-    const ExponentRange x = exponent_range_of(x_region(at_.pb, at_.block, at_.box, x_channels()),
+    const Range c = {at_.first_channel, at_.first_channel + at_.tile.c.size()};
+    const ExponentRange x = exponent_range_of(x_region(at_.pb, at_.block, at_.box, c),
                                               packing_.exponent_range, packing_.bytes);
     const ExponentRange dy = exponent_range_of(dy_region(at_.pb, at_.block, at_.box, at_.tile.k),
                                                packing_.exponent_range, packing_.bytes);
@@ -138,20 +134,6 @@ class AmxChunks {
                            ceil_div(pixels, kAmxPixels)};
   }
 
-  // For one call of multiply(), as many as its runs have time for.
-  std::int64_t list_lines() {
-    std::int64_t most = 0, count = 0;
-    for (std::int64_t i = 0; i < run_count_; ++i) most += runs_[i].steps * kAmxFetches;
-    most = std::min(most, kMostLines);
-    while (count < most) {
-      const char* line = nullptr;
-      const std::int64_t lines = fetch_.next(most - count, &line);
-      if (lines == 0) break;
-      for (std::int64_t i = 0; i < lines; ++i) lines_[count++] = line + i * LineCursor::kLineBytes;
-    }
-    return count;
-  }
-
   // The listed runs, for a tap's part of the tile. 32 channels of x (32 KiB for 512
   // pixels) meet all of dy before the next ones do, so that rows of the partial are visited from
   // their front to their end.
@@ -164,11 +146,8 @@ class AmxChunks {
         const std::int64_t k_count = std::min(kAmxBlock, k_end - k);
         const int c_tiles = c_count > kAmxChannels ? 2 : 1;
         const int k_tiles = k_count > kAmxChannels ? 2 : 1;
-        AmxPanels panels = panels_of(c, k);
-        panels.fetch = lines_;
-        panels.fetch_count = list_lines();
-        tiles_.multiply(turned ? c_tiles : k_tiles, turned ? k_tiles : c_tiles, panels, runs_,
-                        run_count_, sums_);
+        tiles_.multiply(turned ? c_tiles : k_tiles, turned ? k_tiles : c_tiles, panels_of(c, k),
+                        runs_, run_count_, sums_);
         vectors_.add_sums(sums_, turned, c_count, k_count, cells + c * K + k, K);
       }
     }
@@ -181,9 +160,8 @@ class AmxChunks {
     const std::int64_t dy_block = at_.shape.dy_pixels * kAmxChannels;
     const std::int64_t x_block = at_.shape.pixels * kAmxChannels;
     const auto terms = static_cast<int>(at_.plan.terms);
-    if (at_.shape.turned)
-      return {x, dy, x_block, dy_block, work.x_term, work.dy_term, terms, nullptr, 0};
-    return {dy, x, dy_block, x_block, work.dy_term, work.x_term, terms, nullptr, 0};
+    if (at_.shape.turned) return {x, dy, x_block, dy_block, work.x_term, work.dy_term, terms};
+    return {dy, x, dy_block, x_block, work.dy_term, work.x_term, terms};
   }
 
   const AmxTiles& tiles_;
@@ -193,9 +171,6 @@ class AmxChunks {
   AmxPacker packer_;
   std::int64_t run_count_ = 0;
   AmxRun runs_[kMaxChunkPixels];
-  LineCursor fetch_;
-  static constexpr std::int64_t kMostLines = 512;
-  const char* lines_[kMostLines];
   alignas(64) float sums_[kAmxBlock * kAmxBlock];
 };
 

@@ -26,11 +26,7 @@ struct AmxPanels {
   long a_block, b_block;
   long a_term, b_term;
   int terms;  // bfloat16 or float16 that one value is the sum of
-  // To fetch into the second cache meanwhile, at most kAmxFetches for each step of the runs.
-  const char* const* fetch;
-  long fetch_count;
 };
-inline constexpr long kAmxFetches = 4;
 
 // A product of term a of one panel and term b of the other, for all pixels of the runs.
 struct AmxProduct {

@@ -65,15 +65,10 @@ void multiply_step(const AmxPanels& panels, const AmxBits* a, const AmxBits* b) 
 
 template <Multiply kind, int KTiles, int CTiles, const auto& products>
 void multiply_runs(const AmxPanels& panels, const AmxRun* runs, long run_count) {
-  const char* const* fetch = panels.fetch;
-  const char* const* const end = fetch + panels.fetch_count;
   for (long run = 0; run < run_count; ++run) {
     const AmxBits* a = panels.a + runs[run].a;
     const AmxBits* b = panels.b + runs[run].b;
     for (long step = runs[run].steps; step > 0; --step) {
-      if constexpr (sizeof products == sizeof kAmxSmallOfThree) {
-        for (long i = 0; i < kAmxFetches && fetch < end; ++i) __builtin_prefetch(*fetch++, 0, 2);
-      }
       multiply_step<kind, KTiles, CTiles, products>(panels, a, b);
       a += kAmxTile;
       b += kAmxTile;

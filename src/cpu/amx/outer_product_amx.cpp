@@ -48,9 +48,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   AmxChunks work(amx, vectors, problem, block, tile, workspace);
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
-    const bool last = chunk + run.step >= run.end;
-    const PixelBox next = grid.box(last ? chunk : chunk + run.step);
-    if (work.add_chunk(grid.box(chunk), last ? nullptr : &next, partial)) continue;
+    if (work.add_chunk(grid.box(chunk), partial)) continue;
     accumulate_chunk(otherwise, problem, grid, block, chunk, tile, workspace, partial);
   }
 }
