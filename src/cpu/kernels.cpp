@@ -13,17 +13,11 @@ namespace convgrad {
 
 std::span<const Kernel> kernels() {
   // In the order in which they are listed; auto takes the first of those that take equally long.
-  static const std::array<Kernel, 11> table = {kStreamingAvx512Kernel,
-                                               kOuterProductAmxKernel,
-                                               kOuterProductAmxFp16Kernel,
-                                               kOuterProductBf16Kernel,
-                                               kOuterProductAvx512Kernel,
-                                               kStreamingAvx2Kernel,
-                                               kOuterProductAvx2Kernel,
-                                               kIm2colGemmKernel,
-                                               kOuterProductKernel,
-                                               kStreamingKernel,
-                                               kDirectKernel};
+  static const std::array<Kernel, 12> table = {
+      kStreamingAvx512Kernel,       kOuterProductAmxKernel,  kOuterProductAmxFp16Kernel,
+      kOuterProductAmxBf16x3Kernel, kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
+      kStreamingAvx2Kernel,         kOuterProductAvx2Kernel, kIm2colGemmKernel,
+      kOuterProductKernel,          kStreamingKernel,        kDirectKernel};
   return table;
 }
 

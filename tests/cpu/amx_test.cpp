@@ -3,6 +3,7 @@
 // in kernels_test.cpp and golden_test.cpp.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -23,7 +24,7 @@ namespace {
 
 const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
                                    &kEmulatedAmxFp16Kernel};
-constexpr DType kAmxDTypes[] = {DType::bf16, DType::f16};
+constexpr DType kAmxDTypes[] = {DType::bf16, DType::f16, DType::f32};
 
 // Calls check(kernel) for both packings, as far as this processor has them, and AMX-FP16.
 template <typename Check>
@@ -59,6 +60,9 @@ std::vector<ProblemSpec> problems() {
   specs.push_back({"wide, images", "conv3d", 3, 2, 20, 1, {{4, 3, 2}, {7, 3}, {9, 5}}});
   specs.push_back({"turned", "conv2d", 3, 40, 70, 1, {{9, 1}, {10, 1}}});
   specs.push_back({"turned, s2", "conv2d", 3, 17, 33, 1, {{9, 1, 2}, {11, 1, 2}}});
+  specs.push_back({"turned, one image", "conv2d", 1, 40, 70, 1, {{30, 1}, {17, 1}}});
+  specs.push_back(
+      {"turned, padded", "conv2d", 1, 20, 33, 1, {{40, 1}, {12, 1}}, "EXPLICIT", {3, 2, 1, 2}});
   specs.push_back({"3-D, joined", "conv3d", 6, 20, 20, 1, {{3, 3}, {3, 3}, {4, 3}}});
   specs.push_back({"3-D, strides 2", "conv3d", 2, 20, 20, 1, {{7, 3, 2}, {7, 3, 2}, {8, 3, 2}}});
   return specs;
@@ -161,7 +165,9 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 21);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 22);
       const auto want = sums_of(kEmulatedAmxKernel, problem, x.data(), dy.data());
-      const auto got = sums_of(kOuterProductAmxKernel, problem, x.data(), dy.data(), 2);
+      const Kernel& kernel =
+          dtype == DType::f32 ? kOuterProductAmxBf16x3Kernel : kOuterProductAmxKernel;
+      const auto got = sums_of(kernel, problem, x.data(), dy.data(), 2);
       CHECK(std::memcmp(got.data(), want.data(), got.size() * 8) == 0);
       if (dtype == DType::f16 && (has_fp16 || !has_amx)) {
         CHECK(sums_of(kOuterProductAmxFp16Kernel, problem, x.data(), dy.data(), 2) ==
@@ -218,27 +224,57 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
   }
 }
 
-TEST_CASE("numbers that AMX would flush are left to plain multiply-adds") {
-  for (const double scale : {0x1p-130, 0x1p-70}) {  // subnormal bfloat16, subnormal products
+TEST_CASE("numbers that AMX would flush or overflow are left to plain multiply-adds") {
+  // By 2^x and 2^dy: subnormal bfloat16, subnormal products, terms of float32, sums of products.
+  struct Scales {
+    DType dtype;
+    int x, dy;
+  };
+  for (const Scales& scales :
+       {Scales{DType::bf16, -130, 60}, Scales{DType::bf16, -70, -70}, Scales{DType::f32, -105, 60},
+        Scales{DType::f32, 30, -120}, Scales{DType::f32, -40, -45}, Scales{DType::f32, 60, 60}}) {
     for (const bool channels_last : {true, false}) {
       const WgradProblem problem =
-          make({"3x3", "conv2d", 2, 17, 20, 1, {{6, 3}, {7, 3}}}, DType::bf16, channels_last);
-      auto x_values = widened(DType::bf16, filled(DType::bf16, problem.x_count(), Fill::normal, 1));
-      auto dy_values =
-          widened(DType::bf16, filled(DType::bf16, problem.dy_count(), Fill::normal, 2));
-      for (double& value : x_values) value *= scale;
-      for (double& value : dy_values) value *= scale == 0x1p-70 ? 0x1p-70 : 0x1p60;
-      const auto x = tensor_of(DType::bf16, x_values), dy = tensor_of(DType::bf16, dy_values);
+          make({"3x3", "conv2d", 2, 17, 20, 1, {{6, 3}, {7, 3}}}, scales.dtype, channels_last);
+      const auto scaled = [&](std::int64_t count, unsigned seed, int exponent) {
+        auto values = widened(scales.dtype, filled(scales.dtype, count, Fill::normal, seed));
+        for (double& value : values) value = std::ldexp(value, exponent);
+        return tensor_of(scales.dtype, values);
+      };
+      const auto x = scaled(problem.x_count(), 1, scales.x);
+      const auto dy = scaled(problem.dy_count(), 2, scales.dy);
       for_each_kernel(problem, [&](const Kernel& kernel) {
         check_bound(kernel, problem, x.data(), dy.data());
         // In the place of the values, zeros would be within the bound's underflow.
         const auto got = sums_of(kernel, problem, x.data(), dy.data());
-        PlanOptions direct;
-        direct.algorithm = "direct";
-        CHECK(got == sums_of(problem, x.data(), dy.data(), direct));
+        PlanOptions plain;
+        plain.algorithm = &kernel == &kEmulatedAmxKernel ? "outer_product_avx512" : "outer_product";
+        CHECK(got == sums_of(problem, x.data(), dy.data(), plain));
       });
     }
   }
+}
+
+// Not so if anything were flushed, or rounded at a fixed place.
+TEST_CASE("a power of two in float32 data is one in the sums, bit for bit") {
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 3, 17, 20, 1, {{16, 3}, {17, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+  for_each_kernel(problem, [&](const Kernel& kernel) {
+    const auto plain = sums_of(kernel, problem, x.data(), dy.data());
+    for (const int exponent : {-45, 1, 100}) {
+      CAPTURE(exponent);
+      auto values = widened(DType::f32, dy);
+      for (double& value : values) value = std::ldexp(value, exponent);
+      const auto scaled = sums_of(kernel, problem, x.data(), tensor_of(DType::f32, values).data());
+      int wrong = 0;
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        wrong += scaled[i] == std::ldexp(plain[i], exponent) ? 0 : 1;
+      }
+      CHECK(wrong == 0);
+    }
+  });
 }
 
 TEST_CASE("subnormal float16 values are added exactly") {
@@ -255,26 +291,53 @@ TEST_CASE("subnormal float16 values are added exactly") {
   });
 }
 
-TEST_CASE("all finite float16 values are sums of two bfloat16") {
+// Value i of 16 rows in tiles of 32 of each row, as the kernel's panels have it.
+std::size_t in_tiles(std::size_t i, std::size_t row) {
+  return i % row / 32 * 512 + i / row * 32 + i % 32;
+}
+
+// Counts values that are not the sum of `terms` bfloat16, none of them subnormal.
+template <typename Value>
+int wrong_splits(const AmxPacking& packing, const std::vector<Value>& values, int terms) {
+  const std::size_t row = values.size() / 16;
+  std::vector<AmxBits> tiles(values.size() * static_cast<std::size_t>(terms));
+  packing.tiles_from_rows(values.data(), static_cast<long>(row), static_cast<long>(row),
+                          tiles.data(), static_cast<long>(values.size()));
+  int wrong = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(to_double(values[i]))) continue;
+    double sum = 0;
+    bool subnormal = false;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(terms); ++t) {
+      const float term = to_float(BFloat16{tiles[t * values.size() + in_tiles(i, row)]});
+      subnormal = subnormal || (term != 0 && std::fabs(term) < 0x1p-126f);
+      sum += to_double(term);
+    }
+    wrong += sum != to_double(values[i]) || subnormal;
+  }
+  return wrong;
+}
+
+TEST_CASE("values are sums of bfloat16: of two all of float16, of three float32 from 2^-103 on") {
+  std::vector<Float16> halves;
+  for (unsigned i = 0; i < 65536; ++i) halves.push_back({static_cast<std::uint16_t>(i)});
+  std::vector<float> floats;
+  std::uint32_t bits = 1;
+  while (floats.size() < 65536) {
+    bits = bits * 1664525 + 1013904223;
+    // Of some only a few bits, so that terms lie halfway between others.
+    const std::uint32_t some = bits >> 3 & 0x7fffff & (floats.size() % 3 == 0 ? ~0x3f3fu : ~0u);
+    const std::uint32_t exponent = 127 - 103 + (bits >> 8) % (127 + 103);
+    floats.push_back(std::bit_cast<float>((bits & 0x80000000u) | exponent << 23 | some));
+  }
   for (const AmxVectors* vectors : {&kPortableAmxVectors, &kAvx512AmxVectors}) {
     if (vectors == &kAvx512AmxVectors && !lacks_avx512(this_machine()).empty()) continue;
-    std::vector<AmxBits> high(65536), low(65536);
-    for (std::size_t i = 0; i < high.size(); ++i) high[i] = static_cast<AmxBits>(i);
-    vectors->split(high.data(), 65536, low.data());
-    int wrong = 0, subnormal = 0;
-    for (std::size_t i = 0; i < high.size(); ++i) {
-      if ((i & 0x7c00u) == 0x7c00u) continue;
-      const float a = to_float(BFloat16{high[i]}), b = to_float(BFloat16{low[i]});
-      wrong +=
-          to_double(a) + to_double(b) == to_double(Float16{static_cast<std::uint16_t>(i)}) ? 0 : 1;
-      subnormal += (a != 0 && std::fabs(a) < 0x1p-126f) || (b != 0 && std::fabs(b) < 0x1p-126f);
-    }
-    CHECK(wrong == 0);
-    CHECK(subnormal == 0);
+    CHECK(wrong_splits(vectors->f16_as_two, halves, 2) == 0);
+    CHECK(wrong_splits(vectors->f32_as_three, floats, 3) == 0);
   }
 }
 
-TEST_CASE("dense 16-bit layers choose AMX where there is, small and other ones do not") {
+TEST_CASE("dense layers choose AMX where there is, small and other ones do not") {
   Machine machine = this_machine();
   machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",        "avx2",
                               "avx512f",  "avx512bw", "avx512dq", "avx512vl",   "avx512_bf16",
@@ -292,14 +355,17 @@ TEST_CASE("dense 16-bit layers choose AMX where there is, small and other ones d
     CAPTURE(spec.name);
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f16) == "outer_product_amx");
-    CHECK(chosen(spec, DType::f32) != "outer_product_amx");
+    // One tile of sums waits for itself.
+    CHECK((chosen(spec, DType::f32) == "outer_product_amx_bf16x3") == (spec.C >= 32));
     machine.instruction_sets.emplace_back("amx_fp16");
     CHECK(chosen(spec, DType::bf16) == "outer_product_amx");
     CHECK(chosen(spec, DType::f16) == "outer_product_amx_fp16");
     machine.instruction_sets.pop_back();
   }
-  CHECK(chosen({"small", "conv2d", 1, 4, 4, 1, {{3, 3}, {3, 3}}}, DType::bf16) !=
-        "outer_product_amx");
-  CHECK(chosen({"depthwise", "depthwise", 8, 32, 32, 32, {{28, 3}, {28, 3}}}, DType::bf16) !=
-        "outer_product_amx");
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    CHECK_FALSE(chosen({"small", "conv2d", 1, 4, 4, 1, {{3, 3}, {3, 3}}}, dtype)
+                    .starts_with("outer_product_amx"));
+    CHECK_FALSE(chosen({"depthwise", "depthwise", 8, 32, 32, 32, {{28, 3}, {28, 3}}}, dtype)
+                    .starts_with("outer_product_amx"));
+  }
 }

@@ -17,8 +17,9 @@ class AmxChunks {
             const Block& block, const Tile& tile, std::byte* workspace)
       : tiles_(tiles),
         vectors_(vectors),
+        packing_(packing_of(vectors, problem.dtype, tiles.f16_terms)),
         at_(problem, block, tile, tiles.f16_terms, workspace),
-        packer_(vectors, at_) {
+        packer_(vectors, packing_, at_) {
     tiles_.begin();
   }
   ~AmxChunks() { tiles_.end(); }
@@ -29,7 +30,7 @@ class AmxChunks {
   // the other one (0 * Inf must not be added), and numbers may be too small for the instruction.
   // What the next chunk reads is not fetched meanwhile, as outer_product does: loads of tiles would
   // wait behind it.
-  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
+  bool add_chunk(const PixelBox& box, double* partial) {
     at_.start_chunk(box);
     if (!in_range()) return false;
     packer_.pack_dy();
@@ -48,15 +49,21 @@ class AmxChunks {
   }
 
  private:
+  static const AmxPacking& packing_of(const AmxVectors& vectors, DType dtype, int f16_terms) {
+    if (dtype == DType::f32) return vectors.f32_as_three;
+    if (dtype == DType::bf16) return vectors.bf16;
+    return f16_terms == 2 ? vectors.f16_as_two : vectors.f16;
+  }
+
   bool in_range() const {
     const Range c = {at_.first_channel, at_.first_channel + at_.tile.c.size()};
-    const bool half = at_.pb.dtype == DType::f16;
-    const auto extend = half ? vectors_.exponent_range_f16 : vectors_.exponent_range_bf16;
-    const ExponentRange x = exponent_range_of(x_region(at_.pb, at_.block, at_.box, c), extend);
-    const ExponentRange dy =
-        exponent_range_of(dy_region(at_.pb, at_.block, at_.box, at_.tile.k), extend);
+    const ExponentRange x = exponent_range_of(x_region(at_.pb, at_.block, at_.box, c),
+                                              packing_.exponent_range, packing_.bytes);
+    const ExponentRange dy = exponent_range_of(dy_region(at_.pb, at_.block, at_.box, at_.tile.k),
+                                               packing_.exponent_range, packing_.bytes);
+    if (at_.pb.dtype == DType::f32) return f32_products_in_range(x, dy);
     // A float16, and each of its two terms, is 0 or at least 2^-24: no product is subnormal.
-    return half ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
+    return at_.pb.dtype == DType::f16 ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
   }
 
   // Taps that one packing of x serves, along each axis.
@@ -159,6 +166,7 @@ class AmxChunks {
 
   const AmxTiles& tiles_;
   const AmxVectors& vectors_;
+  const AmxPacking& packing_;
   AmxContext at_;
   AmxPacker packer_;
   std::int64_t run_count_ = 0;

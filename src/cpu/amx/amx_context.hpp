@@ -18,6 +18,7 @@ struct AmxContext {
         tile(its_tile),
         plan(amx_plan(problem, f16_terms)),
         work(amx_workspace(problem, plan, workspace)),
+        value_bytes(dtype_bytes(problem.dtype)),
         first_channel(tile.k.begin / problem.group_k() * problem.group_c() + tile.c.begin),
         channels(amx_channels(problem, plan.sharing, tile.c.size())) {}
 
@@ -36,6 +37,7 @@ struct AmxContext {
   const Tile& tile;
   const AmxPlan plan;
   const AmxWorkspace work;
+  const std::int64_t value_bytes;    // in the file
   const std::int64_t first_channel;  // of x
   const std::int64_t channels;       // of x's panel
   PixelBox box;                      // the chunk

@@ -88,22 +88,31 @@ void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, con
   }
 }
 
-template <typename Values>
-void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
-              float* sums) {
-  // The terms of a and b in the order of the instructions: sums of floats depend on it.
-  constexpr int kTermsA[] = {0, 0, 1, 1}, kTermsB[] = {0, 1, 1, 0};
-  for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
+template <typename Values, int Count>
+void multiply_runs(const AmxProducts<Count>& products, int k_tiles, int c_tiles,
+                   const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   for (long run = 0; run < run_count; ++run) {
     for (long step = 0; step < runs[run].steps; ++step) {
       const AmxBits* a = panels.a + runs[run].a + step * kAmxTile;
       const AmxBits* b = panels.b + runs[run].b + step * kAmxTile;
-      for (int pair = 0; pair < panels.terms * panels.terms; ++pair) {
-        multiply_step<Values>(k_tiles, c_tiles, a + kTermsA[pair] * panels.a_term, panels.a_block,
-                              b + kTermsB[pair] * panels.b_term, panels.b_block, sums);
+      for (const AmxProduct& product : products.of) {
+        multiply_step<Values>(k_tiles, c_tiles, a + product.a * panels.a_term, panels.a_block,
+                              b + product.b * panels.b_term, panels.b_block, sums);
       }
     }
   }
+}
+
+template <typename Values>
+void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+              float* sums) {
+  const auto add = [&](const auto& products) {
+    multiply_runs<Values>(products, k_tiles, c_tiles, panels, runs, run_count, sums);
+  };
+  for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
+  if (panels.terms == 2) return add(kAmxAllOfTwo);
+  if (panels.terms == 3) add(kAmxSmallOfThree);
+  add(kAmxFirst);
 }
 
 void nothing() {}

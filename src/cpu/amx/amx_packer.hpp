@@ -12,10 +12,10 @@ namespace convgrad {
 
 class AmxPacker {
  public:
-  AmxPacker(const AmxVectors& vectors, const AmxContext& context)
-      : vectors_(vectors), at_(context), x_pixels_(context) {}
+  AmxPacker(const AmxVectors& vectors, const AmxPacking& packing, const AmxContext& context)
+      : vectors_(vectors), packing_(packing), at_(context), x_pixels_(context) {}
 
-  // All channels of a 16-bit pixel are a few cache lines in the file, so that pixels are outside of
+  // All channels of a pixel are a few cache lines in the file, so that pixels are outside of
   // channels in the vector functions; a tile's 32 pixels x 16 channels fit the registers (16
   // vectors).
   void pack_dy() {
@@ -23,51 +23,46 @@ class AmxPacker {
     const AmxWorkspace& work = at_.work;
     const Strides& strides = at_.block.dy_strides;
     const AmxPieces pieces = list_dy();
-    const AmxBits* data = static_cast<const AmxBits*>(at_.block.dy) + at_.tile.k.begin * strides.c;
+    const std::byte* data = value(at_.block.dy, at_.tile.k.begin * strides.c);
     const std::int64_t channels = at_.tile.k.size();
     if (strides.c == 1) {
       list_pixels(data, pieces);
-      put_pixels(!shape.turned, channels, shape.dy_pixels, work.dy);
+      put_pixels(!shape.turned, channels, shape.dy_pixels, work.dy, work.dy_term);
     } else {
       for (std::int64_t k = 0; k < channels; k += kAmxChannels) {
         const std::int64_t count = std::min(kAmxChannels, channels - k);
-        copy_rows(data + k * strides.c, strides.c, pieces, count, work.rows);
+        copy_rows(value(data, k * strides.c), strides.c, pieces, count, work.rows);
         zero_rows(count, kAmxChannels, shape.dy_pixels);
-        put_rows(!shape.turned, work.rows, shape.dy_pixels, work.dy + k * shape.dy_pixels);
+        put_rows(!shape.turned, work.rows, shape.dy_pixels, work.dy + k * shape.dy_pixels,
+                 work.dy_term);
       }
-    }
-    // After packing, in place: what was moved is in the cache, and padding's zeros split into
-    // zeros.
-    if (at_.plan.terms == 2) {
-      vectors_.split(work.dy, round_up(channels, kAmxChannels) * shape.dy_pixels,
-                     work.dy + work.dy_term);
     }
   }
 
   // For the taps that one packing serves, from `first` on.
   void pack_x(const AmxTap& first) {
     const std::int64_t stride = at_.block.x_strides.c;
-    const AmxBits* data = static_cast<const AmxBits*>(at_.block.x) + at_.first_channel * stride;
+    const std::byte* data = value(at_.block.x, at_.first_channel * stride);
     if (stride == 1) {
       const bool wide = at_.plan.sharing.wide;
       list_pixels(data, x_pixels_.list(first, wide ? at_.pb.axis[2].taps : 1));
       if (wide) x_pixels_.list_edges(data, first);
-      put_x_pixels();
-    } else if (at_.plan.sharing.wide) {
+      put_pixels(at_.shape.turned, at_.channels, at_.shape.pixels, at_.work.x, at_.work.x_term,
+                 at_.shape.odd ? at_.odd_panel() : 0);
+      return;
+    }
+    if (at_.plan.sharing.wide) {
       pack_wide_rows(data, first);
     } else {
       const AmxPieces pieces = x_pixels_.list(first, 1);
       for (std::int64_t c = 0; c < at_.channels; c += kAmxChannels) {
         const std::int64_t count = std::min(kAmxChannels, at_.channels - c);
-        copy_rows(data + c * stride, stride, pieces, count, at_.work.rows);
-        zero_rows(count, kAmxChannels, at_.shape.pixels + kAmxPixels);
+        copy_rows(value(data, c * stride), stride, pieces, count, at_.work.rows);
+        zero_rows(count, kAmxChannels, at_.shape.pixels);
         put_x_rows(at_.work.rows, c);
       }
     }
-    if (at_.plan.terms == 2) {
-      vectors_.split(at_.work.x, at_.odd_panel() * (at_.shape.odd ? 2 : 1),
-                     at_.work.x + at_.work.x_term);
-    }
+    if (at_.shape.odd) put_odd_x();
   }
 
  private:
@@ -85,75 +80,86 @@ class AmxPacker {
     return pieces;
   }
 
-  // The listed pixels, or 16 channels of rows, as tiles or as pairs.
-  void put_pixels(bool tiles, std::int64_t channels, std::int64_t pixels, AmxBits* panel) {
-    const auto put = tiles ? vectors_.tiles_from_pixels : vectors_.pairs_from_pixels;
-    put(at_.work.pixels, pixels, channels, panel, pixels * kAmxChannels);
+  const std::byte* value(const void* data, std::int64_t index) const {
+    return static_cast<const std::byte*>(data) + index * packing_.bytes;
   }
-  void put_rows(bool tiles, const AmxBits* rows, std::int64_t pixels, AmxBits* panel) {
-    const auto put = tiles ? vectors_.tiles_from_rows : vectors_.pairs_from_rows;
-    put(rows, at_.work.row, pixels, panel);
+  std::byte* row(std::int64_t channel) const {
+    return at_.work.rows + channel * at_.work.row * packing_.bytes;
+  }
+
+  // The listed pixels, or 16 channels of rows, as tiles or as pairs.
+  void put_pixels(bool tiles, std::int64_t channels, std::int64_t pixels, AmxBits* panel,
+                  std::int64_t term, std::int64_t odd = 0) {
+    const std::int64_t block = pixels * kAmxChannels;
+    const void* const* listed = at_.work.pixels;
+    if (tiles) return packing_.tiles_from_pixels(listed, pixels, channels, panel, block, term);
+    packing_.pairs_from_pixels(listed, pixels, channels, panel, block, term, odd);
+  }
+  void put_rows(bool tiles, const std::byte* rows, std::int64_t pixels, AmxBits* panel,
+                std::int64_t term) {
+    const auto put = tiles ? packing_.tiles_from_rows : packing_.pairs_from_rows;
+    put(rows, at_.work.row, pixels, panel, term);
   }
 
   // Addresses, not offsets: padding is one more address, where there are zeros.
-  void list_pixels(const AmxBits* data, const AmxPieces& pieces) {
-    alignas(64) static constexpr AmxBits kZeros[512] = {};  // as many as channels of a panel
-    const AmxBits** out = at_.work.pixels;
+  void list_pixels(const std::byte* data, const AmxPieces& pieces) {
+    alignas(64) static constexpr float kZeros[512] = {};  // as many as channels of a panel
+    const void** out = at_.work.pixels;
     for (std::int64_t i = 0; i < pieces.count(); ++i) {
       const AmxPiece& piece = pieces.data()[i];
-      const AmxBits* from = piece.source < 0 ? kZeros : data + piece.source;
+      const void* from = kZeros;
+      if (piece.source >= 0) from = value(data, piece.source);
       const std::int64_t step = piece.source < 0 ? 0 : pieces.stride();
-      for (std::int64_t j = 0; j < piece.count; ++j) out[j] = from + j * step;
+      for (std::int64_t j = 0; j < piece.count; ++j) out[j] = value(from, j * step);
       out += piece.count;
     }
   }
 
-  void copy_rows(const AmxBits* data, std::int64_t channel_stride, const AmxPieces& pieces,
-                 std::int64_t channels, AmxBits* rows) {
-    vectors_.rows_from_channels(data, channel_stride, pieces.stride(), pieces.data(),
+  void copy_rows(const std::byte* data, std::int64_t channel_stride, const AmxPieces& pieces,
+                 std::int64_t channels, std::byte* rows) {
+    packing_.rows_from_channels(data, channel_stride, pieces.stride(), pieces.data(),
                                 pieces.count(), channels, rows, at_.work.row);
   }
   // Channels that a square of 16 has, and x or dy has not: what is left there may be NaN.
   void zero_rows(std::int64_t begin, std::int64_t end, std::int64_t pixels) {
     for (std::int64_t c = begin; c < end; ++c) {
-      std::fill_n(at_.work.rows + c * at_.work.row, pixels, AmxBits{0});
+      std::fill_n(row(c), pixels * packing_.bytes, std::byte{0});
     }
   }
 
   // The channels of each tap of a filter row, one after the other, as if they were channels of one
   // pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not 49
   // times 3).
-  void pack_wide_rows(const AmxBits* data, const AmxTap& first) {
+  void pack_wide_rows(const std::byte* data, const AmxTap& first) {
     const std::int64_t tap_channels = at_.tile.c.size();
     AmxTap tap = first;
     for (tap[2] = 0; tap[2] < at_.pb.axis[2].taps; ++tap[2]) {
       copy_rows(data, at_.block.x_strides.c, x_pixels_.list(tap, 1), tap_channels,
-                at_.work.rows + tap[2] * tap_channels * at_.work.row);
+                row(tap[2] * tap_channels));
     }
-    zero_rows(at_.channels, round_up(at_.channels, kAmxChannels), at_.shape.pixels + kAmxPixels);
+    zero_rows(at_.channels, round_up(at_.channels, kAmxChannels), at_.shape.pixels);
     for (std::int64_t c = 0; c < at_.channels; c += kAmxChannels) {
-      put_x_rows(at_.work.rows + c * at_.work.row, c);
+      put_x_rows(row(c), c);
     }
+  }
+
+  void put_x_rows(const std::byte* rows, std::int64_t c) {
+    const std::int64_t pixels = at_.shape.pixels;
+    put_rows(at_.shape.turned, rows, pixels, at_.work.x + c * pixels, at_.work.x_term);
   }
 
   // An instruction multiplies pairs of pixels. A run that begins with an odd pixel has its partners
   // in other pairs, so x is there twice; dy's runs all begin with a tile.
-  void put_x_pixels() {
-    const std::int64_t pixels = at_.shape.pixels;
-    put_pixels(at_.shape.turned, at_.channels, pixels, at_.work.x);
-    if (!at_.shape.odd) return;
-    vectors_.pairs_from_pixels(at_.work.pixels + 1, pixels, at_.channels,
-                               at_.work.x + at_.odd_panel(), pixels * kAmxChannels);
-  }
-  void put_x_rows(const AmxBits* rows, std::int64_t c) {
-    const std::int64_t pixels = at_.shape.pixels;
-    AmxBits* out = at_.work.x + c * pixels;
-    put_rows(at_.shape.turned, rows, pixels, out);
-    if (!at_.shape.odd) return;
-    vectors_.pairs_from_rows(rows + 1, at_.work.row, pixels, out + at_.odd_panel());
+  void put_odd_x() {
+    const std::int64_t count = at_.odd_panel();
+    for (std::int64_t t = 0; t < at_.plan.terms; ++t) {
+      AmxBits* const even = at_.work.x + t * at_.work.x_term;
+      vectors_.odd_pairs(even, count, even + count);
+    }
   }
 
   const AmxVectors& vectors_;
+  const AmxPacking& packing_;
   const AmxContext& at_;
   const AmxXPixels x_pixels_;
 };

@@ -98,7 +98,7 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
   s.dy_pixels = s.pitch * (s.joined ? 1 : extent[0] * extent[1]);
   // A single run from the first pixels of both may have either in tiles, the other in pairs. Pairs
   // take less work to pack, and sums of tiles of x are in the partial's order.
-  s.turned = pb.taps() == 1 && s.joined;
+  s.turned = pb.taps() == 1 && (s.joined || extent[0] * extent[1] == 1);
   s.odd = s.odd || (!s.joined && extent[0] * extent[1] > 1 && s.sheet % 2 != 0);
   return s;
 }
@@ -114,9 +114,19 @@ inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& shari
   return sharing.wide ? pb.axis[2].taps * c : c;
 }
 
-// Panels of each of x and dy: float16 may have to be split in two.
+// Panels of each of x and dy: terms that a value is the sum of.
 inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
+  if (pb.dtype == DType::f32) return 3;
   return pb.dtype == DType::f16 ? f16_terms : 1;
+}
+
+// Tiles of c x k channels, where a block's one or two sums take as long as 3.25 that do not wait
+// for themselves.
+inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
+  const auto whole = [](std::int64_t count) { return (count + kAmxChannels - 1) / kAmxBlock; };
+  const std::int64_t all = ceil_div(c, kAmxBlock) * ceil_div(k, kAmxBlock);
+  const std::int64_t full = whole(c) * whole(k);
+  return static_cast<double>(full * 4) + static_cast<double>(all - full) * 3.25;
 }
 
 // Rough seconds for one chunk and one tile of a gradient: what amx_plan() compares, so only the
@@ -124,12 +134,15 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
                                 const AmxSharing& sharing, const AmxSteps& steps, double terms) {
   constexpr double kInstruction = 8e-9;  // 4.6e-9 of it the multiplication, at 3.5 GHz
-  constexpr double kMove = 0.1e-9;       // an element; splitting it takes about as long again
-  constexpr double kPixel = 3e-9;        // finding out where it is
+  constexpr double kMove = 0.1e-9;       // a term of an element; cutting float32 up takes as long
+  constexpr double kRead = 0.2e-9;
+  constexpr double kPixel = 3e-9;  // finding out where it is
   constexpr double kStart = 500e-9;
   const std::int64_t channels = amx_channels(pb, sharing, steps.c);
-  const auto blocks =
-      static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
+  const bool f32 = terms == 3;
+  const double blocks =
+      f32 ? amx_waiting_blocks(channels, steps.k)
+          : static_cast<double>(ceil_div(channels, kAmxChannels) * ceil_div(steps.k, kAmxChannels));
   std::int64_t packings = 1;  // one serves all taps of an axis, or one of them
   for (std::size_t a = 0; a < 3; ++a) {
     if (sharing.wide && a == 2) continue;
@@ -142,8 +155,13 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
                        dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
-  return blocks * taps * (dy / kAmxPixels * terms * terms + 10) * kInstruction +
-         moves * terms * kMove + (x + dy) * kPixel + kStart;
+  const double products = f32 ? 6 : terms * terms;
+  // Nothing fetches a chunk before its range is looked at, which shows in float32.
+  const double reads = f32 ? static_cast<double>(s.extent[0] * s.extent[1] * s.extent[2]) *
+                                 static_cast<double>(s.extent[3] * (steps.c + steps.k))
+                           : 0;
+  return blocks * taps * (dy / kAmxPixels * products + 10) * kInstruction +
+         moves * (f32 ? 4 : terms) * kMove + reads * kRead + (x + dy) * kPixel + kStart;
 }
 
 struct AmxPlan {

@@ -48,20 +48,31 @@ void add_products() {
   if constexpr (KTiles > 1 && CTiles > 1) add_product<kind, 3, 5, 7>();
 }
 
-// All products of 32 pixels. Four sums follow each other that do not wait for one another. Products
-// two terms are in an order that loads only one side anew for the next.
-template <Multiply kind, int KTiles, int CTiles, int Terms>
+// The products of 32 pixels, from the I-th in the list on. Four sums follow each other that do not
+// wait for one another.
+template <Multiply kind, int KTiles, int CTiles, const auto& products, int I = 0>
 void multiply_step(const AmxPanels& panels, const AmxBits* a, const AmxBits* b) {
-  load_a<KTiles>(a, panels.a_block);
-  load_b<CTiles>(b, panels.b_block);
+  constexpr AmxProduct now = products.of[I], before = products.of[I > 0 ? I - 1 : 0];
+  if constexpr (I == 0 || now.a != before.a)
+    load_a<KTiles>(a + now.a * panels.a_term, panels.a_block);
+  if constexpr (I == 0 || now.b != before.b)
+    load_b<CTiles>(b + now.b * panels.b_term, panels.b_block);
   add_products<kind, KTiles, CTiles>();
-  if constexpr (Terms == 2) {
-    load_b<CTiles>(b + panels.b_term, panels.b_block);
-    add_products<kind, KTiles, CTiles>();
-    load_a<KTiles>(a + panels.a_term, panels.a_block);
-    add_products<kind, KTiles, CTiles>();
-    load_b<CTiles>(b, panels.b_block);
-    add_products<kind, KTiles, CTiles>();
+  if constexpr (I + 1 < static_cast<int>(sizeof products / sizeof now)) {
+    multiply_step<kind, KTiles, CTiles, products, I + 1>(panels, a, b);
+  }
+}
+
+template <Multiply kind, int KTiles, int CTiles, const auto& products>
+void multiply_runs(const AmxPanels& panels, const AmxRun* runs, long run_count) {
+  for (long run = 0; run < run_count; ++run) {
+    const AmxBits* a = panels.a + runs[run].a;
+    const AmxBits* b = panels.b + runs[run].b;
+    for (long step = runs[run].steps; step > 0; --step) {
+      multiply_step<kind, KTiles, CTiles, products>(panels, a, b);
+      a += kAmxTile;
+      b += kAmxTile;
+    }
   }
 }
 
@@ -79,46 +90,34 @@ void store_sums(float* sums) {
 // A function for each number of tiles, as their names are in the instructions. The sums of a block
 // stay in the tiles over all runs: storing them and adding them to the partial takes as long as ten
 // multiplications (amx_chunk_seconds()).
-template <Multiply kind, int KTiles, int CTiles, int Terms>
+template <Multiply kind, int KTiles, int CTiles>
 void multiply_block(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
   asm volatile("" : : : "memory");  // the panels are written, as far as GCC knows unread
   _tile_zero(0);
   if constexpr (CTiles > 1) _tile_zero(1);
   if constexpr (KTiles > 1) _tile_zero(2);
   if constexpr (KTiles > 1 && CTiles > 1) _tile_zero(3);
-  for (long run = 0; run < run_count; ++run) {
-    const AmxBits* a = panels.a + runs[run].a;
-    const AmxBits* b = panels.b + runs[run].b;
-    for (long step = runs[run].steps; step > 0; --step) {
-      multiply_step<kind, KTiles, CTiles, Terms>(panels, a, b);
-      a += kAmxTile;
-      b += kAmxTile;
-    }
+  if constexpr (kind == Multiply::bf16) {
+    if (panels.terms == 2)
+      multiply_runs<kind, KTiles, CTiles, kAmxAllOfTwo>(panels, runs, run_count);
+    if (panels.terms == 3)
+      multiply_runs<kind, KTiles, CTiles, kAmxSmallOfThree>(panels, runs, run_count);
   }
+  if (panels.terms != 2) multiply_runs<kind, KTiles, CTiles, kAmxFirst>(panels, runs, run_count);
   // Sums can only go to memory, from where vectors add them to the partial.
   store_sums<KTiles, CTiles>(sums);
   asm volatile("" : : : "memory");
-}
-
-template <Multiply kind, int KTiles, int CTiles>
-void multiply_terms(const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
-  if constexpr (kind == Multiply::bf16) {
-    if (panels.terms == 2) {
-      return multiply_block<kind, KTiles, CTiles, 2>(panels, runs, run_count, sums);
-    }
-  }
-  multiply_block<kind, KTiles, CTiles, 1>(panels, runs, run_count, sums);
 }
 
 template <Multiply kind>
 void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
               float* sums) {
   if (k_tiles > 1) {
-    if (c_tiles > 1) return multiply_terms<kind, 2, 2>(panels, runs, run_count, sums);
-    return multiply_terms<kind, 2, 1>(panels, runs, run_count, sums);
+    if (c_tiles > 1) return multiply_block<kind, 2, 2>(panels, runs, run_count, sums);
+    return multiply_block<kind, 2, 1>(panels, runs, run_count, sums);
   }
-  if (c_tiles > 1) return multiply_terms<kind, 1, 2>(panels, runs, run_count, sums);
-  return multiply_terms<kind, 1, 1>(panels, runs, run_count, sums);
+  if (c_tiles > 1) return multiply_block<kind, 1, 2>(panels, runs, run_count, sums);
+  return multiply_block<kind, 1, 1>(panels, runs, run_count, sums);
 }
 
 }  // namespace

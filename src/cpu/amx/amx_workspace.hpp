@@ -55,9 +55,9 @@ class AmxPieces {
 struct AmxWorkspace {
   AmxBits* x;                    // [term][odd][c / 16][pixel pair][c % 16][2]
   AmxBits* dy;                   // [term][k / 16][pixel / 32][k % 16][pixel % 32]
-  AmxBits* rows;                 // 16 channels of either, when they are apart in the file
-  AmxBits* edges;                // pixels of wide panels that see padding
-  const AmxBits** pixels;        // of x or of dy, when their channels are side by side
+  std::byte* rows;               // 16 channels of either, when they are apart in the file
+  std::byte* edges;              // pixels of wide panels that see padding
+  const void** pixels;           // of x or of dy, when their channels are side by side
   AmxPiece* pieces;              // of x or of dy
   std::int64_t x_term, dy_term;  // elements of a term
   std::int64_t row;              // of `rows`: from one channel to the next
@@ -83,17 +83,18 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   // Packing from an odd pixel reads one more; an odd number of cache lines from one channel to the
   // next spreads them over the cache.
   const std::int64_t most = std::max(s.pixels, s.dy_pixels) + kAmxPixels;
-  w.row = (ceil_div(most, kAmxPixels) | 1) * kAmxPixels;
+  const std::int64_t bytes = dtype_bytes(pb.dtype);
+  w.row = (ceil_div(most * bytes, 64) | 1) * 64 / bytes;
   w.x_term = round_up(channels, kAmxChannels) * s.pixels * (s.odd ? 2 : 1);
   w.dy_term = round_up(plan.steps.k, kAmxChannels) * s.dy_pixels;
   w.x = take_bits(plan.terms * w.x_term);
   w.dy = take_bits(plan.terms * w.dy_term);
-  w.rows = take_bits(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row);
+  w.rows = take(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row * bytes, 1);
   if (plan.sharing.wide) {
     const std::int64_t taps = pb.axis[2].taps;
-    w.edges = take_bits(s.lines() * std::min(2 * taps, s.axis[2].lines) * channels);
+    w.edges = take(s.lines() * std::min(2 * taps, s.axis[2].lines) * channels * bytes, 1);
   }
-  w.pixels = reinterpret_cast<const AmxBits**>(take(most, sizeof(void*)));
+  w.pixels = reinterpret_cast<const void**>(take(most, sizeof(void*)));
   w.pieces = reinterpret_cast<AmxPiece*>(take(pieces, sizeof(AmxPiece)));
   return w;
 }

@@ -31,13 +31,13 @@ class AmxXPixels {
 
   // Pixels of a wide panel that are partly outside x are put together with zeros: only they are
   // copied, the others are read in place.
-  void list_edges(const AmxBits* data, const AmxTap& first) const {
+  void list_edges(const std::byte* data, const AmxTap& first) const {
     const SpatialAxis& w = at_.pb.axis[2];
     const AmxShape& shape = at_.shape;
     const std::int64_t columns = shape.axis[2].lines;
-    AmxBits* edge = at_.work.edges;
+    std::byte* edge = at_.work.edges;
     AmxTap phase = {};  // along s there is one: all taps are in a pixel
-    const AmxBits** pixels = at_.work.pixels;
+    const void** pixels = at_.work.pixels;
     for (phase[1] = 0; phase[1] < shape.axis[1].phases; ++phase[1]) {
       for (phase[0] = 0; phase[0] < shape.axis[0].phases; ++phase[0]) {
         const AmxTap origin = origin_of(first, phase);
@@ -51,7 +51,7 @@ class AmxXPixels {
             if (in.size() <= 0) continue;
             pixels[line * columns + q] = edge;
             edge = copy_edge({from, from + w.taps}, in,
-                             data + x_offset(at_.block, n, d, h, in.begin), edge);
+                             data + x_offset(at_.block, n, d, h, in.begin) * at_.value_bytes, edge);
           }
         });
         pixels += shape.phase_pixels();
@@ -61,11 +61,11 @@ class AmxXPixels {
 
  private:
   // x at the positions `seen`, of which it has `in` from data on; returns the end of the copy.
-  AmxBits* copy_edge(Range seen, Range in, const AmxBits* data, AmxBits* edge) const {
-    const std::int64_t c = at_.pb.C;
-    edge = std::fill_n(edge, (in.begin - seen.begin) * c, AmxBits{0});
-    edge = std::copy_n(data, in.size() * c, edge);
-    return std::fill_n(edge, (seen.end - in.end) * c, AmxBits{0});
+  std::byte* copy_edge(Range seen, Range in, const std::byte* data, std::byte* edge) const {
+    const std::int64_t pixel = at_.pb.C * at_.value_bytes;
+    edge = std::fill_n(edge, (in.begin - seen.begin) * pixel, std::byte{0});
+    edge = std::copy_n(data, in.size() * pixel, edge);
+    return std::fill_n(edge, (seen.end - in.end) * pixel, std::byte{0});
   }
 
   // The position in x of a phase's first pixel.

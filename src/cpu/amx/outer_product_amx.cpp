@@ -1,15 +1,17 @@
-// outer_product_amx.cpp - bfloat16 and float16 filter gradients in AMX tiles, without im2col.
+// outer_product_amx.cpp - bfloat16, float16 and float32 filter gradients in AMX tiles, without
+// im2col.
 //
 // One instruction adds the products of 16 channels of x and 16 of dy over 32 pixels to a tile of
 // 16 x 16 sums. To fill it, the sum runs across rows (and images): x is packed by channel with the
 // columns and lines between output rows in place (amx_shape.hpp), dy with zeros there, and every
 // tap reads the same panels, x's from another position on. 32 x 32 sums stay in four tiles over
 // all pixels of a chunk and are then added to the float64 partial. A float16 is the sum of two
-// bfloat16 exactly: its products are four of theirs. AMX-FP16 multiplies float16 as they are.
+// bfloat16 exactly: its products are four of theirs. AMX-FP16 multiplies float16 as they are. A
+// float32 is the sum of three, and six of their nine products make one of its (docs/numerics.md).
 #include "cpu/amx/outer_product_amx.hpp"
 
 #include "cpu/amx/amx_chunk.hpp"
-#include "cpu/direct_wgrad.hpp"
+#include "cpu/kernels.hpp"
 
 namespace convgrad {
 namespace {
@@ -20,20 +22,35 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), steps.c, steps.k};
 }
 
-template <const AmxTiles& amx>
+template <const AmxTiles& amx, const Kernel& otherwise>
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  const AmxPlan plan = amx_plan(problem, amx.f16_terms);
-  // direct_chunk() works in the same space.
-  const Tile largest = {{0, 1}, {0, plan.steps.c}, {0, plan.steps.k}};
-  return std::max(amx_workspace(problem, plan, nullptr).bytes,
-                  direct_workspace_elements(largest) * std::int64_t{sizeof(float)});
+  return std::max(amx_workspace(problem, amx_plan(problem, amx.f16_terms), nullptr).bytes,
+                  otherwise.workspace_bytes(problem));
 }
 
-template <const AmxTiles& amx, const AmxVectors& vectors>
+// One chunk by another kernel, whose tiles may be smaller.
+void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const ChunkGrid& grid,
+                      const Block& block, std::int64_t chunk, const Tile& tile,
+                      std::byte* workspace, double* partial) {
+  const TileSteps steps = kernel.tile_steps(problem);
+  for (std::int64_t k = tile.k.begin; k < tile.k.end; k += steps.k) {
+    for (std::int64_t c = tile.c.begin; c < tile.c.end; c += steps.c) {
+      const Tile part = {
+          tile.tap, {c, std::min(c + steps.c, tile.c.end)}, {k, std::min(k + steps.k, tile.k.end)}};
+      kernel.accumulate(problem, grid, block, {chunk, chunk + 1, 1}, part, workspace, partial);
+    }
+  }
+}
+
+// `otherwise` multiplies and adds the chunks whose numbers are too small or too large for AMX.
+template <const AmxTiles& amx, const AmxVectors& vectors, const Kernel& otherwise>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
   AmxChunks work(amx, vectors, problem, block, tile, workspace);
-  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+  for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
+    if (work.add_chunk(grid.box(chunk), partial)) continue;
+    accumulate_chunk(otherwise, problem, grid, block, chunk, tile, workspace, partial);
+  }
 }
 
 // All tiles and chunks alike: the last ones are smaller, but groups and channels that fill no tile
@@ -47,7 +64,8 @@ double estimated_seconds(const WgradProblem& problem) {
   return static_cast<double>(chunk_grid(problem).count) * tiles * plan.chunk_seconds + kStart;
 }
 
-template <const AmxTiles& amx, const AmxVectors& vectors>
+template <const AmxTiles& amx, const AmxVectors& vectors,
+          const Kernel& otherwise = kOuterProductAvx512Kernel>
 constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
                             decltype(Kernel::why_not) why_not) {
   return {name,
@@ -55,17 +73,25 @@ constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
           why_not,
           estimated_seconds<amx>,
           tile_steps<amx>,
-          workspace_bytes<amx>,
-          accumulate<amx, vectors>};
+          workspace_bytes<amx, otherwise>,
+          accumulate<amx, vectors, otherwise>};
 }
 
-std::string why_not_dtype(const WgradProblem& problem, const Machine&) {
+// The dtypes of the kernels: those of AMX-BF16, of AMX-FP16, and of their emulation.
+std::string why_not_16_bits(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
   return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
 }
-std::string why_not_fp16_dtype(const WgradProblem& problem, const Machine&) {
+std::string why_not_fp16(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::f16) return "";
   return cat("it multiplies float16, not ", dtype_name(problem.dtype));
+}
+std::string why_not_f32(const WgradProblem& problem, const Machine&) {
+  if (problem.dtype == DType::f32) return "";
+  return cat("it multiplies float32, not ", dtype_name(problem.dtype));
+}
+std::string why_not_f64(const WgradProblem& problem, const Machine&) {
+  return problem.dtype == DType::f64 ? "it does not multiply float64" : "";
 }
 std::string lacks_amx(const Machine& machine, const char* instructions) {
   return first_of(lacks(machine, {"amx_tile", instructions}), lacks_avx512(machine));
@@ -77,29 +103,35 @@ constinit const Kernel kOuterProductAmxKernel = amx_kernel<kAmxTiles, kAvx512Amx
     "outer_product_amx",
     "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_dtype(problem, machine), lacks_amx(machine, "amx_bf16"));
+      return first_of(why_not_16_bits(problem, machine), lacks_amx(machine, "amx_bf16"));
     });
 
 constinit const Kernel kOuterProductAmxFp16Kernel = amx_kernel<kAmxFp16Tiles, kAvx512AmxVectors>(
     "outer_product_amx_fp16", "the same for float16 as they are; AMX-FP16",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_fp16_dtype(problem, machine), lacks_amx(machine, "amx_fp16"));
+      return first_of(why_not_fp16(problem, machine), lacks_amx(machine, "amx_fp16"));
+    });
+
+constinit const Kernel kOuterProductAmxBf16x3Kernel = amx_kernel<kAmxTiles, kAvx512AmxVectors>(
+    "outer_product_amx_bf16x3", "the same for float32 as three bfloat16, in six products; AMX-BF16",
+    [](const WgradProblem& problem, const Machine& machine) {
+      return first_of(why_not_f32(problem, machine), lacks_amx(machine, "amx_bf16"));
     });
 
 constinit const Kernel kEmulatedAmxKernel = amx_kernel<kEmulatedAmxTiles, kAvx512AmxVectors>(
     "outer_product_amx_emulated", "outer_product_amx without AMX, to test it",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_dtype(problem, machine), lacks_avx512(machine));
+      return first_of(why_not_f64(problem, machine), lacks_avx512(machine));
     });
 
 constinit const Kernel kPortableEmulatedAmxKernel =
-    amx_kernel<kEmulatedAmxTiles, kPortableAmxVectors>(
+    amx_kernel<kEmulatedAmxTiles, kPortableAmxVectors, kOuterProductKernel>(
         "outer_product_amx_emulated_portable",
-        "outer_product_amx without AMX and AVX-512, to test it", why_not_dtype);
+        "outer_product_amx without AMX and AVX-512, to test it", why_not_f64);
 
 constinit const Kernel kEmulatedAmxFp16Kernel =
-    amx_kernel<kEmulatedAmxFp16Tiles, kPortableAmxVectors>(
+    amx_kernel<kEmulatedAmxFp16Tiles, kPortableAmxVectors, kOuterProductKernel>(
         "outer_product_amx_fp16_emulated",
-        "outer_product_amx_fp16 without AMX and AVX-512, to test it", why_not_fp16_dtype);
+        "outer_product_amx_fp16 without AMX and AVX-512, to test it", why_not_fp16);
 
 }  // namespace convgrad

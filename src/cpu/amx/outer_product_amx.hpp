@@ -1,12 +1,13 @@
-// outer_product_amx.hpp - sums of outer products in the tile registers, for dense 16-bit layers.
+// outer_product_amx.hpp - sums of outer products in the tile registers, for dense layers.
 #pragma once
 
 #include "convgrad/kernel.hpp"
 
 namespace convgrad {
 
-extern const Kernel kOuterProductAmxKernel;      // AMX-BF16
-extern const Kernel kOuterProductAmxFp16Kernel;  // AMX-FP16, float16 alone
+extern const Kernel kOuterProductAmxKernel;        // AMX-BF16, 16-bit data
+extern const Kernel kOuterProductAmxBf16x3Kernel;  // AMX-BF16, float32
+extern const Kernel kOuterProductAmxFp16Kernel;    // AMX-FP16, float16 alone
 
 // The same with the tile instructions emulated, for tests on processors without them: slow, and not
 // among kernels(). Packing with AVX-512, and in portable C++.

@@ -29,8 +29,11 @@ bool all_pairs_finite(const BFloat16Pair* values, long count) {
 }  // namespace
 
 constinit const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa = {
-    Avx512Bf16::kMaxRows,           2 * VectorOf<Avx512Bf16, BFloat16Pair>::kLanes,
-    pack<Avx512Bf16, BFloat16Pair>, all_pairs_finite,
-    exponent_range<Avx512Bf16, 7>,  multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>};
+    Avx512Bf16::kMaxRows,
+    2 * VectorOf<Avx512Bf16, BFloat16Pair>::kLanes,
+    pack<Avx512Bf16, BFloat16Pair>,
+    all_pairs_finite,
+    exponent_range<Avx512Bf16, std::uint16_t, 7>,
+    multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>};
 
 }  // namespace convgrad

@@ -15,11 +15,12 @@ using ExponentRangeFunction = void (*)(const void* values, long count, long piec
 struct ExponentRange {
   unsigned least = 254, most = 0;
 };
-inline ExponentRange exponent_range_of(Region region, ExponentRangeFunction extend) {
+inline ExponentRange exponent_range_of(Region region, ExponentRangeFunction extend,
+                                       std::int64_t value_bytes = 2) {
   ExponentRange range;
   for (; !region.done(); region.advance_pieces()) {
-    extend(region.piece(), region.piece_bytes() / 2, region.pieces(), region.piece_stride(),
-           &range.least, &range.most);
+    extend(region.piece(), region.piece_bytes() / value_bytes, region.pieces(),
+           region.piece_stride(), &range.least, &range.most);
   }
   return range;
 }
@@ -30,6 +31,14 @@ inline ExponentRange exponent_range_of(Region region, ExponentRangeFunction exte
 inline bool bf16_products_in_range(const ExponentRange& x, const ExponentRange& dy) {
   return x.most < 255 && dy.most < 255 && x.least > 0 && dy.least > 0 &&
          x.least + dy.least >= 2 * 127 - 112;
+}
+
+// The same for float32 as three bfloat16, whose least bit is 23 places behind the first of their
+// sum: no term is subnormal from an exponent of -103 on, no product from -80 on. Nor may a sum of
+// 512 products overflow, or a term that was rounded up.
+inline bool f32_products_in_range(const ExponentRange& x, const ExponentRange& dy) {
+  return x.most < 254 && dy.most < 254 && x.most + dy.most < 2 * 127 + 116 &&
+         x.least >= 127 - 103 && dy.least >= 127 - 103 && x.least + dy.least >= 2 * 127 - 80;
 }
 
 }  // namespace convgrad
