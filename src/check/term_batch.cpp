@@ -72,7 +72,7 @@ template <int kPixels, typename Vector>
 CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, float* plain,
                                        std::int64_t k) {
   constexpr std::int64_t kStep = kLanes<Vector, float>;
-  float values[kPixels];  // which no store can be taken to change
+  float values[kPixels] = {};  // which no store can be taken to change
   for (int i = 0; i < kPixels; ++i) values[i] = static_cast<float>(x[i]);
   const float* const dy = b.dy_plain;
   const std::int64_t count = b.count;
@@ -93,7 +93,7 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
   constexpr std::int64_t kStep = kLanes<Vector, double>;
   const TermBatch b = batch;  // which no store can be taken to change
   const TermSums s = sums;
-  double x[kPixels];
+  double x[kPixels] = {};
   for (int i = 0; i < kPixels; ++i) x[i] = values[i];
   for (; k + kStep <= b.count; k += kStep) {
     Vector sum = load<Vector>(s.sum, k), compensation{}, magnitude{}, square{}, walk{}, term{};

@@ -2,7 +2,9 @@
 #include "verify/verify_check.hpp"
 
 #include <algorithm>
+#include <cmath>
 
+#include "job/attributes.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {

@@ -113,7 +113,7 @@ Place Evidence::find_where() const {
                                 : errors_[at] > kRight ? Mark::either
                                                        : Mark::out});
   }
-  const Place by_entries = place_of(problem(), marks);
+  Place by_entries = place_of(problem(), marks);
   if (by_entries.pattern && !by_entries.text.empty()) return by_entries;
   // Where single entries do not show it: where the planes of every axis are wrong.
   const std::vector<EntryAxis> axes = entry_axes(problem());
@@ -126,6 +126,7 @@ Place Evidence::find_where() const {
     }
   };
   std::vector<std::vector<Group>> planes;
+  planes.reserve(axes.size());
   for (const EntryAxis& axis : axes) planes.emplace_back(static_cast<std::size_t>(axis.extent));
   const auto plane = [&](std::size_t a, std::size_t at) -> Group& {
     return planes[a][static_cast<std::size_t>(entry_place(axes, index(at))[a])];

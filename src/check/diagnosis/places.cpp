@@ -91,6 +91,7 @@ class Describer {
       for (const std::size_t a : axes) all[a].insert(own[a].begin(), own[a].end());
     }
     std::vector<Box> result;
+    result.reserve(merged.size());
     for (const auto& [others, box] : merged) result.push_back(box);
     return result;
   }
@@ -189,7 +190,7 @@ std::string values_text(char letter, std::int64_t extent, const Values& values,
     if (group == count && first % group == 0) note = cat(" (group ", first / group, ")");
     return cat(letter, " ", first, "-", last, note);
   }
-  const std::string period = period_text(letter, extent, values);
+  std::string period = period_text(letter, extent, values);
   if (!period.empty()) return period;
   std::string list;
   for (std::size_t i = 0; i < std::min(values.size(), kMostListed); ++i) {

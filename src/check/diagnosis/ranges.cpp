@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMostCandidates = 4;
 // Ends that are tried: all pixels, or where a row or a chunk begins where that would be more.
 constexpr std::size_t kMostEnds = std::size_t{1} << 18;
-constexpr std::size_t kChunk = 512;
+constexpr std::int64_t kChunk = 512;
 constexpr double kMostSteps = 3e8;  // comparisons
 constexpr double kTolerance = 12;   // in scales: other orders of the sum
 
@@ -48,14 +48,10 @@ std::string range_text(const WgradProblem& pb, Range r) {
     return first == last ? cat("row ", first, " ", of_image(), " is ")
                          : cat("rows ", first, " to ", last, " ", of_image(), " are ");
   }
-  const std::string pixels =
-      r.size() == 1
-          ? cat("the pixel p ", r.begin % image / row, ", q ", r.begin % row, " ", of_image(),
-                " is ")
-          : cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", term_count(pb),
-                r.size() % static_cast<std::int64_t>(kChunk) == 0 ? " (chunks of 512)" : "",
-                " are ");
-  return pixels;
+  return r.size() == 1 ? cat("the pixel p ", r.begin % image / row, ", q ", r.begin % row, " ",
+                             of_image(), " is ")
+                       : cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", term_count(pb),
+                             r.size() % kChunk == 0 ? " (chunks of 512)" : "", " are ");
 }
 
 class Finder {
