@@ -294,8 +294,8 @@ class Signals(OutputTest):
 
     def setUp(self):
         super().setUp()
-        # Half a minute of reference.
-        self.long = Problem(n=8, size=(64, 64), c=64, k=64, taps=(7, 7))
+        # Ten seconds of reference, or more.
+        self.long = Problem(n=8, size=(64, 64), c=256, k=256, taps=(7, 7))
         self.long.save(self.folder)
 
     @staticmethod
