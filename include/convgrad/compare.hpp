@@ -112,6 +112,9 @@ double unexplained_error(DType out, double got, double want, double tail = 0);
 // The distance from a number of out to the next larger one in size.
 double rounding_step(DType out, double value);
 
+// The bits of two values are equal; those of any two NaN are.
+bool same_bits(double a, double b);
+
 // Steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are 0. The
 // largest int64 where there are no steps to count: from NaN or an infinity to anything else, also
 // from what becomes an infinity when it is rounded.

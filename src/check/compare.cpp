@@ -37,11 +37,6 @@ std::int64_t ordered_bits(DType dtype, double value) {
   }
 }
 
-bool same_bits(double a, double b) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
-
 // Half the distance from a number of out to the next one, away from or towards 0.
 double half_step(DType out, double value, bool inward) {
   const double least = smallest_subnormal(out) / 2;
@@ -279,6 +274,11 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
 }
 
 }  // namespace
+
+bool same_bits(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
 
 double error_bound(const WgradProblem& problem, DType out, double want, double magnitude) {
   const double terms = static_cast<double>(term_count(problem));

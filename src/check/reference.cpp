@@ -201,16 +201,14 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
 // The scales and limits, in place of the statistics that they follow from.
 void ReferenceSum::judge_rounding() {
   const std::int64_t cells = problem_.group_c() * problem_.K;
-  const bool every = term_count(problem_) < kLookedAtEach;
   plain_.resize(expected_.values.size());
   for (std::size_t i = 0; i < expected_.values.size(); ++i) {
     const std::int64_t pixels = pixels_[i / static_cast<std::size_t>(cells)];
-    const std::int64_t looks = every ? pixels : pixels / kBatchPixels;
     TermStatistics terms;
     terms.sum = expected_.values[i];
     terms.terms = terms_[i];
     terms.squares = squares_[i];
-    terms.walk = looks > 0 ? walk_[i] / static_cast<double>(looks) : 0;
+    terms.walk = mean_walk(problem_, pixels, walk_[i]);
     terms.plain_error = std::max(plain_error_[i], std::fabs(plain_[i] - expected_.values[i]));
     terms.magnitude = expected_.magnitudes[i];
     const RoundingScale judged = rounding_scale(terms, problem_.dtype, *summation_);

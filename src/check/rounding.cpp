@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "check/term_batch.hpp"
+
 namespace convgrad {
 namespace {
 
@@ -26,6 +28,12 @@ double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cas
 
 double group_factor(double n, double exponent) {
   return std::sqrt(1 + 2 * std::sqrt(exponent / n) + 2 * exponent / n);
+}
+
+double mean_walk(const WgradProblem& problem, std::int64_t pixels, double squares) {
+  const bool every = term_count(problem) < kLookedAtEach;
+  const std::int64_t looks = every ? pixels : pixels / kBatchPixels;
+  return looks > 0 ? squares / static_cast<double>(looks) : 0;
 }
 
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation) {

@@ -20,6 +20,10 @@ struct TermStatistics {
   double magnitude = 0;  // sum |t|
 };
 
+// TermStatistics::walk from the sum of the squares that were looked at, of an element that sees so
+// many pixels.
+double mean_walk(const WgradProblem& problem, std::int64_t pixels, double squares);
+
 struct RoundingScale {
   double scale = 0;  // Expected::scales
   double limit = 0;  // Expected::limits

@@ -104,16 +104,14 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
                      std::span<EntrySum> sums) {
   Expected result;
   std::vector<double> plain, drift;
-  const bool every = term_count(problem) < kLookedAtEach;
   for (EntrySum& sum : sums) {
     with_scalar(problem.dtype, [&](auto scalar) { sum.restart<decltype(scalar)>(); });
-    const std::int64_t looks = every ? sum.pixels : sum.pixels / kBatchPixels;
     compensate(sum.earlier, sum.compensation);
     TermStatistics terms;
     terms.sum = sum.earlier;
     terms.terms = sum.terms;
     terms.squares = sum.squares;
-    terms.walk = looks > 0 ? sum.walk / static_cast<double>(looks) : 0;
+    terms.walk = mean_walk(problem, sum.pixels, sum.walk);
     terms.plain_error = std::max(sum.plain_error, std::fabs(sum.plain - sum.earlier));
     terms.magnitude = sum.magnitude;
     const RoundingScale judged = rounding_scale(terms, problem.dtype, summation);

@@ -29,21 +29,7 @@ void check_options(const Options& options) {
   if (o.got == "-" && o.want == "-") {
     misuse("- is given twice, expected one array on standard input");
   }
-  const std::pair<const char*, const std::string*> outputs[] = {{"--save-diff", &o.save_diff},
-                                                                {"--heatmap", &o.heatmap}};
-  for (const auto& [flag, path] : outputs) {
-    if (path->empty()) continue;
-    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
-    for (const std::string* input : {&o.got, &o.want}) {
-      if (same_file(*path, *input)) {
-        misuse(flag, ": ", *path, " holds one of the arrays; name another file");
-      }
-    }
-  }
-  if (same_file(o.save_diff, o.heatmap)) {
-    misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
-  }
-  check_heatmap_name(o.heatmap);
+  check_difference(o, {o.got, o.want}, "holds one of the arrays");
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {
     misuse("--filter-format: given without --heatmap, which it is for");

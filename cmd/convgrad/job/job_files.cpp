@@ -8,6 +8,8 @@
 #include "convgrad/error.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "options/arguments.hpp"
+#include "options/refuse.hpp"
+#include "report/heatmap.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
@@ -90,6 +92,22 @@ void check_stdout_is_free(const Options& options) {
     throw Error(ErrorKind::usage,
                 "--json and --output - both write to standard output; use --json=FILE");
   }
+}
+
+void check_difference(const DifferenceOptions& o, const Words& tensors, const std::string& what) {
+  const std::pair<const char*, const std::string*> files[] = {{"--save-diff", &o.save_diff},
+                                                              {"--heatmap", &o.heatmap}};
+  for (const auto& [flag, path] : files) {
+    if (path->empty()) continue;
+    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
+    for (const std::string& tensor : tensors) {
+      if (same_file(*path, tensor)) misuse(flag, ": ", *path, " ", what, "; name another file");
+    }
+  }
+  if (same_file(o.save_diff, o.heatmap)) {
+    misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
+  }
+  check_heatmap_name(o.heatmap);
 }
 
 }  // namespace convgrad::cli

@@ -22,4 +22,9 @@ void check_report_replaces_nothing(const Options& options);
 // must not be lost to what is written.
 void check_stdout_is_free(const Options& options);
 
+// Error(usage) where --save-diff or --heatmap is standard output, one of the tensors (of which
+// `what` then says what is wrong), the same file, or no kind of picture that is written.
+void check_difference(const DifferenceOptions& options, const Words& tensors,
+                      const std::string& what);
+
 }  // namespace convgrad::cli

@@ -161,10 +161,7 @@ std::optional<Repro> cut_out(Job& job, const Options& options, const Judged& jud
   std::vector<unsigned char> failed;
   if (judged.sample.indices.empty()) {
     failed.resize(subject.values.size());
-    Expected values;
-    if (golden) values.values = judged.golden->values;
-    compare_gradients(whole, subject.dtype, {}, subject.values, golden ? values : judged.expected,
-                      tolerance, failed);
+    compare_gradients(whole, subject.dtype, {}, subject.values, judged.expected, tolerance, failed);
   }
   const Crop crop = crop_around(whole, failed, wrong);
   std::optional<CroppedProblem> part = cropped(whole, crop);

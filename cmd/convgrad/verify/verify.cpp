@@ -181,13 +181,11 @@ std::vector<Verdict> verdicts_of(const WgradProblem& problem, const Judged& judg
                                  const Tolerance& tolerance) {
   std::vector<Verdict> verdicts;
   const bool golden = judged.golden && !tolerance.needs_terms();
-  Expected values;
-  if (golden) values.values = judged.golden->values;
   for (const Gradient* subject : subjects_of(judged, tolerance)) {
-    verdicts.push_back(
-        {subject->name, golden ? judged.golden->name : kReferenceName, subject->dtype,
-         compare_gradients(problem, subject->dtype, judged.sample.indices, subject->values,
-                           golden ? values : judged.expected, tolerance)});
+    verdicts.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
+                        subject->dtype,
+                        compare_gradients(problem, subject->dtype, judged.sample.indices,
+                                          subject->values, judged.expected, tolerance)});
   }
   return verdicts;
 }

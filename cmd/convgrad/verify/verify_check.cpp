@@ -258,6 +258,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   // The file's own dtype is what it is judged by.
   if (!v.results.empty()) job.problem.out_dtype = judged.results[0].dtype;
   if (golden) judged.golden = read_judged(v.golden, job.problem, judged.sample);
+  if (golden && !needs_reference) judged.expected.values = judged.golden->values;
   if (!v.results.empty() && !needs_reference) return judged;
 
   Pass pass(job, options, needs_reference, judged.sample);

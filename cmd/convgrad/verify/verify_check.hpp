@@ -23,7 +23,8 @@ struct Judged {
   Sample sample;  // without indices where everything is compared
   std::vector<Gradient> results;
   std::optional<Gradient> golden;  // unless it is the file to write
-  Expected expected;               // empty if no reference was needed
+  // What the results should be: by the reference, or the golden file's values alone.
+  Expected expected;
   std::string vacuous;             // why no fault could be seen, or ""
   const Kernel* kernel = nullptr;  // that has computed the result
   bool computed = false, on_device = false;

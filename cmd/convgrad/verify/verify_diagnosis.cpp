@@ -181,7 +181,7 @@ Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
     return diagnoser.take();
   }
   for (const Gradient* gradient : wrong) {
-    if (judged.expected.values.empty()) {
+    if (judged.expected.magnitudes.empty()) {
       diagnose_golden(job, options, judged, *gradient, diagnoser);
       continue;
     }

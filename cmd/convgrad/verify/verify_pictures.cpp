@@ -58,25 +58,14 @@ Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Toleran
 
 void check_pictures(const Options& options) {
   const VerifyOptions& v = options.verify;
-  const std::pair<const char*, const std::string*> files[] = {{"--save-diff", &v.save_diff},
-                                                              {"--heatmap", &v.heatmap}};
-  for (const auto& [flag, path] : files) {
-    if (path->empty()) continue;
-    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
-    if (v.sample) misuse(flag, ": given with --sample, but it shows all elements");
-    Words inputs = {options.problem.input, options.problem.out_backprop,
-                    options.problem.filter_like, v.golden, options.problem.output};
-    inputs.insert(inputs.end(), v.results.begin(), v.results.end());
-    for (const std::string& input : inputs) {
-      if (same_file(*path, input)) {
-        misuse(flag, ": ", *path, " is a tensor of this job; name another file");
-      }
-    }
+  Words tensors = {options.problem.input, options.problem.out_backprop, options.problem.filter_like,
+                   v.golden, options.problem.output};
+  tensors.insert(tensors.end(), v.results.begin(), v.results.end());
+  check_difference(v, tensors, "is a tensor of this job");
+  const char* const flag = v.save_diff.empty() ? "--heatmap" : "--save-diff";
+  if (v.sample && !(v.save_diff.empty() && v.heatmap.empty())) {
+    misuse(flag, ": given with --sample, but it shows all elements");
   }
-  if (same_file(v.save_diff, v.heatmap)) {
-    misuse("--save-diff and --heatmap: ", v.heatmap, " is given for both; name two files");
-  }
-  check_heatmap_name(v.heatmap);
 }
 
 Notes pictures(const WgradProblem& problem, const Options& options, const Judged& judged,
@@ -86,9 +75,7 @@ Notes pictures(const WgradProblem& problem, const Options& options, const Judged
   Notes notes;
   if (!v.show && v.save_diff.empty() && v.heatmap.empty()) return notes;
   const Gradient& got = judged.results[0];
-  Expected golden;
-  if (judged.golden && !tolerance.needs_terms()) golden.values = judged.golden->values;
-  const Expected& expected = golden.values.empty() ? judged.expected : golden;
+  const Expected& expected = judged.expected;
   const std::vector<double>& want = expected.values;
   if (v.show) notes.add(worst_elements(problem, judged, tolerance, got, want, *v.show));
   if (v.save_diff.empty() && v.heatmap.empty()) return notes;

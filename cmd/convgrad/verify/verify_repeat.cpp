@@ -2,7 +2,6 @@
 #include "verify/verify_repeat.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <set>
 
@@ -17,11 +16,6 @@ std::vector<double> compute_again(Job& job, const Plan& plan) {
   std::vector<double> values(dw, dw + job.problem.dw_count());
   for (double& value : values) value = rounded(job.problem.out_dtype, value);
   return values;
-}
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
 }
 
 std::string numbers_text(const std::set<std::int64_t>& numbers) {

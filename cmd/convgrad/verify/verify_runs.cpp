@@ -2,16 +2,10 @@
 #include "verify/verify_runs.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace convgrad::cli {
 namespace {
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
-}
 
 // Elements that are not the same in all runs.
 std::int64_t differing(const std::vector<Gradient>& runs) {

@@ -14,8 +14,7 @@ namespace {
 
 // An explanation must leave at most this part of the sum of squared errors.
 constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
-// As Tolerance::slack.
-constexpr double kSlack = 3;
+constexpr double kSlack = Tolerance{}.slack;
 // A fault must be so many bits more likely than chance, besides what it took to find it.
 constexpr double kLeastBits = 12, kMostBits = 24;
 constexpr double kInsteadBits = 8, kFactorBits = 4, kDigitBits = 3.4, kNarrowBits = 4;
