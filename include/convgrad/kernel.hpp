@@ -62,6 +62,13 @@ struct Kernel {
   // workspace_bytes() bytes, aligned to 64, contents undefined.
   void (*accumulate)(const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun&,
                      const Tile&, std::byte* workspace, double* partial);
+  // Of a chunk, at most, by the shape alone: from kMaxChunkPixels, which null stands for, to
+  // kMaxLongChunkPixels.
+  std::int64_t (*chunk_pixels)(const WgradProblem&) = nullptr;
+
+  ChunkGrid chunks(const WgradProblem& problem) const {
+    return chunk_grid(problem, chunk_pixels ? chunk_pixels(problem) : kMaxChunkPixels);
+  }
 };
 
 // The one table of kernels. Every kernel the program has is written out there.

@@ -27,6 +27,8 @@ struct Range {
 using PixelBox = std::array<Range, 4>;
 
 inline constexpr std::int64_t kMaxChunkPixels = 512;
+// Of kernels that make longer sums of 16-bit numbers.
+inline constexpr std::int64_t kMaxLongChunkPixels = 4096;
 
 struct ChunkGrid {
   std::array<std::int64_t, 4> extent{};  // N, Z, P, Q
@@ -38,6 +40,9 @@ struct ChunkGrid {
   PixelBox box(std::int64_t chunk) const;
 };
 ChunkGrid chunk_grid(const WgradProblem& problem);
+// For kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of at
+// most `most_pixels` together.
+ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
 
 // A slice's chunks begin, begin + step, ... below end.
 struct ChunkRun {

@@ -145,7 +145,9 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     cpu.kernel = *found;
   }
   const WgradProblem& problem = plan.problem;
-  const Schedule& schedule = plan.schedule;
+  Schedule& schedule = plan.schedule;
+  schedule.chunks = cpu.kernel->chunks(problem);
+  schedule.slices = slice_grid(problem, schedule.chunks);
   set_part(plan.schedule, options.batch);
   const auto set_partials = [&](bool one_block) {
     cpu.live_partials = live_partials(schedule.slices, schedule.nodes, one_block, plan.threads);

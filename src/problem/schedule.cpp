@@ -68,24 +68,39 @@ PixelBox ChunkGrid::box(std::int64_t chunk) const {
   return split_box(extent, axis, step, pieces, chunk);
 }
 
-ChunkGrid chunk_grid(const WgradProblem& problem) {
+namespace {
+
+// As even as can be, in multiples of `unit` positions of the axis.
+ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
+                      const ChunkGrid* fine) {
   ChunkGrid grid;
   grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
   if (term_count(problem) == 0) return grid;
   std::int64_t inner = 1;
   grid.axis = 3;
-  while (grid.axis > 0 &&
-         grid.extent[static_cast<std::size_t>(grid.axis)] <= kMaxChunkPixels / inner) {
+  while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <= most_pixels / inner) {
     inner *= grid.extent[static_cast<std::size_t>(grid.axis)];
     --grid.axis;
   }
   const std::int64_t extent = grid.extent[static_cast<std::size_t>(grid.axis)];
-  grid.pieces = ceil_div(extent, kMaxChunkPixels / inner);
-  grid.step = ceil_div(extent, grid.pieces);
+  const std::int64_t unit = fine && fine->axis == grid.axis ? fine->step : 1;
+  const std::int64_t units = ceil_div(extent, unit);
+  grid.step = ceil_div(units, ceil_div(units, most_pixels / inner / unit)) * unit;
   grid.pieces = ceil_div(extent, grid.step);
   grid.count = grid.pieces;
   for (int a = 0; a < grid.axis; ++a) grid.count *= grid.extent[static_cast<std::size_t>(a)];
   return grid;
+}
+
+}  // namespace
+
+ChunkGrid chunk_grid(const WgradProblem& problem) {
+  return even_chunks(problem, kMaxChunkPixels, nullptr);
+}
+
+ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
+  const ChunkGrid fine = chunk_grid(problem);
+  return most_pixels > kMaxChunkPixels ? even_chunks(problem, most_pixels, &fine) : fine;
 }
 
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {

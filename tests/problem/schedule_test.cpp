@@ -69,6 +69,31 @@ TEST_CASE("chunks cover every output pixel once, in order, with at most 512 each
   }
 }
 
+TEST_CASE("long chunks are boxes of neighbouring short ones, in order") {
+  for (const WgradProblem& problem : problems()) {
+    CAPTURE(describe(problem));
+    const ChunkGrid fine = chunk_grid(problem);
+    CHECK(chunk_grid(problem, kMaxChunkPixels).count == fine.count);
+    for (const std::int64_t most : {1024, 2048, 4096}) {
+      const ChunkGrid grid = chunk_grid(problem, most);
+      const BlockGrid blocks = {fine,      {0, problem.N}, grid.axis,
+                                grid.step, grid.pieces,    grid.count};
+      std::int64_t next = 0;
+      for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
+        CHECK(pixels(grid.box(chunk)) <= most);
+        const Range its = blocks.chunk_range(chunk);
+        CHECK(its.begin == next);
+        next = its.end;
+        std::int64_t total = 0;
+        for (std::int64_t c = its.begin; c < its.end; ++c) total += pixels(fine.box(c));
+        CHECK(total == pixels(grid.box(chunk)));
+        check_inside(fine, its, grid.box(chunk));
+      }
+      CHECK(next == fine.count);
+    }
+  }
+}
+
 TEST_CASE("slices deal out every chunk once, whatever the blocks") {
   for (const WgradProblem& problem : problems()) {
     CAPTURE(describe(problem));
