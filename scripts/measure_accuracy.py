@@ -23,7 +23,8 @@ import peers
 from check_testdata import DTYPES, UNIT_ROUNDOFF
 from measure_support import PEERS, gradients_by, to_dtype
 
-CHUNK = 512        # pixels that convgrad sums in float32
+CHUNK = 512        # pixels that convgrad sums in float32, at most ...
+LONG_CHUNK = 4096  # ... of 16-bit data
 SHARE = 4          # a peer's error should be this many times convgrad's
 GROWTH = 2         # of the sums' rms from the smallest to the largest batch: more is not flat
 BLOCK = 2**16      # pixels that are made at a time
@@ -216,7 +217,8 @@ class Row:
 
     def bound(self):
         """docs/numerics.md, without the rounding of the result: the sums that convgrad's accumulator makes."""
-        return 4 * np.sqrt(self.terms if self.dtype == "float64" else min(self.terms, CHUNK))
+        chunk = {"float64": self.terms, "float32": CHUNK}.get(self.dtype, LONG_CHUNK)
+        return 4 * np.sqrt(min(self.terms, chunk))
 
     def ratios(self, name):
         """Of the peer's largest and rms error to convgrad's, both of them rounded to the same dtype."""
@@ -342,7 +344,7 @@ def verdict(rows):
             wrong.append(f"{layer}, {data}, {dtype}: rms {short(first.rms)} at N {members[0].batch} grows to "
                          f"{short(last.rms)} at N {members[-1].batch}")
     share = max(row.sums.max / row.bound() for row in rows)
-    print(f"\nconvgrad's sums: at most {share:.2g} of the bound 4 sqrt(min(L, {CHUNK})) u (float64: 4 sqrt(L) u); "
+    print(f"\nconvgrad's sums: at most {share:.2g} of the bound 4 sqrt(min(L, {CHUNK})) u ({LONG_CHUNK} for 16-bit data; float64: 4 sqrt(L) u); "
           + ("; ".join(wrong) if wrong else f"no rms grows more than {GROWTH}-fold with the batch"))
     return wrong
 

@@ -83,17 +83,21 @@ void check_bound(const Kernel& kernel, const WgradProblem& problem, const void* 
 }  // namespace
 
 TEST_CASE("the problems have every form of panels") {
-  int wide = 0, turned = 0, odd = 0, apart = 0;
+  int wide = 0, turned = 0, apart = 0;
+  std::array<int, 4> split = {};
   for (const ProblemSpec& spec : problems()) {
     const AmxPlan plan = amx_plan(make(spec, DType::bf16, true), 2);
     wide += plan.sharing.wide;
     turned += plan.shape.turned;
-    odd += plan.shape.odd;
+    ++split[plan.shape.split];
     apart += !plan.shape.joined && plan.shape.extent[0] * plan.shape.extent[1] > 1;
   }
   CHECK(wide >= 3);
   CHECK(turned >= 3);
-  CHECK(odd >= 10);
+  CHECK(split[0] >= 5);
+  CHECK(split[1] >= 1);
+  CHECK(split[2] >= 3);
+  CHECK(split[3] >= 1);
   CHECK(apart >= 3);
 }
 
@@ -224,6 +228,30 @@ TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that se
   }
 }
 
+TEST_CASE("of long chunks, those that are not finite are left to kernels with short ones") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const WgradProblem problem =
+        make({"rows", "conv2d", 2, 5, 9, 1, {{130, 3}, {140, 2}}}, dtype, true);
+    REQUIRE(kEmulatedAmxKernel.chunks(problem).count < chunk_grid(problem).count);
+    auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
+    values[static_cast<std::size_t>(problem.x_count() / 3)] = kInf;
+    const auto x = tensor_of(dtype, values);
+    const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 7);
+    const Expected reference = reference_of(problem, x.data(), dy.data());
+    for_each_kernel(problem, [&](const Kernel& kernel) {
+      const auto got = sums_of(kernel, problem, x.data(), dy.data());
+      int wrong = 0, finite = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const bool both_nan = std::isnan(got[i]) && std::isnan(reference.values[i]);
+        wrong += got[i] == reference.values[i] || both_nan ? 0 : 1;
+        finite += std::isfinite(got[i]) ? 1 : 0;
+      }
+      CHECK(wrong == 0);
+      CHECK(finite > 0);
+    });
+  }
+}
+
 TEST_CASE("numbers that AMX would flush or overflow are left to plain multiply-adds") {
   // By 2^x and 2^dy: subnormal bfloat16, subnormal products, terms of float32, sums of products.
   struct Scales {
@@ -291,9 +319,11 @@ TEST_CASE("subnormal float16 values are added exactly") {
   });
 }
 
-// Value i of 16 rows in tiles of 32 of each row, as the kernel's panels have it.
+// Value i of 16 rows in tiles of 16 pairs of each row, of its halves, as the kernel's panels have
+// it.
 std::size_t in_tiles(std::size_t i, std::size_t row) {
-  return i % row / 32 * 512 + i / row * 32 + i % 32;
+  const std::size_t half = i % row / (row / 2), pair = i % (row / 2);
+  return pair / 16 * 512 + i / row * 32 + pair % 16 * 2 + half;
 }
 
 // Counts values that are not the sum of `terms` bfloat16, none of them subnormal.
@@ -301,11 +331,11 @@ template <typename Value>
 int wrong_splits(const AmxPacking& packing, const std::vector<Value>& values, int terms) {
   const std::size_t row = values.size() / 16;
   std::vector<AmxBits> tiles(values.size() * static_cast<std::size_t>(terms));
-  packing.tiles_from_rows(values.data(), static_cast<long>(row), static_cast<long>(row),
-                          tiles.data(), static_cast<long>(values.size()));
+  AmxExponents range = {};
+  packing.tiles_from_rows(values.data(), static_cast<long>(row), static_cast<long>(row / 2),
+                          tiles.data(), static_cast<long>(values.size()), range);
   int wrong = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(to_double(values[i]))) continue;
     double sum = 0;
     bool subnormal = false;
     for (std::size_t t = 0; t < static_cast<std::size_t>(terms); ++t) {
@@ -320,7 +350,10 @@ int wrong_splits(const AmxPacking& packing, const std::vector<Value>& values, in
 
 TEST_CASE("values are sums of bfloat16: of two all of float16, of three float32 from 2^-103 on") {
   std::vector<Float16> halves;
-  for (unsigned i = 0; i < 65536; ++i) halves.push_back({static_cast<std::uint16_t>(i)});
+  for (unsigned i = 0; i < 65536; ++i) {
+    const bool finite = (i >> 10 & 31) != 31;
+    halves.push_back({static_cast<std::uint16_t>(finite ? i : 0)});
+  }
   std::vector<float> floats;
   std::uint32_t bits = 1;
   while (floats.size() < 65536) {

@@ -208,7 +208,10 @@ Summation summation_of(const Job& job, const Options& options) {
   // What is known of the program's own kernels is expected of them.
   const bool own = v.results.empty() && (v.golden.empty() || v.update_golden);
   Summation summation;
-  summation.longest_sum = v.longest_sum.value_or(own ? kMaxChunkPixels : 0);
+  const std::int64_t chunk = job.problem.dtype == DType::bf16 || job.problem.dtype == DType::f16
+                                 ? kMaxLongChunkPixels
+                                 : kMaxChunkPixels;
+  summation.longest_sum = v.longest_sum.value_or(own ? chunk : 0);
   summation.cutting_adders =
       v.adders.empty() ? !own || job.backend == Backend::cuda : v.adders == "tensor-core";
   return summation;

@@ -27,10 +27,12 @@ struct AmxContext {
     input = input_box(pb, box);
     shape =
         amx_shape(pb, plan.sharing, {box[0].size(), box[1].size(), box[2].size(), box[3].size()});
+    half = {box, box};
+    Range& first = half[0][shape.split];
+    Range& second = half[1][shape.split];
+    first.end = second.begin = first.begin + shape.extent[shape.split];
+    second.end = std::max(second.end, second.begin);
   }
-
-  // Where x's panel that begins with an odd pixel is, behind the other one.
-  std::int64_t odd_panel() const { return round_up(channels, kAmxChannels) * shape.pixels; }
 
   const WgradProblem& pb;
   const Block& block;
@@ -41,6 +43,7 @@ struct AmxContext {
   const std::int64_t first_channel;  // of x
   const std::int64_t channels;       // of x's panel
   PixelBox box;                      // the chunk
+  std::array<PixelBox, 2> half;      // its halves, of which the second may be smaller, or empty
   std::array<Range, 3> input;        // what it sees
   AmxShape shape;
 };

@@ -50,25 +50,25 @@ struct Halves {
 // b's values are converted once for all rows of a: this is what the tests' time goes to.
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
-  Lanes x[kAmxPixels][kAmxChannels / kLanes];
-  for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
-    const AmxBits* row = b + pixel / 2 * 2 * kAmxChannels + pixel % 2;
+  Lanes x[kAmxRow][kAmxChannels / kLanes];
+  for (long pixel = 0; pixel < kAmxRow; ++pixel) {
+    const AmxBits* row = b + pixel / 2 * kAmxRow + pixel % 2;
     for (long c = 0; c < kAmxChannels; ++c) {
       x[pixel][c / kLanes][c % kLanes] = Values::value(row[2 * c]);
     }
   }
   for (long k = 0; k < kAmxChannels; ++k) {
-    float dy[kAmxPixels];
-    for (long pixel = 0; pixel < kAmxPixels; ++pixel) {
-      dy[pixel] = Values::value(a[k * kAmxPixels + pixel]);
+    float dy[kAmxRow];
+    for (long pixel = 0; pixel < kAmxRow; ++pixel) {
+      dy[pixel] = Values::value(a[k * kAmxRow + pixel]);
     }
     for (long v = 0; v < kAmxChannels / kLanes; ++v) {
       Lanes even = {}, odd = {}, sum;
-      for (long pixel = 0; pixel < kAmxPixels; pixel += 2) {
+      for (long pixel = 0; pixel < kAmxRow; pixel += 2) {
         even = flushed(even + flushed(dy[pixel] * x[pixel][v]));
         odd = flushed(odd + flushed(dy[pixel + 1] * x[pixel + 1][v]));
       }
-      float* at = sums + k * kAmxBlock + v * kLanes;
+      float* at = sums + k * kAmxChannels + v * kLanes;
       __builtin_memcpy(&sum, at, sizeof sum);
       sum = flushed(sum + flushed(even + odd));
       __builtin_memcpy(at, &sum, sizeof sum);
@@ -76,40 +76,32 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   }
 }
 
-// Tile by tile, as the four sums do not depend on each other.
-template <typename Values>
-void multiply_step(int k_tiles, int c_tiles, const AmxBits* a, long a_block, const AmxBits* b,
-                   long b_block, float* sums) {
-  for (long i = 0; i < k_tiles; ++i) {
-    for (long j = 0; j < c_tiles; ++j) {
-      multiply_tile<Values>(a + i * a_block, b + j * b_block,
-                            sums + kAmxChannels * (i * kAmxBlock + j));
-    }
-  }
-}
-
+// Tile by tile, as the sums do not depend on each other.
 template <typename Values, int Count>
-void multiply_runs(const AmxProducts<Count>& products, int k_tiles, int c_tiles,
+void multiply_runs(const AmxProducts<Count>& products, int a_tiles, int b_tiles,
                    const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {
-  for (long run = 0; run < run_count; ++run) {
-    for (long step = 0; step < runs[run].steps; ++step) {
-      const AmxBits* a = panels.a + runs[run].a + step * kAmxTile;
-      const AmxBits* b = panels.b + runs[run].b + step * kAmxTile;
+  for (const AmxRun* run = runs; run < runs + run_count; ++run) {
+    for (long at = 0; at < run->steps * kAmxTile; at += kAmxTile) {
       for (const AmxProduct& product : products.of) {
-        multiply_step<Values>(k_tiles, c_tiles, a + product.a * panels.a_term, panels.a_block,
-                              b + product.b * panels.b_term, panels.b_block, sums);
+        for (int i = 0; i < a_tiles; ++i) {
+          const AmxBits* a = panels.a + product.a * panels.a_term + i * panels.a_block + run->a;
+          for (int j = 0; j < b_tiles; ++j) {
+            const AmxBits* b = panels.b + product.b * panels.b_term + run->b[j];
+            multiply_tile<Values>(a + at, b + at, sums + (i * kAmxMostB + j) * kAmxSums);
+          }
+        }
       }
     }
   }
 }
 
 template <typename Values>
-void multiply(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
+void multiply(int a_tiles, int b_tiles, const AmxPanels& panels, const AmxRun* runs, long run_count,
               float* sums) {
   const auto add = [&](const auto& products) {
-    multiply_runs<Values>(products, k_tiles, c_tiles, panels, runs, run_count, sums);
+    multiply_runs<Values>(products, a_tiles, b_tiles, panels, runs, run_count, sums);
   };
-  for (long i = 0; i < kAmxBlock * kAmxBlock; ++i) sums[i] = 0;
+  for (long i = 0; i < kAmxMostA * kAmxMostB * kAmxSums; ++i) sums[i] = 0;
   if (panels.terms == 2) return add(kAmxAllOfTwo);
   if (panels.terms == 3) add(kAmxSmallOfThree);
   add(kAmxFirst);

@@ -8,22 +8,28 @@ namespace convgrad {
 
 typedef unsigned short AmxBits;  // a bfloat16, or a float16
 
-// Neighbouring pixels in both panels, `steps` times kAmxPixels of them.
-struct AmxRun {
-  long a, b, steps;
-};
-inline constexpr long kAmxPixels = 32;    // of one instruction
+// An instruction multiplies pairs of pixels. A pair has a pixel of the first half of a chunk and
+// the one that is in its place in the second half: then what a tap sees from neighbouring pairs are
+// neighbouring pairs, too, wherever they begin.
+inline constexpr long kAmxPairs = 16;     // of one instruction
 inline constexpr long kAmxChannels = 16;  // rows of an A tile, columns of a B tile
-inline constexpr long kAmxTile = kAmxPixels * kAmxChannels;
+inline constexpr long kAmxRow = 32;       // elements: a tile's row, or a pair of 16 channels
+inline constexpr long kAmxTile = kAmxPairs * kAmxRow;
 
-// dy (and turned round: x) in a[term*a_term + k/16*a_block + pixel/32*kAmxTile + k%16*32 +
-// pixel%32], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pixel/2*32 +
-// c%16*2 + pixel%2], where runs begin with a pair. Every tile is 1 KiB of neighbours, and whole
-// cache lines.
+// Neighbouring pairs in both panels, `steps` times kAmxPairs of them: those of A meet those of each
+// B in use, which may be of other channels or of what another tap sees.
+inline constexpr int kAmxMostA = 2, kAmxMostB = 3;  // tiles whose products are added together
+struct AmxRun {
+  long a, b[kAmxMostB], steps;
+};
+
+// dy (and turned round: x) in a[term*a_term + k/16*a_block + pair/16*kAmxTile + k%16*32 + pair%16*2
+// + half], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pair*32 + c%16*2 +
+// half], where they begin with any pair. Every tile is 1 KiB of neighbours, and whole cache lines.
 struct AmxPanels {
   const AmxBits* a;
   const AmxBits* b;
-  long a_block, b_block;
+  long a_block;
   long a_term, b_term;
   int terms;  // bfloat16 or float16 that one value is the sum of
 };
@@ -44,17 +50,18 @@ inline constexpr AmxProducts<4> kAmxAllOfTwo = {{{0, 0}, {0, 1}, {1, 1}, {1, 0}}
 inline constexpr AmxProducts<5> kAmxSmallOfThree = {{{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}}};
 inline constexpr AmxProducts<1> kAmxFirst = {{{0, 0}}};
 
-// Channels of dy, and of x, whose sums the tiles hold: 2 x 2 tiles of 16 x 16, half of all tiles.
-inline constexpr long kAmxBlock = 32;
+// Of the sums of one tile, which are stored one tile behind the other.
+inline constexpr long kAmxSums = kAmxChannels * kAmxChannels;
 
 struct AmxTiles {
   int f16_terms;  // 1 if float16 is multiplied as it is, 2 if as two bfloat16
   // Around all multiplications of a thread.
   void (*begin)();
   void (*end)();
-  // sums[k*kAmxBlock + c] = sum over runs, their pixels, terms of a and terms of b of a * b, for
-  // 16*k_tiles channels k and 16*c_tiles channels c; both 1 or 2.
-  void (*multiply)(int k_tiles, int c_tiles, const AmxPanels& panels, const AmxRun* runs,
+  // sums[(i*kAmxMostB + j)*kAmxSums + row*16 + column] = sum over runs, their pixels and products
+  // of terms, for i < a_tiles and j < b_tiles: row counts channels of A's block i, column those of
+  // the runs' b[j].
+  void (*multiply)(int a_tiles, int b_tiles, const AmxPanels& panels, const AmxRun* runs,
                    long run_count, float* sums);
 };
 extern const AmxTiles kAmxTiles;      // the instructions of AMX-BF16
@@ -68,25 +75,35 @@ struct AmxPiece {
   long count, source;
 };
 
-// From values as a file has them to panels; term t of a panel is t * term behind the first. count
-// is a multiple of kAmxPixels, distances of values are in values; channels of pixels are filled up
-// with zeros to a multiple of kAmxChannels.
+// The least exponent of values that are not 0, and the greatest, as they are stored.
+struct AmxExponents {
+  unsigned least, most;
+};
+
+// From values as a file has them to panels of `count` pairs, a multiple of kAmxPairs; term t of a
+// panel is t * term behind the first. Distances of values are in values; channels of pixels are
+// filled up with zeros to a multiple of kAmxChannels. The exponents of what is packed extend
+// `range`.
 struct AmxPacking {
   long bytes;  // of a value
-  // The form of AmxPanels::a, of pixel[i][k], and of rows[k%16*row + i] of 16 channels.
-  void (*tiles_from_pixels)(const void* const* pixel, long count, long channels, AmxBits* tiles,
-                            long block, long term);
-  void (*tiles_from_rows)(const void* rows, long row, long count, AmxBits* tiles, long term);
-  // The form of AmxPanels::b, of the same. The first also puts pairs that begin one pixel later,
-  // the last ones with pixel[count], `odd` elements behind the others, unless that is 0.
-  void (*pairs_from_pixels)(const void* const* pixel, long count, long channels, AmxBits* pairs,
-                            long block, long term, long odd);
-  void (*pairs_from_rows)(const void* rows, long row, long count, AmxBits* pairs, long term);
+  // The form of AmxPanels::a, of first[i][k] and second[i][k], and of rows[k%16*row + i] and
+  // rows[k%16*row + count + i] of 16 channels.
+  void (*tiles_from_pixels)(const void* const* first, const void* const* second, long count,
+                            long channels, AmxBits* tiles, long block, long term,
+                            AmxExponents& range);
+  void (*tiles_from_rows)(const void* rows, long row, long count, AmxBits* tiles, long term,
+                          AmxExponents& range);
+  // The form of AmxPanels::b, of the same.
+  void (*pairs_from_pixels)(const void* const* first, const void* const* second, long count,
+                            long channels, AmxBits* pairs, long block, long term,
+                            AmxExponents& range);
+  void (*pairs_from_rows)(const void* rows, long row, long count, AmxBits* pairs, long term,
+                          AmxExponents& range);
   // rows[c*row + i] = data[c*channel_stride + source + j*pixel_stride], j counting in a piece.
   void (*rows_from_channels)(const void* data, long channel_stride, long pixel_stride,
                              const AmxPiece* pieces, long piece_count, long channels, void* rows,
                              long row);
-  // The least exponent of what is not 0, and the greatest, as they are stored (exponent_range.hpp).
+  // Of `pieces` pieces of count values, `stride` bytes apart.
   void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
                          unsigned* most);
 };
@@ -95,9 +112,7 @@ struct AmxVectors {
   AmxPacking bf16, f16;   // as they are
   AmxPacking f16_as_two;  // bfloat16 that add up to the value, exactly, if it is finite
   AmxPacking f32_as_three;
-  // Pairs that begin one pixel later, of count elements of pairs.
-  void (*odd_pairs)(const AmxBits* even, long count, AmxBits* odd);
-  // partial[c*partial_row + k] += sums[k*kAmxBlock + c], or sums[c*kAmxBlock + k] if `turned`.
+  // partial[c*partial_row + k] += sums[k*16 + c], or sums[c*16 + k] if `turned`, of one tile.
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
                    long partial_row);
 };

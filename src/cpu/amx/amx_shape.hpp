@@ -1,11 +1,11 @@
 // amx_shape.hpp - how outer_product_amx packs x and dy, by the shape of the problem alone.
 //
-// x's panel holds what output pixel (n,z,p,q) sees with tap (t,r,s) at pixel(n,z,p,q) +
-// offset(t,r,s): for each phase of the strides, images of depths of lines of columns, a few more of
-// each than dy has, so that neighbouring outputs, lines and images are neighbours in the panel and
-// one sum runs across all of them. dy's panel has zeros where x's has those few more. Two pixels
-// are a pair, and a tap may begin with either: x is packed once from an even and once from an odd
-// pixel.
+// A chunk is cut in two halves along one axis, and a pair is a pixel of the first and the one in
+// its place in the second. x's panel holds what output pair (n,z,p,q) sees with tap (t,r,s) at
+// pair(n,z,p,q) + offset(t,r,s): for each phase of the strides, images of depths of lines of
+// columns, a few more of each than dy has, so that neighbouring outputs, lines and images are
+// neighbours in the panel and one sum runs across all of them. dy's panel has zeros where x's has
+// those few more.
 #pragma once
 
 #include <array>
@@ -38,26 +38,27 @@ struct AmxSharing {
   std::array<bool, 3> taps{};  // one packing of x serves all taps of the axis, or one
   bool joined = false;         // one run over all images and depths, or one for each
   bool wide = false;           // all taps of a filter row are channels of the panel: (s, c) pairs
+  std::size_t split = 0;       // the axis (n, z, p, q) along which the chunk is cut in halves
 };
 
 struct AmxShape {
-  std::array<std::int64_t, 4> extent{};  // n, z, p, q
+  std::array<std::int64_t, 4> extent{};  // n, z, p, q of the first half
   std::array<AmxAxis, 3> axis;
+  std::size_t split = 0;
   bool joined = false;
-  bool odd = false;            // whether runs begin with odd pixels of x, too
   bool turned = false;         // x in the form of dy's panel, and dy in that of x's: see below
   std::int64_t sheet = 0;      // one image, depth and phase
-  std::int64_t positions = 0;  // of x, without what rounds them up
-  std::int64_t pixels = 0;     // of x's panel
-  std::int64_t run = 0;        // pixels of a run
+  std::int64_t positions = 0;  // pairs of x, without what rounds them up
+  std::int64_t x_pairs = 0;    // of x's panel
+  std::int64_t run = 0;        // pairs of a run
   std::int64_t pitch = 0;      // in dy's panel from one run to the next
-  std::int64_t dy_pixels = 0;  // of dy's panel
+  std::int64_t dy_pairs = 0;   // of dy's panel
 
   std::int64_t lines() const {  // of columns
     return positions / axis[2].lines;
   }
-  std::int64_t phase_pixels() const { return extent[0] * axis[0].lines * sheet; }
-  // Where dy's panel has the first pixel of image n and depth z.
+  std::int64_t phase_pairs() const { return extent[0] * axis[0].lines * sheet; }
+  // Where dy's panel has the first pair of image n and depth z.
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
     return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
   }
@@ -79,27 +80,27 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
                           const std::array<std::int64_t, 4>& extent) {
   AmxShape s;
   s.extent = extent;
+  s.split = sharing.split;
+  s.extent[s.split] = ceil_div(extent[s.split], 2);
   s.joined = sharing.joined;
   std::int64_t phases = 1;
   for (std::size_t a = 0; a < 3; ++a) {
     const std::int64_t taps = sharing.taps[a] ? pb.axis[a].taps : 1;
-    s.axis[a] = amx_axis(pb.axis[a], taps, extent[a + 1]);
+    s.axis[a] = amx_axis(pb.axis[a], taps, s.extent[a + 1]);
     phases *= s.axis[a].phases;
-    s.odd = s.odd || taps > 1;
   }
   const std::int64_t columns = s.axis[2].lines;
   s.sheet = s.axis[1].lines * columns;
-  s.positions = phases * extent[0] * s.axis[0].lines * s.sheet;
-  // The last step of a run reads up to 31 positions too far.
-  s.pixels = round_up(s.positions + kAmxPixels - 1, kAmxPixels);
-  s.run = (extent[2] - 1) * columns + extent[3];
-  if (s.joined) s.run += ((extent[0] - 1) * s.axis[0].lines + extent[1] - 1) * s.sheet;
-  s.pitch = round_up(s.run, kAmxPixels);
-  s.dy_pixels = s.pitch * (s.joined ? 1 : extent[0] * extent[1]);
+  s.positions = phases * s.extent[0] * s.axis[0].lines * s.sheet;
+  // The last step of a run reads up to 15 positions too far.
+  s.x_pairs = round_up(s.positions + kAmxPairs - 1, kAmxPairs);
+  s.run = (s.extent[2] - 1) * columns + s.extent[3];
+  if (s.joined) s.run += ((s.extent[0] - 1) * s.axis[0].lines + s.extent[1] - 1) * s.sheet;
+  s.pitch = round_up(s.run, kAmxPairs);
+  s.dy_pairs = s.pitch * (s.joined ? 1 : s.extent[0] * s.extent[1]);
   // A single run from the first pixels of both may have either in tiles, the other in pairs. Pairs
   // take less work to pack, and sums of tiles of x are in the partial's order.
-  s.turned = pb.taps() == 1 && (s.joined || extent[0] * extent[1] == 1);
-  s.odd = s.odd || (!s.joined && extent[0] * extent[1] > 1 && s.sheet % 2 != 0);
+  s.turned = pb.taps() == 1 && (s.joined || s.extent[0] * s.extent[1] == 1);
   return s;
 }
 
@@ -119,6 +120,8 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
   if (pb.dtype == DType::f32) return 3;
   return pb.dtype == DType::f16 ? f16_terms : 1;
 }
+
+inline constexpr std::int64_t kAmxBlock = 2 * kAmxChannels;
 
 // Tiles of c x k channels, where a block's one or two sums take as long as 3.25 that do not wait
 // for themselves.
@@ -150,9 +153,9 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   }
   const std::int64_t apart = sharing.wide ? pb.axis[2].taps : 1;
   const auto taps = static_cast<double>(pb.taps()) / static_cast<double>(apart);
-  const auto x = static_cast<double>(s.pixels) * static_cast<double>(packings),
-             dy = static_cast<double>(s.dy_pixels);
-  const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) * (s.odd ? 2 : 1) +
+  const auto x = static_cast<double>(2 * s.x_pairs) * static_cast<double>(packings),
+             dy = static_cast<double>(2 * s.dy_pairs);
+  const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) +
                        dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
   const double products = f32 ? 6 : terms * terms;
@@ -160,12 +163,13 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const double reads = f32 ? static_cast<double>(s.extent[0] * s.extent[1] * s.extent[2]) *
                                  static_cast<double>(s.extent[3] * (steps.c + steps.k))
                            : 0;
-  return blocks * taps * (dy / kAmxPixels * products + 10) * kInstruction +
+  return blocks * taps * (dy / kAmxRow * products + 10) * kInstruction +
          moves * (f32 ? 4 : terms) * kMove + reads * kRead + (x + dy) * kPixel + kStart;
 }
 
 struct AmxPlan {
   std::int64_t terms = 1;
+  std::int64_t chunk_pixels = kMaxChunkPixels;
   AmxSteps steps;
   AmxSharing sharing;
   AmxShape shape;  // of the largest chunk
@@ -178,19 +182,21 @@ inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
   return count > kAmxBlock ? round_up(step, kAmxBlock) : step;
 }
 
-// Whether x may be packed like that: within 512 KiB, which leaves room for dy in the second cache,
+// Whether x may be packed like that: within 1 MiB, which leaves room for dy in the second cache,
 // and wide only where a filter row of few channels is one piece in the file.
 inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
                           const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
                           double terms) {
-  constexpr double kMostElements = 256 << 10, kMostPositions = 8192;
+  constexpr double kMostElements = 512 << 10, kMostPositions = 8192;
   constexpr std::int64_t kFewChannels = 16;
-  double positions = static_cast<double>(extent[0]);
+  std::array<std::int64_t, 4> half = extent;
+  half[sharing.split] = ceil_div(extent[sharing.split], 2);
+  double positions = static_cast<double>(2 * half[0]);
   bool shares = sharing.wide;
   for (std::size_t a = 0; a < 3; ++a) {
     const bool shared = sharing.taps[a];
     if (shared && pb.axis[a].taps == 1) return false;
-    const AmxAxis axis = amx_axis(pb.axis[a], shared ? pb.axis[a].taps : 1, extent[a + 1]);
+    const AmxAxis axis = amx_axis(pb.axis[a], shared ? pb.axis[a].taps : 1, half[a + 1]);
     positions *= static_cast<double>(axis.phases) * static_cast<double>(axis.lines);
     shares = shares || shared;
   }
@@ -204,8 +210,30 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
   return !shares || (positions <= kMostPositions && elements <= kMostElements);
 }
 
-// The cheapest of all 32 ways to share a packing of x between taps. dy's part of a tile, 512 pixels
-// of 256 channels, takes 256 KiB of the second cache for each of its terms.
+// Of a chunk: long ones, so that sums and partials are added up seldom, as far as panels fit the
+// second cache beside a tile's partial, and where enough chunks are left for the threads. Sums of
+// so many products of 16-bit numbers are still far more exact than a result of 16 bits; those of
+// float32 stay short.
+inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
+                                     const AmxSteps& steps) {
+  constexpr std::int64_t kMostBytes = 1536 << 10;
+  constexpr std::int64_t kLeastTasks = 8;  // chunks and tiles
+  if (pb.dtype == DType::f32) return kMaxChunkPixels;
+  std::int64_t x = steps.c;  // values of x for each pixel
+  for (const SpatialAxis& axis : pb.axis) x *= std::min(axis.taps, axis.stride);
+  const std::int64_t bytes = 2 * terms * (x + steps.k);
+  const std::int64_t tiles = tile_count(pb, {pb.taps(), steps.c, steps.k});
+  std::int64_t pixels = kMaxLongChunkPixels;
+  while (pixels > kMaxChunkPixels &&
+         (pixels * bytes > kMostBytes || pixels * kLeastTasks > term_count(pb) * tiles)) {
+    pixels /= 2;
+  }
+  return pixels;
+}
+
+// The cheapest of all 32 ways to share a packing of x between taps, with halves along any axis.
+// dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache for each of
+// its terms.
 inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
@@ -214,10 +242,14 @@ inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
   const auto terms = static_cast<double>(best.terms);
   best.steps = {amx_step(pb.group_c(), pb.taps() == 1 ? kMostC1 : kMostC),
                 amx_step(pb.group_k(), kMostK)};
-  const auto extent = chunk_extent(pb);
-  for (unsigned bits = 0; bits < 32; ++bits) {
-    const AmxSharing sharing = {
-        {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}, (bits & 8) != 0, (bits & 16) != 0};
+  best.chunk_pixels = amx_chunk_pixels(pb, best.terms, best.steps);
+  const auto extent = chunk_extent(pb, best.chunk_pixels);
+  for (unsigned bits = 0; bits < 128; ++bits) {
+    const AmxSharing sharing = {{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0},
+                                (bits & 8) != 0,
+                                (bits & 16) != 0,
+                                bits / 32};
+    if (extent[sharing.split] == 1 && sharing.split > 0) continue;
     if (!amx_can_share(pb, sharing, extent, best.steps, terms)) continue;
     const AmxShape shape = amx_shape(pb, sharing, extent);
     const double seconds = amx_chunk_seconds(pb, shape, sharing, best.steps, terms);

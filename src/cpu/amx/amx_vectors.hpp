@@ -14,18 +14,21 @@ namespace convgrad {
 
 typedef std::uint32_t PairVector __attribute__((vector_size(64)));
 typedef AmxBits ChannelVector __attribute__((vector_size(32)));
-constexpr long kPairs = kAmxPixels / 2;
 
-// A file's values, and the terms of a panel that each is the sum of. As it is:
+// A file's values, in vectors of magnitudes, and the terms of a panel that each is the sum of. As
+// it is:
+template <int FractionBits>
 struct Whole {
   using Bits = AmxBits;
-  static constexpr int kTerms = 1;
+  typedef AmxBits Magnitudes __attribute__((vector_size(64)));
+  static constexpr int kTerms = 1, kFractionBits = FractionBits;
 };
 // The upper half of a float is a bfloat16, of 8 bits. A float16 has 11: the other 3 make another.
 struct HalfAsTwo {
   using Bits = AmxBits;
+  using Magnitudes = ChannelVector;
   using Scalar = Float16;
-  static constexpr int kTerms = 2;
+  static constexpr int kTerms = 2, kFractionBits = 10;
   static constexpr std::uint32_t kRound = 0;
 };
 // A float32 has 24 bits. Terms are rounded to the nearest, so that what follows is half as large
@@ -33,10 +36,18 @@ struct HalfAsTwo {
 // the next term takes back what was added.
 struct FloatAsThree {
   using Bits = std::uint32_t;
+  using Magnitudes = PairVector;
   using Scalar = float;
-  static constexpr int kTerms = 3;
+  static constexpr int kTerms = 3, kFractionBits = 23;
   static constexpr std::uint32_t kRound = 0x8000;
 };
+
+template <typename Set, typename Source>
+using AmxRange = MagnitudeRange<Set, typename Source::Bits, typename Source::Magnitudes>;
+template <typename Set, typename Source>
+void extend(const AmxRange<Set, Source>& found, AmxExponents& range) {
+  found.template extend<Source::kFractionBits>(&range.least, &range.most);
+}
 
 // The first count of 16 channels, zeros behind them.
 template <typename Set>
@@ -55,7 +66,8 @@ void load_channels(const AmxBits* from, long count, ChannelVector& value) {
 
 // The first count of 16 values, zeros behind them, as bfloat16 in the upper halves of lanes.
 template <typename Set, typename Source>
-void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms]) {
+void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms],
+                AmxRange<Set, Source>& range) {
   using Values = Reader<Set, typename Source::Scalar, float>;
   typename Source::Bits padded[kAmxChannels];
   typename Values::V value;
@@ -68,6 +80,13 @@ void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms
     for (long j = 0; j < kAmxChannels; ++j) padded[j] = j < count ? values[j] : 0;
     value = Values({padded, nullptr, 0, 1, 1}).full(0);
   }
+  if constexpr (Source::kTerms == 2) {
+    ChannelVector bits;
+    load_channels<Set>(static_cast<const AmxBits*>(from), count, bits);
+    range.add(bits);
+  } else {
+    range.add((PairVector)value);
+  }
 #pragma GCC unroll 3
   for (int t = 0; t + 1 < Source::kTerms; ++t) {
     terms[t] = ((PairVector)value + Source::kRound) & 0xffff0000u;
@@ -76,46 +95,26 @@ void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms
   terms[Source::kTerms - 1] = (PairVector)value;
 }
 
-// A pair of pixels: the first one in the low halves, as the instruction reads them. Channels stay
-// in their order, so that conversion and a shift are enough, without a shuffle across the vector.
+// A pair of pixels: the first one in the low halves of lanes, as the instruction reads them.
+// Channels stay in their order, so that conversion and a shift are enough, without a shuffle across
+// the vector.
 template <typename Set, typename Source>
 void load_pair(const void* first, const void* second, long count,
-               PairVector (&pair)[Source::kTerms]) {
+               PairVector (&pair)[Source::kTerms], AmxRange<Set, Source>& range) {
   if constexpr (Source::kTerms == 1) {
     ChannelVector low, high;
     load_channels<Set>(static_cast<const AmxBits*>(first), count, low);
     load_channels<Set>(static_cast<const AmxBits*>(second), count, high);
-    pair[0] = __builtin_convertvector(low, PairVector) |
-              (__builtin_convertvector(high, PairVector) << 16);
+    pair[0] = (PairVector)__builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
+                                                  21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27,
+                                                  12, 28, 13, 29, 14, 30, 15, 31);
+    range.add((typename Source::Magnitudes)pair[0]);
   } else {
     PairVector low[Source::kTerms], high[Source::kTerms];
-    load_terms<Set, Source>(first, count, low);
-    load_terms<Set, Source>(second, count, high);
+    load_terms<Set, Source>(first, count, low, range);
+    load_terms<Set, Source>(second, count, high, range);
 #pragma GCC unroll 3
     for (int t = 0; t < Source::kTerms; ++t) pair[t] = (low[t] >> 16) | high[t];
-  }
-}
-
-// Of the lanes of both, one after the other.
-template <long... Lane>
-static inline PairVector upper_halves(PairVector first, PairVector second, Indices<Lane...>) {
-  typedef AmxBits Halves __attribute__((vector_size(64)));
-  return (PairVector)__builtin_shufflevector((Halves)first, (Halves)second, (2 * Lane + 1)...);
-}
-
-// 32 neighbouring pixels of a channel.
-template <typename Set, typename Source>
-void load_row(const typename Source::Bits* from, PairVector (&row)[Source::kTerms]) {
-  if constexpr (Source::kTerms == 1) {
-    row[0] = load<PairVector>(from);
-  } else {
-    PairVector half[2][Source::kTerms];
-    load_terms<Set, Source>(from, kAmxChannels, half[0]);
-    load_terms<Set, Source>(from + kAmxChannels, kAmxChannels, half[1]);
-#pragma GCC unroll 3
-    for (int t = 0; t < Source::kTerms; ++t) {
-      row[t] = upper_halves(half[0][t], half[1][t], UpTo<kAmxPixels>::Type{});
-    }
   }
 }
 
@@ -123,23 +122,23 @@ static inline long channels_left(long channels, long c) {
   return channels - c < kAmxChannels ? channels - c : kAmxChannels;
 }
 
-// The squares are of 32 pixels: a tile's rows. A row is a whole cache line, since the tile is
+// The squares are of 16 pairs: a tile's rows. A row is a whole cache line, since the tile is
 // loaded by rows, and one across two lines would take two reads of the cache.
-static inline void store_tile(const PairVector (&square)[kPairs], AmxBits* tile) {
+static inline void store_tile(const PairVector (&square)[kAmxPairs], AmxBits* tile) {
 #pragma GCC unroll 16
-  for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxPixels, square[j]);
+  for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxRow, square[j]);
 }
 
 // A vector of each term to that row of its square. Functions that do not depend on Set are static:
 // isa_load.hpp says why.
 template <int Terms>
 static inline void put_row(const PairVector (&vectors)[Terms], long row,
-                           PairVector (&squares)[Terms][kPairs]) {
+                           PairVector (&squares)[Terms][kAmxPairs]) {
 #pragma GCC unroll 3
   for (int t = 0; t < Terms; ++t) squares[t][row] = vectors[t];
 }
 template <bool Transposed, int Terms>
-static inline void store_tiles(PairVector (&squares)[Terms][kPairs], AmxBits* tile, long term) {
+static inline void store_tiles(PairVector (&squares)[Terms][kAmxPairs], AmxBits* tile, long term) {
 #pragma GCC unroll 3
   for (int t = 0; t < Terms; ++t) {
     if constexpr (Transposed) transpose_from<1>(squares[t]);
@@ -152,40 +151,91 @@ static inline const void* channel_of(const void* pixel, long channel) {
   return static_cast<const typename Source::Bits*>(pixel) + channel;
 }
 
-template <typename Set, typename Source>
-void tiles_from_pixels(const void* const* pixel, long count, long channels, AmxBits* tiles,
-                       long block, long term) {
-  for (long i = 0; i < count; i += kAmxPixels) {
-    AmxBits* out = tiles + i * kAmxChannels;
-    for (long k = 0; k < channels; k += kAmxChannels, out += block) {
-      const long left = channels_left(channels, k);
-      PairVector squares[Source::kTerms][kPairs];
-#pragma GCC unroll 16
-      for (long p = 0; p < kPairs; ++p) {
-        PairVector pair[Source::kTerms];
-        load_pair<Set, Source>(channel_of<Source>(pixel[i + 2 * p], k),
-                               channel_of<Source>(pixel[i + 2 * p + 1], k), left, pair);
-        put_row(pair, p, squares);
+// All channels of a pixel, cache line by cache line: in this order the processor fetches further on
+// its own.
+static inline void fetch(const void* pixel, long bytes) {
+  for (long at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(pixel) + at);
+}
+
+// 16 pairs of 16 channels at a time: a column of pairs would fill few sets of the first cache.
+// put(pairs, channel, channels left, its place in the panel). Meanwhile the next pairs are fetched.
+template <typename Source, typename Put>
+static inline void for_squares(const void* const* first, const void* const* second, long count,
+                               long channels, AmxBits* panel, long block, const Put& put) {
+  const long bytes = channels * static_cast<long>(sizeof(typename Source::Bits));
+  const long blocks = (channels + kAmxChannels - 1) / kAmxChannels;
+  for (long i = 0; i < count; i += kAmxPairs) {
+    const long ahead = i + 2 * kAmxPairs <= count ? i + kAmxPairs : i;
+    long fetched = ahead == i ? kAmxPairs : 0;
+    for (long b = 0; b < blocks; ++b) {
+      for (; fetched * blocks < (b + 1) * kAmxPairs && fetched < kAmxPairs; ++fetched) {
+        fetch(first[ahead + fetched], bytes);
+        fetch(second[ahead + fetched], bytes);
       }
-      store_tiles<true>(squares, out, term);
+      const long k = b * kAmxChannels;
+      put(i, k, channels_left(channels, k), panel + b * block + i * kAmxRow);
     }
   }
 }
 
-// From rows it is the other way round: a row of 32 pixels is a row of an A tile already.
+template <typename Set, typename Source>
+void tiles_from_pixels(const void* const* first, const void* const* second, long count,
+                       long channels, AmxBits* tiles, long block, long term, AmxExponents& range) {
+  AmxRange<Set, Source> found;
+  for_squares<Source>(
+      first, second, count, channels, tiles, block, [&](long i, long k, long left, AmxBits* out) {
+        PairVector squares[Source::kTerms][kAmxPairs];
+#pragma GCC unroll 16
+        for (long p = 0; p < kAmxPairs; ++p) {
+          PairVector pair[Source::kTerms];
+          load_pair<Set, Source>(channel_of<Source>(first[i + p], k),
+                                 channel_of<Source>(second[i + p], k), left, pair, found);
+          put_row(pair, p, squares);
+        }
+        store_tiles<true>(squares, out, term);
+      });
+  extend<Set, Source>(found, range);
+}
+
+// A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
+// makes pairs cheaper to pack than tiles where channels are side by side.
+template <typename Set, typename Source>
+void pairs_from_pixels(const void* const* first, const void* const* second, long count,
+                       long channels, AmxBits* pairs, long block, long term, AmxExponents& range) {
+  AmxRange<Set, Source> found;
+  for_squares<Source>(
+      first, second, count, channels, pairs, block, [&](long i, long k, long left, AmxBits* out) {
+        for (long p = 0; p < kAmxPairs; ++p) {
+          PairVector pair[Source::kTerms];
+          load_pair<Set, Source>(channel_of<Source>(first[i + p], k),
+                                 channel_of<Source>(second[i + p], k), left, pair, found);
+#pragma GCC unroll 3
+          for (int t = 0; t < Source::kTerms; ++t) {
+            store(out + p * kAmxRow + t * term, pair[t]);
+          }
+        }
+      });
+  extend<Set, Source>(found, range);
+}
+
+// From rows it is the other way round: 16 pairs of a channel are a row of an A tile already.
 template <typename Set, typename Source, bool Transposed>
-void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term) {
+void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term,
+               AmxExponents& range) {
+  AmxRange<Set, Source> found;
   const auto* from = static_cast<const typename Source::Bits*>(rows);
-  for (long i = 0; i < count; i += kAmxPixels) {
-    PairVector squares[Source::kTerms][kPairs];
+  for (long i = 0; i < count; i += kAmxPairs) {
+    PairVector squares[Source::kTerms][kAmxPairs];
 #pragma GCC unroll 16
     for (long j = 0; j < kAmxChannels; ++j) {
-      PairVector pixels[Source::kTerms];
-      load_row<Set, Source>(from + j * row + i, pixels);
-      put_row(pixels, j, squares);
+      PairVector pairs[Source::kTerms];
+      const auto* first = from + j * row + i;
+      load_pair<Set, Source>(first, first + count, kAmxPairs, pairs, found);
+      put_row(pairs, j, squares);
     }
-    store_tiles<Transposed>(squares, tiles + i * kAmxChannels, term);
+    store_tiles<Transposed>(squares, tiles + i * kAmxRow, term);
   }
+  extend<Set, Source>(found, range);
 }
 
 // Channel by channel and from front to back, as the file has them.
@@ -212,87 +262,24 @@ void rows_from_channels(const void* data, long channel_stride, long pixel_stride
   }
 }
 
-// The pairs that begin with the second pixels of `pair`.
-static inline PairVector odd_pair(PairVector pair, PairVector next) {
-  return (pair >> 16) | (next << 16);
-}
-
-// A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
-// makes pairs cheaper to pack than tiles where channels are side by side.
-template <typename Set, typename Source, bool Odd>
-void put_pairs(const void* const* pixel, long channel, long left, AmxBits* pairs, long term,
-               long odd) {
-  PairVector last[Source::kTerms] = {};
-  for (long p = 0; p < kAmxPixels + (Odd ? 2 : 0); p += 2) {
-    PairVector pair[Source::kTerms];
-    load_pair<Set, Source>(channel_of<Source>(pixel[p], channel),
-                           channel_of<Source>(pixel[p + 1], channel), left, pair);
-#pragma GCC unroll 3
-    for (int t = 0; t < Source::kTerms; ++t) {
-      AmxBits* out = pairs + p * kAmxChannels + t * term;
-      if (p < kAmxPixels) store(out, pair[t]);
-      if (Odd && p > 0) store(out + odd - kAmxPixels, odd_pair(last[t], pair[t]));
-      last[t] = pair[t];
-    }
-  }
-}
-
-// 32 pixels of 16 channels at a time: a column of pairs would fill few sets of the first cache.
-template <typename Set, typename Source>
-void pairs_from_pixels(const void* const* pixel, long count, long channels, AmxBits* pairs,
-                       long block, long term, long odd) {
-  const auto put = odd != 0 ? put_pairs<Set, Source, true> : put_pairs<Set, Source, false>;
-  for (long i = 0; i < count; i += kAmxPixels) {
-    AmxBits* out = pairs + i * kAmxChannels;
-    for (long k = 0; k < channels; k += kAmxChannels, out += block) {
-      put(pixel + i, k, channels_left(channels, k), out, term, odd);
-    }
-  }
-}
-
-// Across the ends of blocks of channels, too: no run reads the last pair of an odd beginning.
-template <typename Set>
-void odd_pairs(const AmxBits* even, long count, AmxBits* odd) {
-  PairVector pair = load<PairVector>(even);
-  for (long i = kAmxPixels; i < count; i += kAmxPixels) {
-    const PairVector next = load<PairVector>(even + i);
-    store(odd + i - kAmxPixels, odd_pair(pair, next));
-    pair = next;
-  }
-  store(odd + count - kAmxPixels, odd_pair(pair, PairVector{}));
-}
-
-// The sums of 16 x 16 channels: full squares in vectors, others one by one. Adding them up
-// is 12 % of the time of 3x3 on 56x56x64 (docs/measurements/performance.md).
-template <typename Set>
-void add_square(const float* sums, bool turned, long rows, long columns, double* out,
-                long out_row) {
-  if constexpr (Set::kAddsSquares) {
-    if (rows == kAmxChannels && columns == kAmxChannels) {
-      return Set::add_full_square(sums, turned, out, out_row);
-    }
-  }
-  for (long c = 0; c < rows; ++c) {
-    for (long k = 0; k < columns; ++k) {
-      const long at = turned ? c * kAmxBlock + k : k * kAmxBlock + c;
-      out[c * out_row + k] += static_cast<double>(sums[at]);
-    }
-  }
-}
-
+// Full squares in vectors, others one by one.
 template <typename Set>
 void add_sums(const float* sums, bool turned, long c_count, long k_count, double* partial,
               long partial_row) {
-  for (long c = 0; c < c_count; c += kAmxChannels) {
-    for (long k = 0; k < k_count; k += kAmxChannels) {
-      const float* square = turned ? sums + c * kAmxBlock + k : sums + k * kAmxBlock + c;
-      add_square<Set>(square, turned, channels_left(c_count, c), channels_left(k_count, k),
-                      partial + c * partial_row + k, partial_row);
+  if constexpr (Set::kAddsSquares) {
+    if (c_count == kAmxChannels && k_count == kAmxChannels) {
+      return Set::add_full_square(sums, turned, partial, partial_row);
+    }
+  }
+  for (long c = 0; c < c_count; ++c) {
+    for (long k = 0; k < k_count; ++k) {
+      const long at = turned ? c * kAmxChannels + k : k * kAmxChannels + c;
+      partial[c * partial_row + k] += static_cast<double>(sums[at]);
     }
   }
 }
 
-template <typename Set, typename Source, int FractionBits>
+template <typename Set, typename Source>
 constexpr AmxPacking amx_packing() {
   using Bits = typename Source::Bits;
   return {sizeof(Bits),
@@ -301,17 +288,13 @@ constexpr AmxPacking amx_packing() {
           pairs_from_pixels<Set, Source>,
           from_rows<Set, Source, true>,
           rows_from_channels<Set, Bits>,
-          exponent_range<Set, Bits, FractionBits>};
+          exponent_range<Set, Bits, Source::kFractionBits>};
 }
 
 template <typename Set>
 constexpr AmxVectors amx_vectors() {
-  return {amx_packing<Set, Whole, 7>(),
-          amx_packing<Set, Whole, 10>(),
-          amx_packing<Set, HalfAsTwo, 10>(),
-          amx_packing<Set, FloatAsThree, 23>(),
-          odd_pairs<Set>,
-          add_sums<Set>};
+  return {amx_packing<Set, Whole<7>>(), amx_packing<Set, Whole<10>>(),
+          amx_packing<Set, HalfAsTwo>(), amx_packing<Set, FloatAsThree>(), add_sums<Set>};
 }
 
 }  // namespace convgrad

@@ -17,9 +17,9 @@ void add_row(__m512 row, double* out) {
 // Columns 0 to 3 of rows 0, 4, 8 and 12.
 __m512 every_fourth_row(const float* sums) {
   __m512 rows = _mm512_castps128_ps512(_mm_load_ps(sums));
-  rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_load_ps(sums + 4 * kAmxBlock));
-  rows = _mm512_mask_broadcast_f32x4(rows, 0x0f00, _mm_load_ps(sums + 8 * kAmxBlock));
-  return _mm512_mask_broadcast_f32x4(rows, 0xf000, _mm_load_ps(sums + 12 * kAmxBlock));
+  rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_load_ps(sums + 4 * kAmxChannels));
+  rows = _mm512_mask_broadcast_f32x4(rows, 0x0f00, _mm_load_ps(sums + 8 * kAmxChannels));
+  return _mm512_mask_broadcast_f32x4(rows, 0xf000, _mm_load_ps(sums + 12 * kAmxChannels));
 }
 __m512d low_pairs(__m512 a, __m512 b) {
   return _mm512_castps_pd(_mm512_maskz_unpacklo_ps(0xffff, a, b));
@@ -31,9 +31,9 @@ __m512d high_pairs(__m512 a, __m512 b) {
 // Columns 0 to 3 of 16 rows become rows. Loads put the quarters of the vectors into their places,
 // which leaves two shuffles for each, half of what a transposition of registers takes.
 void columns_as_rows(const float* sums, __m512 (&row)[4]) {
-  const __m512 r0 = every_fourth_row(sums), r1 = every_fourth_row(sums + kAmxBlock),
-               r2 = every_fourth_row(sums + 2 * kAmxBlock),
-               r3 = every_fourth_row(sums + 3 * kAmxBlock);
+  const __m512 r0 = every_fourth_row(sums), r1 = every_fourth_row(sums + kAmxChannels),
+               r2 = every_fourth_row(sums + 2 * kAmxChannels),
+               r3 = every_fourth_row(sums + 3 * kAmxChannels);
   const __m512d a = low_pairs(r0, r1), b = high_pairs(r0, r1), c = low_pairs(r2, r3),
                 d = high_pairs(r2, r3);
   row[0] = _mm512_castpd_ps(_mm512_maskz_unpacklo_pd(0xff, a, c));
@@ -50,7 +50,7 @@ struct Avx512Amx : Avx512 {
     for (long c = 0; c < kAmxChannels; c += 4) {
       __m512 row[4];
       if (turned) {
-        for (long i = 0; i < 4; ++i) row[i] = _mm512_load_ps(sums + (c + i) * kAmxBlock);
+        for (long i = 0; i < 4; ++i) row[i] = _mm512_load_ps(sums + (c + i) * kAmxChannels);
       } else {
         columns_as_rows(sums + c, row);
       }

@@ -53,12 +53,13 @@ class AmxPieces {
 
 // x and dy change their forms if the shape is turned.
 struct AmxWorkspace {
-  AmxBits* x;                    // [term][odd][c / 16][pixel pair][c % 16][2]
-  AmxBits* dy;                   // [term][k / 16][pixel / 32][k % 16][pixel % 32]
+  AmxBits* x;                    // [term][c / 16][pair][c % 16][2]
+  AmxBits* dy;                   // [term][k / 16][pair / 16][k % 16][pair % 16][2]
   std::byte* rows;               // 16 channels of either, when they are apart in the file
   std::byte* edges;              // pixels of wide panels that see padding
-  const void** pixels;           // of x or of dy, when their channels are side by side
+  const void** pixels[2];        // of each half of x or of dy, when channels are side by side
   AmxPiece* pieces;              // of x or of dy
+  AmxRun* runs;                  // of a group of taps
   std::int64_t x_term, dy_term;  // elements of a term
   std::int64_t row;              // of `rows`: from one channel to the next
   std::int64_t bytes;
@@ -80,22 +81,24 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
   const auto take_bits = [&](std::int64_t items) {
     return reinterpret_cast<AmxBits*>(take(items, sizeof(AmxBits)));
   };
-  // Packing from an odd pixel reads one more; an odd number of cache lines from one channel to the
-  // next spreads them over the cache.
-  const std::int64_t most = std::max(s.pixels, s.dy_pixels) + kAmxPixels;
+  // An odd number of cache lines from one channel to the next spreads them over the cache.
+  const std::int64_t most = std::max(s.x_pairs, s.dy_pairs);
   const std::int64_t bytes = dtype_bytes(pb.dtype);
-  w.row = (ceil_div(most * bytes, 64) | 1) * 64 / bytes;
-  w.x_term = round_up(channels, kAmxChannels) * s.pixels * (s.odd ? 2 : 1);
-  w.dy_term = round_up(plan.steps.k, kAmxChannels) * s.dy_pixels;
+  w.row = (ceil_div(2 * most * bytes, 64) | 1) * 64 / bytes;
+  w.x_term = round_up(channels, kAmxChannels) * 2 * s.x_pairs;
+  w.dy_term = round_up(plan.steps.k, kAmxChannels) * 2 * s.dy_pairs;
   w.x = take_bits(plan.terms * w.x_term);
   w.dy = take_bits(plan.terms * w.dy_term);
   w.rows = take(round_up(plan.sharing.wide ? channels : 1, kAmxChannels) * w.row * bytes, 1);
   if (plan.sharing.wide) {
     const std::int64_t taps = pb.axis[2].taps;
-    w.edges = take(s.lines() * std::min(2 * taps, s.axis[2].lines) * channels * bytes, 1);
+    w.edges = take(2 * s.lines() * std::min(2 * taps, s.axis[2].lines) * channels * bytes, 1);
   }
-  w.pixels = reinterpret_cast<const void**>(take(most, sizeof(void*)));
+  for (const void**& half : w.pixels) {
+    half = reinterpret_cast<const void**>(take(most, sizeof(void*)));
+  }
   w.pieces = reinterpret_cast<AmxPiece*>(take(pieces, sizeof(AmxPiece)));
+  w.runs = reinterpret_cast<AmxRun*>(take(s.extent[0] * s.extent[1], sizeof(AmxRun)));
   return w;
 }
 

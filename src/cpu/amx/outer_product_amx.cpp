@@ -1,13 +1,14 @@
 // outer_product_amx.cpp - bfloat16, float16 and float32 filter gradients in AMX tiles, without
 // im2col.
 //
-// One instruction adds the products of 16 channels of x and 16 of dy over 32 pixels to a tile of
-// 16 x 16 sums. To fill it, the sum runs across rows (and images): x is packed by channel with the
-// columns and lines between output rows in place (amx_shape.hpp), dy with zeros there, and every
-// tap reads the same panels, x's from another position on. 32 x 32 sums stay in four tiles over
-// all pixels of a chunk and are then added to the float64 partial. A float16 is the sum of two
-// bfloat16 exactly: its products are four of theirs. AMX-FP16 multiplies float16 as they are. A
-// float32 is the sum of three, and six of their nine products make one of its (docs/numerics.md).
+// One instruction adds the products of 16 channels of x and 16 of dy over 16 pairs of pixels to a
+// tile of 16 x 16 sums. To fill it, the sum runs across rows (and images): x is packed by channel
+// with the columns and lines between output rows in place (amx_shape.hpp), dy with zeros there, and
+// every tap reads the same panels, x's from another position on. The sums of 16 channels of x, seen
+// by three taps, and 32 of dy stay in six tiles over all pixels of a chunk and are then added to
+// the float64 partial. A float16 is the sum of two bfloat16 exactly: its products are four of
+// theirs. AMX-FP16 multiplies float16 as they are. A float32 is the sum of three, and six of their
+// nine products make one of its (docs/numerics.md).
 #include "cpu/amx/outer_product_amx.hpp"
 
 #include "cpu/amx/amx_chunk.hpp"
@@ -28,16 +29,20 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
                   otherwise.workspace_bytes(problem));
 }
 
-// One chunk by another kernel, whose tiles may be smaller.
+// One chunk by another kernel, whose tiles and chunks may be smaller.
 void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const ChunkGrid& grid,
                       const Block& block, std::int64_t chunk, const Tile& tile,
                       std::byte* workspace, double* partial) {
+  const ChunkGrid fine = kernel.chunks(problem);
+  const BlockGrid chunks = {fine,      {0, grid.extent[0]}, grid.axis,
+                            grid.step, grid.pieces,         grid.count};
+  const Range its = chunks.chunk_range(chunk);
   const TileSteps steps = kernel.tile_steps(problem);
   for (std::int64_t k = tile.k.begin; k < tile.k.end; k += steps.k) {
     for (std::int64_t c = tile.c.begin; c < tile.c.end; c += steps.c) {
       const Tile part = {
           tile.tap, {c, std::min(c + steps.c, tile.c.end)}, {k, std::min(k + steps.k, tile.k.end)}};
-      kernel.accumulate(problem, grid, block, {chunk, chunk + 1, 1}, part, workspace, partial);
+      kernel.accumulate(problem, fine, block, {its.begin, its.end, 1}, part, workspace, partial);
     }
   }
 }
@@ -61,20 +66,24 @@ double estimated_seconds(const WgradProblem& problem) {
   const AmxPlan plan = amx_plan(problem, amx.f16_terms);
   const auto tiles =
       static_cast<double>(tile_count(problem, {problem.taps(), plan.steps.c, plan.steps.k}));
-  return static_cast<double>(chunk_grid(problem).count) * tiles * plan.chunk_seconds + kStart;
+  return static_cast<double>(chunk_grid(problem, plan.chunk_pixels).count) * tiles *
+             plan.chunk_seconds +
+         kStart;
 }
 
 template <const AmxTiles& amx, const AmxVectors& vectors,
           const Kernel& otherwise = kOuterProductAvx512Kernel>
 constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
                             decltype(Kernel::why_not) why_not) {
-  return {name,
-          summary,
-          why_not,
-          estimated_seconds<amx>,
-          tile_steps<amx>,
-          workspace_bytes<amx, otherwise>,
-          accumulate<amx, vectors, otherwise>};
+  return {
+      name,
+      summary,
+      why_not,
+      estimated_seconds<amx>,
+      tile_steps<amx>,
+      workspace_bytes<amx, otherwise>,
+      accumulate<amx, vectors, otherwise>,
+      [](const WgradProblem& problem) { return amx_plan(problem, amx.f16_terms).chunk_pixels; }};
 }
 
 // The dtypes of the kernels: those of AMX-BF16, of AMX-FP16, and of their emulation.
@@ -101,7 +110,7 @@ std::string lacks_amx(const Machine& machine, const char* instructions) {
 
 constinit const Kernel kOuterProductAmxKernel = amx_kernel<kAmxTiles, kAvx512AmxVectors>(
     "outer_product_amx",
-    "sums of outer products, 32 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
+    "sums of outer products, 48 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
       return first_of(why_not_16_bits(problem, machine), lacks_amx(machine, "amx_bf16"));
     });

@@ -7,51 +7,56 @@
 
 namespace convgrad {
 
-template <typename Set, typename Bits>
+template <typename Set, typename Bits, typename V = typename VectorOf<Set, Bits>::Type>
 struct MagnitudeRange {
-  using Vector = typename VectorOf<Set, Bits>::Type;
-  static constexpr long kLanes = VectorOf<Set, Bits>::kLanes;
+  static constexpr long kLanes = sizeof(V) / sizeof(Bits);
   static constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
   // least is of magnitudes less one: 0, which must not count, becomes the greatest number.
-  Vector least = Vector{} - 1, most = {};
+  V least = V{} - 1, most = {};
 
-  void add(const Bits* values, long count) {
-    for (long i = 0; i + kLanes <= count; i += kLanes) {
-      const Vector magnitude = load<Vector>(values + i) & kMagnitude;
-      const Vector less = magnitude - 1;
-      least = less < least ? less : least;
-      most = magnitude > most ? magnitude : most;
+  void add(V values) {
+    const V magnitude = values & kMagnitude;
+    const V less = magnitude - 1;
+    least = less < least ? less : least;
+    most = magnitude > most ? magnitude : most;
+  }
+
+  // Only here is the exponent taken from the magnitude: they rise together.
+  template <int FractionBits>
+  void extend(unsigned* least_exponent, unsigned* most_exponent) const {
+    constexpr Bits kNone = static_cast<Bits>(~Bits{0});
+    Bits smallest = kNone, largest = 0;
+    for (long i = 0; i < kLanes; ++i) {
+      smallest = least[i] < smallest ? least[i] : smallest;
+      largest = most[i] > largest ? most[i] : largest;
     }
+    const unsigned low = smallest == kNone ? *least_exponent : (smallest + 1u) >> FractionBits;
+    const unsigned high = largest >> FractionBits;
+    *least_exponent = low < *least_exponent ? low : *least_exponent;
+    *most_exponent = high > *most_exponent ? high : *most_exponent;
   }
 };
 
-// bfloat16 has 7 bits behind its exponent, float16 has 10, float32 23. Only at the end is the
-// exponent taken from the magnitude: they rise together.
+// bfloat16 has 7 bits behind its exponent, float16 has 10, float32 23.
 template <typename Set, typename Bits, int FractionBits>
 void exponent_range(const void* values, long count, long pieces, long stride, unsigned* least,
                     unsigned* most) {
-  constexpr Bits kNone = static_cast<Bits>(~Bits{0});
-  Bits smallest = kNone, largest = 0;  // the smallest less one
-  const auto add = [&](Bits less, Bits magnitude) {
-    smallest = less < smallest ? less : smallest;
-    largest = magnitude > largest ? magnitude : largest;
-  };
   MagnitudeRange<Set, Bits> all;
   const char* piece = static_cast<const char*>(values);
   for (long p = 0; p < pieces; ++p, piece += stride) {
     const Bits* bits = reinterpret_cast<const Bits*>(piece);
-    all.add(bits, count);
+    long i = 0;
+    for (; i + all.kLanes <= count; i += all.kLanes) {
+      all.add(load<decltype(all.most)>(bits + i));
+    }
     // What fills no vector: all of a piece where channels are few.
-    for (long i = count / all.kLanes * all.kLanes; i < count; ++i) {
-      const Bits magnitude = bits[i] & all.kMagnitude;
-      add(static_cast<Bits>(magnitude - 1), magnitude);
+    if (i < count) {
+      decltype(all.most) rest = {};
+      for (long j = 0; i + j < count; ++j) rest[j] = bits[i + j];
+      all.add(rest);
     }
   }
-  for (long i = 0; i < all.kLanes; ++i) add(all.least[i], all.most[i]);
-  const unsigned low = smallest == kNone ? *least : (smallest + 1u) >> FractionBits;
-  const unsigned high = largest >> FractionBits;
-  *least = low < *least ? low : *least;
-  *most = high > *most ? high : *most;
+  all.template extend<FractionBits>(least, most);
 }
 
 }  // namespace convgrad

@@ -24,9 +24,10 @@ const IsaTable<Acc>& isa_table(const IsaSet& set) {
 }
 
 // What panels and workspaces have to hold. The largest extent of a chunk along n, z, p, q: at most
-// kMaxChunkPixels together, also where there is no chunk because a tensor is empty.
-inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem) {
-  const ChunkGrid grid = chunk_grid(problem);
+// most_pixels together, also where there is no chunk because a tensor is empty.
+inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem,
+                                                std::int64_t most_pixels = kMaxChunkPixels) {
+  const ChunkGrid grid = chunk_grid(problem, most_pixels);
   std::array<std::int64_t, 4> extent = {1, 1, 1, 1};
   if (grid.count == 0) return extent;
   const auto axis = static_cast<std::size_t>(grid.axis);
