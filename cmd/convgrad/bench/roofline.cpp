@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <numbers>
 #include <set>
@@ -47,6 +49,7 @@ Look look_of(std::size_t i, bool peer) {
 std::vector<Look> looks_of(const std::vector<RooflineSeries>& all) {
   std::array<std::size_t, 2> counts = {0, 0};
   std::vector<Look> looks;
+  looks.reserve(all.size());
   for (const RooflineSeries& series : all) {
     looks.push_back(look_of(counts[series.peer ? 1 : 0]++, series.peer));
   }
