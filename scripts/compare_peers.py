@@ -15,7 +15,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 import peers
@@ -333,86 +332,6 @@ def first_line(options, info, measured):
     return f"{info['machine']['processor']}, {options.threads} thread{plural}; {', '.join(versions)}"
 
 
-# ---- The picture ---------------------------------------------------------------------------------
-
-COLOURS = {"torch": "#d9593d", "tensorflow": "#e8a33d", "im2col": "#7a869a"}
-MARKERS = {"torch": "o", "tensorflow": "s", "im2col": "D"}
-
-
-def draw_panel(axis, rows, dtype, low, high):
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-    for place, row in enumerate(rows):
-        best, ratio = row["best_peer"], row["ratio"]
-        if ratio:
-            axis.barh(place, ratio - 1, left=1, height=0.62, color=COLOURS[best], zorder=2)
-            # A column of its own, where no bar or marker can be.
-            axis.text(0.012, place, f"{ratio:.2f}", transform=axis.get_yaxis_transform(), ha="left", va="center", fontsize=8.5,
-                      fontweight="bold" if ratio >= 1 else "normal", color="#222222" if ratio >= 1 else "#777777")
-        for name, value in row["ratios"].items():
-            if name == best:
-                continue
-            inside = value < high  # what is beyond the panel points out of it
-            axis.plot(value if inside else high * 0.985, place, marker=MARKERS[name] if inside else ">", markersize=5,
-                      color=COLOURS[name], markeredgecolor="white", markeredgewidth=0.8, linestyle="none", zorder=3)
-    axis.axvline(1, color="#222222", linewidth=1.2, zorder=2.5)
-    axis.set_xscale("log")
-    axis.set_xlim(low, high)
-    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if high / low > 40 else (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10)
-    axis.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low * (high / low) ** 0.08 <= tick <= high]))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    axis.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=9)
-    axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.grid(axis="x", color="#dddddd", linewidth=0.8, zorder=0)
-    axis.tick_params(length=0)
-    for side in ("top", "right", "left", "bottom"):
-        axis.spines[side].set_visible(False)
-    mean = geometric_means(rows).get("best")
-    axis.set_title(f"{dtype}" + (f" – geometric mean {mean['ratio']:.2f}×" if mean else ""), fontsize=10.5, loc="left")
-
-
-def legend_handles(rows):
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-    best = {row["best_peer"] for row in rows}
-    others = {name for row in rows for name in row["ratios"] if name != row["best_peer"]}
-    return [*(Patch(color=COLOURS[name], label=f"{TITLES[name]}, the faster peer") for name in PEERS if name in best),
-            *(Line2D([], [], marker=MARKERS[name], linestyle="none", color=COLOURS[name], label=TITLES[name])
-              for name in MARKERS if name in others)]
-
-
-def plot(report_file, picture):
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    report = json.loads(pathlib.Path(report_file).read_text())
-    panels = [(dtype, [row for row in report["layers"] if row["dtype"] == dtype]) for dtype in report["dtypes"]]
-    shown = [value for row in report["layers"] for value in (row["ratio"], *row["ratios"].values()) if value]
-    # A few far ones must not squeeze the rest: the axis ends at 30, at 12 where the faster peer is nearer.
-    best = [row["ratio"] for row in report["layers"] if row["ratio"]]
-    least, high = min([0.8, *shown]), max([1.6, *(min(v, 30) * 1.2 for v in best), *(min(v, 12) * 1.2 for v in shown)])
-    low = least * (least / high) ** 0.14  # room for the column of ratios
-    height = 0.29 * max(len(rows) for _, rows in panels) + 1.6
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 + 4.2 * len(panels), height), sharey=True, squeeze=False)
-    for axis, (dtype, rows) in zip(axes[0], panels):
-        draw_panel(axis, rows, dtype, low, high)
-    figure.text(0.012, 1 - 0.12 / height, "Time of a filter gradient, relative to convgrad (right of 1×: convgrad is faster)",
-                ha="left", va="top", fontsize=12, fontweight="bold")
-    figure.text(0.012, 1 - 0.4 / height, report["machine"], ha="left", va="top", fontsize=7.5, color="#555555")
-    handles = legend_handles(report["layers"])
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.005, 0), ncols=len(handles), frameon=False, fontsize=8.5)
-    figure.tight_layout(rect=(0, 0.34 / height, 1, 1 - 0.6 / height))
-    figure.savefig(picture, dpi=160)
-
-
-def python_with_matplotlib(options):
-    """It may be in any of the Pythons."""
-    for python in (sys.executable, options.tensorflow_python, options.torch_python):
-        if python and subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0:
-            return python
-    return sys.exit("compare_peers.py: --plot: none of the Pythons has matplotlib; install it in one of them")
-
-
 # ---- The program ---------------------------------------------------------------------------------
 
 def parse():
@@ -429,10 +348,8 @@ def parse():
     parser.add_argument("--repeat", type=int, default=3, help="runs of a turn at least")
     parser.add_argument("--min-time", type=float, default=0.2, help="seconds of a turn at least")
     parser.add_argument("--markdown", metavar="FILE")
-    parser.add_argument("--plot", metavar="FILE.png")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", metavar="FILE", help="what convgrad bench --plot-peers takes")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--plot-report", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.dtypes = options.dtype.split(",")
     if not set(options.dtypes) <= set(DTYPES):
@@ -442,7 +359,7 @@ def parse():
     return options
 
 
-def compare(options, programs, layers, machine):
+def compare(options, programs, layers):
     rows = []
     width = max(len(layer["name"]) for layer in layers)
     for dtype in options.dtypes:
@@ -459,7 +376,7 @@ def compare(options, programs, layers, machine):
                 print(f"{'':{width}}  {TITLES[name]}: {error}", file=sys.stderr, flush=True)
         print(mean_lines(of_dtype), flush=True)
         rows += of_dtype
-    return {"machine": machine, "threads": options.threads, "rounds": options.rounds, "repeat": options.repeat,
+    return {"threads": options.threads, "rounds": options.rounds, "repeat": options.repeat,
             "min_time_s": options.min_time, "suite": options.suite, "dtypes": options.dtypes, "layers": rows,
             "geometric_mean": {dtype: geometric_means([row for row in rows if row["dtype"] == dtype])
                                for dtype in options.dtypes}}
@@ -469,10 +386,7 @@ def main():
     options = parse()
     if options.worker:
         return peers.serve(*options.worker, Answers)
-    if options.plot_report:
-        return plot(options.plot_report, options.plot)
     layers = read_suite(options.suite, options.layout, options.only)
-    plotter = python_with_matplotlib(options) if options.plot else None  # known before anything is measured
     programs = {"convgrad": Convgrad("auto", options), "im2col": Convgrad("im2col_gemm", options)}
     measured = {}
     for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
@@ -484,14 +398,13 @@ def main():
     machine = first_line(options, info, measured)
     print(machine, flush=True)
     programs.update(measured)
-    report = compare(options, programs, layers, machine)
-    with tempfile.TemporaryDirectory() as folder:
-        file = options.json or str(pathlib.Path(folder) / "report.json")
-        pathlib.Path(file).write_text(json.dumps(report, indent=1) + "\n")
-        if options.markdown:
-            pathlib.Path(options.markdown).write_text(markdown(report, programs))
-        if options.plot:
-            subprocess.run([plotter, __file__, "--plot-report", file, "--plot", options.plot], check=True)
+    report = {"machine": machine, "processor": info["machine"]["processor"],
+              "peers": {name: f"{TITLES[name]} {peer.version}" for name, peer in measured.items()},
+              **compare(options, programs, layers)}
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    if options.markdown:
+        pathlib.Path(options.markdown).write_text(markdown(report, programs))
     return 0
 
 

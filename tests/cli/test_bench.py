@@ -2,7 +2,10 @@
 import csv
 import io
 import json
+import math
+import re
 import unittest
+import xml.etree.ElementTree as ElementTree
 
 from harness import ALL_ALGORITHMS, ALGORITHMS, DTYPES, CliTest, Problem, parse_report, run
 
@@ -264,6 +267,188 @@ class AgainstABaseline(BenchTest):
         self.refuse(2, ["old.json", "--baseline"], *args, "--json=old.json")
         self.refuse(2, ["layers.tsv", "--suite"], *args, "--json=layers.tsv")
         self.assertEqual((self.folder / "old.json").read_text(), old)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Picture:
+    """What a roofline shows, in the units of its axes."""
+
+    def __init__(self, path):
+        self.root = ElementTree.fromstring(path.read_bytes())
+        self.texts = [(int(t.get("x", 0)), int(t.get("y", 0)), t.text, t.get("text-anchor"))
+                      for t in self.root.iter(SVG + "text")]
+        numbers = [text for text in self.texts if re.fullmatch(r"[\d.e+-]+", text[2])]
+        self.x = self.axis([(x, float(n)) for x, _, n, anchor in numbers if anchor == "middle"])
+        # A text's y is 5 pixels below the middle of its letters.
+        self.y = self.axis([(y - 5, float(n)) for _, y, n, anchor in numbers if anchor == "end"])
+        self.words = [text[2] for text in self.texts]
+
+    @staticmethod
+    def axis(ticks):
+        (at, value), (end, last) = min(ticks), max(ticks)
+        assert len(ticks) >= 2 and at < end
+        return lambda pixel: value * (last / value) ** ((pixel - at) / (end - at))
+
+    def dots(self):
+        """(title, FLOP per byte, GFLOP/s, whether it is filled) of the marks above the legend."""
+        result = []
+        for path in self.root.iter(SVG + "path"):
+            title = path.find(SVG + "title").text
+            if " GFLOP/s, " not in title:
+                continue
+            x, y = map(int, re.fullmatch(r"translate\((\d+) (\d+)\)", path.get("transform")).groups())
+            result.append((title, self.x(x), self.y(y), path.get("fill") != "#ffffff"))
+        return result
+
+    def roofs(self):
+        """{name: [(FLOP per byte, GFLOP/s) of both ends]}."""
+        return {line.find(SVG + "title").text: [(self.x(int(line.get("x" + i))), self.y(int(line.get("y" + i))))
+                                                for i in "12"]
+                for line in self.root.iter(SVG + "line") if line.find(SVG + "title") is not None}
+
+    def label_boxes(self):
+        """(left, top, right, bottom) of the names at dots, by the letters' width."""
+        for text in self.root.iter(SVG + "text"):
+            if text.get("font-size") == "11" and ":" not in text.text:
+                left, low = int(text.get("x")), int(text.get("y"))
+                yield left, low - 9, left + 6.6 * len(text.text), low
+
+
+class Plot(BenchTest):
+    def plot(self, *args, peaks=False, **more):
+        quick = QUICK[:-1] if peaks else QUICK
+        report = parse_report(self.bench(*args, *quick, "--json", "--plot", "p.svg", **more).out)
+        return report, Picture(self.folder / "p.svg")
+
+    def assert_near(self, value, want):
+        """A pixel is less than 4 % of a number."""
+        self.assertLess(abs(math.log(value / want)), 0.04, f"{value} for {want}")
+
+    def peers(self, processor=None, **layers):
+        if processor is None:
+            processor = parse_report(run("info", "--json").out)["machine"]["processor"]
+        (self.folder / "peers.json").write_text(json.dumps({
+            "processor": processor, "threads": 1, "peers": {"torch": "PyTorch 9.1"},
+            "layers": [{"name": name, "dtype": "float32", "layout": layout,
+                        "gflops": {"convgrad": 99, "im2col": 98, "torch": gflops}}
+                       for name, (layout, gflops) in layers.items()]}))
+        return ["--plot-peers", "peers.json"]
+
+    def test_dots_are_where_the_numbers_are(self):
+        report, picture = self.plot(*self.suite(), "-t", 1)
+        dots = picture.dots()
+        self.assertEqual(len(dots), 3)
+        for problem in report["problems"]:
+            title, x, y, filled = next(dot for dot in dots if dot[0].startswith(problem["name"] + ": "))
+            self.assertIn(problem["execution"]["algorithm"], title)
+            self.assert_near(x, problem["work"]["flops"] / problem["work"]["bytes"])
+            self.assert_near(y, problem["perf"]["gflops"])
+            self.assertTrue(filled)
+            self.assertEqual(picture.words.count(problem["name"]), 1)
+        self.assertEqual(picture.roofs(), {})
+        self.assertIn("convgrad bench: layers.tsv, float32, 1 thread", picture.words)
+        used = {problem["execution"]["algorithm"] for problem in report["problems"]}
+        self.assertEqual({word for word in picture.words if word in ALL_ALGORITHMS}, used)
+
+    def test_roofs_are_the_peaks(self):
+        for dtype, kind in (("float32", "float32"), ("float64", "float64"), ("bfloat16", "float32")):
+            with self.subTest(dtype):
+                report, picture = self.plot(*TINY, "--dtype", dtype, "-t", 1, "-a", "direct", peaks=True)
+                peaks, roofs = report["peaks"], picture.roofs()
+                want = {f"{peaks['instruction_set']} FMA, {kind}": peaks["fma_gflops"][kind]}
+                if dtype == "bfloat16":
+                    want |= {"AVX512-BF16": peaks["avx512_bf16_gflops"], "AMX-BF16": peaks["amx_bf16_gflops"]}
+                want = {name: value for name, value in want.items() if value}
+                memory = peaks["read_gbytes_per_s"]
+                self.assertEqual({name.split(":")[0] for name in roofs},
+                                 set(want) | ({"reading memory"} if memory else set()))
+                for name, ((x1, y1), (x2, y2)) in roofs.items():
+                    self.assertIn(name, picture.words)
+                    if name.startswith("reading"):
+                        self.assert_near(y1 / x1, memory)
+                        self.assert_near(y2 / x2, memory)
+                        self.assert_near(y2, max(want.values()))
+                    else:
+                        self.assert_near(y1, want[name.split(":")[0]])
+                        self.assertEqual(y1, y2)
+                        self.assertTrue(not memory or abs(math.log(y1 / x1 / memory)) < 0.04)
+
+    def test_float32_by_amx_has_a_sixth_of_its_peak(self):
+        args = [*TINY, "-t", 1, "-a", "outer_product_amx_bf16x3"]
+        if self.run_here("bench", *args, *QUICK).status == 4:
+            self.skipTest("no AMX-BF16")
+        report, picture = self.plot(*args, peaks=True)
+        (_, y), _ = next(ends for name, ends in picture.roofs().items() if name.startswith("AMX-BF16, 6 products"))
+        self.assert_near(y, report["peaks"]["amx_bf16_gflops"] / 6)
+        self.assertIsNone(report["perf"]["percent_of_amx"])
+
+    def test_series(self):
+        _, picture = self.plot(*TINY, "--dtype", "float32,float64", "-a", "direct,auto", "-t", "1,2")
+        self.assertEqual(len(picture.dots()), 8)
+        for name in ("direct", "auto"):
+            for dtype in ("float32", "float64"):
+                for threads in ("1 thread", "2 threads"):
+                    self.assertIn(f"{name}, {dtype}, {threads}", picture.words)
+
+    def test_labels_of_a_network_do_not_overlap(self):
+        text = "".join(f"a_layer_{i} conv2d NHWC 1 {4 + i % 3},4 {2 + i % 4} 4 3,3 1 1 SAME 1\n" for i in range(24))
+        _, picture = self.plot(*self.suite(text), "-t", 1)
+        boxes = list(picture.label_boxes())
+        self.assertGreater(len(boxes), 12)
+        for i, (left, top, right, bottom) in enumerate(boxes):
+            self.assertGreaterEqual(min(left, top), 0)
+            self.assertLessEqual(right, int(picture.root.get("width")))
+            for other in boxes[:i]:
+                self.assertFalse(left < other[2] and other[0] < right and top < other[3] and other[1] < bottom)
+
+    def test_peers(self):
+        args = [*self.suite(), "-t", 1, "-a", "direct,im2col_gemm"]
+        report, picture = self.plot(*args, *self.peers(first=("NHWC", 3.5), second=("NCHW", None), elsewhere=("NHWC", 1)))
+        (title, x, y, _), = [dot for dot in picture.dots() if not dot[3]]  # once for both algorithms
+        self.assertTrue(title.startswith("first: 3.5 GFLOP/s, ") and title.endswith(", PyTorch 9.1"), title)
+        self.assert_near(y, 3.5)
+        self.assert_near(x, report["problems"][0]["work"]["flops"] / report["problems"][0]["work"]["bytes"])
+        self.assertIn("PyTorch 9.1", picture.words)
+        for parts, peers in ((["none of the problems", "first (float32, NHWC, 1 thread)"], {"first": ("NCHW", 3.5)}),
+                             (["was measured on another one, but this is"], {"processor": "another one"})):
+            self.refuse(3, ["--plot-peers: peers.json", *parts], *args, "--plot", "p.svg", *self.peers(**peers))
+        self.refuse(3, ["none of the problems"], *args, "-t", 2, "--plot", "p.svg", *self.peers(first=("NHWC", 3.5)))
+        for text in ("", "[]", "{}", '{"processor": "x", "threads": 1, "peers": {"a": "A"}, "layers": [{"name": "x"}]}'):
+            (self.folder / "peers.json").write_text(text)
+            self.refuse(3, ["--plot-peers: peers.json", "compare_peers.py --json"], *args, "--plot", "p.svg",
+                        "--plot-peers", "peers.json")
+        self.refuse(3, ["No such file"], *args, "--plot", "p.svg", "--plot-peers", "none.json")
+        self.refuse(2, ["--plot-peers: given without --plot"], *args, "--plot-peers", "peers.json")
+
+    def test_a_problem_without_work(self):
+        _, picture = self.plot(*self.suite("none conv2d NHWC 0 6,5 3 4 3,3 1 1 SAME 1\n"))
+        self.assertEqual(picture.dots(), [])
+
+    def test_what_it_does_not_replace(self):
+        self.plot(*TINY)
+        self.plot(*TINY)  # an earlier picture
+        suite = self.suite()
+        for name in ("layers.tsv", "old.json", "x.npy"):
+            (self.folder / name).touch()
+        (self.folder / "old.json").write_text("{}")
+        (self.folder / "x.npy").write_text("tensor")
+        before = {name: (self.folder / name).read_bytes() for name in self.listing()}
+        for name in ("layers.tsv", "old.json", "x.npy"):
+            self.refuse(2, [f"--plot: {name} exists and is no SVG picture"], *suite, "--plot", name)
+        self.refuse(2, ["--plot: new.png ends in .png, expected .svg"], *TINY, "--plot", "new.png")
+        self.refuse(2, ["--plot -: standard output is for the table"], *TINY, "--plot=-")
+        self.refuse(2, ["--json=new.svg is the --plot file too"], *TINY, "--plot", "new.svg", "--json=new.svg")
+        self.refuse(3, ["none/p.svg"], *TINY, "--plot", "none/p.svg")
+        self.assertEqual({name: (self.folder / name).read_bytes() for name in self.listing()}, before)
+
+    def test_the_report_outlives_a_picture_that_cannot_be_written(self):
+        result = self.bench(*TINY, *QUICK, "--plot", "/dev/full", "--json", status=5)
+        self.assertIn("/dev/full: cannot write: No space left", result.err)
+        report = parse_report(result.out)
+        self.assertEqual((report["status"], report["exit_code"]), ("error", 5))
+        self.assertGreater(report["timing_ms"]["kernel"]["median"], 0)
 
 
 class Refused(BenchTest):

@@ -43,7 +43,8 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Option
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
   for (const BenchCase& c : cases) {
     (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
-    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16;
+    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 ||
+                   (!options.bench.plot.empty() && uses_amx(c));
   }
   for (const BenchCase& c : cases) {
     request.threads = c.plan.threads;
@@ -110,16 +111,20 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
 int bench_into(const Options& options, Json& report) {
   const Format format = format_of(options);
   const double max_slowdown = max_slowdown_of(options);
+  check_plot(options);
   std::optional<Job> job;
   const std::vector<BenchCase> cases = plan_cases(options, job, report);
   std::optional<Baseline> baseline;
   if (!options.bench.baseline.empty()) baseline.emplace(options.bench.baseline, cases);
+  std::optional<PlotPeers> peers;
+  if (!options.bench.plot_peers.empty()) peers.emplace(options.bench.plot_peers, cases);
   const std::map<int, Peaks> peaks = peaks_for(cases, options);
   const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
   if (format == Format::table && !options.bench.suite.empty()) {
     std::fputs(totals_text(all, cases).c_str(), stdout);
   }
   fill_report(all, peaks, report);
+  if (!options.bench.plot.empty()) write_plot(all, peaks, peers, options);
   if (!baseline) return 0;
   if (passes(*baseline, options, max_slowdown, all, report)) return 0;
   report["status"] = "slower";

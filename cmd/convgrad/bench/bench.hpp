@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/roofline.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/plan.hpp"
 #include "cpu/peaks.hpp"
@@ -92,6 +93,28 @@ double parse_slowdown(const std::string& text);
 // report["baseline"]. True if none is too slow.
 bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
             const std::vector<Measured>& all, Json& report);
+
+// What compare_peers.py has measured of other programs.
+class PlotPeers {
+ public:
+  // Error(input) if the file is none, of another processor, or has none of the cases.
+  PlotPeers(const std::string& path, const std::vector<BenchCase>& cases);
+  // A series for each program, of the layers that were measured here.
+  std::vector<RooflineSeries> series(const std::vector<Measured>& all) const;
+
+ private:
+  struct Program {
+    std::string title;
+    std::map<std::string, double> gflops;
+  };
+  std::vector<Program> programs_;
+};
+// Error where --plot could not be written, before anything is measured.
+void check_plot(const Options& options);
+// The case multiplies bfloat16, or could: AMX's peak belongs into its picture.
+bool uses_amx(const BenchCase& bench_case);
+void write_plot(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
+                const std::optional<PlotPeers>& peers, const Options& options);
 
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);

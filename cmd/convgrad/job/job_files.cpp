@@ -9,8 +9,8 @@
 #include "convgrad/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
-#include "report/heatmap.hpp"
 #include "report/report.hpp"
+#include "report/svg.hpp"
 
 namespace convgrad::cli {
 
@@ -51,6 +51,8 @@ void check_report_replaces_nothing(const Options& options) {
       {"--heatmap", &options.verify.heatmap},
       {"--suite", &options.bench.suite},
       {"--baseline", &options.bench.baseline},
+      {"--plot", &options.bench.plot},
+      {"--plot-peers", &options.bench.plot_peers},
       {"--config", &options.config}};
   const auto check = [&](const char* flag, const std::string& path) {
     if (same_file(options.json, path)) {
@@ -107,7 +109,7 @@ void check_difference(const DifferenceOptions& o, const Words& tensors, const st
   if (same_file(o.save_diff, o.heatmap)) {
     misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
   }
-  check_heatmap_name(o.heatmap);
+  check_picture_name("--heatmap", o.heatmap);
 }
 
 }  // namespace convgrad::cli

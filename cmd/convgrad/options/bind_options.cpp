@@ -65,6 +65,10 @@ void add_bench(CLI::App& app, BenchOptions& o) {
        "with --baseline: status 1 if a median is slower by more than this; 10% by default",
        kMeasurement);
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
+  text(app, "--plot", o.plot, "FILE",
+       "a roofline, as .svg: GFLOP/s over FLOP per byte, below the machine's peaks", kReporting);
+  text(app, "--plot-peers", o.plot_peers, "FILE",
+       "with --plot: other programs too, from compare_peers.py --json", kReporting);
 }
 
 constexpr const char* kFailVacuous = "status 1 where the data can show no fault, such as zeros";

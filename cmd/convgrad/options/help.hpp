@@ -96,7 +96,7 @@ can take as its --baseline.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
-  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv
+  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv --plot roofline.svg
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
 
 Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";

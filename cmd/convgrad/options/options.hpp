@@ -68,6 +68,7 @@ struct ShapeOptions {
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
 struct BenchOptions : ShapeOptions {
   std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
+  std::string plot, plot_peers;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
   bool no_peaks = false;

@@ -1,7 +1,6 @@
 // heatmap.cpp - see heatmap.hpp. This file sorts differences into cells; heatmap_draw.cpp draws.
 #include "report/heatmap.hpp"
 
-#include <CLI/StringTools.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -39,13 +38,6 @@ void fit(PictureAxis& axis, std::int64_t panels, std::int64_t room) {
 }
 
 }  // namespace
-
-void check_heatmap_name(const std::string& path) {
-  if (CLI::detail::to_lower(path).ends_with(".png")) {
-    throw Error(ErrorKind::usage, "--heatmap: ", path,
-                " ends in .png, expected .svg (pictures are SVG now); name another file");
-  }
-}
 
 void check_heatmap_format(const std::string& format) {
   if (format.empty() || std::ranges::count(kFormats, upper(format)) > 0) return;

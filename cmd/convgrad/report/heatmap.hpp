@@ -42,8 +42,6 @@ struct HeatmapCells {
 // The title's lines stand above the picture, with one more if cells are binned.
 std::string heatmap_svg(const HeatmapCells& cells, std::vector<std::string> title);
 
-// Error(usage) for a name that promises another kind of picture.
-void check_heatmap_name(const std::string& path);
 // Error(usage) unless format is "", HWIO, OIHW, OHWI or one of these with D in front of H.
 void check_heatmap_format(const std::string& format);
 

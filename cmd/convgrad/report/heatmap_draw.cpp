@@ -40,15 +40,6 @@ Color mapped(double t) {
   return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
 }
 
-// The end of the text says more than its beginning: of a path, the file's name.
-std::string fitted(const std::string& text, std::int64_t width) {
-  const auto most = static_cast<std::size_t>(width / kLetterWidth);
-  if (text.size() <= most) return text;
-  std::size_t cut = text.size() - (most - 3);
-  while (cut < text.size() && (text[cut] & 0xc0) == 0x80) ++cut;  // within a letter of UTF-8
-  return "..." + text.substr(cut);
-}
-
 // "Binned: a cell is the largest of up to 4 x 2 elements (k x c)"; "" if it is one element.
 std::string binning_text(const HeatmapCells::Axes& axes) {
   std::string sizes, names;
