@@ -34,7 +34,7 @@ std::size_t whole_pages(std::size_t bytes) {
 class KeptMemory {
  public:
   static KeptMemory& of_process() {
-    static KeptMemory& kept = *new KeptMemory;
+    static KeptMemory kept;
     return kept;
   }
 
@@ -77,7 +77,7 @@ class KeptMemory {
   }
 
   std::mutex mutex_;
-  std::array<Piece, 6> pieces_;  // the oldest first
+  std::array<Piece, 6> pieces_{};  // the oldest first
   std::size_t count_ = 0, total_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -97,43 +98,44 @@ struct TaskPool::State {
   }
 };
 
-// Threads that wait for the next pool, as starting them takes longer than a small gradient. Never
-// destroyed: they end with the process. A forked child has the parent's list, but not its threads.
+// Threads that wait for the next pool, as starting them takes longer than a small gradient. They
+// end with the process, so nothing here has a destructor; nor does it allocate, as pools end while
+// memory is out. A forked child has the parent's list, but not its threads.
 struct TaskPool::Idle {
-  static constexpr std::size_t kMost = 4;
   std::mutex mutex;
-  std::vector<std::unique_ptr<State>> states;  // the oldest first
-  pid_t process = getpid();
+  std::array<State*, 4> states{};  // owned, the oldest first
+  std::size_t count = 0;
+  pid_t process = 0;
 
   static Idle& list() {
-    static Idle& idle = *new Idle;
+    static Idle idle;
     return idle;
   }
 
   std::unique_ptr<State> take(int threads) {
     const std::lock_guard lock(mutex);
-    if (process != getpid()) {
-      for (std::unique_ptr<State>& state : states) static_cast<void>(state.release());
-      states.clear();
-      process = getpid();
+    if (process != getpid()) count = 0;
+    for (std::size_t i = count; i-- > 0;) {
+      if (states[i]->threads == threads) return remove(i);
     }
-    const auto found = std::find_if(
-        states.rbegin(), states.rend(),
-        [&](const std::unique_ptr<State>& state) { return state->threads == threads; });
-    if (found == states.rend()) return nullptr;
-    std::unique_ptr<State> state = std::move(*found);
-    states.erase(std::next(found).base());
-    return state;
+    return nullptr;
   }
 
   void give(std::unique_ptr<State> state) {
-    std::unique_ptr<State> oldest;  // ended without the lock
+    std::unique_ptr<State> oldest;  // its threads end after the lock
     const std::lock_guard lock(mutex);
-    if (states.size() == kMost) {
-      oldest = std::move(states.front());
-      states.erase(states.begin());
-    }
-    states.push_back(std::move(state));
+    if (process != getpid()) count = 0;
+    process = getpid();
+    if (count == states.size()) oldest = remove(0);
+    states[count++] = state.release();
+  }
+
+ private:
+  std::unique_ptr<State> remove(std::size_t i) {
+    std::unique_ptr<State> state(states[i]);
+    std::copy(states.begin() + i + 1, states.begin() + count, states.begin() + i);
+    --count;
+    return state;
   }
 };
 
