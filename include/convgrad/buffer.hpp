@@ -10,7 +10,8 @@
 namespace convgrad {
 
 // Bytes aligned to 64. Their contents are undefined, except that memory fresh from the system is
-// zeros, which zeroed() tells. Throws Error(runtime) instead of std::bad_alloc.
+// zeros, which zeroed() tells. The process keeps up to 12 MiB of what is given back. Throws
+// Error(runtime) instead of std::bad_alloc.
 class Buffer {
  public:
   Buffer() = default;
@@ -25,9 +26,7 @@ class Buffer {
     return reinterpret_cast<Element*>(data_.get());
   }
   std::int64_t size_bytes() const { return bytes_; }
-  bool zeroed() const {
-    return data_.get_deleter().mapped_bytes > 0 && data_.get_deleter().foreign == nullptr;
-  }
+  bool zeroed() const { return zeroed_; }
 
  private:
   struct Free {
@@ -37,6 +36,7 @@ class Buffer {
   };
   std::unique_ptr<std::byte, Free> data_{nullptr, Free{}};
   std::int64_t bytes_ = 0;
+  bool zeroed_ = false;
 };
 
 }  // namespace convgrad

@@ -77,6 +77,9 @@ std::span<const Kernel> kernels();
 // The named kernel, Error(usage) with a suggestion if there is none.
 const Kernel& find_kernel(std::string_view name);
 
+// The same, for how this processor does the kernel's instructions.
+double estimated_seconds(const Kernel& kernel, const WgradProblem& problem, const Machine& machine);
+
 // The kernel of the least estimated time among those that can compute the problem, or the named
 // one; or Error(unavailable) with its sentence if that cannot.
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <new>
 
 #include "base/format_bytes.hpp"
@@ -25,6 +27,59 @@ constexpr std::size_t kLargePage = std::size_t{2} << 20;
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kLargePage - 1) / kLargePage * kLargePage;
 }
+
+// What buffers have given back, for the next ones of the same size: the system takes longer to
+// clear its pages than some gradients take. The program's own share of a memory limit has room for
+// it. Never destroyed, as buffers may be later.
+class KeptMemory {
+ public:
+  static KeptMemory& of_process() {
+    static KeptMemory kept;
+    return kept;
+  }
+
+  // Null if there is none.
+  std::byte* take(std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = count_; i-- > 0;) {
+      if (pieces_[i].size == size) return remove(i);
+    }
+    return nullptr;
+  }
+
+  void give(std::byte* memory, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    if (size > kMost) {
+      munmap(memory, size);
+      return;
+    }
+    while (count_ == pieces_.size() || total_ + size > kMost) {
+      const std::size_t oldest = pieces_[0].size;
+      munmap(remove(0), oldest);
+    }
+    pieces_[count_++] = {memory, size};
+    total_ += size;
+  }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{12} << 20;
+  struct Piece {
+    std::byte* memory;
+    std::size_t size;
+  };
+
+  std::byte* remove(std::size_t i) {
+    std::byte* const memory = pieces_[i].memory;
+    total_ -= pieces_[i].size;
+    std::copy(pieces_.begin() + i + 1, pieces_.begin() + count_, pieces_.begin() + i);
+    --count_;
+    return memory;
+  }
+
+  std::mutex mutex_;
+  std::array<Piece, 6> pieces_{};  // the oldest first
+  std::size_t count_ = 0, total_ = 0;
+};
 
 std::byte* map(std::size_t bytes) {
   // One page more than wanted, so that whole pages lie in it; what is left over is given back.
@@ -49,10 +104,14 @@ std::byte* map(std::size_t bytes) {
 Buffer::Buffer(std::int64_t bytes, const char* what) : bytes_(bytes) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   const std::size_t mapped = size >= kMapped ? size : 0;
-  std::byte* memory =
-      mapped > 0
-          ? map(size)
-          : static_cast<std::byte*>(::operator new (size, std::align_val_t{64}, std::nothrow));
+  std::byte* memory = mapped > 0 ? KeptMemory::of_process().take(whole_pages(size)) : nullptr;
+  zeroed_ = mapped > 0 && memory == nullptr;
+  if (memory == nullptr) {
+    memory =
+        mapped > 0
+            ? map(size)
+            : static_cast<std::byte*>(::operator new (size, std::align_val_t{64}, std::nothrow));
+  }
   data_ = std::unique_ptr<std::byte, Free>(memory, Free{mapped, nullptr});
   if (memory == nullptr) {
     throw Error(ErrorKind::runtime, "out of memory: ", what, " of ",
@@ -71,7 +130,7 @@ void Buffer::Free::operator()(std::byte* bytes) const noexcept {
   if (foreign != nullptr) {
     foreign(bytes);
   } else if (mapped_bytes > 0) {
-    munmap(bytes, whole_pages(mapped_bytes));
+    KeptMemory::of_process().give(bytes, whole_pages(mapped_bytes));
   } else {
     ::operator delete (bytes, std::align_val_t{64});
   }

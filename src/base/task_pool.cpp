@@ -1,8 +1,12 @@
 // task_pool.cpp - see task_pool.hpp.
 #include "convgrad/task_pool.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -12,16 +16,41 @@
 
 namespace convgrad {
 
+namespace {
+
+// What a thread waits for is often there in less time than it takes to wake one that sleeps.
+template <typename Condition>
+void spin_until(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+  while (!condition() && std::chrono::steady_clock::now() < end) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+}
+
+}  // namespace
+
 struct TaskPool::State {
-  int threads = 1;
+  explicit State(int most) : threads(most) {}
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      quit = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  int threads;
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable wake, done;
   const std::function<void(std::int64_t, int)>* task = nullptr;
   std::int64_t count = 0;
   std::atomic<std::int64_t> next{0};
-  std::int64_t generation = 0;
-  int busy = 0;
+  std::atomic<std::int64_t> generation{0};
+  std::atomic<int> busy{0};
   bool quit = false;
   std::exception_ptr failure;
 
@@ -43,6 +72,7 @@ struct TaskPool::State {
   void loop(int worker) {
     std::int64_t seen = 0;
     for (;;) {
+      spin_until([&] { return generation.load(std::memory_order_relaxed) != seen; });
       {
         std::unique_lock lock(mutex);
         wake.wait(lock, [&] { return quit || generation != seen; });
@@ -68,17 +98,54 @@ struct TaskPool::State {
   }
 };
 
-TaskPool::TaskPool(int threads) : state_(std::make_unique<State>()) {
-  state_->threads = std::max(1, threads);
+// Threads that wait for the next pool, as starting them takes longer than a small gradient. They
+// end with the process, so nothing here has a destructor; nor does it allocate, as pools end while
+// memory is out. A forked child has the parent's list, but not its threads.
+struct TaskPool::Idle {
+  std::mutex mutex;
+  std::array<State*, 4> states{};  // owned, the oldest first
+  std::size_t count = 0;
+  pid_t process = 0;
+
+  static Idle& list() {
+    static Idle idle;
+    return idle;
+  }
+
+  std::unique_ptr<State> take(int threads) {
+    const std::lock_guard lock(mutex);
+    if (process != getpid()) count = 0;
+    for (std::size_t i = count; i-- > 0;) {
+      if (states[i]->threads == threads) return remove(i);
+    }
+    return nullptr;
+  }
+
+  void give(std::unique_ptr<State> state) {
+    std::unique_ptr<State> oldest;  // its threads end after the lock
+    const std::lock_guard lock(mutex);
+    if (process != getpid()) count = 0;
+    process = getpid();
+    if (count == states.size()) oldest = remove(0);
+    states[count++] = state.release();
+  }
+
+ private:
+  std::unique_ptr<State> remove(std::size_t i) {
+    std::unique_ptr<State> state(states[i]);
+    std::copy(states.begin() + i + 1, states.begin() + count, states.begin() + i);
+    --count;
+    return state;
+  }
+};
+
+TaskPool::TaskPool(int threads) {
+  if (threads > 1) state_ = Idle::list().take(threads);
+  if (!state_) state_ = std::make_unique<State>(std::max(1, threads));
 }
 
 TaskPool::~TaskPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->quit = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
+  if (!state_->workers.empty()) Idle::list().give(std::move(state_));
 }
 
 int TaskPool::threads() const { return state_->threads; }
@@ -101,6 +168,7 @@ void TaskPool::run(std::int64_t count, const std::function<void(std::int64_t, in
   }
   s.wake.notify_all();
   s.work(0);
+  spin_until([&] { return s.busy.load(std::memory_order_relaxed) == 0; });
   std::unique_lock lock(s.mutex);
   s.done.wait(lock, [&] { return s.busy == 0; });
   if (s.failure) std::rethrow_exception(s.failure);

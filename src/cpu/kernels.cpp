@@ -62,6 +62,15 @@ const Kernel& find_kernel(std::string_view name) {
               did_you_mean(name, names));
 }
 
+double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
+                         const Machine& machine) {
+  // Processors with AMX multiply pairs at half the rate of floats, others at twice. (Half as much
+  // again decides between this and AMX; all of it would lead to streaming, where that is slower.)
+  const bool slow_pairs =
+      kernel.name == kOuterProductBf16Kernel.name && lacks(machine, {"amx_bf16"}).empty();
+  return kernel.estimated_seconds(problem) * (slow_pairs ? 1.5 : 1);
+}
+
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
                                     std::string_view name) {
   if (name != "auto") {
@@ -77,7 +86,7 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
   double best_seconds = 0;
   for (const Kernel& kernel : kernels()) {
     if (!kernel.why_not(problem, machine).empty()) continue;
-    const double seconds = kernel.estimated_seconds(problem);
+    const double seconds = estimated_seconds(kernel, problem, machine);
     if (best == nullptr || seconds < best_seconds) {
       best = &kernel;
       best_seconds = seconds;

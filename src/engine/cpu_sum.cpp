@@ -12,14 +12,11 @@
 namespace convgrad {
 namespace {
 
-// Memory that is not zero already is cleared in pieces of so many doubles, a task each.
-constexpr std::int64_t kClearedPiece = 16384;
-
 // The chunks of one slice that lie in a block.
 struct SliceRun {
   std::int64_t slice;
   ChunkRun run;
-  bool last;  // with them the slice is complete
+  bool first, last;  // with them the slice begins, or is complete
 };
 
 class CpuSum final : public BlockSum {
@@ -32,21 +29,26 @@ class CpuSum final : public BlockSum {
         partials_(plan_.memory.partials, "partial gradients"),
         workspaces_(plan_.memory.workspaces, "the kernel's workspaces"),
         tree_(plan_.problem, plan_.schedule.slices.count(), plan_.schedule.nodes, tiles_,
-              partials_.as<double>(), cpu_.live_partials) {
-    if (partials_.zeroed()) return;
-    const std::int64_t doubles = plan_.memory.partials / 8;
-    pool_.run(ceil_div(doubles, kClearedPiece), [&](std::int64_t piece, int) {
-      const std::int64_t begin = piece * kClearedPiece;
-      std::fill_n(partials_.as<double>() + begin, std::min(kClearedPiece, doubles - begin), 0.0);
-    });
+              partials_.as<double>(), cpu_.live_partials, partials_.zeroed()) {
+    if (plan_.schedule.chunks.count == 0) {  // no task will clear it
+      std::fill_n(partials_.as<double>(), plan_.memory.partials / 8, 0.0);
+    }
   }
 
   void add(const Block& block, std::int64_t index, const Progress&) override {
     const std::vector<SliceRun> runs = runs_in(plan_.schedule.blocks.chunk_range(index));
-    const auto tiles = static_cast<std::int64_t>(tiles_.size());
-    pool_.run(static_cast<std::int64_t>(runs.size()) * tiles, [&](std::int64_t task, int worker) {
-      add_tile(block, runs[static_cast<std::size_t>(task / tiles)],
-               static_cast<std::size_t>(task % tiles), worker);
+    const auto tiles = static_cast<std::int64_t>(tiles_.size()), count = std::ssize(runs);
+    // Tiles of a slice one after the other read the same pixels, from a cache that all threads
+    // share. Tiles of groups read other channels of them: there each thread has a slice of its own
+    // (as long as they take turns), so that what it fetches beside its channels is not another's.
+    const std::int64_t together =
+        std::min<std::int64_t>(plan_.problem.groups > 1 ? plan_.threads : 1, count);
+    pool_.run(count * tiles, [&](std::int64_t task, int worker) {
+      const std::int64_t first = task / (together * tiles) * together;
+      const std::int64_t slices = std::min(together, count - first);
+      const std::int64_t in_turn = task - first * tiles;
+      add_tile(block, runs[static_cast<std::size_t>(first + in_turn % slices)],
+               static_cast<std::size_t>(in_turn / slices), worker);
     });
   }
 
@@ -68,7 +70,7 @@ class CpuSum final : public BlockSum {
         const ChunkRun all = slices.chunks_of(slice, {0, slices.chunks});
         if (run.begin >= run.end) continue;
         const std::int64_t last = all.begin + (all.end - 1 - all.begin) / all.step * all.step;
-        runs.push_back({slice, run, last < chunks.end});
+        runs.push_back({slice, run, run.begin == all.begin, last < chunks.end});
       }
     }
     return runs;
@@ -77,6 +79,7 @@ class CpuSum final : public BlockSum {
   void add_tile(const Block& block, const SliceRun& run, std::size_t tile, int worker) {
     double* const partial = tree_.partial(run.slice);
     if (partial == nullptr) return;
+    if (run.first) tree_.clear(run.slice, tile);
     std::byte* const workspace =
         workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
     try {

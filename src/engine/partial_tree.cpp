@@ -16,7 +16,7 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
 
 PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
                          const std::vector<Range>& nodes, const std::vector<Tile>& tiles,
-                         double* memory, std::int64_t live)
+                         double* memory, std::int64_t live, bool zeroed)
     : group_c_(problem.group_c()),
       row_(problem.K),
       count_(problem.dw_count()),
@@ -24,10 +24,26 @@ PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
       part_(nodes.empty() ? Range{} : Range{nodes.front().begin, nodes.back().end}),
       tiles_(tiles),
       memory_(memory),
+      zeroed_(zeroed),
       slot_(static_cast<std::size_t>(slices_)),
+      zeros_(static_cast<std::size_t>(slices_)),
       merged_(static_cast<std::size_t>(slices_), 0),
       waiting_(static_cast<std::size_t>(slices_) * tiles.size(), false) {
   for (std::int64_t slot = live; slot-- > 0;) free_.push_back(slot);
+}
+
+// use(first, count) for the runs of neighbours that the tile has in a partial.
+template <typename Use>
+void PartialTree::for_each_row(const Tile& tile, const Use& use) const {
+  for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {
+    if (tile.k.size() == row_) {
+      use((tap * group_c_ + tile.c.begin) * row_, tile.c.size() * row_);
+      continue;
+    }
+    for (std::int64_t c = tile.c.begin; c < tile.c.end; ++c) {
+      use((tap * group_c_ + c) * row_ + tile.k.begin, tile.k.size());
+    }
+  }
 }
 
 // Slices get memory in their order: if later ones could take it all, those before them would never
@@ -38,8 +54,13 @@ double* PartialTree::partial(std::int64_t slice) {
     freed_.wait(lock, [&] { return failed_ || opened_ > slice || !free_.empty(); });
     if (failed_) return nullptr;
     if (opened_ > slice) break;
-    slot_[static_cast<std::size_t>(opened_++)] = free_.back();
+    const std::int64_t slot = free_.back();
     free_.pop_back();
+    // Slots are first used in their order.
+    const bool first_use = slot == used_;
+    if (first_use) ++used_;
+    zeros_[static_cast<std::size_t>(opened_)] = zeroed_ && first_use;
+    slot_[static_cast<std::size_t>(opened_++)] = slot;
   }
   return memory_of(slice);
 }
@@ -68,7 +89,9 @@ void PartialTree::complete(std::int64_t slice, std::size_t tile) {
     double* const to = memory_of(left.begin);
     double* const from = memory_of(right.begin);
     lock.unlock();
-    merge(to, from, tiles_[tile]);
+    for_each_row(tiles_[tile], [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = first; i < first + count; ++i) to[i] += from[i];
+    });
     lock.lock();
     release(right.begin);
     node = {left.begin, right.end};
@@ -82,17 +105,12 @@ void PartialTree::release(std::int64_t slice) {
   freed_.notify_all();
 }
 
-// Leaves zeros for the next slice.
-void PartialTree::merge(double* left, double* right, const Tile& tile) const {
-  for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {
-    for (std::int64_t c = tile.c.begin; c < tile.c.end; ++c) {
-      const std::int64_t first = (tap * group_c_ + c) * row_;
-      for (std::int64_t i = first + tile.k.begin; i < first + tile.k.end; ++i) {
-        left[i] += right[i];
-        right[i] = 0;
-      }
-    }
-  }
+void PartialTree::clear(std::int64_t slice, std::size_t tile) const {
+  if (zeros_[static_cast<std::size_t>(slice)]) return;
+  double* const partial = memory_of(slice);
+  for_each_row(tiles_[tile], [&](std::int64_t first, std::int64_t count) {
+    std::fill_n(partial + first, count, 0.0);
+  });
 }
 
 }  // namespace convgrad

@@ -89,8 +89,9 @@ const void* never_null(const void* tensor) {
   return tensor != nullptr ? tensor : &kNothing;
 }
 
-// The gradient is rounded in pieces of this many elements, a task each.
-constexpr std::int64_t kRoundedPiece = 16384;
+// The gradient is rounded in pieces of this many elements, a task each; where there are few, in
+// less time than it takes to wake other threads.
+constexpr std::int64_t kRoundedPiece = 16384, kFewPieces = 4;
 
 }  // namespace
 
@@ -181,7 +182,7 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   sum_blocks(plan, source, *sum);
   const double* dw = sum->finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
-  pool.run(ceil_div(count, kRoundedPiece), [&](std::int64_t piece, int) {
+  const auto round_piece = [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRoundedPiece, n = std::min(kRoundedPiece, count - begin);
     std::byte* destination = static_cast<std::byte*>(result) + begin * item;
     if (problem.filter_format == FilterFormat::hwio) {  // the order of the sums
@@ -191,7 +192,13 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
     std::array<double, kRoundedPiece> ordered;
     gather_gradient(problem, dw, begin, n, ordered.data());
     round_to(problem.out_dtype, ordered.data(), n, destination);
-  });
+  };
+  const std::int64_t pieces = ceil_div(count, kRoundedPiece);
+  if (pieces > kFewPieces) {
+    pool.run(pieces, round_piece);
+  } else {
+    for (std::int64_t piece = 0; piece < pieces; ++piece) round_piece(piece, 0);
+  }
 }
 
 std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,

@@ -18,6 +18,11 @@ constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kMinChunksPerSlice = 4;
 // ... which stays below a hundredth of the work in one of this many.
 constexpr std::int64_t kManyChunks = 64;
+// Where slices are the only tasks, and fewer than this, there are 2, 4 or 8, as long as each has a
+// chunk: one leaves a second thread idle, and 3 take two threads as long as 4.
+constexpr std::int64_t kFewSlices = 8;
+// Channels of x, of x of a 1x1 filter, and of dy that most kernels take as one tile.
+constexpr std::int64_t kTaskC = 64, kTaskC1 = 256, kTaskK = 256;
 // Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kEarlySlices = 64;
@@ -60,6 +65,22 @@ std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t interleave) {
   const std::int64_t partials = kMaxPartialBytes / bytes;
   const std::int64_t levels = std::clamp<std::int64_t>(partials - interleave - 2, 0, 15);
   return std::max(partials, std::min(std::int64_t{1} << levels, interleave * kMaxPartitions));
+}
+
+// Whether most kernels cut the gradient into several tiles, which are tasks too. By the shape
+// alone: the slices are the same for all kernels.
+bool has_tiles(const WgradProblem& problem) {
+  if (problem.group_c() == 1) return problem.K > kTaskK;
+  return problem.groups > 1 || problem.group_c() > (problem.taps() == 1 ? kTaskC1 : kTaskC) ||
+         problem.K > kTaskK;
+}
+
+// Of a gradient whose partials take little memory.
+std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
+  const std::int64_t slices = grid.count / kMinChunksPerSlice;
+  if (slices >= kFewSlices || grid.count < 2 || has_tiles(problem)) return slices;
+  return static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(slices, 2))));
 }
 
 }  // namespace
@@ -136,7 +157,7 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t bytes = problem.dw_count() * 8;
   const std::int64_t early = std::min<std::int64_t>(
-      {kEarlyPartialBytes / bytes, grid.count / kMinChunksPerSlice, kEarlySlices});
+      {kEarlyPartialBytes / bytes, short_slices(problem, grid), kEarlySlices});
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / problem.dw_count();
   const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);

@@ -226,6 +226,22 @@ TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
   }
 }
 
+TEST_CASE("slices that are the only tasks are 2, 4 or 8 where there would be fewer") {
+  // A chunk for each image.
+  const auto slices_of = [](std::int64_t images, std::int64_t k) {
+    const WgradProblem problem =
+        make({"1x1", "conv2d", images, 16, k, 1, {{16, 1}, {32, 1}}}, DType::f32, true);
+    const ChunkGrid grid = chunk_grid(problem);
+    CHECK(grid.count == images);
+    return slice_grid(problem, grid).count();
+  };
+  for (std::int64_t images = 1; images < 36; ++images) {
+    CAPTURE(images);
+    CHECK(slices_of(images, 256) == (images < 2 ? 1 : images < 12 ? 2 : images < 20 ? 4 : 8));
+    CHECK(slices_of(images, 257) == std::max<std::int64_t>(images / 4, 1));  // two tiles
+  }
+}
+
 TEST_CASE("a large batch has partitions for a thousand processes") {
   const WgradProblem problem =
       make({"3x3", "conv2d", 400000, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);

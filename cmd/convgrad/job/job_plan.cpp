@@ -77,7 +77,7 @@ std::string algorithm_table(const Job* job) {
   const std::string_view best = choose_kernel(problem, this_machine()).name;
   for (const Kernel& kernel : kernels()) {
     table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, this_machine()),
-              kernel.estimated_seconds(problem), "one core");
+              estimated_seconds(kernel, problem, this_machine()), "one core");
   }
   for (const DeviceKernel& kernel : device_kernels()) {
     text << "  " << std::left << std::setw(27) << kernel.name << "with --backend cuda\n";

@@ -90,8 +90,8 @@ line too; 4 not available here; 5 failed while running. 2 is the command line it
 
 inline constexpr const char* kBenchFooter =
     R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
-the rounding; nothing is kept from run to run. The problem is --op, --input-shape and a
-filter, or two files (-i, -g), or a --suite. --json=FILE writes a report that a later run
+the rounding; what is kept from run to run are idle threads and a little memory. The
+problem is --op, --input-shape and a filter, or two files (-i, -g), or a --suite. --json=FILE writes a report that a later run
 can take as its --baseline.
 
 Examples:

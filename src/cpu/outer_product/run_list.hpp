@@ -18,7 +18,10 @@ class RunList {
  public:
   // For a chunk whose register tiles go through `steps` elements of dy in each of `calls` calls.
   void start(const Region& x, const Region& dy, std::int64_t calls, std::int64_t steps) {
-    fetch_.start(x, dy);
+    const auto worth_it = [](const Region& region) {
+      return region.piece_bytes() < kLeastPiece ? Region() : region;
+    };
+    fetch_.start(worth_it(x), worth_it(dy));
     calls_left_ = calls;
     // A quarter more calls than lines need: runs end with pieces of memory, and with rows.
     fetch_calls_ = fetch_.bytes() / LineCursor::kLineBytes / steps * 5 / 4 + 1;
@@ -41,6 +44,9 @@ class RunList {
   std::int64_t count() const { return count_; }
 
  private:
+  // Runs end with pieces of memory: of few lines, as with few channels of many, they would be so
+  // short that listing them takes longer than waiting for what they fetch.
+  static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
   // Pixels of a run: short enough to give each its own lines to fetch.
   static constexpr std::int64_t kRunPixels = 32;
 
