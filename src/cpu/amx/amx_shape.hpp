@@ -155,11 +155,13 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
   const auto taps = static_cast<double>(pb.taps()) / static_cast<double>(apart);
   const auto x = static_cast<double>(2 * s.x_pairs) * static_cast<double>(packings),
              dy = static_cast<double>(2 * s.dy_pairs);
-  const double moves = x * static_cast<double>(round_up(channels, kAmxChannels)) +
-                       dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
+  // Pixels of wide panels overlap in the file and lie across cache lines.
+  const double moves =
+      x * static_cast<double>(round_up(channels, kAmxChannels)) * (sharing.wide ? 2 : 1) +
+      dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
   const double products = f32 ? 6 : terms * terms;
-  // Nothing fetches a chunk before its range is looked at, which shows in float32.
+  // Waiting for memory shows in float32.
   const double reads = f32 ? static_cast<double>(s.extent[0] * s.extent[1] * s.extent[2]) *
                                  static_cast<double>(s.extent[3] * (steps.c + steps.k))
                            : 0;
