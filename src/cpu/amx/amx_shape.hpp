@@ -227,7 +227,7 @@ inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
   const std::int64_t tiles = tile_count(pb, {pb.taps(), steps.c, steps.k});
   std::int64_t pixels = kMaxLongChunkPixels;
   while (pixels > kMaxChunkPixels &&
-         (pixels * bytes > kMostBytes || pixels * kLeastTasks > term_count(pb) * tiles)) {
+         (bytes > kMostBytes / pixels || ceil_div(pixels * kLeastTasks, tiles) > term_count(pb))) {
     pixels /= 2;
   }
   return pixels;
