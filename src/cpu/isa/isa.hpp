@@ -27,9 +27,9 @@ struct PanelShape {
 inline constexpr long kPanelSlack = 16;
 
 // One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile:
-// neighbouring cache lines, one for each pixel (streaming: several) until prefetch_end.
+// neighbouring cache lines, one for each pixel until prefetch_end.
 struct PanelRun {
-  long a, b;  // of the two panels; streaming: of x and of dy
+  long a, b;  // of the two panels
   long pixels;
   const char* prefetch;
   const char* prefetch_end;
@@ -77,6 +77,15 @@ struct OuterProductIsa {
                    long run_count, double* partial, long partial_row);
 };
 
+// Neighbouring output pixels of one row that see x with the same taps of those that are summed
+// together: a bit for each filter row and one for each of its taps. The others see padding there,
+// and have no products: with runs of every such set, all sums stay in registers.
+struct StreamRun {
+  long x, dy;  // what the first pixel reads of x with the first of these taps, and its dy
+  int pixels;
+  unsigned char rows, taps;  // neighbouring bits, at least one
+};
+
 // What streaming reads and adds to: every lane has its own x and its own dy. Distances in elements.
 template <typename Element>
 struct StreamView {
@@ -85,14 +94,18 @@ struct StreamView {
   long x_row, x_tap, x_pixel;  // between filter rows, their taps, and output pixels
   long dy_pixel;
   long sum_row, sum_tap;
-  long prefetch_lines;  // for each pixel of a run, if it has something to fetch
+  // What to fetch into the second cache meanwhile, so many cache lines with each pixel.
+  const char* fetch_x;
+  const char* fetch_dy;
+  long fetch_x_lines, fetch_dy_lines;
 };
 
-// sums[r*sum_row + s*sum_tap + j] += sum over runs and pixels p of
-// x[run.a + r*x_row + s*x_tap + p*x_pixel + j] * dy[run.b + p*dy_pixel + j] for r < rows,
-// s < taps and every lane j of the vectors. sums is aligned to a vector.
+// sums[r*sum_row + s*sum_tap + j] += sum over runs that have row r and tap s, and over pixels p, of
+// x[run.x + (r - first row)*x_row + (s - first tap)*x_tap + p*x_pixel + j] *
+// dy[run.dy + p*dy_pixel + j] for r < rows, s < taps and every lane j of the vectors, in the order
+// of the runs. sums is aligned to a vector.
 template <typename Element>
-using StreamFunction = void (*)(const StreamView<Element>& view, const PanelRun* runs,
+using StreamFunction = void (*)(const StreamView<Element>& view, const StreamRun* runs,
                                 long run_count, Element* sums);
 
 // The same for one vector of lanes that stand for input channels, and `outputs` output channels of
@@ -101,7 +114,7 @@ using StreamFunction = void (*)(const StreamView<Element>& view, const PanelRun*
 // if `wide`, and as many values of dy are read.
 template <typename Element>
 using GroupFunction = void (*)(const StreamView<Element>& view, const int* pick,
-                               const PanelRun* runs, long run_count, Element* sums);
+                               const StreamRun* runs, long run_count, Element* sums);
 
 inline constexpr int kMostTaps = 7;  // of a filter row in registers, and filter rows
 inline constexpr int kMostGroupRows = 3, kMostGroupOutputs = 4;

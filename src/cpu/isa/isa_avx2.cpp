@@ -16,6 +16,7 @@ struct Avx2 {
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
 
   typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));
+  static __m256i widened(Bits16s bits) { return _mm256_cvtepu16_epi32((__m128i)bits); }
   static __m256 from_float16(Bits16s bits) { return _mm256_cvtph_ps((__m128i)bits); }
 };
 }  // namespace

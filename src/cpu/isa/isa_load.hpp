@@ -16,7 +16,7 @@
 // Set::kMaxSums       vectors of sums in the registers of streaming
 // Set::kGroupSums     the same where lanes of dy are picked in registers, 0 if they are not
 // Set::kHasMasks      Set::first and first_bits16 load a part of a vector
-// Set::kConvertsFloat16  Set::from_float16 converts half a vector of them
+// Set::kConvertsFloat16  Set::from_float16 and widened convert half a vector of 16-bit values
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,17 @@ struct VectorOf {
   using Type = typename SizedVector<typename LaneOf<Element>::Type, Set::kVectorBytes>::Type;
   static constexpr long kLanes = Set::kVectorBytes / sizeof(Element);
 };
+
+// Half a vector of 16 bits, zeros above them.
+template <typename Set, typename Bits16s>
+static inline typename VectorOf<Set, std::uint32_t>::Type widened(Bits16s bits) {
+  using Bits32s = typename VectorOf<Set, std::uint32_t>::Type;
+  if constexpr (Set::kConvertsFloat16) {
+    return (Bits32s)Set::widened(bits);
+  } else {
+    return __builtin_convertvector(bits, Bits32s);
+  }
+}
 
 template <typename V>
 static inline V load(const void* from) {
@@ -136,8 +147,7 @@ struct Reader {
     if constexpr (kIsFloat16) {
       return (V)Set::from_float16(bits);
     } else {
-      using Bits32s = typename VectorOf<Set, std::uint32_t>::Type;
-      return (V)(__builtin_convertvector(bits, Bits32s) << 16);
+      return (V)(widened<Set>(bits) << 16);
     }
   }
 };
@@ -174,8 +184,8 @@ struct Reader<Set, BFloat16, BFloat16Pair> {
   template <typename Load>
   V pairs(const Load& values_of) const {
     V value = {};
-    if (low != nullptr) value = __builtin_convertvector((Bits16s)values_of(low), V);
-    if (high != nullptr) value |= __builtin_convertvector((Bits16s)values_of(high), V) << 16;
+    if (low != nullptr) value = widened<Set>((Bits16s)values_of(low));
+    if (high != nullptr) value |= widened<Set>((Bits16s)values_of(high)) << 16;
     return value;
   }
 };

@@ -15,6 +15,14 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
                          Element* panel) {
   const Reader<Set, Scalar, Element> from(s);
   constexpr long kLanes = Reader<Set, Scalar, Element>::kLanes;
+  if (channels == shape.step && channels % kLanes == 0) {  // one panel of whole vectors
+    for (long i = 0; i < pixels; ++i, panel += channels) {
+      for (long j = 0; j < channels; j += kLanes) {
+        store(panel + j, from.full(i * s.pixel_stride + j));
+      }
+    }
+    return;
+  }
   for (long i = 0; i < pixels; ++i) {
     // A vector may run into the next pixel, but not out of the last one.
     const long readable = i + 1 < pixels && s.pixel_stride >= kLanes ? channels + kLanes : channels;

@@ -91,57 +91,82 @@ template <int Rows, int Taps, int Count, typename Use>
   }
 }
 
-// Sums begin with what is in memory and end there, so that any number of calls, for a few rows
-// each, add to them. What stream_tile() and stream_group_tile() share: Count vectors of sums for
-// each of Rows x Taps. They meet Count vectors of x that are XStep apart (0: the same one) and of
-// dy, which load_dy(pixel, d) fills in.
-template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
-          typename LoadDy>
-[[gnu::always_inline]] inline void add_runs(const StreamView<Element>& view, const PanelRun* runs,
-                                            long run_count, Element* sums, const LoadDy& load_dy) {
+// What stream_tile() and stream_group_tile() share: Count vectors of sums for each of Rows x Taps,
+// in registers over all runs. They meet Count vectors of x that are XStep apart (0: the same one)
+// and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory and end there, so
+// that any number of calls, for a few rows each, add to them.
+template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element>
+struct RegisterSums {
   using V = typename VectorOf<Set, Element>::Type;
-  constexpr long kLanes = VectorOf<Set, Element>::kLanes;
-  const long x_row = view.x_row, x_tap = view.x_tap, x_pixel = view.x_pixel;
-  const long dy_pixel = view.dy_pixel, lines = view.prefetch_lines;
+  static constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   V sum[Rows][Taps][Count];
-  for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
-    sum[r][s][j] = load<V>(sums + r * view.sum_row + s * view.sum_tap + j * kLanes);
-  });
-  for (long run = 0; run < run_count; ++run) {
-    const Element* px = view.x + runs[run].a;
-    const Element* pdy = view.dy + runs[run].b;
-    const char* fetch = runs[run].prefetch;
-    const char* fetch_end = runs[run].prefetch_end;
-    for (long p = runs[run].pixels; p > 0; --p) {
+
+  const char* fetch_x;
+  const char* fetch_dy;
+
+  // Where only some taps see x, each is asked for: the same answers for all pixels of a run, and
+  // the same runs in each image, which a processor foresees. A loop for each set of taps would take
+  // four times as long to compile.
+  template <bool All, typename LoadDy>
+  [[gnu::always_inline]] void add_run(const StreamView<Element>& view, const StreamRun& run,
+                                      const LoadDy& load_dy) {
+    const long x_row = view.x_row, x_tap = view.x_tap, x_pixel = view.x_pixel;
+    const long dy_pixel = view.dy_pixel;
+    const Element* px = view.x + run.x;
+    const Element* pdy = view.dy + run.dy;
+    unsigned rows = run.rows, taps = run.taps;
+    for (int p = run.pixels; p > 0; --p) {
+      if (!All) __asm__("" : "+r"(rows), "+r"(taps));  // else loops for some sets of taps appear
       V d[Count];
       load_dy(pdy, d);
       const Element* row = px;
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) {
+        if (!All && (rows >> r & 1) == 0) continue;
         const Element* at = row;
 #pragma GCC unroll 8
         for (int s = 0; s < Taps; ++s) {
+          if (!All && (taps >> s & 1) == 0) continue;
 #pragma GCC unroll 4
           for (int j = 0; j < Count; ++j) sum[r][s][j] += load<V>(at + j * XStep) * d[j];
           if (s + 1 < Taps) at = opaque(at + x_tap);
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
       }
-      // A few lines for each pixel: the loads of all of them at once would keep those of x waiting.
-      if (fetch < fetch_end) {
-        for (long line = 0; line < lines; ++line, fetch += 64) __builtin_prefetch(fetch, 0, 2);
+      // With each pixel: the loads of all lines at once would keep those of x waiting.
+      for (long i = view.fetch_x_lines; i > 0; --i, fetch_x += 64)
+        __builtin_prefetch(fetch_x, 0, 2);
+      for (long i = view.fetch_dy_lines; i > 0; --i, fetch_dy += 64) {
+        __builtin_prefetch(fetch_dy, 0, 2);
       }
       px += x_pixel;
       pdy += dy_pixel;
     }
   }
-  for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
-    store(sums + r * view.sum_row + s * view.sum_tap + j * kLanes, sum[r][s][j]);
-  });
-}
+
+  template <typename LoadDy>
+  [[gnu::always_inline]] void add(const StreamView<Element>& view, const StreamRun* runs,
+                                  long run_count, Element* sums, const LoadDy& load_dy) {
+    for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
+      sum[r][s][j] = load<V>(sums + r * view.sum_row + s * view.sum_tap + j * kLanes);
+    });
+    fetch_x = view.fetch_x;
+    fetch_dy = view.fetch_dy;
+    for (long i = 0; i < run_count; ++i) {
+      if (runs[i].rows == (1 << Rows) - 1 && runs[i].taps == (1 << Taps) - 1) {
+        add_run<true>(view, runs[i], load_dy);
+      } else {
+        add_run<false>(view, runs[i], load_dy);
+      }
+    }
+    for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
+      store(sums + r * view.sum_row + s * view.sum_tap + j * kLanes, sum[r][s][j]);
+    });
+  }
+};
 
 template <typename Set, int Rows, int Taps, int NV, typename Element>
-void stream_tile(const StreamView<Element>& view, const PanelRun* runs, long run_count,
+void stream_tile(const StreamView<Element>& view, const StreamRun* runs, long run_count,
                  Element* sums) {
   using V = typename VectorOf<Set, Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
@@ -149,7 +174,7 @@ void stream_tile(const StreamView<Element>& view, const PanelRun* runs, long run
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) d[v] = load<V>(pixel + v * kLanes);
   };
-  add_runs<Set, Rows, Taps, NV, kLanes>(view, runs, run_count, sums, load_dy);
+  RegisterSums<Set, Rows, Taps, NV, kLanes, Element>().add(view, runs, run_count, sums, load_dy);
 }
 
 template <typename Set, int Rows, int Taps, int NV, typename Element>
@@ -183,7 +208,7 @@ StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
 // picked from one or two vectors of dy in registers. Spreading x into panels instead took 45 % of
 // the time (docs/measurements/performance.md).
 template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>
-void stream_group_tile(const StreamView<Element>& view, const int* pick, const PanelRun* runs,
+void stream_group_tile(const StreamView<Element>& view, const int* pick, const StreamRun* runs,
                        long run_count, Element* sums) {
   using V = typename VectorOf<Set, Element>::Type;
   using Index = decltype(V{} < V{});
@@ -199,7 +224,7 @@ void stream_group_tile(const StreamView<Element>& view, const int* pick, const P
       d[j] = Wide ? __builtin_shuffle(low, high, index[j]) : __builtin_shuffle(low, index[j]);
     }
   };
-  add_runs<Set, Rows, Taps, Outputs, 0>(view, runs, run_count, sums, pick_dy);
+  RegisterSums<Set, Rows, Taps, Outputs, 0, Element>().add(view, runs, run_count, sums, pick_dy);
 }
 
 template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>

@@ -1,4 +1,4 @@
-// converted_tile.hpp - one tile's work of streaming for tensors that cannot be read in place:
+// converted_tile.hpp - one tile's work of streaming for small groups that cannot be read in place:
 // of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in the
 // type of the sums, and then read as if it were the tensors.
 #pragma once
@@ -7,6 +7,7 @@
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
+#include "cpu/streaming/group_tile.hpp"
 #include "cpu/streaming/stream_shape.hpp"
 
 namespace convgrad {
@@ -43,13 +44,12 @@ struct ConvertedShape {
   bool fits() const { return x <= kMostElements; }
 };
 
-// Inner is StreamingTile<Acc, Acc> or GroupTile<Acc>.
-template <typename Scalar, typename Inner>
+template <typename Scalar>
 class ConvertedTile {
   using Acc = AccumulatorOf<Scalar>;
 
  public:
-  // workspace: room for the copies, then Inner's.
+  // workspace: room for the copies, then GroupTile's.
   ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
       : packer_(isa.outer_product),
@@ -66,7 +66,6 @@ class ConvertedTile {
   ConvertedTile(const ConvertedTile&) = delete;
   ConvertedTile& operator=(const ConvertedTile&) = delete;
 
-  // What follows is not fetched: the inner tile reads copies, and knows nothing of the tensors.
   bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     copy_.pixels = box;
     copy_.input = input_box(pb_, box);
@@ -137,7 +136,7 @@ class ConvertedTile {
   Acc* x_;
   Acc* dy_;
   Block copy_;
-  Inner inner_;
+  GroupTile<Acc> inner_;
 };
 
 }  // namespace convgrad

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cpu/isa/isa_set.hpp"
-#include "cpu/streaming/in_place_walk.hpp"
 #include "cpu/streaming/stream_shape.hpp"
+#include "cpu/streaming/stream_walk.hpp"
 
 namespace convgrad {
 
@@ -16,14 +16,13 @@ class GroupTile {
  public:
   // Whether this instruction set and shape can do so; by the shape of the problem alone.
   static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
-    if (isa.stream_group == nullptr || !stream_shape(problem).dy_in_place) return false;
+    if (isa.stream_group == nullptr || !is_in_layout(problem)) return false;
     const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
     // Lanes that do not begin with a group see a part of one more.
     const std::int64_t picked = (ceil_div(lanes, c) + (lanes % c != 0 ? 1 : 0)) * k;
     const bool spread = c > 1 || k > 1;
     return spread && picked <= 2 * lanes && problem.C >= lanes &&
-           problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps &&
-           span_count(problem) <= kMostSpans;
+           problem.K >= (picked > lanes ? 2 : 1) * lanes && problem.axis[2].taps <= kMostTaps;
   }
 
   GroupTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
@@ -34,35 +33,50 @@ class GroupTile {
         c_{tile.k.begin / problem.group_k() * problem.group_c(),
            tile.k.end / problem.group_k() * problem.group_c()},
         k_(tile.k),
-        sums_(workspace) {
-    const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
-    outputs_ = std::min<std::int64_t>({problem.group_k(), kMostGroupOutputs, isa_.group_sums / S});
-    // All taps of a row first: they share the loads of dy, and neighbouring taps the lines of x.
-    rows_ = std::clamp<std::int64_t>(isa_.group_sums / (S * outputs_), 1,
-                                     std::min<std::int64_t>(R, kMostGroupRows));
-  }
+        sums_(workspace),
+        outputs_(std::min<std::int64_t>(
+            {problem.group_k(), kMostGroupOutputs, isa_.group_sums / problem.axis[2].taps})),
+        walk_(problem, filter_rows(), problem.axis[2].taps) {}
 
   // A few rows of pixels go through all blocks of lanes before the next ones do: a pixel's channels
   // are neighbours in memory, and rows are still in the cache for the next block and the next taps.
   // The sums of all blocks are in memory meanwhile.
-  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
     std::fill_n(sums_, blocks * block_sums(), Acc{0});
     set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
     view_.dy_pixel = block_.dy_strides.spatial[2];
     view_.sum_tap = pb_.group_k() * isa_.lanes;
     view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
-    InPlaceWalk walk(pb_, block_, c_, k_, rows_, pb_.axis[2].taps, blocks);
-    walk.visit(box, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
-      for (std::int64_t b = 0; b < blocks; ++b) add_block(b, first, rows, taps, walk);
+    const std::int64_t pixel_bytes =
+        std::max(c_.size(), k_.size()) * static_cast<std::int64_t>(sizeof(Acc));
+    walk_.for_each_group(box, pixel_bytes, kGroupBytes, [&](const PixelBox& group) {
+      const std::int64_t n = group[0].begin - block_.pixels[0].begin;
+      x_ = static_cast<const Acc*>(block_.x) + n * block_.x_strides.n;
+      dy_ = static_cast<const Acc*>(block_.dy) + n * block_.dy_strides.n;
+      bool fetches = walk_.fetches(group, k_);  // with the first taps
+      walk_.for_each_part(group, block_, block_,
+                          [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+                            for (std::int64_t b = 0; b < blocks; ++b) {
+                              if (fetches) walk_.fetch_next(view_, group, block_, b, blocks);
+                              add_block(b, first, rows, taps);
+                            }
+                            fetches = false;
+                          });
     });
     for (std::int64_t b = 0; b < blocks; ++b) flush(b, partial);
     return true;
   }
 
  private:
-  // Rows times columns of a chunk: in each span, all sums pass through registers once more.
-  static constexpr std::int64_t kMostSpans = 25;
+  // Of x or dy at a time: both are in the second cache while all taps and lanes read them.
+  static constexpr std::int64_t kGroupBytes = 64 << 10;
+
+  // All taps of a row first: they share the loads of dy, and neighbouring taps the lines of x.
+  std::int64_t filter_rows() const {
+    return std::clamp<std::int64_t>(isa_.group_sums / (pb_.axis[2].taps * outputs_), 1,
+                                    std::min<std::int64_t>(pb_.axis[1].taps, kMostGroupRows));
+  }
 
   std::int64_t block_sums() const { return pb_.taps() * pb_.group_k() * isa_.lanes; }
   // The last block begins early enough to be full.
@@ -70,25 +84,23 @@ class GroupTile {
     return std::min(c_.begin + b * isa_.lanes, pb_.C - isa_.lanes);
   }
 
-  void add_block(std::int64_t b, const TapIndex& first, std::int64_t rows, std::int64_t taps,
-                 InPlaceWalk& walk) {
+  void add_block(std::int64_t b, const TapIndex& first, std::int64_t rows, std::int64_t taps) {
     const std::int64_t lanes = isa_.lanes, c = first_channel(b);
     const std::int64_t group = c / pb_.group_c(), k_count = pb_.group_k();
     const std::int64_t last_group = (c + lanes - 1) / pb_.group_c();
     const bool wide = (last_group + 1 - group) * k_count > lanes;
     const std::int64_t k = std::min(group * k_count, pb_.K - (wide ? 2 : 1) * lanes);
-    view_.x = static_cast<const Acc*>(block_.x) + c;
-    view_.dy = static_cast<const Acc*>(block_.dy) + k;
-    view_.prefetch_lines = walk.share_lines(1);
+    view_.x = x_ + c;
+    view_.dy = dy_ + k;
     Acc* sums = sums_ + b * block_sums() + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row +
                 first.s * view_.sum_tap;
     list_picks(c % pb_.group_c(), group * k_count - k);
     for (std::int64_t j = 0; j < k_count; j += outputs_) {
       const std::int64_t outputs = std::min(outputs_, k_count - j);
       isa_.stream_group(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(outputs),
-                        wide)(view_, pick_ + j * lanes, walk.runs(), walk.run_count(),
+                        wide)(view_, pick_ + j * lanes, walk_.runs(), walk_.run_count(),
                               sums + j * lanes);
-      view_.prefetch_lines = 0;  // fetched with the first outputs
+      view_.fetch_x_lines = view_.fetch_dy_lines = 0;  // with the first outputs
     }
   }
 
@@ -135,7 +147,10 @@ class GroupTile {
   const Block& block_;
   const Range c_, k_;
   Acc* sums_;
-  std::int64_t outputs_ = 1, rows_ = 1;
+  const std::int64_t outputs_;
+  StreamWalk walk_;
+  const Acc* x_ = nullptr;  // of the group of pixels
+  const Acc* dy_ = nullptr;
   std::int64_t picked_row_ = -1, picked_first_ = -1;
   int pick_[2 * 16 * 16];  // [output][lane]: at most 2 vectors of outputs
   StreamView<Acc> view_{};

@@ -36,16 +36,6 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
   }
 }
 
-// Borders cost a span for each set of taps that sees x: 9 of them for 3x3 on one image.
-// Spans of rows times spans of columns in the first chunk of an image.
-inline std::int64_t span_count(const WgradProblem& problem) {
-  const auto extent = chunk_extent(problem);
-  std::int64_t rows = 0, columns = 0;
-  for_each_span(problem.axis[1], {0, extent[2]}, [&](const TapSpan&) { ++rows; });
-  for_each_span(problem.axis[2], {0, extent[3]}, [&](const TapSpan&) { ++columns; });
-  return rows * columns;
-}
-
 // Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 
@@ -54,32 +44,24 @@ inline bool is_in_layout(const WgradProblem& problem) {
   return problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
 }
 
-struct StreamShape {
-  bool dy_in_place = false;       // the file's dtype and channels side by side: nothing to copy
-  bool x_in_place = false;        // ... and no lane shares its x; only taps inside x are visited
-  std::int64_t panel_pixels = 0;  // of x with its padding, for one chunk; at most one more than
-                                  // kMostPanelPixels
+// Whether nothing is copied: vectors of the type of the sums, and no lane that shares its x.
+struct InPlace {
+  bool dy = false, x = false;
 };
+inline InPlace reads_in_place(const WgradProblem& problem) {
+  const bool vectors = is_in_layout(problem);
+  return {vectors, vectors && problem.group_c() == 1 && problem.group_k() == 1};
+}
 
-inline StreamShape stream_shape(const WgradProblem& problem) {
+// Of x that a chunk's taps see, at most one more than kMostPanelPixels.
+inline std::int64_t panel_pixels(const WgradProblem& problem) {
   const auto extent = chunk_extent(problem);
-  StreamShape shape;
-  double pixels = static_cast<double>(extent[0]) *
-                  static_cast<double>(std::min(std::max<std::int64_t>(problem.axis[0].in, 1),
-                                               spanned_inputs(problem.axis[0], extent[1])));
-  for (std::size_t a = 1; a < 3; ++a) {
-    pixels *= static_cast<double>(spanned_inputs(problem.axis[a], extent[a + 1]));
+  double pixels = static_cast<double>(extent[0]);
+  for (std::size_t a = 0; a < 3; ++a) {
+    const std::int64_t in = std::max<std::int64_t>(problem.axis[a].in, 1);
+    pixels *= static_cast<double>(std::min(in, spanned_inputs(problem.axis[a], extent[a + 1])));
   }
-  shape.panel_pixels =
-      pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
-  shape.dy_in_place = is_in_layout(problem);
-  if (!shape.dy_in_place || problem.group_c() != 1 || problem.group_k() != 1) return shape;
-  // Each span of rows and columns ends with adding its sums to the partial: about 1.5 cycles for a
-  // tap. A pixel that is copied takes about 12 all in all (docs/measurements/performance.md).
-  const double taps =
-      static_cast<double>(problem.axis[1].taps) * static_cast<double>(problem.axis[2].taps);
-  shape.x_in_place = static_cast<double>(span_count(problem)) * taps * 1.5 < pixels * 12;
-  return shape;
+  return pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
 }
 
 // Distances between taps and between output pixels in x, from those between its rows and columns.
@@ -100,7 +82,7 @@ inline constexpr std::int64_t kMostGroupC = 16;
 // Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
 inline constexpr std::size_t kMostLaneSets = kStreamTileK / 2 + 1;
 
-// Output channels of a tile: whole groups, so that direct_chunk() can take over any tile.
+// Output channels of a tile: whole groups.
 inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k();
   const std::int64_t most = std::max(kStreamTileK / problem.group_c(), kMostLanes);
@@ -108,10 +90,13 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
 }
 
-// A vector may begin earlier or end later than a tile's channels.
-// Room for the sums of a tile's taps and lanes, and for those of its last vectors.
+// Room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector may
+// begin earlier or end later than a tile's channels. In panels a few lanes are summed at a time,
+// with all channels of a group.
 inline std::int64_t stream_sum_elements(const WgradProblem& problem) {
-  return round_up(problem.taps() * (stream_tile_k(problem) + 2 * kMostLanes), kMostLanes);
+  const std::int64_t lanes =
+      std::max(stream_tile_k(problem) + 2 * kMostLanes, problem.group_c() * kMostLanes);
+  return round_up(problem.taps() * lanes, kMostLanes);
 }
 
 }  // namespace convgrad

@@ -2,21 +2,19 @@
 //
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
-// float64 partial. Where a lane's x and dy are side by side in memory, nothing is
-// copied: a few rows at a time go through all lanes, in spans of outputs that see x with the same
-// taps, while the next rows are fetched. Otherwise x is packed into panels [pixel][lane] with zeros
-// for padding, dy into panels [pixel][lane].
+// float64 partial. Where a lane's x and dy are side by side in memory, nothing is copied: a few
+// rows at a time go through all lanes. Otherwise they are packed into panels [pixel][lane].
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
-#include "cpu/streaming/in_place_walk.hpp"
 #include "cpu/streaming/lane_panels.hpp"
 #include "cpu/streaming/stream_shape.hpp"
-#include "engine/region.hpp"
+#include "cpu/streaming/stream_walk.hpp"
 
 namespace convgrad {
 
@@ -25,56 +23,42 @@ class StreamingTile {
  public:
   StreamingTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
-      : packer_(isa.outer_product),
-        isa_(isa.streaming),
+      : isa_(isa.streaming),
         pb_(problem),
         block_(block),
         tile_(tile),
-        shape_(stream_shape(problem)),
+        reads_(reads_in_place(problem)),
         sums_(workspace),
-        panels_(isa, problem, block, workspace + stream_sum_elements(problem)) {
-    // Taps of a row first, then rows, each in equal parts; what registers are left then takes more
-    // lanes.
-    const SpatialAxis &ah = problem.axis[1], &aw = problem.axis[2];
-    const std::int64_t most = std::min(isa_.sums, kMostTaps);
-    taps_ = ceil_div(aw.taps, ceil_div(aw.taps, most));
-    const std::int64_t rows = std::min<std::int64_t>(isa_.sums / taps_, kMostTaps);
-    rows_ = ceil_div(ah.taps, ceil_div(ah.taps, rows));
-    vectors_ = std::min<std::int64_t>(isa_.sums / (rows_ * taps_), isa_.vectors);
+        panels_(isa, problem, block, workspace + stream_sum_elements(problem)),
+        rows_(equal_part(problem.axis[1].taps, isa_.sums / row_taps(isa_, problem))),
+        taps_(row_taps(isa_, problem)),
+        vectors_(std::min<std::int64_t>(isa_.sums / (rows_ * taps_), isa_.vectors)),
+        walk_(problem, rows_, taps_) {
     list_lanes();
   }
 
-  // False if dy is not finite where the x panel holds zeros for padding.
-  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
-    box_ = box;
+  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
     if (in_place_x()) {
-      add_in_place(next, partial);
-      return true;
-    }
-    if (has_padding() && !dy_is_finite()) return false;
-    panels_.start(box, input_box(pb_, box));
-    // dy's panel serves all channels of a group, x's panel all taps.
-    for (const Lanes& lanes : lane_sets()) {
-      use_lanes(lanes, sums_);
-      panels_.use_lanes(k_, width());
-      load_dy();
-      for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
-        std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0});
-        panels_.pack_x(c);
-        add_panel();
-        flush(c, partial);
-      }
+      add_in_place(box, partial);
+    } else {
+      for (const Lanes& lanes : lane_sets()) add_panels(box, lanes, partial);
     }
     return true;
   }
 
  private:
   // Fewer channels than a vector has lanes are packed.
-  bool in_place_dy() const { return shape_.dy_in_place && tile_.k.size() >= isa_.lanes; }
-  bool in_place_x() const { return shape_.x_in_place && in_place_dy(); }
+  bool in_place_dy() const { return reads_.dy && tile_.k.size() >= isa_.lanes; }
+  bool in_place_x() const { return reads_.x && in_place_dy(); }
 
-  // Only rows and columns are padded in a panel: outputs whose depth is outside x are left out.
-  bool has_padding() const { return sees_padding(pb_.axis[1]) || sees_padding(pb_.axis[2]); }
+  // Taps of a row first, then rows, each in equal parts; what registers are left then takes more
+  // lanes.
+  static std::int64_t equal_part(std::int64_t taps, std::int64_t most) {
+    return ceil_div(taps, ceil_div(taps, std::min<std::int64_t>(most, kMostTaps)));
+  }
+  static std::int64_t row_taps(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+    return equal_part(problem.axis[2].taps, isa.sums);
+  }
 
   // Output channels that are worked on together: whole vectors, and what is then left as the last
   // lanes of a vector that begins earlier, or, packed, as the first of one with zeros.
@@ -100,138 +84,125 @@ class StreamingTile {
     }
   }
   std::span<const Lanes> lane_sets() const { return {lanes_.data(), lanes_count_}; }
-  void use_lanes(const Lanes& lanes, Acc* sums) {
-    k_ = lanes.k;
-    width_vectors_ = lanes.vectors;
-    first_lane_ = lanes.first;
-    lane_sums_ = sums;
-    view_.sum_tap = width();
-    view_.sum_row = pb_.axis[2].taps * width();
-  }
+  std::int64_t width(const Lanes& lanes) const { return lanes.vectors * isa_.lanes; }
+  std::int64_t sum_count(const Lanes& lanes) const { return pb_.taps() * width(lanes); }
 
-  // Adds lane_sums_ to the partial of channel c. Once for a chunk of at most 512 pixels: that is
-  // where sums of floats must end.
-  void flush(std::int64_t c, double* partial) const {
-    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap) {
-      const Acc* sums = lane_sums_ + tap * width();
-      double* out = partial + (tap * pb_.group_c() + c) * pb_.K + k_.begin;
-      for (std::int64_t j = first_lane_; j < k_.size(); ++j) {
+  // Adds sums [tap][lane] to the partial of channel c. Once for a chunk of at most 512 pixels: that
+  // is where sums of floats must end.
+  void flush(const Lanes& lanes, const Acc* sums, std::int64_t c, double* partial) const {
+    for (std::int64_t tap = 0; tap < pb_.taps(); ++tap, sums += width(lanes)) {
+      double* out = partial + (tap * pb_.group_c() + c) * pb_.K + lanes.k.begin;
+      for (std::int64_t j = lanes.first; j < lanes.k.size(); ++j) {
         out[j] += static_cast<double>(sums[j]);
       }
-    }
-  }
-  std::int64_t width() const { return width_vectors_ * isa_.lanes; }
-
-  bool dy_is_finite() const {
-    for (Region region = dy_region(pb_, block_, box_, tile_.k); !region.done(); region.advance()) {
-      const auto* values = reinterpret_cast<const Scalar*>(region.piece());
-      const std::int64_t count = region.piece_bytes() / static_cast<std::int64_t>(sizeof(Scalar));
-      if constexpr (std::is_same_v<Scalar, Acc>) {
-        if (!packer_.all_finite(values, count)) return false;
-      } else {
-        if (!all_finite(values, count)) return false;
-      }
-    }
-    return true;
-  }
-  // dy of the chunk's rows and of k_, in place or as a panel.
-  void load_dy() {
-    if (!in_place_dy()) {
-      panels_.pack_dy();
-      view_.dy = panels_.dy();
-      view_.dy_pixel = width();
-    } else if constexpr (std::is_same_v<Scalar, Acc>) {
-      view_.dy = static_cast<const Acc*>(block_.dy) + k_.begin;
-      view_.dy_pixel = block_.dy_strides.spatial[2];
     }
   }
 
   // ---- x in place
 
-  template <typename Use>
-  void for_each_lanes(Use&& use) {
-    Acc* sums = sums_;
-    for (const Lanes& lanes : lane_sets()) {
-      use_lanes(lanes, sums);
-      use();
-      sums += pb_.taps() * width();
-    }
-  }
-
   // A few rows go through all lanes before the next ones do, since a pixel's channels are
   // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
   // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
-  void add_in_place(const PixelBox* next, double* partial) {
+  void add_in_place(const PixelBox& box, double* partial) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
-      for_each_lanes([&] { std::fill_n(lane_sums_, pb_.taps() * width(), Acc{0}); });
-      set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
-      InPlaceWalk walk(pb_, block_, tile_.k, tile_.k, rows_, taps_, tile_.k.size() / isa_.lanes);
-      walk.visit(box_, next, [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
-        for_each_lanes([&] {
-          load_dy();
-          view_.x = static_cast<const Acc*>(block_.x) + k_.begin;
-          view_.prefetch_lines = walk.share_lines(width_vectors_);
-          stream(first, rows, taps, walk.runs(), walk.run_count());
-        });
+      const auto for_each_lanes = [&](const auto& use) {
+        Acc* sums = sums_;
+        for (const Lanes& lanes : lane_sets()) {
+          use(lanes, sums);
+          sums += sum_count(lanes);
+        }
+      };
+      for_each_lanes(
+          [&](const Lanes& lanes, Acc* sums) { std::fill_n(sums, sum_count(lanes), Acc{0}); });
+      const std::int64_t pixel_bytes = tile_.k.size() * static_cast<std::int64_t>(sizeof(Acc));
+      walk_.for_each_group(box, pixel_bytes, kGroupBytes, [&](const PixelBox& group) {
+        bool fetches = walk_.fetches(group, tile_.k);  // with the first taps
+        walk_.for_each_part(group, block_, block_,
+                            [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+                              std::int64_t share = 0;
+                              for_each_lanes([&](const Lanes& lanes, Acc* sums) {
+                                view(group, block_, block_, lanes.k.begin, lanes.k.begin);
+                                if (fetches) {
+                                  walk_.fetch_next(view_, group, block_, share++,
+                                                   static_cast<std::int64_t>(lanes_count_));
+                                }
+                                stream(lanes, first, rows, taps, sums);
+                              });
+                              view_.fetch_x_lines = view_.fetch_dy_lines = 0;
+                              fetches = false;
+                            });
       });
-      for_each_lanes([&] { flush(0, partial); });
+      for_each_lanes([&](const Lanes& lanes, Acc* sums) { flush(lanes, sums, 0, partial); });
     }
   }
 
   // ---- x packed
 
-  void add_panel() {
-    const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
-    set_x_distances(view_, pb_, panels_.x_row(), width());
-    for (std::int64_t t = 0; t < ad.taps; ++t) {
-      run_count_ = 0;
-      for_each_row(box_, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
-        const std::int64_t d = input_position(ad, z, t);
-        if (!is_inside(ad, d)) return;
-        const std::int64_t dy =
-            in_place_dy() ? dy_offset(block_, n, z, p, box_[3].begin) : panels_.dy_row(n, z, p);
-        runs_[run_count_++] = {panels_.x_rows(n, d, p), dy, box_[3].size(), nullptr, nullptr};
-      });
-      if (run_count_ == 0) continue;
-      for (std::int64_t r = 0; r < ah.taps; r += rows_) {
-        for (std::int64_t s = 0; s < aw.taps; s += taps_) {
-          view_.x = panels_.x() + r * view_.x_row + s * view_.x_tap;
-          stream({t, r, s}, std::min(rows_, ah.taps - r), std::min(taps_, aw.taps - s), runs_,
-                 run_count_);
-        }
+  // dy's panel serves all channels of a group, x's panel all taps.
+  void add_panels(const PixelBox& box, const Lanes& lanes, double* partial) {
+    std::fill_n(sums_, pb_.group_c() * sum_count(lanes), Acc{0});
+    panels_.use_lanes(lanes.k, width(lanes));
+    // Rows of one image overlap, and are packed together.
+    const std::int64_t bytes =
+        box[0].size() > 1 ? kPanelBytes : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t pixel_bytes = width(lanes) * static_cast<std::int64_t>(sizeof(Acc));
+    walk_.for_each_group(box, pixel_bytes, bytes, [&](const PixelBox& group) {
+      panels_.start(group);
+      if (!in_place_dy()) panels_.pack_dy();
+      const Block& dy = in_place_dy() ? block_ : panels_.block();
+      for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
+        panels_.pack_x(c);
+        view(group, panels_.block(), dy, 0, in_place_dy() ? lanes.k.begin : 0);
+        walk_.for_each_part(group, panels_.block(), dy,
+                            [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
+                              stream(lanes, first, rows, taps, sums_ + c * sum_count(lanes));
+                            });
       }
+    });
+    for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
+      flush(lanes, sums_ + c * sum_count(lanes), c, partial);
     }
   }
 
-  // The runs, for the taps from `first` on. The function for a shape is looked up for each call:
-  // the last taps of a filter may be fewer.
-  void stream(const TapIndex& first, std::int64_t rows, std::int64_t taps, const PanelRun* runs,
-              std::int64_t run_count) {
-    const std::int64_t R = pb_.axis[1].taps;
-    isa_.stream(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(width_vectors_))(
-        view_, runs, run_count,
-        lane_sums_ + (first.t * R + first.r) * view_.sum_row + first.s * view_.sum_tap);
+  // ---- both
+
+  void view(const PixelBox& group, const Block& x, const Block& dy, std::int64_t x_channel,
+            std::int64_t dy_channel) {
+    set_x_distances(view_, pb_, x.x_strides.spatial[1], x.x_strides.spatial[2]);
+    view_.x = static_cast<const Acc*>(x.x) + x_channel +
+              (group[0].begin - x.pixels[0].begin) * x.x_strides.n;
+    view_.dy = static_cast<const Acc*>(dy.dy) + dy_channel +
+               (group[0].begin - dy.pixels[0].begin) * dy.dy_strides.n;
+    view_.dy_pixel = dy.dy_strides.spatial[2];
   }
 
-  const OuterProductIsa<Acc>& packer_;
+  // The listed runs, for the taps from `first` on. The function for a shape is looked up for each
+  // call: the last taps of a filter may be fewer.
+  void stream(const Lanes& lanes, const TapIndex& first, std::int64_t rows, std::int64_t taps,
+              Acc* sums) {
+    view_.sum_tap = width(lanes);
+    view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
+    isa_.stream(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(lanes.vectors))(
+        view_, walk_.runs(), walk_.run_count(),
+        sums + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row + first.s * view_.sum_tap);
+  }
+
+  // Of x or dy at a time. In place, both are in the second cache while all lanes read them; panels
+  // are for one set of lanes, in the first cache.
+  static constexpr std::int64_t kGroupBytes = 64 << 10, kPanelBytes = 12 << 10;
+
   const StreamingIsa<Acc>& isa_;
   const WgradProblem& pb_;
   const Block& block_;
   const Tile& tile_;
-  const StreamShape shape_;
+  const InPlace reads_;
   Acc* sums_;
   LanePanels<Scalar, Acc> panels_;
-  Acc* lane_sums_ = nullptr;                        // [tap][lane] of the lanes chosen now
-  std::int64_t rows_ = 1, taps_ = 1, vectors_ = 1;  // in registers at a time, at most
-  PixelBox box_;
-  Range k_;
-  std::int64_t width_vectors_ = 1;
-  std::int64_t first_lane_ = 0;  // those before it belong to the lanes chosen before
+  const std::int64_t rows_, taps_, vectors_;  // in registers at a time, at most
+  StreamWalk walk_;
   std::size_t lanes_count_ = 0;
   std::array<Lanes, kMostLaneSets> lanes_;
   StreamView<Acc> view_{};
-  std::int64_t run_count_ = 0;
-  PanelRun runs_[kMaxChunkPixels];
 };
 
 }  // namespace convgrad

@@ -1,8 +1,8 @@
 // streaming_wgrad.cpp - depthwise and small groups. A lane is an output channel; x is spread so
 // that each lane has the value of its own group beside its dy, and no product is wasted on other
 // groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its group
-// (group_tile.hpp). Tensors of 16 bits or with channels first are copied first where that makes
-// them fit one of these without panels (converted_tile.hpp).
+// (group_tile.hpp), for which tensors of 16 bits or with channels first are copied
+// (converted_tile.hpp).
 #include <algorithm>
 #include <cmath>
 
@@ -21,44 +21,37 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), problem.group_c(), stream_tile_k(problem), true};
 }
 
-// Where x and dy can be read in place.
+// Tensors that GroupTile reads once they are copied.
 template <typename Acc>
-bool is_in_place(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
-  return GroupTile<Acc>::fits(isa, problem) ||
-         (stream_shape(problem).x_in_place && problem.K >= isa.lanes);
-}
-bool is_converted(const WgradProblem& problem) {
-  return !is_in_layout(problem) && ConvertedShape(problem).fits();
+bool is_converted(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
+  return !is_in_layout(problem) && ConvertedShape(problem).fits() &&
+         GroupTile<Acc>::fits(isa, converted_problem(problem));
 }
 
-// Elements of the type of the sums, without those of copies: the most of what any instruction set
-// may do, as plans are made before one is chosen, and what direct_chunk() needs in the same space.
-std::int64_t workspace_elements(const WgradProblem& problem) {
-  const StreamShape shape = stream_shape(problem);
-  const std::int64_t sums = stream_sum_elements(problem);
-  // No instruction set copies anything.
-  if (shape.x_in_place && problem.K >= kMostLanes) return sums;
-  const std::int64_t panels = (kMaxChunkPixels + shape.panel_pixels) * kMostLanes + sums;
-  const std::int64_t group_sums =
-      problem.taps() * problem.group_k() *
-      (stream_tile_k(problem) / problem.group_k() * problem.group_c() + 64);
-  const std::int64_t direct = kMaxChunkPixels * stream_tile_k(problem) * (problem.group_c() + 1);
-  return std::max({panels, direct, group_sums});
-}
-
+// The most of what any instruction set may do, as plans are made before one is chosen.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
-  std::int64_t elements = workspace_elements(problem);
-  if (is_converted(problem)) {
+  std::int64_t elements = stream_sum_elements(problem);
+  const std::int64_t tile_k = stream_tile_k(problem);
+  const std::int64_t last_k = problem.K - (ceil_div(problem.K, tile_k) - 1) * tile_k;
+  if (!reads_in_place(problem).x || last_k < kMostLanes) {
+    elements += (kMaxChunkPixels + panel_pixels(problem)) * kMostLanes;
+  }
+  if (problem.group_c() > 1 || problem.group_k() > 1) {
+    const std::int64_t tile_c = tile_k / problem.group_k() * problem.group_c();
+    std::int64_t of_groups = problem.taps() * problem.group_k() * (tile_c + 64);
     const ConvertedShape copies(problem);
-    const std::int64_t inner = workspace_elements(converted_problem(problem));
-    elements = std::max(elements, round_up(copies.x, 16) + copies.dy + inner);
+    if (!is_in_layout(problem) && copies.fits()) {
+      of_groups += round_up(copies.x, 16) + copies.dy;
+    }
+    elements = std::max(elements, of_groups);
   }
   return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
-// In place where x and dy allow it, which no packing beats. Else copied, if the copies can be read
-// in place: each value is moved once for all taps and channels of its group. Else in panels, for
-// which x is moved once for each channel of a group, as every lane needs its own.
+// In place where x and dy allow it, which no packing beats. Else groups are copied, if the copies
+// can be read in place: each value is moved once for all taps and channels of its group. Else
+// packed in panels, for which x is moved once for each channel of a group, as every lane needs its
+// own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
@@ -70,13 +63,8 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
       Work work(isa, problem, block, tile, reinterpret_cast<Acc*>(workspace));
       add_chunks(work, problem, grid, block, run, tile, workspace, partial);
     };
-    const WgradProblem converted = converted_problem(problem);
-    if (is_converted(problem) && is_in_place(isa.streaming, converted)) {
-      if (GroupTile<Acc>::fits(isa.streaming, converted)) {
-        add(std::type_identity<ConvertedTile<Scalar, GroupTile<Acc>>>());
-      } else {
-        add(std::type_identity<ConvertedTile<Scalar, StreamingTile<Acc, Acc>>>());
-      }
+    if (is_converted(isa.streaming, problem)) {
+      add(std::type_identity<ConvertedTile<Scalar>>());
     } else if (GroupTile<Acc>::fits(isa.streaming, problem)) {
       add(std::type_identity<GroupTile<Acc>>());
     } else {
@@ -94,14 +82,12 @@ double seconds(const WgradProblem& problem, double peak) {
   const double lanes = is_double ? set.f64.streaming.lanes : set.f32.streaming.lanes;
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
   const double c = static_cast<double>(problem.group_c());
-  const auto in_place = [&](const WgradProblem& pb) {
-    return is_double ? is_in_place(set.f64.streaming, pb) : is_in_place(set.f32.streaming, pb);
+  const auto copied = [&]<typename Acc>(const StreamingIsa<Acc>& isa) {
+    if (reads_in_place(problem).x || GroupTile<Acc>::fits(isa, problem)) return 4.;
+    const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
+    return !spreads || is_converted(isa, problem) ? 8. : 6 + c * 16;
   };
-  const bool spreads = problem.group_c() != 1 || problem.group_k() != 1;
-  const double packing = in_place(problem) ? 4
-                         : is_converted(problem) && in_place(converted_problem(problem))
-                             ? 8
-                             : 6 + c * (spreads ? 16 : 6);
+  const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
   return static_cast<double>(term_count(problem)) * vectors *
          (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
 }
@@ -119,7 +105,7 @@ std::string why_not_shape(const WgradProblem& problem) {
     return cat("a filter of ", problem.taps(), " taps is too large, expected at most ",
                kMostFilterTaps);
   }
-  if (stream_shape(problem).panel_pixels > kMostPanelPixels) return "its taps are too far apart";
+  if (panel_pixels(problem) > kMostPanelPixels) return "its taps are too far apart";
   return "";
 }
 
