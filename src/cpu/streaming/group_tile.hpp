@@ -41,7 +41,7 @@ class GroupTile {
   // A few rows of pixels go through all blocks of lanes before the next ones do: a pixel's channels
   // are neighbours in memory, and rows are still in the cache for the next block and the next taps.
   // The sums of all blocks are in memory meanwhile.
-  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     const std::int64_t blocks = ceil_div(c_.size(), isa_.lanes);
     std::fill_n(sums_, blocks * block_sums(), Acc{0});
     set_x_distances(view_, pb_, block_.x_strides.spatial[1], block_.x_strides.spatial[2]);
@@ -58,7 +58,8 @@ class GroupTile {
       walk_.for_each_part(group, block_, block_,
                           [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
                             for (std::int64_t b = 0; b < blocks; ++b) {
-                              if (fetches) walk_.fetch_next(view_, group, block_, b, blocks);
+                              if (fetches)
+                                walk_.fetch_next(view_, group, box, next, block_, b, blocks);
                               add_block(b, first, rows, taps);
                             }
                             fetches = false;

@@ -55,24 +55,31 @@ class StreamWalk {
     }
   }
 
-  // Has the next rows fetched while `vectors` sets of lanes of a group pass, where an image is wide
-  // enough to have several groups. share is which of the sets. Lines are fetched in the order of
-  // memory: as a lane set reads them, apart, they came later.
+  // Has the rows after a group fetched while its `sets` sets of lanes pass, where an image is wide
+  // enough to have several groups: those behind it in its chunk, or the first of the next chunk, if
+  // there is one. share is which of the sets. Lines are fetched in the order of memory: as a lane
+  // set reads them, apart, they came later.
   template <typename Element>
-  void fetch_next(StreamView<Element>& view, const PixelBox& group, const Block& block,
-                  std::int64_t share, std::int64_t sets) const {
+  void fetch_next(StreamView<Element>& view, const PixelBox& group, const PixelBox& box,
+                  const PixelBox* next, const Block& block, std::int64_t share,
+                  std::int64_t sets) const {
     const SpatialAxis &ah = pb_.axis[1], &aw = pb_.axis[2];
-    const std::int64_t rows = group[2].size(), pixels = rows * aw.out;
+    const bool last = group[2].end == box[2].end;
+    view.fetch_x_lines = view.fetch_dy_lines = 0;
+    if (last && next == nullptr) return;
+    // A chunk begins with rows that the one before it may have seen, but perhaps long ago.
+    const PixelBox& its = last ? *next : group;
+    const std::int64_t p = last ? its[2].begin : group[2].end;
+    const std::int64_t h =
+        last ? input_position(ah, p, 0) : input_position(ah, p - 1, ah.taps - 1) + 1;
+    const std::int64_t x_rows = last ? (step_ - 1) * ah.stride + ah.taps : step_ * ah.stride;
+    const std::int64_t pixels = group[2].size() * aw.out;
     const std::int64_t item = static_cast<std::int64_t>(sizeof(Element));
-    // As many rows as a whole group has, also in a chunk's last one.
-    const std::int64_t x_lines = step_ * ah.stride * aw.in * pb_.C * item / 64;
-    const std::int64_t dy_lines = step_ * aw.out * pb_.K * item / 64;
-    view.fetch_x_lines = ceil_div(x_lines, pixels * sets);
-    view.fetch_dy_lines = ceil_div(dy_lines, pixels * sets);
-    const std::int64_t h = input_position(ah, group[2].end - 1, ah.taps - 1) + 1;
-    const std::int64_t n = group[0].begin, d = block.input[0].begin, z = group[1].begin;
+    view.fetch_x_lines = ceil_div(x_rows * aw.in * pb_.C * item / 64, pixels * sets);
+    view.fetch_dy_lines = ceil_div(step_ * aw.out * pb_.K * item / 64, pixels * sets);
+    const std::int64_t n = its[0].begin, d = block.input[0].begin, z = its[1].begin;
     const std::int64_t x = x_offset(block, n, d, std::clamp<std::int64_t>(h, 0, ah.in), 0);
-    const std::int64_t dy = dy_offset(block, n, z, group[2].end, 0);
+    const std::int64_t dy = dy_offset(block, n, z, p, 0);
     view.fetch_x =
         static_cast<const char*>(block.x) + x * item + share * pixels * view.fetch_x_lines * 64;
     view.fetch_dy =

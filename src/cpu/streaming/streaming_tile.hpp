@@ -37,9 +37,9 @@ class StreamingTile {
     list_lanes();
   }
 
-  bool add_chunk(const PixelBox& box, const PixelBox* /*next*/, double* partial) {
+  bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     if (in_place_x()) {
-      add_in_place(box, partial);
+      add_in_place(box, next, partial);
     } else {
       for (const Lanes& lanes : lane_sets()) add_panels(box, lanes, partial);
     }
@@ -103,7 +103,7 @@ class StreamingTile {
   // A few rows go through all lanes before the next ones do, since a pixel's channels are
   // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
   // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
-  void add_in_place(const PixelBox& box, double* partial) {
+  void add_in_place(const PixelBox& box, const PixelBox* next, double* partial) {
     if constexpr (std::is_same_v<Scalar, Acc>) {
       const auto for_each_lanes = [&](const auto& use) {
         Acc* sums = sums_;
@@ -123,7 +123,7 @@ class StreamingTile {
                               for_each_lanes([&](const Lanes& lanes, Acc* sums) {
                                 view(group, block_, block_, lanes.k.begin, lanes.k.begin);
                                 if (fetches) {
-                                  walk_.fetch_next(view_, group, block_, share++,
+                                  walk_.fetch_next(view_, group, box, next, block_, share++,
                                                    static_cast<std::int64_t>(lanes_count_));
                                 }
                                 stream(lanes, first, rows, taps, sums);
