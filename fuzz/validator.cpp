@@ -155,7 +155,7 @@ void check_schedule(const Plan& plan) {
     require(inside(box, chunks.extent), "a chunk", describe(pb));
     std::int64_t pixels = 1;
     for (const Range& range : box) pixels *= range.size();
-    require(pixels <= kMaxChunkPixels, "the pixels of a chunk");
+    require(pixels <= kMaxLongChunkPixels, "the pixels of a chunk");
     covered = box[0].end;
   }
   require(covered == pb.N, "the last chunk");
