@@ -53,7 +53,8 @@ class Layer:
 
 LAYERS = (Layer(3, 32, 2, 2), Layer(3, 224, 2, 2), Layer(1, 1000, 2, 2), Layer(3, 56, 16, 16), Layer(1, 56, 16, 16),
           Layer(3, 56, 64, 64))
-DATA = {"normal": "normal(0, 1)", "uniform": "uniform [0, 1]", "repeated": "one normal(0, 1) image N times"}
+DATA = {"normal": "normal(0, 1)", "uniform": "uniform [0, 1]", "repeated": "one normal(0, 1) image N times",
+        "rectified": "x normal(0, 1), 0 where negative, dy normal(0, 1)", "wide": "normal(0, 1) times 2^a, a uniform in [-14, 14]"}
 
 
 # ---- Tensors and their exact gradient ------------------------------------------------------------
@@ -61,14 +62,18 @@ DATA = {"normal": "normal(0, 1)", "uniform": "uniform [0, 1]", "repeated": "one 
 class Pixels:
     """Random images in order: a batch is the beginning of every larger batch of the same layer and data."""
 
-    def __init__(self, data, dtype, image, channels, seed):
-        self.data, self.dtype, self.shape = data, dtype, (image, image, channels)
+    def __init__(self, data, dtype, image, channels, seed, is_x):
+        self.data, self.dtype, self.shape, self.is_x = data, dtype, (image, image, channels), is_x
         self.rng = np.random.default_rng(seed)
         self.kept = None
 
     def draw(self, count):
         make = self.rng.random if self.data == "uniform" else self.rng.standard_normal
         values = make((count, *self.shape), np.float64 if self.dtype == "float64" else np.float32)
+        if self.data == "rectified" and self.is_x:
+            values = np.maximum(values, 0)
+        if self.data == "wide":
+            values = np.ldexp(values, self.rng.integers(-14, 15, values.shape))
         # float16 ends at 65504; a power of two in both tensors changes no rounding of the sums.
         return to_dtype(values / 64 if self.dtype == "float16" else values, self.dtype)
 
@@ -108,7 +113,7 @@ def open_npy(path, dtype, shape):
 
 def make_tensors(folder, layer, data, dtype, batch):
     """Writes x.npy and dy.npy; returns the exact gradient and sum |x||dy|, summed in blocks."""
-    sources = [Pixels(data, dtype, layer.image, channels, [seed, layer.kernel, layer.image])
+    sources = [Pixels(data, dtype, layer.image, channels, [seed, layer.kernel, layer.image], seed == 1)
                for seed, channels in ((1, layer.inputs), (2, layer.outputs))]
     sums, magnitudes, block = 0, 0, max(1, BLOCK // layer.image**2)
     with open_npy(folder / "x.npy", dtype, (batch, *sources[0].shape)) as x_file, \
@@ -259,7 +264,7 @@ def measure_all(options, folder, measured):
         for layer in LAYERS:
             sizes = sorted({layer.batch(t) for t in options.terms
                             if layer.batch(t) and layer.bytes(t, dtype) <= options.max_gib * 2**30})
-            for data in DATA:
+            for data in options.data:
                 for batch in sizes:
                     row, report = measure(options, folder, measured, layer, data, dtype, batch)
                     rows.append(row)
@@ -362,6 +367,12 @@ def dtypes(text):
     return text.split(",")
 
 
+def kinds(text):
+    if not set(text.split(",")) <= set(DATA):
+        raise ValueError
+    return text.split(",")
+
+
 def parse():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -370,6 +381,8 @@ def parse():
     parser.add_argument("--torch-python", metavar="PATH", help="a Python that has PyTorch")
     parser.add_argument("--terms", type=numbers, metavar="L,...", help="default 1e6,1e7,1e8")
     parser.add_argument("--dtype", type=dtypes, default=["float32"], metavar="DTYPE,...", help="default float32")
+    parser.add_argument("--data", type=kinds, default=["normal", "uniform", "repeated"], metavar="KIND,...",
+                        help=f"of {', '.join(DATA)}; default normal,uniform,repeated")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default all")
     parser.add_argument("--algorithm", default="auto", help="convgrad's")
     parser.add_argument("--max-gib", type=float, help="leaves out larger tensors; default 2, with --quick 0.1")

@@ -18,7 +18,7 @@ inline constexpr long kAmxTile = kAmxPairs * kAmxRow;
 
 // Neighbouring pairs in both panels, `steps` times kAmxPairs of them: those of A meet those of each
 // B in use, which may be of other channels or of what another tap sees.
-inline constexpr int kAmxMostA = 2, kAmxMostB = 3;  // tiles whose products are added together
+inline constexpr long kAmxMostA = 2, kAmxMostB = 3;  // tiles whose products are added together
 struct AmxRun {
   long a, b[kAmxMostB], steps;
 };
