@@ -10,8 +10,9 @@
 namespace convgrad {
 
 // Bytes aligned to 64. Their contents are undefined, except that memory fresh from the system is
-// zeros, which zeroed() tells. The process keeps up to 12 MiB of what is given back. Throws
-// Error(runtime) instead of std::bad_alloc.
+// zeros, which zeroed() tells. The process keeps up to 64 MiB of what is given back for buffers of
+// the same size, and of that 12 MiB when another size is asked for. Throws Error(runtime) instead
+// of std::bad_alloc.
 class Buffer {
  public:
   Buffer() = default;

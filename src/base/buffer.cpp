@@ -30,7 +30,8 @@ std::size_t whole_pages(std::size_t bytes) {
 
 // What buffers have given back, for the next ones of the same size: the system takes longer to
 // clear its pages than some gradients take. The program's own share of a memory limit has room for
-// it. Never destroyed, as buffers may be later.
+// kAlways; what is more goes as soon as memory of another size is wanted, so it never adds to what
+// a job was planned to need. Never destroyed, as buffers may be later.
 class KeptMemory {
  public:
   static KeptMemory& of_process() {
@@ -44,6 +45,7 @@ class KeptMemory {
     for (std::size_t i = count_; i-- > 0;) {
       if (pieces_[i].size == size) return remove(i);
     }
+    while (total_ > kAlways) drop_oldest();
     return nullptr;
   }
 
@@ -53,20 +55,22 @@ class KeptMemory {
       munmap(memory, size);
       return;
     }
-    while (count_ == pieces_.size() || total_ + size > kMost) {
-      const std::size_t oldest = pieces_[0].size;
-      munmap(remove(0), oldest);
-    }
+    while (count_ == pieces_.size() || total_ + size > kMost) drop_oldest();
     pieces_[count_++] = {memory, size};
     total_ += size;
   }
 
  private:
-  static constexpr std::size_t kMost = std::size_t{12} << 20;
+  static constexpr std::size_t kAlways = std::size_t{12} << 20, kMost = std::size_t{64} << 20;
   struct Piece {
     std::byte* memory;
     std::size_t size;
   };
+
+  void drop_oldest() {
+    const std::size_t oldest = pieces_[0].size;
+    munmap(remove(0), oldest);
+  }
 
   std::byte* remove(std::size_t i) {
     std::byte* const memory = pieces_[i].memory;
