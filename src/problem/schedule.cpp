@@ -21,6 +21,9 @@ constexpr std::int64_t kManyChunks = 64;
 // Where slices are the only tasks, and fewer than this, there are 2, 4 or 8, as long as each has a
 // chunk: one leaves a second thread idle, and 3 take two threads as long as 4.
 constexpr std::int64_t kFewSlices = 8;
+// Fewer chunks than this are an even number of them, where they can be: 3, 5 or 7 chunks take two
+// threads longer than 4, 6 or 8 smaller ones.
+constexpr std::int64_t kFewChunks = 16;
 // Channels of x, of x of a 1x1 filter, and of dy that most kernels take as one tile.
 constexpr std::int64_t kTaskC = 64, kTaskC1 = 256, kTaskK = 256;
 // Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
@@ -106,10 +109,16 @@ ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
   const std::int64_t extent = grid.extent[static_cast<std::size_t>(grid.axis)];
   const std::int64_t unit = fine && fine->axis == grid.axis ? fine->step : 1;
   const std::int64_t units = ceil_div(extent, unit);
-  grid.step = ceil_div(units, ceil_div(units, most_pixels / inner / unit)) * unit;
-  grid.pieces = ceil_div(extent, grid.step);
-  grid.count = grid.pieces;
-  for (int a = 0; a < grid.axis; ++a) grid.count *= grid.extent[static_cast<std::size_t>(a)];
+  std::int64_t outer = 1;
+  for (int a = 0; a < grid.axis; ++a) outer *= grid.extent[static_cast<std::size_t>(a)];
+  const auto cut = [&](std::int64_t pieces) {
+    grid.step = ceil_div(units, pieces) * unit;
+    grid.pieces = ceil_div(extent, grid.step);
+    grid.count = grid.pieces * outer;
+  };
+  const std::int64_t pieces = ceil_div(units, most_pixels / inner / unit);
+  cut(pieces);
+  if (grid.count % 2 == 1 && grid.count > 1 && grid.count < kFewChunks) cut(pieces + 1);
   return grid;
 }
 

@@ -69,6 +69,21 @@ TEST_CASE("chunks cover every output pixel once, in order, with at most 512 each
   }
 }
 
+TEST_CASE("a few chunks are an even number, where an axis can be cut so") {
+  const auto chunks_of = [](std::int64_t images, std::int64_t rows, std::int64_t columns) {
+    return chunk_grid(
+               make({"", "conv2d", images, 8, 8, 1, {{rows, 3}, {columns, 3}}}, DType::f32, true))
+        .count;
+  };
+  CHECK(chunks_of(1, 56, 56) == 8);  // of 7 rows; 7 of 8 rows would hold them
+  CHECK(chunks_of(1, 30, 40) == 4);
+  CHECK(chunks_of(3, 30, 40) == 12);
+  CHECK(chunks_of(1, 6, 512) == 6);
+  CHECK(chunks_of(3, 7, 7) == 1);
+  CHECK(chunks_of(5, 10, 50) == 5);    // images have one each
+  CHECK(chunks_of(1, 170, 50) == 17);  // many enough
+}
+
 TEST_CASE("long chunks are boxes of neighbouring short ones, in order") {
   for (const WgradProblem& problem : problems()) {
     CAPTURE(describe(problem));
