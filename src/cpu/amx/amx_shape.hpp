@@ -161,9 +161,11 @@ inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
       dy * static_cast<double>(round_up(steps.k, kAmxChannels)) * 2;
   // Storing a block's sums and adding them to the partial is like ten multiplications.
   const double products = f32 ? 6 : terms * terms;
-  // Waiting for memory shows in float32.
+  // Waiting for memory shows in float32: for x and dy, and for the partial, which the first sums of
+  // each of its lines wait for.
   const double reads = f32 ? static_cast<double>(s.extent[0] * s.extent[1] * s.extent[2]) *
-                                 static_cast<double>(s.extent[3] * (steps.c + steps.k))
+                                     static_cast<double>(s.extent[3] * (steps.c + steps.k)) +
+                                 static_cast<double>(pb.taps() * steps.c * steps.k)
                            : 0;
   return blocks * taps * (dy / kAmxRow * products + 10) * kInstruction +
          moves * (f32 ? 4 : terms) * kMove + reads * kRead + (x + dy) * kPixel + kStart;
