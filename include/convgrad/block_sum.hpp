@@ -22,6 +22,10 @@ class BlockSum {
   // The plan's blocks, each once, in their order. Returns when the block's memory may be used
   // again.
   virtual void add(const Block& block, std::int64_t index, const Progress& progress = {}) = 0;
+  // Before the first block: the whole gradient, rounded, is to be in `result` after the last one
+  // (dw_count() elements of out_dtype in the order of the sums, owned by the caller). False if only
+  // finish() gives it.
+  virtual bool round_to_result(void*) { return false; }
   // After the last block: the sums of one of the plan's nodes (schedule.nodes), once for each,
   // valid as long as this object; the caller may add to them. dw in [tap][c][k] order, C/groups
   // channels c and K channels k; a check may have other sums, or none (null).

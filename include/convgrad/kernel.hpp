@@ -59,12 +59,15 @@ struct Kernel {
   TileSteps (*tile_steps)(const WgradProblem&);
   std::int64_t (*workspace_bytes)(const WgradProblem&);
   // partial: dw as float64 in [tap][c][k] order, whole; only the tile is touched. workspace:
-  // workspace_bytes() bytes, aligned to 64, contents undefined.
+  // workspace_bytes() bytes, aligned to 64, contents undefined. fresh: nothing has been added to
+  // the tile yet, and it holds zeros, or anything if the kernel `stores`.
   void (*accumulate)(const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun&,
-                     const Tile&, std::byte* workspace, double* partial);
+                     const Tile&, std::byte* workspace, double* partial, bool fresh);
   // Of a chunk, at most, by the shape alone: from kMaxChunkPixels, which null stands for, to
   // kMaxLongChunkPixels.
   std::int64_t (*chunk_pixels)(const WgradProblem&) = nullptr;
+  // The first sums of a fresh tile take the place of what is there: no pass over it to clear it.
+  bool stores = false;
 
   ChunkGrid chunks(const WgradProblem& problem) const {
     return chunk_grid(problem, chunk_pixels ? chunk_pixels(problem) : kMaxChunkPixels);

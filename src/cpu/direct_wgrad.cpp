@@ -215,7 +215,8 @@ double estimated_seconds(const WgradProblem& problem) {
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                bool) {
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
     direct_chunk(problem, block, grid.box(chunk), tile, workspace, partial);
   }

@@ -212,7 +212,8 @@ double estimated_seconds(const WgradProblem& problem) {
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                bool) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;

@@ -8,6 +8,7 @@
 #include "convgrad/buffer.hpp"
 #include "engine/device_sum.hpp"
 #include "engine/partial_tree.hpp"
+#include "engine/tile_rows.hpp"
 
 namespace convgrad {
 namespace {
@@ -52,6 +53,18 @@ class CpuSum final : public BlockSum {
     });
   }
 
+  // A tile is rounded by the thread that completes it, while its sums are in that one's cache.
+  // Larger ones are rounded faster from the first element to the last.
+  bool round_to_result(void* result) override {
+    constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
+    if (plan_.schedule.chunks.count == 0 || plan_.schedule.nodes.size() != 1) return false;
+    const Tile& tile = tiles_[0];
+    const bool cached = tile.tap.size() * tile.c.size() * tile.k.size() * 8 <= kCachedBytes;
+    if (!cached || plan_.problem.filter_format != FilterFormat::hwio) return false;
+    result_ = static_cast<std::byte*>(result);
+    return true;
+  }
+
   double* finish(std::size_t node) override {
     return tree_.partial(plan_.schedule.nodes[node].begin);
   }
@@ -79,17 +92,27 @@ class CpuSum final : public BlockSum {
   void add_tile(const Block& block, const SliceRun& run, std::size_t tile, int worker) {
     double* const partial = tree_.partial(run.slice);
     if (partial == nullptr) return;
-    if (run.first) tree_.clear(run.slice, tile);
+    const bool fresh = run.first && !tree_.is_zero(run.slice);
+    if (fresh && !cpu_.kernel->stores) clear_tile(plan_.problem, tiles_[tile], partial);
     std::byte* const workspace =
         workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
     try {
       cpu_.kernel->accumulate(plan_.problem, plan_.schedule.chunks, block, run.run, tiles_[tile],
-                              workspace, partial);
+                              workspace, partial, fresh);
     } catch (...) {
       tree_.cancel();
       throw;
     }
-    if (run.last) tree_.complete(run.slice, tile);
+    if (!run.last) return;
+    const double* const sums = tree_.complete(run.slice, tile);
+    if (sums != nullptr && result_ != nullptr) round_tile(tiles_[tile], sums);
+  }
+
+  void round_tile(const Tile& tile, const double* sums) const {
+    const DType dtype = plan_.problem.out_dtype;
+    for_each_row(plan_.problem, tile, [&](std::int64_t first, std::int64_t count) {
+      round_to(dtype, sums + first, count, result_ + first * dtype_bytes(dtype));
+    });
   }
 
   const Plan plan_;
@@ -97,6 +120,7 @@ class CpuSum final : public BlockSum {
   TaskPool& pool_;
   std::int64_t partition_ = 0;  // the first that is not over
   const std::vector<Tile> tiles_;
+  std::byte* result_ = nullptr;  // of round_to_result()
   Buffer partials_;
   Buffer workspaces_;  // one for each thread
   PartialTree tree_;

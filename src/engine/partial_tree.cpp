@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/tile_rows.hpp"
+
 namespace convgrad {
 
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
@@ -17,8 +19,7 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
 PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
                          const std::vector<Range>& nodes, const std::vector<Tile>& tiles,
                          double* memory, std::int64_t live, bool zeroed)
-    : group_c_(problem.group_c()),
-      row_(problem.K),
+    : problem_(problem),
       count_(problem.dw_count()),
       slices_(slices),
       part_(nodes.empty() ? Range{} : Range{nodes.front().begin, nodes.back().end}),
@@ -30,20 +31,6 @@ PartialTree::PartialTree(const WgradProblem& problem, std::int64_t slices,
       merged_(static_cast<std::size_t>(slices_), 0),
       waiting_(static_cast<std::size_t>(slices_) * tiles.size(), false) {
   for (std::int64_t slot = live; slot-- > 0;) free_.push_back(slot);
-}
-
-// use(first, count) for the runs of neighbours that the tile has in a partial.
-template <typename Use>
-void PartialTree::for_each_row(const Tile& tile, const Use& use) const {
-  for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {
-    if (tile.k.size() == row_) {
-      use((tap * group_c_ + tile.c.begin) * row_, tile.c.size() * row_);
-      continue;
-    }
-    for (std::int64_t c = tile.c.begin; c < tile.c.end; ++c) {
-      use((tap * group_c_ + c) * row_ + tile.k.begin, tile.k.size());
-    }
-  }
 }
 
 // Slices get memory in their order: if later ones could take it all, those before them would never
@@ -75,27 +62,28 @@ void PartialTree::cancel() {
   freed_.notify_all();
 }
 
-void PartialTree::complete(std::int64_t slice, std::size_t tile) {
+const double* PartialTree::complete(std::int64_t slice, std::size_t tile) {
   std::unique_lock lock(mutex_);
   Range node = {slice, slice + 1};
   while (const auto pair = tree_pair(slices_, node)) {
     const auto& [left, right] = *pair;
-    if (left.begin < part_.begin || right.end > part_.end) return;
+    if (left.begin < part_.begin || right.end > part_.end) return nullptr;
     const std::size_t other = static_cast<std::size_t>(right.begin) * tiles_.size() + tile;
     if (!waiting_[other]) {
       waiting_[other] = true;
-      return;
+      return nullptr;
     }
     double* const to = memory_of(left.begin);
     double* const from = memory_of(right.begin);
     lock.unlock();
-    for_each_row(tiles_[tile], [&](std::int64_t first, std::int64_t count) {
+    for_each_row(problem_, tiles_[tile], [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t i = first; i < first + count; ++i) to[i] += from[i];
     });
     lock.lock();
     release(right.begin);
     node = {left.begin, right.end};
   }
+  return memory_of(0);
 }
 
 void PartialTree::release(std::int64_t slice) {
@@ -103,14 +91,6 @@ void PartialTree::release(std::int64_t slice) {
   if (++merged_[i] < static_cast<std::int64_t>(tiles_.size())) return;
   free_.push_back(slot_[i]);
   freed_.notify_all();
-}
-
-void PartialTree::clear(std::int64_t slice, std::size_t tile) const {
-  if (zeros_[static_cast<std::size_t>(slice)]) return;
-  double* const partial = memory_of(slice);
-  for_each_row(tiles_[tile], [&](std::int64_t first, std::int64_t count) {
-    std::fill_n(partial + first, count, 0.0);
-  });
 }
 
 }  // namespace convgrad

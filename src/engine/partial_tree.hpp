@@ -23,7 +23,8 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
 // worker completes the second of a pair. Which one that is changes no bit.
 class PartialTree {
  public:
-  // memory: of `live` partial gradients in float64, [tap][c][k], owned by the caller. zeroed: it is
+  // problem, tiles and memory are the caller's. memory: of `live` partial gradients in float64,
+  // [tap][c][k]. zeroed: it is
   // zeros. nodes: those of the slices that will be completed, neighbours in ascending order.
   PartialTree(const WgradProblem& problem, std::int64_t slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live, bool zeroed);
@@ -31,20 +32,20 @@ class PartialTree {
   // The memory of a slice, which may wait for others to complete; null after cancel(). In the end,
   // that of a node's first slice is the node's.
   double* partial(std::int64_t slice);
-  // Before the first chunk of a slice's tile is added to its partial: zeros, if it is not already.
-  void clear(std::int64_t slice, std::size_t tile) const;
-  // All chunks of the slice's tile have been added.
-  void complete(std::int64_t slice, std::size_t tile);
+  // Whether its memory came as zeros.
+  bool is_zero(std::int64_t slice) const { return zeros_[static_cast<std::size_t>(slice)] != 0; }
+  // All chunks of the slice's tile have been added. The tile of the whole gradient, if it is
+  // complete with it, else null.
+  const double* complete(std::int64_t slice, std::size_t tile);
   // Lets go of workers that wait: a task has failed.
   void cancel();
 
  private:
   double* memory_of(std::int64_t slice) const;
-  template <typename Use>
-  void for_each_row(const Tile& tile, const Use& use) const;
   void release(std::int64_t slice);
 
-  const std::int64_t group_c_, row_, count_, slices_;
+  const WgradProblem& problem_;
+  const std::int64_t count_, slices_;
   const Range part_;  // the slices that are summed
   const std::vector<Tile>& tiles_;
   double* const memory_;
@@ -55,7 +56,7 @@ class PartialTree {
   std::int64_t used_ = 0;              // slots of memory that have been a slice's
   std::vector<std::int64_t> free_;     // slots of memory
   std::vector<std::int64_t> slot_;     // of an open slice
-  std::vector<char> zeros_;            // of an open slice: its memory came as zeros
+  std::vector<char> zeros_;            // of an open slice: is_zero()
   std::vector<std::int64_t> merged_;   // tiles of a slice that its left neighbour has
   std::vector<bool> waiting_;  // [first slice of the right one of a pair][tile]: one is there
   bool failed_ = false;

@@ -179,7 +179,9 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   TaskPool pool(plan.threads);
   MemorySource source(x, dy);
   const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  const bool rounds = sum->round_to_result(result);
   sum_blocks(plan, source, *sum);
+  if (rounds) return;
   const double* dw = sum->finish();
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
   const auto round_piece = [&](std::int64_t piece, int) {

@@ -6,10 +6,14 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <thread>
 
+#include "convgrad/buffer.hpp"
 #include "convgrad/kernel.hpp"
 #include "convgrad/machine.hpp"
+#include "convgrad/run.hpp"
+#include "cpu/amx/outer_product_amx.hpp"
 #include "support/cases.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
@@ -48,6 +52,23 @@ std::vector<std::byte> with_unseen(const WgradProblem& problem, const std::vecto
   return tensor_of(problem.dtype, values);
 }
 
+// One slice of all chunks, on top of what the partial holds.
+std::vector<double> added_to(double before, bool fresh, const Kernel& kernel,
+                             const WgradProblem& problem, const void* x, const void* dy) {
+  const Plan plan = plan_for(kernel, problem, 1, 0);
+  MemorySource source(x, dy);
+  BlockMemory memory;
+  const Block block = source.load(plan, 0, memory);
+  const Buffer workspace(std::max<std::int64_t>(kernel.workspace_bytes(problem), 1));
+  std::vector<double> partial(static_cast<std::size_t>(problem.dw_count()), before);
+  const ChunkGrid& grid = plan.schedule.chunks;
+  for (const Tile& tile : tiles_of(problem, kernel.tile_steps(problem))) {
+    kernel.accumulate(problem, grid, block, {0, grid.count, 1}, tile, workspace.data(),
+                      partial.data(), fresh);
+  }
+  return partial;
+}
+
 }  // namespace
 
 // Before the others, which load OpenBLAS too.
@@ -83,6 +104,35 @@ TEST_CASE("every kernel is bit-exact on small integers") {
     CAPTURE(kernels()[i].name);
     CHECK((ran[i] > 0 || !lacking(kernels()[i]).empty()));
   }
+}
+
+TEST_CASE("first sums are stored over anything, with the bits of those added to 0") {
+  constexpr double kAnything = std::numeric_limits<double>::quiet_NaN();
+  std::vector<const Kernel*> storing = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
+                                        &kEmulatedAmxFp16Kernel};
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.stores) storing.push_back(&kernel);
+  }
+  int ran = 0;
+  const auto check = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+    if (term_count(problem) == 0) return;
+    // -0, of which sums that begin at 0 have none, and infinity, which is left to another kernel.
+    const auto zeros = tensor_of(
+        problem.dtype, std::vector<double>(static_cast<std::size_t>(problem.dy_count()), -0.0));
+    for (const Kernel* kernel : storing) {
+      if (!kernel->why_not(problem, this_machine()).empty()) continue;
+      CAPTURE(kernel->name);
+      for (const auto& any_dy : {dy, zeros, dy_with_first_pixel(problem, INFINITY)}) {
+        const auto want = added_to(0.0, false, *kernel, problem, x.data(), any_dy.data());
+        const auto got = added_to(kAnything, true, *kernel, problem, x.data(), any_dy.data());
+        CHECK(std::memcmp(got.data(), want.data(), want.size() * 8) == 0);
+        ++ran;
+      }
+    }
+  };
+  for_each_case(basic_problems(), kDTypes, Fill::normal, check, 2);
+  for_each_case(padded_problems(), kDTypes, Fill::normal, check, 2);
+  CHECK(ran > 300);
 }
 
 TEST_CASE("every kernel stays within the error bound on normal data") {

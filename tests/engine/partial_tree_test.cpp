@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/tile_rows.hpp"
 #include "support/problems.hpp"
 
 using namespace convgrad;
@@ -70,7 +71,7 @@ TEST_CASE("partials in little memory give the sum of the tree, however long each
       std::vector<double> memory(static_cast<std::size_t>(live * count), zeroed ? 0.0 : NAN);
       PartialTree tree(kProblem, grid.count(), tree_nodes(slices, {0, slices}), kTiles,
                        memory.data(), live, zeroed);
-      std::atomic<std::int64_t> next = 0;
+      std::atomic<std::int64_t> next = 0, whole = 0;
       const auto tasks = slices * std::ssize(kTiles);
       std::vector<std::thread> workers;
       for (int worker = 0; worker < threads; ++worker) {
@@ -86,13 +87,14 @@ TEST_CASE("partials in little memory give the sum of the tree, however long each
             pause();
             double* const partial = tree.partial(slice);
             pause();
-            tree.clear(slice, tile);
+            if (!tree.is_zero(slice)) clear_tile(kProblem, kTiles[tile], partial);
             add_values(partial, slice, kTiles[tile]);
-            tree.complete(slice, tile);
+            if (tree.complete(slice, tile) == memory.data()) ++whole;
           }
         });
       }
       for (std::thread& worker : workers) worker.join();
+      CHECK(whole == std::ssize(kTiles));  // each tile once
       const double* sum = tree.partial(0);
       CAPTURE(slices);
       CAPTURE(threads);

@@ -7,18 +7,20 @@
 
 #include "cpu/amx/amx_packer.hpp"
 #include "cpu/shared/exponent_range.hpp"
+#include "cpu/shared/first_sums.hpp"
 
 namespace convgrad {
 
 class AmxChunks {
  public:
   AmxChunks(const AmxTiles& tiles, const AmxVectors& vectors, const WgradProblem& problem,
-            const Block& block, const Tile& tile, std::byte* workspace)
+            const Block& block, const Tile& tile, std::byte* workspace, bool fresh)
       : tiles_(tiles),
         vectors_(vectors),
         packing_(packing_of(vectors, problem.dtype, tiles.f16_terms)),
         at_(problem, block, tile, tiles.f16_terms, workspace),
-        packer_(packing_, at_) {
+        packer_(packing_, at_),
+        first_sums_(problem, tile, fresh) {
     tiles_.begin();
   }
   ~AmxChunks() { tiles_.end(); }
@@ -43,7 +45,9 @@ class AmxChunks {
     } else {
       read_x(x);
     }
-    if (!in_range(x, dy)) return false;
+    const bool adds = in_range(x, dy);
+    stores_ = first_sums_.are_of(box, adds, partial);
+    if (!adds) return false;
     for (first[0] = 0; first[0] < at_.pb.axis[0].taps; first[0] += step[0]) {
       for (first[1] = 0; first[1] < at_.pb.axis[1].taps; first[1] += step[1]) {
         for (first[2] = 0; first[2] < at_.pb.axis[2].taps; first[2] += step[2]) {
@@ -208,10 +212,10 @@ class AmxChunks {
           for (int j = 0; j < b_tiles; ++j) {
             const std::int64_t c_at = (turned ? i : by_tap ? 0 : j) * kAmxChannels;
             const std::int64_t k_at = (turned ? j : i) * kAmxChannels;
-            vectors_.add_sums(sums_ + (i * kAmxMostB + j) * kAmxSums, turned,
-                              std::min(kAmxChannels, c_count - c_at),
-                              std::min(kAmxChannels, k_count - k_at),
-                              cells[by_tap ? j : 0] + (c + c_at) * at_.pb.K + k + k_at, at_.pb.K);
+            vectors_.add_sums(
+                sums_ + (i * kAmxMostB + j) * kAmxSums, turned,
+                std::min(kAmxChannels, c_count - c_at), std::min(kAmxChannels, k_count - k_at),
+                cells[by_tap ? j : 0] + (c + c_at) * at_.pb.K + k + k_at, at_.pb.K, stores_);
           }
         }
       });
@@ -246,7 +250,9 @@ class AmxChunks {
   const AmxPacking& packing_;
   AmxContext at_;
   AmxPacker packer_;
-  int group_size_ = 0;  // taps whose sums are made together
+  FirstSums first_sums_;
+  bool stores_ = false;  // the chunk's sums, instead of adding them
+  int group_size_ = 0;   // taps whose sums are made together
   std::array<AmxTap, kAmxMostB> group_;
   std::int64_t run_count_ = 0;
   alignas(64) float sums_[kAmxMostA * kAmxMostB * kAmxSums];

@@ -112,9 +112,10 @@ struct AmxVectors {
   AmxPacking bf16, f16;   // as they are
   AmxPacking f16_as_two;  // bfloat16 that add up to the value, exactly, if it is finite
   AmxPacking f32_as_three;
-  // partial[c*partial_row + k] += sums[k*16 + c], or sums[c*16 + k] if `turned`, of one tile.
+  // partial[c*partial_row + k] += sums[k*16 + c], or sums[c*16 + k] if `turned`, of one tile; or
+  // 0 + sums, if they are to be stored.
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
-                   long partial_row);
+                   long partial_row, bool store);
 };
 extern const AmxVectors kPortableAmxVectors;
 extern const AmxVectors kAvx512AmxVectors;

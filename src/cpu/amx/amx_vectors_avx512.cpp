@@ -7,11 +7,12 @@ namespace {
 
 // GCC 12 converts __m256 in halves where it is told by __builtin_convertvector, and takes what
 // intrinsics without a mask leave undefined for a mistake.
-void add_row(__m512 row, double* out) {
+void add_row(__m512 row, double* out, bool store) {
+  const __mmask8 kept = store ? 0 : 0xff;
   const __m512d low = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 0));
   const __m512d high = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 1));
-  _mm512_storeu_pd(out, _mm512_loadu_pd(out) + low);
-  _mm512_storeu_pd(out + 8, _mm512_loadu_pd(out + 8) + high);
+  _mm512_storeu_pd(out, _mm512_maskz_loadu_pd(kept, out) + low);
+  _mm512_storeu_pd(out + 8, _mm512_maskz_loadu_pd(kept, out + 8) + high);
 }
 
 // Columns 0 to 3 of rows 0, 4, 8 and 12.
@@ -45,7 +46,8 @@ void columns_as_rows(const float* sums, __m512 (&row)[4]) {
 struct Avx512Amx : Avx512 {
   static constexpr bool kAddsSquares = true;
 
-  static void add_full_square(const float* sums, bool turned, double* out, long out_row) {
+  static void add_full_square(const float* sums, bool turned, double* out, long out_row,
+                              bool store) {
 #pragma GCC unroll 4
     for (long c = 0; c < kAmxChannels; c += 4) {
       __m512 row[4];
@@ -54,7 +56,7 @@ struct Avx512Amx : Avx512 {
       } else {
         columns_as_rows(sums + c, row);
       }
-      for (long i = 0; i < 4; ++i) add_row(row[i], out + (c + i) * out_row);
+      for (long i = 0; i < 4; ++i) add_row(row[i], out + (c + i) * out_row, store);
     }
   }
 };

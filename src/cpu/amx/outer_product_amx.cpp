@@ -42,7 +42,8 @@ void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const C
     for (std::int64_t c = tile.c.begin; c < tile.c.end; c += steps.c) {
       const Tile part = {
           tile.tap, {c, std::min(c + steps.c, tile.c.end)}, {k, std::min(k + steps.k, tile.k.end)}};
-      kernel.accumulate(problem, fine, block, {its.begin, its.end, 1}, part, workspace, partial);
+      kernel.accumulate(problem, fine, block, {its.begin, its.end, 1}, part, workspace, partial,
+                        false);
     }
   }
 }
@@ -50,8 +51,9 @@ void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const C
 // `otherwise` multiplies and adds the chunks whose numbers are too small or too large for AMX.
 template <const AmxTiles& amx, const AmxVectors& vectors, const Kernel& otherwise>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
-  AmxChunks work(amx, vectors, problem, block, tile, workspace);
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                bool fresh) {
+  AmxChunks work(amx, vectors, problem, block, tile, workspace, fresh);
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
     if (work.add_chunk(grid.box(chunk), partial)) continue;
     accumulate_chunk(otherwise, problem, grid, block, chunk, tile, workspace, partial);
@@ -75,15 +77,15 @@ template <const AmxTiles& amx, const AmxVectors& vectors,
           const Kernel& otherwise = kOuterProductAvx512Kernel>
 constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
                             decltype(Kernel::why_not) why_not) {
-  return {
-      name,
-      summary,
-      why_not,
-      estimated_seconds<amx>,
-      tile_steps<amx>,
-      workspace_bytes<amx, otherwise>,
-      accumulate<amx, vectors, otherwise>,
-      [](const WgradProblem& problem) { return amx_plan(problem, amx.f16_terms).chunk_pixels; }};
+  return {name,
+          summary,
+          why_not,
+          estimated_seconds<amx>,
+          tile_steps<amx>,
+          workspace_bytes<amx, otherwise>,
+          accumulate<amx, vectors, otherwise>,
+          [](const WgradProblem& problem) { return amx_plan(problem, amx.f16_terms).chunk_pixels; },
+          true};
 }
 
 // The dtypes of the kernels: those of AMX-BF16, of AMX-FP16, and of their emulation.

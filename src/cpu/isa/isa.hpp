@@ -48,6 +48,7 @@ struct ProductView {
   const Element* b;  // side by side
   long a_pixel, b_pixel;
   long trim;
+  bool store;
 };
 
 // Element is float, double or BFloat16Pair. For a pair, "pixel" below means "pair of pixels".

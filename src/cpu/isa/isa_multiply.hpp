@@ -34,12 +34,13 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-// partial += sums, of `columns` columns; the sums go through memory, where a row of them is
-// converted to double in vectors.
+// partial += sums, of `columns` columns, or partial = sums, which begin
+// at 0 and so are never -0; the sums go through memory, where a
+// row of them is converted to double in vectors.
 template <typename Set, int M, int NV, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
     const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, double* partial,
-    long partial_row) {
+    long partial_row, bool store_only) {
   constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
   alignas(Set::kVectorBytes) Acc row[NV * kLanes];
 #pragma GCC unroll 16
@@ -47,7 +48,9 @@ template <typename Set, int M, int NV, typename Acc>
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
     double* out = partial + i * partial_row;
-    if (columns == NV * kLanes) {  // known to the compiler: no loop for a rest
+    if (store_only) {
+      for (int j = 0; j < columns; ++j) out[j] = static_cast<double>(row[j]);
+    } else if (columns == NV * kLanes) {  // known to the compiler: no loop for a rest
       for (int j = 0; j < NV * kLanes; ++j) out[j] += static_cast<double>(row[j]);
     } else {
       for (int j = 0; j < columns; ++j) out[j] += static_cast<double>(row[j]);
@@ -97,7 +100,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       pb += b_pixel;
     }
   }
-  add_sums<Set, M, NV, Acc>(sum, columns, partial, partial_row);
+  add_sums<Set, M, NV, Acc>(sum, columns, partial, partial_row, view.store);
 }
 
 // Each number of rows is a function of its own, as the sums must be in registers.

@@ -8,6 +8,7 @@
 
 #include "cpu/outer_product/chunk_panels.hpp"
 #include "cpu/outer_product/run_list.hpp"
+#include "cpu/shared/first_sums.hpp"
 
 namespace convgrad {
 
@@ -15,13 +16,19 @@ template <typename Scalar, typename Element>
 class OuterProductTile {
  public:
   OuterProductTile(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
-                   const Block& block, const Tile& tile, Element* workspace)
-      : isa_(isa), pb_(problem), tile_(tile), panels_(isa, problem, block, tile, workspace) {}
+                   const Block& block, const Tile& tile, Element* workspace, bool fresh)
+      : isa_(isa),
+        pb_(problem),
+        tile_(tile),
+        panels_(isa, problem, block, tile, workspace),
+        first_sums_(problem, tile, fresh) {}
 
   // False if the chunk must be left to plain multiply-adds: see ChunkPanels::start().
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
-    if (!panels_.start(box)) return false;
+    const bool starts = panels_.start(box);
+    stores_ = first_sums_.are_of(box, starts, partial);
+    if (!starts) return false;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const std::int64_t calls = calls_in_filter_row();
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
@@ -122,9 +129,9 @@ class OuterProductTile {
       const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
       double* cells = out + tile_.k.begin + k;
       if (form().swapped) {
-        add_swapped({dy_first, x_first, k_step, x_pixel, trim}, k_count, count, cells);
+        add_swapped({dy_first, x_first, k_step, x_pixel, trim, true}, k_count, count, cells);
       } else {
-        multiply({x_first, dy_first, x_pixel, k_step, trim}, count, k_count, cells, pb_.K);
+        multiply({x_first, dy_first, x_pixel, k_step, trim, stores_}, count, k_count, cells, pb_.K);
       }
     }
   }
@@ -139,11 +146,11 @@ class OuterProductTile {
   void add_swapped(const ProductView<Element>& view, std::int64_t k_count, std::int64_t c_count,
                    double* cells) {
     const std::int64_t width = isa_.max_columns;
-    std::fill_n(transposed_, k_count * width, 0.0);
     multiply(view, k_count, c_count, transposed_, width);
     for (std::int64_t c = 0; c < c_count; ++c) {
       for (std::int64_t i = 0; i < k_count; ++i) {
-        cells[c * pb_.K + i] += transposed_[i * width + c];
+        double& cell = cells[c * pb_.K + i];
+        cell = (stores_ ? 0.0 : cell) + transposed_[i * width + c];
       }
     }
   }
@@ -154,6 +161,8 @@ class OuterProductTile {
   PixelBox box_;
   ChunkPanels<Scalar, Element> panels_;
   RunList runs_;
+  FirstSums first_sums_;
+  bool stores_ = false;                // the chunk's sums, instead of adding them
   double transposed_[kMostTileCells];  // the sums of a register tile, when swapped
 };
 

@@ -28,12 +28,13 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
 
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                bool fresh) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
     OuterProductTile<Scalar, Acc> work(isa_table<Acc>(set).outer_product, problem, block, tile,
-                                       reinterpret_cast<Acc*>(workspace));
+                                       reinterpret_cast<Acc*>(workspace), fresh);
     add_chunks(work, problem, grid, block, run, tile, workspace, partial);
   });
 }
@@ -41,10 +42,10 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 // Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
 // memory that they take for float32, though they hold twice as many pixels.
 void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                      const ChunkRun& run, const Tile& tile, std::byte* workspace,
-                      double* partial) {
+                      const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                      bool fresh) {
   OuterProductTile<BFloat16, BFloat16Pair> work(kAvx512Bf16Isa, problem, block, tile,
-                                                reinterpret_cast<BFloat16Pair*>(workspace));
+                                                reinterpret_cast<BFloat16Pair*>(workspace), fresh);
   add_chunks(work, problem, grid, block, run, tile, workspace, partial);
 }
 
@@ -93,7 +94,9 @@ constinit const Kernel kOuterProductBf16Kernel = {
     [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, 3.5e9); },
     tile_steps,
     workspace_bytes,
-    accumulate_pairs};
+    accumulate_pairs,
+    nullptr,
+    true};
 
 constinit const Kernel kOuterProductAvx512Kernel = {
     "outer_product_avx512",
@@ -102,7 +105,9 @@ constinit const Kernel kOuterProductAvx512Kernel = {
     [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
     tile_steps,
     workspace_bytes,
-    accumulate<kAvx512Isa>};
+    accumulate<kAvx512Isa>,
+    nullptr,
+    true};
 
 constinit const Kernel kOuterProductAvx2Kernel = {
     "outer_product_avx2",
@@ -111,7 +116,9 @@ constinit const Kernel kOuterProductAvx2Kernel = {
     [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
     tile_steps,
     workspace_bytes,
-    accumulate<kAvx2Isa>};
+    accumulate<kAvx2Isa>,
+    nullptr,
+    true};
 
 constinit const Kernel kOuterProductKernel = {
     "outer_product",
@@ -120,6 +127,8 @@ constinit const Kernel kOuterProductKernel = {
     [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
     tile_steps,
     workspace_bytes,
-    accumulate<kPortableIsa>};
+    accumulate<kPortableIsa>,
+    nullptr,
+    true};
 
 }  // namespace convgrad

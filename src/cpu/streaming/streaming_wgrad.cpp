@@ -54,7 +54,8 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
 // own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                bool) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
