@@ -156,10 +156,13 @@ Shape shape_of(const WgradProblem& problem) {
 
 Chunks chunks_of(const ChunkGrid& grid) {
   Chunks chunks{};
-  for (std::size_t a = 0; a < 4; ++a) chunks.extent[a] = grid.extent[a];
-  chunks.step = grid.step;
-  chunks.pieces = grid.pieces;
-  chunks.axis = grid.axis;
+  const std::array<int, 4> full = chunk_extents(grid);
+  std::ranges::copy(full, chunks.full);
+  chunks.images = grid.extent[0];
+  for (std::size_t a = 0; a < 3; ++a) {
+    chunks.extent[a] = static_cast<int>(grid.extent[a + 1]);
+    chunks.pieces[a] = std::max(ceil_div(chunks.extent[a], full[a + 1]), 1);
+  }
   return chunks;
 }
 

@@ -129,6 +129,7 @@ class DeviceAdder final : public DeviceSum {
     work.unit = plan_.schedule.slices.unit;
     work.partitions = plan_.schedule.slices.partitions;
     work.interleave = plan_.schedule.slices.interleave;
+    work.apart = work.chunks.box(work.interleave);
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
     work.tiles = cuda_.tiles;

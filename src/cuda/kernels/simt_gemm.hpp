@@ -257,7 +257,7 @@ struct SimtGemm {
       r.sums.load(address_of(w, tile, walk.slice, thread));
       r.sums.clear();
     });
-    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box());
+    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box);
     block.each_unsynced(
         [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, walk.slice, thread)); });
   }

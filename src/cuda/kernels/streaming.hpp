@@ -230,7 +230,7 @@ struct Streaming {
         [&](int thread, Regs& r) { r.sums.load(address_of(w, tile, walk.slice, thread)); });
     for (; !walk.done(); walk.next()) {
       block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
-      add_chunk(block, p, tile, walk.box());
+      add_chunk(block, p, tile, walk.box);
       add_warps(block);
     }
     block.each_unsynced(

@@ -95,7 +95,7 @@ struct WgmmaGemm {
     Shared& s = block.shared;
     std::int64_t n;
     int out[3], in[3];
-    p.slab.first_pixel(load.box(), load.slab, n, out);
+    p.slab.first_pixel(load.box, load.slab, n, out);
     tap_input(w.shape, tile, out, in);
     const int image = static_cast<int>(n - p.first_image);
     BulkBarrier& arrived = s.arrived[stage];
@@ -159,11 +159,11 @@ struct WgmmaGemm {
   // one that is not finite in every sum that it is a product of, padding's zeros included.
   template <class Block>
   CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
-                                    std::int64_t chunk) {
+                                    const Box& box) {
     if (block.each_any([](int, const Regs& r) { return !all_finite(r); })) {
       block.each_unsynced([&](int thread, Regs& r) {
         const int own = opaque(thread);
-        sum_by_pixels<Scalar>(p, tile, chunk, r.sums, [&](int, int e, int& row, int& column) {
+        sum_by_pixels<Scalar>(p, tile, box, r.sums, [&](int, int e, int& row, int& column) {
           sum_place(own, e, row, column);
         });
       });
@@ -190,7 +190,7 @@ struct WgmmaGemm {
     int stage = 0;
     unsigned round = 0;  // of the stages, modulo 2
     for (; !use.done(); use.next()) {
-      for (int slabs = slab_count(p, use.box()); slabs > 0; --slabs) {
+      for (int slabs = slab_count(p, use.box); slabs > 0; --slabs) {
         block.each_unsynced(
             [&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
         compute(block, stage);
@@ -201,7 +201,7 @@ struct WgmmaGemm {
         if (stage == 0) round ^= 1u;
       }
       block.template wait_multiplies<Op, 0>(sum_of);
-      end_chunk(block, p, tile, use.chunk);
+      end_chunk(block, p, tile, use.box);
     }
     block.each_unsynced(
         [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, use.slice, thread)); });
