@@ -218,6 +218,8 @@ TEST_CASE("a stage is not overwritten while products read it") {
 TEST_CASE("operands in shared memory are described as the PTX manual says") {
   // The address and both offsets in 16 bytes; 1 for the 128-byte swizzle.
   CHECK(cuda::operand_at(0x12800, 0x2000) == 0x4000004002001280u);
+  CHECK(cuda::operand_after(cuda::operand_at(0x12800, 0x2000), 0x21800) ==
+        cuda::operand_at(0x34000, 0x2000));
   CHECK(cuda::swizzled(0x0400) == 0x0400);
   CHECK(cuda::swizzled(0x0490) == 0x0480);  // piece 1 of row 1 is the first
   CHECK(cuda::swizzled(0x07f2) == 0x0782);  // piece 7 of row 7, too
@@ -244,10 +246,9 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
     std::vector<int> seen(static_cast<std::size_t>(term_count(problem)));
     for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
       const cuda::Box box = chunks.box(chunk);
-      for (int number = 0; number < slab.count(box); ++number) {
-        std::int64_t n;
-        int first[3];
-        slab.first_pixel(box, number, n, first);
+      int count = 0;
+      slab.each(box, [&](std::int64_t n, const int(&first)[3]) {
+        ++count;
         const cuda::Box pixels = {n,
                                   {first[0], first[1], first[2]},
                                   {slab.size[0], slab.size[1], slab.size[2], slab.size[3]}};
@@ -263,7 +264,8 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
           }
           if (inside) ++seen[static_cast<std::size_t>(place)];
         }
-      }
+      });
+      CHECK(count == slab.count(box));
     }
     CHECK(std::ranges::count(seen, 1) == term_count(problem));
   }

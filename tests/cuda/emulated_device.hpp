@@ -16,6 +16,7 @@
 #include "convgrad/run.hpp"
 #include "cuda/device_adder.hpp"
 #include "cuda/emulated_instructions.hpp"
+#include "cuda/turns.hpp"
 
 namespace convgrad::testing {
 
@@ -36,8 +37,8 @@ class EmulatedBlock {
 
   template <class F>
   void each(F&& f) {
-    for (int i = 0; i < Body::kThreads; ++i) {
-      const int thread = backwards_ ? Body::kThreads - 1 - i : i;
+    for (int i = 0; i < threads_; ++i) {
+      const int thread = backwards_ ? threads_ - 1 - i : i;
       f(thread, regs_[static_cast<std::size_t>(thread)]);
     }
   }
@@ -91,13 +92,33 @@ class EmulatedBlock {
     }
   }
 
+  // The roles take turns: a role goes on until it waits, or where threads run backwards, until it
+  // has done something that the other may wait for.
+  template <class Produce, class Consume>
+  void divide(Produce&& produce, Consume&& consume) {
+    threads_ = Body::kConsumers;
+    turns_.run(consume, produce);
+    threads_ = Body::kThreads;
+  }
+
   // Bytes arrive as late as they may; or as early, where threads run backwards.
-  void init_barrier(cuda::BulkBarrier& barrier) { bulk_[&barrier] = {}; }
+  void init_barrier(cuda::BulkBarrier& barrier, int arrivals) {
+    bulk_[&barrier] = {arrivals, arrivals, 0, 0, 0, {}};
+  }
   void fence_async_proxy() {}
+  void arrive(cuda::BulkBarrier& barrier) {
+    BulkState& state = bulk_.at(&barrier);
+    state.end_round();
+    if (state.missing == 0) throw std::logic_error("a thread arrives in the place of another");
+    --state.missing;
+    if (backwards_) turns_.yield();
+  }
   void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
     BulkState& state = bulk_.at(&barrier);
-    if (state.expected != 0) throw std::logic_error("bytes are expected while others are");
-    state.expected = bytes;
+    state.end_round();
+    if (state.missing == 0) throw std::logic_error("bytes are expected while others are");
+    --state.missing;
+    state.expected += bytes;
   }
   void copy_bulk(void* to, const cuda::BulkTensor& from, const int (&at)[5],
                  cuda::BulkBarrier& barrier) {
@@ -107,18 +128,17 @@ class EmulatedBlock {
     bulk_.at(&barrier).bytes += box_bytes(map);
     if (backwards_) {
       copy();
+      turns_.yield();
     } else {
       bulk_.at(&barrier).copies.emplace_back(copy);
     }
   }
   void wait_bulk(cuda::BulkBarrier& barrier, unsigned round) {
     BulkState& state = bulk_.at(&barrier);
-    if (state.rounds % 2 != round) return;  // that one is over
-    if (state.expected == 0 || state.expected != state.bytes) {
-      throw std::logic_error("a device would wait for ever");
-    }
-    for (const auto& copy : state.copies) copy();
-    state = {state.rounds + 1, 0, 0, {}};
+    turns_.wait([&] {
+      state.end_round();
+      return state.rounds % 2 != round;
+    });
   }
 
   // Products are done when they are waited for: what was written until then, they read.
@@ -154,9 +174,18 @@ class EmulatedBlock {
   };
 
   struct BulkState {
-    unsigned rounds = 0;
-    int expected = 0, bytes = 0;
+    int arrivals, missing;  // of a round
+    unsigned rounds;
+    int expected, bytes;
     std::vector<std::function<void()>> copies;
+
+    // A round is over when all have arrived, and all bytes. That the next one has begun shows only
+    // when somebody looks.
+    void end_round() {
+      if (missing > 0 || bytes != expected) return;
+      for (const auto& copy : copies) copy();
+      *this = {arrivals, arrivals, rounds + 1, 0, 0, {}};
+    }
   };
 
   Regs& lane_of(std::size_t warp, int lane) { return regs_[warp + static_cast<std::size_t>(lane)]; }
@@ -171,6 +200,8 @@ class EmulatedBlock {
   bool backwards_;
   std::vector<std::vector<std::vector<Copy>>> copies_;  // [thread][group]
   std::map<const cuda::BulkBarrier*, BulkState> bulk_;
+  int threads_ = Body::kThreads;  // that each() runs
+  Turns turns_;
   std::vector<std::vector<std::function<void()>>> products_;  // [begin]
 };
 

@@ -114,17 +114,39 @@ struct DeviceBlock {
   // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp). These instructions exist for the target 90a
   // alone; built for others, kernels stop at once instead of computing something else.
 
-  // By one thread, before a barrier of all.
-  CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier) {
+  // From here on the block's threads have two roles: thread Body::kConsumers alone produces, those
+  // below it consume. They meet at BulkBarriers only, no longer at each().
+  //
+  // The block starts with 168 registers a thread, which is what three warpgroups can have of 65536.
+  // The producer's warpgroup gives most of them to the consumers' (PTX ISA, "setmaxnreg"): all
+  // warps of one execute it, though all but a thread of the producer's have nothing to do.
+  template <class Produce, class Consume>
+  CONVGRAD_HD void divide([[maybe_unused]] Produce&& produce, [[maybe_unused]] Consume&& consume) {
+    static_assert(Body::kConsumers == 2 * kWarpgroup && Body::kThreads == 3 * kWarpgroup);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if (threadIdx.x < Body::kConsumers) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      consume();
+    } else {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      if (threadIdx.x == Body::kConsumers) produce();
+    }
+#endif
+  }
+
+  // By one thread, before a barrier of all. A round is over when so many threads have arrived, and
+  // all bytes that they expect.
+  CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier,
+                                [[maybe_unused]] int arrivals) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     // Descriptors and swizzles need a block of shared memory that is aligned as declared. Read by
     // assembly: the compiler takes the declared alignment for granted and would drop the check.
     std::uint32_t address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
     if (address % kSwizzleBytes != 0) __trap();
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :
-                 : "r"(shared_address(&barrier))
+                 : "r"(shared_address(&barrier)), "r"(arrivals)
                  : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #elif defined(__CUDA_ARCH__)
@@ -138,7 +160,16 @@ struct DeviceBlock {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
   }
-  // By one thread, before the copies: so many bytes complete the barrier's present phase.
+  // What the thread has done before is done for those who wait for the round.
+  CONVGRAD_HD void arrive([[maybe_unused]] BulkBarrier& barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                 :
+                 : "r"(shared_address(&barrier))
+                 : "memory");
+#endif
+  }
+  // The same before copies of so many bytes.
   CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -160,8 +191,8 @@ struct DeviceBlock {
         : "memory");
 #endif
   }
-  // Until all bytes of a round have arrived: 0 for the first, third, ... time that they are
-  // expected, which is the parity of the barrier's phase. All threads wait, as each reads what has
+  // Until a round is over: 0 for the first, third, ... one, which is the parity of the barrier's
+  // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
   // arrived; try_wait suspends the thread for a while before it returns.
   CONVGRAD_HD void wait_bulk([[maybe_unused]] BulkBarrier& barrier,
                              [[maybe_unused]] unsigned round) {
@@ -190,10 +221,14 @@ struct DeviceBlock {
     Op::fence_sums(c(regs));
     // Orders the sums' registers, which other instructions may have written, before the products.
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    // Steps are equally far apart: additions to the first step's descriptors are all they take.
+    const std::uint64_t first_a = operand_at(shared_address(a(group, 0)), panel_bytes);
+    const std::uint64_t first_b = operand_at(shared_address(b(0)), panel_bytes);
     CONVGRAD_UNROLL
     for (int i = 0; i < kSteps; ++i) {
-      Op::begin(c(regs), operand_at(shared_address(a(group, i)), panel_bytes),
-                operand_at(shared_address(b(i)), panel_bytes));
+      Op::begin(c(regs),
+                operand_after(first_a, shared_address(a(group, i)) - shared_address(a(group, 0))),
+                operand_after(first_b, shared_address(b(i)) - shared_address(b(0))));
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     Op::fence_sums(c(regs));

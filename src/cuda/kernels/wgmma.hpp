@@ -24,6 +24,12 @@ CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int panel_
          static_cast<std::uint64_t>(kSwizzleBytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
+// The operand so many bytes behind another: the address is in the lower bits, and never beyond
+// them, as shared memory ends before 2^18.
+CONVGRAD_HD constexpr std::uint64_t operand_after(std::uint64_t operand, std::uint32_t bytes) {
+  return (operand & 0xffffffff00000000u) | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
+}
+
 // m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
 // which its lanes have what they have of m16n8k16 (mma.hpp), 16 times side by side.
 template <typename Scalar>
