@@ -143,16 +143,20 @@ class EmulatedBlock {
 
   // Products are done when they are waited for: what was written until then, they read.
   template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
-  void multiply_shared(int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
+  void multiply_shared(bool fresh, int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
     products_.emplace_back();
-    for (int group = 0; group < Body::kThreads / cuda::kWarpgroup; ++group) {
+    for (int group = 0; group < threads_ / cuda::kWarpgroup; ++group) {
       for (int i = 0; i < kSteps; ++i) {
         const std::uint64_t left = memory_.operand(a(group, i), panel_bytes);
         const std::uint64_t right = memory_.operand(b(i), panel_bytes);
-        products_.back().push_back([this, left, right, group, c] {
-          memory_.multiply_group<Op>(left, right, [&](int thread) -> typename Op::C& {
+        products_.back().push_back([this, left, right, group, c, clear = fresh && i == 0] {
+          const auto sums = [&](int thread) -> typename Op::C& {
             return c(regs_[static_cast<std::size_t>(group * cuda::kWarpgroup + thread)]);
-          });
+          };
+          for (int thread = 0; clear && thread < cuda::kWarpgroup; ++thread) {
+            std::ranges::fill(sums(thread), 0.0f);
+          }
+          memory_.multiply_group<Op>(left, right, sums);
         });
       }
     }

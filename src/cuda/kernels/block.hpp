@@ -210,11 +210,12 @@ struct DeviceBlock {
 #endif
   }
 
-  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k: step i's operands
-  // are at a(warpgroup, i) and b(i).
+  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k, or c(regs) = A * B
+  // where `fresh`: step i's operands are at a(warpgroup, i) and b(i).
   template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
-  CONVGRAD_HD void multiply_shared([[maybe_unused]] int panel_bytes, [[maybe_unused]] AddressA&& a,
-                                   [[maybe_unused]] AddressB&& b, [[maybe_unused]] FragmentC&& c) {
+  CONVGRAD_HD void multiply_shared([[maybe_unused]] bool fresh, [[maybe_unused]] int panel_bytes,
+                                   [[maybe_unused]] AddressA&& a, [[maybe_unused]] AddressB&& b,
+                                   [[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
     __syncwarp();  // .aligned: all threads of a warp together, also after copies by one of them
@@ -228,7 +229,8 @@ struct DeviceBlock {
     for (int i = 0; i < kSteps; ++i) {
       Op::begin(c(regs),
                 operand_after(first_a, shared_address(a(group, i)) - shared_address(a(group, 0))),
-                operand_after(first_b, shared_address(b(i)) - shared_address(b(0))));
+                operand_after(first_b, shared_address(b(i)) - shared_address(b(0))),
+                fresh && i == 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     Op::fence_sums(c(regs));

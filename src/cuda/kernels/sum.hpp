@@ -67,9 +67,12 @@ struct TileSums {
   CONVGRAD_HD void clear() {
     each([&](int i, int e) { chunk[i][e] = 0; });
   }
-  CONVGRAD_HD void end_chunk() {
+  CONVGRAD_HD void add_chunk() {
     static_assert(kTotals == kFragments * kElements);
     each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
+  }
+  CONVGRAD_HD void end_chunk() {
+    add_chunk();
     clear();
   }
   // address(i): the pair of total number i in the slice's partial gradient, nullptr outside of dw.

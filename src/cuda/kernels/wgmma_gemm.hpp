@@ -151,12 +151,14 @@ struct WgmmaGemm {
     }
   }
 
-  // Begins the products of a stage: rows of warpgroup g are panel g of x.
+  // Begins the products of a stage, where `fresh` the first of a chunk: rows of warpgroup g are
+  // panel g of x.
   template <class Block>
-  CONVGRAD_HD static void compute(Block& block, int stage) {
+  CONVGRAD_HD static void compute(Block& block, int stage, bool fresh) {
     Shared& s = block.shared;
     block.template multiply_shared<Op, kSlabPixels / Op::kK>(
-        kPanelBytes, [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
+        fresh, kPanelBytes,
+        [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
         [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; }, sum_of);
   }
 
@@ -176,10 +178,12 @@ struct WgmmaGemm {
     };
   }
 
+  // One instruction a sum: what is not finite times 0 is NaN, and stays it. Four chains, so that
+  // none waits for its last addition.
   CONVGRAD_HD static bool all_finite(const Regs& r) {
-    bool finite = true;
-    Sums::each([&](int i, int e) { finite = finite && is_finite(r.sums.chunk[i][e]); });
-    return finite;
+    float zero[4] = {};
+    Sums::each([&](int i, int e) { zero[e % 4] += r.sums.chunk[i][e] * 0.0f; });
+    return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
 
   // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
@@ -195,7 +199,7 @@ struct WgmmaGemm {
           sum_place(own, e, row, column);
         });
       }
-      r.sums.end_chunk();
+      r.sums.add_chunk();
     });
   }
 
@@ -210,17 +214,15 @@ struct WgmmaGemm {
   template <class Block>
   CONVGRAD_HD static void consume(Block& block, const Params& p, const GemmTile& tile,
                                   ChunkWalker use) {
-    block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(address_of(p, tile, use.slice, thread));
-      r.sums.clear();
-    });
+    block.each_unsynced(
+        [&](int thread, Regs& r) { r.sums.load(address_of(p, tile, use.slice, thread)); });
     Turn turn;
     for (; !use.done(); use.next()) {
       int before = -1;  // the stage of the products that are under way
       for (int slabs = p.slab.count(use.box); slabs > 0; --slabs) {
         block.each_unsynced(
             [&](int, Regs&) { block.wait_bulk(block.shared.arrived[turn.stage], turn.round); });
-        compute(block, turn.stage);
+        compute(block, turn.stage, before < 0);
         block.template wait_multiplies<Op, 1>(sum_of);
         if (before >= 0) release(block, before);
         before = turn.stage;
