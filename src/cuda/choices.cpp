@@ -237,6 +237,12 @@ WgmmaChoice wgmma_choice(const WgradProblem& problem) {
   search.search(3, kSlabPixels);
   WgmmaChoice choice{};
   std::ranges::copy(search.best, choice.slab.size);
+  choice.slab.band_pixels = choice.slab.band_slabs = 1;
+  for (std::size_t a = 0; a < 4; ++a) {
+    const bool split = static_cast<int>(a) == grid.axis;
+    choice.slab.band_pixels *= split ? search.best[a] : search.chunk[a];
+    choice.slab.band_slabs *= split ? 1 : ceil_div(search.chunk[a], search.best[a]);
+  }
   choice.row_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_c(), kWgmmaRows));
   choice.column_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_k(), kWgmmaColumns));
   return choice;

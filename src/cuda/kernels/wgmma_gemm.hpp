@@ -30,12 +30,13 @@ inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
 // The output pixels of a slab along n, z, p, q.
 struct Slab {
   int size[4];
+  // Chunks differ in length along one axis alone: every band of so many pixels, or what is left of
+  // one, is so many slabs.
+  int band_pixels, band_slabs;
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
   // How many there are in a chunk.
   CONVGRAD_HD int count(const Box& box) const {
-    int count = 1;
-    for (int a = 0; a < 4; ++a) count *= ceil_div(box.size[a], size[a]);
-    return count;
+    return ceil_div(box.pixels(), band_pixels) * band_slabs;
   }
   // f(n, {z, p, q}) for the first pixel of each, q fastest; what it has beyond the chunk is outside
   // dy.
