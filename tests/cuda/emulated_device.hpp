@@ -106,12 +106,14 @@ class EmulatedBlock {
     bulk_[&barrier] = {arrivals, arrivals, 0, 0, 0, {}};
   }
   void fence_async_proxy() {}
-  void arrive(cuda::BulkBarrier& barrier) {
+  void arrive_by_warps(cuda::BulkBarrier& barrier) {
     BulkState& state = bulk_.at(&barrier);
-    state.end_round();
-    if (state.missing == 0) throw std::logic_error("a thread arrives in the place of another");
-    --state.missing;
-    if (backwards_) turns_.yield();
+    for (int warp = 0; warp < threads_ / cuda::kWarp; ++warp) {
+      state.end_round();
+      if (state.missing == 0) throw std::logic_error("a warp arrives in the place of another");
+      --state.missing;
+      if (backwards_) turns_.yield();
+    }
   }
   void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
     BulkState& state = bulk_.at(&barrier);

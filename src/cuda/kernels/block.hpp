@@ -160,16 +160,20 @@ struct DeviceBlock {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
   }
-  // What the thread has done before is done for those who wait for the round.
-  CONVGRAD_HD void arrive([[maybe_unused]] BulkBarrier& barrier) {
+  // By all warps of a role, each of which arrives as one when its threads are here: what they have
+  // done before is done for those who wait for the round.
+  CONVGRAD_HD void arrive_by_warps([[maybe_unused]] BulkBarrier& barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                 :
-                 : "r"(shared_address(&barrier))
-                 : "memory");
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                   :
+                   : "r"(shared_address(&barrier))
+                   : "memory");
+    }
 #endif
   }
-  // The same before copies of so many bytes.
+  // By one thread, which arrives before copies of so many bytes, that the round waits for too.
   CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"

@@ -81,6 +81,10 @@ struct WgmmaGemm {
     alignas(kSwizzleBytes) Scalar x[kStages][kPanelsX][kSlabPixels][kPanel];
     alignas(kSwizzleBytes) Scalar dy[kStages][kPanelsDy][kSlabPixels][kPanel];
     BulkBarrier arrived[kStages], used[kStages];
+    // From the producer, so that consumers keep no walk in registers: whether a stage's slab ends a
+    // chunk, 0 or 1, and which one.
+    int last[kStages];
+    Box chunk[kStages];
   };
   // The stage that is next, and which time it is, modulo 2.
   struct Turn {
@@ -144,8 +148,11 @@ struct WgmmaGemm {
     for (int a = 0; a < 3; ++a) first[a] -= p.work.x.lo[a];
     Turn turn;
     for (; !load.done(); load.next()) {
+      int slabs = p.slab.count(load.box);
       p.slab.each(load.box, [&](std::int64_t n, const int(&out)[3]) {
         block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
+        block.shared.last[turn.stage] = --slabs == 0 ? 1 : 0;
+        if (slabs == 0) block.shared.chunk[turn.stage] = load.box;
         copy_slab(block, p, tile, n, out, first, turn.stage);
         turn.next();
       });
@@ -191,50 +198,42 @@ struct WgmmaGemm {
   // one that is not finite in every sum that it is a product of, padding's zeros included. Each
   // thread looks at its own: nothing is shared in summing them once more.
   template <class Block>
-  CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
-                                    const Box& box) {
+  CONVGRAD_HD static void sum_again(Block& block, const Params& p, const GemmTile& tile,
+                                    int stage) {
     block.each_unsynced([&](int thread, Regs& r) {
-      if (!all_finite(r)) {
-        const int own = opaque(thread);
-        sum_by_pixels<Scalar>(p, tile, box, r.sums, [&](int, int e, int& row, int& column) {
-          sum_place(own, e, row, column);
-        });
-      }
-      r.sums.add_chunk();
-    });
-  }
-
-  // By the consumers: a warp's products with what is in a stage are done.
-  template <class Block>
-  CONVGRAD_HD static void release(Block& block, int stage) {
-    block.each_unsynced([&](int thread, Regs&) {
-      if (thread % kWarp == 0) block.arrive(block.shared.used[stage]);
+      if (all_finite(r)) return;
+      const int own = opaque(thread);
+      sum_by_pixels<Scalar>(
+          p, tile, block.shared.chunk[stage], r.sums,
+          [&](int, int e, int& row, int& column) { sum_place(own, e, row, column); });
     });
   }
 
   template <class Block>
   CONVGRAD_HD static void consume(Block& block, const Params& p, const GemmTile& tile,
-                                  ChunkWalker use) {
+                                  std::int64_t slice, int chunks) {
     block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.load(address_of(p, tile, use.slice, thread)); });
+        [&](int thread, Regs& r) { r.sums.load(address_of(p, tile, slice, thread)); });
     Turn turn;
-    for (; !use.done(); use.next()) {
+    for (; chunks > 0; --chunks) {
       int before = -1;  // the stage of the products that are under way
-      for (int slabs = p.slab.count(use.box); slabs > 0; --slabs) {
+      for (bool last = false; !last;) {
         block.each_unsynced(
             [&](int, Regs&) { block.wait_bulk(block.shared.arrived[turn.stage], turn.round); });
+        last = block.shared.last[turn.stage] != 0;
         compute(block, turn.stage, before < 0);
         block.template wait_multiplies<Op, 1>(sum_of);
-        if (before >= 0) release(block, before);
+        if (before >= 0) block.arrive_by_warps(block.shared.used[before]);
         before = turn.stage;
         turn.next();
       }
       block.template wait_multiplies<Op, 0>(sum_of);
-      release(block, before);
-      end_chunk(block, p, tile, use.box);
+      sum_again(block, p, tile, before);
+      block.arrive_by_warps(block.shared.used[before]);
+      block.each_unsynced([](int, Regs& r) { r.sums.add_chunk(); });
     }
     block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, use.slice, thread)); });
+        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, slice, thread)); });
   }
 
   template <class Block>
@@ -251,7 +250,8 @@ struct WgmmaGemm {
       clear_rest(p, thread, block.shared);
       block.fence_async_proxy();
     });
-    block.divide([&] { produce(block, p, tile, first); }, [&] { consume(block, p, tile, first); });
+    block.divide([&] { produce(block, p, tile, first); },
+                 [&] { consume(block, p, tile, first.slice, first.left); });
   }
 };
 
