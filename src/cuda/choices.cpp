@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cuda/kernels/simt_gemm.hpp"
+
 namespace convgrad::cuda {
 
 static_assert(kChunkPixels == kMaxChunkPixels);
@@ -170,11 +172,11 @@ SimtChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
   // Narrow where at least a third of a wide tile's products would be thrown away. A wide tile's
   // values from shared memory serve twice as many products.
-  const bool narrow =
-      share(rows, 32) * share(columns, 32) > 1.5 * share(rows, 64) * share(columns, 64);
-  const std::int64_t size = narrow ? 32 : 64;
-  return {narrow, static_cast<int>(ceil_div(rows, size)),
-          static_cast<int>(ceil_div(columns, size))};
+  const auto used = [&](int size) { return share(rows, size) * share(columns, size); };
+  const bool narrow = used(kSimtNarrow) > 1.5 * used(kSimtWide);
+  const int size = narrow ? kSimtNarrow : kSimtWide;
+  return {narrow, size, static_cast<int>(ceil_div<std::int64_t>(rows, size)),
+          static_cast<int>(ceil_div<std::int64_t>(columns, size))};
 }
 
 StreamChoice stream_choice(const WgradProblem& problem) {

@@ -45,8 +45,7 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
 // What tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each product.
 double simt_seconds(const WgradProblem& problem) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
-  const double size = choice.narrow ? 32 : 64;
-  const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
+  const double flops = 2 * static_cast<double>(term_count(problem)) * choice.size * choice.size *
                        static_cast<double>(simt_tiles(problem));
   return tensor_bytes(problem) / kBytesPerSecond +
          flops / (simt_rate(problem) * (choice.narrow ? 0.5 : 1.0));

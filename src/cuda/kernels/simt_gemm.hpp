@@ -27,6 +27,7 @@ struct SimtGemm {
   static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
   static constexpr int kLoadsX = kRows * kDepth / kThreads;
   static constexpr int kLoadsDy = kColumns * kDepth / kThreads;
+  static_assert(kChunkPixels % kDepth == 0);  // tables have whole slabs
   static_assert(kThreadRows % 4 == 0 && kThreadColumns % 4 == 0);
   static_assert(kLoadsX * kThreads == kRows * kDepth && kLoadsDy * kThreads == kColumns * kDepth);
 
