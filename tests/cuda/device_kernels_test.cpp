@@ -333,6 +333,41 @@ TEST_CASE("the tree on a device is the processor's") {
   }
 }
 
+TEST_CASE("slices for a device have chunks each, and fill its waves") {
+  std::vector<ProblemSpec> problems = all_problems();
+  problems.push_back({"3x3", "conv2d", 16, 256, 256, 1, {{14, 3}, {14, 3}}});
+  problems.push_back({"3x3, more images", "conv2d", 64, 256, 256, 1, {{14, 3}, {14, 3}}});
+  problems.push_back({"large images", "conv2d", 9, 64, 64, 1, {{224, 3}, {224, 3}}});
+  problems.push_back({"depthwise", "depthwise", 64, 512, 512, 512, {{28, 3}, {28, 3}}});
+  for (const ProblemSpec& spec : problems) {
+    const WgradProblem problem = make(spec, DType::f16, true);
+    const ChunkGrid grid = chunk_grid(problem);
+    for (const DeviceKernel& kernel : device_kernels()) {
+      if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+      CAPTURE(spec.name);
+      CAPTURE(kernel.name);
+      const std::int64_t tiles = kernel.tiles(problem);
+      const SliceGrid slices = device_slice_grid(problem, grid, kernel, tiles);
+      const std::int64_t count = slices.count();
+      // Nobody sets the sums of a slice without chunks to zero.
+      for (std::int64_t slice = 0; slice < count && grid.count > 0; ++slice) {
+        const ChunkRun run = slices.chunks_of(slice, {0, grid.count});
+        CHECK(run.begin < run.end);
+      }
+      if (count == 1) continue;
+      CHECK(2 * count <= grid.count);
+      CHECK(count * problem.dw_count() * 8 <= std::int64_t{128} << 20);
+      CHECK((count - 1) * tiles <= 4 * kernel.wave);
+    }
+  }
+  // One wave of 252 thread blocks with 5 chunks, where 16 slices of 2 would be three and write
+  // twice as much.
+  const WgradProblem problem = make(problems.at(problems.size() - 3), DType::f16, true);
+  const ChunkGrid grid = chunk_grid(problem);
+  CHECK(grid.count == 32);
+  CHECK(device_slice_grid(problem, grid, device_kernels()[0], 36).count() == 7);
+}
+
 TEST_CASE("choices for a device follow from the problem") {
   const auto name = [](const ProblemSpec& spec, DType dtype) {
     const WgradProblem problem = make(spec, dtype, true);

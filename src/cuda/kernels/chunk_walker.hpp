@@ -6,7 +6,6 @@
 #pragma once
 
 #include "cuda/kernels/geometry.hpp"
-#include "problem/schedule_math.hpp"
 
 namespace convgrad::cuda {
 

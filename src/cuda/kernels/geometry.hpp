@@ -10,6 +10,7 @@
 
 #include "cuda/kernels/host_device.hpp"
 #include "cuda/kernels/sum.hpp"
+#include "problem/schedule_math.hpp"
 
 namespace convgrad::cuda {
 
@@ -134,6 +135,11 @@ struct BlockParams {
 
   CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
+  // Whether this block has the first chunk of a slice: its partial gradient is then written without
+  // being read, and nobody has to set it to zero.
+  CONVGRAD_HD bool begins(std::int64_t slice) const {
+    return first_chunk(chunk_count, unit, partitions, interleave, slice) >= chunk_begin;
+  }
   // The sum of a slice's partial gradient for a row (tap, c) and an output channel k.
   template <typename Acc>
   CONVGRAD_HD Sum<Acc>* sum_at(std::int64_t slice, std::int64_t row, std::int64_t k) const {

@@ -261,7 +261,7 @@ struct MmaGemm {
     if (first.done()) return;
     const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
     block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(address_of(p, tile, first.slice, thread));
+      r.sums.load(p.work.begins(first.slice), address_of(p, tile, first.slice, thread));
       r.sums.clear();
       r.range.clear();
     });

@@ -255,7 +255,7 @@ struct SimtGemm {
     const Tile tile = tile_of(p, task);
     block.each_unsynced([&](int thread, Regs& r) {
       fill_rows(w, tile, thread, block.shared);
-      r.sums.load(address_of(w, tile, walk.slice, thread));
+      r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, thread));
       r.sums.clear();
     });
     for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box);

@@ -226,8 +226,9 @@ struct Streaming {
     ChunkWalker walk(w, task);
     if (walk.done()) return;
     const StreamTile tile = stream_tile(p, kR, kS, kC, task);
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.load(address_of(w, tile, walk.slice, thread)); });
+    block.each_unsynced([&](int thread, Regs& r) {
+      r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, thread));
+    });
     for (; !walk.done(); walk.next()) {
       block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
       add_chunk(block, p, tile, walk.box);

@@ -75,13 +75,17 @@ struct TileSums {
     add_chunk();
     clear();
   }
+  // Totals from where earlier blocks left them, or 0 where this is the slice's first block.
   // address(i): the pair of total number i in the slice's partial gradient, nullptr outside of dw.
   template <class Address>
-  CONVGRAD_HD void load(Address&& address) {
+  CONVGRAD_HD void load(bool first, Address&& address) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTotals; ++i) total[i] = Sum<Acc>{};
+    if (first) return;
     CONVGRAD_UNROLL
     for (int i = 0; i < kTotals; ++i) {
       const Sum<Acc>* from = address(i);
-      total[i] = from != nullptr ? *from : Sum<Acc>{};
+      if (from != nullptr) total[i] = *from;
     }
   }
   template <class Address>

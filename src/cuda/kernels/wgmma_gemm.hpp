@@ -212,8 +212,9 @@ struct WgmmaGemm {
   template <class Block>
   CONVGRAD_HD static void consume(Block& block, const Params& p, const GemmTile& tile,
                                   std::int64_t slice, int chunks) {
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.load(address_of(p, tile, slice, thread)); });
+    block.each_unsynced([&](int thread, Regs& r) {
+      r.sums.load(p.work.begins(slice), address_of(p, tile, slice, thread));
+    });
     Turn turn;
     for (; chunks > 0; --chunks) {
       int before = -1;  // the stage of the products that are under way
