@@ -79,7 +79,7 @@ double streaming_seconds(const WgradProblem& problem) {
   const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.r * choice.s *
                        choice.c * cuda::kStreamLanes * static_cast<double>(choice.tiles);
-  // Loads of shared memory for each product, about one and a half.
+  // Copies, loads of shared memory and addresses for each product, about one and a half.
   return passes * tensor_bytes(problem) / kBytesPerSecond + 2.5 * flops / simt_rate(problem);
 }
 

@@ -60,7 +60,7 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
     using Scalar = decltype(scalar);
     const auto run = [&]<class Body>() {
       runtime.template launch<Body>({work, choice.unit, choice.k_tiles, choice.c_tiles,
-                                     choice.r_tiles, choice.s_tiles, choice.x_channels},
+                                     choice.r_tiles, choice.s_tiles},
                                     slices * work.tiles);
     };
     if (choice.c > 1) {

@@ -22,6 +22,9 @@ namespace convgrad::testing {
 
 inline constexpr unsigned char kUnwritten = 0xff;
 
+// How often a block agreed to go another way (each_any): to sum a chunk once more, in all kernels.
+inline std::int64_t agreements = 0;
+
 template <class Body>
 class EmulatedBlock {
  public:
@@ -50,12 +53,18 @@ class EmulatedBlock {
   bool each_any(F&& f) {
     bool any = false;
     each([&](int thread, Regs& regs) { any = f(thread, regs) || any; });
+    if (any) ++agreements;
     return any;
   }
 
   // Copies arrive when they are waited for, and not before.
+  template <int kBytes = 16>
   void copy_async(int thread, void* to, const void* from, bool there) {
-    queue(thread).back().push_back({to, there ? from : nullptr});
+    const auto misplaced = [](const void* p) {
+      return reinterpret_cast<std::uintptr_t>(p) % kBytes != 0;
+    };
+    if (misplaced(to) || (there && misplaced(from))) throw std::logic_error("a misaligned copy");
+    queue(thread).back().push_back({to, there ? from : nullptr, kBytes});
   }
   void commit_copies(int thread) { queue(thread).emplace_back(); }
   template <int kPending>
@@ -64,9 +73,9 @@ class EmulatedBlock {
     while (groups.size() > kPending + 1) {
       for (const Copy& copy : groups.front()) {
         if (copy.from != nullptr) {
-          std::memcpy(copy.to, copy.from, 16);
+          std::memcpy(copy.to, copy.from, copy.bytes);
         } else {
-          std::memset(copy.to, 0, 16);
+          std::memset(copy.to, 0, copy.bytes);
         }
       }
       groups.erase(groups.begin());
@@ -177,6 +186,7 @@ class EmulatedBlock {
   struct Copy {
     void* to;
     const void* from;
+    std::size_t bytes;
   };
 
   struct BulkState {

@@ -180,10 +180,11 @@ class ThreadedBlock {
   }
 
   // Copies arrive when they are waited for; or at once, where threads run backwards.
+  template <int kBytes = 16>
   void copy_async(int, void* to, const void* from, bool there) {
     const Unseen unseen;
     begun_copies_[commits_ % kGroups].release();
-    copies_.push_back({to, there ? from : nullptr, commits_});
+    copies_.push_back({to, there ? from : nullptr, kBytes, commits_});
     if (team_.backwards) copies_.back().move();
   }
   void commit_copies(int) {
@@ -335,13 +336,14 @@ class ThreadedBlock {
   struct Copy {
     void* to;
     const void* from;  // nullptr: zeros
+    std::size_t bytes;
     unsigned group;
 
     void move() const {
       if (from != nullptr) {
-        std::memcpy(to, from, 16);
+        std::memcpy(to, from, bytes);
       } else {
-        std::memset(to, 0, 16);
+        std::memset(to, 0, bytes);
       }
     }
   };

@@ -56,17 +56,31 @@ struct DeviceBlock {
 #endif
   }
 
-  // 16 bytes from global to shared memory on their own, or zeros if there is no source: a source of
-  // 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the thread has
-  // waited for their group, and for others after a barrier. They pass no registers and, by .cg, no
-  // L1 cache, which has nothing to keep: a block reads each element once.
+  // 16, 8 or 4 bytes from global to shared memory on their own, or zeros if there is no source: a
+  // source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the
+  // thread has waited for their group, and for others after a barrier. They pass no registers and,
+  // by .cg, which is for 16 bytes, no L1 cache, which has nothing to keep: a block reads each
+  // element once. Below compute capability 8.0 they arrive at once.
+  template <int kBytes = 16>
   CONVGRAD_HD void copy_async(int, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
                               [[maybe_unused]] bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
+    if constexpr (kBytes == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                   :
+                   : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
+                   : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                   :
+                   : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(there ? kBytes : 0)
+                   : "memory");
+    }
+#elif defined(__CUDA_ARCH__)
+    struct alignas(kBytes) Bytes {
+      std::uint32_t word[kBytes / 4];
+    };
+    *static_cast<Bytes*>(to) = there ? *static_cast<const Bytes*>(from) : Bytes{};
 #endif
   }
   CONVGRAD_HD void commit_copies(int) {

@@ -67,6 +67,12 @@ struct TileSums {
   CONVGRAD_HD void clear() {
     each([&](int i, int e) { chunk[i][e] = 0; });
   }
+  // Of the chunk. Zero times a sum is 0 or NaN.
+  CONVGRAD_HD bool all_finite() const {
+    Acc zero = 0;
+    each([&](int i, int e) { zero += chunk[i][e] * 0; });
+    return is_finite(zero);
+  }
   CONVGRAD_HD void add_chunk() {
     static_assert(kTotals == kFragments * kElements);
     each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
