@@ -25,6 +25,8 @@ struct DeviceKernel {
   // Device memory for a rearranged copy of a block of x and dy of so many bytes; 0 if none is made.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
+  // Thread blocks that a large device runs at a time, more or less.
+  std::int64_t wave = 1;
   bool one_slice = false;  // it sums in its own order
 };
 
@@ -38,8 +40,10 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
 const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,
                                          std::string_view name = "auto");
 
-// The slices of a device's sums: more of them than the processor's, again by the shape alone.
-SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid, std::int64_t tiles);
+// The slices of a device's sums: more of them than the processor's, again by the shape alone. A
+// slice is worth `tiles` thread blocks.
+SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
+                            const DeviceKernel& kernel, std::int64_t tiles);
 
 // Whether --backend auto takes a CUDA device, if there is one: by the problem alone, so that
 // neither threads nor limits change the choice. The rule is a sentence for --dry-run.

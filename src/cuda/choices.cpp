@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cuda/kernels/simt_gemm.hpp"
+
 namespace convgrad::cuda {
 
 static_assert(kChunkPixels == kMaxChunkPixels);
@@ -32,53 +34,116 @@ std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
 }
 
 // The unit with which a chunk needs the fewest instructions. Their weights are counted in the
-// kernel's source, not measured. All that fit are tried, which are at most a chunk's pixels.
+// kernel's machine code, not measured. All that fit are tried, which are at most a chunk's pixels.
 struct UnitSearch {
   const WgradProblem& problem;
   const StreamChoice& choice;
   std::array<int, 4> chunk;  // pixels of a full chunk
-  StreamUnit best = {0, 0, 0, 0, 0};
+  StreamUnit common{};       // what all units have in common
+  StreamUnit best{};
   double best_cost = 0;
+
+  // Channels last: they are on end in shared memory, so that a warp's copies are. Channels first:
+  // single elements are stored by lanes that differ in the pixel, and an odd number of words, or of
+  // groups' channels, lets them meet different banks.
+  StreamRow row_of(int channels, int piece, int group) const {
+    const int odd = group > 1 ? group : dtype_bytes(problem.dtype) == 2 ? 2 : 1;
+    const int pitch = problem.channels_last ? channels : (ceil_div(channels, odd) | 1) * odd;
+    StreamRow row = {0, pitch, channels, piece, channels / piece, 0};
+    while (row.log < 5 && 1 << row.log < row.pieces) ++row.log;
+    return row;
+  }
+  // The largest pieces that are aligned in every pixel: 16 bytes, also across groups where all of
+  // their channels are taken; or the channels of a group; or elements.
+  void set_rows() {
+    const int vector = static_cast<int>(16 / dtype_bytes(problem.dtype));
+    const std::int64_t c = problem.group_c(), k = problem.group_k();
+    const auto whole = [](std::int64_t channels, int piece) { return channels % piece == 0; };
+    const bool even = kStreamLanes % k == 0 || k % kStreamLanes == 0;
+    int piece = 1;
+    if (choice.c % vector == 0 && whole(c, vector)) {
+      piece = vector;
+    } else if (c == choice.c && even && whole(problem.C, vector) &&
+               whole(choice.x_channels, vector)) {
+      piece = vector;
+    } else if (whole(c, choice.c)) {
+      piece = choice.c;
+    }
+    common.x = row_of(choice.x_channels, piece, choice.c);
+    common.dy = row_of(kStreamLanes, whole(problem.K, vector) ? vector : 1, 1);
+    common.fast = common.x.pitch == kStreamLanes && common.dy.pitch == kStreamLanes;
+    for (const SpatialAxis& axis : {problem.axis[1], problem.axis[2]}) {
+      common.fast = common.fast && axis.stride == 1 && axis.dilation == 1;
+    }
+  }
 
   // The unit of so many pixels; images is 0 if it does not fit shared memory.
   StreamUnit unit(int images, int rows, int columns) const {
-    const std::int64_t capacity = kStreamBytes / dtype_bytes(accumulator_dtype(problem.dtype));
-    const std::int64_t ring = seen(problem.axis[1], rows, choice.r);
-    const std::int64_t patch_columns = seen(problem.axis[2], columns, choice.s);
-    if (ring >= capacity || patch_columns >= capacity) return {0, 0, 0, 0, 0};
-    const std::int64_t x = ring * patch_columns * (choice.x_channels | 1);
-    const std::int64_t dy = std::int64_t{rows} * columns * (kStreamLanes + 1);
-    if (images * (x + dy) > capacity) return {0, 0, 0, 0, 0};
-    return {images, rows, columns, static_cast<int>(ring), static_cast<int>(patch_columns)};
+    const std::int64_t capacity = kStreamBytes / dtype_bytes(problem.dtype);
+    const std::int64_t dy_columns = ceil_div(columns, kStreamRun) * kStreamRun;
+    const std::int64_t ring = images * seen(problem.axis[1], rows, choice.r);
+    const std::int64_t x_columns = seen(problem.axis[2], dy_columns, choice.s);
+    StreamUnit result = common;
+    if (ring >= capacity || x_columns >= capacity) return result;
+    const std::int64_t elements =
+        ring * x_columns * common.x.pitch + images * rows * dy_columns * common.dy.pitch;
+    if (elements * common.buffers + 8 > capacity) return result;  // 8: StreamParams::dy_begin()
+    result.images = images;
+    result.rows = rows;
+    result.columns = columns;
+    result.ring = static_cast<int>(ring) * common.buffers;
+    result.x.pixels = static_cast<int>(x_columns);
+    result.dy.pixels = static_cast<int>(dy_columns);
+    // Rows are divided among warps where there are fewer runs of columns than warps.
+    const int runs = images * result.dy.pixels / kStreamRun;
+    result.band = runs >= kStreamWarps ? rows : ceil_div(rows, kStreamWarps / runs);
+    return result;
   }
-  // Of a chunk: 8 instructions to load a value of x, with its bounds and addresses; 6 a tap for a
-  // run (4 products, 2 loads) and 16 for the run itself; 256 for the barriers of a unit. Of a
-  // strip, units after the first load the rows that are new.
+  // Instructions of a warp to copy rows of pixels.
+  double copied(double rows, const StreamRow& row) const {
+    const double steps = problem.channels_last ? ceil_div(row.pixels << row.log, kWarp)
+                                               : ceil_div(row.pixels, kWarp) * row.channels;
+    return rows * (30 + 8 * steps);
+  }
+  // Of a chunk: its strips' first units load all rows that they see, those after them the new ones.
+  // 150 a warp for a unit's barriers and the walk to the next.
   double cost(const StreamUnit& u) const {
-    const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows);
+    const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows),
+                 parts = ceil_div(chunk[0], u.images);
+    const double all_rows = static_cast<double>(u.ring) / u.buffers / u.images;
     const double new_rows =
-        std::min<double>(u.ring, static_cast<double>(u.rows * problem.axis[1].stride));
-    const double loads = strips * (u.ring + (bands - 1) * new_rows) * u.patch_columns *
-                         ceil_div(choice.x_channels, kStreamLanes);
-    const int runs = u.rows * ceil_div(u.columns, kStreamRun);
-    const double multiplied = strips * bands * ceil_div(runs, kStreamWarps) * kStreamWarps;
+        std::min(all_rows, static_cast<double>(u.rows * problem.axis[1].stride));
+    const double x_rows = u.images * (all_rows + (bands - 1) * new_rows);
     const double taps = choice.r * choice.s * choice.c;
-    return 8 * loads + (6 * taps + 16) * multiplied + 256 * strips * bands;
+    const double row =  // of a run: products, values of x and of dy, addresses
+        kStreamRun * taps + 2 * choice.r * (kStreamRun + choice.s - 1) + 2 * kStreamRun + 16;
+    const int runs = u.images * ceil_div(u.rows, u.band) * (u.dy.pixels / kStreamRun);
+    return parts * strips *
+           (copied(x_rows, u.x) +
+            bands * (copied(u.images * u.rows, u.dy) +
+                     kStreamWarps * (ceil_div(runs, kStreamWarps) * u.band * row + 150)));
   }
-  // Whole images, as many as fit, before parts of one: nothing is then loaded twice.
+  void consider(const StreamUnit& u) {
+    const double value = cost(u);
+    if (best.images > 0 && value >= best_cost) return;
+    best_cost = value;
+    best = u;
+  }
+  // Two units at a time if they fit at all. Several images only if they are whole.
   StreamUnit search() {
-    for (int images = chunk[0]; images >= 1; --images) {
-      const StreamUnit whole = unit(images, chunk[2], chunk[3]);
-      if (whole.images > 0) return whole;
-    }
-    for (int columns = chunk[3]; columns >= 1; --columns) {
-      for (int rows = 1; rows <= chunk[2]; ++rows) {
-        const StreamUnit one = unit(1, rows, columns);
-        if (one.images == 0) break;
-        const double value = cost(one);
-        if (best.images > 0 && value >= best_cost) continue;
-        best_cost = value;
-        best = one;
+    set_rows();
+    for (common.buffers = 2; common.buffers > 0 && best.images == 0; --common.buffers) {
+      for (int images = 2; images <= chunk[0]; ++images) {
+        const StreamUnit whole = unit(images, chunk[2], chunk[3]);
+        if (whole.images == 0) break;
+        consider(whole);
+      }
+      for (int columns = 1; columns <= chunk[3]; ++columns) {
+        for (int rows = 1; rows <= chunk[2]; ++rows) {
+          const StreamUnit one = unit(1, rows, columns);
+          if (one.images == 0) break;
+          consider(one);
+        }
       }
     }
     return best;
@@ -156,10 +221,13 @@ Shape shape_of(const WgradProblem& problem) {
 
 Chunks chunks_of(const ChunkGrid& grid) {
   Chunks chunks{};
-  for (std::size_t a = 0; a < 4; ++a) chunks.extent[a] = grid.extent[a];
-  chunks.step = grid.step;
-  chunks.pieces = grid.pieces;
-  chunks.axis = grid.axis;
+  const std::array<int, 4> full = chunk_extents(grid);
+  std::ranges::copy(full, chunks.full);
+  chunks.images = grid.extent[0];
+  for (std::size_t a = 0; a < 3; ++a) {
+    chunks.extent[a] = static_cast<int>(grid.extent[a + 1]);
+    chunks.pieces[a] = std::max(ceil_div(chunks.extent[a], full[a + 1]), 1);
+  }
   return chunks;
 }
 
@@ -167,11 +235,11 @@ SimtChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
   // Narrow where at least a third of a wide tile's products would be thrown away. A wide tile's
   // values from shared memory serve twice as many products.
-  const bool narrow =
-      share(rows, 32) * share(columns, 32) > 1.5 * share(rows, 64) * share(columns, 64);
-  const std::int64_t size = narrow ? 32 : 64;
-  return {narrow, static_cast<int>(ceil_div(rows, size)),
-          static_cast<int>(ceil_div(columns, size))};
+  const auto used = [&](int size) { return share(rows, size) * share(columns, size); };
+  const bool narrow = used(kSimtNarrow) > 1.5 * used(kSimtWide);
+  const int size = narrow ? kSimtNarrow : kSimtWide;
+  return {narrow, size, static_cast<int>(ceil_div<std::int64_t>(rows, size)),
+          static_cast<int>(ceil_div<std::int64_t>(columns, size))};
 }
 
 StreamChoice stream_choice(const WgradProblem& problem) {
@@ -192,7 +260,7 @@ StreamChoice stream_choice(const WgradProblem& problem) {
                                        : (kStreamLanes - 1) / M + 2;
   groups = static_cast<int>(std::min<std::int64_t>(groups, problem.groups));
   choice.x_channels = groups * choice.c;
-  choice.unit = UnitSearch{problem, choice, chunk_extents(chunk_grid(problem))}.search();
+  choice.unit = UnitSearch{problem, choice, chunk_extents(chunk_grid(problem)), {}, {}, 0}.search();
   choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
   choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
   return choice;
@@ -234,6 +302,12 @@ WgmmaChoice wgmma_choice(const WgradProblem& problem) {
   search.search(3, kSlabPixels);
   WgmmaChoice choice{};
   std::ranges::copy(search.best, choice.slab.size);
+  choice.slab.band_pixels = choice.slab.band_slabs = 1;
+  for (std::size_t a = 0; a < 4; ++a) {
+    const bool split = static_cast<int>(a) == grid.axis;
+    choice.slab.band_pixels *= split ? search.best[a] : search.chunk[a];
+    choice.slab.band_slabs *= split ? 1 : ceil_div(search.chunk[a], search.best[a]);
+  }
   choice.row_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_c(), kWgmmaRows));
   choice.column_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_k(), kWgmmaColumns));
   return choice;

@@ -19,6 +19,7 @@ Chunks chunks_of(const ChunkGrid& grid);
 
 struct SimtChoice {
   bool narrow;
+  int size;                     // rows and columns of a tile
   int row_tiles, column_tiles;  // of one group
 };
 SimtChoice simt_choice(const WgradProblem& problem);

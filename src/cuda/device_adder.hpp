@@ -3,7 +3,7 @@
 // While a block is copied to one buffer of the device's block memory, kernels work on the other.
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
 //   X current();  // makes the device the thread's, as long as X lives
-//   void* allocate(bytes); void zero(memory, bytes); void download(to, from, bytes)  // waits
+//   void* allocate(bytes); void download(to, from, bytes)  // waits
 //   void begin_upload(buffer); void upload(to, from, bytes); void end_upload(buffer)     // waits
 //   void end_compute(buffer)
 // begin_upload() lets the copies wait for the kernels that still read that buffer, end_upload()
@@ -30,7 +30,6 @@ class DeviceAdder final : public DeviceSum {
     const auto current = runtime_.current();
     const DeviceMemory& need = cuda_.memory;
     partials_ = runtime_.allocate(std::max<std::int64_t>(need.partials, 8));
-    runtime_.zero(partials_, need.partials);
     for (std::int64_t buffer = 0; buffer < need.buffers; ++buffer) {
       x_[buffer] = runtime_.allocate(need.x_block);
       dy_[buffer] = runtime_.allocate(need.dy_block);
@@ -76,7 +75,6 @@ class DeviceAdder final : public DeviceSum {
   double time_replay() override {
     const auto current = runtime_.current();
     runtime_.start_timer();
-    runtime_.zero(partials_, cuda_.memory.partials);
     if (last_slices_ > 0) {
       launch_block(runtime_, cuda_.kernel->name, plan_.problem, last_work_, last_slices_,
                    last_images_, packed_);
@@ -129,6 +127,7 @@ class DeviceAdder final : public DeviceSum {
     work.unit = plan_.schedule.slices.unit;
     work.partitions = plan_.schedule.slices.partitions;
     work.interleave = plan_.schedule.slices.interleave;
+    work.apart = work.chunks.box(work.interleave);
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
     work.tiles = cuda_.tiles;

@@ -20,6 +20,10 @@ namespace {
 constexpr double kBytesPerSecond = 3e12;
 constexpr double kSimtF32 = 25e12, kSimtF64 = 12e12;  // FLOP/s
 
+// Thread blocks at a time on its 128 or so multiprocessors: two of those that fill shared memory
+// and registers for tensor cores, eight small ones.
+constexpr std::int64_t kTensorWave = 256, kSimtWave = 1024;
+
 double tensor_bytes(const WgradProblem& problem) {
   return static_cast<double>(dtype_bytes(problem.dtype)) *
          (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
@@ -45,8 +49,7 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
 // What tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each product.
 double simt_seconds(const WgradProblem& problem) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
-  const double size = choice.narrow ? 32 : 64;
-  const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
+  const double flops = 2 * static_cast<double>(term_count(problem)) * choice.size * choice.size *
                        static_cast<double>(simt_tiles(problem));
   return tensor_bytes(problem) / kBytesPerSecond +
          flops / (simt_rate(problem) * (choice.narrow ? 0.5 : 1.0));
@@ -76,7 +79,7 @@ double streaming_seconds(const WgradProblem& problem) {
   const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.r * choice.s *
                        choice.c * cuda::kStreamLanes * static_cast<double>(choice.tiles);
-  // Loads of shared memory for each product, about one and a half.
+  // Copies, loads of shared memory and addresses for each product, about one and a half.
   return passes * tensor_bytes(problem) / kBytesPerSecond + 2.5 * flops / simt_rate(problem);
 }
 
@@ -218,25 +221,25 @@ double cudnn_seconds(const WgradProblem& problem) {
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", false, mma_why_not,
-       mma_seconds, mma_tiles, mma_packed_bytes},
+       mma_seconds, mma_tiles, mma_packed_bytes, kTensorWave},
       {"cuda_wgmma",
        "the same by the matrix instructions and bulk copies of compute capability 9.0; by name "
        "only, as it has run on no device yet",
-       true, wgmma_why_not, wgmma_seconds, wgmma_tiles, mma_packed_bytes},
+       true, wgmma_why_not, wgmma_seconds, wgmma_tiles, mma_packed_bytes, kTensorWave},
       {"cuda_mma_f64", "the same for float64", false, mma_f64_why_not, mma_seconds, mma_tiles,
-       mma_packed_bytes},
+       mma_packed_bytes, kTensorWave},
       {"cuda_mma_bf16x3", "the same for float32, as three bfloat16 terms: no less exact", false,
-       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes},
+       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes, kTensorWave},
       {"cuda_mma_tf32", "the same for float32 rounded to TF32 (11 bits); by name only", true,
-       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes},
+       mma_f32_why_not, mma_seconds, mma_tiles, mma_packed_bytes, kTensorWave},
       {"cuda_streaming", "depthwise and small groups: one pass, all taps in registers", false,
-       streaming_why_not, streaming_seconds, streaming_tiles, nothing_packed},
+       streaming_why_not, streaming_seconds, streaming_tiles, nothing_packed, kSimtWave},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", false,
-       simt_why_not, simt_seconds, simt_tiles, nothing_packed},
+       simt_why_not, simt_seconds, simt_tiles, nothing_packed, kSimtWave},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
-       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
+       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, 1, true},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
-       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, true},
+       true, cudnn_why_not, cudnn_seconds, cudnn_tiles, cudnn_packed_bytes, 1, true},
   });
   return table;
 }
@@ -281,22 +284,45 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
   return *find_device_kernel(problem, device, name).or_throw();
 }
 
+// What a kernel takes with these slices, in units of the time of a chunk. Thread blocks run in
+// waves, of which the last may be a few; each takes its chunks and half a chunk's time to begin and
+// end. A partial gradient is written and read again, 16 bytes an element, while a chunk is up to
+// 1024 operations an element: at 100 operations a byte, of tensor cores with 16-bit data, that is
+// 1.6 chunks of all the device.
+double slice_cost(const SliceGrid& slices, std::int64_t tiles, std::int64_t wave) {
+  constexpr double kStart = 0.5, kPartial = 1.6;
+  const std::int64_t units = slices.chunks / slices.unit, blocks = slices.count() * tiles;
+  const std::int64_t chunks =
+      cuda::ceil_div(cuda::ceil_div(units, slices.partitions) * slices.unit, slices.interleave);
+  return static_cast<double>(cuda::ceil_div(blocks, wave)) *
+             (static_cast<double>(chunks) + kStart) +
+         kPartial * static_cast<double>(blocks) / static_cast<double>(wave);
+}
+
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
-                            std::int64_t tiles) {
-  // Enough thread blocks to fill any device several times, so that the last ones to run leave
-  // little of it idle...
-  constexpr std::int64_t kThreadBlocks = 4096;
-  // ... of at least two chunks each, whose partials take no more memory than the processor's.
-  constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096;
+                            const DeviceKernel& kernel, std::int64_t tiles) {
+  // At least two chunks a slice, whose partials take no more memory than the processor's; and no
+  // more slices than fill a device several times.
+  constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096, kWaves = 4;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
   // Few partitions, as chunks are dealt to slices within each: a block of the tensors that is
   // within one of them still has chunks of an eighth of all slices.
   constexpr std::int64_t kPartitions = 8;
-  const std::int64_t slices = std::clamp<std::int64_t>(
-      std::min({cuda::ceil_div(kThreadBlocks, std::max<std::int64_t>(tiles, 1)),
+  if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
+  const std::int64_t most = std::clamp<std::int64_t>(
+      std::min({cuda::ceil_div(kWaves * kernel.wave, std::max<std::int64_t>(tiles, 1)),
                 grid.count / kMinChunks, kMaxPartialBytes / (problem.dw_count() * 8)}),
       1, kMaxSlices);
-  return deal_slices(grid, slices, kPartitions, kMaxSlices);
+  SliceGrid best = deal_slices(grid, 1, kPartitions, kMaxSlices);
+  double best_cost = slice_cost(best, tiles, kernel.wave);
+  for (std::int64_t slices = 2; slices <= most; ++slices) {
+    const SliceGrid grid_of = deal_slices(grid, slices, kPartitions, kMaxSlices);
+    const double cost = slice_cost(grid_of, tiles, kernel.wave);
+    if (cost >= best_cost) continue;
+    best_cost = cost;
+    best = grid_of;
+  }
+  return best;
 }
 
 DeviceRule device_rule(const WgradProblem& problem) {

@@ -2,6 +2,7 @@
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
+//   void zero(void* memory, std::int64_t bytes);
 #pragma once
 
 #include <string_view>
@@ -59,7 +60,7 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
     using Scalar = decltype(scalar);
     const auto run = [&]<class Body>() {
       runtime.template launch<Body>({work, choice.unit, choice.k_tiles, choice.c_tiles,
-                                     choice.r_tiles, choice.s_tiles, choice.x_channels},
+                                     choice.r_tiles, choice.s_tiles},
                                     slices * work.tiles);
     };
     if (choice.c > 1) {
@@ -143,12 +144,25 @@ GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParam
           static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
 }
 
+// What a block without products adds to the partials of `slices` slices: zeros, where it has their
+// first chunk.
+template <class Runtime>
+void zero_first_slices(Runtime& runtime, const BlockParams& work, std::int64_t slices) {
+  const std::int64_t bytes = work.dw_count * 8;
+  for (std::int64_t slice = work.first_slice; slice < work.first_slice + slices; ++slice) {
+    if (work.begins(slice)) {
+      runtime.zero(static_cast<std::byte*>(work.partials) + slice * bytes, bytes);
+    }
+  }
+}
+
 // Maps for bulk copies are made for each block, as they hold its address and extents.
 template <class Runtime>
 void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                   std::int64_t slices, Range images, void* memory) {
   for (int a = 0; a < 3; ++a) {
-    if (work.x.hi[a] <= work.x.lo[a]) return;  // no tap sees x, and no map could be made of it
+    // No tap sees x, and no map could be made of it.
+    if (work.x.hi[a] <= work.x.lo[a]) return zero_first_slices(runtime, work, slices);
   }
   const WgmmaChoice choice = wgmma_choice(problem);
   const GemmParams gemm =
@@ -201,9 +215,9 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
   runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Body = AddGradient<decltype(scalar)>;
-    runtime.template launch<Body>(
-        {dw, work.partials, problem.taps(), problem.group_c(), problem.K, problem.channels_last},
-        ceil_div<std::int64_t>(problem.dw_count(), Body::kThreads));
+    runtime.template launch<Body>({dw, work.partials, problem.taps(), problem.group_c(), problem.K,
+                                   problem.channels_last, work.begins(0)},
+                                  ceil_div<std::int64_t>(problem.dw_count(), Body::kThreads));
   });
 }
 

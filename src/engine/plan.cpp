@@ -172,8 +172,7 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
   if (!found) return found.why_not();
   CudaPlan cuda{*found, options.device, (*found)->tiles(plan.problem), {}};
   Schedule& schedule = plan.schedule;
-  schedule.slices = device_slice_grid(plan.problem, schedule.chunks, cuda.tiles);
-  if (cuda.kernel->one_slice) schedule.slices = deal_slices(schedule.chunks, 1, 1, 1);
+  schedule.slices = device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, cuda.tiles);
   set_part(schedule, options.batch);
   DeviceMemory& need = cuda.memory;
   if (schedule.chunks.count > 0) {

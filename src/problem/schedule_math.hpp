@@ -39,17 +39,23 @@ CONVGRAD_SCHEDULE_FUNCTION std::int64_t partition_begin(std::int64_t chunks, std
   return (units / partitions * partition + units % partitions * partition / partitions) * unit;
 }
 
+// The first chunk of a slice. Slices come in `partitions` contiguous partitions, each dealt out to
+// `interleave` slices in turn.
+CONVGRAD_SCHEDULE_FUNCTION std::int64_t first_chunk(std::int64_t chunks, std::int64_t unit,
+                                                    std::int64_t partitions,
+                                                    std::int64_t interleave, std::int64_t slice) {
+  return partition_begin(chunks, unit, partitions, slice / interleave) + slice % interleave;
+}
+
 // The chunks of a slice that lie in [within_begin, within_end): begin, begin + interleave, ...
-// below end. Slices come in `partitions` contiguous partitions, each dealt out to `interleave`
-// slices in turn.
+// below end.
 CONVGRAD_SCHEDULE_FUNCTION void dealt_chunks(std::int64_t chunks, std::int64_t unit,
                                              std::int64_t partitions, std::int64_t interleave,
                                              std::int64_t slice, std::int64_t within_begin,
                                              std::int64_t within_end, std::int64_t& begin,
                                              std::int64_t& end) {
-  const std::int64_t partition = slice / interleave;
-  const std::int64_t stop = partition_begin(chunks, unit, partitions, partition + 1);
-  begin = partition_begin(chunks, unit, partitions, partition) + slice % interleave;
+  const std::int64_t stop = partition_begin(chunks, unit, partitions, slice / interleave + 1);
+  begin = first_chunk(chunks, unit, partitions, interleave, slice);
   end = stop < within_end ? stop : within_end;
   if (begin < within_begin)
     begin += (within_begin - begin + interleave - 1) / interleave * interleave;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "cuda/emulated_device.hpp"
 #include "support/cases.hpp"
@@ -56,8 +57,10 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
                   const Expected reference = reference_of(problem, x.data(), dy.data());
                   for (const DeviceKernel* kernel : kernels_for(problem)) {
                     CAPTURE(kernel->name);
+                    agreements = 0;
                     CHECK(emulated_sums(plan_with(problem, kernel->name), x.data(), dy.data()) ==
                           reference.values);
+                    CHECK(agreements == 0);  // what was not written is NaN, and would be seen here
                     ++ran[static_cast<std::size_t>(kernel - device_kernels().data())];
                   }
                 });
@@ -218,6 +221,8 @@ TEST_CASE("a stage is not overwritten while products read it") {
 TEST_CASE("operands in shared memory are described as the PTX manual says") {
   // The address and both offsets in 16 bytes; 1 for the 128-byte swizzle.
   CHECK(cuda::operand_at(0x12800, 0x2000) == 0x4000004002001280u);
+  CHECK(cuda::operand_after(cuda::operand_at(0x12800, 0x2000), 0x21800) ==
+        cuda::operand_at(0x34000, 0x2000));
   CHECK(cuda::swizzled(0x0400) == 0x0400);
   CHECK(cuda::swizzled(0x0490) == 0x0480);  // piece 1 of row 1 is the first
   CHECK(cuda::swizzled(0x07f2) == 0x0782);  // piece 7 of row 7, too
@@ -244,10 +249,9 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
     std::vector<int> seen(static_cast<std::size_t>(term_count(problem)));
     for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
       const cuda::Box box = chunks.box(chunk);
-      for (int number = 0; number < slab.count(box); ++number) {
-        std::int64_t n;
-        int first[3];
-        slab.first_pixel(box, number, n, first);
+      int count = 0;
+      slab.each(box, [&](std::int64_t n, const int(&first)[3]) {
+        ++count;
         const cuda::Box pixels = {n,
                                   {first[0], first[1], first[2]},
                                   {slab.size[0], slab.size[1], slab.size[2], slab.size[3]}};
@@ -263,11 +267,54 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
           }
           if (inside) ++seen[static_cast<std::size_t>(place)];
         }
-      }
+      });
+      CHECK(count == slab.count(box));
     }
     CHECK(std::ranges::count(seen, 1) == term_count(problem));
   }
 }
+
+namespace {
+
+// Walks along the units of a slice as cuda_streaming does, loads ahead of products: the number of
+// pixels.
+std::int64_t check_units(const cuda::StreamParams& params, std::int64_t slice) {
+  using Row = std::array<std::int64_t, 4>;  // of x: chunk, image, strip, row
+  const cuda::Axis& h = params.work.shape.axis[1];
+  std::map<Row, int> loaded;
+  std::vector<Row> ring(static_cast<std::size_t>(params.unit.ring));
+  const auto place = [&](int i) { return static_cast<std::size_t>(params.ring_place(i)); };
+  const auto row_of = [&](int chunk, const cuda::StreamStep& u, int i) {
+    return Row{chunk, u.n, u.q, u.p * h.stride + i};
+  };
+  std::int64_t pixels = 0;
+  cuda::StreamWalker<3> walk(params, cuda::ChunkWalker(params.work, slice));
+  const auto load = [&] {
+    for (int i = walk.step.kept; i < walk.step.seen && !walk.done(); ++i) {
+      const Row row = row_of(walk.left, walk.step, i);
+      ++loaded[row];
+      ring[place(walk.step.first + i)] = row;
+    }
+  };
+  load();
+  while (!walk.done()) {
+    const cuda::StreamStep u = walk.step;
+    const int chunk = walk.left;
+    walk.next();
+    load();
+    CHECK((walk.done() || walk.step.buffer != u.buffer));
+    pixels += u.rows * u.columns * u.images;
+    for (int i = 0; i < u.rows * 3; ++i) {
+      const int seen = i / 3 * h.stride + i % 3 * h.dilation;
+      const Row wanted = row_of(chunk, u, seen);
+      CHECK(ring[place(u.first + seen)] == wanted);
+      CHECK(loaded[wanted] == 1);
+    }
+  }
+  return pixels;
+}
+
+}  // namespace
 
 TEST_CASE("a strip's rows of x are loaded once each, and stay while they are seen") {
   for (const std::int64_t stride : {1, 2, 3, 5}) {
@@ -275,34 +322,20 @@ TEST_CASE("a strip's rows of x are loaded once each, and stay while they are see
       CAPTURE(stride);
       CAPTURE(dilation);
       const WgradProblem problem =
-          make({"strip", "depthwise", 1, 8, 8, 8, {{70, 3, stride, dilation}, {300, 3}}},
+          make({"strip", "depthwise", 3, 8, 8, 8, {{70, 3, stride, dilation}, {300, 3}}},
                DType::f32, true);
-      cuda::StreamParams params{};
-      params.work.shape = cuda::shape_of(problem);
-      params.unit = cuda::stream_choice(problem).unit;
-      const int rows = params.unit.rows, ring = params.unit.ring;
-      CHECK((rows >= 1 && rows < 7));
-      std::vector<int> loaded(500, 0), in_ring(static_cast<std::size_t>(ring), -1);
-      cuda::StreamStep u{};
-      u.strip = 3;
-      for (int row = 0; row < 17; row += rows) {
-        u.move_down(params.work.shape.axis[1], 3, row, std::min(rows, 17 - row));
-        CHECK(u.p == 3 + row);
-        for (int i = u.begin; i < u.end; ++i) {
-          ++loaded[static_cast<std::size_t>(i)];
-          in_ring[static_cast<std::size_t>(i % ring)] = i;
-        }
-        for (int below = 0; below < u.rows; ++below) {
-          for (int tap = 0; tap < 3; ++tap) {
-            const int seen =
-                (row + below) * static_cast<int>(stride) + tap * static_cast<int>(dilation);
-            const int first = params.ring_place(u.first % ring + below * static_cast<int>(stride));
-            const int place = params.ring_place(first + tap * static_cast<int>(dilation));
-            CHECK(in_ring[static_cast<std::size_t>(place)] == seen);
-            CHECK(loaded[static_cast<std::size_t>(seen)] == 1);
-          }
-        }
-      }
+      const ChunkGrid grid = chunk_grid(problem);
+      cuda::BlockParams work{};
+      work.shape = cuda::shape_of(problem);
+      work.chunks = cuda::chunks_of(grid);
+      work.chunk_count = work.chunk_end = grid.count;
+      work.unit = work.partitions = work.tiles = 1;
+      work.interleave = 2;
+      work.apart = work.chunks.box(work.interleave);
+      const cuda::StreamParams params{work, cuda::stream_choice(problem).unit, 0, 0, 0, 0};
+      CHECK(params.unit.rows >= 1);
+      CHECK(params.unit.buffers == 2);
+      CHECK(check_units(params, 0) + check_units(params, 1) == term_count(problem));
     }
   }
 }
@@ -329,6 +362,41 @@ TEST_CASE("the tree on a device is the processor's") {
     CAPTURE(slots);
     CHECK(std::memcmp(sums.data(), values.data(), count * 8) == 0);
   }
+}
+
+TEST_CASE("slices for a device have chunks each, and fill its waves") {
+  std::vector<ProblemSpec> problems = all_problems();
+  problems.push_back({"3x3", "conv2d", 16, 256, 256, 1, {{14, 3}, {14, 3}}});
+  problems.push_back({"3x3, more images", "conv2d", 64, 256, 256, 1, {{14, 3}, {14, 3}}});
+  problems.push_back({"large images", "conv2d", 9, 64, 64, 1, {{224, 3}, {224, 3}}});
+  problems.push_back({"depthwise", "depthwise", 64, 512, 512, 512, {{28, 3}, {28, 3}}});
+  for (const ProblemSpec& spec : problems) {
+    const WgradProblem problem = make(spec, DType::f16, true);
+    const ChunkGrid grid = chunk_grid(problem);
+    for (const DeviceKernel& kernel : device_kernels()) {
+      if (!kernel.why_not(problem, emulated_device()).empty()) continue;
+      CAPTURE(spec.name);
+      CAPTURE(kernel.name);
+      const std::int64_t tiles = kernel.tiles(problem);
+      const SliceGrid slices = device_slice_grid(problem, grid, kernel, tiles);
+      const std::int64_t count = slices.count();
+      // Nobody sets the sums of a slice without chunks to zero.
+      for (std::int64_t slice = 0; slice < count && grid.count > 0; ++slice) {
+        const ChunkRun run = slices.chunks_of(slice, {0, grid.count});
+        CHECK(run.begin < run.end);
+      }
+      if (count == 1) continue;
+      CHECK(2 * count <= grid.count);
+      CHECK(count * problem.dw_count() * 8 <= std::int64_t{128} << 20);
+      CHECK((count - 1) * tiles <= 4 * kernel.wave);
+    }
+  }
+  // One wave of 252 thread blocks with 5 chunks, where 16 slices of 2 would be three and write
+  // twice as much.
+  const WgradProblem problem = make(problems.at(problems.size() - 3), DType::f16, true);
+  const ChunkGrid grid = chunk_grid(problem);
+  CHECK(grid.count == 32);
+  CHECK(device_slice_grid(problem, grid, device_kernels()[0], 36).count() == 7);
 }
 
 TEST_CASE("choices for a device follow from the problem") {

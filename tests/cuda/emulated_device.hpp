@@ -5,87 +5,25 @@
 // which a result must not change: a race would.
 #pragma once
 
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
-#include <type_traits>
 #include <vector>
 
 #include "convgrad/run.hpp"
 #include "cuda/device_adder.hpp"
+#include "cuda/emulated_instructions.hpp"
+#include "cuda/turns.hpp"
 
 namespace convgrad::testing {
 
 inline constexpr unsigned char kUnwritten = 0xff;
 
-// What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
-// et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
-// toward zero where the largest has its 24th bit after the point, and so is what is left of their
-// sum after float32's 24 bits. Hopper takes twice the products at once, and one bit more.
-template <int kCount>
-float cut_sum(float c, const double (&products)[kCount]) {
-  double largest = std::abs(static_cast<double>(c)), plain = c;
-  for (const double product : products) {
-    largest = std::max(largest, std::abs(product));
-    plain += product;
-  }
-  if (!std::isfinite(plain) || largest == 0) return static_cast<float>(plain);
-  const double power =
-      std::bit_cast<double>(std::bit_cast<std::uint64_t>(largest) & 0x7ff0000000000000u);
-  const double scale = 0x1p+24 / power;
-  auto sum = static_cast<std::int64_t>(c * scale);
-  for (const double product : products) sum += static_cast<std::int64_t>(product * scale);
-  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::abs(sum)));
-  const std::int64_t last = std::int64_t{1} << std::max(static_cast<int>(bits) - 24, 0);
-  return static_cast<float>(static_cast<double>(sum / last * last) / scale);
-}
-
-// c += the products of left(k) and right(k) for k below Op::kK, as Op's instruction does.
-template <class Op, typename Acc, class Left, class Right>
-Acc multiplied(Acc c, Left&& left, Right&& right) {
-  if constexpr (std::is_same_v<Acc, double>) {
-    for (int k = 0; k < Op::kK; ++k) c += left(k) * right(k);
-  } else {
-    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : 8;
-    for (int first = 0; first < Op::kK; first += kFused) {
-      double products[kFused];
-      for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
-      c = cut_sum(c, products);
-    }
-  }
-  return c;
-}
-
-// C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
-template <class Op, class FragmentA, class FragmentB, class FragmentC>
-void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
-  double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
-  int row, column;
-  for (int lane = 0; lane < cuda::kWarp; ++lane) {
-    for (int e = 0; e < Op::kElementsA; ++e) {
-      Op::a_place(lane, e, row, column);
-      left[row][column] = Op::a_value(a(lane), e);
-    }
-    for (int e = 0; e < Op::kElementsB; ++e) {
-      Op::b_place(lane, e, row, column);
-      right[row][column] = Op::b_value(b(lane), e);
-    }
-  }
-  for (int lane = 0; lane < cuda::kWarp; ++lane) {
-    for (int e = 0; e < Op::kElementsC; ++e) {
-      Op::c_place(lane, e, row, column);
-      auto& value = c(lane)[e];
-      value = multiplied<Op>(
-          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
-    }
-  }
-}
+// How often a block agreed to go another way (each_any): to sum a chunk once more, in all kernels.
+inline std::int64_t agreements = 0;
 
 template <class Body>
 class EmulatedBlock {
@@ -94,7 +32,7 @@ class EmulatedBlock {
   using Shared = typename Body::Shared;
 
   EmulatedBlock(Shared& memory, bool backwards)
-      : shared(memory), regs_(Body::kThreads), backwards_(backwards) {
+      : shared(memory), memory_(&memory), regs_(Body::kThreads), backwards_(backwards) {
     std::memset(static_cast<void*>(regs_.data()), kUnwritten, regs_.size() * sizeof(Regs));
   }
 
@@ -102,8 +40,8 @@ class EmulatedBlock {
 
   template <class F>
   void each(F&& f) {
-    for (int i = 0; i < Body::kThreads; ++i) {
-      const int thread = backwards_ ? Body::kThreads - 1 - i : i;
+    for (int i = 0; i < threads_; ++i) {
+      const int thread = backwards_ ? threads_ - 1 - i : i;
       f(thread, regs_[static_cast<std::size_t>(thread)]);
     }
   }
@@ -115,12 +53,18 @@ class EmulatedBlock {
   bool each_any(F&& f) {
     bool any = false;
     each([&](int thread, Regs& regs) { any = f(thread, regs) || any; });
+    if (any) ++agreements;
     return any;
   }
 
   // Copies arrive when they are waited for, and not before.
+  template <int kBytes = 16>
   void copy_async(int thread, void* to, const void* from, bool there) {
-    queue(thread).back().push_back({to, there ? from : nullptr});
+    const auto misplaced = [](const void* p) {
+      return reinterpret_cast<std::uintptr_t>(p) % kBytes != 0;
+    };
+    if (misplaced(to) || (there && misplaced(from))) throw std::logic_error("a misaligned copy");
+    queue(thread).back().push_back({to, there ? from : nullptr, kBytes});
   }
   void commit_copies(int thread) { queue(thread).emplace_back(); }
   template <int kPending>
@@ -129,9 +73,9 @@ class EmulatedBlock {
     while (groups.size() > kPending + 1) {
       for (const Copy& copy : groups.front()) {
         if (copy.from != nullptr) {
-          std::memcpy(copy.to, copy.from, 16);
+          std::memcpy(copy.to, copy.from, copy.bytes);
         } else {
-          std::memset(copy.to, 0, 16);
+          std::memset(copy.to, 0, copy.bytes);
         }
       }
       groups.erase(groups.begin());
@@ -140,14 +84,7 @@ class EmulatedBlock {
 
   template <class Address>
   void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
-    for (int j = 0; j < 4; ++j) {
-      std::uint16_t pair[2];
-      for (int h = 0; h < 2; ++h) {
-        const auto* row = reinterpret_cast<const std::uint16_t*>(address(8 * j + lane % 4 * 2 + h));
-        pair[h] = row[lane / 4];
-      }
-      out[j] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
-    }
+    testing::load_transposed(lane, out, address);
   }
 
   template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
@@ -164,48 +101,73 @@ class EmulatedBlock {
     }
   }
 
+  // The roles take turns: a role goes on until it waits, or where threads run backwards, until it
+  // has done something that the other may wait for.
+  template <class Produce, class Consume>
+  void divide(Produce&& produce, Consume&& consume) {
+    threads_ = Body::kConsumers;
+    turns_.run(consume, produce);
+    threads_ = Body::kThreads;
+  }
+
   // Bytes arrive as late as they may; or as early, where threads run backwards.
-  void init_barrier(cuda::BulkBarrier& barrier) { bulk_[&barrier] = {}; }
+  void init_barrier(cuda::BulkBarrier& barrier, int arrivals) {
+    bulk_[&barrier] = {arrivals, arrivals, 0, 0, 0, {}};
+  }
   void fence_async_proxy() {}
+  void arrive_by_warps(cuda::BulkBarrier& barrier) {
+    BulkState& state = bulk_.at(&barrier);
+    for (int warp = 0; warp < threads_ / cuda::kWarp; ++warp) {
+      state.end_round();
+      if (state.missing == 0) throw std::logic_error("a warp arrives in the place of another");
+      --state.missing;
+      if (backwards_) turns_.yield();
+    }
+  }
   void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
     BulkState& state = bulk_.at(&barrier);
-    if (state.expected != 0) throw std::logic_error("bytes are expected while others are");
-    state.expected = bytes;
+    state.end_round();
+    if (state.missing == 0) throw std::logic_error("bytes are expected while others are");
+    --state.missing;
+    state.expected += bytes;
   }
   void copy_bulk(void* to, const cuda::BulkTensor& from, const int (&at)[5],
                  cuda::BulkBarrier& barrier) {
     cuda::BulkMap map;
     std::memcpy(&map, from.bytes, sizeof(map));
-    const auto copy = [this, to, map, at = std::to_array(at)] { copy_box(to, map, at); };
-    bulk_.at(&barrier).bytes += map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * 2;
+    const auto copy = [this, to, map, at = std::to_array(at)] { memory_.copy_box(to, map, at); };
+    bulk_.at(&barrier).bytes += box_bytes(map);
     if (backwards_) {
       copy();
+      turns_.yield();
     } else {
       bulk_.at(&barrier).copies.emplace_back(copy);
     }
   }
   void wait_bulk(cuda::BulkBarrier& barrier, unsigned round) {
     BulkState& state = bulk_.at(&barrier);
-    if (state.rounds % 2 != round) return;  // that one is over
-    if (state.expected == 0 || state.expected != state.bytes) {
-      throw std::logic_error("a device would wait for ever");
-    }
-    for (const auto& copy : state.copies) copy();
-    state = {state.rounds + 1, 0, 0, {}};
+    turns_.wait([&] {
+      state.end_round();
+      return state.rounds % 2 != round;
+    });
   }
 
   // Products are done when they are waited for: what was written until then, they read.
   template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
-  void multiply_shared(int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
+  void multiply_shared(bool fresh, int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
     products_.emplace_back();
-    for (int group = 0; group < Body::kThreads / cuda::kWarpgroup; ++group) {
+    for (int group = 0; group < threads_ / cuda::kWarpgroup; ++group) {
       for (int i = 0; i < kSteps; ++i) {
-        const std::uint64_t left = cuda::operand_at(shared_offset(a(group, i)), panel_bytes);
-        const std::uint64_t right = cuda::operand_at(shared_offset(b(i)), panel_bytes);
-        products_.back().push_back([this, left, right, group, c] {
-          multiply_group<Op>(left, right, [&](int thread) -> typename Op::C& {
+        const std::uint64_t left = memory_.operand(a(group, i), panel_bytes);
+        const std::uint64_t right = memory_.operand(b(i), panel_bytes);
+        products_.back().push_back([this, left, right, group, c, clear = fresh && i == 0] {
+          const auto sums = [&](int thread) -> typename Op::C& {
             return c(regs_[static_cast<std::size_t>(group * cuda::kWarpgroup + thread)]);
-          });
+          };
+          for (int thread = 0; clear && thread < cuda::kWarpgroup; ++thread) {
+            std::ranges::fill(sums(thread), 0.0f);
+          }
+          memory_.multiply_group<Op>(left, right, sums);
         });
       }
     }
@@ -224,72 +186,23 @@ class EmulatedBlock {
   struct Copy {
     void* to;
     const void* from;
+    std::size_t bytes;
   };
 
   struct BulkState {
-    unsigned rounds = 0;
-    int expected = 0, bytes = 0;
+    int arrivals, missing;  // of a round
+    unsigned rounds;
+    int expected, bytes;
     std::vector<std::function<void()>> copies;
+
+    // A round is over when all have arrived, and all bytes. That the next one has begun shows only
+    // when somebody looks.
+    void end_round() {
+      if (missing > 0 || bytes != expected) return;
+      for (const auto& copy : copies) copy();
+      *this = {arrivals, arrivals, rounds + 1, 0, 0, {}};
+    }
   };
-
-  std::uint32_t shared_offset(const void* pointer) const {
-    return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) -
-                                      reinterpret_cast<const unsigned char*>(&shared));
-  }
-  std::uint16_t& shared_word(std::uint32_t offset) {
-    return *reinterpret_cast<std::uint16_t*>(reinterpret_cast<unsigned char*>(&shared) +
-                                             cuda::swizzled(offset));
-  }
-
-  void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) {
-    std::uint32_t offset = shared_offset(to);
-    int i[5];
-    for (i[4] = 0; i[4] < map.box[4]; ++i[4]) {
-      for (i[3] = 0; i[3] < map.box[3]; ++i[3]) {
-        for (i[2] = 0; i[2] < map.box[2]; ++i[2]) {
-          for (i[1] = 0; i[1] < map.box[1]; ++i[1]) {
-            for (i[0] = 0; i[0] < map.box[0]; ++i[0], offset += 2) {
-              bool inside = true;
-              std::int64_t from = 0;
-              for (std::size_t a = 0; a < 5; ++a) {
-                const std::int64_t at = std::int64_t{first[a]} + i[a] * map.step[a];
-                inside = inside && at >= 0 && at < map.extent[a];
-                from += at * map.stride[a];
-              }
-              shared_word(offset) =
-                  inside ? static_cast<const std::uint16_t*>(map.data)[from] : std::uint16_t{0};
-            }
-          }
-        }
-      }
-    }
-  }
-
-  // Element (mn, k) of an operand, by what its descriptor says (wgmma.hpp).
-  std::uint16_t operand_element(std::uint64_t operand, int mn, int k) {
-    const auto field = [&](int bit) { return static_cast<int>(operand >> bit & 0x3fff) * 16; };
-    const int offset =
-        field(0) + mn / 64 * field(16) + mn % 64 * 2 + k / 8 * field(32) + k % 8 * cuda::kRowBytes;
-    return shared_word(static_cast<std::uint32_t>(offset));
-  }
-
-  template <class Op, class FragmentC>
-  void multiply_group(std::uint64_t a, std::uint64_t b, FragmentC&& c) {
-    double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
-    for (int k = 0; k < Op::kK; ++k) {
-      for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(operand_element(a, m, k));
-      for (int n = 0; n < Op::kN; ++n) right[k][n] = Op::value(operand_element(b, n, k));
-    }
-    for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
-      for (int e = 0; e < Op::kElementsC; ++e) {
-        int row, column;
-        Op::c_place(thread, e, row, column);
-        float& value = c(thread)[e];
-        value = multiplied<Op>(
-            value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
-      }
-    }
-  }
 
   Regs& lane_of(std::size_t warp, int lane) { return regs_[warp + static_cast<std::size_t>(lane)]; }
 
@@ -298,10 +211,13 @@ class EmulatedBlock {
     return copies_[static_cast<std::size_t>(thread)];
   }
 
+  SwizzledMemory memory_;
   std::vector<Regs> regs_;
   bool backwards_;
   std::vector<std::vector<std::vector<Copy>>> copies_;  // [thread][group]
   std::map<const cuda::BulkBarrier*, BulkState> bulk_;
+  int threads_ = Body::kThreads;  // that each() runs
+  Turns turns_;
   std::vector<std::vector<std::function<void()>>> products_;  // [begin]
 };
 

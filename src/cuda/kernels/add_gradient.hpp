@@ -19,6 +19,7 @@ struct AddGradient {
     void* partial;   // Sum<Acc> [tap][c][k]
     std::int64_t taps, group_c, K;
     bool channels_last;
+    bool first;  // nothing has been written to `partial` yet
   };
   struct Regs {};
   struct Shared {};
@@ -31,7 +32,10 @@ struct AddGradient {
       const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;
       const std::int64_t at =
           p.channels_last ? (k * p.taps + tap) * p.group_c + c : (k * p.group_c + c) * p.taps + tap;
-      static_cast<Sum<Acc>*>(p.partial)[i].add(convert<Acc>(static_cast<const Scalar*>(p.dw)[at]));
+      Sum<Acc>& to = static_cast<Sum<Acc>*>(p.partial)[i];
+      Sum<Acc> sum = p.first ? Sum<Acc>{} : to;
+      sum.add(convert<Acc>(static_cast<const Scalar*>(p.dw)[at]));
+      to = sum;
     });
   }
 };

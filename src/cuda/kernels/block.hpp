@@ -56,17 +56,31 @@ struct DeviceBlock {
 #endif
   }
 
-  // 16 bytes from global to shared memory on their own, or zeros if there is no source: a source of
-  // 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the thread has
-  // waited for their group, and for others after a barrier. They pass no registers and, by .cg, no
-  // L1 cache, which has nothing to keep: a block reads each element once.
+  // 16, 8 or 4 bytes from global to shared memory on their own, or zeros if there is no source: a
+  // source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the
+  // thread has waited for their group, and for others after a barrier. They pass no registers and,
+  // by .cg, which is for 16 bytes, no L1 cache, which has nothing to keep: a block reads each
+  // element once. Below compute capability 8.0 they arrive at once.
+  template <int kBytes = 16>
   CONVGRAD_HD void copy_async(int, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
                               [[maybe_unused]] bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
+    if constexpr (kBytes == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                   :
+                   : "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
+                   : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                   :
+                   : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(there ? kBytes : 0)
+                   : "memory");
+    }
+#elif defined(__CUDA_ARCH__)
+    struct alignas(kBytes) Bytes {
+      std::uint32_t word[kBytes / 4];
+    };
+    *static_cast<Bytes*>(to) = there ? *static_cast<const Bytes*>(from) : Bytes{};
 #endif
   }
   CONVGRAD_HD void commit_copies(int) {
@@ -114,17 +128,39 @@ struct DeviceBlock {
   // ---- Compute capability 9.0 (bulk.hpp, wgmma.hpp). These instructions exist for the target 90a
   // alone; built for others, kernels stop at once instead of computing something else.
 
-  // By one thread, before a barrier of all.
-  CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier) {
+  // From here on the block's threads have two roles: thread Body::kConsumers alone produces, those
+  // below it consume. They meet at BulkBarriers only, no longer at each().
+  //
+  // The block starts with 168 registers a thread, which is what three warpgroups can have of 65536.
+  // The producer's warpgroup gives most of them to the consumers' (PTX ISA, "setmaxnreg"): all
+  // warps of one execute it, though all but a thread of the producer's have nothing to do.
+  template <class Produce, class Consume>
+  CONVGRAD_HD void divide([[maybe_unused]] Produce&& produce, [[maybe_unused]] Consume&& consume) {
+    static_assert(Body::kConsumers == 2 * kWarpgroup && Body::kThreads == 3 * kWarpgroup);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if (threadIdx.x < Body::kConsumers) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+      consume();
+    } else {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+      if (threadIdx.x == Body::kConsumers) produce();
+    }
+#endif
+  }
+
+  // By one thread, before a barrier of all. A round is over when so many threads have arrived, and
+  // all bytes that they expect.
+  CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier,
+                                [[maybe_unused]] int arrivals) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     // Descriptors and swizzles need a block of shared memory that is aligned as declared. Read by
     // assembly: the compiler takes the declared alignment for granted and would drop the check.
     std::uint32_t address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
     if (address % kSwizzleBytes != 0) __trap();
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :
-                 : "r"(shared_address(&barrier))
+                 : "r"(shared_address(&barrier)), "r"(arrivals)
                  : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #elif defined(__CUDA_ARCH__)
@@ -138,7 +174,20 @@ struct DeviceBlock {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
   }
-  // By one thread, before the copies: so many bytes complete the barrier's present phase.
+  // By all warps of a role, each of which arrives as one when its threads are here: what they have
+  // done before is done for those who wait for the round.
+  CONVGRAD_HD void arrive_by_warps([[maybe_unused]] BulkBarrier& barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                   :
+                   : "r"(shared_address(&barrier))
+                   : "memory");
+    }
+#endif
+  }
+  // By one thread, which arrives before copies of so many bytes, that the round waits for too.
   CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -160,8 +209,8 @@ struct DeviceBlock {
         : "memory");
 #endif
   }
-  // Until all bytes of a round have arrived: 0 for the first, third, ... time that they are
-  // expected, which is the parity of the barrier's phase. All threads wait, as each reads what has
+  // Until a round is over: 0 for the first, third, ... one, which is the parity of the barrier's
+  // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
   // arrived; try_wait suspends the thread for a while before it returns.
   CONVGRAD_HD void wait_bulk([[maybe_unused]] BulkBarrier& barrier,
                              [[maybe_unused]] unsigned round) {
@@ -179,21 +228,27 @@ struct DeviceBlock {
 #endif
   }
 
-  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k: step i's operands
-  // are at a(warpgroup, i) and b(i).
+  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k, or c(regs) = A * B
+  // where `fresh`: step i's operands are at a(warpgroup, i) and b(i).
   template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
-  CONVGRAD_HD void multiply_shared([[maybe_unused]] int panel_bytes, [[maybe_unused]] AddressA&& a,
-                                   [[maybe_unused]] AddressB&& b, [[maybe_unused]] FragmentC&& c) {
+  CONVGRAD_HD void multiply_shared([[maybe_unused]] bool fresh, [[maybe_unused]] int panel_bytes,
+                                   [[maybe_unused]] AddressA&& a, [[maybe_unused]] AddressB&& b,
+                                   [[maybe_unused]] FragmentC&& c) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
     __syncwarp();  // .aligned: all threads of a warp together, also after copies by one of them
     Op::fence_sums(c(regs));
     // Orders the sums' registers, which other instructions may have written, before the products.
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    // Steps are equally far apart: additions to the first step's descriptors are all they take.
+    const std::uint64_t first_a = operand_at(shared_address(a(group, 0)), panel_bytes);
+    const std::uint64_t first_b = operand_at(shared_address(b(0)), panel_bytes);
     CONVGRAD_UNROLL
     for (int i = 0; i < kSteps; ++i) {
-      Op::begin(c(regs), operand_at(shared_address(a(group, i)), panel_bytes),
-                operand_at(shared_address(b(i)), panel_bytes));
+      Op::begin(c(regs),
+                operand_after(first_a, shared_address(a(group, i)) - shared_address(a(group, 0))),
+                operand_after(first_b, shared_address(b(i)) - shared_address(b(0))),
+                fresh && i == 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     Op::fence_sums(c(regs));

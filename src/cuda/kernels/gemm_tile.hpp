@@ -76,9 +76,8 @@ CONVGRAD_HD Sum<Acc>* sum_at(const BlockParams& work, const GemmTile& tile, std:
 // the tap sees outside x: for data that the matrix instructions do not sum well enough. Slow, and
 // meant to be rare. place(fragment, element, row, column) is that of a sum within the tile.
 template <typename Scalar, class Sums, class Place>
-CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, std::int64_t chunk,
+CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, const Box& box,
                                Sums& sums, Place&& place) {
-  const Box box = p.work.chunks.box(chunk);
   const auto* x = static_cast<const Scalar*>(p.work.x.data);
   const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
   sums.clear();

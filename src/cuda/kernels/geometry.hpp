@@ -74,21 +74,48 @@ struct Box {
   }
 };
 
+// The cut of all output pixels into chunks (split_box), so that boxes follow without 64-bit
+// divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one pixel long
+// on axes outside the one that chunks split, and the whole extent on those inside it.
 struct Chunks {
-  std::int64_t extent[4];
-  std::int64_t step, pieces;
-  int axis;
+  std::int64_t images;  // pixels along n
+  int extent[3];        // along z, p, q
+  int full[4];          // pixels of a chunk along n, z, p, q, but at the ends
+  int pieces[3];        // along z, p, q
 
   CONVGRAD_HD Box box(std::int64_t chunk) const {
-    std::int64_t begin[4], end[4];
-    split_box(extent, axis, step, pieces, chunk, begin, end);
     Box result;
-    result.n = begin[0];
-    for (int a = 0; a < 4; ++a) {
-      if (a > 0) result.begin[a - 1] = static_cast<int>(begin[a]);
-      result.size[a] = static_cast<int>(end[a] - begin[a]);
+    for (int a = 3; a > 0; --a) {
+      result.begin[a - 1] = static_cast<int>(chunk % pieces[a - 1]) * full[a];
+      chunk /= pieces[a - 1];
     }
+    result.n = chunk * full[0];
+    cut(result);
     return result;
+  }
+  // From a chunk to the one as many later as box(that many) is from the first: the digits of its
+  // number are added, with what is carried.
+  CONVGRAD_HD void advance(Box& box, const Box& by) const {
+    int carried = 0;
+    for (int a = 3; a > 0; --a) {  // nothing is carried into an axis that is cut: it is the last
+      const int end = pieces[a - 1] * full[a];
+      int& begin = box.begin[a - 1];
+      begin += by.begin[a - 1] + carried;
+      carried = begin >= end ? 1 : 0;
+      if (carried != 0) begin -= end;
+    }
+    box.n += by.n + carried;
+    cut(box);
+  }
+
+ private:
+  // At the ends of axes chunks are shorter.
+  CONVGRAD_HD void cut(Box& box) const {
+    const std::int64_t left = images - box.n;
+    box.size[0] = left < full[0] ? static_cast<int>(left) : full[0];
+    for (int a = 0; a < 3; ++a) {
+      box.size[a + 1] = least(full[a + 1], extent[a] - box.begin[a]);
+    }
   }
 };
 
@@ -98,6 +125,7 @@ struct BlockParams {
   Shape shape;
   View x, dy;
   Chunks chunks;
+  Box apart;  // chunks.box(interleave): what is between two chunks of a slice
   std::int64_t chunk_count, unit, partitions, interleave;  // the slices
   std::int64_t chunk_begin, chunk_end;                     // of this block
   std::int64_t first_slice;                                // of this launch
@@ -107,6 +135,11 @@ struct BlockParams {
 
   CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
+  // Whether this block has the first chunk of a slice: its partial gradient is then written without
+  // being read, and nobody has to set it to zero.
+  CONVGRAD_HD bool begins(std::int64_t slice) const {
+    return first_chunk(chunk_count, unit, partitions, interleave, slice) >= chunk_begin;
+  }
   // The sum of a slice's partial gradient for a row (tap, c) and an output channel k.
   template <typename Acc>
   CONVGRAD_HD Sum<Acc>* sum_at(std::int64_t slice, std::int64_t row, std::int64_t k) const {

@@ -19,9 +19,11 @@
 #if defined(__CUDA_ARCH__)
 #define CONVGRAD_UNROLL _Pragma("unroll")
 #define CONVGRAD_UNROLL_4 _Pragma("unroll 4")
+#define CONVGRAD_NO_UNROLL _Pragma("unroll 1")
 #else
 #define CONVGRAD_UNROLL
 #define CONVGRAD_UNROLL_4
+#define CONVGRAD_NO_UNROLL
 #endif
 
 namespace convgrad::cuda {
@@ -87,6 +89,16 @@ CONVGRAD_HD int opaque(int value) {
   asm volatile("" : "+r"(value));
 #endif
   return value;
+}
+
+// An element of device memory by an address that was kept in shared memory, which does not say what
+// kind of memory it is of: the compiler would ask that of each address.
+template <typename Scalar>
+CONVGRAD_HD const Scalar* in_global(const unsigned char* address) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(address));
+#endif
+  return reinterpret_cast<const Scalar*>(address);
 }
 
 template <typename Integer>

@@ -11,7 +11,12 @@ namespace convgrad::cuda {
 // Guide, "Tensor Memory Access"). The bound on threads lets the compiler use all registers that a
 // block of that size can have. 1024: bulk.hpp.
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads)
+constexpr int least_blocks() {
+  if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;
+  return 0;
+}
+template <class Body>
+__global__ void __launch_bounds__(Body::kThreads, least_blocks<Body>())
     body_kernel(const __grid_constant__ typename Body::Params params, std::int64_t first) {
   extern __shared__ __align__(1024) unsigned char memory[];
   DeviceBlock<Body> block(*reinterpret_cast<typename Body::Shared*>(memory));

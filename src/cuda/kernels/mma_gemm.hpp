@@ -59,7 +59,7 @@ struct MmaGemm {
 
   CONVGRAD_HD static void fill_table(const Params& p, const GemmTile& tile, const Walker& load,
                                      int thread, Shared& s) {
-    const Box box = load.box();
+    const Box& box = load.box;
     const int pixels = box.pixels();
     for (int i = thread; i < load.slabs * kDepth; i += kThreads) {
       std::int64_t x = 0, dy = 0;
@@ -226,7 +226,7 @@ struct MmaGemm {
   // replaced by sums of float32 products. All threads take the same branch.
   template <class Block>
   CONVGRAD_HD static void replace_inexact(Block& block, const Params& p, const GemmTile& tile,
-                                          std::int64_t chunk) {
+                                          const Box& box) {
     Shared& s = block.shared;
     block.each([&](int thread, Regs&) {
       if (thread == 0) s.least_x = s.least_dy = s.rest = 0xffffffffu;
@@ -239,7 +239,7 @@ struct MmaGemm {
     if (!SplitRange{s.least_x, s.least_dy, 0xffffffffu - s.rest}.exceeded()) return;
     block.each_unsynced([&](int thread, Regs& r) {
       const int own = opaque(thread);
-      sum_by_pixels<Element>(p, tile, chunk, r.sums, [&](int i, int e, int& row, int& column) {
+      sum_by_pixels<Element>(p, tile, box, r.sums, [&](int i, int e, int& row, int& column) {
         sum_place(own, i, e, row, column);
       });
     });
@@ -247,8 +247,8 @@ struct MmaGemm {
 
   template <class Block>
   CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
-                                    std::int64_t chunk) {
-    if constexpr (Operand::kSplit) replace_inexact(block, p, tile, chunk);
+                                    const Box& box) {
+    if constexpr (Operand::kSplit) replace_inexact(block, p, tile, box);
     block.each_unsynced([](int, Regs& r) {
       r.sums.end_chunk();
       r.range.clear();
@@ -261,23 +261,25 @@ struct MmaGemm {
     if (first.done()) return;
     const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
     block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(address_of(p, tile, first.slice, thread));
+      r.sums.load(p.work.begins(first.slice), address_of(p, tile, first.slice, thread));
       r.sums.clear();
       r.range.clear();
     });
-    Walker load(p, first), use = load;
+    Walker load(p, first);
     for (int stage = 0; stage < kStages - 1; ++stage) {
       issue(block, p, tile, load, stage);
       block.each([](int, Regs&) {});  // before the next table
     }
-    for (int stage = 0; !use.done(); stage = (stage + 1) % kStages) {
-      block.each([&](int thread, Regs&) { block.template wait_copies<kStages - 2>(thread); });
-      // Into the stage that all have left behind at this barrier: one barrier a stage suffices.
-      issue(block, p, tile, load, (stage + kStages - 1) % kStages);
-      compute(block, stage);
-      const std::int64_t chunk = use.chunk;
-      use.next();
-      if (use.chunk != chunk) end_chunk(block, p, tile, chunk);
+    int stage = 0;
+    for (ChunkWalker use = first; !use.done(); use.next()) {
+      for (int slabs = slab_count(p, use.box); slabs > 0; --slabs) {
+        block.each([&](int thread, Regs&) { block.template wait_copies<kStages - 2>(thread); });
+        // Into the stage that all have left behind at this barrier: one barrier a stage suffices.
+        issue(block, p, tile, load, (stage + kStages - 1) % kStages);
+        compute(block, stage);
+        stage = (stage + 1) % kStages;
+      }
+      end_chunk(block, p, tile, use.box);
     }
     block.each_unsynced(
         [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, first.slice, thread)); });

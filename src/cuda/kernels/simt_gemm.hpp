@@ -7,8 +7,8 @@
 // device memory is behind arithmetic without cp.async, which compute capability 7.5 lacks.
 //
 // Rows of any taps share a tile, so that few channels fill it too (a stem's 3 channels by 49 taps).
-// What a tap sees outside x is 0 in the slab, which makes its product 0 unless dy is not finite; a
-// slab with such a dy is multiplied with those products left out one by one.
+// What a tap sees outside x is 0 in the slab, which makes its product 0 unless dy is not finite: a
+// chunk with a sum that is not finite is summed once more with those products left out one by one.
 #pragma once
 
 #include "cuda/kernels/chunk_walker.hpp"
@@ -22,11 +22,15 @@ namespace convgrad::cuda {
 template <typename Scalar, int kRows, int kColumns, int kThreadRows, int kThreadColumns>
 struct SimtGemm {
   using Acc = typename AccumulatorOf<Scalar>::type;
-  // Pixels of a slab: with channels first, those of float32 are a 32-byte sector of a row.
-  static constexpr int kDepth = 8;
+  // Pixels of a slab: with channels first, those of float32 are two 32-byte sectors of a row.
+  static constexpr int kDepth = 16;
   static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
+  // Blocks of a multiprocessor for which registers must suffice: of 256 threads together.
+  static constexpr int kLeastBlocks = 256 / kThreads;
+  static constexpr std::int64_t kItem = sizeof(Scalar);
   static constexpr int kLoadsX = kRows * kDepth / kThreads;
   static constexpr int kLoadsDy = kColumns * kDepth / kThreads;
+  static_assert(kChunkPixels % kDepth == 0);  // tables have whole slabs
   static_assert(kThreadRows % 4 == 0 && kThreadColumns % 4 == 0);
   static_assert(kLoadsX * kThreads == kRows * kDepth && kLoadsDy * kThreads == kColumns * kDepth);
 
@@ -37,25 +41,38 @@ struct SimtGemm {
 
   struct Regs {
     TileSums<Acc, kThreadRows, kThreadColumns> sums;
-    Acc x[kLoadsX], dy[kLoadsDy];  // the next slab, on its way
-    bool inside[kLoadsX];
+    Scalar x[kLoadsX], dy[kLoadsDy];  // the next slab, on its way: converted when it is stored
+    bool inside[kLoadsX];             // masked
+  };
+
+  // A pixel of the chunk: bytes to its first tap in x, and to itself in dy; and through which of
+  // the tile's taps x is seen. A tile's rows are of at most kRows taps on end.
+  struct alignas(16) Pixel {
+    std::int64_t x;
+    std::uint64_t taps;
+    std::int64_t dy;
+  };
+  static_assert(kRows <= 64);
+  // A row of the tile: what Pixel::x is added to, for its tap and channel, and its tap's bit; none
+  // beyond dw.
+  struct alignas(16) Row {
+    const unsigned char* x;
+    std::uint64_t tap;
   };
 
   // Values are converted before they are stored, as several threads read each. Rows are not padded:
   // row_of() and column_of() give a warp's lanes neighbouring groups of 4, which are read as 16
-  // bytes without conflicts between banks. The tables of offsets are for a chunk: their divisions
-  // would cost more than the products if every load did them.
+  // bytes without conflicts between banks. The tables are for a chunk: their divisions would cost
+  // more than the products if every load did them.
   struct Shared {
     alignas(16) Acc x[2][kDepth][kRows];
     alignas(16) Acc dy[2][kDepth][kColumns];
-    unsigned char inside[2][kDepth][kRows];
-    // Of each pixel of the chunk: where its first tap is in x, and the offsets of that and of dy.
-    std::int64_t x_offset[kChunkPixels], dy_offset[kChunkPixels];
-    int position[3][kChunkPixels];
-    // Of each row of the tile: what its tap and channel add to both.
-    std::int64_t row_offset[kRows];
-    int row_position[3][kRows];
+    unsigned char inside[2][kDepth][kRows];  // masked
+    Pixel pixels[kChunkPixels];
+    Row rows[kRows];
+    const unsigned char* columns[kColumns];  // what Pixel::dy is added to, for a channel
   };
+  static_assert(kChunkPixels % kDepth == 0);
 
   // Where a task's tile is in its group's matrix.
   struct Tile {
@@ -84,107 +101,116 @@ struct SimtGemm {
 
   // (pixel of the slab, row or column) of load number i of a thread: neighbours in memory belong to
   // neighbouring threads, whose loads then are few transactions. Which axis is contiguous depends
-  // on the layout.
-  template <int kWidth>
-  CONVGRAD_HD static void load_place(bool channels_last, int thread, int i, int& pixel, int& at) {
-    const int e = i * kThreads + thread;
-    pixel = channels_last ? e / kWidth : e % kDepth;
-    at = channels_last ? e % kWidth : e / kDepth;
+  // on the layout; the other is the same for all loads of a thread, or nearly.
+  template <int kWidth, bool kChannelsLast>
+  CONVGRAD_HD static void load_place(int thread, int i, int& pixel, int& at) {
+    constexpr int kOther = kThreads / (kChannelsLast ? kWidth : kDepth);
+    static_assert(kOther >= 1 && kThreads % kWidth == 0 && kThreads % kDepth == 0);
+    pixel = kChannelsLast ? i * kOther + thread / kWidth : thread % kDepth;
+    at = kChannelsLast ? thread % kWidth : i * kOther + thread / kDepth;
   }
 
-  // Once a task: the rows of a tile are the same for all pixels.
+  // Once a task: the rows and columns of a tile are the same for all pixels. Columns beyond the
+  // group are another's once more: their sums are not stored.
   CONVGRAD_HD static void fill_rows(const BlockParams& w, const Tile& tile, int thread, Shared& s) {
     const Shape& shape = w.shape;
+    const int first = tile.row / shape.group_c;
     for (int m = thread; m < kRows; m += kThreads) {
       const int row = tile.row + m, tap = row / shape.group_c;
       const bool there = tap < shape.taps();
-      const int at[3] = {shape.tap_t(tap), shape.tap_r(tap), shape.tap_s(tap)};
-      std::int64_t offset =
-          (static_cast<std::int64_t>(tile.group) * shape.group_c + row % shape.group_c) *
-          w.x.c_stride;
-      for (int a = 0; a < 3; ++a) {
-        const int reach = at[a] * shape.axis[a].dilation;
-        s.row_position[a][m] = there ? reach : kNowhere;
-        if (there) offset += reach * w.x.spatial[a];
-      }
-      s.row_offset[m] = offset;
+      const std::int64_t c =
+          static_cast<std::int64_t>(tile.group) * shape.group_c + row % shape.group_c;
+      const std::int64_t offset =
+          there ? c * w.x.c_stride + shape.tap_t(tap) * shape.axis[0].dilation * w.x.spatial[0] +
+                      shape.tap_r(tap) * shape.axis[1].dilation * w.x.spatial[1] +
+                      shape.tap_s(tap) * shape.axis[2].dilation * w.x.spatial[2]
+                : 0;
+      s.rows[m].x = static_cast<const unsigned char*>(w.x.data) + offset * kItem;
+      s.rows[m].tap = there ? std::uint64_t{1} << (tap - first) : 0;
+    }
+    for (int n = thread; n < kColumns; n += kThreads) {
+      const int k = least(tile.column + n, shape.group_k - 1);
+      const std::int64_t channel = static_cast<std::int64_t>(tile.group) * shape.group_k + k;
+      s.columns[n] = static_cast<const unsigned char*>(w.dy.data) + channel * w.dy.c_stride * kItem;
     }
   }
 
+  // Through which of the tile's taps an output position sees x.
+  CONVGRAD_HD static std::uint64_t taps_inside(const Shape& shape, const Tile& tile,
+                                               const int (&in)[3]) {
+    const int first = tile.row / shape.group_c;
+    const int end = least(ceil_div(tile.row + kRows, shape.group_c), shape.taps());
+    int at[3] = {shape.tap_t(first), shape.tap_r(first), shape.tap_s(first)};
+    std::uint64_t result = 0;
+    CONVGRAD_NO_UNROLL
+    for (int tap = first; tap < end; ++tap) {
+      bool inside = true;
+      for (int a = 0; a < 3; ++a) {
+        const int position = in[a] + at[a] * shape.axis[a].dilation;
+        inside = inside && position >= 0 && position < shape.axis[a].in;
+      }
+      result |= static_cast<std::uint64_t>(inside ? 1 : 0) << (tap - first);
+      if (++at[2] < shape.axis[2].taps) continue;
+      at[2] = 0;
+      if (++at[1] < shape.axis[1].taps) continue;
+      at[1] = 0;
+      ++at[0];
+    }
+    return result;
+  }
+
   // Once a chunk. Pixels up to a whole slab, so that the loops over a slab have constant bounds and
-  // unroll; those beyond the chunk are outside x for every tap.
-  CONVGRAD_HD static void fill_pixels(const BlockParams& w, const Box& box, int pixels, int thread,
-                                      Shared& s) {
+  // unroll; those beyond the chunk see nothing, with the dy of its last pixel.
+  CONVGRAD_HD static void fill_pixels(const BlockParams& w, const Tile& tile, const Box& box,
+                                      int pixels, int thread, Shared& s) {
     const int slabs = ceil_div(pixels, kDepth);
     for (int i = thread; i < slabs * kDepth; i += kThreads) {
-      if (i >= pixels) {
-        for (int a = 0; a < 3; ++a) s.position[a][i] = kNowhere;
-        continue;
-      }
       std::int64_t n;
-      int out[3];
-      box.pixel(i, n, out[0], out[1], out[2]);
-      int in[3];
-      for (int a = 0; a < 3; ++a) {
-        in[a] = w.shape.axis[a].first_input(out[a]);
-        s.position[a][i] = in[a];
-      }
-      s.x_offset[i] = w.x.pixel(n, in[0], in[1], in[2]);
-      s.dy_offset[i] = w.dy.pixel(n, out[0], out[1], out[2]);
+      int out[3], in[3];
+      box.pixel(least(i, pixels - 1), n, out[0], out[1], out[2]);
+      for (int a = 0; a < 3; ++a) in[a] = w.shape.axis[a].first_input(out[a]);
+      s.pixels[i] = {w.x.pixel(n, in[0], in[1], in[2]) * kItem,
+                     i < pixels ? taps_inside(w.shape, tile, in) : 0,
+                     w.dy.pixel(n, out[0], out[1], out[2]) * kItem};
     }
   }
 
   // A slab to registers; store() puts it into shared memory after the products of the slab before.
-  CONVGRAD_HD static void load(const BlockParams& w, const Tile& tile, const Shared& s, int pixels,
-                               int first, int thread, Regs& r) {
-    const auto* x = static_cast<const Scalar*>(w.x.data);
-    const auto* dy = static_cast<const Scalar*>(w.dy.data);
-    const bool last = w.shape.channels_last;
+  template <bool kMasked, bool kChannelsLast>
+  CONVGRAD_HD static void load(const Shared& s, int first, int thread, Regs& r) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
       int pixel, m;
-      load_place<kRows>(last, thread, i, pixel, m);
-      const int at = first + pixel;
-      bool inside = true;
-      CONVGRAD_UNROLL
-      for (int a = 0; a < 3; ++a) {
-        const int position = s.position[a][at] + s.row_position[a][m];
-        inside = inside && position >= 0 && position < w.shape.axis[a].in;
-      }
-      r.inside[i] = inside;
-      r.x[i] = inside ? convert<Acc>(x[s.x_offset[at] + s.row_offset[m]]) : Acc{0};
+      load_place<kRows, kChannelsLast>(thread, i, pixel, m);
+      const Pixel& at = s.pixels[first + pixel];
+      const Row& row = s.rows[m];
+      const bool inside = (at.taps & row.tap) != 0;
+      if (kMasked) r.inside[i] = inside;
+      r.x[i] = inside ? *in_global<Scalar>(row.x + at.x) : Scalar{};
     }
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
       int pixel, n;
-      load_place<kColumns>(last, thread, i, pixel, n);
-      const int at = first + pixel, k = tile.column + n;
-      const bool there = at < pixels && k < w.shape.group_k;
-      const std::int64_t channel = static_cast<std::int64_t>(tile.group) * w.shape.group_k + k;
-      r.dy[i] = there ? convert<Acc>(dy[s.dy_offset[at] + channel * w.dy.c_stride]) : Acc{0};
+      load_place<kColumns, kChannelsLast>(thread, i, pixel, n);
+      r.dy[i] = *in_global<Scalar>(s.columns[n] + s.pixels[first + pixel].dy);
     }
   }
 
-  // To shared memory; true if some product with padding would not be 0.
-  CONVGRAD_HD static bool store(const BlockParams& w, int thread, int buffer, const Regs& r,
-                                Shared& s) {
-    const bool last = w.shape.channels_last;
+  template <bool kMasked, bool kChannelsLast>
+  CONVGRAD_HD static void store(int thread, int buffer, const Regs& r, Shared& s) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
       int pixel, m;
-      load_place<kRows>(last, thread, i, pixel, m);
-      s.x[buffer][pixel][m] = r.x[i];
-      s.inside[buffer][pixel][m] = r.inside[i] ? 1 : 0;
+      load_place<kRows, kChannelsLast>(thread, i, pixel, m);
+      s.x[buffer][pixel][m] = convert<Acc>(r.x[i]);
+      if (kMasked) s.inside[buffer][pixel][m] = r.inside[i] ? 1 : 0;
     }
-    bool finite = true;
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
       int pixel, n;
-      load_place<kColumns>(last, thread, i, pixel, n);
-      s.dy[buffer][pixel][n] = r.dy[i];
-      finite = finite && is_finite(r.dy[i]);
+      load_place<kColumns, kChannelsLast>(thread, i, pixel, n);
+      s.dy[buffer][pixel][n] = convert<Acc>(r.dy[i]);
     }
-    return !finite && w.shape.padded;
   }
 
   // Pixels are outermost: each is an outer product of values in registers, and every sum gets its
@@ -219,29 +245,43 @@ struct SimtGemm {
     };
   }
 
+  // The slabs of a chunk whose tables are filled. One barrier a slab: a slab is stored in the
+  // buffer that was read before the last barrier.
+  template <bool kMasked, bool kChannelsLast, class Block>
+  CONVGRAD_HD static void add_slabs(Block& block, int slabs) {
+    Shared& s = block.shared;
+    block.each([&](int thread, Regs& r) {
+      load<kMasked, kChannelsLast>(s, 0, thread, r);
+      store<kMasked, kChannelsLast>(thread, 0, r, s);
+    });
+    for (int slab = 0; slab < slabs; ++slab) {
+      const bool more = slab + 1 < slabs;
+      const int buffer = slab % 2;
+      block.each([&](int thread, Regs& r) {
+        if (more) load<kMasked, kChannelsLast>(s, (slab + 1) * kDepth, thread, r);
+        multiply<kMasked>(thread, buffer, s, r);
+        if (more) store<kMasked, kChannelsLast>(thread, 1 - buffer, r, s);
+      });
+    }
+  }
+  template <bool kMasked, class Block>
+  CONVGRAD_HD static void add_slabs(Block& block, const BlockParams& w, int slabs) {
+    if (w.shape.channels_last) {
+      add_slabs<kMasked, true>(block, slabs);
+    } else {
+      add_slabs<kMasked, false>(block, slabs);
+    }
+  }
+
   template <class Block>
   CONVGRAD_HD static void add_chunk(Block& block, const BlockParams& w, const Tile& tile,
                                     const Box& box) {
-    Shared& s = block.shared;
     const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
-    block.each([&](int thread, Regs&) { fill_pixels(w, box, pixels, thread, s); });
-    bool masked = block.each_any([&](int thread, Regs& r) {
-      load(w, tile, s, pixels, 0, thread, r);
-      return store(w, thread, 0, r, s);
-    });
-    // One barrier a slab: a slab is stored in the buffer that was read before the last barrier.
-    for (int slab = 0; slab < slabs; ++slab) {
-      const bool more = slab + 1 < slabs, now = masked;
-      const int buffer = slab % 2;
-      masked = block.each_any([&](int thread, Regs& r) {
-        if (more) load(w, tile, s, pixels, (slab + 1) * kDepth, thread, r);
-        if (now) {
-          multiply<true>(thread, buffer, s, r);
-        } else {
-          multiply<false>(thread, buffer, s, r);
-        }
-        return more && store(w, thread, 1 - buffer, r, s);
-      });
+    block.each([&](int thread, Regs&) { fill_pixels(w, tile, box, pixels, thread, block.shared); });
+    add_slabs<false>(block, w, slabs);
+    if (block.each_any([](int, const Regs& r) { return !r.sums.all_finite(); })) {
+      block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
+      add_slabs<true>(block, w, slabs);
     }
     block.each_unsynced([&](int, Regs& r) { r.sums.end_chunk(); });
   }
@@ -254,10 +294,10 @@ struct SimtGemm {
     const Tile tile = tile_of(p, task);
     block.each_unsynced([&](int thread, Regs& r) {
       fill_rows(w, tile, thread, block.shared);
-      r.sums.load(address_of(w, tile, walk.slice, thread));
+      r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, thread));
       r.sums.clear();
     });
-    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box());
+    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box);
     block.each_unsynced(
         [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, walk.slice, thread)); });
   }

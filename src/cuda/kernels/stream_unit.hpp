@@ -7,39 +7,50 @@
 namespace convgrad::cuda {
 
 inline constexpr int kStreamLanes = kWarp;
-// 256 threads with up to 128 registers each are half of a multiprocessor's 65536.
-inline constexpr int kStreamWarps = 8;
+// Few, as every warp goes through the loops over units, which are small: a block's shared memory
+// holds two of them. Four blocks or more are on a multiprocessor.
+inline constexpr int kStreamWarps = 4;
 // Neighbouring pixels of a row that share loads: for kS taps, kStreamRun + kS - 1 values of x serve
 // kStreamRun * kS products. Longer runs save little more, leave more pixels over at the ends of
 // rows, and take registers from the sums.
 inline constexpr int kStreamRun = 4;
-// Of shared memory: below the 48 KiB that every device gives without being asked, so that two
-// blocks are on a multiprocessor of most devices, and one loads while the other multiplies.
-inline constexpr int kStreamBytes = 44 * 1024;
-// Of a pixel's dy in shared memory. Odd, so that lanes that store a row of pixels (channels first)
-// meet different banks, as lanes that read the channels of a pixel do.
-inline constexpr int kStreamPitch = kStreamLanes + 1;
+// Of shared memory, beside the warps' sums: together within the 48 KiB that every device gives
+// without being asked.
+inline constexpr int kStreamBytes = 40 * 1024;
 
-// The outputs that are worked on at a time, and what they see of each image of x. Chosen on the
-// host, so that both fit kStreamBytes (choices.cpp).
+// How rows of pixels of x or dy come to shared memory, where each is [pixel][channel].
+struct StreamRow {
+  int pixels, pitch;  // pitch: elements of a pixel
+  int channels;       // that are copied of each
+  int piece;          // channels last: elements that one copy takes
+  int pieces, log;    // of a pixel; 2^log is that many lanes or more, 32 at most
+};
+
+// The outputs that are worked on at a time, and what they see of x. Chosen on the host, so that all
+// fits kStreamBytes (choices.cpp).
 struct StreamUnit {
-  int images, rows, columns;
-  int ring;  // rows of x
-  int patch_columns;
+  int images, rows, columns;  // images is 1, or rows and columns are all of a chunk's
+  int band;                   // rows that a warp goes down at a time
+  int buffers;                // 2: a unit is loaded while the one before is multiplied
+  int ring;                   // rows of x
+  StreamRow x, dy;            // for whole runs of dy
+  bool fast;                  // neither strides nor dilations; pixels of kStreamLanes elements
 };
 
 struct StreamParams {
   BlockParams work;
   StreamUnit unit;
   int k_tiles, c_tiles, r_tiles, s_tiles;
-  int x_channels;  // of the groups that 32 output channels belong to, kC of each
 
-  // Of a pixel of x in shared memory; odd, as kStreamPitch is.
-  CONVGRAD_HD int x_pitch() const { return x_channels | 1; }
-  CONVGRAD_HD int patch_pixels() const { return unit.images * unit.ring * unit.patch_columns; }
+  CONVGRAD_HD int x_line() const { return unit.x.pixels * unit.x.pitch; }
+  CONVGRAD_HD int dy_line() const { return unit.dy.pixels * unit.dy.pitch; }
   // The place in the ring of a row that is less than the ring's length behind one with place i. No
   // remainder, which would be a division for every row of taps.
   CONVGRAD_HD int ring_place(int i) const { return i < unit.ring ? i : i - unit.ring; }
+  // Behind the ring, at a multiple of 16 bytes of any dtype's elements.
+  CONVGRAD_HD int dy_begin(int buffer) const {
+    return (unit.ring * x_line() + 7) / 8 * 8 + buffer * (unit.images * unit.rows * dy_line());
+  }
 };
 
 // One task's part of dw.
@@ -64,93 +75,238 @@ CONVGRAD_HD StreamTile stream_tile(const StreamParams& p, int rows, int columns,
   return tile;
 }
 
-// One unit of a task's pixels.
+// One unit of a task's pixels, and where in the ring the rows of x are that it sees: from place
+// `first` on `seen` rows for each image, of which `kept` are there already.
 struct StreamStep {
   std::int64_t n;
   int images, z, p, rows, q, columns;
-  int strip;  // its first p
-  // Rows of x, from the strip's first on: seen from, loaded from and up to.
-  int first, begin, end;
+  int first, seen, kept;
+  int buffer;  // of dy
 
-  // To the next unit of a strip, as a filter's rows see it; `end` is what has been loaded of it.
-  CONVGRAD_HD void move_down(const Axis& h, int filter_rows, int row, int count) {
-    p = strip + row;
+  // To other rows, none of which is there; behind so many places of the ring.
+  CONVGRAD_HD void start(const StreamParams& params, int places, int filter_rows, int count) {
+    advance(params, places, filter_rows, count);
+    kept = 0;
+  }
+  // To the next rows of a strip.
+  CONVGRAD_HD void move_down(const StreamParams& params, int filter_rows, int count) {
+    const int passed = least(rows * params.work.shape.axis[1].stride, seen);
+    const int left = seen - passed;
+    p += rows;
+    advance(params, passed, filter_rows, count);
+    kept = left;
+  }
+
+ private:
+  CONVGRAD_HD void advance(const StreamParams& params, int places, int filter_rows, int count) {
+    const Axis& h = params.work.shape.axis[1];
+    first = params.ring_place(first + places);
     rows = count;
-    first = row * h.stride;
-    begin = first < end ? end : first;
-    end = first + (rows - 1) * h.stride + (filter_rows - 1) * h.dilation + 1;
+    seen = (rows - 1) * h.stride + (filter_rows - 1) * h.dilation + 1;
+    buffer ^= params.unit.buffers - 1;
   }
 };
 
-// Loads of a unit for tiles of kC input channels a group. Values are converted here, once: every
-// value of x serves all taps of up to 32 output channels, every one of dy all taps.
-template <typename Scalar, int kC>
-struct StreamLoad {
-  using Acc = typename AccumulatorOf<Scalar>::type;
+// The units of a slice, in order. Strips of columns are outside, rows inside: down a strip, the
+// ring keeps the rows that two units see, which are more than the columns that two strips see.
+template <int kR>
+struct StreamWalker : ChunkWalker {
+  const StreamParams& params;
+  StreamStep step{};
 
-  // Where channel number j of the patch is in x; -1 if there is none.
-  CONVGRAD_HD static std::int64_t x_channel(const BlockParams& w, const StreamTile& tile, int j) {
-    const int group = tile.group + j / kC, c = tile.c + j % kC;
-    if (group >= w.shape.groups || c >= w.shape.group_c) return -1;
-    return (static_cast<std::int64_t>(group) * w.shape.group_c + c) * w.x.c_stride;
+  CONVGRAD_HD StreamWalker(const StreamParams& p, const ChunkWalker& first)
+      : ChunkWalker(first), params(p) {
+    begin_chunk();
+  }
+  CONVGRAD_HD void next() {
+    const int below = box.begin[1] + box.size[2] - (step.p + step.rows);
+    if (below > 0) return step.move_down(params, kR, least(params.unit.rows, below));
+    step.q += step.columns;
+    if (step.q == box.begin[2] + box.size[3]) {
+      step.q = box.begin[2];
+      if (++step.z == box.begin[0] + box.size[1]) {
+        step.z = box.begin[0];
+        step.n += step.images;
+        if (step.n == box.n + box.size[0]) {
+          ChunkWalker::next();
+          return begin_chunk();
+        }
+      }
+    }
+    begin_strip();
+  }
+  // To the first unit of the chunk with which so many are left, once more: from the task's first.
+  // Walkers do not go back, and a copy of each chunk's would take registers of all threads.
+  CONVGRAD_HD void return_to(const ChunkWalker& first, int chunks) {
+    left = first.left;
+    box = first.box;
+    CONVGRAD_NO_UNROLL
+    while (left > chunks) ChunkWalker::next();
+    begin_chunk();
   }
 
-  // The rows of x that the ring has not yet, a warp a row. A row of the patch is [column][channel]:
-  // lanes that multiply differ in the channel, and each runs along the columns.
-  CONVGRAD_HD static void patch(const StreamParams& p, const StreamTile& tile, const StreamStep& u,
-                                int thread, Acc* memory) {
-    const BlockParams& w = p.work;
-    const auto* x = static_cast<const Scalar*>(w.x.data);
-    const int warp = thread / kStreamLanes, lane = thread % kStreamLanes, pitch = p.x_pitch();
-    const int d = w.shape.axis[0].first_input(u.z) + tile.t * w.shape.axis[0].dilation;
-    const int h_first = w.shape.axis[1].first_input(u.strip) + tile.r * w.shape.axis[1].dilation;
-    const int w_first = w.shape.axis[2].first_input(u.q) + tile.s * w.shape.axis[2].dilation;
-    const int columns = p.unit.patch_columns, rows = u.end - u.begin;
-    for (int i = warp; i < u.images * rows; i += kStreamWarps) {
-      const int row = u.begin + i % rows, h = h_first + row, image = i / rows;
-      const std::int64_t n = u.n + image;
-      const bool inside_rows = d >= w.x.lo[0] && d < w.x.hi[0] && h >= w.x.lo[1] && h < w.x.hi[1];
-      const std::int64_t start = inside_rows ? w.x.pixel(n, d, h, 0) : 0;
-      Acc* to = memory + (image * p.unit.ring + row % p.unit.ring) * columns * pitch;
-      // Lanes go along the axis that is contiguous in memory, the innermost loop along the other.
-      const bool last = w.shape.channels_last;
-      const int lanes = last ? p.x_channels : columns, steps = last ? columns : p.x_channels;
-      for (int l = lane; l < lanes; l += kStreamLanes) {
-        CONVGRAD_UNROLL_4
-        for (int j = 0; j < steps; ++j) {
-          const int column = last ? j : l, channel = last ? l : j;
-          const std::int64_t at = x_channel(w, tile, channel);
-          const int position = w_first + column;
-          const bool inside =
-              inside_rows && at >= 0 && position >= w.x.lo[2] && position < w.x.hi[2];
-          to[column * pitch + channel] =
-              inside ? convert<Acc>(x[start + position * w.x.spatial[2] + at]) : Acc{0};
+ private:
+  CONVGRAD_HD void begin_chunk() {
+    if (done()) return;
+    step.n = box.n;
+    step.z = box.begin[0];
+    step.q = box.begin[2];
+    begin_strip();
+  }
+  CONVGRAD_HD void begin_strip() {
+    const StreamUnit& unit = params.unit;
+    const int places = step.images * step.seen;
+    const std::int64_t images = box.n + box.size[0] - step.n;
+    step.images = images < unit.images ? static_cast<int>(images) : unit.images;
+    step.columns = least(unit.columns, box.begin[2] + box.size[3] - step.q);
+    step.p = box.begin[1];
+    step.start(params, places, kR, least(unit.rows, box.size[2]));
+  }
+};
+
+// The channels of a tile in x or dy: `inside` of each of `groups` groups, and where they are.
+struct StreamChannels {
+  std::int64_t first, apart, group_apart;
+  int inside, groups;
+};
+
+// Copies of a unit to shared memory, where elements are as they are in device memory. A warp takes
+// a row of pixels at a time.
+template <typename Scalar, int kS, int kC>
+struct StreamLoad {
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(Scalar));
+  static constexpr int kBatch = 8;  // loads of a thread under way where no copy takes them
+
+  // `count` pieces of kPiece elements, `apart` in device memory and `step` in shared memory; zeros
+  // but for those from lo to hi - 1.
+  template <int kPiece, class Block>
+  CONVGRAD_HD static void copy(Block& block, int thread, const Scalar* from, std::int64_t apart,
+                               Scalar* to, int step, int count, int lo, int hi) {
+    if constexpr (kPiece * sizeof(Scalar) >= 4) {
+      CONVGRAD_UNROLL_4
+      for (int i = 0; i < count; ++i, from += apart, to += step) {
+        block.template copy_async<kPiece * sizeof(Scalar)>(thread, to, from, i >= lo && i < hi);
+      }
+    } else {  // less than cp.async can copy
+      CONVGRAD_NO_UNROLL
+      for (int i = 0; i < count; i += kBatch, from += kBatch * apart, to += kBatch * step) {
+        Scalar raw[kBatch];
+        CONVGRAD_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          raw[j] = i + j >= lo && i + j < hi ? from[j * apart] : Scalar{};
+        }
+        CONVGRAD_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          if (i + j < count) to[j * step] = raw[j];
         }
       }
     }
   }
 
-  // dy of the unit, a warp a row: [image][row][column][channel].
-  CONVGRAD_HD static void dy(const StreamParams& p, const StreamTile& tile, const StreamStep& u,
-                             int thread, Acc* to) {
-    const BlockParams& w = p.work;
-    const auto* dy = static_cast<const Scalar*>(w.dy.data);
-    const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
-    for (int row = warp; row < u.images * u.rows; row += kStreamWarps) {
-      const std::int64_t start = w.dy.pixel(u.n + row / u.rows, u.z, u.p + row % u.rows, u.q);
-      const bool last = w.shape.channels_last;
-      const int lanes = last ? kStreamLanes : u.columns, steps = last ? u.columns : kStreamLanes;
-      for (int i = lane; i < lanes; i += kStreamLanes) {
-        CONVGRAD_UNROLL_4
-        for (int j = 0; j < steps; ++j) {
-          const int column = last ? j : i, k = last ? i : j;
-          to[(row * u.columns + column) * kStreamPitch + k] =
-              tile.k + k < w.shape.K
-                  ? convert<Acc>(
-                        dy[start + column * w.dy.spatial[2] + (tile.k + k) * w.dy.c_stride])
-                  : Acc{0};
+  // Channels last: lanes go along the pieces of a pixel, then the pixels.
+  template <int kPiece, int kInGroup, class Block>
+  CONVGRAD_HD static void copy_pixels(Block& block, int thread, const StreamRow& row,
+                                      const StreamChannels& channels, const Scalar* from,
+                                      std::int64_t apart, Scalar* to, int lo, int hi) {
+    static_assert(kWarp == 1 << 5);
+    const int lane = thread % kWarp, first = lane >> row.log, shift = 5 - row.log;
+    // How many of the lane's pixels are before one.
+    const auto before = [&](int end) {
+      return end > first ? (end - first + (1 << shift) - 1) >> shift : 0;
+    };
+    CONVGRAD_NO_UNROLL
+    for (int i = lane & ((1 << row.log) - 1); i < row.pieces; i += kWarp) {
+      const int group = i * kPiece / kInGroup, c = i * kPiece % kInGroup;
+      const bool there = group < channels.groups && c < channels.inside;
+      const std::int64_t at =
+          channels.first + group * channels.group_apart + c * channels.apart + first * apart;
+      copy<kPiece>(block, thread, from + at, apart << shift, to + first * row.pitch + i * kPiece,
+                   row.pitch << shift, before(row.pixels), before(lo), there ? before(hi) : 0);
+    }
+  }
+
+  // A row whose pixels begin at `from`, `apart`; zeros outside lo <= pixel < hi.
+  template <int kInGroup, class Block>
+  CONVGRAD_HD static void copy_row(Block& block, int thread, const StreamRow& row,
+                                   const StreamChannels& channels, bool channels_last,
+                                   const Scalar* from, std::int64_t apart, Scalar* to, int lo,
+                                   int hi) {
+    if (channels_last) {
+      if (row.piece == kVector) {
+        copy_pixels<kVector, kInGroup>(block, thread, row, channels, from, apart, to, lo, hi);
+      } else if (kInGroup == 4 && kInGroup < kVector && row.piece == kInGroup) {
+        copy_pixels < kInGroup<kVector ? kInGroup : 1, kInGroup>(block, thread, row, channels, from,
+                                                                 apart, to, lo, hi);
+      } else {
+        copy_pixels<1, kInGroup>(block, thread, row, channels, from, apart, to, lo, hi);
+      }
+      return;
+    }
+    // Channels first: lanes go along the pixels, and steps along the channels.
+    CONVGRAD_NO_UNROLL
+    for (int i = thread % kWarp; i < row.pixels; i += kWarp) {
+      const bool there = i >= lo && i < hi;
+      const Scalar* source = from + channels.first + i * apart;
+      Scalar* target = to + i * row.pitch;
+      if constexpr (kInGroup == 1) {
+        copy<1>(block, thread, source, channels.group_apart, target, 1, row.channels, 0,
+                there ? channels.groups : 0);
+      } else {
+        CONVGRAD_NO_UNROLL
+        for (int group = 0; group * kInGroup < row.channels; ++group) {
+          copy<1>(block, thread, source + group * channels.group_apart, channels.apart,
+                  target + group * kInGroup, 1, kInGroup, 0,
+                  there && group < channels.groups ? channels.inside : 0);
         }
       }
+    }
+  }
+
+  // The rows of x that the ring has not yet.
+  template <class Block>
+  CONVGRAD_HD static void x(Block& block, const StreamParams& p, const StreamTile& tile,
+                            const StreamStep& u, int thread, Scalar* ring) {
+    const BlockParams& w = p.work;
+    const Axis* axis = w.shape.axis;
+    const int d = axis[0].first_input(u.z) + tile.t * axis[0].dilation;
+    const int h = axis[1].first_input(u.p) + tile.r * axis[1].dilation;
+    const int first = axis[2].first_input(u.q) + tile.s * axis[2].dilation;
+    const bool inside = d >= w.x.lo[0] && d < w.x.hi[0];
+    const int seen = (u.columns - 1) * axis[2].stride + (kS - 1) * axis[2].dilation + 1;
+    const int lo = w.x.lo[2] - first, hi = least(seen, w.x.hi[2] - first);
+    const std::int64_t group_apart = w.shape.group_c * w.x.c_stride;
+    const StreamChannels channels = {tile.group * group_apart + tile.c * w.x.c_stride, w.x.c_stride,
+                                     group_apart, w.shape.group_c - tile.c,
+                                     w.shape.groups - tile.group};
+    const auto* from = static_cast<const Scalar*>(w.x.data) + w.x.pixel(u.n, d, h, first);
+    int image = 0, row = u.kept + thread / kWarp;
+    for (;; row += kStreamWarps) {
+      for (; row >= u.seen; row -= u.seen - u.kept) ++image;
+      if (image >= u.images) return;
+      const bool there = inside && h + row >= w.x.lo[1] && h + row < w.x.hi[1];
+      copy_row<kC>(block, thread, p.unit.x, channels, w.shape.channels_last,
+                   from + image * w.x.n_stride + row * w.x.spatial[1], w.x.spatial[2],
+                   ring + p.ring_place(u.first + image * u.seen + row) * p.x_line(), lo,
+                   there ? hi : 0);
+    }
+  }
+
+  // dy of the unit, a row of each image after the other.
+  template <class Block>
+  CONVGRAD_HD static void dy(Block& block, const StreamParams& p, const StreamTile& tile,
+                             const StreamStep& u, int thread, Scalar* to) {
+    const BlockParams& w = p.work;
+    const std::int64_t left = w.shape.K - tile.k;
+    const int count = left < kStreamLanes ? static_cast<int>(left) : kStreamLanes;
+    const StreamChannels channels = {tile.k * w.dy.c_stride, w.dy.c_stride, 0, count, 1};
+    const auto* from = static_cast<const Scalar*>(w.dy.data) + w.dy.pixel(u.n, u.z, u.p, u.q);
+    int image = 0, row = thread / kWarp;
+    for (;; row += kStreamWarps) {
+      for (; row >= u.rows; row -= u.rows) ++image;
+      if (image >= u.images) return;
+      copy_row<kStreamLanes>(block, thread, p.unit.dy, channels, w.shape.channels_last,
+                             from + image * w.dy.n_stride + row * w.dy.spatial[1], w.dy.spatial[2],
+                             to + (image * u.rows + row) * p.dy_line(), 0, u.columns);
     }
   }
 };

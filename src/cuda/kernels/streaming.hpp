@@ -3,14 +3,18 @@
 // A block of threads has 32 output channels, one in each lane, and up to kR x kS taps of kC input
 // channels of each one's group in registers. It goes through the chunks of one slice in strips of
 // columns, and down a strip a unit at a time: a box of output pixels whose dy fits shared memory
-// beside the rows of x that its taps see. Those are a ring: the rows that two units see stay there.
-// Warps take runs of pixels of the unit in turn. After a chunk the warps' sums are added in order.
-// Where dy is not finite, and at ragged ends, products are taken one by one, without padding's.
+// beside the rows of x that its taps see. Those are a ring: the rows that two units see stay there,
+// and while a unit is multiplied, the next one is copied. Warps take runs of neighbouring columns
+// of the unit in turn, and go down them. After a chunk the warps' sums are added in order.
+//
+// What is outside x or dy is 0 in shared memory, so nothing is checked for a product. Where other
+// factors are not finite that is not enough: a chunk with a sum that is not finite is summed once
+// more, without the products of padding and of pixels beyond the ends of rows.
 //
 // A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
 // dy: what limits is loading, so a value is loaded once for all taps. Registers limit the taps: up
 // to 7 x 7 sums a lane. Pairs of all taps would be twice as many, so each warp keeps the pairs of
-// an eighth of them, and warps' sums meet in shared memory once a chunk.
+// its share of them, and warps' sums meet in shared memory once a chunk.
 #pragma once
 
 #include "cuda/kernels/stream_unit.hpp"
@@ -22,80 +26,143 @@ struct Streaming {
   using Acc = typename AccumulatorOf<Scalar>::type;
   static constexpr int kThreads = kStreamLanes * kStreamWarps;
   static constexpr int kSums = kR * kS * kC;
+  // Blocks of a multiprocessor for which registers must suffice.
+  static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36    ? 4
+                                      : kSums * sizeof(Acc) <= 144 ? 3
+                                                                   : 2;
   static constexpr int kRounds = (kSums + kStreamWarps - 1) / kStreamWarps;
   using Sums = TileSums<Acc, kC * kR, kS, kRounds>;
-  using Load = StreamLoad<Scalar, kC>;
+  using Load = StreamLoad<Scalar, kS, kC>;
+  using Walker = StreamWalker<kR>;
 
   using Params = StreamParams;
   struct Regs {
     // Sums of this warp's pixels of the chunk for all taps of kC channels; but pairs of the slice
     // only for every kStreamWarps-th of them: each warp keeps its share of the block's.
     Sums sums;
+    int channel;  // the first of the lane's group in a pixel of the ring
   };
-  // The ring [image][row][column][channel], and behind it dy [image][row][column][channel] of the
-  // unit. Rows of channels have an odd length (kStreamPitch). After a chunk the same memory has the
-  // warps' sums.
+  // The ring [row][column][channel], and behind it dy [buffer][image][row][column][channel], as
+  // they are in device memory: threads convert what they read. Two rounds of the warps' sums.
   struct Shared {
-    alignas(16) Acc memory[kStreamBytes / sizeof(Acc)];
+    alignas(16) Scalar memory[kStreamBytes / sizeof(Scalar)];
+    Acc exchange[2][kStreamWarps][kStreamWarps][kStreamLanes];
   };
 
-  // One run of kStreamRun pixels. Taps' rows are outermost: the values of a row are loaded once for
-  // all its taps, and no more than one row's are in registers. x points into the ring's first row,
-  // at the first one's first tap and the lane's first channel; `place` is the first tap's row.
-  CONVGRAD_HD static void add_run(const Params& p, const Acc* x, int place, const Acc* dy,
-                                  Regs& r) {
-    const Shape& shape = p.work.shape;
-    const int pitch = p.x_pitch(), line = p.unit.patch_columns * pitch;
-    const bool dense = shape.axis[2].stride == 1 && shape.axis[2].dilation == 1;
-    const int step = shape.axis[2].stride * pitch, apart = shape.axis[2].dilation * pitch;
+  // The kC channels of a pixel of x that a lane multiplies; together, as they are neighbours and
+  // begin at multiples of kC (choices.cpp).
+  struct alignas(sizeof(Scalar) * kC < 16 ? sizeof(Scalar) * kC : 16) Pixel {
+    Scalar channel[kC];
+  };
+  CONVGRAD_HD static void read(const Scalar* from, Acc (&to)[kC]) {
+    const Pixel pixel = *reinterpret_cast<const Pixel*>(from);
     CONVGRAD_UNROLL
-    for (int i = 0; i < kR; ++i) {
-      const Acc* row = x + p.ring_place(place + i * shape.axis[1].dilation) * line;
+    for (int c = 0; c < kC; ++c) to[c] = convert<Acc>(pixel.channel[c]);
+  }
+
+  // A run of pixels without stride and dilation sees these of a row; neighbouring pixels see the
+  // same values through neighbouring taps.
+  static constexpr int kSeen = kStreamRun + kS - 1;
+  using RunRow = Acc[kSeen][kC];
+  CONVGRAD_HD static void read_row(const Scalar* x, RunRow& values) {
+    CONVGRAD_UNROLL
+    for (int j = 0; j < kSeen; ++j) read(x + j * kStreamLanes, values[j]);
+  }
+  CONVGRAD_HD static void add_row(const RunRow& values, int i, const Acc* dy, Regs& r) {
+    CONVGRAD_UNROLL
+    for (int s = 0; s < kS; ++s) {
       CONVGRAD_UNROLL
-      for (int c = 0; c < kC; ++c) {
-        const Acc* from = row + c;
-        if (dense) {  // neighbouring pixels see the same values through neighbouring taps
-          Acc values[kStreamRun + kS - 1];
-          CONVGRAD_UNROLL
-          for (int j = 0; j < kStreamRun + kS - 1; ++j) values[j] = from[j * pitch];
-          CONVGRAD_UNROLL
-          for (int s = 0; s < kS; ++s) {
-            CONVGRAD_UNROLL
-            for (int j = 0; j < kStreamRun; ++j)
-              r.sums.chunk[c * kR + i][s] += values[j + s] * dy[j];
-          }
-        } else {
-          CONVGRAD_UNROLL
-          for (int s = 0; s < kS; ++s) {
-            CONVGRAD_UNROLL
-            for (int j = 0; j < kStreamRun; ++j)
-              r.sums.chunk[c * kR + i][s] += from[j * step + s * apart] * dy[j];
-          }
-        }
+      for (int j = 0; j < kStreamRun; ++j) {
+        CONVGRAD_UNROLL
+        for (int c = 0; c < kC; ++c) r.sums.chunk[c * kR + i][s] += values[j + s][c] * dy[j];
       }
     }
   }
 
-  // The same for one pixel, at (d, h, w) of its tile's first tap, without what is outside x.
-  CONVGRAD_HD static void add_pixel(const Params& p, const Acc* x, int place, Acc dy, int d, int h,
-                                    int w, Regs& r) {
-    const Axis* axis = p.work.shape.axis;
-    const int pitch = p.x_pitch(), line = p.unit.patch_columns * pitch;
-    if (d < 0 || d >= axis[0].in) return;
-    CONVGRAD_UNROLL
-    for (int i = 0; i < kR; ++i) {
-      const int below = i * axis[1].dilation;
-      if (h + below < 0 || h + below >= axis[1].in) continue;
-      const Acc* row = x + p.ring_place(place + below) * line;
+  // A warp's pixels of a unit: `rows` rows of kStreamRun columns.
+  struct Band {
+    const StreamStep& u;
+    int image, top, rows, column;
+    const Scalar *x, *dy;  // of the lane's channels: of the run's first column in the ring, of dy
+    int at;                // of the first row of x, in the ring's elements
+  };
+
+  // Without strides and dilations. Rows of x stay in registers while the taps' rows pass them, if
+  // there are registers for kR of them.
+  static constexpr bool kKeep = kC == 1 && kR * sizeof(Acc) <= 24;
+  CONVGRAD_HD static void add_fast(const Params& p, const Band& band, Regs& r) {
+    const int line = p.x_line(), end = p.unit.ring * line, dy_line = p.dy_line();
+    const auto wrapped = [&](int at) { return at < end ? at : at - end; };
+    const Scalar* dy = band.dy;
+    int at = band.at;
+    RunRow values[kKeep ? kR : 1];
+    if constexpr (kKeep) {
       CONVGRAD_UNROLL
-      for (int s = 0; s < kS; ++s) {
-        const int column = s * axis[2].dilation;
-        if (w + column < 0 || w + column >= axis[2].in) continue;
+      for (int i = 0; i < kR - 1; ++i, at = wrapped(at + line)) read_row(band.x + at, values[i]);
+    }
+    for (int row = 0; row < band.rows;) {
+      // As many rows as there are in registers, which then are where they have been.
+      CONVGRAD_UNROLL
+      for (int phase = 0; phase < (kKeep ? kR : 1); ++phase) {
+        if (row >= band.rows) return;
+        Acc factor[kStreamRun];
         CONVGRAD_UNROLL
-        for (int c = 0; c < kC; ++c) {
-          r.sums.chunk[c * kR + i][s] += row[column * pitch + c] * dy;
+        for (int j = 0; j < kStreamRun; ++j) factor[j] = convert<Acc>(dy[j * kStreamLanes]);
+        if constexpr (kKeep) read_row(band.x + at, values[(phase + kR - 1) % kR]);
+        CONVGRAD_UNROLL
+        for (int i = 0; i < kR; ++i) {
+          if constexpr (!kKeep) read_row(band.x + wrapped(at + i * line), values[0]);
+          add_row(values[kKeep ? (phase + i) % kR : 0], i, factor, r);
+        }
+        dy += dy_line;
+        at = wrapped(at + line);
+        ++row;
+      }
+    }
+  }
+
+  // For any strides and dilations. Masked: without what is outside x or beyond the unit's columns.
+  template <bool kMasked>
+  CONVGRAD_HD static void add_any(const Params& p, const StreamTile& tile, const Band& band,
+                                  Regs& r) {
+    const Axis* axis = p.work.shape.axis;
+    const int line = p.x_line(), end = p.unit.ring * line;
+    const auto wrapped = [&](int at) { return at < end ? at : at - end; };
+    const int d = axis[0].first_input(band.u.z) + tile.t * axis[0].dilation;
+    const bool inside_d = d >= 0 && d < axis[0].in;
+    const Scalar* dy = band.dy;
+    int at = band.at;
+    for (int row = 0; row < band.rows; ++row) {
+      Acc factor[kStreamRun];
+      CONVGRAD_UNROLL
+      for (int j = 0; j < kStreamRun; ++j) factor[j] = convert<Acc>(dy[j * p.unit.dy.pitch]);
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kR; ++i) {
+        const Scalar* x = band.x + wrapped(at + i * axis[1].dilation * line);
+        const int h =
+            axis[1].first_input(band.u.p + band.top + row) + (tile.r + i) * axis[1].dilation;
+        // Opaque: the addresses and positions of all taps would be kept in registers otherwise.
+        const int stride = opaque(axis[2].stride), dilation = opaque(axis[2].dilation);
+        const int step = stride * p.unit.x.pitch, apart = dilation * p.unit.x.pitch;
+        const int w = axis[2].first_input(band.u.q + band.column) + tile.s * dilation;
+        if (kMasked && (!inside_d || h < 0 || h >= axis[1].in)) continue;
+        CONVGRAD_UNROLL
+        for (int s = 0; s < kS; ++s) {
+          CONVGRAD_UNROLL
+          for (int j = 0; j < kStreamRun; ++j) {
+            const int position = w + j * stride + s * dilation;
+            const bool there =
+                band.column + j < band.u.columns && position >= 0 && position < axis[2].in;
+            if (kMasked && !there) continue;
+            Acc value[kC];
+            read(x + j * step + s * apart, value);
+            CONVGRAD_UNROLL
+            for (int c = 0; c < kC; ++c) r.sums.chunk[c * kR + i][s] += value[c] * factor[j];
+          }
         }
       }
+      dy += p.dy_line();
+      at = wrapped(at + axis[1].stride * line);
     }
   }
 
@@ -103,40 +170,32 @@ struct Streaming {
   // from its place in the unit alone. Lanes of one group read the same x, which shared memory
   // broadcasts, others neighbouring channels.
   CONVGRAD_HD static void multiply(const Params& p, const StreamTile& tile, const StreamStep& u,
-                                   int thread, const Shared& shared, Regs& r) {
-    const Shape& shape = p.work.shape;
-    const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
-    if (tile.k + lane >= shape.K) return;
-    const int pitch = p.x_pitch(), runs = ceil_div(u.columns, kStreamRun);
-    const int channel = ((tile.k + lane) / shape.group_k - tile.group) * kC;
-    const int first = u.first % p.unit.ring;
-    const Acc* all_dy = shared.memory + p.patch_pixels() * pitch;
-    for (int e = warp; e < u.images * u.rows * runs; e += kStreamWarps) {
-      const int row = e / runs, column = e % runs * kStreamRun;
-      const int image = row / u.rows, below = row % u.rows;
-      const Acc* dy_row = all_dy + row * u.columns * kStreamPitch + lane;
-      Acc dy[kStreamRun];
-      bool plain = column + kStreamRun <= u.columns;
-      CONVGRAD_UNROLL
-      for (int j = 0; j < kStreamRun; ++j) {
-        dy[j] = column + j < u.columns ? dy_row[(column + j) * kStreamPitch] : Acc{0};
-        plain = plain && is_finite(dy[j]);
+                                   bool masked, int thread, const Scalar* memory, Regs& r) {
+    const int lane = thread % kStreamLanes, stride = p.work.shape.axis[2].stride;
+    if (tile.k + lane >= p.work.shape.K) return;
+    const int width = ceil_div(u.columns, kStreamRun) * kStreamRun;
+    Band band = {u, 0, 0, 0, thread / kStreamLanes * kStreamRun, nullptr, nullptr, 0};
+    for (;; band.column += kStreamWarps * kStreamRun) {
+      for (; band.column >= width; band.column -= width) {
+        band.top += p.unit.band;
+        if (band.top < u.rows) continue;
+        band.top = 0;
+        ++band.image;
       }
-      const int place = p.ring_place(first + below * shape.axis[1].stride);
-      const Acc* x =
-          shared.memory + channel +
-          (image * p.unit.ring * p.unit.patch_columns + column * shape.axis[2].stride) * pitch;
-      if (plain) {
-        add_run(p, x, place, dy, r);
-        continue;
-      }
-      const int d = shape.axis[0].first_input(u.z) + tile.t * shape.axis[0].dilation;
-      const int h = shape.axis[1].first_input(u.p + below) + tile.r * shape.axis[1].dilation;
-      const int w = shape.axis[2].first_input(u.q + column) + tile.s * shape.axis[2].dilation;
-      for (int j = 0; j < kStreamRun && column + j < u.columns; ++j) {
-        const int step = j * shape.axis[2].stride;
-        add_pixel(p, x + step * pitch, place, dy_row[(column + j) * kStreamPitch], d, h, w + step,
-                  r);
+      if (band.image >= u.images) return;
+      band.rows = least(p.unit.band, u.rows - band.top);
+      band.x = memory + r.channel + band.column * stride * p.unit.x.pitch;
+      band.at =
+          p.ring_place(u.first + band.image * u.seen + band.top * p.work.shape.axis[1].stride) *
+          p.x_line();
+      band.dy = memory + p.dy_begin(u.buffer) + (band.image * u.rows + band.top) * p.dy_line() +
+                band.column * p.unit.dy.pitch + lane;
+      if (masked) {
+        add_any<true>(p, tile, band, r);
+      } else if (p.unit.fast) {
+        add_fast(p, band, r);
+      } else {
+        add_any<false>(p, tile, band, r);
       }
     }
   }
@@ -157,10 +216,11 @@ struct Streaming {
   }
 
   // Adds the warps' sums of the chunk: those of kStreamWarps elements at a time, as many as there
-  // are warps to add them. In the order of warps, which fixes the bits.
+  // are warps to add them. In the order of warps, which fixes the bits. A barrier a round, as
+  // rounds take two places in turn.
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
-    Acc* memory = block.shared.memory;
+    auto& exchange = block.shared.exchange;
     CONVGRAD_UNROLL
     for (int round = 0; round < kRounds; ++round) {
       block.each([&](int thread, Regs& r) {
@@ -168,73 +228,100 @@ struct Streaming {
         CONVGRAD_UNROLL
         for (int i = 0; i < kStreamWarps; ++i) {
           const int v = round * kStreamWarps + i;
-          if (v < kSums) {
-            memory[(warp * kStreamWarps + i) * kStreamPitch + lane] = r.sums.chunk[v / kS][v % kS];
-          }
+          if (v < kSums) exchange[round % 2][warp][i][lane] = r.sums.chunk[v / kS][v % kS];
         }
       });
-      block.each([&](int thread, Regs& r) {
+      block.each_unsynced([&](int thread, Regs& r) {
         const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
         if (round * kStreamWarps + warp >= kSums) return;
-        Acc sum = memory[warp * kStreamPitch + lane];
+        Acc sum = exchange[round % 2][0][warp][lane];
         CONVGRAD_UNROLL
-        for (int i = 1; i < kStreamWarps; ++i) {
-          sum += memory[(i * kStreamWarps + warp) * kStreamPitch + lane];
-        }
+        for (int i = 1; i < kStreamWarps; ++i) sum += exchange[round % 2][i][warp][lane];
         r.sums.total[round].add(sum);
       });
     }
   }
 
+  // Begins to copy the unit, if there is one. One group in any case: wait_copies() counts groups.
   template <class Block>
-  CONVGRAD_HD static void add_unit(Block& block, const Params& p, const StreamTile& tile,
-                                   const StreamStep& u) {
-    block.each([&](int thread, Regs&) {
-      Load::patch(p, tile, u, thread, block.shared.memory);
-      Load::dy(p, tile, u, thread, block.shared.memory + p.patch_pixels() * p.x_pitch());
+  CONVGRAD_HD static void issue(Block& block, const Params& p, const StreamTile& tile,
+                                const Walker& load) {
+    block.each_unsynced([&](int thread, Regs&) {
+      if (!load.done()) {
+        Scalar* memory = block.shared.memory;
+        Load::x(block, p, tile, load.step, thread, memory);
+        Load::dy(block, p, tile, load.step, thread, memory + p.dy_begin(load.step.buffer));
+      }
+      block.commit_copies(thread);
     });
-    block.each([&](int thread, Regs& r) { multiply(p, tile, u, thread, block.shared, r); });
   }
 
-  // Strips of columns are outside, rows inside: down a strip, the ring keeps the rows that two
-  // units see, which are more than the columns that two strips see.
+  // Adds the sums of a chunk to the slice's; false if it must be summed once more, masked.
   template <class Block>
-  CONVGRAD_HD static void add_chunk(Block& block, const Params& p, const StreamTile& tile,
-                                    const Box& box) {
-    StreamStep u;
-    u.strip = box.begin[1];
-    for (int n = 0; n < box.size[0]; n += p.unit.images) {
-      u.n = box.n + n;
-      u.images = least(p.unit.images, box.size[0] - n);
-      for (u.z = box.begin[0]; u.z < box.begin[0] + box.size[1]; ++u.z) {
-        for (int column = 0; column < box.size[3]; column += p.unit.columns) {
-          u.q = box.begin[2] + column;
-          u.columns = least(p.unit.columns, box.size[3] - column);
-          u.end = 0;
-          for (int row = 0; row < box.size[2]; row += p.unit.rows) {
-            u.move_down(p.work.shape.axis[1], kR, row, least(p.unit.rows, box.size[2] - row));
-            add_unit(block, p, tile, u);
-          }
-        }
-      }
+  CONVGRAD_HD static bool end_chunk(Block& block, bool masked) {
+    const bool again =
+        !masked && block.each_any([](int, const Regs& r) { return !r.sums.all_finite(); });
+    if (again) {
+      // What has been copied of the next chunk will be copied again.
+      block.each([&](int thread, Regs&) { block.template wait_copies<0>(thread); });
+    } else {
+      add_warps(block);
     }
+    block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
+    return !again;
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const BlockParams& w = p.work;
-    ChunkWalker walk(w, task);
-    if (walk.done()) return;
+    const ChunkWalker first(w, task);
+    if (first.done()) return;
     const StreamTile tile = stream_tile(p, kR, kS, kC, task);
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.load(address_of(w, tile, walk.slice, thread)); });
-    for (; !walk.done(); walk.next()) {
-      block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
-      add_chunk(block, p, tile, walk.box());
-      add_warps(block);
+    block.each_unsynced([&](int thread, Regs& r) {
+      r.sums.load(w.begins(first.slice), address_of(w, tile, first.slice, thread));
+      r.sums.clear();
+      r.channel = ((tile.k + thread % kStreamLanes) / w.shape.group_k - tile.group) * kC;
+    });
+    Walker load(p, first);
+    int left = first.left;  // chunks, with that of `now`
+    const bool ahead = p.unit.buffers > 1;
+    bool loaded = false, masked = false;  // loaded: `now` is, while load is one ahead
+    StreamStep now{};
+    while (loaded || !load.done()) {
+      issue(block, p, tile, load);
+      if (!loaded) {
+        now = load.step;
+        load.next();
+        loaded = ahead;
+        if (ahead) continue;
+      }
+      block.each([&](int thread, Regs&) {
+        if (ahead) {
+          block.template wait_copies<1>(thread);
+        } else {
+          block.template wait_copies<0>(thread);
+        }
+      });
+      block.each([&](int thread, Regs& r) {
+        multiply(p, tile, now, masked, thread, block.shared.memory, r);
+      });
+      if (load.left != left) {
+        masked = !end_chunk(block, masked);
+        if (masked) {
+          load.return_to(ChunkWalker(w, task), left);
+          loaded = false;
+          continue;
+        }
+        left = load.left;
+      }
+      loaded = ahead && !load.done();
+      if (loaded) {
+        now = load.step;
+        load.next();
+      }
     }
     block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, walk.slice, thread)); });
+        [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, load.slice, thread)); });
   }
 };
 

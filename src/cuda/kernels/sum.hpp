@@ -67,18 +67,31 @@ struct TileSums {
   CONVGRAD_HD void clear() {
     each([&](int i, int e) { chunk[i][e] = 0; });
   }
-  CONVGRAD_HD void end_chunk() {
+  // Of the chunk. Zero times a sum is 0 or NaN.
+  CONVGRAD_HD bool all_finite() const {
+    Acc zero = 0;
+    each([&](int i, int e) { zero += chunk[i][e] * 0; });
+    return is_finite(zero);
+  }
+  CONVGRAD_HD void add_chunk() {
     static_assert(kTotals == kFragments * kElements);
     each([&](int i, int e) { total[i * kElements + e].add(chunk[i][e]); });
+  }
+  CONVGRAD_HD void end_chunk() {
+    add_chunk();
     clear();
   }
+  // Totals from where earlier blocks left them, or 0 where this is the slice's first block.
   // address(i): the pair of total number i in the slice's partial gradient, nullptr outside of dw.
   template <class Address>
-  CONVGRAD_HD void load(Address&& address) {
+  CONVGRAD_HD void load(bool first, Address&& address) {
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTotals; ++i) total[i] = Sum<Acc>{};
+    if (first) return;
     CONVGRAD_UNROLL
     for (int i = 0; i < kTotals; ++i) {
       const Sum<Acc>* from = address(i);
-      total[i] = from != nullptr ? *from : Sum<Acc>{};
+      if (from != nullptr) total[i] = *from;
     }
   }
   template <class Address>

@@ -24,6 +24,12 @@ CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int panel_
          static_cast<std::uint64_t>(kSwizzleBytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
+// The operand so many bytes behind another: the address is in the lower bits, and never beyond
+// them, as shared memory ends before 2^18.
+CONVGRAD_HD constexpr std::uint64_t operand_after(std::uint64_t operand, std::uint32_t bytes) {
+  return (operand & 0xffffffff00000000u) | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
+}
+
 // m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
 // which its lanes have what they have of m16n8k16 (mma.hpp), 16 times side by side.
 template <typename Scalar>
@@ -37,9 +43,9 @@ struct Wgmma16 {
   }
   static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
-  // Begins c += A * B. c's registers belong to the instruction until it has been waited for, which
-  // the compiler does not know.
-  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b);
+  // Begins c += A * B, or c = A * B where `fresh`. c's registers belong to the instruction until it
+  // has been waited for, which the compiler does not know.
+  CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh);
   // An empty instruction that reads and writes c: the compiler moves no use of c across it.
   CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDA_ARCH__)
@@ -54,10 +60,10 @@ struct Wgmma16 {
 #define CONVGRAD_WGMMA_4(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define CONVGRAD_WGMMA_16(i) \
   CONVGRAD_WGMMA_4(i), CONVGRAD_WGMMA_4(i + 4), CONVGRAD_WGMMA_4(i + 8), CONVGRAD_WGMMA_4(i + 12)
-// scale-d (p) and scales of A and B are 1; so are both "transposes", which means k outside.
+// scale-d (p) is 0 or 1, scales of A and B are 1; so are both "transposes", which means k outside.
 #define CONVGRAD_WGMMA_BEGIN(TYPE)                                                                \
   asm volatile(                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                  \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                                \
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                  \
       "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                          \
@@ -65,18 +71,20 @@ struct Wgmma16 {
       "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"                         \
       " %64, %65, p, 1, 1, 1, 1;\n}"                                                              \
       : CONVGRAD_WGMMA_16(0), CONVGRAD_WGMMA_16(16), CONVGRAD_WGMMA_16(32), CONVGRAD_WGMMA_16(48) \
-      : "l"(a), "l"(b))
+      : "l"(a), "l"(b), "r"(fresh ? 0 : 1))
 
 template <>
 CONVGRAD_HD void Wgmma16<Float16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                         [[maybe_unused]] std::uint64_t b) {
+                                         [[maybe_unused]] std::uint64_t b,
+                                         [[maybe_unused]] bool fresh) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CONVGRAD_WGMMA_BEGIN("f16");
 #endif
 }
 template <>
 CONVGRAD_HD void Wgmma16<BFloat16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                          [[maybe_unused]] std::uint64_t b) {
+                                          [[maybe_unused]] std::uint64_t b,
+                                          [[maybe_unused]] bool fresh) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CONVGRAD_WGMMA_BEGIN("bf16");
 #endif

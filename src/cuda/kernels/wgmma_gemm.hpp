@@ -9,11 +9,13 @@
 // pairs.
 //
 // Registers limit the tile: 64 x 128 sums are 64 registers a thread for the chunk and 128 for the
-// pairs of the slice, 192 of 255. Shared memory limits the stages: six slabs of x and dy are 192
+// pairs of the slice, 192 of 240. Shared memory limits the stages: six slabs of x and dy are 192
 // KiB of the 227 that a block can have, so that one block is on a multiprocessor at a time.
 //
-// Copies are kStages - 1 slabs ahead. A slab's products may be under way while the next one's
-// begin; the barrier of all threads after that lets the slab before be overwritten.
+// One thread does nothing but copy: it computes coordinates, waits until both warpgroups have left
+// a stage behind and fills it again, as many slabs ahead as there are stages. The warpgroups wait
+// for what has arrived and multiply; a slab's products are under way while the next one's begin.
+// No barrier of all threads keeps the warpgroups in step.
 #pragma once
 
 #include "cuda/kernels/gemm_tile.hpp"
@@ -28,28 +30,37 @@ inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
 // The output pixels of a slab along n, z, p, q.
 struct Slab {
   int size[4];
+  // Chunks differ in length along one axis alone: every band of so many pixels, or what is left of
+  // one, is so many slabs.
+  int band_pixels, band_slabs;
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
   // How many there are in a chunk.
   CONVGRAD_HD int count(const Box& box) const {
-    int count = 1;
-    for (int a = 0; a < 4; ++a) count *= ceil_div(box.size[a], size[a]);
-    return count;
+    return ceil_div(box.pixels(), band_pixels) * band_slabs;
   }
-  // The first pixel of one of them, q fastest; what it has beyond the chunk is outside dy.
-  CONVGRAD_HD void first_pixel(const Box& box, int number, std::int64_t& n, int out[3]) const {
-    for (int a = 3; a > 0; --a) {
-      const int steps = ceil_div(box.size[a], size[a]);
-      out[a - 1] = box.begin[a - 1] + number % steps * size[a];
-      number /= steps;
+  // f(n, {z, p, q}) for the first pixel of each, q fastest; what it has beyond the chunk is outside
+  // dy.
+  template <class F>
+  CONVGRAD_HD void each(const Box& box, F&& f) const {
+    for (int n = 0; n < box.size[0]; n += size[0]) {
+      for (int z = 0; z < box.size[1]; z += size[1]) {
+        for (int p = 0; p < box.size[2]; p += size[2]) {
+          for (int q = 0; q < box.size[3]; q += size[3]) {
+            const int at[3] = {box.begin[0] + z, box.begin[1] + p, box.begin[2] + q};
+            f(box.n + n, at);
+          }
+        }
+      }
     }
-    n = box.n + static_cast<std::int64_t>(number) * size[0];
   }
 };
 
 template <typename Scalar>
 struct WgmmaGemm {
   using Op = Wgmma16<Scalar>;
-  static constexpr int kGroups = kWgmmaRows / Op::kM, kThreads = kGroups * kWarpgroup;
+  // Of the producer's warpgroup one thread works (Block::divide).
+  static constexpr int kGroups = kWgmmaRows / Op::kM, kConsumers = kGroups * kWarpgroup;
+  static constexpr int kThreads = kConsumers + kWarpgroup;
   static constexpr int kStages = 6;  // 32 KiB each
   static constexpr int kPanelsX = kWgmmaRows / kPanel, kPanelsDy = kWgmmaColumns / kPanel;
   static constexpr int kPanelBytes = kSlabPixels * kRowBytes;
@@ -64,15 +75,27 @@ struct WgmmaGemm {
   struct Regs {
     Sums sums;
   };
-  // Panels of 64 channels, each a copy's box: what wgmma.hpp takes as operands. A barrier a stage
-  // counts the bytes of its copies; arithmetic needs no other sign that they have arrived.
+  // Panels of 64 channels, each a copy's box: what wgmma.hpp takes as operands. Of each stage one
+  // barrier counts the bytes that arrive, and one the warps that have used them.
   struct Shared {
     alignas(kSwizzleBytes) Scalar x[kStages][kPanelsX][kSlabPixels][kPanel];
     alignas(kSwizzleBytes) Scalar dy[kStages][kPanelsDy][kSlabPixels][kPanel];
-    BulkBarrier arrived[kStages];
+    BulkBarrier arrived[kStages], used[kStages];
+    // From the producer, so that consumers keep no walk in registers: whether a stage's slab ends a
+    // chunk, 0 or 1, and which one.
+    int last[kStages];
+    Box chunk[kStages];
   };
-  using Walker = SlabWalker<WgmmaGemm>;
-  CONVGRAD_HD static int slab_count(const Params& p, const Box& box) { return p.slab.count(box); }
+  // The stage that is next, and which time it is, modulo 2.
+  struct Turn {
+    int stage = 0;
+    unsigned round = 0;
+    CONVGRAD_HD void next() {
+      if (++stage < kStages) return;
+      stage = 0;
+      round ^= 1u;
+    }
+  };
 
   // Rows of a stage that no copy writes, as slabs of this problem are smaller: zeros, once a task.
   CONVGRAD_HD static void clear_rest(const Params& p, int thread, Shared& s) {
@@ -86,25 +109,27 @@ struct WgmmaGemm {
     }
   }
 
-  // One thread: the copies of a slab. Positions that are outside x or dy count among the bytes that
-  // arrive, as zeros do; so every slab has the same number.
+  // The copies of a slab. Positions that are outside x or dy count among the bytes that arrive, as
+  // zeros do; so every slab has the same number.
   template <class Block>
   CONVGRAD_HD static void copy_slab(Block& block, const Params& p, const GemmTile& tile,
-                                    const Walker& load, int stage) {
+                                    std::int64_t n, const int (&out)[3], const int (&first)[3],
+                                    int stage) {
     const BlockParams& w = p.work;
+    const Axis* axis = w.shape.axis;
     Shared& s = block.shared;
-    std::int64_t n;
-    int out[3], in[3];
-    p.slab.first_pixel(load.box(), load.slab, n, out);
-    tap_input(w.shape, tile, out, in);
     const int image = static_cast<int>(n - p.first_image);
     BulkBarrier& arrived = s.arrived[stage];
     block.expect_bulk(arrived, (kPanelsX + kPanelsDy) * p.slab.pixels() * kRowBytes);
+    CONVGRAD_UNROLL
     for (int panel = 0; panel < kPanelsX; ++panel) {
       const int channel = tile.group * p.x_pitch + tile.row + panel * kPanel;
-      const int at[5] = {channel, in[2] - w.x.lo[2], in[1] - w.x.lo[1], in[0] - w.x.lo[0], image};
+      const int at[5] = {channel, first[2] + out[2] * axis[2].stride,
+                         first[1] + out[1] * axis[1].stride, first[0] + out[0] * axis[0].stride,
+                         image};
       block.copy_bulk(s.x[stage][panel], p.x, at, arrived);
     }
+    CONVGRAD_UNROLL
     for (int panel = 0; panel < kPanelsDy; ++panel) {
       const int channel = tile.group * p.dy_pitch + tile.column + panel * kPanel;
       const int at[5] = {channel, out[2] - w.dy.lo[2], out[1] - w.dy.lo[1], out[0] - w.dy.lo[0],
@@ -113,23 +138,35 @@ struct WgmmaGemm {
     }
   }
 
-  // Begins to load the next slab into a stage, if there is one.
+  // The producer: a stage is filled when the products of what was in it are done.
   template <class Block>
-  CONVGRAD_HD static void issue(Block& block, const Params& p, const GemmTile& tile, Walker& load,
-                                int stage) {
-    if (load.done()) return;
-    block.each_unsynced([&](int thread, Regs&) {
-      if (thread == 0) copy_slab(block, p, tile, load, stage);
-    });
-    load.next();
+  CONVGRAD_HD static void produce(Block& block, const Params& p, const GemmTile& tile,
+                                  ChunkWalker load) {
+    const int origin[3] = {0, 0, 0};
+    int first[3];  // where the tap sees x from the output at 0, counted from the block's first x
+    tap_input(p.work.shape, tile, origin, first);
+    for (int a = 0; a < 3; ++a) first[a] -= p.work.x.lo[a];
+    Turn turn;
+    for (; !load.done(); load.next()) {
+      int slabs = p.slab.count(load.box);
+      p.slab.each(load.box, [&](std::int64_t n, const int(&out)[3]) {
+        block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
+        block.shared.last[turn.stage] = --slabs == 0 ? 1 : 0;
+        if (slabs == 0) block.shared.chunk[turn.stage] = load.box;
+        copy_slab(block, p, tile, n, out, first, turn.stage);
+        turn.next();
+      });
+    }
   }
 
-  // Begins the products of a stage: rows of warpgroup g are panel g of x.
+  // Begins the products of a stage, where `fresh` the first of a chunk: rows of warpgroup g are
+  // panel g of x.
   template <class Block>
-  CONVGRAD_HD static void compute(Block& block, int stage) {
+  CONVGRAD_HD static void compute(Block& block, int stage, bool fresh) {
     Shared& s = block.shared;
     block.template multiply_shared<Op, kSlabPixels / Op::kK>(
-        kPanelBytes, [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
+        fresh, kPanelBytes,
+        [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
         [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; }, sum_of);
   }
 
@@ -149,62 +186,73 @@ struct WgmmaGemm {
     };
   }
 
+  // One instruction a sum: what is not finite times 0 is NaN, and stays it. Four chains, so that
+  // none waits for its last addition.
   CONVGRAD_HD static bool all_finite(const Regs& r) {
-    bool finite = true;
-    Sums::each([&](int i, int e) { finite = finite && is_finite(r.sums.chunk[i][e]); });
-    return finite;
+    float zero[4] = {};
+    Sums::each([&](int i, int e) { zero[e % 4] += r.sums.chunk[i][e] * 0.0f; });
+    return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
 
   // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
-  // one that is not finite in every sum that it is a product of, padding's zeros included.
+  // one that is not finite in every sum that it is a product of, padding's zeros included. Each
+  // thread looks at its own: nothing is shared in summing them once more.
   template <class Block>
-  CONVGRAD_HD static void end_chunk(Block& block, const Params& p, const GemmTile& tile,
-                                    std::int64_t chunk) {
-    if (block.each_any([](int, const Regs& r) { return !all_finite(r); })) {
-      block.each_unsynced([&](int thread, Regs& r) {
-        const int own = opaque(thread);
-        sum_by_pixels<Scalar>(p, tile, chunk, r.sums, [&](int, int e, int& row, int& column) {
-          sum_place(own, e, row, column);
-        });
-      });
+  CONVGRAD_HD static void sum_again(Block& block, const Params& p, const GemmTile& tile,
+                                    int stage) {
+    block.each_unsynced([&](int thread, Regs& r) {
+      if (all_finite(r)) return;
+      const int own = opaque(thread);
+      sum_by_pixels<Scalar>(
+          p, tile, block.shared.chunk[stage], r.sums,
+          [&](int, int e, int& row, int& column) { sum_place(own, e, row, column); });
+    });
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void consume(Block& block, const Params& p, const GemmTile& tile,
+                                  std::int64_t slice, int chunks) {
+    block.each_unsynced([&](int thread, Regs& r) {
+      r.sums.load(p.work.begins(slice), address_of(p, tile, slice, thread));
+    });
+    Turn turn;
+    for (; chunks > 0; --chunks) {
+      int before = -1;  // the stage of the products that are under way
+      for (bool last = false; !last;) {
+        block.each_unsynced(
+            [&](int, Regs&) { block.wait_bulk(block.shared.arrived[turn.stage], turn.round); });
+        last = block.shared.last[turn.stage] != 0;
+        compute(block, turn.stage, before < 0);
+        block.template wait_multiplies<Op, 1>(sum_of);
+        if (before >= 0) block.arrive_by_warps(block.shared.used[before]);
+        before = turn.stage;
+        turn.next();
+      }
+      block.template wait_multiplies<Op, 0>(sum_of);
+      sum_again(block, p, tile, before);
+      block.arrive_by_warps(block.shared.used[before]);
+      block.each_unsynced([](int, Regs& r) { r.sums.add_chunk(); });
     }
-    block.each_unsynced([](int, Regs& r) { r.sums.end_chunk(); });
+    block.each_unsynced(
+        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, slice, thread)); });
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    ChunkWalker use(p.work, task);
-    if (use.done()) return;
+    const ChunkWalker first(p.work, task);
+    if (first.done()) return;
     const GemmTile tile = gemm_tile(p, kWgmmaRows, kWgmmaColumns, task);
-    block.each([&](int thread, Regs& r) {
+    block.each([&](int thread, Regs&) {
       if (thread == 0) {
-        for (BulkBarrier& barrier : block.shared.arrived) block.init_barrier(barrier);
+        for (BulkBarrier& barrier : block.shared.arrived) block.init_barrier(barrier, 1);
+        for (BulkBarrier& barrier : block.shared.used)
+          block.init_barrier(barrier, kConsumers / kWarp);
       }
       clear_rest(p, thread, block.shared);
       block.fence_async_proxy();
-      r.sums.load(address_of(p, tile, use.slice, thread));
-      r.sums.clear();
     });
-    Walker load(p, use);
-    for (int stage = 0; stage < kStages - 1; ++stage) issue(block, p, tile, load, stage);
-    int stage = 0;
-    unsigned round = 0;  // of the stages, modulo 2
-    for (; !use.done(); use.next()) {
-      for (int slabs = slab_count(p, use.box()); slabs > 0; --slabs) {
-        block.each_unsynced(
-            [&](int, Regs&) { block.wait_bulk(block.shared.arrived[stage], round); });
-        compute(block, stage);
-        block.template wait_multiplies<Op, 1>(sum_of);
-        block.each([](int, Regs&) {});  // no products are under way in the stage before this one
-        issue(block, p, tile, load, (stage + kStages - 1) % kStages);
-        stage = (stage + 1) % kStages;
-        if (stage == 0) round ^= 1u;
-      }
-      block.template wait_multiplies<Op, 0>(sum_of);
-      end_chunk(block, p, tile, use.chunk);
-    }
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, use.slice, thread)); });
+    block.divide([&] { produce(block, p, tile, first); },
+                 [&] { consume(block, p, tile, first.slice, first.left); });
   }
 };
 

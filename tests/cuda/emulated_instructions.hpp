@@ -1,0 +1,172 @@
+// emulated_instructions.hpp - what matrix instructions and bulk copies of a device compute, from
+// what the PTX manual says of their operands. When they do, emulated_device.hpp and
+// threaded_device.hpp say, each in its way.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <type_traits>
+
+#include "cuda/kernels/bulk.hpp"
+#include "cuda/kernels/mma.hpp"
+#include "cuda/kernels/wgmma.hpp"
+
+namespace convgrad::testing {
+
+// What tensor cores make of a sum and kCount exact products, as has been measured on an A100 (Fasi
+// et al., PeerJ Computer Science 7:e330; Khattak and Mikaitis, arXiv:2512.07004): all are cut
+// toward zero where the largest has its 24th bit after the point, and so is what is left of their
+// sum after float32's 24 bits. Hopper takes twice the products at once, and one bit more.
+template <int kCount>
+float cut_sum(float c, const double (&products)[kCount]) {
+  double largest = std::abs(static_cast<double>(c)), plain = c;
+  for (const double product : products) {
+    largest = std::max(largest, std::abs(product));
+    plain += product;
+  }
+  if (!std::isfinite(plain) || largest == 0) return static_cast<float>(plain);
+  const double power =
+      std::bit_cast<double>(std::bit_cast<std::uint64_t>(largest) & 0x7ff0000000000000u);
+  const double scale = 0x1p+24 / power;
+  auto sum = static_cast<std::int64_t>(c * scale);
+  for (const double product : products) sum += static_cast<std::int64_t>(product * scale);
+  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::abs(sum)));
+  const std::int64_t last = std::int64_t{1} << std::max(static_cast<int>(bits) - 24, 0);
+  return static_cast<float>(static_cast<double>(sum / last * last) / scale);
+}
+
+// c += the products of left(k) and right(k) for k below Op::kK, as Op's instruction does.
+template <class Op, typename Acc, class Left, class Right>
+Acc multiplied(Acc c, Left&& left, Right&& right) {
+  if constexpr (std::is_same_v<Acc, double>) {
+    for (int k = 0; k < Op::kK; ++k) c += left(k) * right(k);
+  } else {
+    constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : 8;
+    for (int first = 0; first < Op::kK; first += kFused) {
+      double products[kFused];
+      for (int i = 0; i < kFused; ++i) products[i] = left(first + i) * right(first + i);
+      c = cut_sum(c, products);
+    }
+  }
+  return c;
+}
+
+// C += A * B of one warp, from what its lanes hold: f(lane) is a lane's fragment.
+template <class Op, class FragmentA, class FragmentB, class FragmentC>
+void multiply_warp(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
+  double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+  int row, column;
+  for (int lane = 0; lane < cuda::kWarp; ++lane) {
+    for (int e = 0; e < Op::kElementsA; ++e) {
+      Op::a_place(lane, e, row, column);
+      left[row][column] = Op::a_value(a(lane), e);
+    }
+    for (int e = 0; e < Op::kElementsB; ++e) {
+      Op::b_place(lane, e, row, column);
+      right[row][column] = Op::b_value(b(lane), e);
+    }
+  }
+  for (int lane = 0; lane < cuda::kWarp; ++lane) {
+    for (int e = 0; e < Op::kElementsC; ++e) {
+      Op::c_place(lane, e, row, column);
+      auto& value = c(lane)[e];
+      value = multiplied<Op>(
+          value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
+    }
+  }
+}
+
+// What a lane gets of four transposed 8x8 matrices; address(lane) is the row that a lane points to.
+template <class Address>
+void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
+  for (int j = 0; j < 4; ++j) {
+    std::uint16_t pair[2];
+    for (int h = 0; h < 2; ++h) {
+      const auto* row = reinterpret_cast<const std::uint16_t*>(address(8 * j + lane % 4 * 2 + h));
+      pair[h] = row[lane / 4];
+    }
+    out[j] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+  }
+}
+
+inline int box_bytes(const cuda::BulkMap& map) {
+  return map.box[0] * map.box[1] * map.box[2] * map.box[3] * map.box[4] * 2;
+}
+
+// Shared memory as bulk copies and wgmma see it: by offsets, swizzled.
+class SwizzledMemory {
+ public:
+  explicit SwizzledMemory(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
+
+  std::uint64_t operand(const void* at, int panel_bytes) const {
+    return cuda::operand_at(offset(at), panel_bytes);
+  }
+
+  void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) {
+    std::uint32_t at = offset(to);
+    int i[5];
+    for (i[4] = 0; i[4] < map.box[4]; ++i[4]) {
+      for (i[3] = 0; i[3] < map.box[3]; ++i[3]) {
+        for (i[2] = 0; i[2] < map.box[2]; ++i[2]) {
+          for (i[1] = 0; i[1] < map.box[1]; ++i[1]) {
+            for (i[0] = 0; i[0] < map.box[0]; ++i[0], at += 2) {
+              word(at) = box_element(map, first, i);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Element (mn, k) of an operand, by what its descriptor says (wgmma.hpp).
+  const std::uint16_t& element(std::uint64_t operand, int mn, int k) const {
+    const auto field = [&](int bit) { return static_cast<int>(operand >> bit & 0x3fff) * 16; };
+    const int at =
+        field(0) + mn / 64 * field(16) + mn % 64 * 2 + k / 8 * field(32) + k % 8 * cuda::kRowBytes;
+    return word(static_cast<std::uint32_t>(at));
+  }
+
+  // C += A * B of one warpgroup; c(thread) is a thread's fragment.
+  template <class Op, class FragmentC>
+  void multiply_group(std::uint64_t a, std::uint64_t b, FragmentC&& c) const {
+    double left[Op::kM][Op::kK], right[Op::kK][Op::kN];
+    for (int k = 0; k < Op::kK; ++k) {
+      for (int m = 0; m < Op::kM; ++m) left[m][k] = Op::value(element(a, m, k));
+      for (int n = 0; n < Op::kN; ++n) right[k][n] = Op::value(element(b, n, k));
+    }
+    for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
+      for (int e = 0; e < Op::kElementsC; ++e) {
+        int row, column;
+        Op::c_place(thread, e, row, column);
+        float& value = c(thread)[e];
+        value = multiplied<Op>(
+            value, [&](int k) { return left[row][k]; }, [&](int k) { return right[k][column]; });
+      }
+    }
+  }
+
+ private:
+  std::uint32_t offset(const void* pointer) const {
+    return static_cast<std::uint32_t>(static_cast<const unsigned char*>(pointer) - memory_);
+  }
+  std::uint16_t& word(std::uint32_t at) const {
+    return *reinterpret_cast<std::uint16_t*>(memory_ + cuda::swizzled(at));
+  }
+  static std::uint16_t box_element(const cuda::BulkMap& map, const std::array<int, 5>& first,
+                                   const int (&i)[5]) {
+    std::int64_t from = 0;
+    for (std::size_t a = 0; a < 5; ++a) {
+      const std::int64_t at = std::int64_t{first[a]} + i[a] * map.step[a];
+      if (at < 0 || at >= map.extent[a]) return 0;
+      from += at * map.stride[a];
+    }
+    return static_cast<const std::uint16_t*>(map.data)[from];
+  }
+
+  unsigned char* memory_;
+};
+
+}  // namespace convgrad::testing

@@ -1,0 +1,216 @@
+// fibers.hpp - the threads of an emulated thread block: fibers of one thread of this process, each
+// with a stack of its own, which the thread sanitizer takes for threads.
+//
+// The sanitizer concludes what may happen at the same time from the orders that it is told of, not
+// from when it sees it happen. So fibers, which run one at a time and in the same order in every
+// run, show it the same races as threads would, without a system that switches between hundreds of
+// threads at every barrier. Nor do they order what a device does not: threads that wait in
+// std::barrier share counters with those of other barriers.
+//
+// Without the sanitizer only the fibers remain.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#if defined(__SANITIZE_THREAD__)
+#define CONVGRAD_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CONVGRAD_THREAD_SANITIZER 1
+#endif
+#endif
+
+#ifdef CONVGRAD_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+extern "C" {  // of the sanitizer's runtime, but in no header of GCC 12
+void __tsan_ignore_thread_begin();
+void __tsan_ignore_thread_end();
+void __tsan_read_range_pc(void* address, unsigned long bytes, void* caller);
+void __tsan_write_range_pc(void* address, unsigned long bytes, void* caller);
+}
+#define CONVGRAD_TSAN(...) __VA_ARGS__
+#else
+#define CONVGRAD_TSAN(...)
+#endif
+// A function that stands between two threads: its own accesses belong to neither.
+#define CONVGRAD_UNSEEN __attribute__((no_sanitize("thread")))
+
+namespace convgrad::testing {
+
+// While one lives, the sanitizer does not see what its thread reads and writes: the emulation's own
+// data, and registers of other threads.
+class Unseen {
+ public:
+  Unseen() { CONVGRAD_TSAN(__tsan_ignore_thread_begin();) }
+  ~Unseen() { CONVGRAD_TSAN(__tsan_ignore_thread_end();) }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+};
+
+// What threads did before they released it comes before what a thread does once it acquired it.
+class Order {
+ public:
+  CONVGRAD_UNSEEN void release() { CONVGRAD_TSAN(__tsan_release(&place_);) }
+  CONVGRAD_UNSEEN void acquire() { CONVGRAD_TSAN(__tsan_acquire(&place_);) }
+
+ private:
+  [[maybe_unused]] char place_ = 0;
+};
+
+// A thread in the eyes of the sanitizer alone: a fiber's, or what the hardware does by itself, such
+// as an asynchronous copy. What such a copy reads and writes is only told; whoever calls has moved
+// the data Unseen.
+class Timeline {
+ public:
+  Timeline() { CONVGRAD_TSAN(fiber_ = __tsan_create_fiber(0);) }
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+  ~Timeline() { CONVGRAD_TSAN(__tsan_destroy_fiber(fiber_);) }
+
+  // From here on, the caller is this one; returns which it was.
+  CONVGRAD_UNSEEN void* enter() {
+    void* caller = nullptr;
+    CONVGRAD_TSAN(caller = __tsan_get_current_fiber();)
+    enter(fiber_);
+    return caller;
+  }
+  CONVGRAD_UNSEEN static void enter([[maybe_unused]] void* fiber) {
+    CONVGRAD_TSAN(__tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync);)
+  }
+
+  CONVGRAD_UNSEEN void acquire(Order& order) {
+    void* const caller = enter();
+    order.acquire();
+    enter(caller);
+  }
+  CONVGRAD_UNSEEN void release(Order& order) {
+    void* const caller = enter();
+    order.release();
+    enter(caller);
+  }
+  CONVGRAD_UNSEEN void reads([[maybe_unused]] const void* at, [[maybe_unused]] std::size_t bytes) {
+    void* const caller = enter();
+    CONVGRAD_TSAN(__tsan_read_range_pc(const_cast<void*>(at), bytes, __builtin_return_address(0));)
+    enter(caller);
+  }
+  CONVGRAD_UNSEEN void writes([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes) {
+    void* const caller = enter();
+    CONVGRAD_TSAN(__tsan_write_range_pc(at, bytes, __builtin_return_address(0));)
+    enter(caller);
+  }
+
+ private:
+  void* fiber_ = nullptr;
+};
+
+// Fibers that take turns. They and their timelines are kept from run to run, as it takes a third of
+// a millisecond to make one.
+class Fibers {
+ public:
+  // f(0) ... f(count - 1), each on a fiber; returns when all have ended. What one throws ends all,
+  // and what was there. f must live until finish(): what a run did comes before the next one, but
+  // before nothing that the caller does until then.
+  template <class F>
+  CONVGRAD_UNSEEN void run(int count, bool backwards, const F& f) {
+    while (size() < count) fibers_.push_back(std::make_unique<Fiber>(*this, size()));
+    call_ = [](const void* function, int i) { (*static_cast<const F*>(function))(i); };
+    function_ = &f;
+    ++runs_;
+    begin_.release();
+    for (int i = 0; i < count; ++i) fibers_[static_cast<std::size_t>(i)]->ended = false;
+    for (bool all_ended = false; !all_ended;) {
+      progress_ = false;
+      all_ended = true;
+      for (int i = 0; i < count; ++i) {
+        Fiber& fiber = *fibers_[static_cast<std::size_t>(backwards ? count - 1 - i : i)];
+        if (!fiber.ended) resume(fiber);
+        all_ended = all_ended && fiber.ended;
+      }
+      if (error_) std::rethrow_exception(error_);
+      if (!progress_) throw std::logic_error("a device would wait for ever");
+    }
+  }
+  CONVGRAD_UNSEEN void finish() {
+    for (Order& end : end_) end.acquire();
+  }
+
+  // In a fiber: the others run until done() is true.
+  template <class Done>
+  CONVGRAD_UNSEEN void wait(Done&& done) {
+    while (!done()) pause();
+    progress_ = true;
+  }
+  // Of what fiber i starts and the hardware then does by itself, one after the other.
+  CONVGRAD_UNSEEN Timeline& helper(int i) { return fibers_[static_cast<std::size_t>(i)]->helper; }
+
+ private:
+  struct Fiber {
+    Fiber(Fibers& owner, int i) : all(owner), number(i), stack(new char[kStackBytes]) {
+      getcontext(&context);
+      context.uc_stack.ss_sp = stack.get();
+      context.uc_stack.ss_size = kStackBytes;
+      const auto self = reinterpret_cast<std::uintptr_t>(this);  // makecontext() passes ints
+      makecontext(&context, reinterpret_cast<void (*)()>(&Fibers::start), 2,
+                  static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
+    }
+    Fibers& all;
+    int number;
+    bool ended = false;
+    std::unique_ptr<char[]> stack;
+    ucontext_t context;
+    Timeline timeline, helper;
+  };
+  static constexpr std::size_t kStackBytes = 128 * 1024;
+
+  int size() const { return static_cast<int>(fibers_.size()); }
+
+  CONVGRAD_UNSEEN static void start(unsigned low, unsigned high) {
+    Fiber& self =
+        *reinterpret_cast<Fiber*>(std::uintptr_t{low} | static_cast<std::uintptr_t>(high) << 32);
+    for (;;) {
+      self.all.run_once(self.number);
+      self.ended = true;
+      self.all.progress_ = true;
+      self.all.pause();
+    }
+  }
+  CONVGRAD_UNSEEN void run_once(int i) {
+    begin_.acquire();
+    end_[(runs_ + 1) % 2].acquire();  // of the last run
+    try {
+      call_(function_, i);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    end_[runs_ % 2].release();
+  }
+  CONVGRAD_UNSEEN void resume(Fiber& fiber) {
+    current_ = &fiber;
+    void* const caller = fiber.timeline.enter();
+    swapcontext(&caller_, &fiber.context);
+    Timeline::enter(caller);
+  }
+  CONVGRAD_UNSEEN void pause() {
+    ucontext_t& own = current_->context;
+    swapcontext(&own, &caller_);
+  }
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  void (*call_)(const void*, int) = nullptr;
+  const void* function_ = nullptr;
+  unsigned runs_ = 0;
+  Order begin_, end_[2];
+  Fiber* current_ = nullptr;
+  ucontext_t caller_;
+  bool progress_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace convgrad::testing
