@@ -345,6 +345,23 @@ TEST_CASE("choices for a device follow from the problem") {
   CHECK(name(dense, DType::f32) == "cuda_mma_bf16x3");
   CHECK(name(dense, DType::f64) == "cuda_mma_f64");
   for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
+  // Six products of bfloat16 for one of float32 pay where tensor cores are large.
+  for (const auto& [major, minor, expected] : {std::tuple{8, 0, "cuda_mma_bf16x3"},
+                                               {8, 6, "cuda_simt_gemm"},
+                                               {8, 9, "cuda_simt_gemm"},
+                                               {9, 0, "cuda_mma_bf16x3"},
+                                               {10, 0, "cuda_mma_bf16x3"},
+                                               {10, 3, "cuda_mma_bf16x3"},
+                                               {12, 0, "cuda_simt_gemm"},
+                                               {12, 1, "cuda_simt_gemm"}}) {
+    Device device = emulated_device();
+    device.major = major;
+    device.minor = minor;
+    CAPTURE(major);
+    CAPTURE(minor);
+    CHECK(choose_device_kernel(make(dense, DType::f32, true), device).name == expected);
+    CHECK(choose_device_kernel(make(dense, DType::f16, true), device).name == "cuda_mma");
+  }
   Device old = emulated_device();
   old.major = 7;
   old.minor = 5;
