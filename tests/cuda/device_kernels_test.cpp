@@ -388,7 +388,11 @@ TEST_CASE("a device's memory is a bound") {
   CHECK(tight.schedule.slices.count() == roomy.schedule.slices.count());
   options.memory_limit_bytes = roomy.cuda()->memory.partials;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
+  // What is free counts, not what there is.
   options.memory_limit_bytes = 0;
-  options.device.memory_bytes = 1 << 20;
+  options.device.free_bytes = tight.cuda()->memory.total() * 16 / 15 + 16;
+  CHECK(make_plan(problem, this_machine(), options).schedule.blocks.step ==
+        tight.schedule.blocks.step);
+  options.device.free_bytes = 1 << 20;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
 }

@@ -270,7 +270,7 @@ inline Device emulated_device() {
   Device device;
   device.name = "emulated";
   device.major = 9;
-  device.memory_bytes = std::int64_t{1} << 40;
+  device.memory_bytes = device.free_bytes = std::int64_t{1} << 40;
   return device;
 }
 
