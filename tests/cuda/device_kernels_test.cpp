@@ -333,6 +333,39 @@ TEST_CASE("the tree on a device is the processor's") {
   }
 }
 
+TEST_CASE("a replay is many runs on copies of the block, within the memory") {
+  const WgradProblem problem =
+      make({"replay", "conv2d", 2, 8, 8, 1, {{4, 3}, {5, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
+  PlanOptions options;
+  options.algorithm = "cuda_simt_gemm";
+  options.backend = Backend::cuda;
+  options.device = emulated_device();
+  options.in_memory = true;
+  const std::int64_t needs = make_plan(problem, this_machine(), options).cuda()->memory.total();
+  for (const std::int64_t copies : {0, 1, 30}) {
+    // x and dy have 1280 bytes each, and a sixteenth of what is free is not used.
+    options.device.free_bytes = (needs + copies * 2560 + 100) * 16 / 15;
+    EmulatedDevice device;
+    std::int64_t launched = 0, copied = 0;
+    device.launched = &launched;
+    device.copied = &copied;
+    cuda::DeviceAdder<EmulatedDevice> adder(make_plan(problem, this_machine(), options),
+                                            std::move(device));
+    MemorySource source(x.data(), dy.data());
+    sum_blocks(make_plan(problem, this_machine(), options), source, adder);
+    const std::int64_t once = launched;
+    CAPTURE(copies);
+    CHECK(adder.time_replay() == 0);  // the emulation has no clock
+    CHECK(copied == 2 * copies);
+    // Each run is the block's kernels and the tree's.
+    CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
+    adder.time_replay();
+    CHECK(copied == 2 * copies);
+  }
+}
+
 TEST_CASE("choices for a device follow from the problem") {
   const auto name = [](const ProblemSpec& spec, DType dtype) {
     const WgradProblem problem = make(spec, dtype, true);

@@ -215,6 +215,7 @@ class EmulatedDevice {
  public:
   bool backwards = false;
   std::int64_t launches = 0, most_tasks = 0;
+  std::int64_t *launched = nullptr, *copied = nullptr;  // counted too, where an adder owns this
 
   struct Current {
     ~Current() {}  // or it would be an unused variable
@@ -242,8 +243,15 @@ class EmulatedDevice {
   void begin_upload(std::int64_t) {}
   void end_upload(std::int64_t) {}
   void end_compute(std::int64_t) {}
-  void start_timer() {}
-  double stop_timer() { return 0; }
+  void copy(void* to, const void* from, std::int64_t bytes) {
+    upload(to, from, bytes);
+    if (copied != nullptr) ++*copied;
+  }
+  template <class Start>
+  double time(Start&& start) {
+    start();
+    return 0;
+  }
   void cudnn(const WgradProblem&, std::int64_t, bool, const void*, const void*, void*) {
     throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
   }
@@ -252,6 +260,7 @@ class EmulatedDevice {
   void launch(const typename Body::Params& params, std::int64_t tasks) {
     using Shared = typename Body::Shared;
     ++launches;
+    if (launched != nullptr) ++*launched;
     most_tasks = std::max(most_tasks, tasks);
     const auto shared = std::make_unique<Shared>();
     for (std::int64_t i = 0; i < tasks; ++i) {
