@@ -79,11 +79,14 @@ class Bench:
     def convgrad(self, layer):
         """All algorithms in a process; where it ends early, those that are missing in one each. The reason, if there is no
         device."""
-        reason = ""
-        if not self.done(layer, "auto"):
-            reason = self.measure(layer, "auto,all")
+        if self.done(layer, "cudnn"):
+            return ""
+        # That auto is there and the last one is not: a call was cut off.
+        reason = "cut off" if self.done(layer, "auto") else self.measure(layer, "auto,all")
         if any(words in reason for words in steps.NO_DEVICE):
             return reason
+        if self.session.backend == "cpu":
+            return ""
         missing = [name for name in self.algorithms() if not self.done(layer, name)]
         # An algorithm that is not there could not compute the layer. Its column's reason is that algorithm's own sentence.
         for name in missing if reason else [name for name in missing if name in ("cudnn", "cudnn_any", "cuda_wgmma")]:
@@ -95,7 +98,7 @@ class Bench:
         return ""
 
     def algorithms(self):
-        return ["auto", *self.session.algorithms()] if self.session.backend == "cuda" else ["auto"]
+        return ["auto", *(name for name in self.session.algorithms() if name != "cudnn"), "cudnn"]
 
     # ---- PyTorch ----
 
@@ -169,7 +172,7 @@ class Bench:
             for name, row in of.items():
                 if "ms" not in row:
                     reasons.setdefault((name, row["reason"]), []).append(layer["name"])
-        for (name, reason), names in reasons.items():
+        for (name, reason), names in list(reasons.items())[:12]:
             where = "all" if len(names) == len(self.layers) else ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
             lines.append(f"- {name} is empty ({where}): {reason[:160]}")
         return "\n".join(lines)

@@ -14,6 +14,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "convgrad"
 NO_DEVICE = ("no CUDA device", "no device", "no NVIDIA driver")
+LEAST = 15  # seconds: a case is not begun with less
 MOST_PRINTED = 11000  # characters of a table; the whole is in a file
 
 
@@ -167,10 +168,13 @@ class Session:
         """Runs a case that no earlier call has run, and adds its row; returns the status and what the process said."""
         if self.done(case=name):
             return None, None
-        if self.left() < 5:
+        result = None
+        allowed = min(limit, self.left())
+        if allowed >= min(limit, LEAST):
+            result = self.run(command, allowed, env)
+        if result is None or (result.status is None and allowed < limit):  # it may need no more than its limit
             self.log(f"{name}: left for the next call")
             return "left out", None
-        result = self.run(command, limit, env)
         status, detail = (judge or self.judge)(result)
         self.add(case=name, status=status, seconds=round(result.seconds, 1), detail=detail)
         return status, result

@@ -115,15 +115,21 @@ class Stage(unittest.TestCase):
         self.assertRegex(done.stdout, r"BLAS +OpenBLAS ")
 
     def test_a_call_goes_on_where_the_last_one_stopped(self):
-        done, rows = self.call("bench", "float32", "--backend", "cpu", "--seconds", "16")
+        suite = self.folder / "layers/reference.tsv"
+        suite.write_text("".join(f"{name}\tconv2d\tNHWC\t2\t8,8\t4\t8\t3,3\t1\t1\tSAME\t1\n" for name in ("one", "two")))
+        done, rows = self.call("bench", "float32", "--backend", "cpu", "--seconds", "0")
         self.assertIn("to go on: run bench float32", done.stdout)
-        self.assertGreater(len(rows), 0, done.stdout + done.stderr)
-        first = rows[:]
-        done, rows = self.call("bench", "float32", "--backend", "cpu", "--seconds", "16")
+        self.assertEqual(rows, [])
+        lines = suite.read_text()
+        suite.write_text(lines.splitlines(keepends=True)[0])
+        done, first = self.call("bench", "float32", "--backend", "cpu")
+        self.assertEqual({row["layer"] for row in first}, {"one"}, done.stdout + done.stderr)
+        self.assertLessEqual({"auto", "direct", "PyTorch", "PyTorch deterministic"}, {row["column"] for row in first})
+        suite.write_text(lines)
+        done, rows = self.call("bench", "float32", "--backend", "cpu")
         self.assertEqual(rows[:len(first)], first)
-        self.assertGreater(len(rows), len(first))
-        keys = [(row["layer"], row["column"]) for row in rows]
-        self.assertEqual(len(keys), len(set(keys)))
+        self.assertEqual({row["layer"] for row in rows[len(first):]}, {"two"})
+        self.assertRegex(done.stdout, r"\| two \| \d.* \|")
 
 
 @unittest.skipIf(why_skipped(), why_skipped())
@@ -150,9 +156,10 @@ class Cases(unittest.TestCase):
         self.steps = steps
 
     def test_a_case_that_hangs_or_dies_leaves_the_others(self):
-        session = self.steps.Session("tests", 60)
+        session = self.steps.Session("tests", 600)
         for name, command, limit in (("hangs", "sleep 60", 1), ("heeds nothing", "trap '' TERM; sleep 60 & wait; sleep 60", 1),
-                                     ("dies", "kill -SEGV $$", 9), ("fails", "echo this is why >&2; exit 3", 9), ("good", "", 9)):
+                                     ("dies", "kill -SEGV $$", 60), ("fails", "echo this is why >&2; exit 3", 60),
+                                     ("good", "", 60)):
             session.case(name, ["bash", "-c", command], limit)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             self.assertEqual(session.finish(), 1)
@@ -167,6 +174,10 @@ class Cases(unittest.TestCase):
     def test_no_case_begins_behind_the_end(self):
         session = self.steps.Session("tests", 0)
         self.assertEqual(session.case("late", ["true"], 9), ("left out", None))
+        # Nor is one blamed for an end that is not its own.
+        session = self.steps.Session("tests", 2)
+        self.steps.LEAST = 1
+        self.assertEqual(session.case("cut off", ["sleep", "30"], 9), ("left out", None))
         self.assertEqual(session.rows, [])
 
     def test_the_worst_are_profiled(self):
