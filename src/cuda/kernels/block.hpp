@@ -212,7 +212,7 @@ struct DeviceBlock {
 #endif
     while (there == 0) {
 #if defined(CONVGRAD_BOUNDED_WAITS)
-      if (clock64() - start > kMostWaitCycles) stop_waiting(barrier, round);
+      if (clock64() - start > kMostWaitCycles) stop_waiting(stage_of(barrier), round);
 #endif
       asm volatile(
           "{\n.reg .pred p;\n"
@@ -276,14 +276,21 @@ struct DeviceBlock {
   // long one try_wait suspends a thread.
   static constexpr long long kMostWaitCycles = 1ll << 33;
 
-  // Not inlined, so that the rest of the kernel is compiled almost as without it.
-  __device__ __noinline__ void stop_waiting(const BulkBarrier& barrier, unsigned round) const {
+  // -1 where a kernel calls its barriers otherwise.
+  CONVGRAD_HD int stage_of(const BulkBarrier& barrier) const {
     if constexpr (requires { shared.arrived[0]; }) {
-      if (threadIdx.x % kWarp == 0) {
-        printf("convgrad: block %u warp %u waits for stage %d, round %u: its bytes do not arrive\n",
-               blockIdx.x, threadIdx.x / kWarp, static_cast<int>(&barrier - shared.arrived), round);
-      }
+      return static_cast<int>(&barrier - shared.arrived);
+    } else {
+      return -1;
     }
+  }
+  // Not inlined, and static, so that the threads' registers stay registers.
+  __device__ __noinline__ static void stop_waiting(int stage, unsigned round) {
+    if (threadIdx.x % kWarp == 0) {
+      printf("convgrad: block %u warp %u waits for stage %d, round %u: its bytes do not arrive\n",
+             blockIdx.x, threadIdx.x / kWarp, stage, round);
+    }
+    __syncwarp();  // nothing is printed behind a trap
     __trap();
   }
 #endif
