@@ -16,7 +16,7 @@ SMOKE = (
     ("bf16x3", "cuda_mma_bf16x3", "float32", "conv2d --shape 2,14,14,32 -k 3 --out-channels 72 -p same"),
     ("packing", "cuda_mma", "float16", "conv2d --shape 2,5,13,14 -k 3 --out-channels 9 -p same -f NCHW"),
     ("cudnn", "cudnn", "float32", "conv2d --shape 2,14,14,16 -k 3 --out-channels 32 -p same"),
-    ("wgmma 1x1, one slab", WGMMA, "float16", "conv2d --shape 1,8,8,64 -k 1 --out-channels 128 -p same"),
+    ("wgmma 1x1, one slab", WGMMA, "float16", "conv2d --shape 1,8,8,128 -k 1 --out-channels 128 -p same"),
     ("wgmma 1x1", WGMMA, "bfloat16", "conv2d --shape 3,28,28,128 -k 1 --out-channels 136 -p same"),
     ("wgmma 3x3 padded", WGMMA, "float16", "conv2d --shape 2,14,14,72 -k 3 --out-channels 128 -p same"),
     ("wgmma stride 2", WGMMA, "float16", "conv2d --shape 2,28,28,64 -k 3 -s 2 --out-channels 64 -p same"),

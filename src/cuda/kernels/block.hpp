@@ -212,7 +212,7 @@ struct DeviceBlock {
 #endif
     while (there == 0) {
 #if defined(CONVGRAD_BOUNDED_WAITS)
-      if (clock64() - start > kMostWaitCycles) stop_waiting(stage_of(barrier), round);
+      if (clock64() - start > kMostWaitCycles) stop_waiting(stage_of(shared, barrier, 0), round);
 #endif
       asm volatile(
           "{\n.reg .pred p;\n"
@@ -276,13 +276,16 @@ struct DeviceBlock {
   // long one try_wait suspends a thread.
   static constexpr long long kMostWaitCycles = 1ll << 33;
 
-  // -1 where a kernel calls its barriers otherwise.
-  CONVGRAD_HD int stage_of(const BulkBarrier& barrier) const {
-    if constexpr (requires { shared.arrived[0]; }) {
-      return static_cast<int>(&barrier - shared.arrived);
-    } else {
-      return -1;
-    }
+  // A barrier's number; -1 where a kernel calls them otherwise. By overloads, as .cu files are
+  // C++17.
+  template <class S>
+  CONVGRAD_HD static auto stage_of(const S& s, const BulkBarrier& barrier, int)
+      -> decltype(static_cast<int>(&barrier - s.arrived)) {
+    return static_cast<int>(&barrier - s.arrived);
+  }
+  template <class S>
+  CONVGRAD_HD static int stage_of(const S&, const BulkBarrier&, long) {
+    return -1;
   }
   // Not inlined, and static, so that the threads' registers stay registers.
   __device__ __noinline__ static void stop_waiting(int stage, unsigned round) {
