@@ -351,6 +351,8 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
     std::int64_t launched = 0, copied = 0;
     device.launched = &launched;
     device.copied = &copied;
+    std::set<const void*> read;
+    device.read = &read;
     cuda::DeviceAdder<EmulatedDevice> adder(make_plan(problem, this_machine(), options),
                                             std::move(device));
     MemorySource source(x.data(), dy.data());
@@ -361,6 +363,7 @@ TEST_CASE("a replay is many runs on copies of the block, within the memory") {
     CHECK(copied == 2 * copies);
     // Each run is the block's kernels and the tree's.
     CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
+    CHECK(std::ssize(read) == copies + 1);
     adder.time_replay();
     CHECK(copied == 2 * copies);
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -216,6 +217,7 @@ class EmulatedDevice {
   bool backwards = false;
   std::int64_t launches = 0, most_tasks = 0;
   std::int64_t *launched = nullptr, *copied = nullptr;  // counted too, where an adder owns this
+  std::set<const void*>* read = nullptr;                // and the x of every launch
 
   struct Current {
     ~Current() {}  // or it would be an unused variable
@@ -261,6 +263,9 @@ class EmulatedDevice {
     using Shared = typename Body::Shared;
     ++launches;
     if (launched != nullptr) ++*launched;
+    if constexpr (requires { params.work.x.data; }) {
+      if (read != nullptr) read->insert(params.work.x.data);
+    }
     most_tasks = std::max(most_tasks, tasks);
     const auto shared = std::make_unique<Shared>();
     for (std::int64_t i = 0; i < tasks; ++i) {
