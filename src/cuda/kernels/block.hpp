@@ -212,7 +212,7 @@ struct DeviceBlock {
 #endif
     while (there == 0) {
 #if defined(CONVGRAD_BOUNDED_WAITS)
-      if (clock64() - start > kMostWaitCycles) stop_waiting(stage_of(shared, barrier, 0), round);
+      if (clock64() - start > kMostWaitCycles) stop_waiting(number_of(shared, barrier, 0), round);
 #endif
       asm volatile(
           "{\n.reg .pred p;\n"
@@ -276,24 +276,25 @@ struct DeviceBlock {
   // long one try_wait suspends a thread.
   static constexpr long long kMostWaitCycles = 1ll << 33;
 
-  // A barrier's number; -1 where a kernel calls them otherwise. By overloads, as .cu files are
-  // C++17.
+  // A barrier's number among `arrived`, and behind it `used`; -1 where a kernel calls them
+  // otherwise. By overloads, as .cu files are C++17.
   template <class S>
-  CONVGRAD_HD static auto stage_of(const S& s, const BulkBarrier& barrier, int)
+  CONVGRAD_HD static auto number_of(const S& s, const BulkBarrier& barrier, int)
       -> decltype(static_cast<int>(&barrier - s.arrived)) {
     return static_cast<int>(&barrier - s.arrived);
   }
   template <class S>
-  CONVGRAD_HD static int stage_of(const S&, const BulkBarrier&, long) {
+  CONVGRAD_HD static int number_of(const S&, const BulkBarrier&, long) {
     return -1;
   }
   // Not inlined, and static, so that the threads' registers stay registers.
-  __device__ __noinline__ static void stop_waiting(int stage, unsigned round) {
-    if (threadIdx.x % kWarp == 0) {
-      printf("convgrad: block %u warp %u waits for stage %d, round %u: its bytes do not arrive\n",
-             blockIdx.x, threadIdx.x / kWarp, stage, round);
+  __device__ __noinline__ static void stop_waiting(int number, unsigned round) {
+    const unsigned waiting = __activemask();  // one thread, where one copies for all
+    if ((waiting & ((1u << threadIdx.x % kWarp) - 1)) == 0) {
+      printf("convgrad: block %u thread %u waits for barrier %d, round %u, in vain\n", blockIdx.x,
+             threadIdx.x, number, round);
     }
-    __syncwarp();  // nothing is printed behind a trap
+    __syncwarp(waiting);  // nothing is printed behind a trap
     __trap();
   }
 #endif
