@@ -40,6 +40,15 @@ if(CMAKE_UNITY_BUILD)  # GCC takes the sources for headers, in which that would 
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
+# Programs that scripts/gpu/stage copies: they find their libraries in lib/ beside them. By RPATH,
+# which counts for the libraries of libraries too, not RUNPATH; an installation has neither.
+function(convgrad_stageable target)
+  if(CONVGRAD_HAS_CUDA)
+    set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN/lib")
+    target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  endif()
+endfunction()
+
 # Read once for all sources of a target, where they take a third of the time to compile one, and
 # once for all targets of a folder. Not for those of other options, which precompiled headers must
 # share. convgrad_precompile(TARGET [OTHER] [HEADERS...]): of TARGET, or with OTHER, a target.

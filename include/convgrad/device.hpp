@@ -15,6 +15,7 @@ struct Device {
   int major = 0, minor = 0;  // compute capability
   std::int64_t memory_bytes = 0;
   int multiprocessors = 0;
+  std::int64_t free_bytes = 0;  // when find_cuda_device() took it; 0 in CudaInfo
 };
 
 struct CudaInfo {
@@ -28,7 +29,8 @@ struct CudaInfo {
 // Loads the driver, which takes time where there is one: only call it when it is asked for.
 CudaInfo cuda_info();
 
-// The device with this number, or Error(unavailable) if there is none that this program can use.
+// The device with this number, started, so that its free memory is known; Error(unavailable) if
+// there is none that this program can use.
 Feasible<Device> find_cuda_device(int number);
 // The same; throws if there is none.
 Device cuda_device(int number);

@@ -18,8 +18,9 @@ struct DeviceKernel {
   bool by_name_only = false;  // never chosen by auto
   // Empty if it can compute the problem there, else the reason, as a sentence without full stop.
   std::string (*why_not)(const WgradProblem&, const Device&) = nullptr;
-  // Rough time on a large device, by which auto chooses. From the shape alone, never measured.
-  double (*estimated_seconds)(const WgradProblem&) = nullptr;
+  // Rough time on a large device with tensor cores as this compute capability has them, by which
+  // auto chooses. From the shape and the capability alone, never measured.
+  double (*estimated_seconds)(const WgradProblem&, const Device&) = nullptr;
   // Thread blocks that one slice is worth.
   std::int64_t (*tiles)(const WgradProblem&) = nullptr;
   // Device memory for a rearranged copy of a block of x and dy of so many bytes; 0 if none is made.

@@ -58,6 +58,14 @@ CudaInfo info() {
   return info;
 }
 
+std::int64_t free_bytes(int device) {
+  const CurrentDevice current(device);
+  std::size_t free = 0, total = 0;
+  check(cudaSetDevice(device), cat("taking device ", device));
+  check(cudaMemGetInfo(&free, &total), cat("starting device ", device));
+  return static_cast<std::int64_t>(free);
+}
+
 std::unique_ptr<DeviceSum> make_sum(const Plan& plan) {
   const DeviceMemory& need = plan.cuda()->memory;
   return std::make_unique<DeviceAdder<CudaRuntime>>(
@@ -84,7 +92,10 @@ extern "C" [[gnu::visibility("default")]] const convgrad::cuda::Module* convgrad
 
 const convgrad::cuda::Module* convgrad_cuda_module() {
   using namespace convgrad::cuda;
-  static const Module module{
-      .info = info, .make_sum = make_sum, .pinned = pinned, .cudnn_missing = cudnn_missing};
+  static const Module module{.info = info,
+                             .free_bytes = free_bytes,
+                             .make_sum = make_sum,
+                             .pinned = pinned,
+                             .cudnn_missing = cudnn_missing};
   return &module;
 }

@@ -39,6 +39,7 @@ struct CudaRuntime::State {
   // Of each buffer: its block has been copied; kernels have read it.
   std::array<cudaEvent_t, 2> uploaded{}, computed{};
   std::array<cudaEvent_t, 2> timer{};
+  cudaGraphExec_t graph = nullptr;  // what is timed
   std::vector<void*> memory;
   std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
@@ -50,6 +51,7 @@ struct CudaRuntime::State {
     for (const cudaStream_t stream : {copies, kernels}) {
       if (stream != nullptr) cudaStreamSynchronize(stream);
     }
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
     for (void* pointer : memory) cudaFree(pointer);
     library.reset();
     for (const auto& events : {uploaded, computed, timer}) {
@@ -198,18 +200,47 @@ void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool d
                                    state_->spare_bytes, allocate, this);
 }
 
-void CudaRuntime::start_timer() {
-  for (cudaEvent_t& event : state_->timer) {
-    if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
-  }
-  check(cudaEventRecord(state_->timer[0], state_->kernels), "recording an event");
+void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                        state_->kernels),
+        "copying on the device");
 }
 
-double CudaRuntime::stop_timer() {
-  check(cudaEventRecord(state_->timer[1], state_->kernels), "recording an event");
-  check(cudaEventSynchronize(state_->timer[1]), "computing on the device");
+// Relaxed: a library may allocate while it is recorded. Nothing that fails here is reported, as
+// what is started without a graph fails again.
+void CudaRuntime::record(const std::function<void()>& start) {
+  State& s = *state_;
+  if (cudaStreamBeginCapture(s.kernels, cudaStreamCaptureModeRelaxed) == cudaSuccess) {
+    bool complete = true;
+    try {
+      start();
+    } catch (const Error&) {
+      complete = false;
+    }
+    cudaGraph_t graph = nullptr;
+    complete = cudaStreamEndCapture(s.kernels, &graph) == cudaSuccess && complete;
+    if (complete && cudaGraphInstantiate(&s.graph, graph, 0) != cudaSuccess) s.graph = nullptr;
+    if (graph != nullptr) cudaGraphDestroy(graph);
+  }
+  cudaGetLastError();
+}
+
+double CudaRuntime::time(const std::function<void()>& start) {
+  State& s = *state_;
+  if (s.timer[0] == nullptr) {
+    for (cudaEvent_t& event : s.timer) check(cudaEventCreate(&event), "creating an event");
+    record(start);
+  }
+  check(cudaEventRecord(s.timer[0], s.kernels), "recording an event");
+  if (s.graph != nullptr) {
+    check(cudaGraphLaunch(s.graph, s.kernels), "starting a graph");
+  } else {
+    start();
+  }
+  check(cudaEventRecord(s.timer[1], s.kernels), "recording an event");
+  check(cudaEventSynchronize(s.timer[1]), "computing on the device");
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, state_->timer[0], state_->timer[1]), "reading a timer");
+  check(cudaEventElapsedTime(&milliseconds, s.timer[0], s.timer[1]), "reading a timer");
   return static_cast<double>(milliseconds) * 1e-3;
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -60,9 +61,11 @@ class CudaRuntime {
   // The filter gradient of whole images by cuDNN, in the problem's dtype.
   void cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic, const void* x,
              const void* dy, void* dw);
-  // Seconds of the kernels between the two.
-  void start_timer();
-  double stop_timer();
+  void copy(void* to, const void* from, std::int64_t bytes);
+  // Seconds of what start() starts, by the device's clock. It is recorded as a graph once, so that
+  // starting kernels does not count where they are short; where it cannot be recorded, as a library
+  // may do what no graph holds, it is started anew each time.
+  double time(const std::function<void()>& start);
   cudaStream_t compute_stream() const;
 
   template <class Body>
@@ -76,6 +79,8 @@ class CudaRuntime {
  private:
   // Of a grid's x; y and z end at 65535 and are not used.
   static constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
+
+  void record(const std::function<void()>& start);
 
   struct State;
   std::unique_ptr<State> state_;

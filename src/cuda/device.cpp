@@ -58,6 +58,20 @@ CudaInfo cuda_info() {
   return info;
 }
 
+namespace {
+
+// One that others hold alone, or whose memory is full, is there but not available.
+Feasible<Device> started(Device device) {
+  try {
+    device.free_bytes = module().free_bytes(device.number);
+    return device;
+  } catch (const Error& error) {
+    return unavailable(cat("--device ", device.number, ": ", error.what()));
+  }
+}
+
+}  // namespace
+
 Feasible<Device> find_cuda_device(int number) {
   const CudaInfo info = cuda_info();
   if (info.devices.empty()) {
@@ -70,7 +84,7 @@ Feasible<Device> find_cuda_device(int number) {
                              device.major, ".", device.minor,
                              ", expected 7.5 or newer; use --backend cpu"));
     }
-    return device;
+    return started(device);
   }
   return unavailable(cat("--device ", number, ": there ",
                          info.devices.size() == 1

@@ -15,8 +15,8 @@ namespace convgrad {
 namespace {
 
 // Rough rates of a large device (H100, H200), none of them measured. Only their proportions matter,
-// to choose between kernels; they are the same for every device, so that the choice, and the bits
-// with it, follows from the problem and the compute capability.
+// to choose between kernels. The choice, and the bits with it, follows from the problem and the
+// compute capability.
 constexpr double kBytesPerSecond = 3e12;
 constexpr double kSimtF32 = 25e12, kSimtF64 = 12e12;  // FLOP/s
 
@@ -27,6 +27,16 @@ constexpr std::int64_t kTensorWave = 256, kSimtWave = 1024;
 double tensor_bytes(const WgradProblem& problem) {
   return static_cast<double>(dtype_bytes(problem.dtype)) *
          (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
+}
+
+// How many products of bfloat16 tensor cores take in the time of one of float32 without them, by
+// NVIDIA's figures, dense and with float32 sums: 16 on 8.0, 15 on 9.0, about 28 on 10.0 (A100, H100
+// and B200); but 2 on the GeForces of 8.6, 8.9 and 12.0 (whitepapers of GA102, Ada and RTX
+// Blackwell), at most 4 on their siblings for workstations, and 8 on 8.7. Six products for one are
+// a loss there.
+bool has_large_tensor_cores(const Device& device) {
+  return device.major == 10 || device.major == 11 ||
+         ((device.major == 8 || device.major == 9) && device.minor == 0);
 }
 
 double simt_rate(const WgradProblem& problem) {
@@ -47,7 +57,7 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
 }
 
 // What tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each product.
-double simt_seconds(const WgradProblem& problem) {
+double simt_seconds(const WgradProblem& problem, const Device&) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.size * choice.size *
                        static_cast<double>(simt_tiles(problem));
@@ -73,7 +83,7 @@ std::int64_t streaming_tiles(const WgradProblem& problem) {
   return cuda::stream_choice(problem).tiles;
 }
 
-double streaming_seconds(const WgradProblem& problem) {
+double streaming_seconds(const WgradProblem& problem, const Device&) {
   const cuda::StreamChoice choice = cuda::stream_choice(problem);
   // Each tile of taps and input channels reads all of x and dy again.
   const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
@@ -143,15 +153,16 @@ double mma_bytes(const WgradProblem& problem) {
   return (packs ? 3 : 1) * tensor_bytes(problem);
 }
 
-double mma_seconds(const WgradProblem& problem) {
+double mma_seconds(const WgradProblem& problem, const Device& device) {
   const cuda::MmaChoice choice = cuda::mma_choice(problem);
   const double size = choice.wide ? 128 : 64;
   const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
                        static_cast<double>(mma_tiles(problem));
+  const double rate16 = has_large_tensor_cores(device) ? 300e12 : 60e12;
   const double rate = problem.dtype == DType::f64   ? 35e12
-                      : problem.dtype == DType::f32 ? 50e12
-                      : choice.wide                 ? 300e12
-                                                    : 150e12;
+                      : problem.dtype == DType::f32 ? rate16 / 6
+                      : choice.wide                 ? rate16
+                                                    : rate16 / 2;
   return mma_bytes(problem) / kBytesPerSecond + flops / rate;
 }
 
@@ -178,7 +189,7 @@ std::int64_t wgmma_tiles(const WgradProblem& problem) {
   return problem.groups * problem.taps() * choice.row_tiles * choice.column_tiles;
 }
 
-double wgmma_seconds(const WgradProblem& problem) {
+double wgmma_seconds(const WgradProblem& problem, const Device&) {
   constexpr double kRate = 500e12;
   const cuda::WgmmaChoice choice = cuda::wgmma_choice(problem);
   const double padded = double{cuda::kSlabPixels} / choice.slab.pixels();
@@ -212,7 +223,7 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
   return problem.dw_count() * dtype_bytes(problem.dtype);  // its result
 }
 
-double cudnn_seconds(const WgradProblem& problem) {
+double cudnn_seconds(const WgradProblem& problem, const Device&) {
   return tensor_bytes(problem) / kBytesPerSecond + flop_count(problem) / simt_rate(problem);
 }
 
@@ -264,7 +275,7 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
       return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
                    describe(problem), ": ", reason);
     }
-    const double seconds = kernel.estimated_seconds(problem);
+    const double seconds = kernel.estimated_seconds(problem, device);
     if (best == nullptr || seconds < best_seconds) {
       best = &kernel;
       best_seconds = seconds;

@@ -202,17 +202,24 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   }
 }
 
-// The gradient of a block by cuDNN, added to the only slice. Whole images, as cuDNN pads every
-// tensor at its edges: it would take the edge of a part for the edge of an image.
+// The gradient of a block by cuDNN, in the dtype. Whole images, as cuDNN pads every tensor at its
+// edges: it would take the edge of a part for the edge of an image.
 template <class Runtime>
-void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
-                  const BlockParams& work, Range images, void* dw) {
+void compute_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                   const BlockParams& work, Range images, void* dw) {
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
     throw Error(ErrorKind::unavailable, "--algorithm: ", kernel,
                 " needs whole images, which do not fit the memory; use another");
   }
   runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
+}
+
+// The same, added to the only slice.
+template <class Runtime>
+void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
+                  const BlockParams& work, Range images, void* dw) {
+  compute_cudnn(runtime, kernel, problem, work, images, dw);
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Body = AddGradient<decltype(scalar)>;
     runtime.template launch<Body>({dw, work.partials, problem.taps(), problem.group_c(), problem.K,

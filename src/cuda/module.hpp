@@ -17,12 +17,13 @@
 namespace convgrad::cuda {
 
 // To be raised with each change of the types below; those of Plan show in its size.
-inline constexpr int kModuleVersion = 1;
+inline constexpr int kModuleVersion = 2;
 
 struct Module {
   int version = kModuleVersion;
   std::size_t plan_bytes = sizeof(Plan);
   CudaInfo (*info)() = nullptr;                                   // cuda_info()
+  std::int64_t (*free_bytes)(int) = nullptr;                      // of a device, which it starts
   std::unique_ptr<DeviceSum> (*make_sum)(const Plan&) = nullptr;  // make_device_sum()
   Buffer (*pinned)(std::int64_t, const char*, int) = nullptr;     // pinned_buffer()
   std::string (*cudnn_missing)() = nullptr;                       // why_no_cudnn()

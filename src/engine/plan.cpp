@@ -164,6 +164,13 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
   return std::nullopt;
 }
 
+// Of what is free: less what allocations are rounded up by, the code and stacks of kernels, which
+// are loaded later, and what other programs may take in the meantime.
+std::int64_t usable_bytes(const Device& device) {
+  constexpr std::int64_t kMost = std::int64_t{512} << 20;
+  return device.free_bytes - std::min(device.free_bytes / 16, kMost);
+}
+
 // What a device needs, in its memory and in the processor's.
 std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes,
                               bool limited) {
@@ -179,8 +186,7 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
     need.partials = checked_mul(schedule.slices.count(), dw_bytes, kWhat);
   }
   need.result = plan.memory.result = checked_mul(std::ssize(schedule.nodes), dw_bytes, kWhat);
-  // What the driver and other programs take is not known before it is asked for.
-  need.limit = cuda.device.memory_bytes - cuda.device.memory_bytes / 16;
+  need.limit = usable_bytes(cuda.device);
   const bool tighter = limited && plan.memory_limit_bytes < need.limit;
   if (tighter) need.limit = plan.memory_limit_bytes;
   set_device_blocks(plan, cuda, options, limited);

@@ -16,7 +16,7 @@ Plan plan_for_device(int number) {
   const WgradProblem problem = make(basic_problems().front(), DType::f32, true);
   PlanOptions options;
   options.backend = Backend::cuda;
-  options.device = Device{number, "none", 9, 0, std::int64_t{1} << 36, 100};
+  options.device = Device{number, "none", 9, 0, std::int64_t{1} << 36, 100, std::int64_t{1} << 36};
   return make_plan(problem, this_machine(), options);
 }
 

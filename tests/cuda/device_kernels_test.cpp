@@ -399,6 +399,42 @@ TEST_CASE("slices for a device have chunks each, and fill its waves") {
   CHECK(device_slice_grid(problem, grid, device_kernels()[0], 36).count() == 7);
 }
 
+TEST_CASE("a replay is many runs on copies of the block, within the memory") {
+  const WgradProblem problem =
+      make({"replay", "conv2d", 2, 8, 8, 1, {{4, 3}, {5, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
+  PlanOptions options;
+  options.algorithm = "cuda_simt_gemm";
+  options.backend = Backend::cuda;
+  options.device = emulated_device();
+  options.in_memory = true;
+  const std::int64_t needs = make_plan(problem, this_machine(), options).cuda()->memory.total();
+  for (const std::int64_t copies : {0, 1, 30}) {
+    // x and dy have 1280 bytes each, and a sixteenth of what is free is not used.
+    options.device.free_bytes = (needs + copies * 2560 + 100) * 16 / 15;
+    EmulatedDevice device;
+    std::int64_t launched = 0, copied = 0;
+    device.launched = &launched;
+    device.copied = &copied;
+    std::set<const void*> read;
+    device.read = &read;
+    cuda::DeviceAdder<EmulatedDevice> adder(make_plan(problem, this_machine(), options),
+                                            std::move(device));
+    MemorySource source(x.data(), dy.data());
+    sum_blocks(make_plan(problem, this_machine(), options), source, adder);
+    const std::int64_t once = launched;
+    CAPTURE(copies);
+    CHECK(adder.time_replay() == 0);  // the emulation has no clock
+    CHECK(copied == 2 * copies);
+    // Each run is the block's kernels and the tree's.
+    CHECK(launched - once == std::max<std::int64_t>(20, copies + 1) * (once + 1));
+    CHECK(std::ssize(read) == copies + 1);
+    adder.time_replay();
+    CHECK(copied == 2 * copies);
+  }
+}
+
 TEST_CASE("choices for a device follow from the problem") {
   const auto name = [](const ProblemSpec& spec, DType dtype) {
     const WgradProblem problem = make(spec, dtype, true);
@@ -411,6 +447,23 @@ TEST_CASE("choices for a device follow from the problem") {
   CHECK(name(dense, DType::f32) == "cuda_mma_bf16x3");
   CHECK(name(dense, DType::f64) == "cuda_mma_f64");
   for (const DType dtype : kDTypes) CHECK(name(depthwise, dtype) == "cuda_streaming");
+  // Six products of bfloat16 for one of float32 pay where tensor cores are large.
+  for (const auto& [major, minor, expected] : {std::tuple{8, 0, "cuda_mma_bf16x3"},
+                                               {8, 6, "cuda_simt_gemm"},
+                                               {8, 9, "cuda_simt_gemm"},
+                                               {9, 0, "cuda_mma_bf16x3"},
+                                               {10, 0, "cuda_mma_bf16x3"},
+                                               {10, 3, "cuda_mma_bf16x3"},
+                                               {12, 0, "cuda_simt_gemm"},
+                                               {12, 1, "cuda_simt_gemm"}}) {
+    Device device = emulated_device();
+    device.major = major;
+    device.minor = minor;
+    CAPTURE(major);
+    CAPTURE(minor);
+    CHECK(choose_device_kernel(make(dense, DType::f32, true), device).name == expected);
+    CHECK(choose_device_kernel(make(dense, DType::f16, true), device).name == "cuda_mma");
+  }
   Device old = emulated_device();
   old.major = 7;
   old.minor = 5;
@@ -437,7 +490,11 @@ TEST_CASE("a device's memory is a bound") {
   CHECK(tight.schedule.slices.count() == roomy.schedule.slices.count());
   options.memory_limit_bytes = roomy.cuda()->memory.partials;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
+  // What is free counts, not what there is.
   options.memory_limit_bytes = 0;
-  options.device.memory_bytes = 1 << 20;
+  options.device.free_bytes = tight.cuda()->memory.total() * 16 / 15 + 16;
+  CHECK(make_plan(problem, this_machine(), options).schedule.blocks.step ==
+        tight.schedule.blocks.step);
+  options.device.free_bytes = 1 << 20;
   CHECK_THROWS_AS(make_plan(problem, this_machine(), options), Error);
 }

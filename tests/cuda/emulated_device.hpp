@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -225,6 +226,8 @@ class EmulatedDevice {
  public:
   bool backwards = false;
   std::int64_t launches = 0, most_tasks = 0;
+  std::int64_t *launched = nullptr, *copied = nullptr;  // counted too, where an adder owns this
+  std::set<const void*>* read = nullptr;                // and the x of every launch
 
   struct Current {
     ~Current() {}  // or it would be an unused variable
@@ -252,8 +255,15 @@ class EmulatedDevice {
   void begin_upload(std::int64_t) {}
   void end_upload(std::int64_t) {}
   void end_compute(std::int64_t) {}
-  void start_timer() {}
-  double stop_timer() { return 0; }
+  void copy(void* to, const void* from, std::int64_t bytes) {
+    upload(to, from, bytes);
+    if (copied != nullptr) ++*copied;
+  }
+  template <class Start>
+  double time(Start&& start) {
+    start();
+    return 0;
+  }
   void cudnn(const WgradProblem&, std::int64_t, bool, const void*, const void*, void*) {
     throw Error(ErrorKind::unavailable, "no cuDNN is emulated");
   }
@@ -262,6 +272,10 @@ class EmulatedDevice {
   void launch(const typename Body::Params& params, std::int64_t tasks) {
     using Shared = typename Body::Shared;
     ++launches;
+    if (launched != nullptr) ++*launched;
+    if constexpr (requires { params.work.x.data; }) {
+      if (read != nullptr) read->insert(params.work.x.data);
+    }
     most_tasks = std::max(most_tasks, tasks);
     const auto shared = std::make_unique<Shared>();
     for (std::int64_t i = 0; i < tasks; ++i) {
@@ -280,7 +294,7 @@ inline Device emulated_device() {
   Device device;
   device.name = "emulated";
   device.major = 9;
-  device.memory_bytes = std::int64_t{1} << 40;
+  device.memory_bytes = device.free_bytes = std::int64_t{1} << 40;
   return device;
 }
 

@@ -70,7 +70,7 @@ std::string algorithm_table(const Job* job) {
     const std::string_view best = choose_device_kernel(problem, job->device).name;
     for (const DeviceKernel& kernel : device_kernels()) {
       table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job->device),
-                kernel.estimated_seconds(problem), "a large device");
+                kernel.estimated_seconds(problem, job->device), "a large device");
     }
     return text.str();
   }

@@ -13,6 +13,10 @@
 // clobber, as the compiler does not see what asynchronous copies and products read and write.
 #pragma once
 
+#if defined(CONVGRAD_BOUNDED_WAITS)
+#include <cstdio>
+#endif
+
 #include "cuda/kernels/bulk.hpp"
 #include "cuda/kernels/host_device.hpp"
 #include "cuda/kernels/wgmma.hpp"
@@ -211,12 +215,19 @@ struct DeviceBlock {
   }
   // Until a round is over: 0 for the first, third, ... one, which is the parity of the barrier's
   // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
-  // arrived; try_wait suspends the thread for a while before it returns.
+  // arrived; try_wait suspends the thread for a while before it returns. Where bytes never arrive,
+  // that is for ever; with CONVGRAD_BOUNDED_WAITS the kernel ends and says which did not.
   CONVGRAD_HD void wait_bulk([[maybe_unused]] BulkBarrier& barrier,
                              [[maybe_unused]] unsigned round) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     unsigned there = 0;
+#if defined(CONVGRAD_BOUNDED_WAITS)
+    const long long start = clock64();
+#endif
     while (there == 0) {
+#if defined(CONVGRAD_BOUNDED_WAITS)
+      if (clock64() - start > kMostWaitCycles) stop_waiting(number_of(shared, barrier, 0), round);
+#endif
       asm volatile(
           "{\n.reg .pred p;\n"
           "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -274,6 +285,33 @@ struct DeviceBlock {
   }
 
  private:
+#if defined(CONVGRAD_BOUNDED_WAITS)
+  // Seconds, where copies take microseconds. Counted in cycles, as it is not documented for how
+  // long one try_wait suspends a thread.
+  static constexpr long long kMostWaitCycles = 1ll << 33;
+
+  // A barrier's number among `arrived`, and behind it `used`; -1 where a kernel calls them
+  // otherwise. By overloads, as .cu files are C++17.
+  template <class S>
+  CONVGRAD_HD static auto number_of(const S& s, const BulkBarrier& barrier, int)
+      -> decltype(static_cast<int>(&barrier - s.arrived)) {
+    return static_cast<int>(&barrier - s.arrived);
+  }
+  template <class S>
+  CONVGRAD_HD static int number_of(const S&, const BulkBarrier&, long) {
+    return -1;
+  }
+  // Not inlined, and static, so that the threads' registers stay registers.
+  __device__ __noinline__ static void stop_waiting(int number, unsigned round) {
+    const unsigned waiting = __activemask();  // one thread, where one copies for all
+    if ((waiting & ((1u << threadIdx.x % kWarp) - 1)) == 0) {
+      printf("convgrad: block %u thread %u waits for barrier %d, round %u, in vain\n", blockIdx.x,
+             threadIdx.x, number, round);
+    }
+    __syncwarp(waiting);  // nothing is printed behind a trap
+    __trap();
+  }
+#endif
 #if defined(__CUDA_ARCH__)
   __device__ __forceinline__ static unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));

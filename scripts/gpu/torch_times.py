@@ -1,0 +1,102 @@
+"""PyTorch's filter gradients on a device: a list of layers on standard input, a line of JSON for each on standard output."""
+import json
+import statistics
+import sys
+
+ROTATED_BYTES = 256 << 20  # of copies of x and dy: more than a cache holds
+RUNS = 20
+SAMPLES = 7
+
+
+def prepare(torch, layer, generator):
+    """The tensors of a layer and the call of its gradient; uneven padding is there as zeros before the clock starts."""
+    last = layer["layout"].endswith("C")
+    deep = torch.channels_last_3d if layer["op"] == "conv3d" else torch.channels_last
+    form = deep if last else torch.contiguous_format
+    dtype = getattr(torch, layer["dtype"])
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, device="cuda").to(dtype).contiguous(memory_format=form)
+
+    x = normal(layer["N"], layer["C"], *layer["in"])
+    dy = normal(layer["N"], layer["K"], *layer["out"])
+    w = normal(layer["K"], layer["C"] // layer["groups"], *layer["taps"])
+    padding = [before for before, _ in layer["pads"]]
+    if any(before != after for before, after in layer["pads"]):
+        pads = [p for pair in reversed(layer["pads"]) for p in pair]
+        x = torch.nn.functional.pad(x, pads).contiguous(memory_format=form)
+        padding = [0] * len(padding)
+    backward = torch.ops.aten.convolution_backward
+
+    def gradient(x, dy):
+        return backward(dy, x, w, None, layer["strides"], padding, layer["dilations"], False, [0] * len(padding),
+                        layer["groups"], [False, True, False])
+
+    return x, dy, gradient
+
+
+def milliseconds(torch, layer, generator):
+    """(median of a gradient, how they were started)."""
+    x, dy, gradient = prepare(torch, layer, generator)
+    each = (x.numel() + dy.numel()) * x.element_size()
+    pairs = [(x, dy)] + [(x.clone(), dy.clone()) for _ in range(min(-(-ROTATED_BYTES // each), 1000))]
+    runs = max(RUNS, len(pairs))
+
+    def all_runs():
+        for i in range(runs):
+            gradient(*pairs[i % len(pairs)])
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):  # cuDNN measures its algorithms here, and allocates what they need
+        for pair in pairs[:3]:
+            gradient(*pair)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            all_runs()
+        start, how = graph.replay, "graph"
+    except Exception:  # an algorithm that cannot be recorded: its calls, one behind the other
+        torch.cuda.synchronize()
+        start, how = all_runs, "calls"
+    times = []
+    for i in range(SAMPLES + 1):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        start()
+        end.record()
+        end.synchronize()
+        if i > 0:
+            times.append(begin.elapsed_time(end) / runs)
+    return statistics.median(times), how
+
+
+def main():
+    layers = json.load(sys.stdin)
+    try:
+        import torch
+        if not torch.cuda.is_available():
+            raise RuntimeError("PyTorch sees no device")
+    except Exception as error:  # without it the column is empty, for this reason
+        print(json.dumps({"ended": f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"}), flush=True)
+        return
+    torch.set_grad_enabled(False)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would be timed
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    generator = torch.Generator("cuda").manual_seed(1)
+    for layer in layers:
+        deterministic = layer["column"].endswith("deterministic")
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.deterministic = deterministic
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            ms, how = milliseconds(torch, layer, generator)
+            answer = {"status": "ok", "ms": ms, "how": how, "gflops": layer["flops"] / ms * 1e-6}
+        except Exception as error:  # what a peer cannot do is a result
+            answer = {"status": "none", "reason": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        torch.cuda.empty_cache()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

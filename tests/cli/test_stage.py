@@ -1,0 +1,234 @@
+"""scripts/gpu: what a machine with a device is given starts without anything else, and survives what happens there."""
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unittest
+
+from harness import BINARY
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(BINARY).resolve().parent
+PROGRAMS = ("bash", "env", "timeout")  # of the machine, besides python3
+
+
+def why_skipped():
+    if os.environ.get("CONVGRAD_SANITIZE"):
+        return "sanitizers' libraries are not staged"
+    if not (BUILD / "convgrad_cuda.so").exists() or not (BUILD / "tests/convgrad_gpu_tests").exists():
+        return "built without CUDA"
+    return ""
+
+
+def libraries(*files):
+    out = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(/\S+) \(0x", out))
+
+
+def make_bare_root(root):
+    """A machine with glibc, bash and Python's standard library, and nothing else."""
+    for folder in ("bin", "lib", "lib64"):
+        (root / "usr" / folder).mkdir(parents=True)
+        (root / folder).symlink_to(f"usr/{folder}")
+    for folder in ("proc", "dev", "tmp"):
+        (root / folder).mkdir()
+    python = pathlib.Path(sys.executable).resolve()
+    copied = {pathlib.Path(shutil.which(name)).resolve() for name in PROGRAMS} | {python}
+    for path in copied:
+        shutil.copy(path, root / "usr/bin")
+    (root / "usr/bin/python3").symlink_to(python.name)
+    for path in libraries(*copied):
+        target = root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    standard = sysconfig.get_path("stdlib")
+    shutil.copytree(standard, root / standard.lstrip("/"),
+                    ignore=shutil.ignore_patterns("dist-packages", "site-packages", "test", "__pycache__", "idlelib", "config-*"))
+
+
+def enter(root):
+    """The command in front of one that runs there, or None where this user may not."""
+    inside = 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
+    for unshare in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
+        command = [*unshare, "sh", "-c", inside, str(root)]
+        with contextlib.suppress(OSError):
+            if subprocess.run([*command, "/usr/bin/python3", "-c", ""], capture_output=True, check=False).returncode == 0:
+                return command
+    return None
+
+
+@unittest.skipIf(why_skipped(), why_skipped())
+class Stage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.temporary.cleanup)
+        cls.root = pathlib.Path(cls.temporary.name) / "root"
+        make_bare_root(cls.root)
+        cls.folder = cls.root / "somewhere/device"
+        subprocess.run([ROOT / "scripts/gpu/stage", "--build", BUILD, "--to", cls.folder], check=True, capture_output=True)
+        cls.enter = enter(cls.root)
+
+    def call(self, *args):
+        """run in the bare root: its result, and the rows that it has written."""
+        if self.enter is None:
+            self.skipTest("this user may enter no other root")
+        bare = ["/usr/bin/env", "-i", "PATH=/usr/bin", "OUT=/out", "LD_LIBRARY_PATH="]
+        done = subprocess.run([*self.enter, *bare, "/somewhere/device/run", *args], capture_output=True, text=True, timeout=300,
+                              check=False)
+        name = args[0] + ("-cpu" if "cpu" in args else "")
+        rows = self.root / f"out/{name}.jsonl"
+        return done, [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
+
+    def test_it_has_no_path_of_this_machine(self):
+        for name in ("convgrad", "convgrad_gpu_tests"):
+            read = subprocess.run(["readelf", "-d", self.folder / name], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(re.findall(r"R(?:UN)?PATH.*\[(.*)\]", read), ["$ORIGIN/lib"])
+
+    def test_bounded_waits_compile(self):
+        # Nothing else in CI builds them.
+        nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+        if nvcc is None:
+            self.skipTest("no nvcc")
+        kernel = self.root / "tmp/kernel.cu"
+        kernel.write_text('#include "cuda/kernels/launch_tasks.cuh"\n#include "cuda/kernels/wgmma_gemm.hpp"\n'
+                          "CONVGRAD_LAUNCH(convgrad::cuda::WgmmaGemm<convgrad::Float16>);\n")
+        command = [nvcc, "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-cubin", "-Xptxas=-O0", "-Xcicc=-O0",
+                   "-DCONVGRAD_BOUNDED_WAITS", f"-I{ROOT}/include", f"-I{ROOT}/src", "-o", kernel.with_suffix(".cubin"), kernel]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"in vain", kernel.with_suffix(".cubin").read_bytes())
+
+    def test_without_a_device_every_command_says_so(self):
+        for command, least in (("smoke", 14), ("tests", 30), ("sanitize", 1), ("profile", 1)):
+            with self.subTest(command=command):
+                done, rows = self.call(command)
+                self.assertEqual((done.returncode, done.stderr), (4, ""), done.stdout)
+                self.assertGreaterEqual(len(rows), least)
+                for row in rows:
+                    self.assertEqual(row["status"], "no device", row)
+                    self.assertIn("no CUDA device", row["detail"])
+                self.assertLess(len(done.stdout), 12000)
+        done, rows = self.call("bench")
+        self.assertEqual((done.returncode, done.stderr, rows), (4, "", []), done.stdout)
+        self.assertIn("no CUDA device", done.stdout)
+
+    def test_all_libraries_are_there(self):
+        done, rows = self.call("smoke", "--backend", "cpu")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({row["status"] for row in rows}, {"ok"})
+        self.assertGreaterEqual(len(rows), 14)
+        self.assertIn("libraries    all found", done.stdout)
+        self.assertRegex(done.stdout, r"BLAS +OpenBLAS ")
+
+    def test_a_call_goes_on_where_the_last_one_stopped(self):
+        suite = self.folder / "layers/reference.tsv"
+        suite.write_text("".join(f"{name}\tconv2d\tNHWC\t2\t8,8\t4\t8\t3,3\t1\t1\tSAME\t1\n" for name in ("one", "two")))
+        done, rows = self.call("bench", "float32", "--backend", "cpu", "--seconds", "0")
+        self.assertIn("to go on: run bench float32", done.stdout)
+        self.assertEqual(rows, [])
+        lines = suite.read_text()
+        suite.write_text(lines.splitlines(keepends=True)[0])
+        done, first = self.call("bench", "float32", "--backend", "cpu")
+        self.assertEqual({row["layer"] for row in first}, {"one"}, done.stdout + done.stderr)
+        self.assertLessEqual({"auto", "direct", "PyTorch", "PyTorch deterministic"}, {row["column"] for row in first})
+        suite.write_text(lines)
+        done, rows = self.call("bench", "float32", "--backend", "cpu")
+        self.assertEqual(rows[:len(first)], first)
+        self.assertEqual({row["layer"] for row in rows[len(first):]}, {"two"})
+        self.assertRegex(done.stdout, r"\| two \| \d.* \|")
+
+
+@unittest.skipIf(why_skipped(), why_skipped())
+class Cases(unittest.TestCase):
+    """What a process can do to a command."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        folder = pathlib.Path(temporary.name) / "device"
+        (folder / "lib").mkdir(parents=True)
+        (folder / "version").write_text("a test\n")
+        for file in (ROOT / "scripts/gpu").glob("*.py"):
+            shutil.copy(file, folder)
+        shutil.copy(ROOT / "scripts/compare_peers.py", folder)
+        shutil.copy(ROOT / "scripts/peers.py", folder)
+        sys.path.insert(0, str(folder))
+        self.addCleanup(sys.path.remove, str(folder))
+        os.environ["OUT"] = str(folder / "out")
+        self.addCleanup(os.environ.pop, "OUT")
+        for name in ("steps", "bench", "profiles"):
+            sys.modules.pop(name, None)
+        import steps
+        self.steps = steps
+
+    def test_a_case_that_hangs_or_dies_leaves_the_others(self):
+        session = self.steps.Session("tests", 600)
+        for name, command, limit in (("hangs", "sleep 60", 1), ("heeds nothing", "trap '' TERM; sleep 60 & wait; sleep 60", 1),
+                                     ("dies", "kill -SEGV $$", 60), ("fails", "echo this is why >&2; exit 3", 60),
+                                     ("good", "", 60)):
+            session.case(name, ["bash", "-c", command], limit)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(session.finish(), 1)
+        self.assertEqual([row["status"] for row in session.rows], ["hung", "hung", "failed", "failed", "ok"])
+        self.assertIn("this is why", session.rows[3]["detail"])
+        self.assertIn("| good | ok |", printed.getvalue())
+        # Another call has them.
+        again = self.steps.Session("tests", 60)
+        self.assertEqual(again.case("good", ["false"], 9), (None, None))
+        self.assertEqual(len(again.rows), 5)
+
+    def test_no_case_begins_behind_the_end(self):
+        session = self.steps.Session("tests", 0)
+        self.assertEqual(session.case("late", ["true"], 9), ("left out", None))
+        # Nor is one blamed for an end that is not its own.
+        session = self.steps.Session("tests", 2)
+        self.steps.LEAST = 1
+        self.assertEqual(session.case("cut off", ["sleep", "30"], 9), ("left out", None))
+        self.assertEqual(session.rows, [])
+
+    def test_the_worst_are_profiled(self):
+        import profiles
+        rows = [{"stage": "float32", "layer": layer, "column": column, "ms": ms, "algorithm": "cuda_mma"}
+                for layer, own, peer in (("ahead", 1, 2), ("behind", 2, 1), ("equal", 1, 1))
+                for column, ms in (("auto", own), ("PyTorch", peer))]
+        rows.append({"stage": "float32", "layer": "alone", "column": "auto", "ms": 9, "algorithm": "cuda_mma"})
+        rows.append({"stage": "float32", "layer": "none", "column": "auto", "status": "none", "reason": "it cannot"})
+        self.assertEqual([layer for _, layer, _ in profiles.worst_of(rows)], ["behind", "equal", "ahead", "alone"])
+
+    def test_stages_set_the_number_of_images(self):
+        import bench
+        bench.SUITE = ROOT / "bench/layers/reference.tsv"
+        dtype, lines, layers = bench.layers_of("bfloat16-n64")
+        self.assertEqual(dtype, "bfloat16")
+        self.assertEqual({layer["N"] for layer in layers}, {64})
+        self.assertNotIn("c3d_64_128", lines)
+        with self.assertRaises(SystemExit):
+            bench.layers_of("float31")
+
+    def test_a_table_has_the_reasons_for_empty_columns(self):
+        import bench
+        bench.SUITE = ROOT / "bench/layers/reference.tsv"
+        session = self.steps.Session("bench", 60)
+        one = bench.Bench(session, "float32")
+        layer = one.layers[0]
+        for column, ms in (("auto", 2.0), ("cuda_simt_gemm", 2.1), ("cuda_mma_tf32", 0.5), ("PyTorch", 1.0)):
+            one.add(layer, column, status="ok", algorithm="cuda_simt_gemm", ms=ms, gflops=1000.0, gbytes_per_s=10.0)
+        one.add(layer, "cudnn", status="none", reason="libcudnn.so.9 is not installed")
+        table = one.table()
+        self.assertIn("| stem7x7s2 | 2 | simt_gemm | 1 | 10 | 2.1 | simt_gemm | – | – | 1 | – | 0.5 |", table)
+        self.assertIn("cudnn is empty (stem7x7s2): libcudnn.so.9 is not installed", table)
+
+
+if __name__ == "__main__":
+    if why_skipped():
+        print("skipped:", why_skipped())
+        sys.exit(77)
+    unittest.main()
