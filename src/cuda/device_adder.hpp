@@ -120,7 +120,6 @@ class DeviceAdder final : public DeviceSum {
     if (cuda_.kernel->one_slice) {
       return compute_cudnn(runtime_, kernel, pb, work, last_images_, packed_);
     }
-    runtime_.zero(partials_, cuda_.memory.partials);
     launch_block(runtime_, kernel, pb, work, last_slices_, last_images_, packed_);
     launch_tree(runtime_, pb.dtype, partials_, pb.dw_count(), plan_.schedule.slices.count());
   }

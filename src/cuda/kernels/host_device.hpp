@@ -90,6 +90,13 @@ CONVGRAD_HD int opaque(int value) {
 #endif
   return value;
 }
+template <typename T>
+CONVGRAD_HD T* opaque(T* pointer) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(pointer));
+#endif
+  return pointer;
+}
 
 // An element of device memory by an address that was kept in shared memory, which does not say what
 // kind of memory it is of: the compiler would ask that of each address.
