@@ -238,9 +238,12 @@ bool drops_are_seen(const std::map<std::string, std::vector<const Case*>>& met, 
   }
   for (const auto& [site, count] : seen) {
     if (count > 0) continue;
-    passed = false;
-    std::printf("FAILED: nothing races without %s\n  %s\n", site.c_str(),
-                source_line(site).c_str());
+    // The answer of each_any() is needed even where its barrier orders nothing.
+    const std::string line = source_line(site);
+    const bool answers = line.find("each_any") != std::string::npos;
+    passed = passed && answers;
+    std::printf("%s: nothing races without %s\n  %s\n", answers ? "no order" : "FAILED",
+                site.c_str(), line.c_str());
   }
   return passed;
 }
