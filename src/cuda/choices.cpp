@@ -164,6 +164,8 @@ Chunks chunks_of(const ChunkGrid& grid) {
   for (std::size_t a = 0; a < 3; ++a) {
     chunks.extent[a] = static_cast<int>(grid.extent[a + 1]);
     chunks.pieces[a] = std::max(ceil_div(chunks.extent[a], full[a + 1]), 1);
+    chunks.covered[a] = chunks.pieces[a] * full[a + 1];
+    chunks.reciprocals[a] = reciprocal(full[a + 1]);
   }
   return chunks;
 }

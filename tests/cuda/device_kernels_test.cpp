@@ -225,6 +225,34 @@ TEST_CASE("operands in shared memory are described as the PTX manual says") {
   CHECK(cuda::swizzled(0x07f2) == 0x0782);  // piece 7 of row 7, too
 }
 
+TEST_CASE("pixels of a chunk are located without divisions") {
+  for (int divisor = 1; divisor < 1200; ++divisor) {
+    int wrong = 0;
+    for (int i = 0; i < cuda::kChunkPixels; ++i) {
+      wrong += cuda::quotient(i, cuda::reciprocal(divisor)) == i / divisor ? 0 : 1;
+    }
+    CAPTURE(divisor);
+    CHECK(wrong == 0);
+  }
+  for (const ProblemSpec& spec : all_problems()) {
+    CAPTURE(spec.name);
+    const ChunkGrid grid = chunk_grid(make(spec, DType::f16, true));
+    const cuda::Chunks chunks = cuda::chunks_of(grid);
+    int wrong = 0;
+    for (std::int64_t chunk = 0; chunk < grid.count; ++chunk) {
+      const cuda::Box box = chunks.box(chunk);
+      for (int i = 0; i < box.pixels(); ++i) {
+        std::int64_t n;
+        int image, at[3], out[3];
+        box.pixel(i, n, at[0], at[1], at[2]);
+        chunks.pixel(box, i, image, out);
+        wrong += box.n + image == n && std::ranges::equal(at, out) ? 0 : 1;
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside dy") {
   std::vector<ProblemSpec> problems = all_problems();
   problems.push_back({"7x7", "conv2d", 32, 8, 8, 1, {{7, 3}, {7, 3}}});

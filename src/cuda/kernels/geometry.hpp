@@ -73,14 +73,27 @@ struct Box {
   }
 };
 
+// i / divisor for i below kChunkPixels by a product, as devices have no instruction to divide:
+// i * ceil(2^18 / divisor) / 2^18. Rounding up adds less than 2^9 / 2^18 = 1 / 512 to it, and i /
+// divisor is at least 1 / divisor below the next integer. Divisors above 512 give 0 throughout.
+CONVGRAD_HD constexpr std::uint32_t reciprocal(std::int64_t divisor) {
+  return static_cast<std::uint32_t>(((std::int64_t{1} << 18) + divisor - 1) / divisor);
+}
+CONVGRAD_HD constexpr int quotient(int i, std::uint32_t reciprocal) {
+  return static_cast<int>(static_cast<std::uint32_t>(i) * reciprocal >> 18);
+}
+static_assert(kChunkPixels <= 1 << 9);
+
 // The cut of all output pixels into chunks (split_box), so that boxes follow without 64-bit
 // divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one pixel long
 // on axes outside the one that chunks split, and the whole extent on those inside it.
 struct Chunks {
-  std::int64_t images;  // pixels along n
-  int extent[3];        // along z, p, q
-  int full[4];          // pixels of a chunk along n, z, p, q, but at the ends
-  int pieces[3];        // along z, p, q
+  std::int64_t images;           // pixels along n
+  int extent[3];                 // along z, p, q
+  int full[4];                   // pixels of a chunk along n, z, p, q, but at the ends
+  int pieces[3];                 // along z, p, q
+  int covered[3];                // pieces * full
+  std::uint32_t reciprocals[3];  // of full[1], full[2], full[3]
 
   CONVGRAD_HD Box box(std::int64_t chunk) const {
     Box result;
@@ -97,7 +110,7 @@ struct Chunks {
   CONVGRAD_HD void advance(Box& box, const Box& by) const {
     int carried = 0;
     for (int a = 3; a > 0; --a) {  // nothing is carried into an axis that is cut: it is the last
-      const int end = pieces[a - 1] * full[a];
+      const int end = covered[a - 1];
       int& begin = box.begin[a - 1];
       begin += by.begin[a - 1] + carried;
       carried = begin >= end ? 1 : 0;
@@ -105,6 +118,17 @@ struct Chunks {
     }
     box.n += by.n + carried;
     cut(box);
+  }
+  // Pixel number i of a chunk's box, as Box::pixel() has it; the image within the box. Axes inside
+  // the one that is cut are whole in every chunk, and a pixel is the first along those outside.
+  CONVGRAD_HD void pixel(const Box& box, int i, int& image, int out[3]) const {
+    int at = i;
+    for (int a = 2; a >= 0; --a) {
+      const int next = quotient(at, reciprocals[a]);
+      out[a] = box.begin[a] + at - next * box.size[a + 1];
+      at = next;
+    }
+    image = at;
   }
 
  private:
