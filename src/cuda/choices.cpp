@@ -9,6 +9,8 @@
 namespace convgrad::cuda {
 
 static_assert(kChunkPixels == kMaxChunkPixels);
+static_assert(MmaTf32Wide::kRows == MmaSplitWide::kRows);
+static_assert(MmaTf32Wide::kColumns == MmaSplitWide::kColumns);
 
 namespace {
 
@@ -88,7 +90,7 @@ struct UnitSearch {
 };
 
 // The pixels of a slab along axes 0 to last; `size` has those of the axes after it. A slab is a
-// box, as one bulk copy takes a box; the fewest slabs waste the least of the instructions, which
+// box, as one bulk copy takes a box; the fewest slabs filled the least of the instructions, which
 // multiply kSlabPixels pixels whatever a slab has.
 struct SlabSearch {
   std::array<int, 4> chunk;    // pixels of a full chunk
@@ -216,14 +218,29 @@ bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
 
 MmaChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.group_c(), columns = problem.group_k();
-  // Wide if no more than 30 % of its products are thrown away on top of a narrow tile's. A wide
-  // tile reads half as much of x and dy for each product. It has 512 threads, which leaves 128
-  // registers each: too few for float64's sums and for the products of bfloat16 terms.
-  const bool wide =
-      dtype_bytes(problem.dtype) == 2 &&
-      share(rows, 128) * share(columns, 128) > 0.7 * share(rows, 64) * share(columns, 64);
-  const std::int64_t size = wide ? 128 : 64;
-  return {wide, static_cast<int>(ceil_div(rows, size)), static_cast<int>(ceil_div(columns, size))};
+  const auto choice = [&]<class Wide, class Narrow>() -> MmaChoice {
+    const auto filled = [&]<class Tile>() {
+      return share(rows, Tile::kRows) * share(columns, Tile::kColumns);
+    };
+    const auto with = [&]<class Tile>(bool wide) -> MmaChoice {
+      return {wide, Tile::kRows, Tile::kColumns,
+              static_cast<int>(ceil_div<std::int64_t>(rows, Tile::kRows)),
+              static_cast<int>(ceil_div<std::int64_t>(columns, Tile::kColumns))};
+    };
+    // Wide if no more than 30 % of its products are thrown away on top of a narrow tile's. A wide
+    // tile reads less of x and dy for each product.
+    const bool wide =
+        filled.template operator()<Wide>() > 0.7 * filled.template operator()<Narrow>();
+    return wide ? with.template operator()<Wide>(true) : with.template operator()<Narrow>(false);
+  };
+  switch (dtype_bytes(problem.dtype)) {
+    case 2:
+      return choice.operator()<Mma16Wide<Float16>, Mma16Narrow<Float16>>();
+    case 4:
+      return choice.operator()<MmaSplitWide, MmaSplitNarrow>();
+    default:
+      return choice.operator()<MmaF64Gemm, MmaF64Gemm>();
+  }
 }
 
 WgmmaChoice wgmma_choice(const WgradProblem& problem) {

@@ -6,6 +6,8 @@
 #include "convgrad/problem.hpp"
 #include "convgrad/schedule.hpp"
 #include "cuda/kernels/geometry.hpp"
+#include "cuda/kernels/mma_gemm.hpp"
+#include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 
@@ -39,6 +41,7 @@ bool needs_pack(const WgradProblem& problem, std::int64_t group_channels);
 
 struct MmaChoice {
   bool wide;
+  int rows, columns;            // channels of a tile
   int row_tiles, column_tiles;  // of one tap of one group
 };
 MmaChoice mma_choice(const WgradProblem& problem);

@@ -141,8 +141,7 @@ double mma_bytes(const WgradProblem& problem) {
 
 double mma_seconds(const WgradProblem& problem) {
   const cuda::MmaChoice choice = cuda::mma_choice(problem);
-  const double size = choice.wide ? 128 : 64;
-  const double flops = 2 * static_cast<double>(term_count(problem)) * size * size *
+  const double flops = 2 * static_cast<double>(term_count(problem)) * choice.rows * choice.columns *
                        static_cast<double>(mma_tiles(problem));
   const double rate = problem.dtype == DType::f64   ? 35e12
                       : problem.dtype == DType::f32 ? 50e12

@@ -10,6 +10,7 @@
 #include "cuda/choices.hpp"
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/mma_gemm.hpp"
+#include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/simt_gemm.hpp"
@@ -172,19 +173,20 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   const MmaChoice choice = mma_choice(problem);
   const GemmParams gemm =
       gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
-  const auto run = [&]<class Body>() { runtime.template launch<Body>(gemm, slices * work.tiles); };
+  const auto run = [&]<class Wide, class Narrow>() {
+    choice.wide ? runtime.template launch<Wide>(gemm, slices * work.tiles)
+                : runtime.template launch<Narrow>(gemm, slices * work.tiles);
+  };
   if (kernel == "cuda_mma_f64") {
-    run.template operator()<MmaF64Gemm>();
+    run.template operator()<MmaF64Gemm, MmaF64Gemm>();
   } else if (kernel == "cuda_mma_tf32") {
-    run.template operator()<MmaTf32Gemm>();
+    run.template operator()<MmaTf32Wide, MmaTf32Narrow>();
   } else if (kernel == "cuda_mma_bf16x3") {
-    run.template operator()<MmaSplitGemm>();
+    run.template operator()<MmaSplitWide, MmaSplitNarrow>();
   } else if (problem.dtype == DType::f16) {
-    choice.wide ? run.template operator()<Mma16Wide<Float16>>()
-                : run.template operator()<Mma16Narrow<Float16>>();
+    run.template operator()<Mma16Wide<Float16>, Mma16Narrow<Float16>>();
   } else {
-    choice.wide ? run.template operator()<Mma16Wide<BFloat16>>()
-                : run.template operator()<Mma16Narrow<BFloat16>>();
+    run.template operator()<Mma16Wide<BFloat16>, Mma16Narrow<BFloat16>>();
   }
 }
 

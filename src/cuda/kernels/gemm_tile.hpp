@@ -18,6 +18,7 @@ struct GemmParams {
 
 struct GemmTile {
   int group, tap, row, column;  // row, column: its first channels within the group
+  int first[3];                 // where its tap sees x from the outputs at position 0
 };
 
 // Columns are innermost, then rows: tiles that run at a time then share x, or dy, in the L2 cache.
@@ -30,17 +31,20 @@ CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::
   rest /= p.row_tiles;
   tile.tap = static_cast<int>(rest % p.work.shape.taps());
   tile.group = static_cast<int>(rest / p.work.shape.taps());
+  const Shape& shape = p.work.shape;
+  const int at[3] = {shape.tap_t(tile.tap), shape.tap_r(tile.tap), shape.tap_s(tile.tap)};
+  for (int a = 0; a < 3; ++a) {
+    tile.first[a] = at[a] * shape.axis[a].dilation - shape.axis[a].pad;
+  }
   return tile;
 }
 
 // Where the tile's tap sees x from an output position; false if that is outside x on some axis.
 CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int out[3], int in[3]) {
-  const int at[3] = {shape.tap_t(tile.tap), shape.tap_r(tile.tap), shape.tap_s(tile.tap)};
   bool inside = true;
   for (int a = 0; a < 3; ++a) {
-    const Axis& axis = shape.axis[a];
-    in[a] = axis.first_input(out[a]) + at[a] * axis.dilation;
-    inside = inside && in[a] >= 0 && in[a] < axis.in;
+    in[a] = out[a] * shape.axis[a].stride + tile.first[a];
+    inside = inside && in[a] >= 0 && in[a] < shape.axis[a].in;
   }
   return inside;
 }
@@ -49,16 +53,54 @@ CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int o
 CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& box, int i,
                         std::int64_t& x, std::int64_t& dy) {
   const BlockParams& w = p.work;
-  std::int64_t n;
-  int out[3], in[3];
-  box.pixel(i, n, out[0], out[1], out[2]);
+  int image, out[3], in[3];
+  w.chunks.pixel(box, i, image, out);
   const bool inside = tap_input(w.shape, tile, out, in);
+  const std::int64_t n = box.n + image;
   x = w.x.pixel(n, in[0], in[1], in[2]) + static_cast<std::int64_t>(tile.group) * p.x_pitch +
       tile.row;
   dy = w.dy.pixel(n, out[0], out[1], out[2]) + static_cast<std::int64_t>(tile.group) * p.dy_pitch +
        tile.column;
   return inside;
 }
+
+// What a block's threads need to know once a chunk, in shared memory: each would keep it in
+// registers all the time.
+struct GemmTask {
+  GemmTile tile;
+  std::int64_t slice;
+  Box first, box;  // the chunks that are loaded first and next
+};
+
+// Of each pixel of a chunk: where the tile's first channels are in x and in dy, in bytes, which all
+// channels of the pixel share; or kNothing if the tap sees nothing there.
+struct PixelTable {
+  static constexpr std::int64_t kNothing = std::int64_t{1} << 62;
+  std::int64_t x[kChunkPixels], dy[kChunkPixels];
+
+  // Thread number `thread` of kThreads fills its part, up to a whole slab of kDepth pixels.
+  template <int kThreads, int kDepth, int kElementBytes>
+  CONVGRAD_HD void fill(const GemmParams& p, const GemmTask& task, int thread) {
+    static_assert(kChunkPixels % kDepth == 0);
+    const int pixels = task.box.pixels();
+    for (int i = thread; i < ceil_div(pixels, kDepth) * kDepth; i += kThreads) {
+      std::int64_t x_at = 0, dy_at = 0;
+      const bool there = i < pixels && locate(p, task.tile, task.box, i, x_at, dy_at);
+      x[i] = there ? x_at * kElementBytes : kNothing;
+      dy[i] = there ? dy_at * kElementBytes : kNothing;
+    }
+  }
+};
+
+// What an entry of a table stands for, at bytes `at` of its channels, and whether it is to be read:
+// the address is a multiple of 16 in any case.
+struct Piece {
+  const void* from;
+  bool there;
+  CONVGRAD_HD Piece(const void* data, int at, std::int64_t entry, bool inside)
+      : from(static_cast<const unsigned char*>(data) + at + (entry & (PixelTable::kNothing - 1))),
+        there(entry < PixelTable::kNothing && inside) {}
+};
 
 // Where the sum of a row and a column of the tile is in a slice's partial gradient; nullptr outside
 // of dw.

@@ -88,6 +88,13 @@ CONVGRAD_HD int opaque(int value) {
 #endif
   return value;
 }
+template <typename T>
+CONVGRAD_HD T* opaque(T* pointer) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(pointer));
+#endif
+  return pointer;
+}
 
 template <typename Integer>
 CONVGRAD_HD constexpr Integer ceil_div(Integer a, Integer b) {
