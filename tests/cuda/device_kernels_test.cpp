@@ -42,6 +42,19 @@ std::vector<ProblemSpec> all_problems() {
   return problems;
 }
 
+// The float64 instruction of compute capability 8.0.
+struct SmallMmaF64 : cuda::MmaSums {
+  static constexpr int kM = 8, kN = 8, kK = 4;
+  static constexpr int kElementsA = 1, kElementsB = 1, kElementsC = 2;
+  static void a_place(int lane, int, int& row, int& k) {
+    row = lane / 4;
+    k = lane % 4;
+  }
+  static void b_place(int lane, int, int& k, int& column) { a_place(lane, 0, column, k); }
+  static double a_value(double a, int) { return a; }
+  static double b_value(double b, int) { return b; }
+};
+
 template <typename Check>
 void for_each_case(Fill fill, Check&& check) {
   testing::for_each_case(all_problems(), kDTypes, fill, check, kThin);
@@ -223,6 +236,28 @@ TEST_CASE("operands in shared memory are described as the PTX manual says") {
   CHECK(cuda::swizzled(0x0400) == 0x0400);
   CHECK(cuda::swizzled(0x0490) == 0x0480);  // piece 1 of row 1 is the first
   CHECK(cuda::swizzled(0x07f2) == 0x0782);  // piece 7 of row 7, too
+}
+
+TEST_CASE("eight small float64 instructions compute the bits of a large one") {
+  using Op = cuda::MmaF64;
+  Op::A a[cuda::kWarp];
+  Op::B b[cuda::kWarp];
+  Op::C whole[cuda::kWarp], parts[cuda::kWarp];
+  const auto values = filled(DType::f64, cuda::kWarp * 16, Fill::normal, 3);
+  const double* next = reinterpret_cast<const double*>(values.data());
+  for (int lane = 0; lane < cuda::kWarp; ++lane) {
+    for (double& value : a[lane].value) value = *next++;
+    for (double& value : b[lane].value) value = *next++;
+    for (int e = 0; e < Op::kElementsC; ++e) whole[lane][e] = parts[lane][e] = *next++;
+  }
+  multiply_warp<Op>([&](int lane) { return a[lane]; }, [&](int lane) { return b[lane]; },
+                    [&](int lane) { return whole[lane]; });
+  for (int e = 0; e < Op::kElementsA; ++e) {  // as MmaF64::multiply() has them
+    multiply_warp<SmallMmaF64>([&](int lane) { return a[lane].value[e]; },
+                               [&](int lane) { return b[lane].value[e / 2]; },
+                               [&](int lane) { return parts[lane] + e % 2 * 2; });
+  }
+  CHECK(std::memcmp(whole, parts, sizeof(whole)) == 0);
 }
 
 TEST_CASE("pixels of a chunk are located without divisions") {

@@ -42,7 +42,7 @@ float cut_sum(float c, const double (&products)[kCount]) {
 template <class Op, typename Acc, class Left, class Right>
 Acc multiplied(Acc c, Left&& left, Right&& right) {
   if constexpr (std::is_same_v<Acc, double>) {
-    for (int k = 0; k < Op::kK; ++k) c += left(k) * right(k);
+    for (int k = 0; k < Op::kK; ++k) c = std::fma(left(k), right(k), c);
   } else {
     constexpr int kFused = std::is_same_v<Op, cuda::MmaTf32> ? 4 : 8;
     for (int first = 0; first < Op::kK; first += kFused) {

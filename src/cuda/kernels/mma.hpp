@@ -79,26 +79,31 @@ struct MmaTf32 : MmaSums {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// m8n8k4 for float64, the only shape of it before compute capability 9.0.
+// m16n8k16 for float64, which compute capability 9.0 has. Before it there is m8n8k4 alone; its
+// fragments are parts of these, so eight of them take its place. Either adds the products one by
+// one with a fused multiply-add each, k upwards (Xie et al., MMA-Sim, arXiv:2511.10909, measured
+// that; the PTX manual says only that each is as exact as fma), so the bits are the same.
 struct MmaF64 : MmaSums {
-  static constexpr int kM = 8, kN = 8, kK = 4;
-  static constexpr int kElementsA = 1, kElementsB = 1, kElementsC = 2;
+  static constexpr int kM = 16, kN = 8, kK = 16;
+  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   struct A {
-    double value;
+    double value[kElementsA];
   };
-  using B = A;
+  struct B {
+    double value[kElementsB];
+  };
   using C = double[kElementsC];
 
-  CONVGRAD_HD static void a_place(int lane, int, int& row, int& k) {
-    row = lane / 4;
-    k = lane % 4;
+  CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
+    row = lane / 4 + e % 2 * 8;
+    k = lane % 4 + e / 2 * 4;
   }
-  CONVGRAD_HD static void b_place(int lane, int, int& k, int& column) {
-    k = lane % 4;
+  CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
+    k = lane % 4 + e * 4;
     column = lane / 4;
   }
-  static double a_value(const A& a, int) { return a.value; }
-  static double b_value(const B& b, int) { return b.value; }
+  static double a_value(const A& a, int e) { return a.value[e]; }
+  static double b_value(const B& b, int e) { return b.value[e]; }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
@@ -158,10 +163,21 @@ CONVGRAD_HD void MmaTf32::multiply([[maybe_unused]] C& c, [[maybe_unused]] const
 }
 CONVGRAD_HD void MmaF64::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
                                   [[maybe_unused]] const B& b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-               : "+d"(c[0]), "+d"(c[1])
-               : "d"(a.value), "d"(b.value));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
+      "{%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
+      : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+      : "d"(a.value[0]), "d"(a.value[1]), "d"(a.value[2]), "d"(a.value[3]), "d"(a.value[4]),
+        "d"(a.value[5]), "d"(a.value[6]), "d"(a.value[7]), "d"(b.value[0]), "d"(b.value[1]),
+        "d"(b.value[2]), "d"(b.value[3]));
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  CONVGRAD_UNROLL
+  for (int e = 0; e < kElementsA; ++e) {  // rows 0 to 7 and 8 to 15 of four values of k
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+d"(c[e % 2 * 2]), "+d"(c[e % 2 * 2 + 1])
+                 : "d"(a.value[e]), "d"(b.value[e / 2]));
+  }
 #endif
 }
 

@@ -31,8 +31,8 @@ struct MmaF64Operand {
   static constexpr int kM = 32, kN = 32, kDepth = 16, kPad = 4;
   static constexpr bool kByMatrix = false;
   template <class Fragment>
-  CONVGRAD_HD static void set(Fragment& fragment, int, double value) {
-    fragment.value = value;
+  CONVGRAD_HD static void set(Fragment& fragment, int e, double value) {
+    fragment.value[e] = value;
   }
 };
 struct MmaTf32Operand {
