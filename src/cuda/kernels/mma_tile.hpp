@@ -107,7 +107,7 @@ struct MmaTile {
       step(sum / Op::kElementsC, sum % Op::kElementsC, down, right);
       Sum<Acc>* const at = first + down * K + right;
 #if defined(__CUDA_ARCH__)
-      __builtin_assume(at != nullptr);
+      __builtin_assume(at != nullptr && __isGlobal(at));
 #endif
       return down < rows && right < columns ? at : nullptr;
     };
