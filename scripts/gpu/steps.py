@@ -154,11 +154,13 @@ class Session:
         return None if without else found
 
     def algorithms(self):
-        """Those for devices, by the program's own table."""
+        """Those for devices, by the program's own table, which needs neither a driver nor OpenBLAS."""
         if self.names is None:
-            info = self.run([PROGRAM, "info", "--json"], 60)
-            names = [row["name"] for row in json.loads(info.out)["algorithms"]] if info.status == 0 else []
+            listed = self.run([PROGRAM, "--list-algorithms"], 30)
+            names = [line.split()[0] for line in listed.out.splitlines() if line.strip()]
             self.names = [name for name in names if name.startswith(("cuda_", "cudnn"))]
+            if not self.names:
+                sys.exit(f"{PROGRAM} lists no algorithms: {listed.last_line()}")
         return self.names
 
     def done(self, **key):

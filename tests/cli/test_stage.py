@@ -185,6 +185,10 @@ class Cases(unittest.TestCase):
         self.assertEqual(again.case("good", ["false"], 9), (None, None))
         self.assertEqual(len(again.rows), 5)
 
+    def test_a_program_that_does_not_start_is_a_failure(self):
+        with self.assertRaisesRegex(SystemExit, "lists no algorithms: .*failed to run"):
+            self.steps.Session("tests", 60).algorithms()
+
     def test_no_case_begins_behind_the_end(self):
         session = self.steps.Session("tests", 0)
         self.assertEqual(session.case("late", ["true"], 9), ("left out", None))
