@@ -60,9 +60,9 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     const auto run = [&]<class Body>() {
-      runtime.template launch<Body>({work, choice.unit, choice.k_tiles, choice.c_tiles,
-                                     choice.r_tiles, choice.s_tiles},
-                                    slices * work.tiles);
+      runtime.template launch<Body>(
+          {work, choice.unit, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles},
+          slices * work.tiles);
     };
     if (choice.c > 1) {
       run.template operator()<Streaming<Scalar, 3, 3, 4>>();

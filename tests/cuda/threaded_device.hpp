@@ -199,8 +199,8 @@ class ThreadedBlock {
       const Copy& copy = copies_.front();
       if (!team_.backwards) copy.move();
       helper().acquire(begun_copies_[copy.group % kGroups]);
-      if (copy.from != nullptr) helper().reads(copy.from, 16);
-      helper().writes(copy.to, 16);
+      if (copy.from != nullptr) helper().reads(copy.from, copy.bytes);
+      helper().writes(copy.to, copy.bytes);
       copies_.pop_front();
     }
     wait_for_helper(site);

@@ -10,6 +10,8 @@ namespace convgrad::cuda {
 // a reference to them is passed on; descriptors of bulk copies must be there (CUDA C++ Programming
 // Guide, "Tensor Memory Access"). The bound on threads lets the compiler use all registers that a
 // block of that size can have. 1024: bulk.hpp.
+// Blocks that a multiprocessor must have registers for, if the Body says so: the compiler's own
+// choice spills some to reach more blocks than shared memory lets in. 0: its own choice.
 template <class Body>
 constexpr int least_blocks() {
   if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;

@@ -72,7 +72,6 @@ struct SimtGemm {
     Row rows[kRows];
     const unsigned char* columns[kColumns];  // what Pixel::dy is added to, for a channel
   };
-  static_assert(kChunkPixels % kDepth == 0);
 
   // Where a task's tile is in its group's matrix.
   struct Tile {
