@@ -18,7 +18,6 @@ struct GemmParams {
 
 struct GemmTile {
   int group, tap, row, column;  // row, column: its first channels within the group
-  int first[3];                 // where its tap sees x from the outputs at position 0
 };
 
 // Columns are innermost, then rows: tiles that run at a time then share x, or dy, in the L2 cache.
@@ -31,31 +30,37 @@ CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::
   rest /= p.row_tiles;
   tile.tap = static_cast<int>(rest % p.work.shape.taps());
   tile.group = static_cast<int>(rest / p.work.shape.taps());
-  const Shape& shape = p.work.shape;
-  const int at[3] = {shape.tap_t(tile.tap), shape.tap_r(tile.tap), shape.tap_s(tile.tap)};
-  for (int a = 0; a < 3; ++a) {
-    tile.first[a] = at[a] * shape.axis[a].dilation - shape.axis[a].pad;
-  }
   return tile;
 }
 
-// Where the tile's tap sees x from an output position; false if that is outside x on some axis.
-CONVGRAD_HD bool tap_input(const Shape& shape, const GemmTile& tile, const int out[3], int in[3]) {
+// Where a tap sees x from the outputs at position 0.
+struct TapStart {
+  int at[3];
+
+  CONVGRAD_HD TapStart(const Shape& shape, int tap)
+      : at{shape.tap_t(tap), shape.tap_r(tap), shape.tap_s(tap)} {
+    for (int a = 0; a < 3; ++a) at[a] = at[a] * shape.axis[a].dilation - shape.axis[a].pad;
+  }
+  TapStart() = default;  // in shared memory
+};
+
+// Where a tap sees x from an output position; false if that is outside x on some axis.
+CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int out[3], int in[3]) {
   bool inside = true;
   for (int a = 0; a < 3; ++a) {
-    in[a] = out[a] * shape.axis[a].stride + tile.first[a];
+    in[a] = out[a] * shape.axis[a].stride + start.at[a];
     inside = inside && in[a] >= 0 && in[a] < shape.axis[a].in;
   }
   return inside;
 }
 
 // Where the tile's first channels of pixel number i of a chunk are; false if the tap sees nothing.
-CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& box, int i,
-                        std::int64_t& x, std::int64_t& dy) {
+CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStart& start,
+                        const Box& box, int i, std::int64_t& x, std::int64_t& dy) {
   const BlockParams& w = p.work;
   int image, out[3], in[3];
   w.chunks.pixel(box, i, image, out);
-  const bool inside = tap_input(w.shape, tile, out, in);
+  const bool inside = tap_input(w.shape, start, out, in);
   const std::int64_t n = box.n + image;
   x = w.x.pixel(n, in[0], in[1], in[2]) + static_cast<std::int64_t>(tile.group) * p.x_pitch +
       tile.row;
@@ -68,6 +73,7 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const Box& bo
 // registers all the time.
 struct GemmTask {
   GemmTile tile;
+  TapStart start;
   std::int64_t slice;
   Box first, box;  // the chunks that are loaded first and next
 };
@@ -85,7 +91,7 @@ struct PixelTable {
     const int pixels = task.box.pixels();
     for (int i = thread; i < ceil_div(pixels, kDepth) * kDepth; i += kThreads) {
       std::int64_t x_at = 0, dy_at = 0;
-      const bool there = i < pixels && locate(p, task.tile, task.box, i, x_at, dy_at);
+      const bool there = i < pixels && locate(p, task.tile, task.start, task.box, i, x_at, dy_at);
       x[i] = there ? x_at * kElementBytes : kNothing;
       dy[i] = there ? dy_at * kElementBytes : kNothing;
     }
@@ -122,10 +128,11 @@ CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, const 
                                Sums& sums, Place&& place) {
   const auto* x = static_cast<const Scalar*>(p.work.x.data);
   const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
+  const TapStart start(p.work.shape, tile.tap);
   sums.clear();
   for (int pixel = 0; pixel < box.pixels(); ++pixel) {
     std::int64_t x_at, dy_at;
-    if (!locate(p, tile, box, pixel, x_at, dy_at)) continue;
+    if (!locate(p, tile, start, box, pixel, x_at, dy_at)) continue;
     Sums::each([&](int i, int e) {
       int row, column;
       place(i, e, row, column);

@@ -13,12 +13,15 @@ namespace convgrad::cuda {
 // Blocks that a multiprocessor must have registers for, if the Body says so: the compiler's own
 // choice spills some to reach more blocks than shared memory lets in. 0: its own choice.
 template <class Body>
-constexpr int least_blocks() {
-  if constexpr (requires { Body::kLeastBlocks; }) return Body::kLeastBlocks;
+constexpr auto least_blocks(int) -> decltype(int{Body::kLeastBlocks}) {
+  return Body::kLeastBlocks;
+}
+template <class Body>
+constexpr int least_blocks(long) {
   return 0;
 }
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads, least_blocks<Body>())
+__global__ void __launch_bounds__(Body::kThreads, least_blocks<Body>(0))
     body_kernel(const __grid_constant__ typename Body::Params params, std::int64_t first) {
   extern __shared__ __align__(1024) unsigned char memory[];
   DeviceBlock<Body> block(*reinterpret_cast<typename Body::Shared*>(memory));

@@ -70,8 +70,9 @@ struct MmaTile {
     if (!chunks.done()) {
       block.each([&](int thread, auto&) {
         GemmTask& shared = block.shared.task;
-        if (thread == 0)
-          shared = {gemm_tile(p, kRows, kColumns, task), chunks.slice, chunks.box, chunks.box};
+        if (thread != 0) return;
+        const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
+        shared = {tile, TapStart(p.work.shape, tile.tap), chunks.slice, chunks.box, chunks.box};
       });
     }
     SlabQueue queue;

@@ -142,10 +142,8 @@ struct WgmmaGemm {
   template <class Block>
   CONVGRAD_HD static void produce(Block& block, const Params& p, const GemmTile& tile,
                                   ChunkWalker load) {
-    const int origin[3] = {0, 0, 0};
-    int first[3];  // where the tap sees x from the output at 0, counted from the block's first x
-    tap_input(p.work.shape, tile, origin, first);
-    for (int a = 0; a < 3; ++a) first[a] -= p.work.x.lo[a];
+    TapStart start(p.work.shape, tile.tap);  // counted from the block's first x
+    for (int a = 0; a < 3; ++a) start.at[a] -= p.work.x.lo[a];
     Turn turn;
     for (; !load.done(); load.next()) {
       int slabs = p.slab.count(load.box);
@@ -153,7 +151,7 @@ struct WgmmaGemm {
         block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
         block.shared.last[turn.stage] = --slabs == 0 ? 1 : 0;
         if (slabs == 0) block.shared.chunk[turn.stage] = load.box;
-        copy_slab(block, p, tile, n, out, first, turn.stage);
+        copy_slab(block, p, tile, n, out, start.at, turn.stage);
         turn.next();
       });
     }
@@ -193,18 +191,10 @@ struct WgmmaGemm {
       Op::c_place(0, e, down, right);
       Sum<float>* const at = first + down * K + right;
 #if defined(__CUDA_ARCH__)
-      __builtin_assume(at != nullptr);
+      __builtin_assume(at != nullptr && __isGlobal(at));
 #endif
       return down < rows && right < columns ? at : nullptr;
     };
-  }
-
-  // One instruction a sum: what is not finite times 0 is NaN, and stays it. Four chains, so that
-  // none waits for its last addition.
-  CONVGRAD_HD static bool all_finite(const Regs& r) {
-    float zero[4] = {};
-    Sums::each([&](int i, int e) { zero[e % 4] += r.sums.chunk[i][e] * 0.0f; });
-    return is_finite((zero[0] + zero[1]) + (zero[2] + zero[3]));
   }
 
   // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
@@ -214,7 +204,7 @@ struct WgmmaGemm {
   CONVGRAD_HD static void sum_again(Block& block, const Params& p, const GemmTile& tile,
                                     int stage) {
     block.each_unsynced([&](int thread, Regs& r) {
-      if (all_finite(r)) return;
+      if (r.sums.all_finite()) return;
       const int own = opaque(thread);
       sum_by_pixels<Scalar>(
           p, tile, block.shared.chunk[stage], r.sums,
