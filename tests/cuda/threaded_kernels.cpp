@@ -54,6 +54,11 @@ const Case kCases[] = {
     {"cuda_streaming", DType::bf16, false, {"5x5", "depthwise", 1, 17, 17, 17, {{20, 5}, {13, 5}}}},
     {"cuda_streaming", DType::bf16, true, {"7x7", "depthwise", 1, 17, 17, 17, {{20, 7}, {13, 7}}}},
     {"cuda_streaming", DType::f32, true, {"Inf", "depthwise", 1, 9, 9, 9, {{7, 3}, {8, 3}}}, kInf},
+    {"cuda_streaming",
+     DType::f32,
+     true,
+     {"Inf, chunks", "depthwise", 1, 1, 1, 1, {{3, 3}, {180, 3}}},
+     kInf},
     {"cuda_mma", DType::bf16, true, {"wide", "conv2d", 1, 120, 128, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma", DType::bf16, false, {"narrow", "conv2d", 1, 25, 41, 1, {{30, 2}, {41, 1}}}},
     // 57 rows of 64: chunks of 8 rows, and of one. The last slice has both of one.
