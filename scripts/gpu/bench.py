@@ -1,7 +1,7 @@
 """bench: convgrad's algorithms, cuDNN and PyTorch over the layers of layers/reference.tsv.
 
 Times are the device's own between two events, around a CUDA graph of at least 20 gradients that take turns with copies of x and
-dy of 256 MB together: starting kernels and the L2 cache count for nobody. convgrad's include clearing its partial sums and the
+dy of 256 MB together: starting kernels and the L2 cache count for nobody. convgrad's include the
 tree; cuDNN's and PyTorch's are those of their gradients. float32 is without TF32 everywhere.
 """
 import csv

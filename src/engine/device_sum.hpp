@@ -13,7 +13,7 @@ namespace convgrad {
 
 class DeviceSum : public BlockSum {
  public:
-  // The seconds that clearing, the kernels of the last block and the tree take once more, by the
+  // The seconds that the kernels of the last block and the tree take once more, by the
   // device's own clock: the mean of many runs behind each other, on copies of the block that no
   // cache holds together. Of cuDNN the seconds of its own gradient alone.
   virtual double time_replay() = 0;
