@@ -108,16 +108,27 @@ struct Piece {
         there(entry < PixelTable::kNothing && inside) {}
 };
 
-// Where the sum of a row and a column of the tile is in a slice's partial gradient; nullptr outside
-// of dw.
-template <typename Acc>
-CONVGRAD_HD Sum<Acc>* sum_at(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
-                             int row, int column) {
+// Where a thread's sums are in a slice's partial gradient, for TileSums::load() and store();
+// nullptr outside of dw. Addresses are counted from that of the thread's first sum, of a row and a
+// column of the tile, by numbers that are constants but for the length of a row: step(sum, down,
+// right).
+template <typename Acc, class Step>
+CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
+                               int row, int column, Step step) {
   const Shape& shape = work.shape;
   const int c = tile.row + row, k = tile.column + column;
-  if (c >= shape.group_c || k >= shape.group_k) return nullptr;
-  return work.sum_at<Acc>(slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
-                          static_cast<std::int64_t>(tile.group) * shape.group_k + k);
+  Sum<Acc>* const first =
+      opaque(work.sum_at<Acc>(slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
+                              static_cast<std::int64_t>(tile.group) * shape.group_k + k));
+  return [=, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
+    int down, right;
+    step(sum, down, right);
+    Sum<Acc>* const at = first + down * K + right;
+#if defined(__CUDA_ARCH__)
+    __builtin_assume(at != nullptr && __isGlobal(at));
+#endif
+    return down < rows && right < columns ? at : nullptr;
+  };
 }
 
 // A thread's sums of a chunk once more from device memory, without tensor cores and without what

@@ -92,26 +92,13 @@ struct MmaTile {
     });
   }
 
-  // Of a thread's sums, for TileSums::load() and store(). Addresses are counted from the first one,
-  // by numbers that are constants but for the length of a row.
   CONVGRAD_HD static auto address_of(const BlockParams& work, const GemmTask& task, int thread) {
     int row, column;
     first_place(opaque(thread), row, column);
-    const GemmTile& tile = task.tile;
-    const Shape& shape = work.shape;
-    const int c = tile.row + row, k = tile.column + column;
-    Sum<Acc>* const first =
-        opaque(work.sum_at<Acc>(task.slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
-                                static_cast<std::int64_t>(tile.group) * shape.group_k + k));
-    return [first, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int sum) {
-      int down, right;
-      step(sum / Op::kElementsC, sum % Op::kElementsC, down, right);
-      Sum<Acc>* const at = first + down * K + right;
-#if defined(__CUDA_ARCH__)
-      __builtin_assume(at != nullptr && __isGlobal(at));
-#endif
-      return down < rows && right < columns ? at : nullptr;
-    };
+    return sum_addresses<Acc>(work, task.tile, task.slice, row, column,
+                              [](int sum, int& down, int& right) {
+                                step(sum / Op::kElementsC, sum % Op::kElementsC, down, right);
+                              });
   }
 
   // sum_by_pixels() for a thread's sums.

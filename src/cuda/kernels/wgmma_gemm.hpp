@@ -175,26 +175,13 @@ struct WgmmaGemm {
     row += thread / kWarpgroup * Op::kM;
   }
 
-  // Of a thread's sums, for TileSums::load() and store(). Addresses are counted from the first one,
-  // by numbers that are constants but for the length of a row.
   CONVGRAD_HD static auto address_of(const Params& p, const GemmTile& tile, std::int64_t slice,
                                      int thread) {
     int row, column;
     sum_place(opaque(thread), 0, row, column);
-    const Shape& shape = p.work.shape;
-    const int c = tile.row + row, k = tile.column + column;
-    Sum<float>* const first = opaque(p.work.template sum_at<float>(
-        slice, static_cast<std::int64_t>(tile.tap) * shape.group_c + c,
-        static_cast<std::int64_t>(tile.group) * shape.group_k + k));
-    return [first, rows = shape.group_c - c, columns = shape.group_k - k, K = shape.K](int e) {
-      int down, right;
-      Op::c_place(0, e, down, right);
-      Sum<float>* const at = first + down * K + right;
-#if defined(__CUDA_ARCH__)
-      __builtin_assume(at != nullptr && __isGlobal(at));
-#endif
-      return down < rows && right < columns ? at : nullptr;
-    };
+    return sum_addresses<float>(
+        p.work, tile, slice, row, column,
+        [](int sum, int& down, int& right) { Op::c_place(0, sum, down, right); });
   }
 
   // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
