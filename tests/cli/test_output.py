@@ -16,6 +16,7 @@ from harness import (BINARY, SANITIZED, THREAD_SANITIZED, CliTest, Problem, clea
                      run, save, small, start, umask, wait_until)
 
 OLD = b"an old gradient, precious"
+USAGE = 2
 
 
 class OutputTest(CliTest):
@@ -26,12 +27,23 @@ class OutputTest(CliTest):
 
 
 class Places(OutputTest):
-    def test_over_the_input(self):
-        for name in ("x.npy", "dy.npy"):
-            self.problem.save(self.folder)
-            self.assert_quiet(self.run_here(*self.problem.args(name)))
-            self.assertEqual((self.folder / name).read_bytes(), self.want)
-            self.assertEqual(self.listing(), self.before)
+    def test_tensors_are_kept(self):
+        os.symlink("x.npy", self.folder / "link.npy")
+        os.link(self.folder / "dy.npy", self.folder / "hard.npy")
+        np.save(self.folder / "golden.npy", np.zeros(1, np.float32))
+        listing = self.listing()
+        bytes_of = {path: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
+        for command in ((), ("verify", "--golden", "golden.npy")):
+            for name, flag in (("x.npy", "--input"), ("./dy.npy", "--out-backprop"), ("link.npy", "--input"),
+                               (str(self.folder / "x.npy"), "--input"), ("hard.npy", "--out-backprop"),
+                               ("golden.npy", "--golden")):
+                if flag == "--golden" and not command:
+                    continue
+                self.assert_one_error(self.run_here(*command, *self.problem.args(name)), USAGE,
+                                  f"--output: {name} is the file of {flag}, which the gradient would replace")
+        self.assertEqual(self.listing(), listing)
+        for path, content in bytes_of.items():
+            self.assertEqual(path.read_bytes(), content)
 
     def test_over_an_old_file(self):
         (self.folder / "dw.npy").write_bytes(OLD * 1000)

@@ -67,8 +67,8 @@ void check_report_replaces_nothing(const Options& options) {
 
 namespace {
 
-// A tensor may be replaced by the gradient that was made of it, an archive of several may not.
-void check_archives_are_kept(const Options& options) {
+// By a gradient: most often it is a slip, and a gradient cannot be turned back into a tensor.
+void check_tensors_are_kept(const Options& options) {
   const ProblemOptions& o = options.problem;
   const Words sizes = last_list(o.filter_sizes);
   const std::string sizes_file = is_file_name(sizes) ? sizes.front() : "";
@@ -79,17 +79,18 @@ void check_archives_are_kept(const Options& options) {
       {"--filter-like", &o.filter_like},
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
-    if (split_tensor_name(*argument).member && same_file(o.output, *argument)) {
-      throw Error(ErrorKind::usage, "--output: ", o.output, " is the archive of ", flag,
-                  "; name another file for the gradient");
-    }
+    if (!same_file(o.output, *argument)) continue;
+    const char* what =
+        split_tensor_name(*argument).member ? " is the archive of " : " is the file of ";
+    throw Error(ErrorKind::usage, "--output: ", o.output, what, flag,
+                ", which the gradient would replace; name another file");
   }
 }
 
 }  // namespace
 
 void check_stdout_is_free(const Options& options) {
-  check_archives_are_kept(options);
+  check_tensors_are_kept(options);
   if (options.problem.output == "-" && options.json == "-") {
     throw Error(ErrorKind::usage,
                 "--json and --output - both write to standard output; use --json=FILE");
