@@ -62,15 +62,10 @@ struct UnitSearch {
     const std::int64_t c = problem.group_c(), k = problem.group_k();
     const auto whole = [](std::int64_t channels, int piece) { return channels % piece == 0; };
     const bool even = kStreamLanes % k == 0 || k % kStreamLanes == 0;
-    int piece = 1;
-    if (choice.c % vector == 0 && whole(c, vector)) {
-      piece = vector;
-    } else if (c == choice.c && even && whole(problem.C, vector) &&
-               whole(choice.x_channels, vector)) {
-      piece = vector;
-    } else if (whole(c, choice.c)) {
-      piece = choice.c;
-    }
+    const bool of_one_group = whole(choice.c, vector) && whole(c, vector);
+    const bool of_all_channels =
+        c == choice.c && even && whole(problem.C, vector) && whole(choice.x_channels, vector);
+    const int piece = of_one_group || of_all_channels ? vector : whole(c, choice.c) ? choice.c : 1;
     common.x = row_of(choice.x_channels, piece, choice.c);
     common.dy = row_of(kStreamLanes, whole(problem.K, vector) ? vector : 1, 1);
     common.fast = common.x.pitch == kStreamLanes && common.dy.pitch == kStreamLanes;
