@@ -61,6 +61,15 @@ void for_each_case(Fill fill, Check&& check) {
   testing::for_each_case(all_problems(), kDTypes, fill, check, kThin);
 }
 
+// Pixel number i of a box, q fastest.
+void pixel_of(const cuda::Box& box, int i, std::int64_t& image, int (&at)[3]) {
+  for (int a = 2; a >= 0; --a) {
+    at[a] = box.begin[a] + i % box.size[a + 1];
+    i /= box.size[a + 1];
+  }
+  image = box.n + i;
+}
+
 }  // namespace
 
 TEST_CASE("every device kernel is bit-exact on small integers") {
@@ -282,7 +291,7 @@ TEST_CASE("pixels of a chunk are located without divisions") {
       for (int i = 0; i < box.pixels(); ++i) {
         std::int64_t n;
         int image, at[3], out[3];
-        box.pixel(i, n, at[0], at[1], at[2]);
+        pixel_of(box, i, n, at);
         chunks.pixel(box, i, image, out);
         wrong += box.n + image == n && std::ranges::equal(at, out) ? 0 : 1;
       }
@@ -321,7 +330,7 @@ TEST_CASE("slabs have every pixel of a chunk once, and beyond it what is outside
         for (int i = 0; i < pixels.pixels(); ++i) {
           std::int64_t image;
           int at[3];
-          pixels.pixel(i, image, at[0], at[1], at[2]);
+          pixel_of(pixels, i, image, at);
           bool inside = image < problem.N;
           std::int64_t place = image;
           for (std::size_t a = 0; a < 3; ++a) {

@@ -322,11 +322,12 @@ inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
 }
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().
-inline std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy,
-                                         bool backwards = false) {
-  EmulatedDevice device;
+template <class Device = EmulatedDevice>
+std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy,
+                                  bool backwards = false) {
+  Device device;
   device.backwards = backwards;
-  cuda::DeviceAdder<EmulatedDevice> adder(plan, std::move(device));
+  cuda::DeviceAdder<Device> adder(plan, std::move(device));
   MemorySource source(x, dy);
   Timing timing;
   stream_blocks(

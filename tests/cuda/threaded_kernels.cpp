@@ -80,18 +80,6 @@ const Case kCases[] = {
 
 std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
 
-std::vector<double> threaded_sums(const Plan& plan, const void* x, const void* dy, bool backwards) {
-  ThreadedDevice device;
-  device.backwards = backwards;
-  cuda::DeviceAdder<ThreadedDevice> adder(plan, std::move(device));
-  MemorySource source(x, dy);
-  Timing timing;
-  stream_blocks(
-      plan, source, [&](const Block& block, std::int64_t i) { adder.add(block, i); }, timing);
-  const double* dw = adder.finish(0);
-  return {dw, dw + plan.problem.dw_count()};
-}
-
 bool is_exact(const Case& c, bool backwards) {
   const WgradProblem problem = make(c.spec, c.dtype, c.channels_last);
   const auto x = filled(c.dtype, problem.x_count(), Fill::small_integers, 1);
@@ -103,7 +91,7 @@ bool is_exact(const Case& c, bool backwards) {
     SliceGrid& slices = plan.schedule.slices;
     slices.interleave *= std::exchange(slices.partitions, 1);
   }
-  const auto got = threaded_sums(plan, x.data(), dy.data(), backwards);
+  const auto got = emulated_sums<ThreadedDevice>(plan, x.data(), dy.data(), backwards);
   return std::ranges::equal(got, expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));
   });

@@ -1,6 +1,5 @@
 // chunk_walker.hpp - the order in which a thread block takes the pixels of its slice: the chunks
-// that the slice has in the block, and the slabs of each, as many pixels as one stage of shared
-// memory.
+// that the slice has in the block.
 //
 // The order fixes the bits of the result. It follows from the problem, never from the device.
 #pragma once
@@ -30,23 +29,6 @@ struct ChunkWalker {
   CONVGRAD_HD void next() {
     --left;
     work.chunks.advance(box, work.apart);
-  }
-};
-
-// The slab that is loaded next. Loads run ahead of products by some stages, into the next chunk
-// too: so this is a walk of its own. Body::slab_count(params, box) says how many a chunk has.
-template <class Body>
-struct SlabWalker : ChunkWalker {
-  const typename Body::Params& params;
-  int slab = 0, slabs;
-
-  CONVGRAD_HD SlabWalker(const typename Body::Params& p, const ChunkWalker& first)
-      : ChunkWalker(first), params(p), slabs(Body::slab_count(p, box)) {}
-  CONVGRAD_HD void next() {
-    if (++slab < slabs) return;
-    ChunkWalker::next();
-    slab = 0;
-    slabs = Body::slab_count(params, box);
   }
 };
 

@@ -36,8 +36,7 @@ struct Shape {
   bool padded;  // some tap of some pixel is outside x
 
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
-  // Devices have no instruction to divide: kernels do this, and Box::pixel(), once a chunk at most,
-  // for tables in shared memory.
+  // Devices have no instruction to divide: kernels do this once a chunk at most.
   CONVGRAD_HD int tap_t(int tap) const { return tap / (axis[1].taps * axis[2].taps); }
   CONVGRAD_HD int tap_r(int tap) const { return tap / axis[2].taps % axis[1].taps; }
   CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }
@@ -63,15 +62,6 @@ struct Box {
   int size[4];     // images, z, p, q
 
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
-  // Pixel number i of the box, q fastest.
-  CONVGRAD_HD void pixel(int i, std::int64_t& image, int& z, int& p, int& q) const {
-    q = begin[2] + i % size[3];
-    i /= size[3];
-    p = begin[1] + i % size[2];
-    i /= size[2];
-    z = begin[0] + i % size[1];
-    image = n + i / size[1];
-  }
 };
 
 // i / divisor for i below kChunkPixels by a product, as devices have no instruction to divide:
@@ -120,7 +110,7 @@ struct Chunks {
     box.n += by.n + carried;
     cut(box);
   }
-  // Pixel number i of a chunk's box, as Box::pixel() has it; the image within the box. Axes inside
+  // Pixel number i of a chunk's box, q fastest; the image within the box. Axes inside
   // the one that is cut are whole in every chunk, and a pixel is the first along those outside.
   CONVGRAD_HD void pixel(const Box& box, int i, int& image, int out[3]) const {
     int at = i;

@@ -164,9 +164,9 @@ struct SimtGemm {
                                       int pixels, int thread, Shared& s) {
     const int slabs = ceil_div(pixels, kDepth);
     for (int i = thread; i < slabs * kDepth; i += kThreads) {
-      std::int64_t n;
-      int out[3], in[3];
-      box.pixel(least(i, pixels - 1), n, out[0], out[1], out[2]);
+      int image, out[3], in[3];
+      w.chunks.pixel(box, least(i, pixels - 1), image, out);
+      const std::int64_t n = box.n + image;
       for (int a = 0; a < 3; ++a) in[a] = w.shape.axis[a].first_input(out[a]);
       s.pixels[i] = {w.x.pixel(n, in[0], in[1], in[2]) * kItem,
                      i < pixels ? taps_inside(w.shape, tile, in) : 0,
