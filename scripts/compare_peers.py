@@ -93,27 +93,9 @@ class Torch:
         self.torch = module
 
     def prepare(self, layer, dtype):
-        torch = self.torch
-        last = layer["layout"].endswith("C")
-        deep = torch.channels_last_3d if layer["op"] == "conv3d" else torch.channels_last
-        form = {"memory_format": deep if last else torch.contiguous_format}
-        generator = torch.Generator().manual_seed(1)
-
-        def normal(*shape):
-            return torch.randn(*shape, generator=generator).to(getattr(torch, dtype)).contiguous(**form)
-
-        x = normal(layer["N"], layer["C"], *layer["in"])
-        dy = normal(layer["N"], layer["K"], *layer["out"])
-        w = normal(layer["K"], layer["C"] // layer["groups"], *layer["taps"])
-        padding = [before for before, _ in layer["pads"]]
-        if any(before != after for before, after in layer["pads"]):
-            # PyTorch pads both ends alike: the zeros are there before the clock starts.
-            pads = [p for pair in reversed(layer["pads"]) for p in pair]
-            x = torch.nn.functional.pad(x, pads).contiguous(**form)
-            padding = [0] * len(padding)
-        backward = torch.ops.aten.convolution_backward
-        return lambda: backward(dy, x, w, None, layer["strides"], padding, layer["dilations"], False, [0], layer["groups"],
-                                [False, True, False])
+        generator = self.torch.Generator().manual_seed(1)
+        x, dy, gradient = peers.torch_gradient(self.torch, layer, dtype, generator)
+        return lambda: gradient(x, dy)
 
 
 class TensorFlow:

@@ -49,6 +49,34 @@ def load(kind, threads):
     return tensorflow
 
 
+def torch_gradient(torch, layer, dtype, generator):
+    """x and dy of a layer on the generator's device, and the gradient as a function of both. Uneven padding is there as zeros
+    before a clock starts, as PyTorch pads both ends alike."""
+    last = layer["layout"].endswith("C")
+    deep = torch.channels_last_3d if layer["op"] == "conv3d" else torch.channels_last
+    form = deep if last else torch.contiguous_format
+
+    def normal(*shape):
+        values = torch.randn(*shape, generator=generator, device=generator.device)
+        return values.to(getattr(torch, dtype)).contiguous(memory_format=form)
+
+    x = normal(layer["N"], layer["C"], *layer["in"])
+    dy = normal(layer["N"], layer["K"], *layer["out"])
+    w = normal(layer["K"], layer["C"] // layer["groups"], *layer["taps"])
+    padding = [before for before, _ in layer["pads"]]
+    if any(before != after for before, after in layer["pads"]):
+        pads = [p for pair in reversed(layer["pads"]) for p in pair]
+        x = torch.nn.functional.pad(x, pads).contiguous(memory_format=form)
+        padding = [0] * len(padding)
+    backward = torch.ops.aten.convolution_backward
+
+    def gradient(x, dy):
+        return backward(dy, x, w, None, layer["strides"], padding, layer["dilations"], False, [0] * len(padding),
+                        layer["groups"], [False, True, False])
+
+    return x, dy, gradient
+
+
 def serve(kind, threads, make_answer):
     """Says the peer's version, then answers lines of JSON by make_answer(module)(request), a dictionary."""
     # The libraries' own chatter must not get between the answers.

@@ -3,41 +3,16 @@ import json
 import statistics
 import sys
 
+import peers
+
 ROTATED_BYTES = 256 << 20  # of copies of x and dy: more than a cache holds
 RUNS = 20
 SAMPLES = 7
 
 
-def prepare(torch, layer, generator):
-    """The tensors of a layer and the call of its gradient; uneven padding is there as zeros before the clock starts."""
-    last = layer["layout"].endswith("C")
-    deep = torch.channels_last_3d if layer["op"] == "conv3d" else torch.channels_last
-    form = deep if last else torch.contiguous_format
-    dtype = getattr(torch, layer["dtype"])
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=generator, device="cuda").to(dtype).contiguous(memory_format=form)
-
-    x = normal(layer["N"], layer["C"], *layer["in"])
-    dy = normal(layer["N"], layer["K"], *layer["out"])
-    w = normal(layer["K"], layer["C"] // layer["groups"], *layer["taps"])
-    padding = [before for before, _ in layer["pads"]]
-    if any(before != after for before, after in layer["pads"]):
-        pads = [p for pair in reversed(layer["pads"]) for p in pair]
-        x = torch.nn.functional.pad(x, pads).contiguous(memory_format=form)
-        padding = [0] * len(padding)
-    backward = torch.ops.aten.convolution_backward
-
-    def gradient(x, dy):
-        return backward(dy, x, w, None, layer["strides"], padding, layer["dilations"], False, [0] * len(padding),
-                        layer["groups"], [False, True, False])
-
-    return x, dy, gradient
-
-
 def milliseconds(torch, layer, generator):
     """(median of a gradient, how they were started)."""
-    x, dy, gradient = prepare(torch, layer, generator)
+    x, dy, gradient = peers.torch_gradient(torch, layer, layer["dtype"], generator)
     each = (x.numel() + dy.numel()) * x.element_size()
     pairs = [(x, dy)] + [(x.clone(), dy.clone()) for _ in range(min(-(-ROTATED_BYTES // each), 1000))]
     runs = max(RUNS, len(pairs))
