@@ -24,8 +24,8 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
 class PartialTree {
  public:
   // problem, tiles and memory are the caller's. memory: of `live` partial gradients in float64,
-  // [tap][c][k]. zeroed: it is
-  // zeros. nodes: those of the slices that will be completed, neighbours in ascending order.
+  // [tap][c][k]. zeroed: it is zeros. nodes: those of the slices that will be completed, neighbours
+  // in ascending order.
   PartialTree(const WgradProblem& problem, std::int64_t slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live, bool zeroed);
 

@@ -43,8 +43,7 @@ void check_golden(const Options& options) {
   if (v.sample)
     misuse("--update-golden: given with --sample, but a golden file needs the full check");
   for (const auto& [flag, path] : {std::pair{"--input", &options.problem.input},
-                                   std::pair{"--out-backprop", &options.problem.out_backprop},
-                                   std::pair{"--output", &options.problem.output}}) {
+                                   std::pair{"--out-backprop", &options.problem.out_backprop}}) {
     if (same_file(v.golden, *path)) {
       misuse(cat("--golden: ", v.golden, " is the ", flag,
                  " file too, which --update-golden would replace"));

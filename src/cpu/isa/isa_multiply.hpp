@@ -34,9 +34,8 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-// partial += sums, of `columns` columns, or partial = sums, which begin
-// at 0 and so are never -0; the sums go through memory, where a
-// row of them is converted to double in vectors.
+// partial += sums, of `columns` columns, or partial = sums, which begin at 0 and so are never -0;
+// the sums go through memory, where a row of them is converted to double in vectors.
 template <typename Set, int M, int NV, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
     const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, double* partial,
