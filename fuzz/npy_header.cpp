@@ -53,6 +53,7 @@ void check_round_trip(const NpyHeader& header) {
   DType dtype{};
   if (refused(kInput, kName, [&] { dtype = float_dtype(header, kName); })) return;
   require(header.item_bytes == dtype_bytes(dtype), "bytes of a dtype");
+  if (is_float8(dtype)) return;  // is never written
   const std::string text = npy_header_text(dtype, header.shape);
   require(text.size() % 64 == 0, "alignment of a written header");
   const NpyHeader again = parse_npy_header(bytes_of(text), kName);

@@ -207,7 +207,9 @@ void fit(TensorInfo& dy, const TensorInfo& x, const WgradAttributes& a, Choices&
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static constexpr std::array<DType, 4> kDTypes = {DType::f32, DType::f16, DType::bf16, DType::f64};
+  using enum DType;
+  static constexpr std::array<DType, 8> kDTypes = {f32,  f16,    bf16,     f64,
+                                                   e5m2, e4m3fn, e4m3fnuz, e5m2fnuz};
   Choices choices(data, size);
   TensorInfo x{"x.npy", choices.of(kDTypes), {}}, dy{"dy.npy", x.dtype, {}};
   const std::size_t rank = choices.one_in(4) ? 3 : 2;

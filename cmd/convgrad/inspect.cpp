@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iomanip>
 #include <limits>
+#include <vector>
 
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
@@ -89,6 +91,14 @@ void add_integers(Statistics& statistics, const NpyHeader& header, const std::by
   }
 }
 
+void add_float8s(Statistics& statistics, DType dtype, const std::byte* bytes, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  auto* const room = reinterpret_cast<std::byte*>(values.data());
+  std::memcpy(room + count * (dtype_bytes(DType::f32) - 1), bytes, values.size());
+  widen_in_place(dtype, DType::f32, count, room);
+  add_all<float>(statistics, room, count, smallest_normal(dtype));
+}
+
 // Reads the array once, in parts.
 Statistics read_values(NpyReader& reader, TensorHash& hash) {
   const NpyHeader& header = reader.header();
@@ -97,6 +107,7 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
     hash.add(bytes, static_cast<std::size_t>(part.count * header.item_bytes));
     if (is_integer(header)) return add_integers(statistics, header, bytes, part.count);
     const DType dtype = float_dtype(header, reader.name());
+    if (is_float8(dtype)) return add_float8s(statistics, dtype, bytes, part.count);
     with_scalar(dtype, [&](auto scalar) {
       add_all<decltype(scalar)>(statistics, bytes, part.count, smallest_normal(dtype));
     });

@@ -1,4 +1,8 @@
-// dtype.hpp - the four element types and their conversions.
+// dtype.hpp - the element types and their conversions.
+//
+// Four are computed with and written. The 8-bit floats are only read: widened() makes one of the
+// four of them. Their definitions are those of ml_dtypes and ONNX: fn has no infinities, fnuz
+// neither infinities nor a negative zero, whose bits are its NaN.
 //
 // float16 is IEEE 754 binary16, bfloat16 the upper half of a binary32. Widening is exact. Narrowing
 // rounds once, from double, to nearest with ties to even: going through float first would round
@@ -15,23 +19,34 @@
 
 namespace convgrad {
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64 };
+enum class DType : std::uint8_t { f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz };
 
-std::string_view dtype_name(DType dtype);                     // "float16", "bfloat16", ...
-std::optional<DType> dtype_from_name(std::string_view name);  // also f2, half, bf16, float, double
+inline constexpr bool is_float8(DType dtype) { return dtype > DType::f64; }
+
+std::string_view dtype_name(DType dtype);  // "float16", "bfloat16", ...
+// One of the four; also f2, half, bf16, float, double, ...
+std::optional<DType> dtype_from_name(std::string_view name);
+// The same, or an 8-bit float: float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz.
+std::optional<DType> stored_dtype_from_name(std::string_view name);
 std::int64_t dtype_bytes(DType dtype);
 
-// Half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53.
+// Half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53, ...
 double unit_roundoff(DType dtype);
 double smallest_subnormal(DType dtype);
-double smallest_normal(DType dtype);  // 2^-14, 2^-126, 2^-126, 2^-1022
+double smallest_normal(DType dtype);  // 2^-14, 2^-126, 2^-126, 2^-1022, ...
 double largest_finite(DType dtype);
+
+// The narrowest of the four that has every number of both: what their products are computed from.
+// bfloat16 for 8-bit floats, float32 for float16 with bfloat16.
+DType common_dtype(DType a, DType b);
 
 // The type in which products of this dtype are summed: float32, or float64 for float64.
 DType accumulator_dtype(DType dtype);
 
 std::uint16_t half_bits(double value);      // value rounded to float16
 std::uint16_t bfloat16_bits(double value);  // value rounded to bfloat16
+// value rounded to an 8-bit float; past the largest it is infinity, or NaN where there is none.
+std::uint8_t float8_bits(DType dtype, double value);
 
 inline float to_float(Float16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
@@ -73,7 +88,8 @@ inline double from_double<double>(double value) {
   return value;
 }
 
-// Calls f with a value of the C++ type that stores dtype: f(Float16{}), f(float{}), ...
+// Calls f with a value of the C++ type that stores dtype, one of the four: f(Float16{}),
+// f(float{}), ...
 template <typename Function>
 decltype(auto) with_scalar(DType dtype, Function&& f) {
   switch (dtype) {
@@ -92,5 +108,10 @@ decltype(auto) with_scalar(DType dtype, Function&& f) {
 void round_to(DType dtype, const double* source, std::int64_t count, void* destination);
 // value rounded to dtype and widened again.
 double rounded(DType dtype, double value);
+
+// Widens count elements, exactly. They lie at the end of the space for the widened ones: from
+// values + count * (bytes of to - bytes of from) on. to is one of the four, and has every number of
+// from.
+void widen_in_place(DType from, DType to, std::int64_t count, std::byte* values);
 
 }  // namespace convgrad

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,12 +21,13 @@
 namespace convgrad {
 
 struct NpyHeader {
-  int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file
+  int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file, 0.1 for a raw file
   std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
   // f float, i int, u unsigned, b bool, c complex, V void/bfloat16, S bytes, U text, M m dates,
   // O Python objects (NpyReader refuses them), R structured
   char kind = 'f';
   std::int64_t item_bytes = 4;
+  std::optional<DType> dtype;  // where kind and item_bytes do not say which float it is
   bool big_endian = false;
   bool fortran_order = false;
   std::vector<std::int64_t> shape;  // empty for a 0-d array
@@ -42,11 +44,11 @@ inline constexpr std::int64_t kMaxNpyHeaderBytes = std::int64_t{64} * 1024;
 // overflow 63 bits included. Any dtype is parsed; float_dtype() decides what can be computed with.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
-// float16/32/64 or bfloat16 ('V2' in any byte order, or 'bfloat16'); Error(input) that names the
-// type otherwise ("'<i4' is int32, expected ...").
+// float16/32/64, bfloat16 ('V2' in any byte order, or 'bfloat16') or an 8-bit float ('f1' is
+// ml_dtypes' float8_e5m2); Error(input) that names the type otherwise ("'<i4' is int32, expected").
 DType float_dtype(const NpyHeader& header, std::string_view name);
 
-// "1.0", or "safetensors".
+// "1.0", "safetensors" or "raw".
 std::string format_name(const NpyHeader& header);
 
 // One array, read once from front to back or (a regular file, a stored member) in boxes.
@@ -63,6 +65,13 @@ class NpyReader {
   const std::string& name() const;  // for messages: the argument, or "standard input"
   const NpyHeader& header() const;
 
+  // For files that cannot say their dtype: integers or raw bytes (kinds i, u, V) are taken for
+  // floats of the same size. Error(input), which names the flag, for any other file.
+  void take_for(DType dtype, std::string_view flag);
+  // Boxes are given in this dtype from now on, one of the four, which must have every number of the
+  // file's.
+  void widen_to(DType dtype);
+
   // False for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x full
   // that follow each other are then read straight from the stream; the first other box brings the
   // rest of the payload into memory, and what has gone by before cannot be read again
@@ -77,8 +86,8 @@ class NpyReader {
 
   // Reads the elements with begin[i] <= index[i] < end[i] into out, in C order of the logical axes
   // (whatever the file's order) and native byte order. out holds product(end - begin) *
-  // item_bytes bytes. Throws Error(input) if the file ends early or changed its size, and
-  // Error(runtime) if reading fails. Not for two threads at once.
+  // item_bytes bytes, or of what they are widened to. Throws Error(input) if the file ends early or
+  // changed its size, and Error(runtime) if reading fails. Not for two threads at once.
   void read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end, void* out);
 
   // Spent in read_box() on byte order and on other orders of axes than C, reading left out.

@@ -40,9 +40,11 @@ struct SpatialAxis {
 // that the program forms fits in 63 bits.
 struct WgradProblem {
   Op op = Op::conv2d;
-  DType dtype = DType::f32;      // of x and dy
+  DType dtype = DType::f32;      // of x and dy as they are multiplied
   DType out_dtype = DType::f32;  // of dw
-  bool channels_last = true;     // NHWC, NDHWC; else NCHW, NCDHW
+  DType x_dtype = DType::f32;    // of the file: widened to dtype as it is read
+  DType dy_dtype = DType::f32;
+  bool channels_last = true;  // NHWC, NDHWC; else NCHW, NCDHW
   FilterFormat filter_format = FilterFormat::hwio;
   std::int64_t N = 1, C = 1, K = 1, groups = 1;
   std::array<SpatialAxis, 3> axis;  // d, h, w
@@ -78,6 +80,9 @@ std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
 // One line, enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3 s3 stride2,2 ...".
 std::string describe(const WgradProblem& problem);
 
+// "bfloat16", or of tensors that differ "float8_e4m3fn*float8_e5m2".
+std::string input_dtypes(const WgradProblem& problem);
+
 // What a tensor file says of itself. name is what messages call it: "--input (x.npy)".
 struct TensorInfo {
   std::string name;
@@ -102,7 +107,8 @@ struct WgradAttributes {
   // What messages call the filter's shape; with the file that it came from.
   std::string filter_sizes_name = "--filter-sizes";
   std::string filter_like_name = "--filter-like";
-  std::string out_dtype;  // default: the inputs' dtype
+  std::string out_dtype;  // default: the inputs' if they are alike and of 16 bits or more; float64
+                          // if one of them is; float32 otherwise
 };
 
 // The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
@@ -119,6 +125,8 @@ Op parse_op(std::string_view name);  // Error(usage) with a suggestion
 
 // float16, bfloat16, float32 or float64, also by short names; Error(usage) that names the flag.
 DType parse_dtype(std::string_view flag, std::string_view name);
+// The same, or an 8-bit float.
+DType parse_stored_dtype(std::string_view flag, std::string_view name);
 
 std::string_view op_name(Op op);  // conv2d, depthwise, conv3d
 std::string_view tensorflow_op_name(Op op);

@@ -1,5 +1,5 @@
-// tensor_name.hpp - how an argument names a tensor: FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME
-// or - (standard input).
+// tensor_name.hpp - how an argument names a tensor: FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME,
+// - (standard input), or FILE:DTYPE[EXTENTS] (elements alone; FILE may be -).
 #pragma once
 
 #include <optional>
@@ -9,14 +9,21 @@
 namespace convgrad {
 
 struct TensorName {
-  std::string file;                   // the whole argument unless member is set
-  std::optional<std::string> member;  // of the archive file; "" in "FILE.npz:"
+  std::string file;  // the whole argument unless member is set
+  // Of an archive, "" in "FILE.npz:"; or the dtype and shape of a raw file.
+  std::optional<std::string> member;
 };
 
+// name is that of a raw file: x.bin:bfloat16[16,56,56,64], not an array of an archive.
+bool is_raw(const TensorName& name);
+
 // An existing file whose name is the whole argument wins, then the longest existing regular file
-// before a ':', then a file that is missing but called .npz or .safetensors. Looks at names alone,
-// opens nothing.
+// before a ':', then one that is missing, a stream or - where an archive's ending or DTYPE[EXTENTS]
+// shows what is meant. Looks at names alone, opens nothing.
 TensorName split_tensor_name(const std::string& argument);
+
+// argument is - or, of a raw tensor, -:DTYPE[EXTENTS].
+bool is_standard_input(const std::string& argument);
 
 // file ends with .npz or .safetensors: archives, which are only read.
 bool is_archive_name(const std::string& file);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -15,11 +16,15 @@ struct Format {
   double unit_roundoff, smallest_subnormal, smallest_normal, largest_finite;
 };
 
-constexpr std::array<Format, 4> kFormats = {{
+constexpr std::array<Format, 8> kFormats = {{
     {{"float16", "half", "f16", "f2"}, 2, 0x1p-11, 0x1p-24, 0x1p-14, 65504.0},
     {{"bfloat16", "bf16"}, 2, 0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
     {{"float32", "float", "f32", "f4"}, 4, 0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
     {{"float64", "double", "f64", "f8"}, 8, 0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
+    {{"float8_e4m3fn", "e4m3fn", "f8_e4m3"}, 1, 0x1p-4, 0x1p-9, 0x1p-6, 448.0},
+    {{"float8_e5m2", "e5m2", "f8_e5m2"}, 1, 0x1p-3, 0x1p-16, 0x1p-14, 57344.0},
+    {{"float8_e4m3fnuz", "e4m3fnuz", "f8_e4m3fnuz"}, 1, 0x1p-4, 0x1p-10, 0x1p-7, 240.0},
+    {{"float8_e5m2fnuz", "e5m2fnuz", "f8_e5m2fnuz"}, 1, 0x1p-3, 0x1p-17, 0x1p-15, 57344.0},
 }};
 
 const Format& format(DType dtype) { return kFormats[static_cast<std::size_t>(dtype)]; }
@@ -117,12 +122,24 @@ double smallest_subnormal(DType dtype) { return format(dtype).smallest_subnormal
 double smallest_normal(DType dtype) { return format(dtype).smallest_normal; }
 double largest_finite(DType dtype) { return format(dtype).largest_finite; }
 
-std::optional<DType> dtype_from_name(std::string_view name) {
-  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
-    const auto& names = format(dtype).names;
-    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
+std::optional<DType> stored_dtype_from_name(std::string_view name) {
+  for (std::size_t i = 0; i < kFormats.size(); ++i) {
+    const auto& names = kFormats[i].names;
+    if (!name.empty() && std::ranges::find(names, name) != names.end()) return DType(i);
   }
   return std::nullopt;
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  const std::optional<DType> dtype = stored_dtype_from_name(name);
+  return dtype && !is_float8(*dtype) ? dtype : std::nullopt;
+}
+
+DType common_dtype(DType a, DType b) {
+  if (is_float8(a) && is_float8(b)) return DType::bf16;
+  if (is_float8(a) || a == b) return b;
+  if (is_float8(b)) return a;
+  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
 }
 
 DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -136,7 +153,106 @@ void round_to(DType dtype, const double* source, std::int64_t count, void* desti
   });
 }
 
+namespace {
+
+// What each of the 256 bytes stands for.
+using ByteValues = std::array<float, 256>;
+
+constexpr float power_of_two(int exponent) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
+}
+
+// fnuz: the bits of -0 are NaN, and all others are finite. Else the largest exponent is that of
+// infinity and NaN where there are infinities, and where there are none only all ones are NaN.
+constexpr ByteValues byte_values(int fraction_bits, int bias, bool infinities, bool fnuz) {
+  ByteValues values{};
+  const int magnitudes = 128, fractions = 1 << fraction_bits;
+  for (int m = 0; m < magnitudes; ++m) {
+    const int exponent = m / fractions, fraction = m % fractions;
+    const int significand = exponent > 0 ? fractions + fraction : fraction;
+    float value = static_cast<float>(significand) *
+                  power_of_two((exponent > 0 ? exponent : 1) - bias - fraction_bits);
+    if (!fnuz && infinities && exponent == magnitudes / fractions - 1) {
+      value = fraction == 0 ? std::numeric_limits<float>::infinity()
+                            : std::numeric_limits<float>::quiet_NaN();
+    } else if (!fnuz && !infinities && m == magnitudes - 1) {
+      value = std::numeric_limits<float>::quiet_NaN();
+    }
+    values[static_cast<std::size_t>(m)] = value;
+    values[static_cast<std::size_t>(m + magnitudes)] = -value;
+  }
+  if (fnuz) values[128] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}
+
+constexpr ByteValues kByteValues[] = {
+    byte_values(3, 7, false, false), byte_values(2, 15, true, false),
+    byte_values(3, 8, false, true), byte_values(2, 16, false, true)};
+
+const ByteValues& byte_values(DType dtype) {
+  return kByteValues[static_cast<std::size_t>(dtype) - static_cast<std::size_t>(DType::e4m3fn)];
+}
+
+// A batch at a time: what is written lies before what is still to be read.
+template <typename From, typename To, typename Convert>
+void widen_each(std::int64_t count, std::byte* values, const Convert& convert) {
+  constexpr std::int64_t kElements = 1024;
+  From batch[kElements];
+  const std::byte* from = values + count * std::int64_t{sizeof(To) - sizeof(From)};
+  for (std::int64_t begin = 0; begin < count; begin += kElements) {
+    const std::int64_t n = std::min(kElements, count - begin);
+    std::memcpy(batch, from + begin * std::int64_t{sizeof(From)},
+                static_cast<std::size_t>(n) * sizeof(From));
+    To* const to = reinterpret_cast<To*>(values) + begin;
+    for (std::int64_t i = 0; i < n; ++i) to[i] = convert(batch[i]);
+  }
+}
+
+}  // namespace
+
+void widen_in_place(DType from, DType to, std::int64_t count, std::byte* values) {
+  if (from == to) return;
+  with_scalar(to, [&]<typename To>(To) {
+    if (is_float8(from)) {
+      std::array<To, 256> widened;
+      std::ranges::transform(byte_values(from), widened.begin(),
+                             [](float value) { return from_double<To>(to_double(value)); });
+      return widen_each<std::uint8_t, To>(count, values,
+                                          [&](std::uint8_t byte) { return widened[byte]; });
+    }
+    with_scalar(from, [&]<typename From>(From) {
+      if constexpr (sizeof(From) < sizeof(To)) {
+        widen_each<From, To>(count, values,
+                             [](From value) { return static_cast<To>(to_double(value)); });
+      }
+    });
+  });
+}
+
+std::uint8_t float8_bits(DType dtype, double value) {
+  const ByteValues& values = byte_values(dtype);
+  const bool fnuz = dtype == DType::e4m3fnuz || dtype == DType::e5m2fnuz;
+  const std::ptrdiff_t nan = fnuz ? 128 : 127;
+  const std::ptrdiff_t largest = fnuz ? 127 : dtype == DType::e5m2 ? 123 : 126;
+  if (std::isnan(value)) return static_cast<std::uint8_t>(nan);
+  const double magnitude = std::fabs(value);
+  const std::ptrdiff_t sign = std::signbit(value) ? 128 : 0;
+  // The bits of positive numbers are in the order of the numbers.
+  const auto above = std::lower_bound(values.begin(), values.begin() + largest, magnitude);
+  std::ptrdiff_t bits = above - values.begin();
+  if (bits == 0) return static_cast<std::uint8_t>(fnuz ? 0 : sign);
+  const double half = (double{above[0]} - above[-1]) / 2, error = magnitude - *above;
+  const bool odd = bits % 2 == 1;
+  if (error < -half || (error == -half && odd)) --bits;
+  if (error > half || (error == half && odd)) {  // past the largest, as if numbers went on
+    return static_cast<std::uint8_t>(dtype == DType::e5m2 ? sign | 124 : nan);
+  }
+  if (bits == 0 && fnuz) return 0;
+  return static_cast<std::uint8_t>(sign | bits);
+}
+
 double rounded(DType dtype, double value) {
+  if (is_float8(dtype)) return byte_values(dtype)[float8_bits(dtype, value)];
   return with_scalar(dtype,
                      [&](auto scalar) { return to_double(from_double<decltype(scalar)>(value)); });
 }

@@ -24,8 +24,10 @@ Tolerance default_tolerance(DType got, DType want) {
         return relative(1.6e-2, 1e-5);
       case DType::f32:
         return relative(1.3e-6, 1e-5);
-      default:
+      case DType::f64:
         return relative(1e-7, 1e-7);
+      default:  // a step between two numbers
+        return relative(2 * unit_roundoff(dtype), smallest_subnormal(dtype));
     }
   };
   return of(coarser_dtype(got, want));

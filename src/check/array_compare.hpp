@@ -19,7 +19,8 @@ struct ArrayTolerance {
 };
 
 // rtol and atol as torch.testing.assert_close has them: float16 1e-3, bfloat16 1.6e-2, float32
-// 1.3e-6 with atol 1e-5; float64 1e-7 for both. The larger ones for two dtypes.
+// 1.3e-6 with atol 1e-5; float64 1e-7 for both; 8-bit floats a step between two numbers. The larger
+// ones for two dtypes.
 Tolerance default_tolerance(DType got, DType want);
 
 // The dtype of the larger unit roundoff.

@@ -32,8 +32,10 @@ std::int64_t ordered_bits(DType dtype, double value) {
       return order(bfloat16_bits(value), 16);
     case DType::f32:
       return order(std::bit_cast<std::uint32_t>(static_cast<float>(value)), 32);
-    default:
+    case DType::f64:
       return order(std::bit_cast<std::uint64_t>(value), 64);
+    default:
+      return order(float8_bits(dtype, value), 8);
   }
 }
 
@@ -305,7 +307,7 @@ std::int64_t ulp_distance(DType dtype, double a, double b) {
   if (std::isnan(a) && std::isnan(b)) return 0;
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<std::int64_t>::max();
   if (a == b) return 0;
-  if (std::isinf(rounded(dtype, a)) || std::isinf(rounded(dtype, b))) {
+  if (!std::isfinite(rounded(dtype, a)) || !std::isfinite(rounded(dtype, b))) {
     return std::numeric_limits<std::int64_t>::max();
   }
   const std::int64_t first = ordered_bits(dtype, a), second = ordered_bits(dtype, b);

@@ -76,6 +76,10 @@ namespace {
 NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DType& dtype) {
   NpyReader reader(path);
   dtype = float_dtype(reader.header(), reader.name());
+  if (is_float8(dtype)) {
+    throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(dtype),
+                ", expected a gradient in float16, bfloat16, float32 or float64; convert it");
+  }
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
     throw Error(ErrorKind::input, reader.name(), ": shape ", shape_text(reader.header().shape),

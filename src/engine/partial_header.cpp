@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Numbers = std::vector<std::int64_t>;
 
-constexpr const char* kFormat = "convgrad.partial/1";
+constexpr const char* kFormat = "convgrad.partial/2";
 
 Numbers filter_sizes(WgradProblem problem) {
   problem.filter_format = FilterFormat::hwio;
@@ -23,7 +23,8 @@ Json explicit_json(const WgradProblem& problem) {
   return {{"op", op_name(problem.op)},
           {"input_shape", x_shape(problem)},
           {"out_backprop_shape", dy_shape(problem)},
-          {"dtype", dtype_name(problem.dtype)},
+          {"input_dtype", dtype_name(problem.x_dtype)},
+          {"out_backprop_dtype", dtype_name(problem.dy_dtype)},
           {"filter_sizes", filter_sizes(problem)},
           {"strides", per_axis(problem, &SpatialAxis::stride)},
           {"dilations", per_axis(problem, &SpatialAxis::dilation)},
@@ -35,7 +36,9 @@ Json explicit_json(const WgradProblem& problem) {
 }
 
 WgradProblem problem_from(const Json& json) {
-  const DType dtype = parse_dtype("dtype", json.at("dtype").get<std::string>());
+  const auto dtype = [&](const char* name) {
+    return parse_stored_dtype(name, json.at(name).get<std::string>());
+  };
   WgradAttributes attributes;
   attributes.op = json.at("op").get<std::string>();
   attributes.filter_sizes = json.at("filter_sizes").get<Numbers>();
@@ -49,8 +52,9 @@ WgradProblem problem_from(const Json& json) {
   attributes.filter_format = json.at("filter_format").get<std::string>();
   attributes.groups = json.at("groups").get<std::int64_t>();
   attributes.out_dtype = json.at("out_dtype").get<std::string>();
-  return make_problem({"input_shape", dtype, json.at("input_shape").get<Numbers>()},
-                      {"out_backprop_shape", dtype, json.at("out_backprop_shape").get<Numbers>()},
+  return make_problem({"input_shape", dtype("input_dtype"), json.at("input_shape").get<Numbers>()},
+                      {"out_backprop_shape", dtype("out_backprop_dtype"),
+                       json.at("out_backprop_shape").get<Numbers>()},
                       attributes);
 }
 

@@ -1,7 +1,7 @@
 // npy_dtype.hpp - the dtypes that a .npy header may hold: which they are, how large, what to say.
 //
 // Included by npy_header.cpp alone. Every dtype of numpy is understood, so that a message can name
-// what a file has; only four of them can be computed with.
+// what a file has; few of them can be computed with.
 #pragma once
 
 #include <algorithm>
@@ -208,8 +208,12 @@ inline std::string type_description(const NpyHeader& header) {
 
 inline std::string_view type_advice(const NpyHeader& header) {
   if (header.kind == 'u' && header.item_bytes == 2) {
-    return "if it is bfloat16 saved as uint16, save x.view(ml_dtypes.bfloat16), else convert with "
-           "x.astype('float32')";
+    return "if it is bfloat16, say so with --input-dtype or --out-backprop-dtype, else convert "
+           "with x.astype('float32')";
+  }
+  if ((header.kind == 'u' || header.kind == 'V') && header.item_bytes == 1) {
+    return "if these are 8-bit floats, say which with --input-dtype or --out-backprop-dtype, such "
+           "as float8_e4m3fn";
   }
   if (header.kind == 'c') return "save x.real or x.imag";
   if (header.kind == 'R') return "save one field, x['name']";

@@ -24,7 +24,7 @@ using Type = Literal::Type;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMaxRank = 64;  // numpy 2's limit
-constexpr std::string_view kExpectedTypes = "float16, bfloat16, float32 or float64";
+constexpr std::string_view kExpectedTypes = "float16, bfloat16, float32, float64 or an 8-bit float";
 
 unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<unsigned>(bytes[index]);
@@ -41,7 +41,8 @@ std::string_view other_format(std::string_view start) {
   for (const auto& [prefix, what] : kStarts) {
     if (start.starts_with(prefix)) return what;
   }
-  return "not a .npy file (expected one from numpy.save)";
+  return "not a .npy file (expected one from numpy.save; for elements alone add dtype and shape, "
+         "FILE:float32[8,56,56,64])";
 }
 
 void check_magic(std::span<const std::byte> bytes, std::string_view name) {
@@ -107,20 +108,6 @@ std::vector<std::int64_t> shape_from(const Literal& shape, std::string_view sour
   return result;
 }
 
-// element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
-void count_elements(NpyHeader& header, std::string_view name) {
-  const std::optional<std::int64_t> count = checked_product(header.shape);
-  const auto bytes = count ? checked_multiply(*count, header.item_bytes) : count;
-  if (!bytes || !checked_add(*bytes, header.data_offset)) {
-    std::string shape;
-    for (const std::int64_t extent : header.shape) shape += cat(shape.empty() ? "" : ", ", extent);
-    refuse(name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
-           " bytes per element is more than 2^63 - 1 bytes; the header is damaged");
-  }
-  header.element_count = *count;
-  header.payload_bytes = *bytes;
-}
-
 // Latin-1 has no invalid bytes; UTF-8 (format 3.0) has: stray or missing continuation bytes.
 bool is_utf8(std::string_view text) {
   int continuation = 0;
@@ -167,6 +154,19 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
   return begin + length;
 }
 
+void count_elements(NpyHeader& header, std::string_view name) {
+  const std::optional<std::int64_t> count = checked_product(header.shape);
+  const auto bytes = count ? checked_multiply(*count, header.item_bytes) : count;
+  if (!bytes || !checked_add(*bytes, header.data_offset)) {
+    std::string shape;
+    for (const std::int64_t extent : header.shape) shape += cat(shape.empty() ? "" : ", ", extent);
+    refuse(name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
+           " bytes per element is more than 2^63 - 1 bytes; the header is damaged");
+  }
+  header.element_count = *count;
+  header.payload_bytes = *bytes;
+}
+
 void refuse_dtype(const NpyHeader& header, std::string_view name) {
   refuse(name, "dtype '", printable(header.descr), "' is ", type_description(header), ", expected ",
          kExpectedTypes, " (", type_advice(header), ")");
@@ -205,16 +205,18 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   }
   header.fortran_order = entries.fortran_order->integer != 0;
   header.shape = shape_from(*entries.shape, source, name);
-  count_elements(header, name);
+  npy::count_elements(header, name);
   return header;
 }
 
 std::string format_name(const NpyHeader& header) {
-  if (header.major == 0) return "safetensors";
+  if (header.major == 0) return header.minor == 0 ? "safetensors" : "raw";
   return cat(header.major, ".", header.minor);
 }
 
 DType float_dtype(const NpyHeader& header, std::string_view name) {
+  if (header.dtype) return *header.dtype;
+  if (header.kind == 'f' && header.item_bytes == 1) return DType::e5m2;  // ml_dtypes' '<f1'
   if (header.kind == 'V' && header.item_bytes == 2) return DType::bf16;
   if (header.kind == 'f' && header.item_bytes == 2) return DType::f16;
   if (header.kind == 'f' && header.item_bytes == 4) return DType::f32;

@@ -20,6 +20,9 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
 // Error(input) for headers past kMaxNpyHeaderBytes.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
 
+// element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
+void count_elements(NpyHeader& header, std::string_view name);
+
 // Error(input) that says what the elements are, and what to do with such a file.
 [[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name);
 

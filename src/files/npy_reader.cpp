@@ -37,6 +37,7 @@ struct NpyReader::State {
   MallocBytes scratch;  // kScratchBytes
   double convert_s = 0;
   NpyHeader header;
+  DType stored = DType::f32, given = DType::f32;  // different where boxes are widened
 
   explicit State(const std::string& argument);
 
@@ -247,6 +248,23 @@ bool NpyReader::needs_whole_payload() const {
   return std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
 }
 
+void NpyReader::take_for(DType dtype, std::string_view flag) {
+  NpyHeader& header = state_->header;
+  const bool unsure = header.kind == 'u' || header.kind == 'i' || header.kind == 'V';
+  if (header.item_bytes != dtype_bytes(dtype) ||
+      !(unsure || float_dtype(header, name()) == dtype)) {
+    state_->refuse("dtype '", npy::printable(header.descr), "' cannot be ", dtype_name(dtype),
+                   ", as ", flag, " says, expected integers or raw bytes of ", dtype_bytes(dtype),
+                   dtype_bytes(dtype) == 1 ? " byte" : " bytes", "; leave the flag out");
+  }
+  header.dtype = dtype;
+}
+
+void NpyReader::widen_to(DType dtype) {
+  state_->stored = float_dtype(state_->header, name());
+  state_->given = dtype;
+}
+
 void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                          void* out) {
   const NpyHeader& header = state_->header;
@@ -258,16 +276,21 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   if (header.payload_bytes == 0) return;
   const npy::Box box = npy::make_box(header, begin, end);
   if (box.count == 0) return;
-  auto* const bytes = static_cast<std::byte*>(out);
+  const DType stored = state_->stored, given = state_->given;
+  const std::int64_t wider = stored == given ? 0 : dtype_bytes(given) - dtype_bytes(stored);
+  auto* const whole = static_cast<std::byte*>(out);
+  std::byte* const bytes = whole + box.count * wider;
   if (state_->seekable) {
     state_->gather(box.axes, {1, 0, 0}, box.first, bytes);
   } else {
     state_->read_from_stream(box, bytes);
   }
   const std::size_t unit = npy::swap_unit(header);
-  if (unit == 1) return;
+  if (unit == 1 && wider == 0) return;
   state_->convert_s += seconds_of([&] {
-    npy::swap_bytes(bytes, static_cast<std::size_t>(box.count * header.item_bytes), unit);
+    const auto count = static_cast<std::size_t>(box.count * header.item_bytes);
+    if (unit > 1) npy::swap_bytes(bytes, count, unit);
+    widen_in_place(stored, given, box.count, whole);
   });
 }
 

@@ -21,12 +21,27 @@ struct Dtype {
   std::string_view name;
   char kind;  // as in NpyHeader
   std::int64_t bytes;
+  std::optional<DType> dtype = {};
 };
 constexpr Dtype kDtypes[] = {
-    {"F16", 'f', 2},  {"BF16", 'V', 2},    {"F32", 'f', 4},     {"F64", 'f', 8},
-    {"BOOL", 'b', 1}, {"I8", 'i', 1},      {"U8", 'u', 1},      {"I16", 'i', 2},
-    {"U16", 'u', 2},  {"I32", 'i', 4},     {"U32", 'u', 4},     {"I64", 'i', 8},
-    {"U64", 'u', 8},  {"F8_E4M3", 'f', 1}, {"F8_E5M2", 'f', 1}, {"C64", 'c', 8},
+    {"F16", 'f', 2},
+    {"BF16", 'V', 2},
+    {"F32", 'f', 4},
+    {"F64", 'f', 8},
+    {"BOOL", 'b', 1},
+    {"I8", 'i', 1},
+    {"U8", 'u', 1},
+    {"I16", 'i', 2},
+    {"U16", 'u', 2},
+    {"I32", 'i', 4},
+    {"U32", 'u', 4},
+    {"I64", 'i', 8},
+    {"U64", 'u', 8},
+    {"C64", 'c', 8},
+    {"F8_E4M3", 'f', 1, DType::e4m3fn},
+    {"F8_E5M2", 'f', 1, DType::e5m2},
+    {"F8_E4M3FNUZ", 'f', 1, DType::e4m3fnuz},
+    {"F8_E5M2FNUZ", 'f', 1, DType::e5m2fnuz},
 };
 const Dtype* find_dtype(std::string_view name) {
   const auto* const found = std::ranges::find(kDtypes, name, &Dtype::name);
@@ -248,13 +263,14 @@ NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std:
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) {
     throw Error(ErrorKind::input, name, ": dtype '", printable(tensor.dtype),
-                "' is unknown, expected F16, BF16, F32 or F64");
+                "' is unknown, expected F16, BF16, F32, F64 or an F8 of E4M3 or E5M2");
   }
   NpyHeader header;
   header.major = header.minor = 0;
   header.descr = tensor.dtype;
   header.kind = dtype->kind;
   header.item_bytes = dtype->bytes;
+  header.dtype = dtype->dtype;
   header.shape = tensor.shape;
   header.data_offset = data_offset + tensor.begin;
   header.payload_bytes = tensor.end - tensor.begin;

@@ -9,6 +9,7 @@
 
 #include "convgrad/tensor_name.hpp"
 #include "files/array_names.hpp"
+#include "files/raw_tensor.hpp"
 #include "files/safetensors.hpp"
 #include "files/zip_archive.hpp"
 
@@ -57,6 +58,20 @@ TensorSource open_safetensor(std::unique_ptr<FileSource> file, const std::string
   return {std::move(file), npy_header_of(*found, archive.data_offset, argument)};
 }
 
+// The elements alone. A file's size must be theirs; a stream's is known at its end.
+TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
+                      const std::string& argument) {
+  NpyHeader header = raw_header(text, argument);
+  if (file->seekable() && file->size() != header.payload_bytes) {
+    file->refuse("has ", file->size(), " bytes, but ", text, " is ", header.element_count, " x ",
+                 header.item_bytes, " = ", header.payload_bytes, "; ",
+                 file->name().ends_with(".npy") ? "leave the dtype and the shape of a .npy file out"
+                                                : "correct the dtype or the shape");
+  }
+  file->rename(argument);
+  return {std::move(file), std::move(header)};
+}
+
 [[noreturn]] void refuse_no_archive(FileSource& file, const std::string& argument) {
   if (!file.seekable()) {
     file.refuse("is a stream, but an archive is not read front to back; save it to a file first");
@@ -77,6 +92,10 @@ bool is_archive_name(const std::string& file) {
   return has_extension(file, ".npz") || has_extension(file, ".safetensors");
 }
 
+bool is_raw(const TensorName& name) {
+  return name.member && !is_archive_name(name.file) && looks_like_raw(*name.member);
+}
+
 TensorName split_tensor_name(const std::string& argument) {
   std::error_code ignored;
   if (argument == "-" || std::filesystem::exists(argument, ignored))
@@ -86,9 +105,13 @@ TensorName split_tensor_name(const std::string& argument) {
        colon = argument.rfind(':', colon - 1)) {
     TensorName name{argument.substr(0, colon), argument.substr(colon + 1)};
     if (is_regular(name.file)) return name;
-    if (!missing.member && is_archive_name(name.file)) missing = std::move(name);
+    if (!missing.member && (is_archive_name(name.file) || is_raw(name))) missing = std::move(name);
   }
   return missing;
+}
+
+bool is_standard_input(const std::string& argument) {
+  return split_tensor_name(argument).file == "-";
 }
 
 std::vector<std::string> tensors_in(const std::string& argument) {
@@ -105,6 +128,7 @@ std::vector<std::string> tensors_in(const std::string& argument) {
 TensorSource open_tensor(const std::string& argument) {
   const TensorName name = split_tensor_name(argument);
   auto file = std::make_unique<FileSource>(name.file);
+  if (is_raw(name)) return open_raw(std::move(file), *name.member, argument);
   const Container container = container_of(*file, name.file);
   if (!name.member) {
     if (container == Container::none) return {std::move(file), std::nullopt};

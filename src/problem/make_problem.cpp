@@ -74,17 +74,18 @@ void read_tensors(Draft& draft) {
   WgradProblem& pb = draft.problem;
   check_rank(draft, x);
   check_rank(draft, dy);
-  if (x.dtype != dy.dtype) {
-    bad(dy.name, ": dtype ", dtype_name(dy.dtype), ", expected ", dtype_name(x.dtype), " as ",
-        x.name, " has; convert one of them");
-  }
   if (x.shape[0] != dy.shape[0]) {
     bad(dy.name, ": axis 0 (N) is ", dy.shape[0], ", expected ", x.shape[0], " as ", x.name,
         " has");
   }
   const std::string& out_dtype = draft.attributes.out_dtype;
-  pb.dtype = x.dtype;
-  pb.out_dtype = out_dtype.empty() ? x.dtype : parse_dtype("--out-dtype", out_dtype);
+  pb.x_dtype = x.dtype;
+  pb.dy_dtype = dy.dtype;
+  pb.dtype = common_dtype(x.dtype, dy.dtype);
+  const bool alike = pb.dtype == x.dtype && pb.dtype == dy.dtype;
+  pb.out_dtype = !out_dtype.empty() ? parse_dtype("--out-dtype", out_dtype)
+                 : alike            ? pb.dtype
+                                    : accumulator_dtype(pb.dtype);
   const std::size_t channel = draft.channel_position();
   pb.N = x.shape[0];
   pb.C = x.shape[channel];

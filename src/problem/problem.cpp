@@ -109,9 +109,15 @@ std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
   return shape;
 }
 
+std::string input_dtypes(const WgradProblem& problem) {
+  const std::string x(dtype_name(problem.x_dtype));
+  return problem.x_dtype == problem.dy_dtype ? x : cat(x, "*", dtype_name(problem.dy_dtype));
+}
+
 std::string describe(const WgradProblem& problem) {
-  std::string text = cat(op_name(problem.op), " ", dtype_name(problem.dtype));
-  if (problem.out_dtype != problem.dtype) text += cat("->", dtype_name(problem.out_dtype));
+  std::string text = cat(op_name(problem.op), " ", input_dtypes(problem));
+  if (problem.out_dtype != problem.x_dtype || problem.out_dtype != problem.dy_dtype)
+    text += cat("->", dtype_name(problem.out_dtype));
   text += cat(" ", data_format_name(problem), " n", problem.N);
   for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
     const auto i = static_cast<std::size_t>(a);
@@ -146,11 +152,28 @@ Op parse_op(std::string_view name) {
               "depthwise or conv3d", did_you_mean(name, names));
 }
 
-DType parse_dtype(std::string_view flag, std::string_view name) {
-  if (const auto dtype = dtype_from_name(name)) return *dtype;
-  const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
+namespace {
+
+DType known(std::optional<DType> dtype, std::initializer_list<DType> expected,
+            std::string_view flag, std::string_view name) {
+  if (dtype) return *dtype;
+  std::vector<std::string> names;
+  for (const DType one : expected) names.emplace_back(dtype_name(one));
   throw Error(ErrorKind::usage, flag, ": '", name, "' is unknown, expected ", join_or(names),
               did_you_mean(name, names));
+}
+
+}  // namespace
+
+DType parse_dtype(std::string_view flag, std::string_view name) {
+  using enum DType;
+  return known(dtype_from_name(name), {f16, bf16, f32, f64}, flag, name);
+}
+
+DType parse_stored_dtype(std::string_view flag, std::string_view name) {
+  using enum DType;
+  return known(stored_dtype_from_name(name),
+               {f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz}, flag, name);
 }
 
 std::string data_format_name(const WgradProblem& problem) {

@@ -158,7 +158,7 @@ class CompletionTest:
         for line, words in (("--op conv", ["conv2d", "conv3d"]), ("--op dep", ["depthwise"]),
                             ("verify --op dep", ["depthwise"]), ("-p sa", ["SAME"]),
                             ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]),
-                            ("--out-dtype b", ["bfloat16"]), ("-b ref", ["reference"]),
+                            ("--out-dtype b", ["bfloat16"]), ("--input-dtype float8_e5m2f", ["float8_e5m2fnuz"]), ("-b ref", ["reference"]),
                             ("--color al", ["always"]), ("info --color nev", ["never"]),
                             ("-a im2", ["im2col_gemm"]), ("bench --format c", ["csv"]),
                             ("completion fi", ["fish"]), ("verify -a im2", ["im2col_gemm"])):

@@ -178,8 +178,8 @@ class TheFile(RangesTest):
         with np.load(self.folder / self.part("2/3")) as file:
             problem = json.loads(file["problem"].item())
             slices, sums = file["slices"], file["sums"]
-        self.assertEqual(problem["format"], "convgrad.partial/1")
-        self.assertEqual((problem["op"], problem["dtype"], problem["input_shape"]),
+        self.assertEqual(problem["format"], "convgrad.partial/2")
+        self.assertEqual((problem["op"], problem["input_dtype"], problem["input_shape"]),
                          ("conv2d", "float32", [9, 41, 40, 4]))
         self.assertEqual(problem["images"], [3, 6])
         self.assertEqual(sums.shape, (len(slices), 6, 2, 6))
@@ -251,7 +251,7 @@ class TheFile(RangesTest):
         for changes in ({"input_shape": [big, big, big, big]}, {"input_shape": [9, 41, 40]}, {"of_slices": 0},
                         {"of_slices": big}, {"of_slices": -1}, {"of_slices": "x"}, {"slices": np.zeros((2, 3), np.int64)},
                         {"images": [5, 3]}, {"images": [0, 99]}, {"images": [-1, 3]}, {"images": 7},
-                        {"strides": [1] * 7}, {"strides": [0, 0]}, {"op": "conv4d"}, {"dtype": "int8"},
+                        {"strides": [1] * 7}, {"strides": [0, 0]}, {"op": "conv4d"}, {"input_dtype": "int8"},
                         {"filter_sizes": [0, 0, 0, 0]}, {"groups": 0}, {"explicit_paddings": [1, 2]},
                         {"format": "convgrad.partial/9"}, {"sums": np.zeros((1, 1, 1, 1))},
                         {"sums": np.zeros(3)}, {"slices": np.zeros((0, 2), np.int64)},

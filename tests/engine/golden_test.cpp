@@ -1,4 +1,4 @@
-// golden_test.cpp - every case of testdata/golden.jsonl through the file reader, the reference and
+// golden_test.cpp - every case of testdata's lists through the file reader, the reference and
 // every algorithm: what TensorFlow and the float64 definition say.
 #include <doctest/doctest.h>
 
@@ -28,20 +28,24 @@ WgradAttributes attributes_of(const nlohmann::json& job) {
   return a;
 }
 
-struct Loaded {
-  TensorInfo info;
-  std::vector<std::byte> bytes;
-};
+NpyReader open(const nlohmann::json& job, const std::string& tensor) {
+  NpyReader reader(kFolder + "/" + job[tensor].get<std::string>());
+  const std::string dtype = job.value(tensor + "_dtype", "");
+  if (!dtype.empty()) reader.take_for(parse_stored_dtype("dtype", dtype), "dtype");
+  return reader;
+}
 
-Loaded load(const std::string& path) {
-  NpyReader reader(path);
+TensorInfo info_of(const NpyReader& reader) {
+  return {reader.name(), float_dtype(reader.header(), reader.name()), reader.header().shape};
+}
+
+std::vector<std::byte> load(NpyReader& reader, DType dtype) {
   const NpyHeader& header = reader.header();
-  Loaded tensor{{path, float_dtype(header, path), header.shape}, {}};
-  tensor.bytes.resize(static_cast<std::size_t>(header.payload_bytes));
-  reader.read_box(std::vector<std::int64_t>(header.shape.size(), 0), header.shape,
-                  tensor.bytes.data());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(header.element_count * dtype_bytes(dtype)));
+  reader.widen_to(dtype);
+  reader.read_box(std::vector<std::int64_t>(header.shape.size(), 0), header.shape, bytes.data());
   reader.finish();
-  return tensor;
+  return bytes;
 }
 
 // How a value is judged: to the bit of the golden file where the data are integers, by rounding
@@ -59,27 +63,30 @@ bool agrees(const WgradProblem& problem, std::vector<double> got, const Gradient
 }  // namespace
 
 TEST_CASE("golden files") {
-  std::ifstream manifest(kFolder + "/golden.jsonl");
   int cases = 0;
-  for (std::string line; std::getline(manifest, line); ++cases) {
-    const auto job = nlohmann::json::parse(line);
-    CAPTURE(line);
-    const Loaded x = load(kFolder + "/" + job["input"].get<std::string>());
-    const Loaded dy = load(kFolder + "/" + job["out_backprop"].get<std::string>());
-    const WgradProblem problem = make_problem(x.info, dy.info, attributes_of(job));
-    CHECK(dtype_name(problem.dtype) == job["dtype"].get<std::string>());
-    const GradientFile golden =
-        read_gradient(kFolder + "/" + job["golden"].get<std::string>(), problem, true);
-    const Expected reference = reference_of(problem, x.bytes.data(), dy.bytes.data());
-    CHECK(agrees(problem, reference.values, golden, reference, job["bitwise"]));
-    for (const Kernel& kernel : kernels()) {
-      if (!kernel.why_not(problem, this_machine()).empty()) continue;
-      CAPTURE(kernel.name);
-      PlanOptions options;
-      options.algorithm = kernel.name;
-      const auto got = sums_of(problem, x.bytes.data(), dy.bytes.data(), options);
-      CHECK(agrees(problem, got, golden, reference, job["bitwise"]));
+  for (const char* list : {"/golden.jsonl", "/types.jsonl"}) {
+    std::ifstream manifest(kFolder + list);
+    for (std::string line; std::getline(manifest, line); ++cases) {
+      const auto job = nlohmann::json::parse(line);
+      CAPTURE(line);
+      NpyReader x_file = open(job, "input"), dy_file = open(job, "out_backprop");
+      const WgradProblem problem =
+          make_problem(info_of(x_file), info_of(dy_file), attributes_of(job));
+      CHECK(dtype_name(problem.dtype) == job["dtype"].get<std::string>());
+      const auto x = load(x_file, problem.dtype), dy = load(dy_file, problem.dtype);
+      const GradientFile golden =
+          read_gradient(kFolder + "/" + job["golden"].get<std::string>(), problem, true);
+      const Expected reference = reference_of(problem, x.data(), dy.data());
+      CHECK(agrees(problem, reference.values, golden, reference, job["bitwise"]));
+      for (const Kernel& kernel : kernels()) {
+        if (!kernel.why_not(problem, this_machine()).empty()) continue;
+        CAPTURE(kernel.name);
+        PlanOptions options;
+        options.algorithm = kernel.name;
+        const auto got = sums_of(problem, x.data(), dy.data(), options);
+        CHECK(agrees(problem, got, golden, reference, job["bitwise"]));
+      }
     }
   }
-  CHECK(cases >= 400);
+  CHECK(cases >= 490);
 }

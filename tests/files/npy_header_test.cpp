@@ -231,6 +231,7 @@ TEST_CASE("the four float types are known by all their names") {
       {DType::f32, true, {">f4", ">f"}},
       {DType::f64, false, {"<f8", "f8", "d", "double", "float64", "float", "float_"}},
       {DType::f64, true, {">f8", ">d"}},
+      {DType::e5m2, false, {"<f1", "|f1", "f1"}},
   };
   for (const Case& c : cases) {
     for (const std::string& name : c.names) {
@@ -249,23 +250,22 @@ TEST_CASE("other dtypes are parsed, named and refused") {
     std::int64_t item_bytes;
     std::string message;
   };
-  const std::string expected = ", expected float16, bfloat16, float32 or float64 (";
+  const std::string expected = ", expected float16, bfloat16, float32, float64 or an 8-bit float (";
   const std::string convert = expected + "convert with x.astype('float32'))";
   const std::vector<Case> cases = {
       {"'<i4'", 4, "dtype '<i4' is int32" + convert},
       {"'|i1'", 1, "dtype '|i1' is int8" + convert},
       {"'>i8'", 8, "dtype '>i8' is int64" + convert},
       {"'long'", 8, "dtype 'long' is int64" + convert},
-      {"'|u1'", 1, "dtype '|u1' is uint8" + convert},
-      {"'<u2'", 2, "dtype '<u2' is uint16" + expected + "if it is bfloat16 saved as uint16, save "},
-      {"'<u2'", 2, "x.view(ml_dtypes.bfloat16)"},
+      {"'|u1'", 1, "dtype '|u1' is uint8" + expected + "if these are 8-bit floats, say which "},
+      {"'<V1'", 1, "is raw bytes (void), 1 per element" + expected + "if these are 8-bit floats"},
+      {"'<u2'", 2, "dtype '<u2' is uint16" + expected + "if it is bfloat16, say so with --input-"},
       {"'|b1'", 1, "dtype '|b1' is bool" + convert},
       {"'?'", 1, "dtype '?' is bool" + convert},
       {"'<c8'", 8, "dtype '<c8' is complex64" + expected + "save x.real or x.imag)"},
       {"'<c16'", 16, "is complex128"},
       {"'<f16'", 16, "dtype '<f16' is float128 (long double)" + convert},
       {"'longdouble'", 16, "is float128 (long double)"},
-      {"'<f1'", 1, "is float8"},
       {"'|S5'", 5, "dtype '|S5' is strings of 5 bytes"},
       {"'<U5'", 20, "dtype '<U5' is strings of 5 characters"},
       {"'<M8[ns]'", 8, "dtype '<M8[ns]' is dates (datetime64)"},

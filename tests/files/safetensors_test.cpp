@@ -80,12 +80,24 @@ TEST_CASE("tensors of every float dtype, in any order in the header") {
   }
 }
 
+TEST_CASE("8-bit floats say which they are") {
+  const TempDir dir;
+  const std::vector<std::pair<std::string, DType>> cases = {{"F8_E4M3", DType::e4m3fn},
+                                                            {"F8_E5M2", DType::e5m2},
+                                                            {"F8_E4M3FNUZ", DType::e4m3fnuz},
+                                                            {"F8_E5M2FNUZ", DType::e5m2fnuz}};
+  for (const auto& [name, dtype] : cases) {
+    const std::string path =
+        dir.write("a.safetensors", file_of(object(entry("x", name, "3", 0, 3)), "abc"));
+    CHECK(float_dtype(NpyReader(path + ":x").header(), "x") == dtype);
+  }
+}
+
 TEST_CASE("dtypes that are no floats are named") {
   const TempDir dir;
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"I32", "is int32"},     {"U16", "is uint16"},     {"BOOL", "is bool"},
-      {"C64", "is complex64"}, {"F8_E4M3", "is float8"}, {"F8_E5M2", "is float8"},
-      {"I64", "is int64"}};
+      {"I32", "is int32"},     {"U16", "is uint16"}, {"BOOL", "is bool"},
+      {"C64", "is complex64"}, {"I64", "is int64"},  {"U8", "say which with --input-dtype"}};
   for (const auto& [dtype, text] : cases) {
     const int bytes = dtype == "I32" ? 4 : dtype == "U16" ? 2 : dtype.ends_with("64") ? 8 : 1;
     const std::string path =

@@ -7,6 +7,7 @@
 
 #include "base/suggest.hpp"
 #include "batch/own_fields.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
@@ -164,7 +165,7 @@ void JobMaker::set_options(const Fields& fields, BatchJob& job) {
 }
 
 void JobMaker::take_file(const std::string& field, std::string& path, BatchJob& job) const {
-  if (path == "-") {
+  if (is_standard_input(path)) {
     refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
   }
   path = resolved(path);

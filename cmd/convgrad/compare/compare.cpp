@@ -9,6 +9,7 @@
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
@@ -26,7 +27,7 @@ void check_options(const Options& options) {
     misuse(o.got.empty() ? "GOT and WANT are" : "WANT is",
            " missing, expected two .npy files: convgrad compare GOT WANT");
   }
-  if (o.got == "-" && o.want == "-") {
+  if (is_standard_input(o.got) && is_standard_input(o.want)) {
     misuse("- is given twice, expected one array on standard input");
   }
   check_difference(o, {o.got, o.want}, "holds one of the arrays");
@@ -40,7 +41,11 @@ void check_options(const Options& options) {
 class Array {
  public:
   explicit Array(const std::string& path)
-      : reader_(path), dtype_(float_dtype(reader_.header(), reader_.name())) {}
+      : reader_(path),
+        dtype_(float_dtype(reader_.header(), reader_.name())),
+        read_dtype_(is_float8(dtype_) ? DType::f32 : dtype_) {
+    reader_.widen_to(read_dtype_);
+  }
 
   const std::string& name() const { return reader_.name(); }
   const NpyHeader& header() const { return reader_.header(); }
@@ -48,11 +53,11 @@ class Array {
 
   // Valid until the next call.
   std::span<const double> read(const ArrayPart& part) {
-    const std::int64_t bytes = part.count * dtype_bytes(dtype_);
+    const std::int64_t bytes = part.count * dtype_bytes(read_dtype_);
     if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "a part of an array");
     reader_.read_box(part.begin, part.end, bytes_.data());
     values_.resize(static_cast<std::size_t>(part.count));
-    with_scalar(dtype_, [&](auto scalar) {
+    with_scalar(read_dtype_, [&](auto scalar) {
       const auto* source = bytes_.as<decltype(scalar)>();
       for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = to_double(source[i]);
     });
@@ -62,7 +67,7 @@ class Array {
 
  private:
   NpyReader reader_;
-  DType dtype_;
+  DType dtype_, read_dtype_;
   Buffer bytes_;
   std::vector<double> values_;
 };

@@ -21,12 +21,17 @@ using Values = std::vector<std::string>;
 // Of options whose type in the help does not list them.
 const std::map<std::string, Values>& known_values() {
   static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
+  static const Values kStored = {"float16",         "bfloat16",       "float32",
+                                 "float64",         "float8_e4m3fn",  "float8_e5m2",
+                                 "float8_e4m3fnuz", "float8_e5m2fnuz"};
   static const std::map<std::string, Values> kValues = {
       {"--op", {"conv2d", "depthwise", "conv3d"}},
       {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW"}},
       {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"}},
       {"--out-dtype", kDtypes},
       {"--dtype", kDtypes},
+      {"--input-dtype", kStored},
+      {"--out-backprop-dtype", kStored},
       {"--backend", {"auto", "cpu", "cuda", "reference"}}};
   return kValues;
 }

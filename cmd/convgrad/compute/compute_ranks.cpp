@@ -38,7 +38,7 @@ void check_rank_options(const Options& options) {
   for (const auto& [flag, path] : {std::pair("--input", options.problem.input),
                                    {"--out-backprop", options.problem.out_backprop},
                                    {"--filter-like", options.problem.filter_like}}) {
-    if (path == "-")
+    if (is_standard_input(path))
       excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
   }
 }

@@ -2,6 +2,7 @@
 #include "job/attributes.hpp"
 
 #include "convgrad/npy.hpp"
+#include "convgrad/tensor_name.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
@@ -68,11 +69,12 @@ void check_required(const ProblemOptions& o) {
   if (o.out_backprop.empty()) {
     throw Error(ErrorKind::usage, "--out-backprop is missing, expected a .npy file or -");
   }
-  if (o.input == "-" && o.out_backprop == "-") {
+  const bool input = is_standard_input(o.input), dy = is_standard_input(o.out_backprop);
+  if (input && dy) {
     throw Error(ErrorKind::usage,
                 "--input and --out-backprop are both -, expected one array on standard input");
   }
-  if (o.filter_like == "-" && (o.input == "-" || o.out_backprop == "-")) {
+  if (is_standard_input(o.filter_like) && (input || dy)) {
     throw Error(ErrorKind::usage,
                 "--filter-like: - is given twice, expected one array on standard input");
   }

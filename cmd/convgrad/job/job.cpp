@@ -35,6 +35,14 @@ std::optional<Backend> named_backend(const ExecutionOptions& execution) {
 
 namespace {
 
+// dtype as the user says, or "".
+std::unique_ptr<NpyReader> open_tensor(const std::string& path, const char* flag,
+                                       const std::string& dtype) {
+  auto reader = std::make_unique<NpyReader>(path);
+  if (!dtype.empty()) reader->take_for(parse_stored_dtype(flag, dtype), flag);
+  return reader;
+}
+
 TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
   return {cat(flag, " (", reader.name(), ")"), float_dtype(reader.header(), reader.name()),
           reader.header().shape};
@@ -74,12 +82,14 @@ Job open_job(const Options& options, Json& report) {
   if (backend) job.backend = *backend;
   if (backend == Backend::cuda) job.device = cuda_device(options.execution.device.value_or(0));
   const WgradAttributes attributes = attributes_of(o);
-  job.x = std::make_unique<NpyReader>(o.input);
-  job.dy = std::make_unique<NpyReader>(o.out_backprop);
+  job.x = open_tensor(o.input, "--input-dtype", o.input_dtype);
+  job.dy = open_tensor(o.out_backprop, "--out-backprop-dtype", o.out_backprop_dtype);
   report["tensors"]["input"] = tensor_json(o.input, job.x->header());
   report["tensors"]["out_backprop"] = tensor_json(o.out_backprop, job.dy->header());
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
                              attributes);
+  job.x->widen_to(job.problem.dtype);
+  job.dy->widen_to(job.problem.dtype);
   if (!backend) choose_backend(job, options.execution.device.value_or(0));
   set_problem(report, job.problem);
   if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {

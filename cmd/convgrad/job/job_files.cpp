@@ -30,7 +30,7 @@ std::string file_key(const std::string& path) {
 }
 
 bool same_file(const std::string& file, const std::string& tensor) {
-  if (file.empty() || tensor.empty() || file == "-" || tensor == "-") return false;
+  if (file.empty() || tensor.empty() || file == "-" || is_standard_input(tensor)) return false;
   const std::string key = file_key(file);
   return !key.empty() && key == file_key(split_tensor_name(tensor).file);
 }
@@ -80,8 +80,8 @@ void check_tensors_are_kept(const Options& options) {
       {"--golden", &options.verify.golden}};
   for (const auto& [flag, argument] : tensors) {
     if (!same_file(o.output, *argument)) continue;
-    const char* what =
-        split_tensor_name(*argument).member ? " is the archive of " : " is the file of ";
+    const char* what = is_archive_name(split_tensor_name(*argument).file) ? " is the archive of "
+                                                                          : " is the file of ";
     throw Error(ErrorKind::usage, "--output: ", o.output, what, flag,
                 ", which the gradient would replace; name another file");
   }

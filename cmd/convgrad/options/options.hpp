@@ -16,6 +16,7 @@ using Words = std::vector<std::string>;
 
 struct ProblemOptions {
   std::string op, input, out_backprop, output;
+  std::string input_dtype, out_backprop_dtype;  // of files that cannot say it
   Words filter_sizes, kernel, strides, dilations, explicit_paddings;
   std::string filter_like, padding, data_format, filter_format, out_dtype;
   Words groups;  // one number

@@ -27,9 +27,14 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
 
 void add_tensors(CLI::App& app, ProblemOptions& o) {
   text(app, "-i,--input", o.input, "FILE",
-       "x: NHWC, NCHW, NDHWC or NCDHW, .npy or FILE.npz:NAME; - is stdin", kTensors);
+       "x: NHWC, NCHW, NDHWC or NCDHW, .npy, FILE.npz:NAME or raw, FILE:DTYPE[N,H,W,C]; - is stdin",
+       kTensors);
   text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
        kTensors);
+  text(app, "--input-dtype", o.input_dtype, "DTYPE",
+       "of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...",
+       kTensors);
+  text(app, "--out-backprop-dtype", o.out_backprop_dtype, "DTYPE", "the same for dy", kTensors);
 }
 
 void add_output(CLI::App& app, ProblemOptions& o) {
@@ -57,9 +62,10 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
        kOperation);
-  text(app, "--out-dtype", o.out_dtype, "DTYPE",
-       "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs'",
-       kOperation);
+  text(
+      app, "--out-dtype", o.out_dtype, "DTYPE",
+      "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs', if alike",
+      kOperation);
   flag(app, "--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
        "TensorFlow's attribute; without effect on the CPU", kOperation);
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "convgrad/error.hpp"
+#include "convgrad/tensor_name.hpp"
 
 namespace convgrad::cli {
 
@@ -15,7 +16,7 @@ CLI::Validator not_a_flag() {
       [](std::string& word) -> std::string {
         if (word.empty())
           return "'' is empty, expected a value; leave the flag out for the default";
-        if (word.size() < 2 || word.front() != '-') return "";
+        if (word.size() < 2 || word.front() != '-' || is_standard_input(word)) return "";
         return cat("its value is missing, found '", word, "' (a file of that name is ./", word,
                    ")");
       },

@@ -108,6 +108,8 @@ Json problem_json(const WgradProblem& problem) {
   return {{"op", op_name(problem.op)},
           {"tensorflow_op", tensorflow_op_name(problem.op)},
           {"dtype", dtype_name(problem.dtype)},
+          {"input_dtype", dtype_name(problem.x_dtype)},
+          {"out_backprop_dtype", dtype_name(problem.dy_dtype)},
           {"out_dtype", dtype_name(problem.out_dtype)},
           {"data_format", data_format_name(problem)},
           {"filter_format", filter_format_name(problem)},
@@ -171,12 +173,13 @@ Json plan_json(const Plan& plan) {
 }
 
 Json work_json(const WgradProblem& problem) {
-  const double item = static_cast<double>(dtype_bytes(problem.dtype));
+  const auto bytes = [](DType dtype, std::int64_t count) {
+    return static_cast<double>(dtype_bytes(dtype)) * static_cast<double>(count);
+  };
   const double tensors =
-      item * (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
-  const double dw =
-      static_cast<double>(problem.dw_count()) * static_cast<double>(dtype_bytes(problem.out_dtype));
-  return {{"flops", flop_count(problem)}, {"bytes", tensors + dw}};
+      bytes(problem.x_dtype, problem.x_count()) + bytes(problem.dy_dtype, problem.dy_count());
+  return {{"flops", flop_count(problem)},
+          {"bytes", tensors + bytes(problem.out_dtype, problem.dw_count())}};
 }
 
 Json timing_json(const Timing& timing, double write_s) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "convgrad/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
@@ -70,9 +71,9 @@ void check_options(const Options& options) {
   int stdin_count = 0;
   for (const std::string& path : {options.problem.input, options.problem.out_backprop,
                                   options.problem.filter_like, v.golden}) {
-    stdin_count += path == "-" ? 1 : 0;
+    stdin_count += is_standard_input(path) ? 1 : 0;
   }
-  stdin_count += static_cast<int>(std::ranges::count(v.results, "-"));
+  stdin_count += static_cast<int>(std::ranges::count_if(v.results, is_standard_input));
   if (stdin_count > 1) misuse("- is given twice, expected one array on standard input");
   if (options.problem.output == "-") {
     misuse("--output -: standard output is for the verdict; name a file");

@@ -1,0 +1,151 @@
+"""Files that are raw, of 8-bit floats, or that cannot say their dtype; tensors of two dtypes."""
+import shutil
+
+import numpy as np
+from harness import ROOT, CliTest, npy_bytes, parse_report, raw_npy, round_to
+
+SHAPE, OUT = (2, 6, 7, 3), (2, 6, 7, 4)
+ATTRIBUTES = ("--op", "conv2d", "-k", "3", "-p", "same")
+
+
+class DtypesTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(5)
+        self.x, self.dy = (rng.integers(-8, 9, shape).astype(np.float64) for shape in (SHAPE, OUT))
+        self.write("x.npy", npy_bytes("bfloat16", self.x))
+        self.write("dy.npy", npy_bytes("float32", self.dy))
+
+    def write(self, name, data):
+        (self.folder / name).write_bytes(data)
+
+    def gradient(self, x="x.npy", dy="dy.npy", *more, **how):
+        result = self.run_here(*ATTRIBUTES, "-i", x, "-g", dy, "-o", "dw.npy", *more, **how)
+        self.assertEqual((result.status, result.err), (0, ""))
+        return (self.folder / "dw.npy").read_bytes()
+
+
+class Raw(DtypesTest):
+    def test_as_the_same_npy(self):
+        want = self.gradient()
+        little, big = self.x.astype("<f4").tobytes(), self.x.astype(">f4").tobytes()
+        self.write("x.bin", little)
+        self.write("big.bin", big)
+        self.write("b16.bin", round_to("bfloat16", self.x).tobytes())
+        for name in ("x.bin:float32[2,6,7,3]", "x.bin:f4[2, 6,7,3]", "big.bin:>float32[2,6,7,3]",
+                     "b16.bin:bfloat16[2,6,7,3]"):
+            with self.subTest(name):
+                self.assertEqual(self.gradient(name), want)
+        self.assertEqual(self.gradient("-:float32[2,6,7,3]", stdin=little), want)
+
+    def test_wherever_arrays_are_read(self):
+        self.gradient()
+        dw = np.load(self.folder / "dw.npy")
+        self.write("dw.bin", dw.astype("<f8").tobytes())
+        self.write("sizes.bin", np.array(dw.shape, "<i4").tobytes())
+        name = "dw.bin:float64[3,3,3,4]"
+        for args in (("verify", *ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "--result", name),
+                     ("compare", name, "dw.npy"), ("inspect", name, "sizes.bin:int32[4]"),
+                     ("--op", "conv2d", "--filter-sizes", "sizes.bin:int32[4]", "-p", "same",
+                      "-i", "x.npy", "-g", "dy.npy", "-o", "b.npy")):
+            result = self.run_here(*args)
+            self.assertEqual(result.status, 0, str(result))
+        file = parse_report(self.run_here("inspect", name, "--json").out)["files"][0]
+        self.assertEqual((file["format"], file["dtype"], file["shape"]),
+                         ("raw", "float64", [3, 3, 3, 4]))
+
+    def test_refusals(self):
+        self.write("x.bin", self.x.astype("<f4").tobytes())
+        for name, status, text in (
+                ("x.bin", 3, "for elements alone add dtype and shape, FILE:float32[8,56,56,64]"),
+                ("x.bin:float32[2,6,7,4]", 3, "has 1008 bytes, but float32[2,6,7,4] is 336 x 4 = 1344"),
+                ("x.bin:flaot32[2,6,7,3]", 2, "did you mean 'float32'?"),
+                ("x.bin:float32[2,6,x,3]", 2, "[2,6,x,3] is no shape"),
+                ("x.bin:int32[2,6,7,3]", 3, "dtype 'int32' is int32, expected float16")):
+            result = self.run_here(*ATTRIBUTES, "-i", name, "-g", "dy.npy", "-o", "dw.npy")
+            with self.subTest(name):
+                self.assert_one_error(result, status, text)
+        result = self.run_here(*ATTRIBUTES, "-i", "-:float32[2,6,7,3]", "-g", "dy.npy",
+                               "-o", "dw.npy", stdin=b"short")
+        self.assert_one_error(result, 3, "ends after 5 of 1008 payload bytes; it is truncated")
+        result = self.run_here(*ATTRIBUTES, "-i", "-:float32[2,6,7,3]", "-g", "-", "-o", "dw.npy")
+        self.assert_one_error(result, 2, "expected one array on standard input")
+        before = (self.folder / "x.bin").read_bytes()
+        result = self.run_here(*ATTRIBUTES, "-i", "x.bin:float32[2,6,7,3]", "-g", "dy.npy",
+                               "-o", "./x.bin")
+        self.assert_one_error(result, 2, "is the file of --input")
+        self.assertEqual((self.folder / "x.bin").read_bytes(), before)
+
+
+class Said(DtypesTest):
+    """--input-dtype and --out-backprop-dtype."""
+
+    def test_bits_under_another_name(self):
+        want = self.gradient()
+        bits = round_to("bfloat16", self.x)
+        self.write("x.npy", raw_npy(SHAPE, "'<u2'", bits.tobytes()))
+        self.assertEqual(self.gradient("x.npy", "dy.npy", "--input-dtype", "bfloat16"), want)
+        self.write("d.npy", raw_npy(OUT, "'<u2'", round_to("bfloat16", self.dy).tobytes()))
+        self.assertEqual(self.gradient("x.npy", "d.npy", "--input-dtype", "bf16",
+                                       "--out-backprop-dtype", "bfloat16", "--out-dtype", "float32"),
+                         want)
+        result = self.run_here("verify", *ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy",
+                               "--input-dtype", "bfloat16", "--result", "dw.npy")
+        self.assertEqual(result.status, 0, str(result))
+
+    def test_refusals(self):
+        self.write("u2.npy", raw_npy(SHAPE, "'<u2'", bytes(2 * self.x.size)))
+        self.write("v1.npy", raw_npy(SHAPE, "'<V1'", bytes(self.x.size)))
+        for x, flags, status, text in (
+                ("u2.npy", (), 3, "if it is bfloat16, say so with --input-dtype"),
+                ("v1.npy", (), 3, "if these are 8-bit floats, say which with --input-dtype"),
+                ("dy.npy", ("--input-dtype", "bfloat16"), 3, "leave the flag out"),
+                ("u2.npy", ("--input-dtype", "float32"), 3, "expected integers or raw bytes of 4"),
+                ("v1.npy", ("--input-dtype", "float8"), 2, "did you mean 'float8_e4m3fn'?"),
+                ("x.npy", ("--out-dtype", "float8_e5m2"), 2, "expected float16, bfloat16")):
+            result = self.run_here(*ATTRIBUTES, "-i", x, "-g", "dy.npy", "-o", "dw.npy", *flags)
+            with self.subTest(x=x, flags=flags):
+                self.assert_one_error(result, status, text)
+
+
+class Two(DtypesTest):
+    def test_the_report_names_both(self):
+        result = self.run_here(*ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", "--json")
+        report = parse_report(result.out)
+        attributes = report["attrs"]
+        self.assertEqual([attributes[key] for key in ("input_dtype", "out_backprop_dtype", "dtype",
+                                                      "out_dtype")],
+                         ["bfloat16", "float32", "float32", "float32"])
+        self.assertTrue(attributes["line"].startswith("conv2d bfloat16*float32->float32 NHWC"))
+        self.assertEqual(report["work"]["bytes"], 2 * self.x.size + 4 * self.dy.size + 4 * 108)
+
+    def test_same_bits_in_blocks_and_parts(self):
+        want = self.gradient()
+        for part in ("1/2", "2/2"):
+            result = self.run_here(*ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "--batch-range", part,
+                                   "-o", f"part{part[0]}.npz")
+            self.assertEqual(result.status, 0, str(result))
+        result = self.run_here("reduce", "part1.npz", "part2.npz", "-o", "sum.npy")
+        self.assertEqual(result.status, 0, str(result))
+        self.assertEqual((self.folder / "sum.npy").read_bytes(), want)
+
+    def test_golden(self):
+        shutil.copytree(ROOT / "testdata/types", self.folder / "types")
+        shutil.copy(ROOT / "testdata/types.jsonl", self.folder)
+        result = self.run_here("batch", "types.jsonl")
+        self.assertIn("\n36 jobs: 36 match; ", result.out, str(result))
+        # Each number in a wrong place is seen.
+        for x in sorted((self.folder / "types").glob("*.x.*")):
+            data = bytearray(x.read_bytes())
+            data[-1] ^= 0x40
+            x.write_bytes(data)
+        result = self.run_here("batch", "types.jsonl", "--keep-going")
+        self.assertIn("\n36 jobs: 36 mismatch; ", result.out, str(result))
+
+    def test_compare_counts_steps_of_8_bits(self):
+        self.write("a.bin", bytes([0x30, 0x40, 0x7e, 0x01]))
+        self.write("b.bin", bytes([0x31, 0x40, 0x7c, 0x81]))
+        names = ("a.bin:float8_e4m3fn[4]", "b.bin:float8_e4m3fn[4]")
+        self.assertEqual(self.run_here("compare", *names, "--max-ulp", "2").status, 0)
+        self.assertEqual(self.run_here("compare", *names, "--max-ulp", "1").status, 1)
+        self.assertEqual(self.run_here("compare", names[0], names[0], "--bitwise").status, 0)
