@@ -168,6 +168,7 @@ std::optional<Repro> cut_out(Job& job, const Options& options, const Judged& jud
   if (!part) return std::nullopt;
   repro.part = {crop, part->problem, part->origin};
   repro.part.problem.out_dtype = subject.dtype;
+  repro.part.problem.x_dtype = repro.part.problem.dy_dtype = whole.dtype;  // as they are written
   repro.result = values_on(whole, judged, repro.part, subject.values);
   if (golden) repro.golden = values_on(whole, judged, repro.part, judged.golden->values);
   if (tolerance.needs_terms()) {
