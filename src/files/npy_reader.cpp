@@ -8,6 +8,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_box.hpp"
+#include "files/npy_literal.hpp"
 #include "files/npy_parse.hpp"
 #include "files/npy_swap.hpp"
 #include "files/tensor_source.hpp"
