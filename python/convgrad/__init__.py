@@ -44,7 +44,7 @@ def run(arguments, **options):
     """
     import subprocess
     options = options or {"capture_output": True, "text": True}
-    done = subprocess.run([_program(), *map(os.fspath, arguments)], check=False, **options)
+    done = subprocess.run([_program(), *map(str, arguments)], check=False, **options)
     if done.returncode in (0, 1):
         return done
     said = done.stderr or ""
