@@ -72,9 +72,9 @@ def filter_gradient(x, dy, **flags):
     with _folder(2 * sum(array.nbytes for array in arrays.values())) as folder:
         for name, array in arrays.items():
             path = os.path.join(folder, f"{name}.npy")
-            np.save(path, _saveable(array))
+            np.save(path, array)
             arguments += [f"--{name.replace('_', '-')}", path]
-            if _is_added(array.dtype) and array.dtype.itemsize == 1:  # the file cannot say which 8-bit type it is
+            if array.dtype.isbuiltin == 2 and array.dtype.itemsize == 1:  # ml_dtypes': the file cannot say which
                 arguments += _flag(f"{name}_dtype", array.dtype)
         output = os.path.join(folder, "dw.npy")
         run([*arguments, "--output", output])
@@ -105,16 +105,6 @@ def _folder(nbytes):
     return tempfile.TemporaryDirectory(prefix="convgrad-", dir=memory if has_room else None)
 
 
-def _saveable(array):
-    """Types that numpy does not know are saved as their bits."""
-    return array.view(f"V{array.dtype.itemsize}") if _is_added(array.dtype) else array
-
-
-def _is_added(dtype):
-    """Whether a package like ml_dtypes has added it to numpy's."""
-    return dtype.isbuiltin == 2
-
-
 def _typed(dw, dtype):
     """The gradient with the type that its file cannot say; as its bits where nothing here knows it."""
     if dw.dtype.kind == "f":
@@ -124,5 +114,5 @@ def _typed(dw, dtype):
             import ml_dtypes
         except ImportError:
             return dw
-        dtype = getattr(ml_dtypes, dtype)
+        dtype = getattr(ml_dtypes, "bfloat16" if dw.dtype.itemsize == 2 else dtype)
     return dw.view(dtype)
