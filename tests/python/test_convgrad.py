@@ -126,3 +126,10 @@ def test_no_wheel_without_a_program():
     done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=ROOT / "python", env=env,
                           capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "scripts/release" in done.stderr
+
+
+def test_the_readme(capsys):
+    block = (ROOT / "python/README.md").read_text().split("```python\n")[1].split("```")[0]
+    names = {}
+    exec(block, names)    # as printed
+    assert names["dw"].shape == (3, 3, 16, 24) and capsys.readouterr().out.startswith("convgrad ")
