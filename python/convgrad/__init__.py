@@ -62,7 +62,8 @@ def filter_gradient(x, dy, **flags):
 
         filter_gradient(x, dy, op="conv2d", kernel=3, strides=(2, 1), padding="same", filter_format="OIHW")
 
-    Types of ml_dtypes come in and go out as such; bfloat16 as raw 16 bits ("V2") goes out as it came. Raises Error.
+    Types of ml_dtypes are taken, and bfloat16 is returned as such; as raw 16 bits ("V2") it goes out as it came. Raises
+    Error.
     """
     import numpy as np
     arrays = {"input": np.asarray(x), "out_backprop": np.asarray(dy)}
@@ -106,13 +107,12 @@ def _folder(nbytes):
 
 
 def _typed(dw, dtype):
-    """The gradient with the type that its file cannot say; as its bits where nothing here knows it."""
+    """The gradient as it is, but for bfloat16, whose file has bits alone: as dtype, or as bits without ml_dtypes."""
     if dw.dtype.kind == "f":
         return dw
     if isinstance(dtype, str):
         try:
-            import ml_dtypes
+            from ml_dtypes import bfloat16 as dtype
         except ImportError:
             return dw
-        dtype = getattr(ml_dtypes, "bfloat16" if dw.dtype.itemsize == 2 else dtype)
     return dw.view(dtype)
