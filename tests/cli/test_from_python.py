@@ -20,9 +20,9 @@ TIMEOUT_S = 600
 
 
 def sections():
-    """{title: [(language, code)]} of those that have code to run."""
+    """{title: [(language, code)]} of those that have code to run; the first is the page's beginning."""
     found = {}
-    for part in re.split(r"(?m)^## ", PAGE)[1:]:
+    for part in re.split(r"(?m)^## ", PAGE.removeprefix("# ")):
         blocks = re.findall(r"^```(python|sh)\n(.*?)^```", part, re.M | re.S)
         if blocks:
             found[part.partition("\n")[0]] = blocks
@@ -53,7 +53,7 @@ def python_with(packages):
 
 def environment():
     path = f"{pathlib.Path(BINARY).resolve().parent}:{os.environ['PATH']}"
-    return clean_environment({"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu",
+    return clean_environment({"PATH": path, "PYTHONPATH": str(ROOT / "python"), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu",
                               "CUDA_VISIBLE_DEVICES": ""})
 
 
@@ -73,9 +73,9 @@ class FromPython(unittest.TestCase):
                     self.assertTrue(done.stdout.startswith("MATCH"), done.stdout)
 
     def test_the_page_has_them(self):
-        self.assertEqual(list(sections()), ["numpy", "numpy, bfloat16 by its bits",
-                                            "numpy, as a function", "ml_dtypes", "TensorFlow",
-                                            "PyTorch", "JAX"])
+        self.assertEqual(list(sections()), ["From Python and back", "numpy",
+                                            "numpy, bfloat16 by its bits", "ml_dtypes",
+                                            "TensorFlow", "PyTorch", "JAX"])
         for title, blocks in sections().items():
             self.assertIn("python", {language for language, _ in blocks}, title)
             if title.startswith("numpy"):
