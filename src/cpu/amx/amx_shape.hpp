@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "convgrad/kernel.hpp"
 #include "cpu/amx/amx_isa.hpp"
 #include "cpu/isa/isa_set.hpp"
 
