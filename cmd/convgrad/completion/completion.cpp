@@ -22,9 +22,9 @@ using Values = std::vector<std::string>;
 const std::map<std::string, Values>& known_values() {
   static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
   static const std::map<std::string, Values> kValues = {
-      {"--op", {"conv2d", "depthwise", "conv3d"}},
-      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW"}},
-      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"}},
+      {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
+      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"}},
+      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW", "OWI"}},
       {"--out-dtype", kDtypes},
       {"--dtype", kDtypes},
       {"--backend", {"auto", "cpu", "cuda", "reference"}}};
