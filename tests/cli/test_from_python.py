@@ -74,8 +74,8 @@ class FromPython(unittest.TestCase):
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["numpy", "numpy, bfloat16 by its bits",
-                                            "numpy, as a function", "ml_dtypes", "TensorFlow",
-                                            "PyTorch", "JAX"])
+                                            "numpy, as a function", "Transposed convolutions",
+                                            "ml_dtypes", "TensorFlow", "PyTorch", "JAX"])
         for title, blocks in sections().items():
             self.assertIn("python", {language for language, _ in blocks}, title)
             if title.startswith("numpy"):
