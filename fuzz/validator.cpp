@@ -54,7 +54,7 @@ std::string word(Choices& choices, std::initializer_list<const char*> known) {
 
 WgradAttributes attributes(Choices& choices, std::size_t rank) {
   WgradAttributes a;
-  a.op = word(choices, {"conv2d", "depthwise", "conv3d", "conv2d", "Conv3DBackpropFilterV2"});
+  a.op = word(choices, {"conv2d", "depthwise", "conv3d", "conv1d", "Conv3DBackpropFilterV2"});
   const auto list = [&](bool often) {
     if (!often && choices.one_in(2)) return Numbers{};
     Numbers values = numbers(choices, 12);
@@ -77,8 +77,9 @@ WgradAttributes attributes(Choices& choices, std::size_t rank) {
   a.padding = word(choices, {"SAME", "VALID", "EXPLICIT", "same", "valid"});
   if (choices.one_in(3)) a.explicit_paddings = numbers(choices, 12);
   if (choices.one_in(3)) a.explicit_paddings.resize(2 * rank);
-  a.data_format = word(choices, {"", "NHWC", "NCHW", "NDHWC", "NCDHW"});
-  a.filter_format = word(choices, {"", "", "HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"});
+  a.data_format = word(choices, {"", "NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"});
+  a.filter_format =
+      word(choices, {"", "", "HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW"});
   if (choices.one_in(4)) a.groups = number(choices);
   if (choices.one_in(8)) a.out_dtype = word(choices, {"float16", "bf16", "f4", "double"});
   return a;
@@ -109,7 +110,7 @@ void check_axis(const SpatialAxis& axis, const std::string& padding) {
 void check_problem(const WgradProblem& pb, const TensorInfo& x, const TensorInfo& dy,
                    const WgradAttributes& a) {
   for (const SpatialAxis& axis : pb.axis) {
-    if (&axis == pb.axis.data() && pb.op != Op::conv3d) continue;
+    if (&axis - pb.axis.data() < 3 - pb.spatial_rank()) continue;
     check_axis(axis, a.padding);
   }
   Wide x_count = 1, dy_count = 1;
@@ -119,7 +120,7 @@ void check_problem(const WgradProblem& pb, const TensorInfo& x, const TensorInfo
   require(pb.groups >= 1 && pb.C % pb.groups == 0 && pb.K % pb.groups == 0, "the groups");
   Wide dw_count = 1;
   for (const std::int64_t n : dw_shape(pb)) {
-    require(n >= 1, "an extent of the gradient");
+    require(n >= 0, "an extent of the gradient");
     dw_count *= n;
   }
   require(pb.dw_count() == dw_count && dw_count <= INT64_MAX / 16, "the gradient's size");
@@ -200,7 +201,8 @@ void plan_it(const WgradProblem& pb, Choices& choices) {
 
 void fit(TensorInfo& dy, const TensorInfo& x, const WgradAttributes& a, Choices& choices) {
   refused(0, "", [&] {
-    dy.shape = out_backprop_shape(x, a, a.kernel.empty() ? 0 : choices.between(1, 24));
+    const std::int64_t K = a.kernel.empty() ? 0 : choices.between(0, 24);
+    dy.shape = out_backprop_shape(x, a, a.kernel.empty() ? std::nullopt : std::optional(K));
   });
 }
 
@@ -212,7 +214,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                    e5m2, e4m3fn, e4m3fnuz, e5m2fnuz};
   Choices choices(data, size);
   TensorInfo x{"x.npy", choices.of(kDTypes), {}}, dy{"dy.npy", x.dtype, {}};
-  const std::size_t rank = choices.one_in(4) ? 3 : 2;
+  const std::size_t rank = choices.one_in(4) ? 3 : choices.one_in(4) ? 1 : 2;
   x.shape = numbers(choices, 6);
   if (!choices.one_in(8)) x.shape.resize(rank + 2, number(choices));
   const WgradAttributes a = attributes(choices, rank);

@@ -20,7 +20,8 @@ SIZE_LIMIT = 5 << 19
 DTYPES = {"float16": "f2", "bfloat16": "V2", "float32": "f4", "float64": "f8"}
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 SMALLEST_SUBNORMAL_EXPONENT = {"float16": -24, "bfloat16": -133, "float32": -149, "float64": -1074}
-LAYOUTS = {"conv2d": ("NHWC", "NCHW"), "depthwise": ("NHWC", "NCHW"), "conv3d": ("NDHWC", "NCDHW")}
+LAYOUTS = {"conv2d": ("NHWC", "NCHW"), "depthwise": ("NHWC", "NCHW"), "conv3d": ("NDHWC", "NCDHW"),
+           "conv1d": ("NWC", "NCW")}
 FIELDS = {"name": str, "op": str, "input": str, "out_backprop": str, "golden": str, "filter_sizes": list,
           "strides": list, "padding": str, "explicit_paddings": list, "dilations": list, "data_format": str,
           "dtype": str, "bitwise": bool, "input_sha256": str, "out_backprop_sha256": str, "golden_sha256": str,
@@ -111,10 +112,10 @@ def filter_gradient(case, x, dy):
     extents, channels = x.shape[1:-1], x.shape[-1]
     axes = geometry(case, extents)
     if case["op"] == "depthwise":
-        groups, wanted = channels, channels * out
+        groups, wanted = max(channels, 1), channels * out
         require(per_group == channels, "channels of the filter")
     else:
-        groups, wanted = channels // per_group, out
+        groups, wanted = channels // per_group if per_group else 1, out
         require(groups * per_group == channels and out % groups == 0, "groups do not divide the channels")
     require(dy.shape == (x.shape[0], *(a[3] for a in axes), wanted), f"out_backprop is {dy.shape}")
     x = x.reshape(*x.shape[:-1], groups, channels // groups)
@@ -123,8 +124,9 @@ def filter_gradient(case, x, dy):
     magnitudes, terms = np.zeros_like(sums), np.zeros(sums.shape)
     for tap in np.ndindex(*kernel):
         outputs, rows = zip(*(seen_by(t, e, *a) for t, e, a in zip(tap, extents, axes)))
-        seen = x[np.ix_(range(x.shape[0]), *rows)].reshape(-1, *x.shape[-2:])
-        pixels = dy[np.ix_(range(dy.shape[0]), *outputs)].reshape(-1, *dy.shape[-2:])
+        count = x.shape[0] * int(np.prod([len(r) for r in rows]))
+        seen = x[np.ix_(range(x.shape[0]), *rows)].reshape(count, *x.shape[-2:])
+        pixels = dy[np.ix_(range(dy.shape[0]), *outputs)].reshape(count, *dy.shape[-2:])
         sums[tap] = np.einsum("ngc,ngk->cgk", seen, pixels)
         magnitudes[tap] = np.einsum("ngc,ngk->cgk", abs(seen), abs(pixels))
         terms[tap] = len(seen)
@@ -161,7 +163,9 @@ def check_fields(case):
     oracle = case["notes"]["oracle"]
     require(oracle == "float64 definition" or oracle.startswith("tensorflow "), "oracle")
     for field in ("filter_sizes", "strides", "dilations"):
-        require(len(case[field]) == rank and all(type(v) is int and v > 0 for v in case[field]), field)
+        channels = 2 if field == "filter_sizes" else 0
+        require(len(case[field]) == rank and all(type(v) is int and v >= (0 if i >= rank - channels else 1)
+                                                 for i, v in enumerate(case[field])), field)
     channel = case["data_format"].index("C")
     require(all(case[field][axis] == 1 for field in ("strides", "dilations") for axis in (0, channel)), "strides")
     pads = case["explicit_paddings"]

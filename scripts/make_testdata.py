@@ -49,7 +49,7 @@ DESCR = {"f16": "<f2", "bf16": "<V2", "f32": "<f4", "f64": "<f8"}
 UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
 SMALLEST_SUBNORMAL_EXPONENT = {"f16": -24, "bf16": -133, "f32": -149, "f64": -1074}
 TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
-                  "conv3d": "Conv3DBackpropFilterV2"}
+                  "conv3d": "Conv3DBackpropFilterV2", "conv1d": "gradient of tf.nn.conv1d"}
 DEFINITION = "float64 definition"
 
 
@@ -79,7 +79,7 @@ class Layer:
         return self.dilations or (1,) * self.axes
 
     def group_count(self, channels):
-        return channels if self.op == "depthwise" else self.groups
+        return max(channels, 1) if self.op == "depthwise" else self.groups
 
     def out_channels(self, channels):
         return channels * self.out if self.op == "depthwise" else self.out
@@ -129,6 +129,11 @@ def tap_slices(layer, tap, extents, outs, pads):
     return tuple(of_x), tuple(of_dy)
 
 
+def flat_pixels(tensor):
+    """[pixel, group, channel], also where there are no channels, from which numpy cannot tell the pixels."""
+    return tensor.reshape(int(np.prod(tensor.shape[:-2])), *tensor.shape[-2:])
+
+
 def definition(layer, x, dy):
     """x, dy: channels last. Returns dw in TensorFlow's layout, sum |x||dy| and the number of terms of each element."""
     number = np.longdouble if x.dtype == np.float64 else np.float64
@@ -143,8 +148,7 @@ def definition(layer, x, dy):
     sums, magnitudes, terms = [], [], []
     for tap in np.ndindex(*layer.kernel):
         of_x, of_dy = tap_slices(layer, tap, x.shape[1:-2], outs, pads)
-        a = x[:, *of_x].reshape(-1, *x.shape[-2:])
-        b = dy[:, *of_dy].reshape(-1, *dy.shape[-2:])
+        a, b = (flat_pixels(part) for part in (x[:, *of_x], dy[:, *of_dy]))
         # c, g, k: output channel g * (K / groups) + k comes last in every layout of the filter.
         sums.append(np.einsum("igc,igk->cgk", a, b))
         magnitudes.append(np.einsum("igc,igk->cgk", abs(a), abs(b)))
@@ -331,6 +335,10 @@ def depthwise(name, shape, kernel, multiplier, strides=(), **more):
     return Layer(name, "depthwise", kernel, multiplier, strides, shape=shape, **more)
 
 
+def conv1d(name, shape, kernel, out, strides=(), **more):
+    return Layer(name, "conv1d", kernel, out, strides, shape=shape, **more)
+
+
 def conv3d(name, shape, kernel, out, strides=(), **more):
     return Layer(name, "conv3d", kernel, out, strides, shape=shape, **more)
 
@@ -355,6 +363,9 @@ FULL_UNITS = [
     conv3d("dilated_2x2x2_same", (1, 4, 4, 5, 2), (2, 2, 2), 3, dilations=(2, 2, 2)),
     conv3d("grouped_2x2x2_g2_same", (1, 3, 4, 3, 4), (2, 2, 2), 4, groups=2),
     conv3d("explicit_asymmetric_2x2x2", (1, 3, 3, 4, 2), (2, 2, 2), 2, **explicit((0, 1), (2, 0), (1, 0))),
+    conv1d("k3_s2_same", (2, 8, 3), (3,), 4, (2,)),
+    conv1d("dilated_grouped_k3_d2_g2_valid", (1, 9, 4), (3,), 6, dilations=(2,), groups=2, **VALID),
+    conv1d("explicit_asymmetric_k2", (1, 6, 2), (2,), 3, **explicit((2, 0))),
 ]
 UNITS = [
     conv2d("k1x1", (2, 3, 4, 3), (1, 1), 5),
@@ -406,6 +417,8 @@ UNITS = [
     conv3d("one_output_pixel", (2, 2, 3, 2, 3), (2, 3, 2), 4, **VALID),
     conv3d("dilated_grouped_2x2x2", (1, 3, 4, 5, 4), (2, 2, 2), 2, dilations=(1, 2, 3), groups=2),
     conv3d("one_frame_1x3x3_same", (2, 1, 4, 3, 2), (1, 3, 3), 3),
+    conv1d("kernel_over_input_k5_same", (1, 3, 2), (5,), 2),
+    conv1d("groups_are_channels_k3", (1, 6, 3), (3,), 3, groups=3),
 ]
 # TensorFlow returns whatever lies in memory for some of these, so it is never asked.
 EMPTY_UNITS = [
@@ -416,6 +429,12 @@ EMPTY_UNITS = [
     depthwise("empty_output_3x3_valid", (2, 5, 2, 3), (3, 3), 1, **VALID),
     conv3d("empty_batch_2x2x2_same", (0, 3, 4, 5, 2), (2, 2, 2), 3),
     conv3d("empty_output_3x2x2_valid", (1, 2, 4, 5, 2), (3, 2, 2), 3, **VALID),
+    # The gradient itself is empty, the first as in TensorFlow's own tests.
+    conv2d("no_output_channels_2x2_valid", (1, 2, 3, 1), (2, 2), 0, **VALID),
+    conv2d("no_input_channels_2x2_same", (1, 2, 3, 0), (2, 2), 2),
+    depthwise("no_channels_2x2_same", (1, 2, 3, 0), (2, 2), 2),
+    depthwise("multiplier0_2x2_same", (1, 2, 3, 2), (2, 2), 0),
+    conv1d("no_output_channels_k2_same", (1, 4, 2), (2,), 0),
 ]
 # A NaN and an infinity in pixels of dy that meet nothing but padding: they contribute nothing.
 PADDING_NAN_UNITS = [
@@ -488,7 +507,7 @@ class Case:
 
     @property
     def layout(self):
-        return {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}[self.layer.axes][self.channels_last]
+        return {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}[self.layer.axes][self.channels_last]
 
     @property
     def name(self):
@@ -578,6 +597,26 @@ def header_cases():
 
 # ---- TensorFlow, in processes of its own: some combinations abort --------------------------------
 
+def conv1d_gradient(job):
+    """tf.nn.conv1d has no op of its own: TensorFlow differentiates the 2-D one that it calls."""
+    options = dict(job["attributes"])
+    if options.pop("explicit_paddings"):
+        raise ValueError("tf.nn.conv1d has no explicit padding")
+    weights = tf.Variable(np.zeros(options.pop("filter_sizes"), job["x"].dtype))
+    with tf.GradientTape() as tape:
+        y = tf.nn.conv1d(job["x"], weights, stride=options.pop("strides"), **options)
+    return tape.gradient(y, weights, output_gradients=tf.constant(job["dy"]))
+
+
+def tensorflow_gradient(job):
+    if job["op"] == "conv1d":
+        return conv1d_gradient(job)
+    options = job["attributes"]
+    if job["op"] == "conv3d":
+        options.pop("explicit_paddings")
+    return getattr(tf.raw_ops, TENSORFLOW_OPS[job["op"]])(input=job["x"], out_backprop=job["dy"], **options)
+
+
 def run_jobs(folder):
     """The worker: answers the jobs in a folder that have no answer yet."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -588,12 +627,8 @@ def run_jobs(folder):
         # If the process dies below, this is what stays.
         answer.write_bytes(pickle.dumps("aborts the process"))
         job = pickle.loads(job_path.read_bytes())
-        options = job["attributes"]
-        if job["op"] == "conv3d":
-            options.pop("explicit_paddings")
         try:
-            result = getattr(tf.raw_ops, TENSORFLOW_OPS[job["op"]])(
-                input=job["x"], out_backprop=job["dy"], **options).numpy()
+            result = tensorflow_gradient(job).numpy()
         except Exception as error:
             sentence = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error).splitlines()[0]).strip()
             result = "refuses: " + sentence.rstrip(":")
@@ -758,7 +793,7 @@ Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/
   combinations of dtype and layout in turn.
 - **unit** ({unit}): a few small integers each, after TensorFlow's own unit tests: 1x1, even and uneven padding, strides larger
   than the filter, filters larger than the input, unread trailing rows, taps that see only padding, one pixel in or out,
-  more padding than filter, empty batches and outputs, NaN and infinity that meet only padding, unusual .npy headers
+  more padding than filter, empty batches, outputs and gradients, NaN and infinity that meet only padding, unusual .npy headers
   (Fortran order, big-endian, format 2.0 and 3.0). `bitwise` is true where every correct algorithm gives the same bits.
 - `quickstart/`: one layer of the real family in float32, NHWC: a 3x3 convolution with stride 2 and SAME padding, 3 to 16
   channels, on two 48x48 crops. `dw_tensorflow.npy` is the gradient of {oracle}.
@@ -768,8 +803,8 @@ Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/
 ## Fields of golden.jsonl
 The list is a manifest of `convgrad batch` (docs/batch.md): `convgrad batch testdata/golden.jsonl --keep-going` checks all of it.
 `input`, `out_backprop`, `golden` are paths beside the list; several problems may share an input. `filter_sizes`, `strides`,
-`padding`, `explicit_paddings`, `dilations`, `data_format` are TensorFlow's attributes, in data-format order (conv3d also has
-EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do. `input_sha256`,
+`padding`, `explicit_paddings`, `dilations`, `data_format` are TensorFlow's attributes, in data-format order (conv3d and conv1d
+also have EXPLICIT here). `dtype` is that of all three arrays. bfloat16 is stored as `<V2`, as numpy and ml_dtypes do. `input_sha256`,
 `out_backprop_sha256` and `golden_sha256` are SHA-256 of the whole files, so that a flipped bit is seen that the bound allows.
 `oracle`, in `notes`, says who computed the golden array: TensorFlow's CPU op (oneDNN on), or the definition: each tap's products
 summed in float64 (float64 data: in long double), padding left out, rounded once.

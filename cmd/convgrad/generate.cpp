@@ -68,6 +68,7 @@ WgradProblem problem_of(const Options& options, const WgradAttributes& attribute
 
 void check_paths(const Options& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
+    check_is_not_read("--output", *path, options);
     if (same_file(options.json, *path)) {
       misuse("--json=", options.json, " is a file that generate writes; name another file");
     }

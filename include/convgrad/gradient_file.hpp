@@ -1,4 +1,4 @@
-// gradient_file.hpp - from float64 sums in [tap][c][k] order to a .npy file.
+// gradient_file.hpp - from float64 sums in [tap][c][k] order to a file.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ inline constexpr std::int64_t kOutputStagingBytes = std::int64_t{4} << 20;
 void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
                      std::int64_t count, double* destination);
 
-// Rounds dw to out_dtype and writes it to path, complete or not at all. addend, if not null, is
+// Rounds dw to out_dtype and writes it to path, complete or not at all, in the format that
+// array_file.hpp says. addend, if not null, is
 // added before the rounding: dw_count() values in the order of dw_shape().
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
                     const double* addend, const OutputOptions& options);

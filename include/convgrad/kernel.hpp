@@ -83,6 +83,10 @@ const Kernel& find_kernel(std::string_view name);
 // The same, for how this processor does the kernel's instructions.
 double estimated_seconds(const Kernel& kernel, const WgradProblem& problem, const Machine& machine);
 
+// What kernels are asked about: the problem, or, where its gradient is empty, the same with
+// channels that they can count and divide by. Nothing is added to an empty gradient.
+WgradProblem with_channels(const WgradProblem& problem);
+
 // The kernel of the least estimated time among those that can compute the problem, or the named
 // one; or Error(unavailable) with its sentence if that cannot.
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,

@@ -5,10 +5,11 @@
 // "-" is standard output; /dev/stdout and /dev/fd/N are redirections and written through as well.
 // The mode of a new file follows the umask; a replaced file's mode is kept. A write-protected file
 // is not replaced, even where its folder would allow it. An array in an archive (FILE.npz:NAME) is
-// refused.
+// refused: array_file.hpp writes those.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ struct OutputOptions {
   // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" are
   // nothing that could be lost: they are written to all the same.
   bool no_clobber = false;
+  bool raw = false;  // of an array: its elements alone (array_file.hpp)
 };
 
 // Throws the Error that OutputFile would throw for what can be seen before computing: the folder
@@ -33,6 +35,8 @@ class OutputFile {
 
   // Throws Error(runtime) with the system's reason (disk full, quota, closed pipe) and the path.
   void write(const void* bytes, std::size_t count);
+  // Bytes that have been written already, with others. Not for devices and the like.
+  void overwrite(std::int64_t offset, const void* bytes, std::size_t count);
   // Makes the file visible. After it returns, the bytes are on the disk under their name.
   void commit();
 

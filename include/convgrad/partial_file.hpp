@@ -46,6 +46,10 @@ std::string partial_difference(const PartialHeader& a, const PartialHeader& b,
 // The bytes of the file that a plan's sums will make, a little more at most.
 std::int64_t partial_file_bytes(const Plan& plan);
 
+// What can be seen before computing: the errors of check_output(), and Error(usage) where an
+// archive that is no such file would be replaced.
+void check_partial_output(const std::string& path, const OutputOptions& options);
+
 // Writes the sums of the plan's nodes, each dw_count() values in [tap][c][k] order, to a file that
 // appears complete or not at all.
 void write_partial(const std::string& path, const PartialHeader& header,

@@ -2,7 +2,8 @@
 //
 // dw[t,r,s,c,k] = sum over n,z,p,q of x[n,d,h,w,g(k)*C/groups + c] * dy[n,z,p,q,k]
 //   d = z*stride_d - pad_d + t*dilation_d, likewise h (p, r) and w (q, s); g(k) = k / (K/groups).
-// A tap outside x contributes nothing, also where dy is Inf or NaN. 2-D is D = Z = T = 1.
+// A tap outside x contributes nothing, also where dy is Inf or NaN. 2-D is D = Z = T = 1, 1-D has
+// H = P = R = 1 too.
 // Definitions: TensorFlow's Conv2DBackpropFilter, DepthwiseConv2dNativeBackpropFilter and
 // Conv3DBackpropFilterV2; depthwise is groups = C with output channel k = c*M + m.
 #pragma once
@@ -19,9 +20,12 @@
 
 namespace convgrad {
 
-enum class Op : std::uint8_t { conv2d, depthwise, conv3d };
+enum class Op : std::uint8_t { conv2d, depthwise, conv3d, conv1d };
+inline int spatial_rank(Op op) { return op == Op::conv3d ? 3 : op == Op::conv1d ? 1 : 2; }
+
 enum class Padding : std::uint8_t { same, valid, explicit_pads };
-// The order in which the filter gradient is written. hwio is TensorFlow's; with D in front for 3-D.
+// The order in which the filter gradient is written. hwio is TensorFlow's; with D in front for 3-D,
+// without H for 1-D.
 enum class FilterFormat : std::uint8_t { hwio, oihw, ohwi };
 
 // One spatial axis. All counts in elements, stride and dilation counted from 1.
@@ -44,15 +48,18 @@ struct WgradProblem {
   DType out_dtype = DType::f32;  // of dw
   DType x_dtype = DType::f32;    // of the file: widened to dtype as it is read
   DType dy_dtype = DType::f32;
-  bool channels_last = true;  // NHWC, NDHWC; else NCHW, NCDHW
+  bool channels_last = true;  // NWC, NHWC, NDHWC; else NCW, NCHW, NCDHW
   FilterFormat filter_format = FilterFormat::hwio;
-  std::int64_t N = 1, C = 1, K = 1, groups = 1;
-  std::array<SpatialAxis, 3> axis;  // d, h, w
+  std::int64_t N = 1, C = 1, K = 1, groups = 1;  // groups is 1 where C is 0
+  std::int64_t empty_multiplier = 1;             // of depthwise where C is 0, so that K cannot tell
+  std::array<SpatialAxis, 3> axis;               // d, h, w
   bool operator==(const WgradProblem&) const = default;
 
-  int spatial_rank() const { return op == Op::conv3d ? 3 : 2; }
+  int spatial_rank() const { return convgrad::spatial_rank(op); }
   std::int64_t group_c() const { return C / groups; }  // C/groups
   std::int64_t group_k() const { return K / groups; }  // K/groups
+  // M of depthwise, whose K is C*M.
+  std::int64_t multiplier() const { return C > 0 ? K / C : empty_multiplier; }
   std::int64_t taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   std::int64_t out_pixels() const { return axis[0].out * axis[1].out * axis[2].out; }  // one image
   std::int64_t dw_count() const { return taps() * group_c() * K; }
@@ -65,7 +72,7 @@ double flop_count(const WgradProblem& problem);
 // Terms of the longest sum that one element of dw can have: N*Z*P*Q.
 std::int64_t term_count(const WgradProblem& problem);
 
-// A number of each spatial axis, in the data format's order: 2 of them, 3 of conv3d.
+// A number of each spatial axis, in the data format's order: 2 of them, 3 of conv3d, 1 of conv1d.
 std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field);
 // (before, after) of each spatial axis.
 std::vector<std::int64_t> paddings(const WgradProblem& problem);
@@ -73,8 +80,9 @@ std::vector<std::int64_t> paddings(const WgradProblem& problem);
 // The shapes of x and dy as their files have them: by data_format.
 std::vector<std::int64_t> x_shape(const WgradProblem& problem);
 std::vector<std::int64_t> dy_shape(const WgradProblem& problem);
-// dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front, or
-// permuted by filter_format (depthwise other than hwio: as the grouped filter, K and 1).
+// dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front, 1-D
+// without R, or permuted by filter_format (depthwise other than hwio: as the grouped filter, K and
+// 1). Channels or a multiplier of 0 make it empty.
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
 
 // One line, enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3 s3 stride2,2 ...".
@@ -90,19 +98,20 @@ struct TensorInfo {
   std::vector<std::int64_t> shape;
 };
 
-// The request as it is spelled. Vectors take 1 value (all spatial axes), 2 or 3 (spatial) or 4 or 5
-// (data-format order, as TensorFlow's attributes). Empty means not given.
+// The request as it is spelled. Vectors take 1 value (all spatial axes), one for each spatial
+// axis, or one for every axis (data-format order, as TensorFlow's attributes). Empty means not
+// given.
 struct WgradAttributes {
   std::string op;
-  std::vector<std::int64_t> filter_sizes;       // 4 or 5 numbers, TensorFlow's order
+  std::vector<std::int64_t> filter_sizes;       // of every axis, in TensorFlow's order
   std::vector<std::int64_t> kernel;             // taps alone; channels follow from the tensors
   std::vector<std::int64_t> filter_like;        // shape of a filter, in filter_format's order
   std::vector<std::int64_t> strides;            // default 1
   std::vector<std::int64_t> dilations;          // default 1
   std::string padding;                          // SAME, VALID or EXPLICIT, any case
   std::vector<std::int64_t> explicit_paddings;  // (before, after) pairs: spatial, or every axis
-  std::string data_format;                      // default NHWC or NDHWC
-  std::string filter_format;                    // default HWIO or DHWIO
+  std::string data_format;                      // default NHWC, NDHWC or NWC
+  std::string filter_format;                    // default HWIO, DHWIO or WIO
   std::optional<std::int64_t> groups;           // checked against the shapes
   // What messages call the filter's shape; with the file that it came from.
   std::string filter_sizes_name = "--filter-sizes";
@@ -117,9 +126,9 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
 
 // The shape of the out_backprop that fits x and the attributes, by make_problem's rules and with
-// its errors. K channels, or as many as the filter's shape says where K is 0.
+// its errors. K channels, or as many as the filter's shape says where K is not given.
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
-                                             std::int64_t K = 0);
+                                             std::optional<std::int64_t> K = {});
 
 Op parse_op(std::string_view name);  // Error(usage) with a suggestion
 
@@ -128,10 +137,10 @@ DType parse_dtype(std::string_view flag, std::string_view name);
 // The same, or an 8-bit float.
 DType parse_stored_dtype(std::string_view flag, std::string_view name);
 
-std::string_view op_name(Op op);  // conv2d, depthwise, conv3d
+std::string_view op_name(Op op);  // conv2d, depthwise, conv3d, conv1d
 std::string_view tensorflow_op_name(Op op);
-std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW
-std::string filter_format_name(const WgradProblem& problem);  // HWIO, DHWIO, ...
+std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW, NWC, NCW
+std::string filter_format_name(const WgradProblem& problem);  // HWIO, DHWIO, WIO, ...
 
 // a*b and a+b, or Error(input) that says what overflowed.
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what);

@@ -35,7 +35,7 @@ struct ChunkGrid {
   int axis = 0;                          // the axis that chunks split
   std::int64_t step = 1;                 // extent of a chunk along it (the last may be shorter)
   std::int64_t pieces = 0;               // chunks along it
-  std::int64_t count = 0;                // all chunks; 0 when dy is empty
+  std::int64_t count = 0;                // all chunks; 0 when dy or dw is empty
 
   PixelBox box(std::int64_t chunk) const;
 };

@@ -62,20 +62,27 @@ const Kernel& find_kernel(std::string_view name) {
               did_you_mean(name, names));
 }
 
+WgradProblem with_channels(const WgradProblem& problem) {
+  WgradProblem result = problem;
+  result.C = std::max(problem.C, problem.groups);
+  result.K = std::max(problem.K, problem.groups);
+  return result;
+}
+
 double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
                          const Machine& machine) {
   // Processors with AMX multiply pairs at half the rate of floats, others at twice. (Half as much
   // again decides between this and AMX; all of it would lead to streaming, where that is slower.)
   const bool slow_pairs =
       kernel.name == kOuterProductBf16Kernel.name && lacks(machine, {"amx_bf16"}).empty();
-  return kernel.estimated_seconds(problem) * (slow_pairs ? 1.5 : 1);
+  return kernel.estimated_seconds(with_channels(problem)) * (slow_pairs ? 1.5 : 1);
 }
 
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
                                     std::string_view name) {
   if (name != "auto") {
     const Kernel& kernel = find_kernel(name);
-    const std::string reason = kernel.why_not(problem, machine);
+    const std::string reason = kernel.why_not(with_channels(problem), machine);
     if (reason.empty()) return &kernel;
     return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
                  describe(problem), ": ", reason);
@@ -85,7 +92,7 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
   const Kernel* best = nullptr;
   double best_seconds = 0;
   for (const Kernel& kernel : kernels()) {
-    if (!kernel.why_not(problem, machine).empty()) continue;
+    if (!kernel.why_not(with_channels(problem), machine).empty()) continue;
     const double seconds = estimated_seconds(kernel, problem, machine);
     if (best == nullptr || seconds < best_seconds) {
       best = &kernel;

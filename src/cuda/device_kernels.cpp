@@ -261,6 +261,7 @@ bool is_device_kernel(std::string_view name) {
 
 Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, const Device& device,
                                                  std::string_view name) {
+  const WgradProblem shape = with_channels(problem);
   const DeviceKernel* best = nullptr;
   double best_seconds = 0;
   std::vector<std::string> names = {"auto"};
@@ -268,13 +269,13 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
   for (const DeviceKernel& kernel : device_kernels()) {
     names.emplace_back(kernel.name);
     if (name != "auto" ? kernel.name != name : kernel.by_name_only) continue;
-    reason = kernel.why_not(problem, device);
+    reason = kernel.why_not(shape, device);
     if (!reason.empty() && name == "auto") continue;
     if (!reason.empty()) {
       return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
                    describe(problem), ": ", reason);
     }
-    const double seconds = kernel.estimated_seconds(problem, device);
+    const double seconds = kernel.estimated_seconds(shape, device);
     if (best == nullptr || seconds < best_seconds) {
       best = &kernel;
       best_seconds = seconds;
@@ -321,7 +322,8 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
   if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
   const std::int64_t most = std::clamp<std::int64_t>(
       std::min({cuda::ceil_div(kWaves * kernel.wave, std::max<std::int64_t>(tiles, 1)),
-                grid.count / kMinChunks, kMaxPartialBytes / (problem.dw_count() * 8)}),
+                grid.count / kMinChunks,
+                kMaxPartialBytes / (with_channels(problem).dw_count() * 8)}),
       1, kMaxSlices);
   SliceGrid best = deal_slices(grid, 1, kPartitions, kMaxSlices);
   double best_cost = slice_cost(best, tiles, kernel.wave);
@@ -342,7 +344,7 @@ DeviceRule device_rule(const WgradProblem& problem) {
   Machine plain;
   plain.instruction_sets = {"avx2", "fma"};
   const Kernel& kernel = choose_kernel(problem, plain);
-  const double cpu = kernel.estimated_seconds(problem);
+  const double cpu = kernel.estimated_seconds(with_channels(problem));
   const double cuda = kStart + tensor_bytes(problem) / kBus;
   DeviceRule rule;
   rule.worth_it = cpu > kMargin * cuda;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "convgrad/array.hpp"
+#include "convgrad/array_file.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/npy.hpp"
 
@@ -26,9 +27,7 @@ void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t
 
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
                     const double* addend, const OutputOptions& options) {
-  OutputFile file(path, options);
-  const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
-  file.write(header.data(), header.size());
+  ArrayFile file(path, problem.out_dtype, dw_shape(problem), options);
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
   const std::int64_t step = std::min<std::int64_t>(count, kOutputStagingBytes / 16);
   const Buffer values(step * 8, "the output buffer"), bytes(step * item, "the output buffer");
@@ -49,8 +48,10 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
   const std::int64_t tap = index / problem.K / problem.group_c();
   const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
   std::vector<std::int64_t> taps;
-  if (problem.op == Op::conv3d) taps.push_back(tap / S / R);
-  taps.insert(taps.end(), {tap / S % R, tap % S});
+  const int rank = problem.spatial_rank();
+  if (rank > 2) taps.push_back(tap / S / R);
+  if (rank > 1) taps.push_back(tap / S % R);
+  taps.push_back(tap % S);
   std::vector<std::int64_t> position;
   if (problem.filter_format == FilterFormat::hwio) {
     position = taps;

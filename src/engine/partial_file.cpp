@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npz_writer.hpp"
 
@@ -124,9 +125,15 @@ std::int64_t partial_file_bytes(const Plan& plan) {
          checked_mul(std::ssize(plan.schedule.nodes), plan.problem.dw_count() * 8, "the output");
 }
 
+void check_partial_output(const std::string& path, const OutputOptions& options) {
+  check_output(path, options);
+  check_archive_is_kept(path, {"problem", "slices", "sums"});
+}
+
 void write_partial(const std::string& path, const PartialHeader& header,
                    const std::vector<Range>& nodes, std::span<const double* const> sums,
                    const OutputOptions& options) {
+  check_partial_output(path, options);
   OutputFile file(path, options);
   NpzWriter archive(file);
   const auto bytes = [](const std::string& text) { return std::as_bytes(std::span(text)); };

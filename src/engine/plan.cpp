@@ -144,9 +144,9 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     if (!found) return found.why_not();
     cpu.kernel = *found;
   }
-  const WgradProblem& problem = plan.problem;
+  const WgradProblem &problem = plan.problem, shape = with_channels(problem);
   Schedule& schedule = plan.schedule;
-  schedule.chunks = cpu.kernel->chunks(problem);
+  if (schedule.chunks.count > 0) schedule.chunks = cpu.kernel->chunks(problem);
   schedule.slices = slice_grid(problem, schedule.chunks);
   set_part(plan.schedule, options.batch);
   const auto set_partials = [&](bool one_block) {
@@ -154,10 +154,10 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
     plan.memory.partials = checked_mul(cpu.live_partials, dw_bytes, kWhat);
   };
   set_partials(false);
-  cpu.tiles = tile_count(problem, cpu.kernel->tile_steps(problem));
+  cpu.tiles = tile_count(problem, cpu.kernel->tile_steps(shape));
   plan.memory.program += checked_mul(cpu.tiles, std::int64_t{sizeof(Tile)}, kWhat);
   const std::int64_t line = 64;  // each is aligned to a cache line
-  plan.memory.workspaces = plan.threads * round_up(cpu.kernel->workspace_bytes(problem), line);
+  plan.memory.workspaces = plan.threads * round_up(cpu.kernel->workspace_bytes(shape), line);
   set_blocks(plan, options, limited);
   if (schedule.blocks.count <= 1) set_partials(true);
   plan.backend = cpu;
@@ -177,7 +177,7 @@ std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64
   const Feasible<const DeviceKernel*> found =
       find_device_kernel(plan.problem, options.device, options.algorithm);
   if (!found) return found.why_not();
-  CudaPlan cuda{*found, options.device, (*found)->tiles(plan.problem), {}};
+  CudaPlan cuda{*found, options.device, (*found)->tiles(with_channels(plan.problem)), {}};
   Schedule& schedule = plan.schedule;
   schedule.slices = device_slice_grid(plan.problem, schedule.chunks, *cuda.kernel, cuda.tiles);
   set_part(schedule, options.batch);

@@ -79,14 +79,37 @@ void NpzWriter::add(const std::string& name,
     member.crc = crc32(member.crc, piece);
     member.bytes += piece.size();
   }
+  write_local_header(member);
+  for (const std::span<const std::byte>& piece : pieces) write(piece);
+  members_.push_back(std::move(member));
+}
+
+void NpzWriter::write_local_header(const Member& member) {
   Record local;
   local.add(U32{0x04034b50});
   add_common(local, member.crc, member.name);
   local.add(U16{20}).add(member.name);
   local.add(U16{1}).add(U16{16}).add(member.bytes).add(member.bytes);
   write(local.bytes());
-  for (const std::span<const std::byte>& piece : pieces) write(piece);
-  members_.push_back(std::move(member));
+}
+
+void NpzWriter::begin(const std::string& name, std::uint64_t bytes) {
+  members_.push_back({name + ".npy", 0, bytes, written_});
+  write_local_header(members_.back());
+}
+
+void NpzWriter::append(std::span<const std::byte> piece) {
+  members_.back().crc = crc32(members_.back().crc, piece);
+  write(piece);
+}
+
+void NpzWriter::end() {
+  constexpr std::uint64_t kCrcPlace = 14;  // in the local header
+  const Member& member = members_.back();
+  Record crc;
+  crc.add(member.crc);
+  file_.overwrite(static_cast<std::int64_t>(member.offset + kCrcPlace), crc.bytes().data(),
+                  crc.bytes().size());
 }
 
 void NpzWriter::finish() {

@@ -18,6 +18,11 @@ class NpzWriter {
 
   // The array `name`: the bytes of a .npy file in pieces, its header among them.
   void add(const std::string& name, const std::vector<std::span<const std::byte>>& pieces);
+  // The same with pieces that come one after the other, `bytes` in all. Not to devices and the
+  // like, as the check sum in front of them is only known after them.
+  void begin(const std::string& name, std::uint64_t bytes);
+  void append(std::span<const std::byte> piece);
+  void end();
   // After the last array.
   void finish();
 
@@ -28,10 +33,11 @@ class NpzWriter {
     std::uint64_t bytes = 0, offset = 0;
   };
   void write(std::span<const std::byte> bytes);
+  void write_local_header(const Member& member);
 
   OutputFile& file_;
   std::uint64_t written_ = 0;
-  std::vector<Member> members_;
+  std::vector<Member> members_;  // of begin(), the last one is not complete before end()
 };
 
 // The CRC-32 of ZIP, of what came before and these bytes; 0 before the first.

@@ -226,6 +226,20 @@ void OutputFile::write(const void* bytes, std::size_t count) {
   }
 }
 
+void OutputFile::overwrite(std::int64_t offset, const void* bytes, std::size_t count) {
+  const char* const from = static_cast<const char*>(bytes);
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t written =
+        ::pwrite(state_->fd, from + done, count - done, offset + static_cast<off_t>(done));
+    if (written >= 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      state_->fail_writing(errno);
+    }
+  }
+}
+
 void OutputFile::commit() {
   State& state = *state_;
   if (!synced(state.fd)) state.fail_writing(errno);

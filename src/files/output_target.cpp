@@ -58,7 +58,7 @@ Target resolve(const std::string& name) {
   const TensorName tensor = split_tensor_name(name);
   if (tensor.member && is_archive_name(tensor.file)) {
     fail(ErrorKind::input, name, "is an array in the archive ", tensor.file,
-         ", expected a file of its own: archives are only read");
+         ", expected a file of its own");
   }
   Target target;
   if (name == "-") {

@@ -125,6 +125,14 @@ std::vector<std::string> tensors_in(const std::string& argument) {
   return names;
 }
 
+std::vector<std::string> members_of_archive(const std::string& path) {
+  if (!is_regular(path)) return {};
+  FileSource file(path);
+  const Container container = container_of(file, path);
+  return container == Container::none ? std::vector<std::string>()
+                                      : names_in(file, container, false);
+}
+
 TensorSource open_tensor(const std::string& argument) {
   const TensorName name = split_tensor_name(argument);
   auto file = std::make_unique<FileSource>(name.file);

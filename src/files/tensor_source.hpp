@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convgrad/npy.hpp"
 #include "files/byte_source.hpp"
@@ -19,5 +20,9 @@ struct TensorSource {
 // argument as split_tensor_name() takes it. Error(input) that lists the names there are, with a
 // suggestion, where an archive has no such array.
 TensorSource open_tensor(const std::string& argument);
+
+// What the archive in a file holds, names of arrays without .npy; nothing unless the file is there,
+// a regular one, and an archive. Error(input) if it is damaged.
+std::vector<std::string> members_of_archive(const std::string& file);
 
 }  // namespace convgrad

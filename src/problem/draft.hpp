@@ -11,12 +11,14 @@ namespace convgrad::making {
 // How formats are spelled, in the order of their enumerators, channels_last first.
 using Names = std::span<const char* const>;
 
-inline constexpr const char* kDataFormats[][2] = {{"NHWC", "NCHW"}, {"NDHWC", "NCDHW"}};
-inline constexpr const char* kFilterFormats[][3] = {{"HWIO", "OIHW", "OHWI"},
-                                                    {"DHWIO", "OIDHW", "ODHWI"}};
+// By the op's spatial rank, from 1.
+inline constexpr const char* kDataFormats[][2] = {
+    {"NWC", "NCW"}, {"NHWC", "NCHW"}, {"NDHWC", "NCDHW"}};
+inline constexpr const char* kFilterFormats[][3] = {
+    {"WIO", "OIW", "OWI"}, {"HWIO", "OIHW", "OHWI"}, {"DHWIO", "OIDHW", "ODHWI"}};
 
-inline Names data_formats(Op op) { return kDataFormats[op == Op::conv3d ? 1 : 0]; }
-inline Names filter_formats(Op op) { return kFilterFormats[op == Op::conv3d ? 1 : 0]; }
+inline Names data_formats(Op op) { return kDataFormats[spatial_rank(op) - 1]; }
+inline Names filter_formats(Op op) { return kFilterFormats[spatial_rank(op) - 1]; }
 
 struct Draft {
   const TensorInfo& x;

@@ -9,15 +9,13 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-void set_taps(Draft& draft, const std::string& flag, std::size_t a, std::int64_t taps) {
-  check_range(cat(flag, ": ", kAxisNames[a].taps), taps, 1);
-  draft.problem.axis[a].taps = taps;
-}
+// Of depthwise, one for each channel; without channels there is one, which is empty.
+std::int64_t depthwise_groups(const WgradProblem& pb) { return std::max<std::int64_t>(pb.C, 1); }
 
 void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
   WgradProblem& pb = draft.problem;
   if (groups < 1) bad(flag, " is ", groups, ", expected at least 1");
-  if (pb.op == Op::depthwise && groups != pb.C) {
+  if (pb.op == Op::depthwise && groups != depthwise_groups(pb)) {
     bad(flag, " is ", groups, ", but depthwise has one group per channel: C=", pb.C,
         "; leave it out");
   }
@@ -36,11 +34,19 @@ void read_kernel(Draft& draft) {
   const WgradProblem& pb = draft.problem;
   const std::size_t rank = draft.rank();
   if (kernel.size() != 1 && kernel.size() != rank) {
-    bad("--kernel: ", counted(kernel.size(), "number"), " ", list(kernel), ", expected 1 or ", rank,
-        " (", rank == 3 ? "T,R,S" : "R,S", ")");
+    bad("--kernel: ", counted(kernel.size(), "number"), " ", list(kernel), ", expected 1",
+        rank > 1 ? cat(" or ", rank) : "", " (",
+        std::string_view("T,R,S").substr(2 * draft.first()), ")");
   }
   for (std::size_t i = 0; i < rank; ++i) {
-    set_taps(draft, "--kernel", draft.first() + i, kernel.size() == 1 ? kernel[0] : kernel[i]);
+    const std::size_t a = draft.first() + i;
+    const std::int64_t taps = kernel.size() == 1 ? kernel[0] : kernel[i];
+    check_range(cat("--kernel: ", kAxisNames[a].taps), taps, 1);
+    draft.problem.axis[a].taps = taps;
+  }
+  if (pb.op == Op::depthwise && pb.C == 0) {
+    bad("--kernel: C is 0 (", draft.x.name,
+        "), so the multiplier does not follow from K; give --filter-sizes R,S,0,M");
   }
   if (pb.op == Op::depthwise && pb.K % pb.C != 0) {
     bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,
@@ -53,19 +59,25 @@ void read_kernel(Draft& draft) {
 // TensorFlow's [.., C, M].
 void read_depthwise_channels(Draft& draft, const std::string& flag, std::int64_t c,
                              std::int64_t m) {
-  const WgradProblem& pb = draft.problem;
+  WgradProblem& pb = draft.problem;
   if (c != pb.C) bad(flag, "[2] (C) is ", c, ", expected ", pb.C, " as ", draft.x.name, " has");
   if (checked_mul(c, m, flag) != pb.K) {
     bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K, ", expected ", c * m,
         " = C*M from ", flag, " C=", c, " M=", m);
   }
-  set_groups(draft, flag, pb.C);
+  if (c == 0) pb.empty_multiplier = m;
+  set_groups(draft, flag, depthwise_groups(pb));
 }
 
 void read_channels(Draft& draft, const std::string& flag, const Shape& shape, std::size_t in,
                    std::size_t out) {
   const WgradProblem& pb = draft.problem;
-  if (pb.C % shape[in] != 0) {
+  const std::int64_t of_none = pb.op == Op::depthwise ? 1 : 0;
+  if (pb.C == 0 && shape[in] != of_none) {
+    bad(flag, "[", in, "] (C/groups) is ", shape[in], ", expected ", of_none, ", as C is 0 in ",
+        draft.x.name);
+  }
+  if (pb.C > 0 && (shape[in] == 0 || pb.C % shape[in] != 0)) {
     bad(flag, "[", in, "] (C/groups) is ", shape[in],
         ", expected a divisor of the input's C=", pb.C, " (", draft.x.name, ")");
   }
@@ -73,7 +85,8 @@ void read_channels(Draft& draft, const std::string& flag, const Shape& shape, st
     bad(flag, "[", out, "] (K) is ", shape[out], ", expected ", pb.K, " as ", draft.dy.name,
         " has");
   }
-  set_groups(draft, flag, pb.C / shape[in]);
+  // No channels are any number of empty groups.
+  set_groups(draft, flag, pb.C > 0 ? pb.C / shape[in] : draft.attributes.groups.value_or(1));
 }
 
 void read_shape(Draft& draft, const std::string& flag, const Shape& shape, FilterFormat format) {
@@ -83,15 +96,16 @@ void read_shape(Draft& draft, const std::string& flag, const Shape& shape, Filte
     bad(flag, ": ", counted(shape.size(), "number"), " ", list(shape), ", expected ", rank + 2,
         " for ", op_name(pb.op));
   }
-  for (std::size_t i = 0; i < shape.size(); ++i) check_range(cat(flag, "[", i, "]"), shape[i], 1);
   struct Places {
     std::size_t taps, in, out;
   };
   const Places at = format == FilterFormat::hwio   ? Places{0, rank, rank + 1}
                     : format == FilterFormat::oihw ? Places{2, 1, 0}
                                                    : Places{1, rank + 1, 0};
-  for (std::size_t i = 0; i < rank; ++i) {
-    set_taps(draft, flag, draft.first() + i, shape[at.taps + i]);
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const bool is_tap = at.taps <= i && i < at.taps + rank;
+    check_range(cat(flag, "[", i, "]"), shape[i], is_tap ? 1 : 0);
+    if (is_tap) draft.problem.axis[draft.first() + i - at.taps].taps = shape[i];
   }
   if (pb.op == Op::depthwise && format == FilterFormat::hwio) {
     read_depthwise_channels(draft, flag, shape[at.in], shape[at.out]);
@@ -115,7 +129,7 @@ void read_filter(Draft& draft) {
   if (count != 1) {
     misuse(count == 0 ? "the filter's size is missing" : "the filter's size is given twice",
            ", expected one of --kernel 3,3, --filter-sizes ",
-           draft.problem.op == Op::conv3d ? "T,R,S,C,K" : "R,S,C,K", " and --filter-like W.npy");
+           std::string_view("T,R,S,C,K").substr(2 * draft.first()), " and --filter-like W.npy");
   }
   if (!given.kernel.empty()) return read_kernel(draft);
   if (!given.filter_sizes.empty()) {

@@ -45,7 +45,7 @@ namespace {
 void read_op_and_formats(Draft& draft) {
   const WgradAttributes& given = draft.attributes;
   WgradProblem& pb = draft.problem;
-  if (given.op.empty()) misuse("--op is missing, expected conv2d, depthwise or conv3d");
+  if (given.op.empty()) misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d");
   pb.op = parse_op(given.op);
   if (!given.data_format.empty()) {
     pb.channels_last = choose("--data-format", given.data_format, data_formats(pb.op)) == 0;
@@ -91,9 +91,6 @@ void read_tensors(Draft& draft) {
   pb.C = x.shape[channel];
   pb.K = dy.shape[channel];
   for (std::size_t a = draft.first(); a < 3; ++a) pb.axis[a].in = x.shape[draft.position(a)];
-  // An empty channel axis makes a filter with an extent of 0.
-  if (pb.C == 0) bad(x.name, ": axis ", channel, " (C) is 0, expected >= 1");
-  if (pb.K == 0) bad(dy.name, ": axis ", channel, " (K) is 0, expected >= 1");
 }
 
 void read_attributes(Draft& draft) {
@@ -165,14 +162,14 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
 }
 
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
-                                             std::int64_t K) {
+                                             std::optional<std::int64_t> K) {
   Draft draft = {x, x, attributes, {}};
   read_op_and_formats(draft);
   check_rank(draft, x);
   const std::string& filter_name =
       attributes.filter_like.empty() ? attributes.filter_sizes_name : attributes.filter_like_name;
-  draft.dy.name = K > 0 ? "--out-channels" : filter_name;
-  draft.dy.shape[draft.channel_position()] = K > 0 ? K : channels_of_filter(draft, filter_name);
+  draft.dy.name = K ? "--out-channels" : filter_name;
+  draft.dy.shape[draft.channel_position()] = K ? *K : channels_of_filter(draft, filter_name);
   read_attributes(draft);
   for (std::size_t a = draft.first(); a < 3; ++a) {
     draft.dy.shape[draft.position(a)] = draft.problem.axis[a].out;

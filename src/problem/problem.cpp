@@ -10,9 +10,11 @@
 namespace convgrad {
 namespace {
 
-constexpr const char* kOps[] = {"conv2d", "depthwise", "conv3d"};
-constexpr const char* kTensorflowOps[] = {
-    "Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter", "Conv3DBackpropFilterV2"};
+constexpr const char* kOps[] = {"conv2d", "depthwise", "conv3d", "conv1d"};
+// tf.nn.conv1d reshapes to 2-D.
+constexpr const char* kTensorflowOps[] = {"Conv2DBackpropFilter",
+                                          "DepthwiseConv2dNativeBackpropFilter",
+                                          "Conv3DBackpropFilterV2", "Conv2DBackpropFilter"};
 constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
 constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
 
@@ -85,25 +87,26 @@ std::vector<std::int64_t> dy_shape(const WgradProblem& problem) {
 }
 
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
+  const std::int64_t filter_c = problem.op == Op::depthwise ? 1 : problem.group_c();
   const std::vector<std::int64_t> taps = per_axis(problem, &SpatialAxis::taps);
   std::vector<std::int64_t> shape;
   switch (problem.filter_format) {
     case FilterFormat::hwio:
       shape = taps;
       if (problem.op == Op::depthwise) {
-        shape.insert(shape.end(), {problem.C, problem.group_k()});
+        shape.insert(shape.end(), {problem.C, problem.multiplier()});
       } else {
         shape.insert(shape.end(), {problem.group_c(), problem.K});
       }
       break;
     case FilterFormat::oihw:
-      shape = {problem.K, problem.group_c()};
+      shape = {problem.K, filter_c};
       shape.insert(shape.end(), taps.begin(), taps.end());
       break;
     case FilterFormat::ohwi:
       shape = {problem.K};
       shape.insert(shape.end(), taps.begin(), taps.end());
-      shape.push_back(problem.group_c());
+      shape.push_back(filter_c);
       break;
   }
   return shape;
@@ -142,14 +145,14 @@ std::string_view tensorflow_op_name(Op op) { return kTensorflowOps[static_cast<s
 
 Op parse_op(std::string_view name) {
   const std::string key = lower(name);
-  for (const Op op : {Op::conv2d, Op::depthwise, Op::conv3d}) {
+  for (const Op op : {Op::conv2d, Op::depthwise, Op::conv3d, Op::conv1d}) {
     if (key == op_name(op) || key == lower(tensorflow_op_name(op))) return op;
   }
   if (key == "depthwise_conv2d") return Op::depthwise;
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
-  names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps));
+  names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
   throw Error(ErrorKind::usage, "--op: '", name, "' is not an operation, expected conv2d, ",
-              "depthwise or conv3d", did_you_mean(name, names));
+              "depthwise, conv3d or conv1d", did_you_mean(name, names));
 }
 
 namespace {

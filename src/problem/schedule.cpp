@@ -99,7 +99,7 @@ ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
                       const ChunkGrid* fine) {
   ChunkGrid grid;
   grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
-  if (term_count(problem) == 0) return grid;
+  if (term_count(problem) == 0 || problem.dw_count() == 0) return grid;  // nothing to add
   std::int64_t inner = 1;
   grid.axis = 3;
   while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <= most_pixels / inner) {
@@ -164,11 +164,11 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 }
 
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
-  const std::int64_t bytes = problem.dw_count() * 8;
+  const std::int64_t elements = std::max<std::int64_t>(problem.dw_count(), 1), bytes = elements * 8;
   const std::int64_t early = std::min<std::int64_t>(
       {kEarlyPartialBytes / bytes, short_slices(problem, grid), kEarlySlices});
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
-  const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / problem.dw_count();
+  const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / elements;
   const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);
   const std::int64_t many = std::min(slices_that_fit(bytes, interleave), grid.count / kManyChunks);
   return deal_slices(grid, std::max<std::int64_t>({early, many, 1}), kPartitions, interleave);

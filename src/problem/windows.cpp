@@ -15,9 +15,9 @@ void read_vector(Draft& draft, const std::string& flag, const std::vector<std::i
   const std::size_t rank = draft.rank();
   const bool full = values.size() == rank + 2;
   if (values.size() != 1 && values.size() != rank && !full) {
-    bad(flag, ": ", counted(values.size(), "number"), " ", list(values), ", expected 1, ", rank,
-        " or ", rank + 2, " (", data_format_name(draft.problem), ") for ",
-        op_name(draft.problem.op));
+    bad(flag, ": ", counted(values.size(), "number"), " ", list(values), ", expected 1",
+        rank > 1 ? cat(", ", rank) : "", " or ", rank + 2, " (", data_format_name(draft.problem),
+        ") for ", op_name(draft.problem.op));
   }
   if (full && (values[0] != 1 || values[draft.channel_position()] != 1)) {
     bad(flag, ": ", list(values), " in ", data_format_name(draft.problem),

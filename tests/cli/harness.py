@@ -217,7 +217,7 @@ class Problem:
 
     def __init__(self, op="conv2d", n=2, size=(7, 6), c=4, k=6, taps=(3, 2), strides=None,
                  dilations=None, padding="same", groups=None, last=True, seed=0):
-        rank = 3 if op == "conv3d" else 2
+        rank = len(taps)
         self.op, self.n, self.c, self.k, self.last = op, n, c, k, last
         self.size = tuple(size)
         self.taps = tuple(taps)
@@ -236,8 +236,8 @@ class Problem:
 
     @property
     def data_format(self):
-        deep = "D" if self.op == "conv3d" else ""
-        return f"N{deep}HWC" if self.last else f"NC{deep}HW"
+        axes = "DHW"[3 - len(self.taps):]
+        return f"N{axes}C" if self.last else f"NC{axes}"
 
     def stored(self, tensor):
         """x or dy in the data format."""

@@ -436,7 +436,8 @@ class Plot(BenchTest):
         (self.folder / "x.npy").write_text("tensor")
         before = {name: (self.folder / name).read_bytes() for name in self.listing()}
         for name in ("layers.tsv", "old.json", "x.npy"):
-            self.refuse(2, [f"--plot: {name} exists and is no SVG picture"], *suite, "--plot", name)
+            why = "is the file of --suite" if name == "layers.tsv" else "exists and is no SVG picture"
+            self.refuse(2, [f"--plot: {name} {why}"], *suite, "--plot", name)
         self.refuse(2, ["--plot: new.png ends in .png, expected .svg"], *TINY, "--plot", "new.png")
         self.refuse(2, ["--plot -: standard output is for the table"], *TINY, "--plot=-")
         self.refuse(2, ["--json=new.svg is the --plot file too"], *TINY, "--plot", "new.svg", "--json=new.svg")

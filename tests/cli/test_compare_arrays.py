@@ -271,7 +271,7 @@ class Files(CompareTest):
         before = (self.folder / "a.npz").read_bytes()
         for flag in ("--save-diff", "--heatmap"):
             self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", flag, "a.npz"), 2,
-                                  flag, "holds one of the arrays")
+                                  flag, "which would be replaced")
         self.assertEqual((self.folder / "a.npz").read_bytes(), before)
 
     def test_quiet_and_alias(self):
@@ -537,7 +537,7 @@ class Misuse(CompareTest):
                 (["a.npy", "a.npy", "--heatmap", "e.png"], 2,
                  ["--heatmap", "e.png ends in .png, expected .svg", "pictures are SVG now"]),
                 (["a.npy", "a.npy", "--heatmap", "E.PNG"], 2, ["--heatmap", "expected .svg"]),
-                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "holds one of the arrays"]),
+                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "is the file of GOT"]),
                 (["a.npy", "a.npy", "--save-diff", "a.npy"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--save-diff", "x", "--heatmap", "x"], 2, ["name two files"]),
                 (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),

@@ -155,7 +155,7 @@ class CompletionTest:
                         self.assertIn(word, self.terminal.completions(line), line)
 
     def test_values(self):
-        for line, words in (("--op conv", ["conv2d", "conv3d"]), ("--op dep", ["depthwise"]),
+        for line, words in (("--op conv", ["conv1d", "conv2d", "conv3d"]), ("--op dep", ["depthwise"]),
                             ("verify --op dep", ["depthwise"]), ("-p sa", ["SAME"]),
                             ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]),
                             ("--out-dtype b", ["bfloat16"]), ("--input-dtype float8_e5m2f", ["float8_e5m2fnuz"]), ("-b ref", ["reference"]),
@@ -169,9 +169,9 @@ class CompletionTest:
         if self.shell != "fish":   # fish 3.6 forgets the option when it changes letters
             self.assert_completes("--padding=sa", ["--padding=SAME"])
         # For bash the value is a word of its own.
-        self.assert_completes("--op=", ["--op=conv2d", "conv3d", "depthwise"]
+        self.assert_completes("--op=", ["--op=conv1d", "conv2d", "conv3d", "depthwise"]
                               if self.shell == "bash" else
-                              ["--op=conv2d", "--op=conv3d", "--op=depthwise"])
+                              ["--op=conv1d", "--op=conv2d", "--op=conv3d", "--op=depthwise"])
         self.assert_completes("verify --color=al", ["--color=always"])
         self.assertIn("--golden", self.terminal.completions("verify --color=never --gol"))
 

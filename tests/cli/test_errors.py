@@ -125,10 +125,14 @@ class Shapes(ErrorTest):
     def test_empty_channels(self):
         for op in OPS:
             x, dy = JOBS[op]["x"], JOBS[op]["dy"]
-            self.refuse(INPUT, ["x.npy", "(C) is 0"], *self.job(op, x=(*x[:-1], 0)))
-            self.refuse(INPUT, ["dy.npy", "(K) is 0"], *self.job(op, dy=(*dy[:-1], 0)))
-            self.refuse(INPUT, ["is 0"], *self.job(op, x=(*x[:-1], 0), dy=(*dy[:-1], 0)))
-            self.refuse(INPUT, ["is 0"], *self.job(op, x=(0,) * len(x), dy=(0,) * len(x)))
+            sizes = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2), "conv3d": (3, 3, 3, 4, 6)}[op]
+            text = ",".join(map(str, sizes))
+            self.refuse(INPUT, ["--filter-sizes", "expected 0", "x.npy"],
+                        *self.job(op, k=None, filter_sizes=text, x=(*x[:-1], 0)))
+            self.refuse(INPUT, ["dy.npy", re.compile(r"expected (0|8)")],
+                        *self.job(op, k=None, filter_sizes=text, dy=(*dy[:-1], 0)))
+        self.refuse(INPUT, ["--kernel", "C is 0", "x.npy", "--filter-sizes"],
+                    *self.job("depthwise", x=(*JOBS["depthwise"]["x"][:-1], 0)))
 
     def test_empty_input_with_a_full_out_backprop(self):
         for op in OPS:
@@ -323,11 +327,13 @@ class FilterSize(ErrorTest):
             for axis, bad in itertools.product(range(len(sound)), (0, -1, -(2**31))):
                 sizes = list(sound)
                 sizes[axis] = bad
+                # Channels of 0 are right where the tensors have none.
+                least = "at least 1" if axis < len(sound) - 2 else "expected" if bad == 0 else "at least 0"
                 text = ",".join(map(str, sizes))
-                self.refuse(INPUT, ["--filter-sizes", str(bad), "at least 1"],
+                self.refuse(INPUT, ["--filter-sizes", str(bad), least],
                             *self.job(op, k=None, filter_sizes=text))
                 np.save(self.folder / "sizes.npy", np.array(sizes, "i8"))
-                self.refuse(INPUT, [str(bad), "at least 1"],
+                self.refuse(INPUT, [str(bad), least],
                             *self.job(op, k=None, filter_sizes="sizes.npy"))
                 (self.folder / "sizes.npy").unlink()
 
@@ -431,7 +437,7 @@ class Names(ErrorTest):
             ("op", "conv4d", ["--op", "did you mean 'conv"]),
             ("op", "depthwize", ["--op", "did you mean 'depthwise'"]),
             ("op", "Conv3DBackpropFilterV3", ["--op", "did you mean 'Conv3DBackpropFilterV2'"]),
-            ("op", "matmul", ["--op", "expected conv2d, depthwise or conv3d"]),
+            ("op", "matmul", ["--op", "expected conv2d, depthwise, conv3d or conv1d"]),
             ("op", "", ["--op"]),
             ("p", "smae", ["--padding", "SAME, VALID or EXPLICIT", "did you mean 'SAME'"]),
             ("p", "vald", ["--padding", "did you mean 'VALID'"]),
@@ -504,7 +510,7 @@ class Names(ErrorTest):
         self.refuse(USAGE, ["--bogus"], "inspect", "--bogus", output=False)
 
     def test_missing_flags(self):
-        self.refuse(USAGE, ["--op", "conv2d, depthwise or conv3d", "--help"], output=False)
+        self.refuse(USAGE, ["--op", "conv2d, depthwise, conv3d or conv1d", "--help"], output=False)
         for flag, name in (("op", "--op"), ("i", "--input"), ("g", "--out-backprop"),
                            ("p", "--padding")):
             self.refuse(USAGE, [name, "is missing"], *self.job("conv2d", **{flag: None}))

@@ -74,7 +74,8 @@ class FromPython(unittest.TestCase):
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["From Python and back", "numpy",
-                                            "numpy, bfloat16 by its bits", "ml_dtypes",
+                                            "numpy, bfloat16 by its bits",
+                                            "Transposed convolutions", "ml_dtypes",
                                             "TensorFlow", "PyTorch", "JAX"])
         for title, blocks in sections().items():
             self.assertIn("python", {language for language, _ in blocks}, title)

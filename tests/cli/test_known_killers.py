@@ -103,11 +103,11 @@ ERRORS = [
      "--op conv3d --filter-sizes 7,7,7,1,1 -s 1,37,65,93,1 -p VALID",
      "7 groups do not divide out_backprop's K=1"),
     ("CVE-2021-29522", "division by zero", (1,) * 5, (1, 1, 1, 1, 0),
-     "--op conv3d --filter-sizes 0,0,0,1,0 -p SAME", "axis 4 (K) is 0"),
+     "--op conv3d --filter-sizes 0,0,0,1,0 -p SAME", "--filter-sizes[0] is 0"),
     ("CVE-2021-29524", "division by zero", (0, 0, 1, 0), (0, 0, 1, 1),
-     "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,18,1 -p SAME", "axis 3 (C) is 0"),
+     "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,18,1 -p SAME", "--filter-sizes[2] (C/groups) is 1, expected 0"),
     ("CVE-2021-29538", "division by zero", (0,) * 4, (0,) * 4,
-     "--op conv2d --filter-sizes 0,0,0,0 -p SAME", "axis 3 (C) is 0"),
+     "--op conv2d --filter-sizes 0,0,0,0 -p SAME", "--filter-sizes[0] is 0"),
     ("CVE-2021-29540", "heap overflow", (1, 1, 1, 2), (1, 1, 1, 1),
      "--op conv2d --filter-sizes 1,1,1,1 -s 1,66,49,1 -p VALID",
      "2 groups do not divide out_backprop's K=1"),
@@ -117,9 +117,9 @@ ERRORS = [
     ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
      "--op conv2d --filter-sizes 0,3,3,2 -p SAME", "--filter-sizes[0] is 0"),
     ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
-     "--op conv2d --filter-sizes 3,3,0,2 -p SAME", "--filter-sizes[2] is 0"),
-    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 0),
-     "--op conv2d --filter-sizes 3,3,3,0 -p SAME", "axis 3 (K) is 0"),
+     "--op conv2d --filter-sizes 3,3,0,2 -p SAME", "--filter-sizes[2] (C/groups) is 0, expected a divisor"),
+    ("CVE-2021-41209", "division by zero", (1, 4, 4, 3), (1, 4, 4, 2),
+     "--op conv2d --filter-sizes 3,3,3,0 -p SAME", "--filter-sizes[3] (K) is 0, expected 2"),
 ]
 
 

@@ -40,7 +40,7 @@ class Places(OutputTest):
                 if flag == "--golden" and not command:
                     continue
                 self.assert_one_error(self.run_here(*command, *self.problem.args(name)), USAGE,
-                                  f"--output: {name} is the file of {flag}, which the gradient would replace")
+                                  f"--output: {name} is the file of {flag}, which would be replaced; name another file")
         self.assertEqual(self.listing(), listing)
         for path, content in bytes_of.items():
             self.assertEqual(path.read_bytes(), content)
@@ -80,13 +80,15 @@ class Places(OutputTest):
     def test_folders_and_long_names(self):
         (self.folder / "sub").mkdir()
         for name in ("sub/dw.npy", "./sub/../dw.npy", str(self.folder / "absolute.npy"),
-                     "n" * 250 + ".npy", "ü" * 120 + ".npy", "with space.npy", "new\nline"):
+                     "n" * 250 + ".npy", "ü" * 120 + ".npy", "with space.npy", "new\nline.npy"):
             with self.subTest(name):
                 self.assert_quiet(self.run_here(*self.problem.args(name)))
                 self.assertEqual((self.folder / name).read_bytes(), self.want)
 
     def test_a_name_with_a_dash(self):
-        self.assert_quiet(self.run_here(*self.problem.args("./-")))
+        done = self.run_here(*self.problem.args("./-"))
+        self.assertEqual((done.status, done.out, done.err.count("\n")), (0, "", 1), str(done))
+        self.assertIn("warning: --output: ./- is written as .npy", done.err)
         self.assertEqual((self.folder / "-").read_bytes(), self.want)
 
     def test_dev_null(self):

@@ -347,9 +347,10 @@ class Refused(RangesTest):
         self.assert_one_error(self.run_here("reduce", a, "-o", a), 2, "--output", a)
         self.assert_one_error(self.run_here("reduce", a, "-o", "sum.npy", f"--json={a}"), 2, "--json")
         (self.folder / "there.npy").write_text("x")
+        (self.folder / "there").write_text("x")
         self.assert_one_error(self.run_here("reduce", a, "-o", "there.npy", "--no-clobber"), 3, "there.npy")
-        self.assert_one_error(self.run_here(*self.args, "--batch-range", "1/1", "-o", "there.npy", "--no-clobber"),
-                              3, "there.npy")
+        self.assert_one_error(self.run_here(*self.args, "--batch-range", "1/1", "-o", "there", "--no-clobber"),
+                              3, "there")
         self.assertEqual((self.folder / "there.npy").read_text(), "x")
 
 

@@ -99,7 +99,7 @@ class Schema(SchemaTest):
                              ("mismatch", "status"), (-1, "tensors", "input", "shape", 0),
                              ("int8", "attrs", "dtype"), ("fast", "perf", "gflops"),
                              (1, "something"), ({"code": 2, "message": "x", "hint": None}, "error"),
-                             ({}, "compare"), ([[1, 1]], "attrs", "pads")):
+                             ({}, "compare"), ([[1, 1, 1]], "attrs", "pads")):
             self.assertFalse(VALIDATOR.is_valid(with_value(value, *path)), (value, path))
 
 

@@ -492,7 +492,7 @@ class Rounding(VerifyTest):
         self.assertTrue(picture.startswith("<svg"), picture[:100])
         self.assertIn("Elements that fail: 1 of 36", picture)
         for extra, parts in ((["--heatmap", "h.png"], ("--heatmap", ".svg")),
-                             (["--heatmap", "x.npy"], ("--heatmap", "tensor of this job")),
+                             (["--heatmap", "x.npy"], ("--heatmap", "is the file of --input")),
                              (["--save-diff", "-"], ("--save-diff", "name a file")),
                              (["--save-diff", "d.npy", "--sample", 20], ("--save-diff", "--sample")),
                              (["--save-diff", "a", "--heatmap", "a"], ("--save-diff", "two files"))):

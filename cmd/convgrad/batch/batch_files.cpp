@@ -28,7 +28,9 @@ std::string tensor_key(const std::string& tensor) {
   return file_key(split_tensor_name(tensor).file);
 }
 
-// A folder or file that no other job may write.
+using Lines = std::unordered_map<std::string, std::int64_t>;  // of jobs, by the key of a file
+
+// A folder or file that no other job may write, and none may read.
 struct Written {
   const char* field;
   std::string path, key;
@@ -43,7 +45,7 @@ struct Files {
 Files files_of(const BatchJob& job) {
   Files files;
   const std::string& output = job.options.problem.output;
-  if (!output.empty()) files.output = file_key(output);
+  if (!output.empty()) files.output = tensor_key(output);
   const VerifyOptions& v = job.options.verify;
   std::error_code ignored;  // a folder, which file_key() does not tell from a device
   if (!v.save_repro.empty()) {
@@ -51,7 +53,7 @@ Files files_of(const BatchJob& job) {
                             std::filesystem::weakly_canonical(v.save_repro, ignored).string()});
   }
   if (!v.save_diff.empty()) {
-    files.others.push_back({"save_diff", v.save_diff, file_key(v.save_diff)});
+    files.others.push_back({"save_diff", v.save_diff, tensor_key(v.save_diff)});
   }
   if (!v.heatmap.empty()) files.others.push_back({"heatmap", v.heatmap, file_key(v.heatmap)});
   for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
@@ -59,12 +61,16 @@ Files files_of(const BatchJob& job) {
 }
 
 // "" or why the job cannot have that output.
-std::string output_conflict(const BatchJob& job, const Files& files,
-                            const std::unordered_map<std::string, std::int64_t>& writers) {
+std::string output_conflict(const BatchJob& job, const Files& files, const Lines& writers,
+                            const Lines& readers) {
   for (const Written& other : files.others) {
     const auto writer = writers.find(other.key);
-    if (writer == writers.end()) continue;
-    return cat(other.field, ": ", other.path, " is that of line ", writer->second, " too");
+    if (writer != writers.end()) {
+      return cat(other.field, ": ", other.path, " is that of line ", writer->second, " too");
+    }
+    const auto reader = readers.find(other.key);
+    if (other.key.empty() || reader == readers.end()) continue;
+    return cat(other.field, ": ", other.path, " is read by line ", reader->second);
   }
   if (files.output.empty()) return "";
   const std::string& path = job.options.problem.output;
@@ -86,10 +92,13 @@ std::string output_conflict(const BatchJob& job, const Files& files,
 BatchOrder order_jobs(Manifest& manifest) {
   std::vector<BatchJob> jobs;
   std::vector<Files> files;
-  std::unordered_map<std::string, std::int64_t> writers;  // line
+  Lines writers, readers;
+  for (const BatchJob& job : manifest.jobs) {
+    for (const std::string& key : files_of(job).inputs) readers.emplace(key, job.line);
+  }
   for (BatchJob& job : manifest.jobs) {
     Files of_job = files_of(job);
-    const std::string conflict = output_conflict(job, of_job, writers);
+    const std::string conflict = output_conflict(job, of_job, writers, readers);
     if (!conflict.empty()) {
       manifest.bad.push_back({job.line, conflict, job.options.problem.output});
       continue;
@@ -105,11 +114,11 @@ BatchOrder order_jobs(Manifest& manifest) {
   BatchOrder order;
   std::unordered_map<std::string, std::size_t> written;
   std::unordered_map<std::string, std::vector<std::size_t>> read;
-  std::unordered_map<std::string, std::int64_t> malformed;  // line
+  Lines malformed;
   auto bad = manifest.bad.begin();
   for (std::size_t i = 0; i < files.size(); ++i) {
     for (; bad != manifest.bad.end() && bad->line < manifest.jobs[i].line; ++bad) {
-      if (!bad->output.empty()) malformed[file_key(bad->output)] = bad->line;
+      if (!bad->output.empty()) malformed[tensor_key(bad->output)] = bad->line;
     }
     order.needs.emplace_back();
     order.follows.emplace_back();
@@ -122,8 +131,8 @@ BatchOrder order_jobs(Manifest& manifest) {
       if (!key.empty() && writers.count(key) != 0) read[key].push_back(i);
     }
     if (files[i].output.empty()) continue;
-    const auto readers = read.find(files[i].output);
-    if (readers != read.end()) order.follows[i] = readers->second;
+    const auto earlier = read.find(files[i].output);
+    if (earlier != read.end()) order.follows[i] = earlier->second;
     written[files[i].output] = i;
     malformed.erase(files[i].output);
   }
@@ -141,6 +150,8 @@ void check_own_files(const Options& options, const Manifest& manifest) {
   for (const BatchJob& job : manifest.jobs) {
     std::vector<std::pair<std::string, std::string>> files = job.inputs;
     files.emplace_back("output", job.options.problem.output);
+    files.emplace_back("save_diff", job.options.verify.save_diff);
+    files.emplace_back("heatmap", job.options.verify.heatmap);
     for (const auto& [field, path] : files) {
       if (path.empty()) continue;
       const auto found = own.find(tensor_key(path));

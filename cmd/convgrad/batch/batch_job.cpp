@@ -47,7 +47,7 @@ bool is_done(const BatchJob& job, const BatchState::Record* record, const Hashes
     const auto found = record->files.find(field);
     if (found == record->files.end() || found->second != file.hash()) return false;
   }
-  const std::string& output = job.options.problem.output;
+  const std::string output = split_tensor_name(job.options.problem.output).file;
   if (output.empty()) return record->output.empty();
   return is_regular(output) && hash_of_file(output) == record->output;
 }
@@ -58,7 +58,7 @@ void keep(const BatchJob& job, const Outcome& outcome, const Hashes& hashes, Bat
     if (!file.unchanged()) return;
     record.files[field] = file.hash();
   }
-  const std::string& output = job.options.problem.output;
+  const std::string output = split_tensor_name(job.options.problem.output).file;
   if (!output.empty()) {
     if (!is_regular(output)) return;
     try {

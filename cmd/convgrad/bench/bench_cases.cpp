@@ -79,7 +79,7 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
   Words algorithms;
   const auto add_all = [&](const auto& all, const auto& where) {
     for (const auto& kernel : all) {
-      if (kernel.why_not(problem, where).empty()) {
+      if (kernel.why_not(with_channels(problem), where).empty()) {
         add_once(algorithms, std::string(kernel.name));
       }
     }

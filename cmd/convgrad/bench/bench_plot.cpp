@@ -8,6 +8,7 @@
 #include "bench/roofline.hpp"
 #include "convgrad/machine.hpp"
 #include "files/text_file.hpp"
+#include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
 #include "report/svg.hpp"
@@ -176,6 +177,7 @@ void check_plot(const Options& options) {
   if (b.plot.empty()) return;
   if (b.plot == "-") misuse("--plot -: standard output is for the table; name a file");
   check_picture_name("--plot", b.plot);
+  check_files_are_kept(options);
   check_replaceable("--plot: ", b.plot, "<svg xmlns=", "SVG picture");
   check_output(b.plot);
 }

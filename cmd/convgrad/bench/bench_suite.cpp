@@ -65,7 +65,7 @@ BenchProblem problem_of(const Words& words) {
   if (groups != 0) a.groups = groups;
   problem.K = number_of("K_or_mult", words[kK], 1);
   if (op == Op::depthwise) problem.K = checked_mul(C, problem.K, "C x multiplier");
-  problem.input_shape = extents_of(words, op == Op::conv3d ? 3 : 2);
+  problem.input_shape = extents_of(words, static_cast<std::size_t>(spatial_rank(op)));
   const bool last = is_channels_last(a.data_format);
   problem.input_shape.insert(last ? problem.input_shape.end() : problem.input_shape.begin(), C);
   problem.input_shape.insert(problem.input_shape.begin(), number_of("N", words[kN], 0));

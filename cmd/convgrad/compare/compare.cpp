@@ -7,8 +7,8 @@
 
 #include "compare/compare_report.hpp"
 #include "convgrad/array.hpp"
+#include "convgrad/array_file.hpp"
 #include "convgrad/buffer.hpp"
-#include "convgrad/output_file.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
@@ -30,7 +30,8 @@ void check_options(const Options& options) {
   if (is_standard_input(o.got) && is_standard_input(o.want)) {
     misuse("- is given twice, expected one array on standard input");
   }
-  check_difference(o, {o.got, o.want}, "holds one of the arrays");
+  check_files_are_kept(options);
+  check_difference(o);
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {
     misuse("--filter-format: given without --heatmap, which it is for");
@@ -72,15 +73,12 @@ class Array {
   std::vector<double> values_;
 };
 
-// got - want as a .npy file.
+// got - want as a file.
 class DifferenceFile {
  public:
   DifferenceFile(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
                  const OutputOptions& options)
-      : file_(path, options), dtype_(dtype) {
-    const std::string header = npy_header_text(dtype, shape);
-    file_.write(header.data(), header.size());
-  }
+      : file_(path, dtype, shape, options), dtype_(dtype) {}
   void add(std::span<const double> values) {
     const auto count = static_cast<std::int64_t>(values.size());
     const std::int64_t bytes = count * dtype_bytes(dtype_);
@@ -91,7 +89,7 @@ class DifferenceFile {
   void commit() { file_.commit(); }
 
  private:
-  OutputFile file_;
+  ArrayFile file_;
   DType dtype_;
   Buffer bytes_;
 };
@@ -167,9 +165,7 @@ int compare_into(const Options& options, Json& report) {
   if (!options.json.empty()) {
     for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
   }
-  for (const std::string* path : {&o.save_diff, &o.heatmap}) {
-    if (!path->empty()) check_output(*path, {options.execution.no_clobber});
-  }
+  check_difference_files(o, {options.execution.no_clobber});
   CompareReport r = new_report(options, got, want);
   if (r.refused.empty()) compare_elements(options, got, want, r);
   report["compare"] = compare_json(r);

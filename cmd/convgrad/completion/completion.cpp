@@ -25,9 +25,9 @@ const std::map<std::string, Values>& known_values() {
                                  "float64",         "float8_e4m3fn",  "float8_e5m2",
                                  "float8_e4m3fnuz", "float8_e5m2fnuz"};
   static const std::map<std::string, Values> kValues = {
-      {"--op", {"conv2d", "depthwise", "conv3d"}},
-      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW"}},
-      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"}},
+      {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
+      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"}},
+      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW", "OWI"}},
       {"--out-dtype", kDtypes},
       {"--dtype", kDtypes},
       {"--input-dtype", kStored},

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/format_bytes.hpp"
+#include "convgrad/array_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "version.hpp"
 
@@ -52,6 +53,19 @@ void check_batch_range(const Options& options) {
     throw Error(ErrorKind::usage,
                 "--accumulate: given with --batch-range, whose output is no gradient yet; "
                 "give it without, or add the parts with convgrad reduce");
+  }
+  if (execution.raw) {
+    throw Error(ErrorKind::usage,
+                "--raw: given with --batch-range, whose output is no gradient yet; give it to "
+                "convgrad reduce");
+  }
+  const std::string& output = options.problem.output;
+  const ArrayTarget target = array_target(output);
+  if (target.file != output || output.ends_with(".npy") ||
+      target.format == ArrayFormat::safetensors) {
+    throw Error(ErrorKind::usage, "--output: ", output,
+                " is given with --batch-range, which writes an archive of its own, expected "
+                "FILE.npz");
   }
   if (execution.backend == "reference") {
     throw Error(ErrorKind::usage,

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "compute/batch_range.hpp"
 #include "convgrad/gradient_file.hpp"
+#include "convgrad/partial_file.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
@@ -22,6 +23,11 @@ void check_compute_options(const Options& options) {
   if (options.execution.accumulate && output == "-") {
     throw Error(ErrorKind::usage, "--accumulate: --output is -, expected a file to add to");
   }
+  if (options.execution.accumulate && options.execution.raw) {
+    throw Error(ErrorKind::usage,
+                "--accumulate: given with --raw, but a raw file does not say what ",
+                "it holds; add to a .npy file");
+  }
   if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
       !std::filesystem::is_regular_file(output, ignored)) {
     throw Error(ErrorKind::usage, "--accumulate: --output ", output,
@@ -31,12 +37,12 @@ void check_compute_options(const Options& options) {
     throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");
   }
   check_batch_range(options);
-  check_stdout_is_free(options);
+  check_outputs(options);
 }
 
-std::vector<double> read_addend(const std::string& path, const WgradProblem& problem) {
+std::vector<double> read_addend(const Options& options, const WgradProblem& problem) {
   try {
-    return read_gradient(path, problem, true).values;
+    return read_gradient(gradient_target(options).readable_name(), problem, true).values;
   } catch (const Error& error) {
     throw Error(error.kind(),
                 cat("--accumulate: ", error.what(), "; compute it once without --accumulate"));
@@ -54,7 +60,7 @@ double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& add
   timing.total_s += finish_s;
   return seconds_of([&] {
     write_gradient(options.problem.output, job.problem, dw,
-                   addend.empty() ? nullptr : addend.data(), {options.execution.no_clobber});
+                   addend.empty() ? nullptr : addend.data(), gradient_options(options));
   });
 }
 
@@ -63,11 +69,11 @@ int compute_into(const Options& options, Json& report) {
   if (listed_algorithms(options, report)) return 0;
   check_compute_options(options);
   const std::string& output = options.problem.output;
-  const OutputOptions output_options{options.execution.no_clobber};
+  const OutputOptions output_options = gradient_options(options);
   Job job = open_job(options, report);
   std::vector<double> addend;
   if (options.execution.accumulate && !options.execution.dry_run) {
-    addend = read_addend(output, job.problem);
+    addend = read_addend(options, job.problem);
   }
   PlanOptions planned = plan_options(job, options);
   planned.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
@@ -81,7 +87,12 @@ int compute_into(const Options& options, Json& report) {
     if (options.json != "-") std::fputs(text.c_str(), stdout);
     return 0;
   }
-  check_output(output, output_options);
+  if (is_part) {
+    check_partial_output(output, output_options);
+  } else {
+    check_array_output(output, output_options);
+    warn_of_endings(options);
+  }
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = make_sum(plan, pool);
   Timing timing = run_job(job, plan, sums.get(), nullptr);
@@ -91,7 +102,8 @@ int compute_into(const Options& options, Json& report) {
   report["timing_ms"] = timing_json(timing, write_s);
   report["perf"] = perf_json(part_problem(plan), timing);
   report["output"] = output;
-  if (!options.json.empty() && !is_part) add_gradient(output, job.problem, report);
+  if (!options.json.empty() && !is_part)
+    add_gradient(gradient_target(options), job.problem, report);
   if (options.execution.verbose) print_timing(plan, timing, write_s);
   return 0;
 }

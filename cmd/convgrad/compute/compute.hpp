@@ -21,6 +21,6 @@ CommandResult reduce(const Options& options);
 void check_compute_options(const Options& options);
 
 // The gradient that --accumulate adds to, in the order of dw_shape().
-std::vector<double> read_addend(const std::string& path, const WgradProblem& problem);
+std::vector<double> read_addend(const Options& options, const WgradProblem& problem);
 
 }  // namespace convgrad::cli

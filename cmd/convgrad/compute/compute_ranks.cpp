@@ -15,6 +15,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "convgrad/tensor_name.hpp"
+#include "job/job_files.hpp"
 #include "job/job_plan.hpp"
 #include "mpi/ranks.hpp"
 #include "report/color.hpp"
@@ -192,8 +193,9 @@ struct RankJob {
       if (!writes()) return;
       report["execution"] = plan_json(plan);
       if (options.execution.dry_run) return;
-      if (options.execution.accumulate) addend = read_addend(options.problem.output, job->problem);
-      check_output(options.problem.output, {options.execution.no_clobber});
+      if (options.execution.accumulate) addend = read_addend(options, job->problem);
+      check_array_output(options.problem.output, gradient_options(options));
+      warn_of_endings(options);
     });
     check_one_job(ranks, plan);
   }
@@ -249,8 +251,7 @@ void sum_and_write(Ranks& ranks, RankJob& work) {
     if (!work.writes()) return;
     write_s = seconds_of([&] {
       write_gradient(options.problem.output, work.job->problem, dw,
-                     work.addend.empty() ? nullptr : work.addend.data(),
-                     {options.execution.no_clobber});
+                     work.addend.empty() ? nullptr : work.addend.data(), gradient_options(options));
     });
   });
   work.gather_report(timing);
@@ -258,7 +259,7 @@ void sum_and_write(Ranks& ranks, RankJob& work) {
   work.report["timing_ms"] = timing_json(timing.timing, write_s);
   work.report["perf"] = perf_json(part_problem(work.plan), timing.timing);
   work.report["output"] = options.problem.output;
-  if (!options.json.empty()) add_gradient(options.problem.output, work.job->problem, work.report);
+  if (!options.json.empty()) add_gradient(gradient_target(options), work.job->problem, work.report);
   if (options.execution.verbose) {
     print_timing(work.plan, timing.timing, write_s);
     print_ranks(work.report["ranks"]);

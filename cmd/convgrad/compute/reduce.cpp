@@ -25,14 +25,8 @@ void check_names(const Options& options) {
     if (file == "-") {
       throw Error(ErrorKind::usage, "reduce: - is a stream, expected files of --batch-range");
     }
-    for (const auto& [flag, path] : {std::pair("--output", output), {"--json", options.json}}) {
-      if (same_file(path, file)) {
-        throw Error(ErrorKind::usage, flag, ": ", path,
-                    " is one of the files to be added too; name another");
-      }
-    }
   }
-  check_stdout_is_free(options);
+  check_outputs(options);
 }
 
 std::vector<PartialFile> open_all(const Words& names) {
@@ -60,8 +54,9 @@ Json parts_json(const std::vector<PartialFile>& files) {
 int reduce_into(const Options& options, Json& report) {
   check_names(options);
   const std::string& output = options.problem.output;
-  const OutputOptions output_options{options.execution.no_clobber};
-  check_output(output, output_options);
+  const OutputOptions output_options = gradient_options(options);
+  check_array_output(output, output_options);
+  warn_of_endings(options);
   const std::vector<PartialFile> files = open_all(options.reduce_files);
   const WgradProblem& problem = files[0].header.problem;
   set_problem(report, problem);
@@ -71,7 +66,7 @@ int reduce_into(const Options& options, Json& report) {
   const double read_s = seconds_since(start);
   write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
   report["output"] = output;
-  if (!options.json.empty()) add_gradient(output, problem, report);
+  if (!options.json.empty()) add_gradient(gradient_target(options), problem, report);
   if (options.execution.verbose) {
     std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
                  describe(problem).c_str(), files.size(), read_s * 1e3, seconds_since(start) * 1e3);

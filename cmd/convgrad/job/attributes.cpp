@@ -56,8 +56,9 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
 
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
-    throw Error(ErrorKind::usage,
-                "--op is missing, expected conv2d, depthwise or conv3d; see convgrad --help");
+    throw Error(
+        ErrorKind::usage,
+        "--op is missing, expected conv2d, depthwise, conv3d or conv1d; see convgrad --help");
   }
   parse_op(o.op);
 }

@@ -2,6 +2,7 @@
 #include "job/job_files.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -9,6 +10,7 @@
 #include "convgrad/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
+#include "report/color.hpp"
 #include "report/report.hpp"
 #include "report/svg.hpp"
 
@@ -29,88 +31,142 @@ std::string file_key(const std::string& path) {
   return fs::weakly_canonical(name, ignored).string();
 }
 
-bool same_file(const std::string& file, const std::string& tensor) {
-  if (file.empty() || tensor.empty() || file == "-" || is_standard_input(tensor)) return false;
-  const std::string key = file_key(file);
-  return !key.empty() && key == file_key(split_tensor_name(tensor).file);
-}
-
-void check_report_replaces_nothing(const Options& options) {
-  const ProblemOptions& o = options.problem;
-  const std::pair<const char*, const std::string*> files[] = {
-      {"--output", &o.output},
-      {"--input", &o.input},
-      {"--out-backprop", &o.out_backprop},
-      {"--filter-like", &o.filter_like},
-      {"--golden", &options.verify.golden},
-      {"GOT", &options.compare.got},
-      {"WANT", &options.compare.want},
-      {"--save-diff", &options.compare.save_diff},
-      {"--heatmap", &options.compare.heatmap},
-      {"--save-diff", &options.verify.save_diff},
-      {"--heatmap", &options.verify.heatmap},
-      {"--suite", &options.bench.suite},
-      {"--baseline", &options.bench.baseline},
-      {"--plot", &options.bench.plot},
-      {"--plot-peers", &options.bench.plot_peers},
-      {"--config", &options.config}};
-  const auto check = [&](const char* flag, const std::string& path) {
-    if (same_file(options.json, path)) {
-      throw Error(ErrorKind::usage, "--json=", options.json, " is the ", flag,
-                  " file too; name another file for the report");
-    }
-  };
-  for (const auto& [flag, path] : files) check(flag, *path);
-  for (const std::string& result : options.verify.results) check("--result", result);
-  if (!options.json.empty()) check_report_file(options.json);
+bool same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty() || is_standard_input(a) || is_standard_input(b)) return false;
+  const std::string key = file_key(split_tensor_name(a).file);
+  return !key.empty() && key == file_key(split_tensor_name(b).file);
 }
 
 namespace {
 
-// By a gradient: most often it is a slip, and a gradient cannot be turned back into a tensor.
-void check_tensors_are_kept(const Options& options) {
+// A file and the flag, or the place on the command line, that names it.
+struct NamedFile {
+  const char* flag;
+  std::string path;
+};
+using NamedFiles = std::vector<NamedFile>;
+
+NamedFiles read_files(const Options& options) {
   const ProblemOptions& o = options.problem;
+  const VerifyOptions& v = options.verify;
   const Words sizes = last_list(o.filter_sizes);
-  const std::string sizes_file = is_file_name(sizes) ? sizes.front() : "";
-  const std::pair<const char*, const std::string*> tensors[] = {
-      {"--filter-sizes", &sizes_file},
-      {"--input", &o.input},
-      {"--out-backprop", &o.out_backprop},
-      {"--filter-like", &o.filter_like},
-      {"--golden", &options.verify.golden}};
-  for (const auto& [flag, argument] : tensors) {
-    if (!same_file(o.output, *argument)) continue;
-    const char* what = is_archive_name(split_tensor_name(*argument).file) ? " is the archive of "
-                                                                          : " is the file of ";
-    throw Error(ErrorKind::usage, "--output: ", o.output, what, flag,
-                ", which the gradient would replace; name another file");
-  }
+  NamedFiles files = {{"--filter-sizes", is_file_name(sizes) ? sizes.front() : ""},
+                      {"--input", o.input},
+                      {"--out-backprop", o.out_backprop},
+                      {"--filter-like", o.filter_like},
+                      {"--golden", v.update_golden ? "" : v.golden},
+                      {"GOT", options.compare.got},
+                      {"WANT", options.compare.want},
+                      {"--suite", options.bench.suite},
+                      {"--baseline", options.bench.baseline},
+                      {"--plot-peers", options.bench.plot_peers},
+                      {"--config", options.config}};
+  for (const std::string& file : v.results) files.push_back({"--result", file});
+  for (const std::string& file : options.reduce_files) files.push_back({"PARTS", file});
+  for (const std::string& file : options.inspect_files) files.push_back({"FILE", file});
+  return files;
+}
+
+// What convgrad's array formats are written to.
+NamedFiles written_arrays(const Options& options) {
+  const VerifyOptions& v = options.verify;
+  return {{"--output", options.problem.output},
+          {"--golden", v.update_golden ? v.golden : ""},
+          {"--save-diff", v.save_diff},
+          {"--save-diff", options.compare.save_diff}};
+}
+
+// All but the report.
+NamedFiles written_files(const Options& options) {
+  NamedFiles files = written_arrays(options);
+  files.insert(files.end(), {{"--heatmap", options.verify.heatmap},
+                             {"--heatmap", options.compare.heatmap},
+                             {"--plot", options.bench.plot}});
+  return files;
 }
 
 }  // namespace
 
-void check_stdout_is_free(const Options& options) {
-  check_tensors_are_kept(options);
-  if (options.problem.output == "-" && options.json == "-") {
-    throw Error(ErrorKind::usage,
-                "--json and --output - both write to standard output; use --json=FILE");
+void check_report_replaces_nothing(const Options& options) {
+  for (const NamedFiles& files : {read_files(options), written_files(options)}) {
+    for (const auto& [flag, path] : files) {
+      if (same_file(options.json, path)) {
+        misuse("--json=", options.json, " is the ", flag,
+               " file too; name another file for the report");
+      }
+    }
+  }
+  if (!options.json.empty()) check_report_file(options.json);
+}
+
+void check_is_not_read(const std::string& flag, const std::string& file, const Options& options) {
+  for (const auto& [other, path] : read_files(options)) {
+    if (!same_file(file, path)) continue;
+    const char* what =
+        is_archive_name(split_tensor_name(path).file) ? " is the archive of " : " is the file of ";
+    misuse(flag, ": ", file, what, other, ", which would be replaced; name another file");
   }
 }
 
-void check_difference(const DifferenceOptions& o, const Words& tensors, const std::string& what) {
+void check_files_are_kept(const Options& options) {
+  const NamedFiles written = written_files(options);
+  for (auto file = written.begin(); file != written.end(); ++file) {
+    check_is_not_read(file->flag, file->path, options);
+    for (auto before = written.begin(); before != file; ++before) {
+      if (!same_file(file->path, before->path)) continue;
+      misuse(file->flag, ": ", file->path, " is the file of ", before->flag,
+             " too; name two files");
+    }
+  }
+}
+
+void check_outputs(const Options& options) {
+  const std::string& output = options.problem.output;
+  check_files_are_kept(options);
+  if (output == "-" && options.json == "-") {
+    misuse("--json and --output - both write to standard output; use --json=FILE");
+  }
+  if (output == "-" && !options.execution.dry_run && ::isatty(STDOUT_FILENO) == 1) {
+    misuse("--output -: standard output is a terminal, and the gradient is not text; pipe it on, ",
+           "redirect it, or name a file");
+  }
+  if (!output.empty()) gradient_target(options);
+}
+
+OutputOptions gradient_options(const Options& options) {
+  return {options.execution.no_clobber, options.execution.raw};
+}
+
+ArrayTarget gradient_target(const Options& options) {
+  return array_target(options.problem.output, options.execution.raw);
+}
+
+void warn_of_endings(const Options& options) {
+  for (const auto& [flag, path] : written_arrays(options)) {
+    const bool raw = options.execution.raw && path == options.problem.output;
+    std::error_code ignored;
+    const bool stream = path == "-" || (std::filesystem::exists(path, ignored) &&
+                                        !std::filesystem::is_regular_file(path, ignored));
+    if (path.empty() || raw || stream || path.ends_with(".npy")) continue;
+    if (array_target(path).format != ArrayFormat::npy) continue;
+    say(options, "warning",
+        cat(flag, ": ", one_line(path), " is written as .npy, though it does not end with .npy",
+            path == options.problem.output ? " (--raw writes the elements alone)" : ""));
+  }
+}
+
+void check_difference(const DifferenceOptions& o) {
   const std::pair<const char*, const std::string*> files[] = {{"--save-diff", &o.save_diff},
                                                               {"--heatmap", &o.heatmap}};
   for (const auto& [flag, path] : files) {
-    if (path->empty()) continue;
     if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
-    for (const std::string& tensor : tensors) {
-      if (same_file(*path, tensor)) misuse(flag, ": ", *path, " ", what, "; name another file");
-    }
-  }
-  if (same_file(o.save_diff, o.heatmap)) {
-    misuse("--save-diff and --heatmap: ", o.heatmap, " is given for both; name two files");
   }
   check_picture_name("--heatmap", o.heatmap);
+}
+
+void check_difference_files(const DifferenceOptions& o, const OutputOptions& options) {
+  if (!o.save_diff.empty()) check_array_output(o.save_diff, options);
+  if (!o.heatmap.empty()) check_output(o.heatmap, options);
 }
 
 }  // namespace convgrad::cli

@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "convgrad/array_file.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {
 
 // Both name one file, that may not exist yet, through whatever links; devices may be shared. An
-// array of an archive stands for the archive; what is to be written is a file.
-bool same_file(const std::string& file, const std::string& tensor);
+// array of an archive stands for the archive.
+bool same_file(const std::string& a, const std::string& b);
 // Equal for two names of one file, through whatever links, and also before it exists. "" for
 // devices and the like, which may be shared.
 std::string file_key(const std::string& path);
@@ -18,13 +19,27 @@ std::string file_key(const std::string& path);
 // at the files: once, before the command begins, is enough.
 void check_report_replaces_nothing(const Options& options);
 
-// stdout may be asked for once only: the gradient, the report, or text. And the files that are read
-// must not be lost to what is written.
-void check_stdout_is_free(const Options& options);
+// Error(usage) if a file that the command writes is one that it reads, or another that it writes;
+// the report aside. Most often it is a slip, and what was read would be lost.
+void check_files_are_kept(const Options& options);
+// The same of one file that is written, without the second half.
+void check_is_not_read(const std::string& flag, const std::string& file, const Options& options);
 
-// Error(usage) where --save-diff or --heatmap is standard output, one of the tensors (of which
-// `what` then says what is wrong), the same file, or no kind of picture that is written.
-void check_difference(const DifferenceOptions& options, const Words& tensors,
-                      const std::string& what);
+// Of --output, in front of everything else: the above; standard output may be asked for once only,
+// and is no terminal; the name and --raw must agree.
+void check_outputs(const Options& options);
+
+// How the gradient is written, and to what.
+OutputOptions gradient_options(const Options& options);
+ArrayTarget gradient_target(const Options& options);
+
+// On standard error, a line for each array whose file name has an ending that says nothing of .npy.
+void warn_of_endings(const Options& options);
+
+// Error(usage) where --save-diff or --heatmap is standard output, or no kind of picture that is
+// written.
+void check_difference(const DifferenceOptions& options);
+// What can be seen of these files before anything is computed.
+void check_difference_files(const DifferenceOptions& options, const OutputOptions& output);
 
 }  // namespace convgrad::cli

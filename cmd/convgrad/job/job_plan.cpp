@@ -64,8 +64,8 @@ std::string algorithm_table(const Job* job) {
     name("auto") << "the least estimated time for the problem\n";
     return text.str();
   }
-  const WgradProblem& problem = job->problem;
-  text << describe(problem) << "\n";
+  text << describe(job->problem) << "\n";
+  const WgradProblem problem = with_channels(job->problem);
   if (job->backend == Backend::cuda) {
     const std::string_view best = choose_device_kernel(problem, job->device).name;
     for (const DeviceKernel& kernel : device_kernels()) {

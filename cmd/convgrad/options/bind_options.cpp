@@ -185,7 +185,7 @@ void bind_generate(CLI::App& app, Options& o) {
   CLI::App& generate = add_command(app, "generate", "make x, dy and their golden gradient");
   GenerateOptions& g = o.generate;
   text(generate, "OP,--op", o.problem.op, "NAME",
-       "conv2d, depthwise or conv3d, or TensorFlow's op name", kProblem);
+       "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", kProblem);
   add_shape(generate, g, "--shape,--input-shape", "shape of x in data-format order");
   text(generate, "--dtype", g.dtype, "DTYPE", "float16, bfloat16, float32 (default) or float64",
        kProblem);
@@ -210,6 +210,7 @@ void bind_reduce(CLI::App& app, Options& o) {
   reduce.add_option("files", o.reduce_files, "what --batch-range has written, in any order")
       ->type_name("FILE...");
   add_output(reduce, o.problem);
+  add_raw(reduce, o.execution);
   flag(reduce, "--no-clobber", o.execution.no_clobber, "fail if --output exists", kExecution);
   flag(reduce, "-v,--verbose", o.execution.verbose, "files and timings on stderr", kReporting);
   add_common(reduce, o, kReduceFooter);

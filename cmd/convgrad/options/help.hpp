@@ -14,7 +14,8 @@ inline std::string version_text() {
 
 inline constexpr const char* kComputeFooter =
     R"(A tensor that is read is FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME, or - for standard
-input (one of them).
+input (one of them). --output is written as its name says: .npy, .npz and .safetensors archives
+of this one array (called dw, or NAME in FILE.npz:NAME), or its elements alone with --raw.
 
 Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
 data-format order; "2,2", "2 2" and "[2,2]" are the same. Hyphens and underscores in

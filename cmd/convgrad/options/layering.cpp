@@ -59,7 +59,7 @@ class Layers {
     }
     // Meant for jobs that compute.
     if (command.get_name() == "verify" || command.get_name() == "generate") {
-      settled_.insert({"output", "accumulate", "no-clobber"});
+      settled_.insert({"output", "accumulate", "no-clobber", "raw"});
     }
   }
 

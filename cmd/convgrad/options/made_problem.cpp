@@ -50,7 +50,9 @@ WgradProblem made_problem(const std::string& name, const WgradAttributes& attrib
                           const std::vector<std::int64_t>& input_shape, DType dtype,
                           std::int64_t K) {
   const TensorInfo x = {name, dtype, input_shape};
-  return make_problem(x, {"out_backprop", dtype, out_backprop_shape(x, attributes, K)}, attributes);
+  const auto channels = K > 0 ? std::optional(K) : std::nullopt;
+  return make_problem(x, {"out_backprop", dtype, out_backprop_shape(x, attributes, channels)},
+                      attributes);
 }
 
 }  // namespace convgrad::cli

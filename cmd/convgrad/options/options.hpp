@@ -29,6 +29,7 @@ struct ExecutionOptions {
   int threads = 0;
   std::uint64_t memory_limit = 0;
   bool list_algorithms = false, dry_run = false, accumulate = false, no_clobber = false;
+  bool raw = false;  // the output's elements alone
   bool verbose = false;
   std::string batch_range;  // "A:B" or "K/R"
   bool mpi = false;         // this is one of mpirun's processes

@@ -26,7 +26,7 @@ std::string problem_flags(const WgradProblem& problem, const std::string& paddin
   const bool depthwise = problem.op == Op::depthwise;
   Numbers sizes = per_axis(problem, &SpatialAxis::taps);
   sizes.push_back(depthwise ? problem.C : problem.group_c());
-  sizes.push_back(depthwise ? problem.group_k() : problem.K);
+  sizes.push_back(depthwise ? problem.multiplier() : problem.K);
   std::string text = cat("--op ", op_name(problem.op), " --filter-sizes ", list(sizes),
                          unless_ones("--strides", per_axis(problem, &SpatialAxis::stride)),
                          unless_ones("--dilations", per_axis(problem, &SpatialAxis::dilation)));

@@ -38,7 +38,9 @@ void add_tensors(CLI::App& app, ProblemOptions& o) {
 }
 
 void add_output(CLI::App& app, ProblemOptions& o) {
-  text(app, "-o,--output", o.output, "FILE", "where the filter gradient goes; - is stdout",
+  text(app, "-o,--output", o.output, "FILE",
+       "where the filter gradient goes: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is "
+       "stdout",
        kTensors);
 }
 
@@ -54,13 +56,14 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
   numbers(app, "--explicit-paddings", o.explicit_paddings, "B,A,...",
           "(before, after) for each spatial axis, or for every axis in data-format order");
   numbers(app, "-d,--dilations", o.dilations, "DH,DW", "1 by default");
-  text(app, "-f,--data-format", o.data_format, "FORMAT", "NHWC (default) or NCHW; NDHWC or NCDHW",
-       kOperation);
+  text(app, "-f,--data-format", o.data_format, "FORMAT",
+       "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW", kOperation);
   numbers(app, "--groups", o.groups, "G", "checked against the shapes; needed only with --kernel")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   text(app, "--filter-format", o.filter_format, "FORMAT",
-       "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D",
+       "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D, "
+       "without H in 1-D",
        kOperation);
   text(
       app, "--out-dtype", o.out_dtype, "DTYPE",
@@ -71,7 +74,8 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
 }
 
 void add_operation(CLI::App& app, ProblemOptions& o) {
-  text(app, "--op", o.op, "OP", "conv2d, depthwise or conv3d, or TensorFlow's op name", kOperation);
+  text(app, "--op", o.op, "OP", "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name",
+       kOperation);
   add_attributes(app, o);
 }
 
@@ -107,6 +111,11 @@ void add_backend(CLI::App& app, ExecutionOptions& o) {
   option(app, "--device", o.device, "N", "CUDA device number", kExecution, whole_number(0, 4095));
 }
 
+void add_raw(CLI::App& app, ExecutionOptions& o) {
+  flag(app, "--raw", o.raw, "--output gets the elements alone: little endian, C order, no header",
+       kTensors);
+}
+
 void add_execution(CLI::App& app, ExecutionOptions& o) {
   add_backend(app, o);
   add_threads(app, o);
@@ -119,6 +128,7 @@ void add_execution(CLI::App& app, ExecutionOptions& o) {
        kExecution);
   flag(app, "--accumulate", o.accumulate, "add the gradient to what --output holds", kExecution);
   flag(app, "--no-clobber", o.no_clobber, "fail if --output exists", kExecution);
+  add_raw(app, o);
   flag(app, "-v,--verbose", o.verbose, "plan and timings on stderr", kReporting);
 }
 

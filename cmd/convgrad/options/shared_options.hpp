@@ -53,6 +53,8 @@ void add_threads(CLI::App& app, ExecutionOptions& o,
 void add_memory_limit(CLI::App& app, ExecutionOptions& o,
                       const std::string& help = "memory for sums and blocks, e.g. 512MiB");
 void add_backend(CLI::App& app, ExecutionOptions& o);
+// The form of --output.
+void add_raw(CLI::App& app, ExecutionOptions& o);
 void add_execution(CLI::App& app, ExecutionOptions& o);
 
 void add_criteria(CLI::App& app, CriterionOptions& o);

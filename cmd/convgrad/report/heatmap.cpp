@@ -20,7 +20,8 @@ constexpr std::int64_t kMostCells = 256;
 constexpr std::int64_t kMostColumns = 64, kMostRows = 48;
 constexpr std::int64_t kFewChannels = 8;
 
-const std::vector<std::string> kFormats = {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"};
+const std::vector<std::string> kFormats = {"HWIO",  "OIHW", "OHWI", "DHWIO", "OIDHW",
+                                           "ODHWI", "WIO",  "OIW",  "OWI"};
 
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -52,7 +53,8 @@ Heatmap::Heatmap(std::vector<std::int64_t> shape, const std::string& format)
               " axes, but the arrays have shape ", shape_text(shape_));
   }
   if (std::ranges::count(shape_, 0) > 0) std::ranges::fill(shape_, 1);  // one cell, never filled
-  while (shape_.size() < 4) shape_.insert(shape_.begin(), 1);
+  const int first_tap = spelled.starts_with("OI") ? 2 : spelled.starts_with('O') ? 1 : 0;
+  while (shape_.size() < 4) shape_.insert(shape_.begin() + first_tap, 1);
   position_.resize(shape_.size());
   arrange(spelled);
   name_panels();

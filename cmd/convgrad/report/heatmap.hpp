@@ -42,13 +42,14 @@ struct HeatmapCells {
 // The title's lines stand above the picture, with one more if cells are binned.
 std::string heatmap_svg(const HeatmapCells& cells, std::vector<std::string> title);
 
-// Error(usage) unless format is "", HWIO, OIHW, OHWI or one of these with D in front of H.
+// Error(usage) unless format is "", HWIO, OIHW, OHWI, or one of these with D in front of H or
+// without H.
 void check_heatmap_format(const std::string& format);
 
 class Heatmap {
  public:
   // shape in C order. Its last two axes are C and K and the others taps, unless format says
-  // otherwise; shapes of fewer axes have extents of 1 in front.
+  // otherwise; shapes of fewer axes have extents of 1 in front of the taps.
   Heatmap(std::vector<std::int64_t> shape, const std::string& format);
 
   // got - want of the elements from number `first` on, and 1 for those that mismatch.

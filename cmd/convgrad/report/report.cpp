@@ -13,6 +13,7 @@
 #include "convgrad/tensor_name.hpp"
 #include "files/text_file.hpp"
 #include "options/refuse.hpp"
+#include "report/file_hash.hpp"
 #include "report/tensor_hash.hpp"
 #include "version.hpp"
 
@@ -146,11 +147,16 @@ void add_tensor(const char* name, const std::string& path, Json& report) {
   add_hash(tensor);
 }
 
-void add_gradient(const std::string& path, const WgradProblem& problem, Json& report) {
+void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Json& report) {
+  const std::string name = target.readable_name();
   const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
   Json& tensor = report["tensors"]["gradient"] =
-      tensor_json(path, parse_npy_header(std::as_bytes(std::span(header)), path));
-  add_hash(tensor);
+      tensor_json(name, parse_npy_header(std::as_bytes(std::span(header)), name));
+  if (target.format == ArrayFormat::raw && is_readable_again(target.file)) {
+    tensor["hash"] = hash_of_file(target.file);  // its bytes are the values
+  } else {
+    add_hash(tensor);
+  }
 }
 
 Json plan_json(const Plan& plan) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convgrad/array_file.hpp"
 #include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
 #include "convgrad/output_file.hpp"
@@ -48,8 +49,8 @@ Json tensor_json(const std::string& path, const NpyHeader& header);
 void add_hash(Json& tensor);
 // Adds a file to the report's tensors, with its hash; nothing for a stream, or without a path.
 void add_tensor(const char* name, const std::string& path, Json& report);
-// The same of a gradient that was written, to a stream too.
-void add_gradient(const std::string& path, const WgradProblem& problem, Json& report);
+// The same of a gradient that was written, to a stream or as a raw file too.
+void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Json& report);
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
 Json timing_json(const Timing& timing, double write_s);

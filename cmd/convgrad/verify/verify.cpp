@@ -43,24 +43,11 @@ void check_golden(const Options& options) {
   if (v.golden == "-") misuse("--golden -: --update-golden needs a file to write");
   if (v.sample)
     misuse("--update-golden: given with --sample, but a golden file needs the full check");
-  for (const auto& [flag, path] : {std::pair{"--input", &options.problem.input},
-                                   std::pair{"--out-backprop", &options.problem.out_backprop}}) {
-    if (same_file(v.golden, *path)) {
-      misuse(cat("--golden: ", v.golden, " is the ", flag,
-                 " file too, which --update-golden would replace"));
-    }
-  }
-  for (const std::string& result : v.results) {
-    if (same_file(v.golden, result)) {
-      misuse(cat("--golden: ", v.golden, " is the --result file too, which --update-golden would ",
-                 "replace"));
-    }
-  }
   if (v.results.size() > 1) misuse("--update-golden: given with several --result; name one");
 }
 
 void check_options(const Options& options) {
-  check_stdout_is_free(options);
+  check_outputs(options);
   const VerifyOptions& v = options.verify;
   if (!v.results.empty() && !options.problem.output.empty()) {
     misuse("--output: given with --result, but then nothing is computed");
@@ -85,13 +72,13 @@ void check_options(const Options& options) {
 // What can be seen before anything is computed.
 void check_files(const Job& job, const Options& options) {
   const VerifyOptions& v = options.verify;
+  const OutputOptions output = {options.execution.no_clobber};
   if (!options.problem.output.empty()) {
-    check_output(options.problem.output, {options.execution.no_clobber});
+    check_array_output(options.problem.output, gradient_options(options));
   }
-  if (v.update_golden) check_output(v.golden, {options.execution.no_clobber});
-  for (const std::string* path : {&v.save_diff, &v.heatmap}) {
-    if (!path->empty()) check_output(*path, {options.execution.no_clobber});
-  }
+  if (v.update_golden) check_array_output(v.golden, output);
+  check_difference_files(v, output);
+  warn_of_endings(options);
   if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
   if (v.repeat_check) {
     const std::string once = why_read_once(job);
@@ -138,9 +125,10 @@ Notes update_golden(const Options& options, const WgradProblem& problem, const G
   }
   std::string what = "is written";
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
+  const ArrayTarget target = array_target(path);
+  if (std::filesystem::exists(target.file, ignored)) {
     // Whatever is not a gradient of this problem is there by mistake, and not replaced.
-    Gradient old = read_in_order(path, problem);
+    Gradient old = read_in_order(target.readable_name(), problem);
     Expected expected;
     expected.values = std::move(old.values);
     const Comparison change = compare_gradients(problem, problem.out_dtype, {}, result.values,

@@ -277,9 +277,9 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
         {std::string(algorithm_name(pass.plan())), job.problem.out_dtype, std::move(values)});
     if (!options.problem.output.empty()) {
       write_gradient(options.problem.output, job.problem, pass.dw(), nullptr,
-                     {options.execution.no_clobber});
+                     gradient_options(options));
       report["output"] = options.problem.output;
-      if (!options.json.empty()) add_gradient(options.problem.output, job.problem, report);
+      if (!options.json.empty()) add_gradient(gradient_target(options), job.problem, report);
     }
   }
   if (needs_reference) {

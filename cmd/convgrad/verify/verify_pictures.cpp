@@ -58,10 +58,7 @@ Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Toleran
 
 void check_pictures(const Options& options) {
   const VerifyOptions& v = options.verify;
-  Words tensors = {options.problem.input, options.problem.out_backprop, options.problem.filter_like,
-                   v.golden, options.problem.output};
-  tensors.insert(tensors.end(), v.results.begin(), v.results.end());
-  check_difference(v, tensors, "is a tensor of this job");
+  check_difference(v);
   const char* const flag = v.save_diff.empty() ? "--heatmap" : "--save-diff";
   if (v.sample && !(v.save_diff.empty() && v.heatmap.empty())) {
     misuse(flag, ": given with --sample, but it shows all elements");
@@ -97,7 +94,7 @@ Notes pictures(const WgradProblem& problem, const Options& options, const Judged
     plain.filter_format = FilterFormat::hwio;
     std::vector<std::int64_t> shape = dw_shape(plain);
     compare_gradients(problem, got.dtype, {}, got.values, expected, tolerance, failed);
-    Heatmap heatmap(shape, problem.op == Op::conv3d ? "DHWIO" : "HWIO");
+    Heatmap heatmap(shape, filter_format_name(plain));
     heatmap.add(0, difference, failed);
     const Comparison& c = verdicts[0].comparison;
     heatmap.write(

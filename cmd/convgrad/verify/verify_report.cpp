@@ -13,8 +13,8 @@ namespace convgrad::cli {
 std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
   std::vector<std::int64_t> index;
   const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
-  if (pb.op == Op::conv3d) index.push_back(tap / S / R);
-  index.push_back(tap / S % R);
+  if (pb.spatial_rank() > 2) index.push_back(tap / S / R);
+  if (pb.spatial_rank() > 1) index.push_back(tap / S % R);
   index.push_back(tap % S);
   return index;
 }

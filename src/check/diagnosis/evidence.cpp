@@ -48,11 +48,12 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
     factors.push_back({count, name});
   };
   const double N = static_cast<double>(pb.N), pixels = static_cast<double>(pb.out_pixels());
-  const bool deep = pb.op == Op::conv3d;
+  const int rank = pb.spatial_rank();
+  const char* const out = rank > 2 ? "Z*P*Q)" : rank > 1 ? "P*Q)" : "Q)";
   add(N, "N");
-  add(N * pixels, deep ? "(N*Z*P*Q)" : "(N*P*Q)");
-  add(pixels, deep ? "(Z*P*Q)" : "(P*Q)");
-  add(static_cast<double>(pb.taps()), deep ? "(T*R*S)" : "(R*S)");
+  add(N * pixels, cat("(N*", out));
+  add(pixels, cat("(", out));
+  add(static_cast<double>(pb.taps()), rank > 2 ? "(T*R*S)" : rank > 1 ? "(R*S)" : "S");
   add(static_cast<double>(pb.groups), "groups");
   add(static_cast<double>(pb.C), "C");
   add(static_cast<double>(pb.K), "K");

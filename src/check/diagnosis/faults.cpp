@@ -13,9 +13,10 @@ using Change = std::function<void(SpatialAxis&)>;
 
 constexpr const char* kAxis[] = {"d", "h", "w"};
 
-// The spatial axes of the op: 1 and 2, with 0 in front in 3-D.
+// The spatial axes of the op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
 Axes spatial_axes(const WgradProblem& pb) {
-  return pb.op == Op::conv3d ? Axes{0, 1, 2} : Axes{1, 2};
+  const int rank = pb.spatial_rank();
+  return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
 }
 
 // Every set of axes that hold `useful`: single ones first.

@@ -15,8 +15,8 @@ struct Axis {
 // The axes in [t][r][s][c][k] order.
 std::vector<Axis> plain_axes(const WgradProblem& pb) {
   std::vector<Axis> axes;
-  if (pb.op == Op::conv3d) axes.push_back({'D', pb.axis[0].taps, 0});
-  axes.push_back({'H', pb.axis[1].taps, 0});
+  if (pb.spatial_rank() > 2) axes.push_back({'D', pb.axis[0].taps, 0});
+  if (pb.spatial_rank() > 1) axes.push_back({'H', pb.axis[1].taps, 0});
   axes.push_back({'W', pb.axis[2].taps, 0});
   const bool depthwise = pb.op == Op::depthwise;
   axes.push_back({depthwise ? 'C' : 'I', depthwise ? pb.C : pb.group_c(), 0});
@@ -44,7 +44,8 @@ FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) 
 std::string spelled(const WgradProblem& pb, const std::string& hwio) {
   std::string name;
   for (const char letter : hwio) {
-    if (letter == 'H' && pb.op == Op::conv3d) name += 'D';
+    if (letter == 'H' && pb.spatial_rank() > 2) name += 'D';
+    if (letter == 'H' && pb.spatial_rank() < 2) continue;
     if (pb.op == Op::depthwise && letter == 'I') continue;
     name += letter;
     if (pb.op == Op::depthwise && letter == 'O') name.replace(name.size() - 1, 1, "CM");

@@ -202,8 +202,8 @@ std::string values_text(char letter, std::int64_t extent, const Values& values,
 
 std::vector<EntryAxis> entry_axes(const WgradProblem& pb) {
   std::vector<EntryAxis> axes;
-  if (pb.op == Op::conv3d) axes.push_back({'t', pb.axis[0].taps, "taps"});
-  axes.push_back({'r', pb.axis[1].taps, "taps"});
+  if (pb.spatial_rank() > 2) axes.push_back({'t', pb.axis[0].taps, "taps"});
+  if (pb.spatial_rank() > 1) axes.push_back({'r', pb.axis[1].taps, "taps"});
   axes.push_back({'s', pb.axis[2].taps, "taps"});
   const bool depthwise = pb.op == Op::depthwise;
   axes.push_back({'c', depthwise ? pb.C : pb.group_c(), "input channel"});

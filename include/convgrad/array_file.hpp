@@ -1,0 +1,62 @@
+// array_file.hpp - one array as a file, in the format that the file's name says.
+//
+// FILE.npz and FILE.safetensors are archives of this array alone, which is called dw, or NAME in
+// FILE.npz:NAME. Every other name stands for a .npy file or, with OutputOptions::raw, for the
+// elements alone, little endian and in C order. Equal arrays give equal bytes. An archive that is
+// there and holds anything else is not replaced.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convgrad/dtype.hpp"
+#include "convgrad/output_file.hpp"
+
+namespace convgrad {
+
+enum class ArrayFormat : std::uint8_t { npy, npz, safetensors, raw };
+
+struct ArrayTarget {
+  std::string file;
+  ArrayFormat format = ArrayFormat::npy;
+  std::string member;  // of an archive
+
+  // As NpyReader takes it. A raw file has no such name.
+  std::string readable_name() const { return member.empty() ? file : file + ":" + member; }
+};
+
+// Looks at names alone. Error(usage) for a raw array in a file whose name promises a header, and
+// for a member that cannot be called so.
+ArrayTarget array_target(const std::string& argument, bool raw = false);
+
+// Throws the Error that ArrayFile would throw for what can be seen before computing: those of
+// check_output(), and Error(usage) where an archive would be lost, or would go to a device or FIFO.
+void check_array_output(const std::string& argument, const OutputOptions& options = {});
+
+// Error(usage) if the file is an archive that holds anything but `own`.
+void check_archive_is_kept(const std::string& file, const std::vector<std::string>& own);
+
+class ArrayFile {
+ public:
+  // Writes what stands in front of the elements.
+  ArrayFile(const std::string& argument, DType dtype, std::span<const std::int64_t> shape,
+            const OutputOptions& options = {});
+  ~ArrayFile();  // without commit(): as OutputFile
+  ArrayFile(const ArrayFile&) = delete;
+  ArrayFile& operator=(const ArrayFile&) = delete;
+
+  // The next elements, little endian.
+  void write(const void* bytes, std::size_t count);
+  // After the last element. Makes the file visible.
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace convgrad

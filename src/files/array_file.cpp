@@ -1,0 +1,172 @@
+// array_file.cpp - see array_file.hpp. The formats are those that npy.hpp and safetensors.hpp name.
+#include "convgrad/array_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/checked.hpp"
+#include "base/suggest.hpp"
+#include "convgrad/error.hpp"
+#include "convgrad/npy.hpp"
+#include "convgrad/tensor_name.hpp"
+#include "files/npz_writer.hpp"
+#include "files/tensor_source.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr const char* kUsualMember = "dw";
+
+template <typename... Parts>
+[[noreturn]] void misuse(const Parts&... parts) {
+  throw Error(ErrorKind::usage, parts...);
+}
+
+// One that every reader of the format takes for the same name.
+void check_member(const std::string& argument, const ArrayTarget& target) {
+  const bool printable =
+      std::ranges::all_of(target.member, [](char c) { return c > ' ' && c < 127; });
+  if (target.member.empty() || !printable || target.member.ends_with('/') ||
+      target.member == "__metadata__") {
+    misuse(argument, ": '", target.member, "' cannot be the name of an array, expected letters, ",
+           "digits and signs, as in ", target.file, ":", kUsualMember);
+  }
+}
+
+// Of the four that are written.
+std::string safetensors_dtype(DType dtype) {
+  constexpr std::array<const char*, 4> kNames = {"F16", "BF16", "F32", "F64"};
+  return kNames[static_cast<std::size_t>(dtype)];
+}
+
+// The header's length, the header, and spaces after it so that the elements are aligned.
+std::string safetensors_header(const std::string& member, DType dtype,
+                               std::span<const std::int64_t> shape, std::uint64_t bytes) {
+  constexpr std::size_t kAlignment = 8;
+  nlohmann::ordered_json header;
+  header[member] = {{"dtype", safetensors_dtype(dtype)},
+                    {"shape", std::vector<std::int64_t>(shape.begin(), shape.end())},
+                    {"data_offsets", {0, bytes}}};
+  std::string json = header.dump();
+  json.append((kAlignment - json.size() % kAlignment) % kAlignment, ' ');
+  std::string length;
+  for (std::size_t i = 0; i < 8; ++i) length += static_cast<char>(json.size() >> (8 * i) & 0xff);
+  return length + json;
+}
+
+void check_kept(const ArrayTarget& target) {
+  check_archive_is_kept(
+      target.file, target.member.empty() ? std::vector<std::string>() : std::vector{target.member});
+  std::error_code ignored;
+  if (target.format == ArrayFormat::npz && std::filesystem::exists(target.file, ignored) &&
+      !std::filesystem::is_regular_file(target.file, ignored)) {
+    misuse(target.file, ": is no regular file, expected one for an archive; write .npy to it");
+  }
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+ArrayTarget array_target(const std::string& argument, bool raw) {
+  const TensorName name = split_tensor_name(argument);
+  if (is_raw(name)) {
+    misuse(argument, ": dtype and shape of what is written follow from the problem; name ",
+           name.file, " and add --raw");
+  }
+  ArrayTarget target{argument, raw ? ArrayFormat::raw : ArrayFormat::npy, ""};
+  if (is_archive_name(name.file)) {
+    target = {name.file, name.file.ends_with(".npz") ? ArrayFormat::npz : ArrayFormat::safetensors,
+              name.member.value_or(kUsualMember)};
+    if (target.format == ArrayFormat::npz && target.member.ends_with(".npy")) {
+      target.member.resize(target.member.size() - 4);  // as numpy.load has it
+    }
+    check_member(argument, target);
+  }
+  if (raw && (!target.member.empty() || argument.ends_with(".npy"))) {
+    misuse("--raw: ", argument, " is named after a format with a header, expected another ending, ",
+           "such as .bin; or leave --raw out");
+  }
+  return target;
+}
+
+void check_archive_is_kept(const std::string& file, const std::vector<std::string>& own) {
+  std::vector<std::string> others;
+  try {
+    others = members_of_archive(file);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    misuse(error.what(), "; it is not replaced: remove it, or name another file");
+  }
+  std::erase_if(others, [&](const std::string& name) { return std::ranges::count(own, name) > 0; });
+  if (others.empty()) return;
+  misuse(file, ": is an archive that holds '", cut_short(others[0], 60), "'",
+         others.size() > 1 ? cat(" and ", others.size() - 1, " more") : "",
+         " and would be replaced; remove it, or name another file");
+}
+
+void check_array_output(const std::string& argument, const OutputOptions& options) {
+  const ArrayTarget target = array_target(argument, options.raw);
+  check_output(target.file, options);
+  check_kept(target);
+}
+
+struct ArrayFile::State {
+  ArrayTarget target;
+  OutputFile file;
+  std::optional<NpzWriter> archive;
+
+  State(const ArrayTarget& t, const OutputOptions& options) : target(t), file(t.file, options) {}
+};
+
+ArrayFile::ArrayFile(const std::string& argument, DType dtype, std::span<const std::int64_t> shape,
+                     const OutputOptions& options) {
+  const ArrayTarget target = array_target(argument, options.raw);
+  check_kept(target);
+  state_ = std::make_unique<State>(target, options);
+  const auto bytes =
+      static_cast<std::uint64_t>(checked_product(shape).value() * dtype_bytes(dtype));
+  const std::string npy = npy_header_text(dtype, shape);
+  switch (target.format) {
+    case ArrayFormat::npy:
+      state_->file.write(npy.data(), npy.size());
+      break;
+    case ArrayFormat::npz:
+      state_->archive.emplace(state_->file);
+      state_->archive->begin(target.member, npy.size() + bytes);
+      state_->archive->append(bytes_of(npy));
+      break;
+    case ArrayFormat::safetensors: {
+      const std::string header = safetensors_header(target.member, dtype, shape, bytes);
+      state_->file.write(header.data(), header.size());
+      break;
+    }
+    case ArrayFormat::raw:
+      break;
+  }
+}
+
+ArrayFile::~ArrayFile() = default;
+
+void ArrayFile::write(const void* bytes, std::size_t count) {
+  if (state_->archive) {
+    state_->archive->append({static_cast<const std::byte*>(bytes), count});
+  } else {
+    state_->file.write(bytes, count);
+  }
+}
+
+void ArrayFile::commit() {
+  if (state_->archive) {
+    state_->archive->end();
+    state_->archive->finish();
+  }
+  state_->file.commit();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,202 @@
+"""conv1d, and gradients without elements: in every command that takes an operation."""
+import itertools
+import json
+import unittest
+
+import numpy as np
+from harness import ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, save
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+INPUT = 3
+
+
+def line(**more):
+    """A 1-D problem with an uneven stride, dilation, groups and padding."""
+    return Problem("conv1d", **{"size": (13,), "c": 4, "k": 6, "taps": (3,), "strides": (2,), "dilations": (2,), "groups": 2,
+                                "padding": ((3, 1),), **more})
+
+
+class Conv1d(CliTest):
+    def test_every_format_is_that_of_2_d_with_one_row(self):
+        for last, dtype in itertools.product((True, False), DTYPES):
+            problem = line(last=last)
+            self.assert_computes(problem, dtype)
+            flat = Problem("conv2d", size=(1, 13), c=4, k=6, taps=(1, 3), strides=(1, 2), dilations=(1, 2), groups=2,
+                           padding=((0, 0), (3, 1)), last=last)
+            flat.x, flat.dy = problem.x[:, None], problem.dy[:, None]
+            _, values = load(self.compute(problem, dtype))
+            _, twice = load(self.compute(flat, dtype))
+            np.testing.assert_array_equal(values, twice[0])
+        for form, name in (("OIHW", "OIW"), ("OHWI", "owi")):
+            self.assert_computes(line(), "float32", "--filter-format", name, filter_format=form)
+
+    def test_spellings(self):
+        problem = line(padding="same")
+        want = npy_bytes("float32", problem.expected())
+        problem.save(self.folder)
+        files = ["-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy"]
+        save(self.folder / "w.npy", np.zeros(problem.filter_sizes()))
+        save(self.folder / "o.npy", np.zeros(problem.filter_sizes()).transpose(2, 1, 0))
+        for op, rest in itertools.product(("conv1d", "Conv1D"), (
+                ["-k", 3, "--groups", 2, "-s", 2, "-d", 2, "-p", "same"],
+                ["--filter-sizes", "3,2,6", "-s", "1,2,1", "-d", "1,2,1", "-p", "SAME", "-f", "NWC"],
+                ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "0,0,2,2,0,0"],
+                ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "2,2"])):
+            self.assert_quiet(self.run_here("--op", op, *files, *rest))
+            self.assertEqual((self.folder / "dw.npy").read_bytes(), want, rest)
+        self.assert_quiet(self.run_here("--op", "conv1d", *files, "--filter-like", "o.npy", "--filter-format", "OIW", "-s",
+                                        2, "-d", 2, "-p", "same"))
+
+    def test_refusals(self):
+        line().save(self.folder)
+        files = ["--op", "conv1d", "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy"]
+        for args, parts in ((["-k", "3,3", "-p", "same"], ["--kernel", "expected 1 (S)"]),
+                            (["-k", 3, "-s", "1,2", "-p", "same"], ["--strides", "expected 1 or 3 (NWC)"]),
+                            (["--filter-sizes", "1,3,2,6", "-p", "same"], ["--filter-sizes", "expected 3 for conv1d"]),
+                            (["-k", 3, "--explicit-paddings", "1,1,1"], ["expected 6", "of NWC", "or 2"])):
+            self.assert_one_error(self.run_here(*files, *args), INPUT, *parts)
+        self.assert_one_error(self.run_here(*files, "-k", 3, "-p", "same", "-f", "NHWC"), 2, "NWC or NCW")
+
+    def test_algorithms_and_parts(self):
+        problem = line(n=7, size=(200,), c=8, k=8)
+        problem.save(self.folder)
+        want = npy_bytes("float32", problem.expected())
+        for algorithm in [a for a in ALGORITHMS if a != "streaming"]:
+            self.assert_quiet(self.run_here(*problem.args(), "--algorithm", algorithm))
+            self.assertEqual((self.folder / "dw.npy").read_bytes(), want, algorithm)
+        for k in (1, 2):
+            self.assert_quiet(self.run_here(*problem.args(f"p{k}.npz"), "--batch-range", f"{k}/2"))
+        self.assert_quiet(self.run_here("reduce", "p2.npz", "p1.npz", "-o", "sum.npy"))
+        self.assertEqual((self.folder / "sum.npy").read_bytes(), want)
+
+    def test_verify_and_its_diagnosis(self):
+        problem = line(size=(40,), padding="same", groups=1)
+        rng = np.random.default_rng(3)
+        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(problem.dy.shape)
+        problem.save(self.folder, "float64")
+        flags = ["-i", "x.npy", "-g", "dy.npy", *problem.flags()]
+        done = self.run_here("verify", *flags)
+        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        right = problem.expected()
+        for name, wrong, text in (("flipped", right[::-1], "flipped"), ("divided", right / 3, "1/S"),
+                                  ("turned", np.ascontiguousarray(right.transpose(2, 1, 0)).reshape(right.shape), "OIW")):
+            save(self.folder / f"{name}.npy", wrong, "float64")
+            done = self.run_here("verify", *flags, "--result", f"{name}.npy", "--heatmap", f"{name}.svg")
+            self.assertEqual((done.status, done.err), (1, ""), str(done))
+            self.assertIn(text, done.out, name)
+            self.assertNotRegex(done.out, r"\br\b|H and W|rows and columns")
+            self.assertNotRegex(done.out, r"\[\d+,\d+,\d+,\d+\]")   # three places: [s,c,k]
+
+    def test_other_commands(self):
+        made = self.run_here("generate", "conv1d", "--shape", "2,3,9", "-k", 3, "--out-channels", 4, "-s", 2, "-p", "same",
+                             "-f", "NCW", "-o", "made", "--json")
+        self.assertEqual((made.status, made.err), (0, ""), str(made))
+        report = parse_report(made.out)
+        self.assertEqual((report["op"], report["attrs"]["filter_shape"], report["attrs"]["strides"]),
+                         ("conv1d", [3, 3, 4], [2]))
+        for command in report["generate"]["commands"]:
+            words = command.split()[1:]
+            done = self.run_here(*words)
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
+        (self.folder / "suite.txt").write_text("line conv1d NWC 2 20 4 6 3 2 1 SAME 1\n")
+        done = self.run_here("bench", "--suite", "suite.txt", "--repeat", 1, "--min-time", 0, "--no-peaks", "--json")
+        self.assertEqual(done.status, 0, str(done))
+        self.assertIn("conv1d float32 NWC n2 w20 c4 k6 s3 stride2", done.out)
+        save(self.folder / "a.npy", np.arange(24.0).reshape(2, 3, 4))
+        save(self.folder / "b.npy", np.ones((2, 3, 4)))
+        done = self.run_here("compare", "a.npy", "b.npy", "--heatmap", "h.svg", "--filter-format", "OIW")
+        self.assertEqual((done.status, done.err), (1, ""), str(done))
+        self.assertIn("s=3", (self.folder / "h.svg").read_text())
+
+
+# op, x, dy, filter sizes, its shape in OIHW. The first is TensorFlow's own test of an empty filter.
+EMPTY = (("conv2d", (1, 2, 3, 1), (1, 1, 2, 0), (2, 2, 1, 0), (0, 1, 2, 2)),
+         ("conv2d", (2, 2, 3, 0), (2, 1, 2, 4), (2, 2, 0, 4), (4, 0, 2, 2)),
+         ("conv2d", (2, 2, 3, 0), (2, 1, 2, 0), (2, 2, 0, 0), (0, 0, 2, 2)),
+         ("depthwise", (1, 2, 3, 2), (1, 1, 2, 0), (2, 2, 2, 0), (0, 1, 2, 2)),
+         ("depthwise", (1, 2, 3, 0), (1, 1, 2, 0), (2, 2, 0, 3), (0, 1, 2, 2)),
+         ("conv3d", (1, 2, 2, 3, 2), (1, 1, 1, 2, 0), (2, 2, 2, 2, 0), (0, 2, 2, 2, 2)),
+         ("conv1d", (3, 4, 0), (3, 3, 2), (2, 0, 2), (2, 0, 2)))
+
+
+class EmptyGradients(CliTest):
+    def use(self, op, x, dy, sizes, dtype="float32"):
+        save(self.folder / "x.npy", np.ones(x), dtype)
+        save(self.folder / "dy.npy", np.ones(dy), dtype)
+        return ["-i", "x.npy", "-g", "dy.npy", "--op", op, "-p", "valid", "--filter-sizes", ",".join(map(str, sizes))]
+
+    def test_every_algorithm_and_dtype(self):
+        for index, (op, x, dy, sizes, other) in enumerate(EMPTY):
+            dtype = DTYPES[(index + 2) % 4]
+            args = self.use(op, x, dy, sizes, dtype)
+            want = npy_bytes(dtype, np.zeros(sizes))
+            choices = [("-b", "reference"), ("-b", "cpu"), *(("-a", a) for a in ALGORITHMS if a != "streaming")]
+            for choice in choices:
+                self.assert_quiet(self.run_here(*args, *choice, "-o", "dw.npy"))
+                self.assertEqual((self.folder / "dw.npy").read_bytes(), want, (op, sizes, choice))
+            form = {3: "OIW", 4: "OIHW", 5: "OIDHW"}[len(sizes)]
+            self.assert_quiet(self.run_here(*args, "--filter-format", form, "-o", "dw.npy"))
+            self.assertEqual(load((self.folder / "dw.npy").read_bytes())[1].shape, other)
+
+    def test_formats_parts_and_plans(self):
+        for op, x, dy, sizes, _ in EMPTY:
+            args = self.use(op, x, dy, sizes)
+            self.assert_quiet(self.run_here(*args, "-o", "dw.npz"))
+            self.assertEqual(np.load(self.folder / "dw.npz")["dw"].shape, sizes)
+            self.assert_quiet(self.run_here(*args, "-o", "dw.safetensors"))
+            self.assert_quiet(self.run_here(*args, "-o", "dw.bin", "--raw"))
+            self.assertEqual((self.folder / "dw.bin").read_bytes(), b"")
+            self.assert_quiet(self.run_here(*args, "-o", "dw.npz", "--accumulate"))
+            self.assert_quiet(self.run_here(*args, "-o", "part.npz", "--batch-range", "1/1"))
+            self.assert_quiet(self.run_here("reduce", "part.npz", "-o", "sum.npy"))
+            self.assertEqual((self.folder / "sum.npy").read_bytes(), npy_bytes("float32", np.zeros(sizes)))
+            done = self.run_here("inspect", "dw.npz", "dw.safetensors")
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            for what in ("--dry-run", "--list-algorithms"):
+                done = self.run_here(*args, what)
+                self.assertEqual((done.status, done.err), (0, ""), str(done))
+            done = self.run_here("bench", *args, "--repeat", 1, "--min-time", 0, "--no-peaks", "-a", "all")
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
+
+    def test_verify_has_nothing_to_compare(self):
+        for op, x, dy, sizes, _ in EMPTY:
+            args = self.use(op, x, dy, sizes)
+            save(self.folder / "dw.npy", np.zeros(sizes))
+            for more in ((), ("--result", "dw.npy"), ("--golden", "dw.npy", "--bitwise"), ("--rtol", 1e-5),
+                         ("--max-ulp", 1), ("--criterion", "bound"), ("--sample", 5), ("--repeat-check", 2),
+                         ("--show", 3, "--save-diff", "d.npy", "--heatmap", "h.svg"), ("--fail-vacuous",)):
+                done = self.run_here("verify", *args, *more)
+                self.assertEqual((done.status, done.err), (1 if "--fail-vacuous" in more else 0, ""), str(done))
+                self.assertRegex(done.out, "MATCH, but nothing was tested|MISMATCH", str(done))
+            done = self.run_here("verify", *args, "--json")
+            self.assertEqual(parse_report(done.out)["compare"]["count"], 0)
+            save(self.folder / "wrong.npy", np.zeros(sizes[:-1]))
+            self.assert_one_error(self.run_here("verify", *args, "--result", "wrong.npy"), INPUT, "wrong.npy", "shape")
+
+    def test_batch_and_generate(self):
+        jobs = []
+        for i, (op, x, dy, sizes, _) in enumerate(EMPTY):
+            save(self.folder / f"x{i}.npy", np.ones(x))
+            save(self.folder / f"dy{i}.npy", np.ones(dy))
+            job = {"op": op, "input": f"x{i}.npy", "out_backprop": f"dy{i}.npy", "padding": "valid", "filter_sizes": sizes}
+            jobs += [{**job, "output": f"dw{i}.npy"}, {**job, "result": f"dw{i}.npy"}]
+            done = self.run_here("generate", op, "--shape", ",".join(map(str, x)), "--filter-sizes",
+                                 ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.assertEqual(np.load(self.folder / f"made{i}" / "gradient.npy").shape, sizes)
+        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+        done = self.run_here("batch", "jobs.jsonl")
+        self.assertEqual((done.status, done.err), (0, ""), str(done))
+
+    def test_what_is_no_shape(self):
+        for sizes, dy, part in (((2, 2, 0, 0), (1, 1, 2, 0), "--filter-sizes[2] (C/groups) is 0"),
+                                ((2, 0, 1, 0), (1, 1, 2, 0), "--filter-sizes[1] is 0"),
+                                ((2, 2, 1, 3), (1, 1, 2, 0), "--filter-sizes[3] (K) is 3, expected 0")):
+            args = self.use("conv2d", (1, 2, 3, 1), dy, sizes)
+            self.assert_one_error(self.run_here(*args, "-o", "dw.npy"), INPUT, part)
+        args = self.use("depthwise", (1, 2, 3, 0), (1, 1, 2, 0), (2, 2, 0, 3))[:-2]
+        self.assert_one_error(self.run_here(*args, "-k", 2, "-o", "dw.npy"), INPUT, "--kernel", "give --filter-sizes R,S,0,M")
+
+
+if __name__ == "__main__":
+    unittest.main()
