@@ -24,6 +24,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/problem.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
@@ -109,6 +110,9 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
     if (sub->get_name() == word) {
       throw Error(ErrorKind::usage, "'", word, "' is a command of its own and takes no other");
     }
+  }
+  if (op_from_name(word)) {
+    throw Error(ErrorKind::usage, "'", word, "' is an operation, expected as --op ", word);
   }
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {

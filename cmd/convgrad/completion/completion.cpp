@@ -23,6 +23,7 @@ const std::map<std::string, Values>& known_values() {
   static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
   static const std::map<std::string, Values> kValues = {
       {"--op", {"conv2d", "depthwise", "conv3d"}},
+      {"--padding", {"SAME", "VALID", "EXPLICIT"}},
       {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW"}},
       {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI"}},
       {"--out-dtype", kDtypes},
