@@ -5,7 +5,7 @@ import unittest
 import zipfile
 
 import numpy as np
-from harness import CliTest, parse_report, save
+from harness import CliTest, commands, options_of, parse_report, run, save
 
 X, DY = (2, 8, 9, 3), (2, 4, 5, 8)          # conv2d, 3x3, stride 2, SAME
 FILTER = ["-k", "3", "-s", "2", "-p", "same"]
@@ -218,6 +218,64 @@ class Hints(WordsTest):
             self.assert_one_error(self.run_here("inspect", name), 3, said)
         (self.folder / "other.pkl").write_bytes(pickle.dumps([1]))
         self.refuse(3, ["a Python pickle"], *FILTER, tensors=("other.pkl", "dy.npy"))
+
+
+class Help(WordsTest):
+    def test_short(self):
+        for command in commands():
+            words = [command] * bool(command)
+            short = run(*words, "-h")
+            with self.subTest(command):
+                self.assertEqual((short.status, short.err), (0, ""))
+                lines = short.out.splitlines()
+                self.assertLessEqual(len(lines), 30, short.out)
+                self.assertLessEqual(max(map(len, lines)), 120, short.out)
+                self.assertIn("Usage: convgrad", short.out)
+                self.assertIn("Example", short.out)
+                long = run(*words, "--help").out
+                self.assertGreater(len(long), len(short.out))
+                for names, _ in options_of(command):
+                    if "--op" not in names or command != "generate":    # there it has a place
+                        self.assertTrue(any(name in short.out for name in names), names)
+
+    def test_help_of_a_command(self):
+        for words in ([], ["verify"], ["diff"]):
+            self.assertEqual(run("help", *words).out, run(*words, "--help").out)
+        self.assert_one_error(run("help", "verfy"), 2, "'verfy'", "did you mean 'verify'")
+
+    def test_version(self):
+        out = run("--version").out
+        self.assertEqual(run("-V").out, out)
+        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n"
+                              r"BLAS  OpenBLAS \d+\.\d+\.\d+, kernels for \w+\n"
+                              r"CUDA  (toolkit \d+\.\d+[.\d]*|none.*)\n"
+                              r"MPI   (Open MPI \d+\.\d+\.\d+|none.*)\n$")
+
+
+class Quiet(WordsTest):
+    def test_only_errors_and_what_was_asked_for(self):
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
+        (self.folder / "jobs.jsonl").write_text(
+            '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, '
+            '"padding": "same", "result": "dw.npy"}\n')
+        bench = ["bench", "--op", "conv2d", "--input-shape", "1,4,4,2", "-k", "1", "--out-channels",
+                 "2", "-p", "same", "--repeat", "1", "--min-time", "0", "--no-peaks"]
+        for words in ([*job, "--dry-run"], ["verify", *job, "--result", "dw.npy"], ["info"],
+                      ["compare", "dw.npy", "dw.npy"], ["batch", "jobs.jsonl"], ["inspect", "x.npy"],
+                      ["generate", "conv2d", "--shape", "1,4,4,2", "-k", "1", "--out-channels", "2",
+                       "-p", "same", "-o", "made"], bench):
+            with self.subTest(words):
+                self.assert_quiet(self.run_here(*words, "-q"))
+        self.assert_quiet(self.run_here("inspect", "x.npy", env={"CONVGRAD_QUIET": "True"}))
+        self.assertEqual(self.run_here(*job, "-o", "-", "-q").raw, self.want)
+        report = self.run_here("verify", *job, "--result", "dw.npy", "--quiet", "--json")
+        self.assertEqual(parse_report(report.out)["status"], "match")
+        save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
+        wrong = self.run_here("verify", *job, "--result", "wrong.npy", "-q")
+        self.assertEqual((wrong.status, wrong.raw, wrong.err), (1, b"", ""))
+        self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")
+        self.assert_one_error(self.run_here(*job, "-o", "a.npy", "-q", "-v"), 2, "--quiet",
+                              "--verbose")
 
 
 if __name__ == "__main__":

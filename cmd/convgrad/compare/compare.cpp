@@ -173,7 +173,7 @@ int compare_into(const Options& options, Json& report) {
   if (!r.refused.empty() && (!o.save_diff.empty() || !o.heatmap.empty())) {
     text += "No difference is written, since shapes or dtypes differ\n";
   }
-  if (options.json != "-" && !o.quiet) std::fputs(text.c_str(), stdout);
+  if (options.json != "-") std::fputs(text.c_str(), stdout);
   return r.match() ? 0 : 1;
 }
 
