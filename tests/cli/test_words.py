@@ -1,5 +1,6 @@
 """The words of others: their spellings are taken, and a slip is answered with what would fit."""
 import io
+import json
 import pickle
 import unittest
 import zipfile
@@ -276,6 +277,97 @@ class Quiet(WordsTest):
         self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")
         self.assert_one_error(self.run_here(*job, "-o", "a.npy", "-q", "-v"), 2, "--quiet",
                               "--verbose")
+
+
+class Parts(WordsTest):
+    def test_inspect(self):
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
+        self.assert_quiet(self.run_here(*job, "--batch-range", "1/2", "-o", "part.npz"))
+        out = self.run_here("inspect", "part.npz").out
+        self.assertRegex(out, r"^part\.npz: a part of a gradient, images \d:\d of 2, for convgrad reduce\n")
+        self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2,2", out)
+        self.assertIn("part.npz:sums: float64", out)
+        result = self.run_here("inspect", "part.npz", "--json")
+        self.assertEqual(result.status, 0, str(result))
+        part, slices, sums = parse_report(result.out)["files"]
+        data = np.load(self.folder / "part.npz")
+        problem = json.loads(data["problem"].item())
+        self.assertEqual(part["part"], {"images": problem["images"], "of_images": 2,
+                                        "slices": problem["slices"],
+                                        "of_slices": problem["of_slices"],
+                                        "nodes": len(data["slices"])})
+        self.assertEqual(part["algorithm"], problem["algorithm"])
+        self.assertEqual((slices["file"], sums["file"]), ("part.npz:slices", "part.npz:sums"))
+        np.savez(self.folder / "odd.npz", problem=np.bytes_(b"{}"), slices=data["slices"],
+                 sums=data["sums"])
+        result = self.run_here("inspect", "odd.npz")
+        self.assertEqual(result.status, 3, str(result))
+        self.assertIn("odd.npz: damaged", result.err)
+        self.assertIn("odd.npz:sums: float64", result.out)
+
+
+class Integers(CliTest):
+    def compare(self, got, want, *flags):
+        np.save(self.folder / "got.npy", np.asarray(got))
+        np.save(self.folder / "want.npy", np.asarray(want))
+        return self.run_here("compare", "got.npy", "want.npy", *flags)
+
+    def test_by_value_and_exactly(self):
+        large = 2**62
+        for got, want, status in (
+                (np.int32([1, -2]), np.int32([1, -2]), 0), (np.int32([1, -2]), np.int32([1, 2]), 1),
+                (np.int64([large + 1]), np.int64([large]), 1),
+                (np.uint64([2**64 - 1]), np.uint64([2**64 - 2]), 1),
+                (np.uint64([2**64 - 1]), np.int64([-1]), 1),
+                (np.uint64([2**64 - 1]), np.uint64([2**64 - 1]), 0),
+                (np.int8([5, -1]), np.int64([5, -1]), 0), (np.bool_([1, 0]), np.bool_([1, 0]), 0),
+                (np.bool_([1, 0]), np.bool_([1, 1]), 1), (np.bool_([1, 0]), np.uint8([1, 0]), 0)):
+            result = self.compare(got, want)
+            with self.subTest(str((got, want))):
+                self.assertEqual(result.status, status, str(result))
+                self.assertIn("every value equal", result.out)
+                self.assertNotIn("ULP", result.out)
+        result = self.compare(np.int64([[1, 2], [2**40 + 1, 4]]), np.int64([[1, 2], [2**40, 4]]))
+        self.assertIn("Max absolute difference: 1 at [1,0]: got 1099511627777, want 1099511627776",
+                      result.out)
+
+    def test_criteria_and_files(self):
+        a, b = np.int32([100, 7]), np.int32([101, 7])
+        self.assertEqual(self.compare(a, b, "--atol", "1").status, 0)
+        self.assertEqual(self.compare(a, b, "--rtol", "0.001").status, 1)
+        self.assertEqual(self.compare(a, a, "--bitwise").status, 0)
+        result = self.compare(a, a.astype(np.int64), "--bitwise")
+        self.assertEqual(result.status, 1)
+        self.assertIn("dtypes int32, int64 differ", result.out)
+        self.assert_one_error(self.compare(a, b, "--max-ulp", "1"), 2, "--max-ulp", "int32", "--atol")
+        self.assert_one_error(self.compare(a, a.astype(float)), 3, "is int32", "is float64",
+                              "convert")
+        self.assertEqual(self.compare(a, b, "--save-diff", "d.npy").status, 1)
+        self.assertEqual(np.load(self.folder / "d.npy").tolist(), [-1, 0])
+        report = parse_report(self.compare(a, b, "--json").out)
+        self.assertEqual((report["compare"]["mismatches"], "max_ulp" in report["compare"]),
+                         (1, False))
+
+
+class Info(CliTest):
+    def test_what_this_machine_cannot_run(self):
+        out = run("info").out
+        report = parse_report(run("info", "--json").out)
+        has = set(report["machine"]["instruction_sets"])
+        missing = " ".join(line for line in out.splitlines() if "not here: " in line)
+        for name in ("avx2", "avx512f", "avx512_bf16", "amx_tile"):
+            self.assertEqual(f" {name}" in missing.split("(")[0], name not in has, out)
+        needs = {"streaming": None, "im2col_gemm": None, "outer_product_avx512": "avx512f",
+                 "streaming_avx2": "avx2", "outer_product_avx512_bf16": "avx512_bf16",
+                 "outer_product_amx": "amx_tile", "outer_product_amx_fp16": "amx_fp16"}
+        rows = {row["name"]: row for row in report["algorithms"]}
+        for name, need in needs.items():
+            self.assertEqual("why_not" in rows[name], need is not None and need not in has, rows[name])
+            if "why_not" in rows[name]:
+                self.assertIn(f"(not here: {rows[name]['why_not']})", out)
+        if not report["cuda"]["devices"]:
+            self.assertIn("why_not", report["algorithms"][-1])
+            self.assertIn("backend cuda is not here: ", out)
 
 
 if __name__ == "__main__":
