@@ -1,4 +1,5 @@
 // info.cpp - what this program and this machine can do.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iomanip>
@@ -27,7 +28,9 @@ std::string cuda_text(const CudaInfo& cuda) {
               cuda.driver_version > 0 ? "driver for " + version_of(cuda.driver_version)
                                       : std::string("no driver"),
               "\n");
-  if (cuda.devices.empty()) return text + cat("             ", cuda.why_none, "\n");
+  if (cuda.devices.empty()) {
+    return text + cat("             backend cuda is not here: ", cuda.why_none, "\n");
+  }
   for (const Device& device : cuda.devices) {
     text += cat("device ", device.number, "     ", device.name, ", compute capability ",
                 device.major, ".", device.minor, ", ", device.multiprocessors, " multiprocessors, ",
@@ -56,6 +59,14 @@ std::string peaks_text(const Peaks& peaks) {
   return text.str();
 }
 
+Words missing_instruction_sets(const Machine& machine) {
+  Words missing = known_instruction_sets();
+  std::erase_if(missing, [&](const std::string& set) {
+    return std::ranges::count(machine.instruction_sets, set) > 0;
+  });
+  return missing;
+}
+
 int info_into(const Options& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
@@ -72,25 +83,23 @@ int info_into(const Options& options, Json& report) {
     peaks = measure_peaks(request);
     report["peaks"] = peaks_json(*peaks);
   }
-  for (const Kernel& kernel : kernels()) {
-    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-  }
-  for (const DeviceKernel& kernel : device_kernels()) {
-    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-  }
+  report["algorithms"] = algorithms_json(&cuda);
   if (options.json == "-") return 0;
   const char* core = std::getenv("OPENBLAS_CORETYPE");
   std::string text = version_text() + "\n";
   text += cat("processor    ", machine.processor, ", ", machine.threads, " threads, ",
               format_bytes(static_cast<double>(machine.memory_bytes)), "\n");
   text += cat("             ", joined(machine.instruction_sets), "\n");
+  if (const Words missing = missing_instruction_sets(machine); !missing.empty()) {
+    text += cat("             not here: ", joined(missing), "\n");
+  }
   text += cat("BLAS         ", blas.config, "\n");
   text +=
       cat("             kernels for ", blas.core, ", ", blas.parallel, " build, used with 1 thread",
           core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
   text += cuda_text(cuda);
   if (peaks) text += peaks_text(*peaks);
-  text += "algorithms\n" + algorithm_table(nullptr);
+  text += "algorithms\n" + algorithms_text(report["algorithms"]);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
+#include "convgrad/partial_file.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "options/refuse.hpp"
 #include "report/color.hpp"
@@ -48,18 +49,6 @@ struct Statistics {
   Wide mean() const { return finite > 0 ? (sum + lost) / static_cast<Wide>(finite) : 0; }
 };
 
-bool is_integer(const NpyHeader& header) {
-  return header.kind == 'i' || header.kind == 'u' || header.kind == 'b';
-}
-
-// float_dtype(), with the integers that --filter-sizes and its like are made of.
-std::string dtype_text(const NpyReader& reader) {
-  const NpyHeader& header = reader.header();
-  if (header.kind == 'b') return "bool";
-  if (!is_integer(header)) return std::string(dtype_name(float_dtype(header, reader.name())));
-  return cat(header.kind == 'u' ? "uint" : "int", 8 * header.item_bytes);
-}
-
 template <typename Value>
 void add_all(Statistics& statistics, const std::byte* bytes, std::int64_t count,
              Wide smallest_normal) {
@@ -70,24 +59,6 @@ void add_all(Statistics& statistics, const std::byte* bytes, std::int64_t count,
     } else {
       statistics.add(to_double(values[i]), smallest_normal);
     }
-  }
-}
-
-void add_integers(Statistics& statistics, const NpyHeader& header, const std::byte* bytes,
-                  std::int64_t count) {
-  const auto add = [&]<typename Signed>(Signed) {
-    if (header.kind == 'i') return add_all<Signed>(statistics, bytes, count, 0);
-    add_all<std::make_unsigned_t<Signed>>(statistics, bytes, count, 0);
-  };
-  switch (header.item_bytes) {
-    case 1:
-      return add(std::int8_t{});
-    case 2:
-      return add(std::int16_t{});
-    case 4:
-      return add(std::int32_t{});
-    default:
-      return add(std::int64_t{});
   }
 }
 
@@ -105,7 +76,11 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
   Statistics statistics;
   read_parts(reader, [&](const std::byte* bytes, const ArrayPart& part) {
     hash.add(bytes, static_cast<std::size_t>(part.count * header.item_bytes));
-    if (is_integer(header)) return add_integers(statistics, header, bytes, part.count);
+    if (is_integer(header)) {
+      return with_integer(header, [&](auto integer) {
+        add_all<decltype(integer)>(statistics, bytes, part.count, 0);
+      });
+    }
     const DType dtype = float_dtype(header, reader.name());
     if (is_float8(dtype)) return add_float8s(statistics, dtype, bytes, part.count);
     with_scalar(dtype, [&](auto scalar) {
@@ -173,17 +148,52 @@ void inspect_file(const std::string& path, Json& file, std::ostream& text) {
   if (!file_digest.empty()) text << "  " << file_digest << " file\n";
 }
 
+// A file of --batch-range: what it says of itself.
+void inspect_part(const std::string& path, Json& file, std::ostream& text) {
+  const PartialFile part = open_partial(path);
+  const PartialHeader& header = part.header;
+  file["file"] = path;
+  file["problem"] = describe(header.problem);
+  file["part"] = {{"images", {header.images.begin, header.images.end}},
+                  {"of_images", header.problem.N},
+                  {"slices", {header.slices.begin, header.slices.end}},
+                  {"of_slices", header.of_slices},
+                  {"nodes", part.nodes.size()}};
+  file["algorithm"] = header.algorithm;
+  file["program"] = header.program;
+  text << path << ": a part of a gradient, images " << header.images.begin << ":"
+       << header.images.end << " of " << header.problem.N << ", for convgrad reduce\n  "
+       << describe(header.problem) << "\n  slices " << header.slices.begin << ":"
+       << header.slices.end << " of " << header.of_slices << " in " << part.nodes.size()
+       << (part.nodes.size() == 1 ? " node, " : " nodes, ") << header.algorithm << ", "
+       << header.program << "\n";
+}
+
+// What is looked at: an array, or the file of a part, whose description is no array.
+struct Item {
+  std::string path;
+  bool is_part = false;
+};
+
 // An archive is each of its arrays; a damaged one is refused when it is opened.
-Words tensors_of(const Words& files) {
-  Words tensors;
+std::vector<Item> items_of(const Words& files) {
+  std::vector<Item> items;
   for (const std::string& file : files) {
     try {
-      for (std::string& tensor : tensors_in(file)) tensors.push_back(std::move(tensor));
+      Words tensors = tensors_in(file);
+      const auto has = [&](const char* name) {
+        return std::ranges::count(tensors, cat(file, ":", name)) > 0;
+      };
+      if (tensors.size() == 3 && has("problem") && has("slices") && has("sums")) {
+        items.push_back({file, true});
+        std::erase(tensors, cat(file, ":problem"));
+      }
+      for (std::string& tensor : tensors) items.push_back({std::move(tensor)});
     } catch (const Error&) {
-      tensors.push_back(file);
+      items.push_back({file});
     }
   }
-  return tensors;
+  return items;
 }
 
 int inspect_into(const Options& options, Json& report) {
@@ -195,11 +205,11 @@ int inspect_into(const Options& options, Json& report) {
   }
   report["files"] = Json::array();
   int status = 0;
-  for (const std::string& path : tensors_of(options.inspect_files)) {
+  for (const auto& [path, is_part] : items_of(options.inspect_files)) {
     Json file;
     TextWriter text;
     try {
-      inspect_file(path, file, text);
+      is_part ? inspect_part(path, file, text) : inspect_file(path, file, text);
     } catch (const Error& error) {  // the other files are still worth a look
       say(options, "error", error.what());
       status = std::max(status, static_cast<int>(error.kind()));

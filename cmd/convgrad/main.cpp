@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -24,12 +25,14 @@
 #include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/output_file.hpp"
+#include "convgrad/problem.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
 #include "options/options.hpp"
 #include "report/color.hpp"
+#include "report/progress.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
@@ -96,6 +99,19 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+bool is_command(const CLI::App& app, const std::string& word) {
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::ranges::any_of(commands, [&](const CLI::App* sub) { return sub->check_name(word); });
+}
+
 // What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
 void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
   const std::vector<std::string> left = app.remaining(true);
@@ -105,17 +121,14 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
     throw Error(ErrorKind::usage, "unknown option '", word, "'",
                 did_you_mean(word, option_names(command)), "; see convgrad --help");
   }
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_name() == word) {
-      throw Error(ErrorKind::usage, "'", word, "' is a command of its own and takes no other");
-    }
+  if (is_command(app, word)) {
+    throw Error(ErrorKind::usage, "'", word, "' is a command of its own and takes no other");
   }
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
+  if (op_from_name(word)) {
+    throw Error(ErrorKind::usage, "'", word, "' is an operation, expected as --op ", word);
   }
   throw Error(ErrorKind::usage, "'", word, "' is neither an option nor a command",
-              did_you_mean(word, names), "; see convgrad --help");
+              did_you_mean(word, command_names(app)), "; see convgrad --help");
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
@@ -128,6 +141,31 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
                   ", which has no such option; leave it out");
     }
   }
+}
+
+// "help verify" as "verify --help".
+std::vector<std::string> with_help_flag(const CLI::App& app, std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  if (!words.empty() && !is_command(app, words.front())) {
+    throw Error(ErrorKind::usage, "help: '", words.front(), "' is not a command",
+                did_you_mean(words.front(), command_names(app)), "; see convgrad --help");
+  }
+  words.emplace_back("--help");
+  return words;
+}
+
+// --quiet. What goes to standard output as a file (-o -, --json) does so by its descriptor.
+void turn_off_text(const Options& options) {
+  if (options.execution.verbose) {
+    throw Error(ErrorKind::usage, "--quiet: given with --verbose, expected one of them");
+  }
+  std::FILE* const nowhere = std::fopen("/dev/null", "w");
+  if (nowhere == nullptr) {
+    throw Error(ErrorKind::runtime, "--quiet: /dev/null: ", std::strerror(errno));
+  }
+  stdout = nowhere;
+  Progress::turn_off();
 }
 
 // mpirun ends all ranks when the first one fails: rank 0 has to say why before that. Returns only
@@ -149,7 +187,7 @@ struct Program {
   int run(const std::string& line) {
     bind_options(app, options);
     // CLI11 takes the arguments in reverse order.
-    const std::vector<std::string> words = prepared(arguments);
+    const std::vector<std::string> words = with_help_flag(app, prepared(arguments));
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     try {
       app.parse(reversed);
@@ -173,6 +211,7 @@ struct Program {
     refuse_strange_options(app, command);
     apply_environment_and_config(app, command, options);
     check_color(options);
+    if (options.quiet) turn_off_text(options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [name, value] : options.variables)

@@ -17,6 +17,8 @@ struct Machine {
   std::vector<std::string> instruction_sets;
 };
 const Machine& this_machine();
+// All that instruction_sets may have.
+std::vector<std::string> known_instruction_sets();
 
 // "the processor has no avx2" for the first of the sets that it lacks, or "".
 std::string lacks(const Machine& machine, std::initializer_list<const char*> sets);

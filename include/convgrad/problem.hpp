@@ -110,10 +110,12 @@ struct WgradAttributes {
   std::vector<std::int64_t> dilations;          // default 1
   std::string padding;                          // SAME, VALID or EXPLICIT, any case
   std::vector<std::int64_t> explicit_paddings;  // (before, after) pairs: spatial, or every axis
+  bool explicit_one_for_both = false;           // one number for each spatial axis is legal too
   std::string data_format;                      // default NHWC, NDHWC or NWC
   std::string filter_format;                    // default HWIO, DHWIO or WIO
   std::optional<std::int64_t> groups;           // checked against the shapes
-  // What messages call the filter's shape; with the file that it came from.
+  // What messages call the paddings, and the filter's shape; with the file that it came from.
+  std::string explicit_paddings_name = "--explicit-paddings";
   std::string filter_sizes_name = "--filter-sizes";
   std::string filter_like_name = "--filter-like";
   std::string out_dtype;  // default: the inputs' if they are alike and of 16 bits or more; float64
@@ -121,7 +123,8 @@ struct WgradAttributes {
 };
 
 // The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
-// or are missing, Error(input) for values and shapes that do not fit each other.
+// or are missing, Error(input) for values and shapes that do not fit each other; that ends with
+// the slips, such as exchanged tensors, without which they would fit.
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
 
@@ -130,7 +133,16 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
                                              std::optional<std::int64_t> K = {});
 
-Op parse_op(std::string_view name);  // Error(usage) with a suggestion
+// The operation by its short name, or by what TensorFlow or PyTorch calls the function; case and
+// underscores do not count. Error(usage) with a suggestion.
+Op parse_op(std::string_view name);
+std::optional<Op> op_from_name(std::string_view name);
+
+// Whether the data format, the op's NHWC or NCHW or Keras' channels_last or channels_first, has
+// channels last; Error(usage) for other names.
+bool parse_data_format(Op op, std::string_view name);
+// The letters of cuDNN and CUTLASS as those of TensorFlow, KCRS as OIHW, and all in upper case.
+std::string in_tensorflow_letters(std::string_view filter_format);
 
 // float16, bfloat16, float32 or float64, also by short names; Error(usage) that names the flag.
 DType parse_dtype(std::string_view flag, std::string_view name);

@@ -24,6 +24,14 @@ std::vector<std::filesystem::path> folders() {
 
 }  // namespace
 
+bool has_module(const char* file) {
+  std::error_code ignored;
+  for (const std::filesystem::path& folder : folders()) {
+    if (std::filesystem::exists(folder / file, ignored)) return true;
+  }
+  return false;
+}
+
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers)) {
   LoadedModule loaded{nullptr, cat(file, " is not installed with this convgrad")};

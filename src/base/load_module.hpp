@@ -19,4 +19,7 @@ struct LoadedModule {
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers));
 
+// Whether there is a file of this name in one of those folders; nothing is loaded.
+bool has_module(const char* file);
+
 }  // namespace convgrad

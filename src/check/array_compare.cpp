@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace convgrad {
 namespace {
@@ -36,7 +37,8 @@ Tolerance default_tolerance(DType got, DType want) {
 DType coarser_dtype(DType a, DType b) { return unit_roundoff(a) >= unit_roundoff(b) ? a : b; }
 
 // True if the pair matches.
-bool ArrayComparison::add_pair(double got, double want, std::int64_t index) {
+template <typename Value>
+bool ArrayComparison::add_pair(Value got, Value want, std::int64_t index) {
   const Tolerance& t = tolerance_.tolerance;
   if (std::isnan(got) && std::isnan(want)) return tolerance_.equal_nan;
   const bool equal = got == want;
@@ -44,12 +46,20 @@ bool ArrayComparison::add_pair(double got, double want, std::int64_t index) {
   if (!std::isfinite(got) || !std::isfinite(want)) return equal;
   if (equal) return same_bits || t.criterion != Criterion::bitwise;
 
-  const double error = std::fabs(got - want);
-  const std::int64_t steps = ulp_distance(tolerance_.ulp_dtype, got, want);
+  const Value error = std::fabs(got - want);
+  const ElementError here = {static_cast<double>(error), index, static_cast<double>(got),
+                             static_cast<double>(want)};
+  const auto keep = [&](ElementError& largest, double value) {
+    largest.keep_larger({value, here.index, here.got, here.want});
+  };
+  keep(abs, here.value);
+  if (want != 0) keep(rel, static_cast<double>(error / std::fabs(want)));
+  std::int64_t steps = 0;
+  if constexpr (std::is_same_v<Value, double>) {
+    steps = ulp_distance(tolerance_.ulp_dtype, got, want);
+  }
   const double ulp_here = ulp_error(steps);
-  abs.keep_larger({error, index, got, want});
-  if (want != 0) rel.keep_larger({error / std::fabs(want), index, got, want});
-  ulp.keep_larger({ulp_here, index, got, want});
+  keep(ulp, ulp_here);
   switch (t.criterion) {
     case Criterion::max_ulp:
       return std::isfinite(ulp_here) && steps <= t.max_ulp;
@@ -60,20 +70,22 @@ bool ArrayComparison::add_pair(double got, double want, std::int64_t index) {
   }
 }
 
-void ArrayComparison::add(std::span<const double> got, std::span<const double> want,
-                          std::span<double> difference, std::span<unsigned char> failed) {
+template <typename Value>
+void ArrayComparison::add_values(std::span<const Value> got, std::span<const Value> want,
+                                 std::span<double> difference, std::span<unsigned char> failed) {
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double g = got[i], w = want[i];
+    const Value g = got[i], w = want[i];
     const bool match = add_pair(g, w, count);
     if (!difference.empty()) {
       const bool same = g == w || (std::isnan(g) && std::isnan(w) && tolerance_.equal_nan);
-      difference[i] = same ? 0 : g - w;
+      difference[i] = same ? 0 : static_cast<double>(g - w);
     }
     if (!failed.empty()) failed[i] = match ? 0 : 1;
-    got_nonfinite.count(g);
-    want_nonfinite.count(w);
+    got_nonfinite.count(static_cast<double>(g));
+    want_nonfinite.count(static_cast<double>(w));
     if (!match) {
-      const ElementError here = {std::fabs(g - w), count, g, w};
+      const ElementError here = {static_cast<double>(std::fabs(g - w)), count,
+                                 static_cast<double>(g), static_cast<double>(w)};
       const bool finite = std::isfinite(g) && std::isfinite(w);
       if (!finite && nonfinite_mismatches++ == 0) first_nonfinite = here;
       if (mismatches++ == 0) first_mismatch = here;
@@ -81,5 +93,11 @@ void ArrayComparison::add(std::span<const double> got, std::span<const double> w
     ++count;
   }
 }
+
+template void ArrayComparison::add_values(std::span<const double>, std::span<const double>,
+                                          std::span<double>, std::span<unsigned char>);
+template void ArrayComparison::add_values(std::span<const long double>,
+                                          std::span<const long double>, std::span<double>,
+                                          std::span<unsigned char>);
 
 }  // namespace convgrad

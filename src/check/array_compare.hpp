@@ -31,11 +31,18 @@ class ArrayComparison {
  public:
   explicit ArrayComparison(const ArrayTolerance& tolerance) : tolerance_(tolerance) {}
 
-  // The next values of both, as many of each. difference, if not empty, gets got - want: 0 where
+  // The next values of both, as many of each: floats as double, or integers as long double, which
+  // holds those of 64 bits and counts no steps. difference, if not empty, gets got - want: 0 where
   // the elements are equal, whatever they are, and inf or NaN where arithmetic says so. failed, if
   // not empty, gets 1 where the element mismatches, else 0.
   void add(std::span<const double> got, std::span<const double> want,
-           std::span<double> difference = {}, std::span<unsigned char> failed = {});
+           std::span<double> difference = {}, std::span<unsigned char> failed = {}) {
+    add_values(got, want, difference, failed);
+  }
+  void add(std::span<const long double> got, std::span<const long double> want,
+           std::span<double> difference = {}, std::span<unsigned char> failed = {}) {
+    add_values(got, want, difference, failed);
+  }
 
   std::int64_t count = 0, mismatches = 0;
   // Of finite pairs: the largest |got - want|, |got - want| / |want| where want is not 0, and steps
@@ -49,7 +56,11 @@ class ArrayComparison {
   bool match() const { return mismatches == 0; }
 
  private:
-  bool add_pair(double got, double want, std::int64_t index);
+  template <typename Value>
+  bool add_pair(Value got, Value want, std::int64_t index);
+  template <typename Value>
+  void add_values(std::span<const Value> got, std::span<const Value> want,
+                  std::span<double> difference, std::span<unsigned char> failed);
 
   ArrayTolerance tolerance_;
 };

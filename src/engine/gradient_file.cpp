@@ -73,6 +73,18 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
 
 namespace {
 
+// What to add if the shape is the gradient's in another order.
+std::string order_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
+  std::string names;
+  for (const FilterFormat format : {FilterFormat::hwio, FilterFormat::oihw, FilterFormat::ohwi}) {
+    problem.filter_format = format;
+    if (dw_shape(problem) == shape) {
+      names += cat(names.empty() ? "" : " or ", filter_format_name(problem));
+    }
+  }
+  return names.empty() ? "" : cat("; this is ", names, ": add --filter-format ", names);
+}
+
 // Opens a file of floats that has the shape of the problem's gradient.
 NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DType& dtype) {
   NpyReader reader(path);
@@ -85,7 +97,7 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
   if (reader.header().shape != shape) {
     throw Error(ErrorKind::input, reader.name(), ": shape ", shape_text(reader.header().shape),
                 ", expected ", shape_text(shape), ", the ", filter_format_name(problem),
-                " filter gradient");
+                " filter gradient", order_hint(problem, reader.header().shape));
   }
   return reader;
 }

@@ -85,15 +85,13 @@ bool has_amx_fp16() {
 std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
   std::vector<std::string> sets;
   TextReader flags(first_value(cpuinfo, "flags"));
+  const std::vector<std::string> known = known_instruction_sets();
   for (std::string flag; flags >> flag;) {
-    for (const char* known :
-         {"sse2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-          "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) {
-      if (flag == known) sets.push_back(flag);
-    }
+    if (std::find(known.begin(), known.end(), flag) != known.end()) sets.push_back(flag);
   }
   const auto tiles = std::find(sets.begin(), sets.end(), "amx_tile");
-  if (tiles != sets.end() && has_amx_fp16()) sets.emplace_back("amx_fp16");
+  const bool has_fp16 = std::find(sets.begin(), sets.end(), "amx_fp16") != sets.end();
+  if (tiles != sets.end() && !has_fp16 && has_amx_fp16()) sets.emplace_back("amx_fp16");
   const auto is_amx = [](const std::string& set) { return set.starts_with("amx"); };
   if (std::any_of(sets.begin(), sets.end(), is_amx) && !may_use_tiles()) {
     std::erase_if(sets, is_amx);
@@ -102,6 +100,12 @@ std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
 }
 
 }  // namespace
+
+std::vector<std::string> known_instruction_sets() {
+  return {"sse2",        "avx",      "f16c",     "fma",      "avx2",
+          "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
+          "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"};
+}
 
 std::string lacks(const Machine& machine, std::initializer_list<const char*> sets) {
   for (const char* set : sets) {

@@ -25,11 +25,21 @@ std::string some(const std::vector<std::string>& names) {
   return join_or(shown);
 }
 
+// torch.save and torch.jit.save pickle what is not numbers into this member of the zip archive.
+void refuse_torch_file(const std::string& file, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name == "data.pkl" || name.ends_with("/data.pkl")) {
+      throw Error(ErrorKind::input, file, ": is ", kTorchFile);
+    }
+  }
+}
+
 }  // namespace
 
 void refuse_missing_array(const std::string& file, const std::string& member,
                           const std::vector<std::string>& names) {
   if (member.empty()) refuse_whole_archive(file, names);
+  refuse_torch_file(file, names);
   const std::string what = names.empty() ? ": is an archive without any array"
                                          : cat(": has no array '", shortened(member, 60), "'");
   throw Error(ErrorKind::input, file, what,
@@ -37,6 +47,7 @@ void refuse_missing_array(const std::string& file, const std::string& member,
 }
 
 void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
+  refuse_torch_file(file, names);
   if (names.empty()) {
     throw Error(ErrorKind::input, file, ": is an archive without any array, expected one");
   }

@@ -8,6 +8,7 @@
 #include "base/checked.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array_names.hpp"
 #include "files/little_endian.hpp"
 #include "files/npy_dtype.hpp"
 #include "files/npy_literal.hpp"
@@ -36,6 +37,7 @@ std::string_view other_format(std::string_view start) {
       {"\x1f\x8b", "compressed with gzip (pipe it through gunzip)"},
       {"\x28\xb5\x2f\xfd", "compressed with zstd (pipe it through zstdcat)"},
       {"\x89HDF", "an HDF5 file (save the data set with numpy.save)"},
+      {"\x80\x02\x8a\x0al\xfc", kTorchFile},  // a pickle of its magic number comes first
       {"\x80", "a Python pickle (save the array with numpy.save)"},
   };
   for (const auto& [prefix, what] : kStarts) {

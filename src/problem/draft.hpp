@@ -56,7 +56,8 @@ std::string list(const std::vector<std::int64_t>& numbers);       // "[1,2]"
 std::string counted(std::size_t count, const std::string& noun);  // "2 numbers"
 std::string upper(std::string_view text);
 // The number of the name that value spells, in any case; Error(usage) with a suggestion.
-std::size_t choose(const std::string& flag, const std::string& value, Names names);
+std::size_t choose(const std::string& flag, std::string_view value, Names names);
+FilterFormat parse_filter_format(Op op, std::string_view name);  // Error(usage)
 // From low to the largest attribute that TensorFlow has.
 void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
@@ -64,5 +65,11 @@ void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 void read_filter(Draft& draft);
 // Strides, dilations, padding, and the output extents that follow from them.
 void read_windows(Draft& draft);
+
+// Of a problem that does not fit: "; use --data-format NCHW: then it fits", the fewest slips that
+// would explain it, or "". fits says whether a request does.
+using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
+std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
+                 Fits fits);
 
 }  // namespace convgrad::making

@@ -23,7 +23,7 @@ std::string upper(std::string_view text) {
   return result;
 }
 
-std::size_t choose(const std::string& flag, const std::string& value, Names names) {
+std::size_t choose(const std::string& flag, std::string_view value, Names names) {
   const std::vector<std::string> choices(names.begin(), names.end());
   const auto found = std::ranges::find(choices, upper(value));
   if (found == choices.end()) {
@@ -31,6 +31,14 @@ std::size_t choose(const std::string& flag, const std::string& value, Names name
            did_you_mean(value, choices));
   }
   return static_cast<std::size_t>(found - choices.begin());
+}
+
+FilterFormat parse_filter_format(Op op, std::string_view name) {
+  const Names names = filter_formats(op);
+  const auto found = std::ranges::find(names, in_tensorflow_letters(name));
+  const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())
+                                                  : choose("--filter-format", name, names);
+  return static_cast<FilterFormat>(number);
 }
 
 void check_range(const std::string& what, std::int64_t value, std::int64_t low) {
@@ -48,11 +56,10 @@ void read_op_and_formats(Draft& draft) {
   if (given.op.empty()) misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d");
   pb.op = parse_op(given.op);
   if (!given.data_format.empty()) {
-    pb.channels_last = choose("--data-format", given.data_format, data_formats(pb.op)) == 0;
+    pb.channels_last = parse_data_format(pb.op, given.data_format);
   }
   if (!given.filter_format.empty()) {
-    pb.filter_format = static_cast<FilterFormat>(
-        choose("--filter-format", given.filter_format, filter_formats(pb.op)));
+    pb.filter_format = parse_filter_format(pb.op, given.filter_format);
   }
 }
 
@@ -144,6 +151,24 @@ std::int64_t channels_of_filter(const Draft& draft, const std::string& filter_na
                                            : last;
 }
 
+WgradProblem made(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes) {
+  Draft draft = {x, dy, attributes, {}};
+  read_op_and_formats(draft);
+  read_attributes(draft);
+  check_out_extents(draft);
+  check_products(draft);
+  return draft.problem;
+}
+
+bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes) {
+  try {
+    made(x, dy, attributes);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 }  // namespace convgrad::making
 
@@ -153,12 +178,12 @@ using namespace making;
 
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes) {
-  Draft draft = {x, dy, attributes, {}};
-  read_op_and_formats(draft);
-  read_attributes(draft);
-  check_out_extents(draft);
-  check_products(draft);
-  return draft.problem;
+  try {
+    return made(x, dy, attributes);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    throw Error(error.kind(), error.what(), hint(x, dy, attributes, fits));
+  }
 }
 
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,

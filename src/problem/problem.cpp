@@ -15,14 +15,39 @@ constexpr const char* kOps[] = {"conv2d", "depthwise", "conv3d", "conv1d"};
 constexpr const char* kTensorflowOps[] = {"Conv2DBackpropFilter",
                                           "DepthwiseConv2dNativeBackpropFilter",
                                           "Conv3DBackpropFilterV2", "Conv2DBackpropFilter"};
+// tf.raw_ops, tf.nn and tf.compat.v1.nn, torch.nn.grad; what they have in common but for case and
+// underscores stands once.
+constexpr std::pair<const char*, Op> kSpellings[] = {
+    {"conv2d", Op::conv2d},
+    {"conv2d_backprop_filter", Op::conv2d},
+    {"conv2d_backprop_filter_v2", Op::conv2d},
+    {"conv2d_weight", Op::conv2d},
+    {"depthwise", Op::depthwise},
+    {"depthwise_conv2d", Op::depthwise},
+    {"depthwise_conv2d_backprop_filter", Op::depthwise},
+    {"depthwise_conv2d_native_backprop_filter", Op::depthwise},
+    {"conv3d", Op::conv3d},
+    {"conv3d_backprop_filter", Op::conv3d},
+    {"conv3d_backprop_filter_v2", Op::conv3d},
+    {"conv3d_weight", Op::conv3d},
+    {"conv1d", Op::conv1d},
+    {"conv1d_weight", Op::conv1d}};
 constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
 constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(c < 128 ? std::tolower(c) : c); });
-  return result;
+// In lower case, without underscores.
+std::string key_of(std::string_view name) {
+  std::string key;
+  for (const char c : name) {
+    if (c != '_') key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return key;
+}
+
+// "conv2d_weight" of "torch.nn.grad.conv2d_weight".
+std::string_view without_module(std::string_view name) {
+  const bool has_module = name.starts_with("tf.") || name.starts_with("torch.");
+  return has_module ? name.substr(name.rfind('.') + 1) : name;
 }
 
 // "name1,2" for the spatial axes of the problem; nothing when every value is the default.
@@ -143,12 +168,16 @@ std::string describe(const WgradProblem& problem) {
 std::string_view op_name(Op op) { return kOps[static_cast<std::size_t>(op)]; }
 std::string_view tensorflow_op_name(Op op) { return kTensorflowOps[static_cast<std::size_t>(op)]; }
 
-Op parse_op(std::string_view name) {
-  const std::string key = lower(name);
-  for (const Op op : {Op::conv2d, Op::depthwise, Op::conv3d, Op::conv1d}) {
-    if (key == op_name(op) || key == lower(tensorflow_op_name(op))) return op;
+std::optional<Op> op_from_name(std::string_view name) {
+  const std::string key = key_of(without_module(name));
+  for (const auto& [spelling, op] : kSpellings) {
+    if (key == key_of(spelling)) return op;
   }
-  if (key == "depthwise_conv2d") return Op::depthwise;
+  return std::nullopt;
+}
+
+Op parse_op(std::string_view name) {
+  if (const auto op = op_from_name(name)) return *op;
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
   throw Error(ErrorKind::usage, "--op: '", name, "' is not an operation, expected conv2d, ",
@@ -177,6 +206,23 @@ DType parse_stored_dtype(std::string_view flag, std::string_view name) {
   using enum DType;
   return known(stored_dtype_from_name(name),
                {f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz}, flag, name);
+}
+
+bool parse_data_format(Op op, std::string_view name) {
+  const std::string key = making::upper(name);
+  if (key == "CHANNELS_LAST" || key == "CHANNELS_FIRST") return key == "CHANNELS_LAST";
+  return making::choose("--data-format", name, making::data_formats(op)) == 0;
+}
+
+std::string in_tensorflow_letters(std::string_view filter_format) {
+  constexpr std::string_view kTheirs = "TRSCK", kOurs = "DHWIO";
+  std::string name = making::upper(filter_format);
+  if (name.find('K') == name.npos) return name;
+  for (char& letter : name) {
+    const std::size_t at = kTheirs.find(letter);
+    if (at != kTheirs.npos) letter = kOurs[at];
+  }
+  return name;
 }
 
 std::string data_format_name(const WgradProblem& problem) {

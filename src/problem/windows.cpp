@@ -32,25 +32,37 @@ void read_vector(Draft& draft, const std::string& flag, const std::vector<std::i
   }
 }
 
+// (before, after) pairs. Only where one number may stand for both is one of an axis legal.
+std::vector<std::int64_t> padding_pairs(const WgradAttributes& given, std::size_t rank) {
+  if (!given.explicit_one_for_both || given.explicit_paddings.size() != rank) {
+    return given.explicit_paddings;
+  }
+  std::vector<std::int64_t> pairs;
+  for (const std::int64_t both : given.explicit_paddings) pairs.insert(pairs.end(), 2, both);
+  return pairs;
+}
+
 void read_explicit_paddings(Draft& draft) {
-  const std::vector<std::int64_t>& pads = draft.attributes.explicit_paddings;
+  const std::string& flag = draft.attributes.explicit_paddings_name;
+  const std::vector<std::int64_t> pads = padding_pairs(draft.attributes, draft.rank());
   const std::size_t spatial = 2 * draft.rank(), all = spatial + 4;
   if (pads.empty()) {
-    misuse("--explicit-paddings is missing, expected ", spatial,
+    misuse(flag, " is missing, expected ", spatial,
            " numbers (before,after for each spatial axis) with --padding EXPLICIT");
   }
   const bool full = pads.size() == all;
   if (pads.size() != 1 && pads.size() != spatial && !full) {
-    bad("--explicit-paddings: ", counted(pads.size(), "number"), ", expected ", all,
+    bad(flag, ": ", counted(pads.size(), "number"), ", expected ", all,
         " (before,after for each axis of ", data_format_name(draft.problem), ") or ", spatial,
-        " (spatial axes)");
+        " (spatial axes)",
+        draft.attributes.explicit_one_for_both ? ", or one for each spatial axis, or one" : "");
   }
   for (std::size_t i = 0; i < pads.size(); ++i) {
-    check_range(cat("--explicit-paddings[", i, "]"), pads[i], 0);
+    check_range(cat(flag, "[", i, "]"), pads[i], 0);
   }
   for (const std::size_t at : {std::size_t{0}, draft.channel_position()}) {
     if (!full || (pads[2 * at] == 0 && pads[2 * at + 1] == 0)) continue;
-    bad("--explicit-paddings: ", list(pads), ", expected 0,0 for the batch and channel axes");
+    bad(flag, ": ", list(pads), ", expected 0,0 for the batch and channel axes");
   }
   for (std::size_t a = draft.first(); a < 3; ++a) {
     const std::size_t at = full ? draft.position(a) : a - draft.first();
@@ -65,7 +77,7 @@ Padding read_padding(Draft& draft) {
   if (!given.padding.empty()) {
     padding = static_cast<Padding>(choose("--padding", given.padding, kPaddings));
   } else if (given.explicit_paddings.empty()) {
-    misuse("--padding is missing, expected SAME, VALID or EXPLICIT");
+    misuse("--padding is missing, expected SAME, VALID, EXPLICIT or numbers");
   }
   if (padding == Padding::explicit_pads) {
     read_explicit_paddings(draft);

@@ -136,7 +136,7 @@ class Memory(FaultTest):
             self.skipTest("there is no prlimit")
 
         def loads(size):
-            done = subprocess.run([*self.limit(size), BINARY, "--version"], check=False,
+            done = subprocess.run([*self.limit(size), BINARY, "--help"], check=False,
                                   env=clean_environment(), capture_output=True, timeout=30)
             return done.returncode == 0 and not done.stderr
 

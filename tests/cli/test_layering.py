@@ -184,7 +184,7 @@ class Everything(LayeringTest):
 
     def names(self, command):
         for names, takes in options_of(command):
-            name = next(name for name in names if name.startswith("--"))
+            name = next((name for name in names if name.startswith("--")), "--help")   # -h
             if name not in ("--help", "--version", "--json", "--config"):
                 yield name[2:], takes
 

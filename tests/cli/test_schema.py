@@ -155,7 +155,8 @@ class Reports(SchemaTest):
         (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
         for got, other, extra, status in (("dw.npy", "dw.npy", [], 0), ("wrong.npy", "dw.npy", [], 1),
                                           ("nan.npy", "nan.npy", ["--no-equal-nan"], 1),
-                                          ("short.npy", "dw.npy", [], 1), ("i.npy", "i.npy", [], 3),
+                                          ("short.npy", "dw.npy", [], 1), ("i.npy", "dw.npy", [], 3),
+                                          ("i.npy", "i.npy", [], 0),
                                           ("none.npy", "dw.npy", [], 3),
                                           ("wrong.npy", "dw.npy", ["--max-ulp", 1], 1)):
             self.report("compare", got, other, *extra, status=status)

@@ -69,11 +69,11 @@ void take_filter_shape(Fields& fields, BatchJob& job) {
   }
   const Field* format = find(fields, "filter_format");
   const std::string order =
-      format == nullptr ? "hwio" : CLI::detail::to_lower(word_of(format->name, format->words));
-  const bool tensorflows = order.ends_with("io");
+      format == nullptr ? "HWIO" : in_tensorflow_letters(word_of(format->name, format->words));
+  const bool tensorflows = order.ends_with("IO");
   Field filter{tensorflows ? "filter_sizes" : "kernel", {}};
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    const bool is_channel = i < order.size() && (order[i] == 'i' || order[i] == 'o');
+    const bool is_channel = i < order.size() && (order[i] == 'I' || order[i] == 'O');
     if (tensorflows || !is_channel) filter.words.push_back(std::to_string(shape[i]));
   }
   fields.push_back(std::move(filter));

@@ -35,14 +35,6 @@ std::vector<std::int64_t> extents_of(const Words& words, std::size_t rank) {
   return extents;
 }
 
-void read_padding(const std::string& word, WgradAttributes& attributes) {
-  if (std::isdigit(static_cast<unsigned char>(word[0])) == 0) {
-    attributes.padding = word;
-  } else {
-    attributes.explicit_paddings = parse_numbers("padding", {word});
-  }
-}
-
 BenchProblem problem_of(const Words& words) {
   if (words.size() != kCount && words.size() != kCount + 1) {
     bad_input(words.size(), words.size() == 1 ? " column" : " columns",
@@ -58,7 +50,7 @@ BenchProblem problem_of(const Words& words) {
   a.kernel = parse_numbers("kernel", {words[kKernel]});
   a.strides = parse_numbers("stride", {words[kStride]});
   a.dilations = parse_numbers("dilation", {words[kDilation]});
-  read_padding(words[kPadding], a);
+  read_padding("padding", words[kPadding], a);
   const std::int64_t C = number_of("C", words[kC], 1);
   // Depthwise has a group for each channel; its column is often 0.
   const std::int64_t groups = number_of("groups", words[kGroups], op == Op::depthwise ? 0 : 1);
@@ -66,7 +58,7 @@ BenchProblem problem_of(const Words& words) {
   problem.K = number_of("K_or_mult", words[kK], 1);
   if (op == Op::depthwise) problem.K = checked_mul(C, problem.K, "C x multiplier");
   problem.input_shape = extents_of(words, static_cast<std::size_t>(spatial_rank(op)));
-  const bool last = is_channels_last(a.data_format);
+  const bool last = is_channels_last(a.op, a.data_format);
   problem.input_shape.insert(last ? problem.input_shape.end() : problem.input_shape.begin(), C);
   problem.input_shape.insert(problem.input_shape.begin(), number_of("N", words[kN], 0));
   if (words.size() > kCount) problem.count = number_of("count", words[kCount], 1);

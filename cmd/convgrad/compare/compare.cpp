@@ -15,6 +15,7 @@
 #include "options/refuse.hpp"
 #include "report/heatmap.hpp"
 #include "report/progress.hpp"
+#include "report/read_parts.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -38,39 +39,51 @@ void check_options(const Options& options) {
   }
 }
 
-// One of the two arrays, as float64 values in C order.
+// One of the two arrays, in C order: floats as double, integers and booleans as long double, which
+// holds every integer of 64 bits.
 class Array {
  public:
-  explicit Array(const std::string& path)
-      : reader_(path),
-        dtype_(float_dtype(reader_.header(), reader_.name())),
-        read_dtype_(is_float8(dtype_) ? DType::f32 : dtype_) {
+  explicit Array(const std::string& path) : reader_(path), dtype_name_(dtype_text(reader_)) {
+    if (is_integers()) return;
+    dtype_ = float_dtype(reader_.header(), reader_.name());
+    read_dtype_ = is_float8(dtype_) ? DType::f32 : dtype_;
     reader_.widen_to(read_dtype_);
   }
 
   const std::string& name() const { return reader_.name(); }
   const NpyHeader& header() const { return reader_.header(); }
-  DType dtype() const { return dtype_; }
+  const std::string& dtype_name() const { return dtype_name_; }
+  DType dtype() const { return dtype_; }  // of floats
+  bool is_integers() const { return is_integer(reader_.header()); }
 
-  // Valid until the next call.
-  std::span<const double> read(const ArrayPart& part) {
-    const std::int64_t bytes = part.count * dtype_bytes(read_dtype_);
+  template <typename Value>
+  std::vector<Value> read(const ArrayPart& part) {
+    const std::int64_t item =
+        is_integers() ? reader_.header().item_bytes : dtype_bytes(read_dtype_);
+    const std::int64_t bytes = part.count * item;
     if (bytes_.size_bytes() < bytes) bytes_ = Buffer(bytes, "a part of an array");
     reader_.read_box(part.begin, part.end, bytes_.data());
-    values_.resize(static_cast<std::size_t>(part.count));
-    with_scalar(read_dtype_, [&](auto scalar) {
-      const auto* source = bytes_.as<decltype(scalar)>();
-      for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = to_double(source[i]);
-    });
-    return values_;
+    std::vector<Value> values(static_cast<std::size_t>(part.count));
+    if constexpr (std::is_same_v<Value, double>) {
+      with_scalar(read_dtype_, [&](auto scalar) {
+        const auto* source = bytes_.as<decltype(scalar)>();
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_double(source[i]);
+      });
+    } else {
+      with_integer(reader_.header(), [&](auto integer) {
+        const auto* source = bytes_.as<decltype(integer)>();
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = source[i];
+      });
+    }
+    return values;
   }
   void finish() { reader_.finish(); }
 
  private:
   NpyReader reader_;
-  DType dtype_, read_dtype_;
+  std::string dtype_name_;
+  DType dtype_ = DType::f64, read_dtype_ = DType::f64;
   Buffer bytes_;
-  std::vector<double> values_;
 };
 
 // got - want as a file.
@@ -100,10 +113,20 @@ std::string refusal(const CompareReport& r) {
     return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ");
   }
   if (r.tolerance.tolerance.criterion == Criterion::bitwise && r.got_dtype != r.want_dtype) {
-    return cat("dtypes ", dtype_name(r.got_dtype), ", ", dtype_name(r.want_dtype),
-               " differ, so their bits do");
+    return cat("dtypes ", r.got_dtype, ", ", r.want_dtype, " differ, so their bits do");
   }
   return "";
+}
+
+// Integers are compared with integers alone: what a tolerance would mean for others is not known.
+void check_kinds(const Options& options, const Array& got, const Array& want) {
+  if (got.is_integers() != want.is_integers()) {
+    bad_input(got.name(), " is ", got.dtype_name(), ", ", want.name(), " is ", want.dtype_name(),
+              ", expected integers or booleans in both, or floats; convert one of them");
+  }
+  if (got.is_integers() && options.compare.max_ulp) {
+    misuse("--max-ulp: given for ", got.dtype_name(), ", expected --atol for integers");
+  }
 }
 
 CompareReport new_report(const Options& options, const Array& got, const Array& want) {
@@ -112,24 +135,30 @@ CompareReport new_report(const Options& options, const Array& got, const Array& 
   r.want = want.name();
   r.got_shape = got.header().shape;
   r.want_shape = want.header().shape;
-  r.got_dtype = got.dtype();
-  r.want_dtype = want.dtype();
+  r.got_dtype = got.dtype_name();
+  r.want_dtype = want.dtype_name();
+  r.coarser_dtype = coarser_dtype(got.dtype(), want.dtype());
+  r.integers = got.is_integers();
   r.tolerance.tolerance = tolerance_of(options.compare);
   r.tolerance.equal_nan = options.compare.equal_nan;
-  r.tolerance.ulp_dtype = coarser_dtype(r.got_dtype, r.want_dtype);
+  r.tolerance.ulp_dtype = r.coarser_dtype;
   r.by_default = r.tolerance.tolerance.needs_terms();  // none was asked for
-  if (r.by_default) r.tolerance.tolerance = default_tolerance(r.got_dtype, r.want_dtype);
+  if (r.by_default) {
+    r.tolerance.tolerance = r.integers ? Tolerance{.criterion = Criterion::tolerance}
+                                       : default_tolerance(got.dtype(), want.dtype());
+  }
   r.comparison = ArrayComparison(r.tolerance);
   r.refused = refusal(r);
   return r;
 }
 
 // Everything but the verdict: the elements, and the files that are made of them.
+template <typename Value>
 void compare_elements(const Options& options, Array& got, Array& want, CompareReport& r) {
   const CompareOptions& o = options.compare;
   const OutputOptions output = {options.execution.no_clobber};
   std::optional<DifferenceFile> difference_file;
-  const bool wide = r.got_dtype == DType::f64 || r.want_dtype == DType::f64;
+  const bool wide = got.dtype() == DType::f64 || want.dtype() == DType::f64;
   if (!o.save_diff.empty()) {
     difference_file.emplace(o.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
   }
@@ -142,7 +171,9 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
     const auto size = static_cast<std::size_t>(part.count);
     if (difference_file || heatmap) difference.resize(size);
     if (heatmap) failed.resize(size);
-    r.comparison.add(got.read(part), want.read(part), difference, failed);
+    const std::vector<Value> got_values = got.read<Value>(part);
+    const std::vector<Value> want_values = want.read<Value>(part);
+    r.comparison.add(got_values, want_values, difference, failed);
     if (difference_file) difference_file->add(difference);
     if (heatmap) heatmap->add(part.first, difference, failed);
     progress.show(static_cast<double>(part.first + part.count) /
@@ -160,6 +191,7 @@ int compare_into(const Options& options, Json& report) {
   tolerance_of(o);  // before a file is opened
   if (!o.heatmap.empty()) check_heatmap_format(o.filter_format);
   Array got(o.got), want(o.want);
+  check_kinds(options, got, want);
   report["tensors"]["got"] = tensor_json(o.got, got.header());
   report["tensors"]["want"] = tensor_json(o.want, want.header());
   if (!options.json.empty()) {
@@ -167,14 +199,18 @@ int compare_into(const Options& options, Json& report) {
   }
   check_difference_files(o, {options.execution.no_clobber});
   CompareReport r = new_report(options, got, want);
-  if (r.refused.empty()) compare_elements(options, got, want, r);
+  if (r.refused.empty() && r.integers) {
+    compare_elements<long double>(options, got, want, r);
+  } else if (r.refused.empty()) {
+    compare_elements<double>(options, got, want, r);
+  }
   report["compare"] = compare_json(r);
   report["status"] = r.match() ? "match" : "mismatch";
   std::string text = compare_text(r);
   if (!r.refused.empty() && (!o.save_diff.empty() || !o.heatmap.empty())) {
     text += "No difference is written, since shapes or dtypes differ\n";
   }
-  if (options.json != "-" && !o.quiet) std::fputs(text.c_str(), stdout);
+  if (options.json != "-") std::fputs(text.c_str(), stdout);
   return r.match() ? 0 : 1;
 }
 

@@ -10,27 +10,29 @@ namespace {
 
 std::string criterion_text(const CompareReport& r) {
   const Tolerance& t = r.tolerance.tolerance;
-  const DType coarser = coarser_dtype(r.got_dtype, r.want_dtype);
+  if (r.integers && r.by_default) return "every value equal";
   switch (t.criterion) {
     case Criterion::max_ulp:
       return cat("at most ", t.max_ulp, " ULP of ", dtype_name(r.tolerance.ulp_dtype));
     case Criterion::bitwise:
       return "every bit equal";
     default:
-      return cat("rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
-                 r.by_default ? cat(" (defaults of ", dtype_name(coarser), ")") : std::string());
+      return cat(
+          "rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
+          r.by_default ? cat(" (defaults of ", dtype_name(r.coarser_dtype), ")") : std::string());
   }
 }
 
 std::string dtypes_and_shape(const CompareReport& r) {
-  std::string text(dtype_name(r.got_dtype));
-  if (r.got_dtype != r.want_dtype) text += cat(" and ", dtype_name(r.want_dtype));
+  std::string text = r.got_dtype;
+  if (r.got_dtype != r.want_dtype) text += cat(" and ", r.want_dtype);
   return cat(text, " ", shape_text(r.got_shape));
 }
 
 std::string place(const CompareReport& r, const ElementError& error) {
+  const int digits = r.integers ? 17 : 9;  // all of a double's
   return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
-             general(error.got, 9), ", want ", general(error.want, 9));
+             general(error.got, digits), ", want ", general(error.want, digits));
 }
 
 std::string worst_line(const CompareReport& r, const char* what, const ElementError& error) {
@@ -80,7 +82,7 @@ std::string compare_text(const CompareReport& r) {
   text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
   text += worst_line(r, "absolute", c.abs);
   text += worst_line(r, "relative", c.rel);
-  text += worst_line(r, "ULP", c.ulp);
+  if (!r.integers) text += worst_line(r, "ULP", c.ulp);
   if (!c.match()) text += cat("First mismatch", place(r, c.first_mismatch), "\n");
   if (c.nonfinite_mismatches > 0) {
     text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
@@ -110,7 +112,7 @@ Json compare_json(const CompareReport& r) {
   json["mismatches"] = c.mismatches;
   json["max_abs"] = error_json(r, c.abs);
   json["max_rel"] = error_json(r, c.rel);
-  json["max_ulp"] = error_json(r, c.ulp);
+  if (!r.integers) json["max_ulp"] = error_json(r, c.ulp);
   if (!c.match()) json["first_mismatch"] = error_json(r, c.first_mismatch);
   json["nonfinite"] = {{"mismatches", c.nonfinite_mismatches},
                        {"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},

@@ -13,7 +13,9 @@ namespace convgrad::cli {
 struct CompareReport {
   std::string got, want;  // names of the files
   std::vector<std::int64_t> got_shape, want_shape;
-  DType got_dtype = DType::f32, want_dtype = DType::f32;
+  std::string got_dtype, want_dtype;  // as they are called
+  DType coarser_dtype = DType::f32;   // of the two, whose defaults are taken
+  bool integers = false;              // or booleans; there is no dtype of floats then
   ArrayTolerance tolerance;
   bool by_default = false;  // the tolerance is the dtype's
   // Why the arrays differ before any element is looked at: "shapes (2,), (3,) differ", or empty.

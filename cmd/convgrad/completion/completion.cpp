@@ -26,6 +26,7 @@ const std::map<std::string, Values>& known_values() {
                                  "float8_e4m3fnuz", "float8_e5m2fnuz"};
   static const std::map<std::string, Values> kValues = {
       {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
+      {"--padding", {"SAME", "VALID", "EXPLICIT"}},
       {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"}},
       {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW", "OWI"}},
       {"--out-dtype", kDtypes},

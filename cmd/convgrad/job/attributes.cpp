@@ -43,8 +43,8 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
   }
   a.strides = parse_numbers("--strides", o.strides);
   a.dilations = parse_numbers("--dilations", o.dilations);
-  a.padding = o.padding;
   a.explicit_paddings = parse_numbers("--explicit-paddings", o.explicit_paddings);
+  read_padding("--padding", o.padding, a);
   a.data_format = o.data_format;
   a.filter_format = o.filter_format;
   const std::vector<std::int64_t> groups = parse_numbers("--groups", o.groups);

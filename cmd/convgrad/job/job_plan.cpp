@@ -25,6 +25,25 @@ void table_row(std::ostream& text, bool best, std::string_view name, const std::
   }
 }
 
+// Why a kernel computes nothing on this machine: what it says here of a problem that it would
+// compute with all instruction sets.
+std::string why_not_here(const Kernel& kernel) {
+  Machine every = this_machine();
+  every.instruction_sets = known_instruction_sets();
+  for (const char* op : {"conv2d", "depthwise"}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+      const TensorInfo tensor = {"", dtype, {1, 8, 8, 64}};
+      WgradAttributes attributes;
+      attributes.op = op;
+      attributes.kernel = {3};
+      attributes.padding = "SAME";
+      const WgradProblem problem = make_problem(tensor, tensor, attributes);
+      if (kernel.why_not(problem, every).empty()) return kernel.why_not(problem, this_machine());
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 PlanOptions plan_options(const Options& options) {
@@ -53,24 +72,15 @@ Plan plan_job(const Job& job, PlanOptions options) {
   return plan;
 }
 
-std::string algorithm_table(const Job* job) {
+std::string algorithm_table(const Job& job) {
   TextWriter text;
-  const auto name = [&](std::string_view n) -> std::ostream& {
-    return text << std::left << std::setw(27) << n;
-  };
-  if (job == nullptr) {
-    for (const Kernel& kernel : kernels()) name(kernel.name) << kernel.summary << "\n";
-    for (const DeviceKernel& kernel : device_kernels()) name(kernel.name) << kernel.summary << "\n";
-    name("auto") << "the least estimated time for the problem\n";
-    return text.str();
-  }
-  text << describe(job->problem) << "\n";
-  const WgradProblem problem = with_channels(job->problem);
-  if (job->backend == Backend::cuda) {
-    const std::string_view best = choose_device_kernel(problem, job->device).name;
+  text << describe(job.problem) << "\n";
+  const WgradProblem problem = with_channels(job.problem);
+  if (job.backend == Backend::cuda) {
+    const std::string_view best = choose_device_kernel(problem, job.device).name;
     for (const DeviceKernel& kernel : device_kernels()) {
-      table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job->device),
-                kernel.estimated_seconds(problem, job->device), "a large device");
+      table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job.device),
+                kernel.estimated_seconds(problem, job.device), "a large device");
     }
     return text.str();
   }
@@ -85,22 +95,40 @@ std::string algorithm_table(const Job* job) {
   return text.str();
 }
 
+Json algorithms_json(const CudaInfo* cuda) {
+  Json all = Json::array();
+  for (const Kernel& kernel : kernels()) {
+    all.push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+    const std::string why_not = why_not_here(kernel);
+    if (!why_not.empty()) all.back()["why_not"] = why_not;
+  }
+  for (const DeviceKernel& kernel : device_kernels()) {
+    all.push_back({{"name", kernel.name}, {"summary", kernel.summary}});
+    if (cuda != nullptr && cuda->devices.empty()) all.back()["why_not"] = cuda->why_none;
+  }
+  return all;
+}
+
+std::string algorithms_text(const Json& algorithms) {
+  TextWriter text;
+  const auto row = [&](const std::string& name, const std::string& summary) {
+    text << std::left << std::setw(27) << name << summary << "\n";
+  };
+  for (const Json& a : algorithms) {
+    const std::string why_not = a.value("why_not", "");
+    row(a["name"], cat(a["summary"].get<std::string>(),
+                       why_not.empty() ? "" : cat(" (not here: ", why_not, ")")));
+  }
+  row("auto", "the least estimated time for the problem");
+  return text.str();
+}
+
 bool listed_algorithms(const Options& options, Json& report) {
   if (!options.execution.list_algorithms) return false;
   const bool has_problem = !options.problem.input.empty() && !options.problem.out_backprop.empty();
-  std::string text;
-  if (has_problem) {
-    const Job job = open_job(options, report);
-    text = algorithm_table(&job);
-  } else {
-    text = algorithm_table(nullptr);
-  }
-  for (const Kernel& kernel : kernels()) {
-    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-  }
-  for (const DeviceKernel& kernel : device_kernels()) {
-    report["algorithms"].push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-  }
+  report["algorithms"] = algorithms_json();
+  const std::string text = has_problem ? algorithm_table(open_job(options, report))
+                                       : algorithms_text(report["algorithms"]);
   if (options.json != "-") std::fputs(text.c_str(), stdout);
   return true;
 }
@@ -135,7 +163,7 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
     text << "backend    " << backend_name(plan) << ": " << job.backend_reason << "\n";
   }
   if (algorithm == "auto" && backend_name(plan) != "reference") {
-    text << "algorithms\n" << algorithm_table(&job);
+    text << "algorithms\n" << algorithm_table(job);
   }
   return text.str();
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "convgrad/device.hpp"
 #include "job/job.hpp"
 
 namespace convgrad::cli {
@@ -15,8 +16,12 @@ PlanOptions plan_options(const Job& job, const Options& options);
 // The job's plan, with the memory that its streams need.
 Plan plan_job(const Job& job, PlanOptions options);
 
-// The table of algorithms; with a job, what each makes of its problem.
-std::string algorithm_table(const Job* job);
+// The table of algorithms: what each makes of the job's problem.
+std::string algorithm_table(const Job& job);
+// All of them, with name and summary, and why_not of those that this machine cannot run; of those
+// of devices it is known only with `cuda`.
+Json algorithms_json(const CudaInfo* cuda = nullptr);
+std::string algorithms_text(const Json& algorithms);
 // True if --list-algorithms was given: the table has been printed, and there is nothing to do.
 bool listed_algorithms(const Options& options, Json& report);
 

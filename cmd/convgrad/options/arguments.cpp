@@ -16,6 +16,37 @@ namespace {
 // for other flags.
 constexpr char kListMark = '\x1e';
 
+constexpr const char* kBetween = " ,[]()\t";  // the numbers of a list
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+std::int64_t parse_number(const std::string& flag, const std::string& word) {
+  std::int64_t value = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, status] = std::from_chars(word.data(), end, value);
+  if (status == std::errc::result_out_of_range) {
+    bad_input(flag, ": ", word, " does not fit in 64 bits");
+  }
+  if (status != std::errc{} || rest != end) misuse(flag, ": '", word, "' is not a whole number");
+  return value;
+}
+
+// "3" and "3" of "3x3"; a word that is not made of numbers stays as it is.
+Words factors(const std::string& word) {
+  if (word.starts_with("0x") || word.starts_with("0X")) return {word};  // no list
+  Words numbers = {""};
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool is_between = (word[i] == 'x' || word[i] == 'X') && i > 0 && i + 1 < word.size() &&
+                            is_digit(word[i - 1]) && is_digit(word[i + 1]);
+    if (is_between) {
+      numbers.emplace_back();
+    } else {
+      numbers.back() += word[i];
+    }
+  }
+  return numbers;
+}
+
 }  // namespace
 
 Words last_list(const Words& words) {
@@ -30,8 +61,7 @@ Words last_list(const Words& words) {
 }
 
 bool looks_like_a_flag(const std::string& word) {
-  return word.size() > 1 && word[0] == '-' &&
-         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+  return word.size() > 1 && word[0] == '-' && !is_digit(word[1]);
 }
 
 std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
@@ -75,24 +105,33 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
 
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
   std::vector<std::int64_t> result;
-  constexpr const char* kBetween = " ,[]()\t";
   for (const std::string& word : last_list(words)) {
     for (std::size_t at = 0; (at = word.find_first_not_of(kBetween, at)) != word.npos;) {
       const std::size_t end = std::min(word.find_first_of(kBetween, at), word.size());
-      std::int64_t value = 0;
-      const auto [rest, status] = std::from_chars(word.data() + at, word.data() + end, value);
-      if (status == std::errc::result_out_of_range) {
-        bad_input(flag, ": ", word.substr(at, end - at), " does not fit in 64 bits");
+      for (const std::string& number : factors(word.substr(at, end - at))) {
+        result.push_back(parse_number(flag, number));
       }
-      if (status != std::errc{} || rest != word.data() + end) {
-        misuse(flag, ": '", word.substr(at, end - at), "' is not a whole number");
-      }
-      result.push_back(value);
       at = end;
     }
   }
   if (!words.empty() && result.empty()) misuse(flag, ": empty, expected whole numbers");
   return result;
+}
+
+void read_padding(const std::string& flag, const std::string& word, WgradAttributes& attributes) {
+  const std::size_t first = word.find_first_not_of(kBetween);
+  if (first == word.npos || (!is_digit(word[first]) && word[first] != '-')) {
+    attributes.padding = word;
+    return;
+  }
+  if (!attributes.explicit_paddings.empty()) {
+    misuse("--explicit-paddings: given with numbers in ", flag, ", expected one of them");
+  }
+  attributes.explicit_paddings = parse_numbers(flag, {word});
+  attributes.explicit_paddings_name = flag;
+  // A list of lists is one of pairs.
+  attributes.explicit_one_for_both =
+      std::ranges::count(word, '[') + std::ranges::count(word, '(') < 2;
 }
 
 void set_option(CLI::Option& option, const std::string& name, const Words& words) {
@@ -107,8 +146,14 @@ void set_option(CLI::Option& option, const std::string& name, const Words& words
 }
 
 bool is_file_name(const Words& filter_sizes) {
-  return filter_sizes.size() == 1 &&
-         filter_sizes[0].find_first_not_of("0123456789+- ,[]()\t") != std::string::npos;
+  if (filter_sizes.size() != 1) return false;
+  const std::string& word = filter_sizes[0];
+  const auto is_numeric = [](const std::string& factor) {
+    return factor.find_first_not_of("0123456789+- ,[]()\t") == factor.npos;
+  };
+  if (std::ranges::all_of(factors(word), is_numeric)) return false;
+  const bool is_list = word.find_first_of(kBetween) != word.npos;
+  return !is_list || word.find(".npy") != word.npos || word.find(':') != word.npos;
 }
 
 std::string with_hyphens(const std::string& argument) {

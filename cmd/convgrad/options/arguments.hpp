@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "convgrad/problem.hpp"
 #include "options/options.hpp"
 
 namespace CLI {
@@ -17,10 +18,14 @@ namespace convgrad::cli {
 // without hyphens. Error(usage) names it.
 void set_option(CLI::Option& option, const std::string& name, const Words& words);
 
-// "3,3", "3 3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
+// "3,3", "3 3", "3x3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
 
-// True if --filter-sizes names a file instead of giving numbers.
+// A name, or numbers: one for both sides of all spatial axes or of each, as PyTorch has them, or
+// TensorFlow's pairs. Error(usage) if attributes have explicit paddings already.
+void read_padding(const std::string& flag, const std::string& word, WgradAttributes& attributes);
+
+// True if --filter-sizes names a file instead of giving numbers, if with a slip among them.
 bool is_file_name(const Words& filter_sizes);
 
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.

@@ -6,6 +6,7 @@
 
 #include "options/help.hpp"
 #include "options/shared_options.hpp"
+#include "options/short_help.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -24,11 +25,17 @@ class HelpFormatter : public CLI::Formatter {
     }
     return result == "--json" ? "--json[=FILE]" : result;
   }
+  // -h is CLI11's plain help, --help its help of all, but each of one command alone.
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    if (mode == CLI::AppFormatMode::Normal) return short_help(*app, name, *this);
+    return CLI::Formatter::make_help(app, name, CLI::AppFormatMode::Normal);
+  }
 };
 
 void set_up(CLI::App& app) {
-  app.set_help_flag("-h,--help", "this text");
-  app.get_help_ptr()->group(kReporting);
+  app.set_help_flag("-h", "the usual options, in short")->group(kReporting);
+  app.set_help_all_flag("--help", "this text")->group(kReporting);
   app.allow_extras();  // what is left over is reported with a suggestion, by main
   app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(34);
@@ -139,8 +146,6 @@ void bind_compare(CLI::App& app, Options& o) {
        "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
   flag(compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",
        kOutput);
-  flag(compare, "-q,--quiet", o.compare.quiet, "no text on stdout, the exit status alone",
-       kReporting);
   add_common(compare, o, kCompareFooter);
 }
 
@@ -220,7 +225,8 @@ void bind_reduce(CLI::App& app, Options& o) {
 
 void bind_options(CLI::App& app, Options& o) {
   set_up(app);
-  app.set_version_flag("--version", version_text(), "version, and what it was built with")
+  app.set_version_flag("-V,--version", version_and_libraries,
+                       "version, what it was built with, BLAS, CUDA and MPI")
       ->group(kReporting);
   add_problem(app, o.problem);
   add_execution(app, o.execution);
@@ -255,12 +261,16 @@ void bind_options(CLI::App& app, Options& o) {
       ->type_name("bash|zsh|fish");
   completion.footer(kCompletionFooter);
 
-  const auto add_color = [&](CLI::App& command) {
+  const auto add_to_all = [&](CLI::App& command) {
+    if (command.get_name() != "completion") {
+      flag(command, "-q,--quiet", o.quiet,
+           "no text but errors: the exit status, files, -o - and --json say it all", kReporting);
+    }
     text(command, "--color", o.color, "auto|always|never",
          "auto: on a terminal, unless NO_COLOR is set", kReporting);
   };
-  add_color(app);
-  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) add_color(*sub);
+  add_to_all(app);
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) add_to_all(*sub);
 }
 
 }  // namespace convgrad::cli

@@ -1,16 +1,14 @@
-// help.hpp - the texts around --help and --version.
+// help.hpp - the texts around --help, and --version.
 #pragma once
 
 #include <string>
 
-#include "convgrad/error.hpp"
-#include "version.hpp"
-
 namespace convgrad::cli {
 
-inline std::string version_text() {
-  return cat("convgrad ", kVersion, " (", kGitRevision, ", ", kCompiler, ", ", kBuildType, ")");
-}
+// "convgrad 1.2.3 (revision, compiler, build type)".
+std::string version_text();
+// What --version prints: that line, and the libraries that this program can use, or "none".
+std::string version_and_libraries();
 
 inline constexpr const char* kComputeFooter =
     R"(A tensor that is read is FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME, or - for standard
@@ -18,8 +16,9 @@ input (one of them). --output is written as its name says: .npy, .npz and .safet
 of this one array (called dw, or NAME in FILE.npz:NAME), or its elements alone with --raw.
 
 Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
-data-format order; "2,2", "2 2" and "[2,2]" are the same. Hyphens and underscores in
-option names are the same. Options other than --json can also come from CONVGRAD_*
+data-format order; "2,2", "2 2", "2x2" and "[2,2]" are the same. Numbers in --padding are 1
+or the spatial axes, the same on both sides, or pairs: "1", "0,1", "[[0,0],[1,1],[0,1],[0,0]]".
+Hyphens and underscores in option names are the same. Options other than --json can also come from CONVGRAD_*
 variables (CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over
 the file.
 
@@ -62,6 +61,7 @@ inline constexpr const char* kCompareFooter =
     R"(Shapes must be equal, without broadcasting. Values of two dtypes are compared as they are, by
 the defaults and in the steps of the coarser one; with --bitwise dtypes must be equal. How a file
 stores an array (byte order, Fortran order) does not matter. An infinity equals one of its sign.
+Integers and booleans are compared with each other, by value and exactly.
 Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the dtype:
   float16 rtol 0.001, bfloat16 0.016, float32 1.3e-6, all with atol 1e-5; float64 1e-7 for both
 

@@ -28,7 +28,8 @@ const Names kNeverLayered = {"help", "version", "config", "json"};
 // Options that answer the same question: one of them in a higher layer silences the others below.
 const std::vector<Names> kAlternatives = {{"kernel", "filter-sizes", "filter-like"},
                                           {"rtol", "atol", "max-ulp", "bitwise"},
-                                          {"sample", "reference"}};
+                                          {"sample", "reference"},
+                                          {"quiet", "verbose"}};
 
 class Layers {
  public:

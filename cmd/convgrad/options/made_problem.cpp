@@ -2,14 +2,13 @@
 #include "options/made_problem.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
 
-bool is_channels_last(const std::string& data_format) {
-  return data_format.empty() || std::toupper(data_format.back()) == 'C';
+bool is_channels_last(const std::string& op, const std::string& data_format) {
+  return data_format.empty() || parse_data_format(parse_op(op), data_format);
 }
 
 void refuse_flag(const Options& options, const std::string& flag, bool given,
@@ -40,7 +39,7 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
   }
   if (shape.out_channels > 0) return shape.out_channels;
   const std::int64_t M = std::max<std::int64_t>(shape.multiplier, 1);
-  const bool last = is_channels_last(attributes.data_format);
+  const bool last = is_channels_last(attributes.op, attributes.data_format);
   // A shape of the wrong rank is refused where it is checked.
   const std::int64_t C = input_shape.size() < 2 ? 1 : last ? input_shape.back() : input_shape[1];
   return std::max<std::int64_t>(checked_mul(C, M, "C x multiplier"), 1);

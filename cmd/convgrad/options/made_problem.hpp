@@ -14,8 +14,8 @@ namespace convgrad::cli {
 void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why);
 
-// Of a data format that need not be valid.
-bool is_channels_last(const std::string& data_format);
+// "" is the default; Error(usage) for unknown names.
+bool is_channels_last(const std::string& op, const std::string& data_format);
 
 // K of --kernel with --out-channels or --multiplier; 0 where the filter's shape says it.
 std::int64_t made_channels(const Options& options, const ShapeOptions& shape,

@@ -58,7 +58,7 @@ struct VerifyOptions : CriterionOptions, DifferenceOptions {
 
 struct CompareOptions : CriterionOptions, DifferenceOptions {
   std::string got, want, filter_format;
-  bool equal_nan = true, quiet = false;
+  bool equal_nan = true;
 };
 
 // The shapes of tensors that are made, not read.
@@ -101,6 +101,7 @@ struct Options {
   std::string completion_shell;
   std::string json;  // "" no report, "-" standard output, else a file
   std::string color = "auto";
+  bool quiet = false;
   std::string config;  // TOML file
 
   std::string command_line;  // that repeats this, with the variables that had a say

@@ -51,19 +51,20 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
   text(app, "--filter-like", o.filter_like, "FILE", "a filter .npy whose shape is the gradient's",
        kOperation);
   numbers(app, "-s,--strides", o.strides, "SH,SW", "1 by default");
-  text(app, "-p,--padding", o.padding, "SAME|VALID|EXPLICIT", "as TensorFlow defines them",
-       kOperation);
+  text(app, "-p,--padding", o.padding, "PADDING",
+       "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", kOperation);
   numbers(app, "--explicit-paddings", o.explicit_paddings, "B,A,...",
           "(before, after) for each spatial axis, or for every axis in data-format order");
   numbers(app, "-d,--dilations", o.dilations, "DH,DW", "1 by default");
   text(app, "-f,--data-format", o.data_format, "FORMAT",
-       "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW", kOperation);
+       "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW; or channels_last, channels_first",
+       kOperation);
   numbers(app, "--groups", o.groups, "G", "checked against the shapes; needed only with --kernel")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   text(app, "--filter-format", o.filter_format, "FORMAT",
        "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D, "
-       "without H in 1-D",
+       "without H in 1-D; or RSCK, KCRS, KRSC",
        kOperation);
   text(
       app, "--out-dtype", o.out_dtype, "DTYPE",
@@ -74,8 +75,8 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
 }
 
 void add_operation(CLI::App& app, ProblemOptions& o) {
-  text(app, "--op", o.op, "OP", "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name",
-       kOperation);
+  text(app, "--op", o.op, "OP",
+       "conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it", kOperation);
   add_attributes(app, o);
 }
 

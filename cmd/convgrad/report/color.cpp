@@ -45,6 +45,7 @@ std::string colored_verdict(const Options& options, const std::string& text) {
 }
 
 void say(const Options& options, const std::string& kind, const std::string& message) {
+  if (options.quiet && kind != "error") return;
   std::string label = kind + ":";
   if (is_colored(options, STDERR_FILENO)) {
     label = (kind == "error" ? kRed : kYellow) + label + kPlain;

@@ -19,7 +19,8 @@ bool is_colored(const Options& options, int stream);
 // "MATCH: ..." and "MISMATCH: ..." with the verdict in colour where standard output may have it.
 std::string colored_verdict(const Options& options, const std::string& text);
 
-// The line "convgrad: KIND: MESSAGE" on standard error. Kind: error, warning, note, ...
+// The line "convgrad: KIND: MESSAGE" on standard error. Kind: error, or what --quiet
+// leaves out: warning, note, ...
 void say(const Options& options, const std::string& kind, const std::string& message);
 
 }  // namespace convgrad::cli

@@ -2,7 +2,6 @@
 #include "report/heatmap.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "convgrad/array.hpp"
@@ -23,11 +22,6 @@ constexpr std::int64_t kFewChannels = 8;
 const std::vector<std::string> kFormats = {"HWIO",  "OIHW", "OHWI", "DHWIO", "OIDHW",
                                            "ODHWI", "WIO",  "OIW",  "OWI"};
 
-std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
-}
-
 void bin(PictureAxis& axis, std::int64_t most_cells) {
   axis.bin = std::max<std::int64_t>(ceil_div(axis.extent, most_cells), 1);
 }
@@ -41,13 +35,13 @@ void fit(PictureAxis& axis, std::int64_t panels, std::int64_t room) {
 }  // namespace
 
 void check_heatmap_format(const std::string& format) {
-  if (format.empty() || std::ranges::count(kFormats, upper(format)) > 0) return;
+  if (format.empty() || std::ranges::count(kFormats, in_tensorflow_letters(format)) > 0) return;
   check_known("--filter-format", format, kFormats);
 }
 
 Heatmap::Heatmap(std::vector<std::int64_t> shape, const std::string& format)
     : shape_(std::move(shape)) {
-  const std::string spelled = upper(format);
+  const std::string spelled = in_tensorflow_letters(format);
   if (!spelled.empty() && spelled.size() != shape_.size()) {
     bad_input("--filter-format: ", spelled, " has ", spelled.size(),
               " axes, but the arrays have shape ", shape_text(shape_));

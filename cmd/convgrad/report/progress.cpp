@@ -11,6 +11,8 @@ namespace convgrad::cli {
 
 namespace {
 
+bool is_off = false;
+
 // "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
 std::string time_text(double seconds) {
   const long long whole = std::llround(std::min(seconds, 1e9));
@@ -23,11 +25,13 @@ std::string time_text(double seconds) {
 
 Progress::Progress(std::string label)
     : label_(std::move(label)),
-      terminal_(isatty(STDERR_FILENO) == 1),
+      terminal_(!is_off && isatty(STDERR_FILENO) == 1),
       start_(Clock::now()),
       last_(start_) {}
 
 Progress::~Progress() { wipe(); }
+
+void Progress::turn_off() { is_off = true; }
 
 void Progress::wipe() {
   const std::lock_guard lock(mutex_);

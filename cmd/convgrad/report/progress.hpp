@@ -13,6 +13,8 @@ class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();  // wipes the line
+  // For good, and everywhere: no line is shown.
+  static void turn_off();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 

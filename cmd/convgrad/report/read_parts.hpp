@@ -1,12 +1,15 @@
-// read_parts.hpp - an array from front to back in C order, a few MiB at a time.
+// read_parts.hpp - an array from front to back in C order, a few MiB at a time; arrays of integers.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <type_traits>
 
 #include "convgrad/array.hpp"
 #include "convgrad/buffer.hpp"
+#include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 
 namespace convgrad::cli {
@@ -23,6 +26,37 @@ void read_parts(NpyReader& reader, const Use& use) {
     use(buffer.data(), part);
   });
   reader.finish();
+}
+
+inline bool is_integer(const NpyHeader& header) {
+  return header.kind == 'i' || header.kind == 'u' || header.kind == 'b';
+}
+
+// The name of the dtype: of floats, or of integers and booleans; Error(input) for others.
+inline std::string dtype_text(const NpyReader& reader) {
+  const NpyHeader& header = reader.header();
+  if (header.kind == 'b') return "bool";
+  if (!is_integer(header)) return std::string(dtype_name(float_dtype(header, reader.name())));
+  return cat(header.kind == 'u' ? "uint" : "int", 8 * header.item_bytes);
+}
+
+// Calls f with a value of the C++ type that stores the integers.
+template <typename Function>
+void with_integer(const NpyHeader& header, const Function& f) {
+  const auto call = [&]<typename Signed>(Signed value) {
+    if (header.kind == 'i') return f(value);
+    f(std::make_unsigned_t<Signed>{});
+  };
+  switch (header.item_bytes) {
+    case 1:
+      return call(std::int8_t{});
+    case 2:
+      return call(std::int16_t{});
+    case 4:
+      return call(std::int32_t{});
+    default:
+      return call(std::int64_t{});
+  }
 }
 
 }  // namespace convgrad::cli

@@ -1,0 +1,93 @@
+// hints.cpp - what would fit instead of a request that does not: it with one or more usual slips
+// undone, each of which is tried by the validator itself.
+#include "problem/draft.hpp"
+
+namespace convgrad::making {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+struct Reading {
+  bool exchanged = false;   // x and dy
+  bool other_data = false;  // channels first instead of last, or the reverse
+  std::size_t filter = 0;   // which other order the filter's shape has; 0: none
+  int slips() const { return int{exchanged} + int{other_data} + int{filter != 0}; }
+};
+
+// [K,C,taps] or [K,taps,C] as [taps,C,K].
+Shape in_hwio_order(const Shape& shape, FilterFormat format) {
+  const auto taps = shape.begin() + (format == FilterFormat::oihw ? 2 : 1);
+  Shape result(taps, taps + std::ssize(shape) - 2);
+  result.push_back(format == FilterFormat::oihw ? shape[1] : shape.back());
+  result.push_back(shape.front());
+  return result;
+}
+
+// Whether the filter's shape can be read in the reading's order. What is then to be given goes into
+// attributes, and is returned as words.
+bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
+                    std::string& words) {
+  if (reading.filter == 0) return true;
+  const Names names = filter_formats(op);
+  const bool like = !attributes.filter_like.empty();
+  const std::size_t given =
+      !like || attributes.filter_format.empty()
+          ? 0
+          : static_cast<std::size_t>(parse_filter_format(op, attributes.filter_format));
+  const std::size_t other = (given + reading.filter) % names.size();
+  if (like) {
+    attributes.filter_format = names[other];
+    words = cat("use --filter-format ", names[other]);
+    return true;
+  }
+  Shape& sizes = attributes.filter_sizes;
+  if (sizes.size() < 3) return false;
+  const std::string was = list(sizes);
+  sizes = in_hwio_order(sizes, static_cast<FilterFormat>(other));
+  const std::string now = list(sizes);
+  words = cat("use --filter-sizes ", now.substr(1, now.size() - 2), ", since ", was, " is ",
+              names[other]);
+  return true;
+}
+
+// The request as it would be without the slips; "" if it does not fit either.
+std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const TensorInfo& dy,
+                             WgradAttributes attributes, Fits fits) {
+  const Op op = parse_op(attributes.op);
+  std::string words;
+  const auto add = [&](const std::string& more) {
+    if (!more.empty()) words += cat(words.empty() ? "" : " and ", more);
+  };
+  if (reading.exchanged) add("exchange --input and --out-backprop");
+  if (reading.other_data) {
+    const bool last =
+        attributes.data_format.empty() || parse_data_format(op, attributes.data_format);
+    attributes.data_format = data_formats(op)[last ? 1 : 0];
+    add("use --data-format " + attributes.data_format);
+  }
+  std::string filter;
+  if (!read_filter_as(reading, op, attributes, filter)) return "";
+  add(filter);
+  const bool good = reading.exchanged ? fits(dy, x, attributes) : fits(x, dy, attributes);
+  return good ? words : "";
+}
+
+}  // namespace
+
+std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
+                 Fits fits) {
+  const std::size_t orders = given.kernel.empty() ? 3 : 1;
+  std::string found;
+  int fewest = 4;
+  for (int i = 1; i < 4 * static_cast<int>(orders); ++i) {
+    const Reading reading = {(i & 1) != 0, (i & 2) != 0, static_cast<std::size_t>(i / 4)};
+    if (reading.slips() > fewest) continue;
+    const std::string words = words_if_it_fits(reading, x, dy, given, fits);
+    if (words.empty()) continue;
+    found = reading.slips() < fewest ? words : cat(found, ", or ", words);
+    fewest = reading.slips();
+  }
+  return found.empty() ? "" : cat("; ", found, ": then it fits");
+}
+
+}  // namespace convgrad::making

@@ -1,0 +1,374 @@
+"""The words of others: their spellings are taken, and a slip is answered with what would fit."""
+import io
+import json
+import pickle
+import unittest
+import zipfile
+
+import numpy as np
+from harness import CliTest, commands, options_of, parse_report, run, save
+
+X, DY = (2, 8, 9, 3), (2, 4, 5, 8)          # conv2d, 3x3, stride 2, SAME
+FILTER = ["-k", "3", "-s", "2", "-p", "same"]
+
+
+def transposed(values):
+    return np.moveaxis(values, -1, 1)
+
+
+class WordsTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(5)
+        self.x, self.dy = rng.integers(-4, 5, X).astype(float), rng.integers(-4, 5, DY).astype(float)
+        save(self.folder / "x.npy", self.x)
+        save(self.folder / "dy.npy", self.dy)
+        self.want = self.gradient(*FILTER)
+
+    def gradient(self, *flags, op="conv2d", tensors=("x.npy", "dy.npy"), env=None):
+        (self.folder / "dw.npy").unlink(missing_ok=True)
+        named = [] if op is None else ["--op", op]
+        result = self.run_here(*named, "-i", tensors[0], "-g", tensors[1], "-o", "dw.npy", *flags,
+                               env=env)
+        self.assert_quiet(result)
+        return (self.folder / "dw.npy").read_bytes()
+
+    def refuse(self, status, parts, *flags, tensors=("x.npy", "dy.npy")):
+        result = self.run_here("--op", "conv2d", "-i", tensors[0], "-g", tensors[1], "-o", "no.npy",
+                               *flags)
+        self.assert_one_error(result, status, *parts)
+        self.assertFalse((self.folder / "no.npy").exists())
+        return result.err
+
+
+class Spellings(WordsTest):
+    def test_names_of_operations(self):
+        for op in ("Conv2DBackpropFilter", "conv2d_backprop_filter", "conv2d_backprop_filter_v2",
+                   "Conv2DBackpropFilterV2", "tf.raw_ops.Conv2DBackpropFilter", "conv2d_weight",
+                   "torch.nn.grad.conv2d_weight", "CONV2D"):
+            with self.subTest(op):
+                self.assertEqual(self.gradient(*FILTER, op=op), self.want)
+        for op, names in (
+                ("depthwise", ("depthwise_conv2d", "depthwise_conv2d_native_backprop_filter",
+                               "tf.nn.depthwise_conv2d_backprop_filter",
+                               "tf.raw_ops.DepthwiseConv2dNativeBackpropFilter")),
+                ("conv3d", ("conv3d_backprop_filter", "tf.compat.v1.nn.conv3d_backprop_filter_v2",
+                            "Conv3DBackpropFilterV2", "torch.nn.grad.conv3d_weight"))):
+            shape = "1,4,4,2" if op == "depthwise" else "1,2,4,4,2"
+            flags = ["--shape", shape, "-k", "3", "-p", "same", "-o", "made", "--clobber"]
+            flags += ["--out-channels", "2"] if op == "conv3d" else []
+            for name in names:
+                result = self.run_here("generate", name, *flags, "--json")
+                self.assertEqual(result.status, 0, str(result))
+                self.assertEqual(parse_report(result.out)["op"], op)
+        for name in ("conv", "foo.conv2d", "conv2d_input", "convolution_backward"):
+            self.assert_one_error(
+                self.run_here("--op", name, "-i", "x.npy", "-g", "dy.npy", "-o", "no.npy", *FILTER),
+                2, "--op", f"'{name}' is not an operation")
+
+    def test_wherever_they_are_given(self):
+        name = "conv2d_backprop_filter"
+        self.assertEqual(self.gradient(*FILTER, op=None, env={"CONVGRAD_OP": name}), self.want)
+        (self.folder / "c.toml").write_text(
+            f'op = "{name}"\ndata-format = "channels_last"\npadding = [[0,0],[0,1],[1,1],[0,0]]\n'
+            'kernel = "3x3"\nuse_cudnn_on_gpu = "False"\n')
+        self.assertEqual(self.gradient("--config", "c.toml", "-s", "2x2", op=None), self.want)
+        (self.folder / "jobs.jsonl").write_text(
+            f'{{"op": "{name}", "input": "x.npy", "out_backprop": "dy.npy", "kernel": "3x3", '
+            '"strides": "2x2", "padding": [[0, 0], [0, 1], [1, 1], [0, 0]], "output": "job.npy", '
+            '"data_format": "channels_last", "filter_format": "RSCK", "use_cudnn_on_gpu": "True"}\n')
+        self.assertEqual(self.run_here("batch", "jobs.jsonl").status, 0)
+        self.assertEqual((self.folder / "job.npy").read_bytes(), self.want)
+        (self.folder / "suite").write_text(
+            "a conv2d_weight channels_first 1 5x5 2 3 3x3 1x1 1 1 1\n"
+            "b conv2d NHWC 1 5 2 3 3 1 1 [[1,1],[1,1]] 1\n")
+        result = self.run_here("bench", "--suite", "suite", "--repeat", "1", "--min-time", "0",
+                               "--no-peaks", "--json")
+        problems = parse_report(result.out)["problems"]
+        self.assertEqual([problem["attrs"]["data_format"] for problem in problems], ["NCHW", "NHWC"])
+        self.assertEqual([problem["attrs"]["pads"] for problem in problems],
+                         [[[1, 1], [1, 1]]] * 2)
+
+    def test_paddings(self):
+        self.assertEqual(self.gradient("-k", "3", "-s", "2", "--padding",
+                                       "[[0,0],[0,1],[1,1],[0,0]]"), self.want)
+        for flags in (["-p", "(0,1),(1,1)"], ["-p", "0,0,0,1,1,1,0,0"], ["-p", "0,1,1,1"]):
+            self.assertEqual(self.gradient("-k", "3", "-s", "2", *flags), self.want)
+        for torch, pairs, k in (("1", "1,1,1,1", "3"), ("0,1", "0,0,1,1", "2x3"),
+                                ("[1,0]", "1,1,0,0", "3,2")):
+            shape = ["--shape", "1,6,6,2", "--out-channels", "2", "-k", k, "-o", "made", "--clobber"]
+            a, b = (self.run_here("generate", "conv2d", *shape, *flags)
+                    for flags in (["-p", torch], ["--explicit-paddings", pairs]))
+            self.assertEqual((a.status, a.out), (0, b.out), str(a))
+        for flags, parts in ((["-p", "1,2,3"], ["--padding: 3 numbers"]),
+                             (["-p", "[[1,1]]"], ["--padding: 2 numbers"]),
+                             (["-p", "1,x"], ["--padding: 'x'"]),
+                             (["-p", "[1,1],[0,0],[1,1],[1,0]"], ["--padding", "expected 0,0"])):
+            self.refuse(2 if "x" in flags[1] else 3, parts, "-k", "3", *flags)
+        self.refuse(2, ["--explicit-paddings", "--padding"], "-k", "3", "-p", "1",
+                    "--explicit-paddings", "1,1,1,1")
+        # A flag wins over the other's variable.
+        self.assertEqual(self.gradient("-k", "3", "-s", "2", "-p", "[[0,1],[1,1]]",
+                                       env={"CONVGRAD_EXPLICIT_PADDINGS": "9"}), self.want)
+
+    def test_formats(self):
+        save(self.folder / "x1.npy", transposed(self.x))
+        save(self.folder / "dy1.npy", transposed(self.dy))
+        for name in ("NCHW", "channels_first", "Channels_First"):
+            self.assertEqual(self.gradient(*FILTER, "-f", name, tensors=("x1.npy", "dy1.npy")),
+                             self.want)
+        for theirs, ours in (("RSCK", "HWIO"), ("KCRS", "OIHW"), ("krsc", "OHWI")):
+            self.assertEqual(self.gradient(*FILTER, "--filter-format", theirs),
+                             self.gradient(*FILTER, "--filter-format", ours))
+        flags = ["--shape", "1,3,4,4,2", "-k", "3", "--out-channels", "3", "-p", "same", "-o", "made",
+                 "--clobber", "--json"]
+        for theirs, ours in (("KCTRS", "OIDHW"), ("KTRSC", "ODHWI"), ("TRSCK", "DHWIO")):
+            report = parse_report(self.run_here("generate", "conv3d", *flags, "--filter-format",
+                                                theirs).out)
+            self.assertEqual(report["attrs"]["filter_format"], ours)
+        self.refuse(2, ["--filter-format: 'RSKC' is unknown"], *FILTER, "--filter-format", "RSKC")
+        self.refuse(2, ["--data-format: 'channels' is unknown"], *FILTER, "-f", "channels")
+        self.assertEqual(self.run_here("compare", "dw.npy", "dw.npy", "--heatmap", "e.svg",
+                                       "--filter-format", "KRSC").status, 0)
+
+    def test_numbers_and_booleans(self):
+        self.assertEqual(self.gradient("-k", "3x3", "-s", "2X2", "-p", "same"), self.want)
+        self.assertEqual(self.gradient("--filter-sizes", "3x3x3x8", "-s", "2", "-p", "SAME",
+                                       "--use_cudnn_on_gpu=True"), self.want)
+        self.assertEqual(self.gradient(*FILTER, "--use_cudnn_on_gpu=False"), self.want)
+        self.refuse(2, ["--kernel: '3x' "], "-k", "3x", "-p", "same")
+        self.refuse(2, ["--filter-sizes: 'x' is not a whole number"], "--filter-sizes", "3,x,4,8",
+                    "-p", "same")
+        self.refuse(3, ["none: cannot open"], "--filter-sizes", "none", "-p", "same")
+
+
+class Hints(WordsTest):
+    def test_exchanged_tensors(self):
+        said = "; exchange --input and --out-backprop: then it fits"
+        self.refuse(3, [said], *FILTER, tensors=("dy.npy", "x.npy"))
+        save(self.folder / "dy2.npy", np.ones((2, 3, 5, 8)))
+        self.assertNotIn("exchange", self.refuse(3, ["axis 1 (P)"], *FILTER,
+                                                 tensors=("x.npy", "dy2.npy")))
+        self.assertNotIn("exchange", self.refuse(3, ["axis 1 (P)"], *FILTER,
+                                                 tensors=("dy2.npy", "x.npy")))
+
+    def test_layouts(self):
+        save(self.folder / "x1.npy", transposed(self.x))
+        save(self.folder / "dy1.npy", transposed(self.dy))
+        first = ("x1.npy", "dy1.npy")
+        self.refuse(3, ["; use --data-format NCHW: then it fits"], *FILTER, tensors=first)
+        self.refuse(3, ["; use --data-format NHWC: then it fits"], *FILTER, "-f", "channels_first")
+        # Two slips at a time, where no single one explains it.
+        save(self.folder / "w.npy", np.ones((8, 3, 3, 3)))
+        self.refuse(3, ["; use --data-format NCHW and use --filter-format "], "--filter-like",
+                    "w.npy", "-s", "2", "-p", "same", tensors=first)
+
+    def test_orders_of_filters(self):
+        rest = ["-s", "2", "-p", "same"]
+        self.refuse(3, ["; use --filter-sizes 3,3,3,8, since [8,3,3,3] is OIHW"], "--filter-sizes",
+                    "8,3,3,3", *rest)
+        save(self.folder / "x5.npy", np.ones((2, 8, 9, 5)))
+        for shape, name in (((8, 5, 2, 3), "OIHW"), ((8, 2, 3, 5), "OHWI")):
+            save(self.folder / "w.npy", np.ones(shape))
+            tensors = ("x5.npy", "dy.npy")
+            self.refuse(3, [f"; use --filter-format {name}: then it fits"], "--filter-like", "w.npy",
+                        *rest, tensors=tensors)
+            self.refuse(3, [f"; use --filter-sizes 2,3,5,8, since [{','.join(map(str, shape))}] is "
+                            f"{name}: then it fits"], "--filter-sizes", ",".join(map(str, shape)),
+                        *rest, tensors=tensors)
+        self.assertNotIn("since", self.refuse(3, ["--filter-sizes"], "--filter-sizes", "9,7,3,5",
+                                              *rest))
+
+    def test_orders_of_results(self):
+        dw = np.load(self.folder / "dw.npy")
+        np.save(self.folder / "theirs.npy", dw.transpose(3, 2, 0, 1))
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
+        for flag in ("--result", "--golden"):
+            self.assert_one_error(self.run_here("verify", *job, flag, "theirs.npy"), 3,
+                                  "theirs.npy: shape (8, 3, 3, 3), expected (3, 3, 3, 8)",
+                                  "; this is OIHW or OHWI: add --filter-format OIHW or OHWI")
+        result = self.run_here("verify", *job, "--result", "theirs.npy", "--filter-format", "OIHW")
+        self.assertEqual(result.status, 0, str(result))
+        job[job.index("3")] = "3,2"
+        np.save(self.folder / "theirs.npy", np.ones((8, 3, 3, 2), np.float32))
+        self.assert_one_error(self.run_here("verify", *job, "--result", "theirs.npy"), 3,
+                              "; this is OIHW: add --filter-format OIHW")
+        np.save(self.folder / "theirs.npy", np.ones((8, 3, 4, 2), np.float32))
+        result = self.run_here("verify", *job, "--result", "theirs.npy")
+        self.assert_one_error(result, 3, "shape (8, 3, 4, 2)")
+        self.assertNotIn("this is", result.err)
+
+    def test_an_operation_without_its_flag(self):
+        for command in ([], ["verify"]):
+            self.assert_one_error(
+                self.run_here(*command, "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER), 2,
+                "'conv2d' is an operation, expected as --op conv2d")
+        self.assert_one_error(self.run_here("conv4d"), 2, "neither an option nor a command")
+
+    def test_files_of_torch_save(self):
+        with zipfile.ZipFile(self.folder / "new.pt", "w") as archive:
+            archive.writestr("new/data.pkl", b"\x80\x02.")
+            archive.writestr("new/data/0", bytes(64))
+        stream = io.BytesIO()
+        pickle.dump(0x1950a86a20f9469cfc6c, stream, protocol=2)   # torch.serialization.MAGIC_NUMBER
+        (self.folder / "old.pt").write_bytes(stream.getvalue() + bytes(64))
+        said = "a torch.save file (save the tensor with safetensors or numpy.save)"
+        for name in ("new.pt", "new.pt:x", "old.pt"):
+            self.refuse(3, [name.split(":", maxsplit=1)[0], said], *FILTER, tensors=(name, "dy.npy"))
+        for name in ("new.pt", "old.pt"):
+            self.assert_one_error(self.run_here("inspect", name), 3, said)
+        (self.folder / "other.pkl").write_bytes(pickle.dumps([1]))
+        self.refuse(3, ["a Python pickle"], *FILTER, tensors=("other.pkl", "dy.npy"))
+
+
+class Help(WordsTest):
+    def test_short(self):
+        for command in commands():
+            words = [command] * bool(command)
+            short = run(*words, "-h")
+            with self.subTest(command):
+                self.assertEqual((short.status, short.err), (0, ""))
+                lines = short.out.splitlines()
+                self.assertLessEqual(len(lines), 30, short.out)
+                self.assertLessEqual(max(map(len, lines)), 120, short.out)
+                self.assertIn("Usage: convgrad", short.out)
+                self.assertIn("Example", short.out)
+                long = run(*words, "--help").out
+                self.assertGreater(len(long), len(short.out))
+                for names, _ in options_of(command):
+                    if "--op" not in names or command != "generate":    # there it has a place
+                        self.assertTrue(any(name in short.out for name in names), names)
+
+    def test_help_of_a_command(self):
+        for words in ([], ["verify"], ["diff"]):
+            self.assertEqual(run("help", *words).out, run(*words, "--help").out)
+        self.assert_one_error(run("help", "verfy"), 2, "'verfy'", "did you mean 'verify'")
+
+    def test_version(self):
+        out = run("--version").out
+        self.assertEqual(run("-V").out, out)
+        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n"
+                              r"BLAS  OpenBLAS \d+\.\d+\.\d+, kernels for \w+\n"
+                              r"CUDA  (toolkit \d+\.\d+[.\d]*|none.*)\n"
+                              r"MPI   (Open MPI \d+\.\d+\.\d+|none.*)\n$")
+
+
+class Quiet(WordsTest):
+    def test_only_errors_and_what_was_asked_for(self):
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
+        (self.folder / "jobs.jsonl").write_text(
+            '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, '
+            '"padding": "same", "result": "dw.npy"}\n')
+        bench = ["bench", "--op", "conv2d", "--input-shape", "1,4,4,2", "-k", "1", "--out-channels",
+                 "2", "-p", "same", "--repeat", "1", "--min-time", "0", "--no-peaks"]
+        for words in ([*job, "--dry-run"], ["verify", *job, "--result", "dw.npy"], ["info"],
+                      ["compare", "dw.npy", "dw.npy"], ["batch", "jobs.jsonl"], ["inspect", "x.npy"],
+                      ["generate", "conv2d", "--shape", "1,4,4,2", "-k", "1", "--out-channels", "2",
+                       "-p", "same", "-o", "made"], bench):
+            with self.subTest(words):
+                self.assert_quiet(self.run_here(*words, "-q"))
+        self.assert_quiet(self.run_here("inspect", "x.npy", env={"CONVGRAD_QUIET": "True"}))
+        self.assertEqual(self.run_here(*job, "-o", "-", "-q").raw, self.want)
+        report = self.run_here("verify", *job, "--result", "dw.npy", "--quiet", "--json")
+        self.assertEqual(parse_report(report.out)["status"], "match")
+        save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
+        wrong = self.run_here("verify", *job, "--result", "wrong.npy", "-q")
+        self.assertEqual((wrong.status, wrong.raw, wrong.err), (1, b"", ""))
+        self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")
+        self.assert_one_error(self.run_here(*job, "-o", "a.npy", "-q", "-v"), 2, "--quiet",
+                              "--verbose")
+
+
+class Parts(WordsTest):
+    def test_inspect(self):
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", *FILTER]
+        self.assert_quiet(self.run_here(*job, "--batch-range", "1/2", "-o", "part.npz"))
+        out = self.run_here("inspect", "part.npz").out
+        self.assertRegex(out, r"^part\.npz: a part of a gradient, images \d:\d of 2, for convgrad reduce\n")
+        self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2,2", out)
+        self.assertIn("part.npz:sums: float64", out)
+        result = self.run_here("inspect", "part.npz", "--json")
+        self.assertEqual(result.status, 0, str(result))
+        part, slices, sums = parse_report(result.out)["files"]
+        data = np.load(self.folder / "part.npz")
+        problem = json.loads(data["problem"].item())
+        self.assertEqual(part["part"], {"images": problem["images"], "of_images": 2,
+                                        "slices": problem["slices"],
+                                        "of_slices": problem["of_slices"],
+                                        "nodes": len(data["slices"])})
+        self.assertEqual(part["algorithm"], problem["algorithm"])
+        self.assertEqual((slices["file"], sums["file"]), ("part.npz:slices", "part.npz:sums"))
+        np.savez(self.folder / "odd.npz", problem=np.bytes_(b"{}"), slices=data["slices"],
+                 sums=data["sums"])
+        result = self.run_here("inspect", "odd.npz")
+        self.assertEqual(result.status, 3, str(result))
+        self.assertIn("odd.npz: damaged", result.err)
+        self.assertIn("odd.npz:sums: float64", result.out)
+
+
+class Integers(CliTest):
+    def compare(self, got, want, *flags):
+        np.save(self.folder / "got.npy", np.asarray(got))
+        np.save(self.folder / "want.npy", np.asarray(want))
+        return self.run_here("compare", "got.npy", "want.npy", *flags)
+
+    def test_by_value_and_exactly(self):
+        large = 2**62
+        for got, want, status in (
+                (np.int32([1, -2]), np.int32([1, -2]), 0), (np.int32([1, -2]), np.int32([1, 2]), 1),
+                (np.int64([large + 1]), np.int64([large]), 1),
+                (np.uint64([2**64 - 1]), np.uint64([2**64 - 2]), 1),
+                (np.uint64([2**64 - 1]), np.int64([-1]), 1),
+                (np.uint64([2**64 - 1]), np.uint64([2**64 - 1]), 0),
+                (np.int8([5, -1]), np.int64([5, -1]), 0), (np.bool_([1, 0]), np.bool_([1, 0]), 0),
+                (np.bool_([1, 0]), np.bool_([1, 1]), 1), (np.bool_([1, 0]), np.uint8([1, 0]), 0)):
+            result = self.compare(got, want)
+            with self.subTest(str((got, want))):
+                self.assertEqual(result.status, status, str(result))
+                self.assertIn("every value equal", result.out)
+                self.assertNotIn("ULP", result.out)
+        result = self.compare(np.int64([[1, 2], [2**40 + 1, 4]]), np.int64([[1, 2], [2**40, 4]]))
+        self.assertIn("Max absolute difference: 1 at [1,0]: got 1099511627777, want 1099511627776",
+                      result.out)
+
+    def test_criteria_and_files(self):
+        a, b = np.int32([100, 7]), np.int32([101, 7])
+        self.assertEqual(self.compare(a, b, "--atol", "1").status, 0)
+        self.assertEqual(self.compare(a, b, "--rtol", "0.001").status, 1)
+        self.assertEqual(self.compare(a, a, "--bitwise").status, 0)
+        result = self.compare(a, a.astype(np.int64), "--bitwise")
+        self.assertEqual(result.status, 1)
+        self.assertIn("dtypes int32, int64 differ", result.out)
+        self.assert_one_error(self.compare(a, b, "--max-ulp", "1"), 2, "--max-ulp", "int32", "--atol")
+        self.assert_one_error(self.compare(a, a.astype(float)), 3, "is int32", "is float64",
+                              "convert")
+        self.assertEqual(self.compare(a, b, "--save-diff", "d.npy").status, 1)
+        self.assertEqual(np.load(self.folder / "d.npy").tolist(), [-1, 0])
+        report = parse_report(self.compare(a, b, "--json").out)
+        self.assertEqual((report["compare"]["mismatches"], "max_ulp" in report["compare"]),
+                         (1, False))
+
+
+class Info(CliTest):
+    def test_what_this_machine_cannot_run(self):
+        out = run("info").out
+        report = parse_report(run("info", "--json").out)
+        has = set(report["machine"]["instruction_sets"])
+        missing = " ".join(line for line in out.splitlines() if "not here: " in line)
+        for name in ("avx2", "avx512f", "avx512_bf16", "amx_tile"):
+            self.assertEqual(f" {name}" in missing.split("(")[0], name not in has, out)
+        needs = {"streaming": None, "im2col_gemm": None, "outer_product_avx512": "avx512f",
+                 "streaming_avx2": "avx2", "outer_product_avx512_bf16": "avx512_bf16",
+                 "outer_product_amx": "amx_tile", "outer_product_amx_fp16": "amx_fp16"}
+        rows = {row["name"]: row for row in report["algorithms"]}
+        for name, need in needs.items():
+            self.assertEqual("why_not" in rows[name], need is not None and need not in has, rows[name])
+            if "why_not" in rows[name]:
+                self.assertIn(f"(not here: {rows[name]['why_not']})", out)
+        if not report["cuda"]["devices"]:
+            self.assertIn("why_not", report["algorithms"][-1])
+            self.assertIn("backend cuda is not here: ", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
