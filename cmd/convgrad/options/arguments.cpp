@@ -127,6 +127,13 @@ std::string joined(const Words& words, const char* separator) {
   return text;
 }
 
+Words words_of_line(const std::string& line) {
+  TextReader text(line);
+  Words words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
 std::string shell_quoted(const std::string& word) {
   const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;

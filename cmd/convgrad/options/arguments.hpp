@@ -38,6 +38,9 @@ Words last_list(const Words& words);
 
 std::string joined(const Words& words, const char* separator = " ");
 
+// The words between spaces and tabs.
+Words words_of_line(const std::string& line);
+
 // A word as a shell takes it, in quotes if it must be.
 std::string shell_quoted(const std::string& word);
 
