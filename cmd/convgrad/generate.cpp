@@ -57,13 +57,23 @@ struct Paths {
   std::string x, dy, dw;
 };
 
-WgradProblem problem_of(const Options& options, const WgradAttributes& attributes) {
+MadeRequest request_of(const Options& options) {
   const GenerateOptions& g = options.generate;
-  const std::vector<std::int64_t> shape = parse_numbers("--shape", g.input_shape);
-  if (shape.empty()) misuse("--shape is missing, expected the input's, e.g. 2,8,8,3");
-  const DType dtype = parse_dtype("--dtype", g.dtype);
-  return made_problem("--shape", attributes, shape, dtype,
-                      made_channels(options, g, attributes, shape));
+  MadeRequest request;
+  if (!g.problem.empty()) {
+    refuse_flag(options, "--shape", !g.input_shape.empty(), "--problem, which sets it");
+    request = request_of_line(options, g);
+  } else {
+    check_op(options.problem);
+    request.attributes = attributes_of(options.problem);
+    request.input_shape = parse_numbers("--shape", g.input_shape);
+    if (request.input_shape.empty()) {
+      misuse("--shape is missing, expected the input's, e.g. 2,8,8,3");
+    }
+    request.K = made_channels(options, g, request.attributes, request.input_shape);
+  }
+  if (!g.dtype.empty()) request.dtype = parse_dtype("--dtype", g.dtype);
+  return request;
 }
 
 void check_paths(const Options& options, const Paths& paths) {
@@ -163,11 +173,11 @@ std::string text_of(const WgradProblem& problem, const Json& tensors,
 
 int generate_into(const Options& options, Json& report) {
   const GenerateOptions& g = options.generate;
-  check_op(options.problem);
   const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
                          g.nonfinite};
-  const WgradAttributes attributes = attributes_of(options.problem);
-  const WgradProblem problem = problem_of(options, attributes);
+  const MadeRequest request = request_of(options);
+  const WgradProblem problem = made_problem("--shape", request.attributes, request.input_shape,
+                                            request.dtype.value_or(DType::f32), request.K);
   if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
   if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
   set_problem(report, problem);
@@ -207,7 +217,7 @@ int generate_into(const Options& options, Json& report) {
   report["timing_ms"] = timing_json(timing, write_s);
   report["perf"] = perf_json(problem, timing);
   const bool exact = data.distribution == Distribution::integers;
-  const std::vector<std::string> lines = commands(problem, attributes, paths, exact);
+  const std::vector<std::string> lines = commands(problem, request.attributes, paths, exact);
   report["generate"] = {{"dist", distribution_name(data.distribution)},
                         {"seed", data.seed},
                         {"nonfinite", data.nonfinite},

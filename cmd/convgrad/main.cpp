@@ -220,6 +220,7 @@ struct Program {
     // batch looks at its manifest's files first.
     if (command.get_name() != "batch") check_report_replaces_nothing(options);
     report["command_line"] = options.command_line;
+    if (!options.tag_words.empty()) report["tags"] = options.tags();
     return dispatch(command.get_name());
   }
 

@@ -4,10 +4,15 @@ import io
 import json
 import math
 import re
+import shutil
+import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from harness import ALL_ALGORITHMS, ALGORITHMS, DTYPES, CliTest, Problem, parse_report, run
+import numpy as np
+
+from harness import (ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, SANITIZED, CliTest, Problem, clean_environment,
+                     parse_report, run)
 
 QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]
 TINY = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", "3", "--out-channels", "4", "-p", "same"]
@@ -216,12 +221,198 @@ class Suite(BenchTest):
         self.refuse(3, ["--only", "'zzz'"], *self.suite(), "--only", "zzz")
 
 
+class SuitesByName(BenchTest):
+    NAMES = {path.stem for path in (ROOT / "bench/layers").glob("*.tsv")}
+
+    def test_each_is_listed(self):
+        report = parse_report(self.bench("--list-suites", "--json").out)
+        self.assertEqual({suite["name"] for suite in report["suites"]}, self.NAMES)
+        lines = self.bench("--list-suites").out.splitlines()
+        for line, suite in zip(lines, report["suites"], strict=True):
+            rows = [row for row in (ROOT / f"bench/layers/{suite['name']}.tsv").read_text().splitlines()
+                    if not row.startswith("#")]
+            self.assertEqual(suite["problems"], len(rows))
+            self.assertRegex(line, rf"^{suite['name']} +{len(rows)} problems  \w.*\w")
+
+    def test_a_name_wins_over_a_file_of_the_folder(self):
+        (self.folder / "resnet50").write_text(SUITE)
+        report = self.report("--suite", "resnet50", "--only", "conv1x1_64_64_56", "-t", 1)
+        self.assertEqual([p["count"] for p in report["problems"]], [1])
+        self.assertEqual(len(self.report("--suite", "./resnet50")["problems"]), 3)
+        self.refuse(3, ["--suite: cannot open resnet51"], "--suite", "resnet51")
+
+    def test_they_move_with_the_program(self):
+        installed = self.folder / "moved/bin/convgrad"
+        installed.parent.mkdir(parents=True)
+        shutil.copy(BINARY, installed)
+        (self.folder / "moved/share/convgrad/suites").mkdir(parents=True)
+        (self.folder / "moved/share/convgrad/suites/mine.tsv").write_text("# Three layers.\n" + SUITE)
+        done = subprocess.run([installed, "bench", "--list-suites"], env=clean_environment(), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "mine              3 problems  Three layers.\n"))
+        shutil.rmtree(self.folder / "moved/share")
+        done = subprocess.run([installed, "bench", "--list-suites"], env=clean_environment(), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("none is installed", done.stderr)
+
+
+class ProblemLines(BenchTest):
+    """Descriptors of benchdnn and lines of MIOpenDriver, as flags of ours."""
+
+    DENSE = "--op conv2d --filter-sizes 3,3,64,128 --explicit-paddings 1,1,1,1"
+    LINES = (
+        ("mb16ic64ih56oc128oh56kh3ph1", f"{DENSE} --input-shape 16,56,56,64"),
+        ("g1mb16_ic64ih56iw56_oc128oh56ow56_kh3kw3_sh1sw1_ph1pw1_dh0dw0_n\"res:2a\"", f"{DENSE} --input-shape 16,56,56,64"),
+        # By default 2 images, and the padding and outputs that follow.
+        ("ic4ih8oc5kh3", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,0,0,0 --input-shape 2,8,8,4"),
+        ("ic4ih8oc5oh8kh3", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 1,1,1,1 --input-shape 2,8,8,4"),
+        ("ic4ih8oc5oh8kh4", "--op conv2d --filter-sizes 4,4,4,5 --explicit-paddings 1,2,1,2 --input-shape 2,8,8,4"),
+        # At the end as much as the outputs take: less than in front, or more; dilations counted from 0.
+        ("mb1ic4ih8oc5oh4kh3sh2ph1", "--op conv2d --filter-sizes 3,3,4,5 --strides 2,2 --explicit-paddings 1,0,1,0 "
+                                     "--input-shape 1,8,8,4"),
+        ("mb1ic4ih9oc5oh4kh2sh2ph0", "--op conv2d --filter-sizes 2,2,4,5 --strides 2,2 --explicit-paddings 0,0,0,0 "
+                                     "--input-shape 1,9,9,4"),
+        ("mb1ic4ih8oc5oh8kh3ph0", "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,2,0,2 --input-shape 1,8,8,4"),
+        ("mb1ic4ih8iw9oc5kh3kw2dh1", "--op conv2d --filter-sizes 3,2,4,5 --dilations 2,1 --explicit-paddings 0,0,0,0 "
+                                     "--input-shape 1,8,9,4"),
+        ("g6mb1ic6ih8oc12kh3ph1", "--op depthwise --filter-sizes 3,3,6,2 --explicit-paddings 1,1,1,1 --input-shape 1,8,8,6"),
+        ("g3mb1ic6ih8oc12kh3ph1", "--op conv2d --filter-sizes 3,3,2,12 --explicit-paddings 1,1,1,1 --input-shape 1,8,8,6"),
+        ("mb1ic4iw9oc5kw3pw1", "--op conv2d --filter-sizes 1,3,4,5 --explicit-paddings 0,0,1,1 --input-shape 1,1,9,4"),
+        ("mb1ic4id5oc3kd2", "--op conv3d --filter-sizes 2,2,2,4,3 --explicit-paddings 0,0,0,0,0,0 --input-shape 1,5,5,5,4"),
+        ("g2mb1ic4id5ih6iw7oc6kd1kh2kw3sd2pw1", "--op conv3d --filter-sizes 1,2,3,2,6 --strides 2,1,1 --explicit-paddings "
+                                                "0,0,0,0,1,1 --input-shape 1,5,6,7,4"),
+        ("conv -n 16 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 -u 1 -v 1 -l 1 -j 1 -g 1",
+         f"{DENSE} --data-format NCHW --filter-format OIHW --input-shape 16,64,56,56"),
+        ("./bin/MIOpenDriver convfp16 -n 2 -m conv -F 4 -t 1 -k 6 -H 8 -W 9 -u 2 -l 2 -I NHWC -O NHWC -f NHWC",
+         "--op conv2d --filter-sizes 3,3,3,6 --strides 2,1 --dilations 2,1 --explicit-paddings 0,0,0,0 --filter-format OHWI "
+         "--input-shape 2,8,9,3 --dtype float16"),
+        ("convbfp16 --batchsize 1 --in_channels 6 --in_h 8 --in_w 8 --out_channels 6 --group_count 6 --fil_h 5 --fil_w 5 "
+         "--conv_stride_h 2 --conv_stride_w 2 --pad_mode same", "--op depthwise --filter-sizes 5,5,6,1 --strides 2,2 "
+         "--explicit-paddings 1,1,1,1 --data-format NCHW --filter-format OIHW --input-shape 1,6,8,8 --dtype bfloat16"),
+        ("conv -_ 3 -n 1 -c 4 -k 2 -! 5 -H 6 -W 7 -@ 2 -y 1 -x 3 -# 2 -$ 1 -^ 2",
+         "--op conv3d --filter-sizes 2,1,3,4,2 --strides 2,1,1 --dilations 2,1,1 --explicit-paddings 1,1,0,0,0,0 "
+         "--data-format NCDHW --filter-format OIDHW --input-shape 1,4,5,6,7"))
+
+    def test_each_is_said_in_flags(self):
+        self.suite("".join(f"{line}\n" for line, _ in self.LINES))
+        for problem, (line, flags) in zip(self.report("--suite", "layers.tsv", "-t", 1)["problems"], self.LINES, strict=True):
+            with self.subTest(line):
+                self.assertEqual(problem["flags"], flags)
+
+    def test_the_flags_are_the_problem(self):
+        for line, flags in self.LINES[3:7] + self.LINES[-2:]:
+            report = self.report("--problem", line)
+            again = self.report(*flags.split())
+            self.assertEqual(report["attrs"], again["attrs"])
+            self.assertEqual((report["tensors"], again["flags"]), (again["tensors"], flags))
+
+    def test_text_and_names(self):
+        text = self.bench("--problem", "mb1ic4ih8oc5kh3", *QUICK).out.splitlines()
+        self.assertEqual(text[0], "problem: convgrad bench --op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,0,0,0 "
+                                  "--input-shape 1,8,8,4")
+        self.assertTrue(text[2].startswith("mb1ic4ih8oc5kh3 "))
+        lines = f'{SUITE}ic4ih8oc5kh3n"a:b*3"\nconv -n 1 -c 4 -k 2 -# 1  # 3-D\n'
+        self.assertEqual([p["name"] for p in self.report(*self.suite(lines))["problems"]],
+                         ["first", "second", "third", "a:b*3", "conv-n1-c4-k2-#1"])
+
+    def test_formats_and_dtypes_of_flags_win(self):
+        line = "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6"
+        report = self.report("--problem", line, "-f", "NHWC", "--filter-format", "HWIO", "--out-dtype", "float32")
+        self.assertEqual((report["tensors"]["input"]["shape"], report["attrs"]["filter_format"], report["attrs"]["dtype"],
+                          report["attrs"]["out_dtype"]), ([1, 5, 6, 4], "HWIO", "float16", "float32"))
+        self.assertEqual(self.report("--problem", line, "--dtype", "float64")["attrs"]["dtype"], "float64")
+        dtypes = [p["attrs"]["dtype"] for p in self.report(*self.suite(f"{line}\nic4ih8oc5kh3\n"))["problems"]]
+        self.assertEqual(dtypes, ["float16", "float32"])
+
+    def test_what_cannot_be_said_is_named(self):
+        good = "conv -n 1 -c 4 -k 2"
+        for line, parts in (
+                ("ic4ih8oc5kh3xx2", ["'xx2'", "mb16ic64"]), ("ic4ih8oc5kh", ["'kh'"]), ("ic4ih-8oc5kh3", ["'ih-8'"]),
+                ("ih8oc5kh3", ["ic is missing"]), ("g0ic4ih8oc5kh3", ["g is missing or 0"]), ("ic4oc5", ["spatial axis"]),
+                ("ic4ih8oc5", ["kh is missing"]), ("ic4ih8iw8oc5kh3", ["kw is missing"]), ("ic4ih8oc5kh3sh0", ["sh is missing"]),
+                ("ic4id8ih8oc5kd3kh3", ["d, h and w"]), ("ic4ih3oc5kh5", ["'kh5'"]), ("ic4ih8oc5oh5kh3", ["'oh5'", "at least 6"]),
+                ("ic4ih99999999999oc5kh3", ["'ih99999999999'"]),
+                (f"{good} -m trans", ["'-m trans'", "expected conv"]), (f"{good} -r 1", ["'-r 1'"]),
+                (f"{good} -N 1", ["'-N'"]), (f"{good} -H", ["'-H' has no value"]), (f"{good} -H x", ["'in_h x'"]),
+                (f"{good} -u 0", ["'conv_stride_h 0'"]), (f"{good} -_ 1", ["'spatial_dim 1'"]), (f"{good} -z full", ["pad_mode", "'full'"]),
+                (f"{good} -I NHWC", ["in_layout is NHWC and out_layout NCHW"]), (f"{good} -f CHWN", ["fil_layout", "'CHWN'"]),
+                (f"{good} -Z 1", ["'-Z 1'"]), (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
+                ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
+            self.refuse(2, ["--problem: ", *parts], f"--problem={line}")
+            self.refuse(3, ["--suite: layers.tsv, line 1: ", *parts], *self.suite(line + "\n"))
+        self.refuse(3, ["'--mb=2'", "descriptor alone"], *self.suite("--mb=2 ic4ih8oc5kh3\n"))
+        self.refuse(3, ["groups"], "--problem", f"{good} -g 3")
+        line = ["--problem", "ic4ih8oc5kh3"]
+        for flag in (["-s", 2], ["--op", "conv2d"], ["-k", 3], ["--out-channels", 4], ["--groups", 2]):
+            self.refuse(2, ["given with --problem"], *line, *flag)
+        self.refuse(2, ["the problem is given twice"], *line, *TINY)
+
+    def test_generate(self):
+        result = self.run_here("generate", "--problem", "g4mb2ic4ih8oc8oh4kh3sh2ph1", "-o", "made")
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertIn("--op depthwise --filter-sizes 3,3,4,2 --strides 2,2 --explicit-paddings 1,0,1,0 -o dw.npy", result.out)
+        self.assertEqual(np.load(self.folder / "made/out_backprop.npy").shape, (2, 4, 4, 8))
+        result = self.run_here("generate", "--problem", "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6", "-o", "half")
+        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertEqual(np.load(self.folder / "half/gradient.npy").shape, (2, 4, 3, 3))
+        self.assertEqual(np.load(self.folder / "half/gradient.npy").dtype, np.float16)
+        for args, part in ((["--shape", "1,8,8,4"], "--shape"), (["--op", "conv2d"], "--op"), (["-s", 2], "--strides")):
+            self.assert_one_error(self.run_here("generate", "--problem", "ic4ih8oc5kh3", "-o", "no", *args), 2,
+                                  f"{part}: given with --problem")
+
+
+class ColdCache(BenchTest):
+    def test_runs_are_marked(self):
+        report = self.report(*TINY, "--cold-cache")
+        self.assertTrue(report["execution"]["cold_cache"])
+        self.assertFalse(self.report(*TINY)["execution"]["cold_cache"])
+        text = self.bench(*TINY, *QUICK, "--cold-cache").out
+        self.assertIn("each run begins with x, dy and the gradient out of the caches\n", text)
+        (self.folder / "warm.json").write_text(json.dumps(self.report(*TINY)))
+        self.refuse(3, ["--baseline: warm.json has none of the problems", "cold caches)"], *TINY, "--cold-cache",
+                    "--baseline", "warm.json")
+
+    @unittest.skipIf(SANITIZED, "memory is not what takes its time")
+    def test_it_takes_longer_where_memory_is_what_takes_the_time(self):
+        args = ["--problem", "g64mb1ic64ih32oc64kh1", "-t", 1, "--no-peaks", "--repeat", 10, "--min-time", 0, "--json"]
+        warm, cold = (min(parse_report(self.bench(*args, *more).out)["timing_ms"]["kernel"]["min"] for _ in range(3))
+                      for more in ([], ["--cold-cache"]))
+        self.assertGreater(cold, 1.1 * warm)
+
+
+class Tags(BenchTest):
+    def test_they_are_kept(self):
+        tags = ["--tag", "commit=1a2b", "--tag", "note=a=b, \"c\"", "--tag", "commit=3c4d"]
+        want = {"commit": "3c4d", "note": 'a=b, "c"'}
+        result = self.bench(*TINY, *QUICK, *tags, "--format", "csv", "--json=r.json")
+        (row,) = csv.DictReader(io.StringIO(result.out))
+        self.assertEqual((row["tag_commit"], row["tag_note"]), ("3c4d", 'a=b, "c"'))
+        self.assertEqual(parse_report((self.folder / "r.json").read_text())["tags"], want)
+        Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3)).save(self.folder)
+        job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3, "-p", "same"]
+        for command in ([*job, "-o", "dw.npy"], ["verify", *job]):
+            self.assertEqual(parse_report(self.run_here(*command, *tags, "--json").out)["tags"], want)
+        (self.folder / "jobs.jsonl").write_text('{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, '
+                                                '"padding": "same"}\n')
+        result = self.run_here("batch", "jobs.jsonl", *tags, "--json")
+        self.assertEqual((result.status, parse_report(result.out)["tags"]), (0, want))
+
+    def test_from_a_variable_and_a_file(self):
+        self.assertEqual(self.report(*TINY, env={"CONVGRAD_TAG": "host=a,b"})["tags"], {"host": "a,b"})
+        (self.folder / "c.toml").write_text('tag = ["host=a,b", "run=7"]\n')
+        self.assertEqual(self.report(*TINY, "--config", "c.toml")["tags"], {"host": "a,b", "run": "7"})
+        self.assertNotIn("tags", self.report(*TINY))
+        for word in ("commit", "=x", "a b=c", "ü=1"):
+            self.refuse(2, ["--tag", "KEY=VALUE"], *TINY, "--tag", word)
+
+
 class AgainstABaseline(BenchTest):
     def baseline(self, scale, keep=lambda problem: True):
         report = self.report(*self.suite())
         report["problems"] = [p for p in report["problems"] if keep(p)]
         for problem in report["problems"]:
-            problem["timing_ms"]["kernel"]["median"] *= scale
+            problem["timing_ms"]["kernel"]["min"] *= scale
         (self.folder / "old.json").write_text(json.dumps(report))
         return [*self.suite(), *QUICK, "--baseline", "old.json"]
 
@@ -240,9 +431,35 @@ class AgainstABaseline(BenchTest):
         self.assertEqual(len(report["baseline"]["regressions"]), 3)
         lines = result.err.splitlines()
         self.assertEqual(len(lines), 3)
-        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): median "
-                                   r"[\d.]+ ms, baseline [\d.]+ ms: \+[\d.]+ %, allowed 10.0 %$")
+        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): shortest of 4 "
+                                   r"attempts [\d.]+ ms, baseline [\d.]+ ms: \+[\d.]+ %, allowed 10.0 %$")
         self.assertEqual(self.bench(*args, "--max-slowdown", "1e12%").err, "")
+
+    def test_rows_in_doubt_are_measured_again(self):
+        args = self.baseline(1e-6, lambda p: p["name"] != "third")
+        problems = parse_report(self.bench(*args, "--json", status=1).out)["problems"]
+        self.assertEqual([p["timing_ms"]["kernel"]["attempts"] for p in problems], [4, 4, 1])
+        for problem in problems:
+            time = problem["timing_ms"]["kernel"]
+            self.assertLessEqual(time["min"], time["median"])
+        problems = parse_report(self.bench(*self.baseline(1e6), "--json").out)["problems"]
+        self.assertEqual([p["timing_ms"]["kernel"]["attempts"] for p in problems], [1, 1, 1])
+
+    def test_noise_is_no_verdict(self):
+        args = self.baseline(1e-6)
+        result = self.bench(*args, "--max-cv", "0%", "--json", status=5)
+        report = parse_report(result.out)
+        self.assertEqual((report["status"], report["exit_code"], report["baseline"]["regressions"]), ("noisy", 5, []))
+        self.assertEqual([row["problem"].split()[0] for row in report["noise"]["rows"]], ["first", "second", "third"])
+        self.assertRegex(result.err.splitlines()[0], r"^convgrad: noisy: first \(float32, auto, \d+ threads?\): times vary by "
+                                                     r"[\d.]+ % in the best of 4 attempts, allowed 0.0 %: no verdict; free ")
+        # Rows whose times can be trusted are still judged, and without a baseline noise is.
+        report = parse_report(self.bench(*args, "--max-cv", "1e9%", "--json", status=1).out)
+        self.assertEqual((report["status"], report["noise"]["rows"]), ("slower", []))
+        self.bench(*TINY, *QUICK, "--max-cv", "0%", status=5)
+        self.assertEqual(self.bench(*TINY, *QUICK, "--max-cv", "1e9%").err, "")
+        self.refuse(2, ["--max-cv", "10%"], *TINY, "--max-cv", "5")
+        self.assert_one_error(self.run_here("bench", *TINY, "--repeat", 1, "--max-cv", "5%"), 2, "--max-cv", "--repeat 2")
 
     def test_new_problems_do_not_fail(self):
         result = self.bench(*self.baseline(1e6, lambda p: p["name"] == "second"), "--format", "csv")
@@ -461,6 +678,7 @@ class Refused(BenchTest):
                 (["the problem is given twice"], [*TINY, *suite]),
                 (["the problem is given twice"], [*TINY, "-i", "x.npy"]),
                 (["--op is missing"], ["--input-shape", "2,6,5,3"]),
+                (["--cold-cache: a device"], [*TINY, "-b", "cuda", "--cold-cache"]),
                 (["--out-channels is missing"], [*shape, "-k", 3]),
                 (["the filter's size is missing"], shape),
                 (["--multiplier", "--out-channels"], [*TINY, "--multiplier", 2]),

@@ -20,7 +20,7 @@ SHELLS = ("bash", "zsh", "fish")
 TIMEOUT_S = 120
 # What a user has to make up: numbers, lists of them, names.
 FREE = {"N", "N,...", "SIZE", "X", "S", "G", "K", "M", "P%", "R,S", "SH,SW", "DH,DW", "B,A,...",
-        "N,H,W,C", "PART", "RE", "A:B|K/R"}
+        "N,H,W,C", "PART", "RE", "A:B|K/R", "KEY=VALUE", "LINE"}
 
 NOTE = r"""convgrad() { printf '%s\0' "$@" >noted.tmp; mv noted.tmp noted; }
 """
@@ -189,6 +189,9 @@ class CompletionTest:
         self.assert_completes("--input=z", ["--input=zoo.npy"])
         self.assert_completes("--json=z", ["--json=zoo.npy"])
         self.assert_completes("verify -i x.npy -g z", ["zoo.npy"])
+        # Names, and files.
+        self.assert_completes("bench --suite resn", ["resnet50"])
+        self.assert_completes("bench --suite two", ["two words.npy"])
         # Numbers are not files.
         self.assert_completes("-t z", [])
         self.assert_completes("--memory-limit z", [])

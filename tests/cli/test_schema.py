@@ -220,10 +220,15 @@ class Reports(SchemaTest):
         compare = ["--baseline", "before.json", "--no-peaks"]
         self.report("bench", *self.base, *fast, *compare, "--max-slowdown", "1e9%", status=0)
         for part in (before, *before["problems"]):
-            part["timing_ms"]["kernel"]["median"] = 1e-9
+            part["timing_ms"]["kernel"]["min"] = 1e-9
         (self.folder / "before.json").write_text(json.dumps(before))
         report = self.report("bench", *self.base, *fast, *compare, status=1)
         self.assertEqual(report["status"], "slower")
+        report = self.report("bench", *self.base, *fast, "--no-peaks", "--max-cv", "0%", "--tag", "host=ci-1",
+                             "--tag", "note=a=b, c", status=5)
+        self.assertEqual((report["status"], report["tags"]), ("noisy", {"host": "ci-1", "note": "a=b, c"}))
+        self.report("bench", "--problem", "ic3ih5oc4kh3", "--cold-cache", *fast, "--no-peaks", status=0)
+        self.report("bench", "--list-suites", status=0)
 
     def test_inspect_and_info(self):
         save(self.folder / "odd.npy", [1.5, float("nan"), float("inf")])

@@ -1,8 +1,10 @@
 // bench.cpp - how fast are the gradients of some problems?
 #include "bench/bench.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "options/problem_flags.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -22,15 +24,6 @@ Format format_of(const Options& options) {
     misuse("--format ", format, " and --json both write to standard output; use --json=FILE");
   }
   return format == "csv" ? Format::csv : Format::table;
-}
-
-double max_slowdown_of(const Options& options) {
-  const std::string& text = options.bench.max_slowdown;
-  const bool by_flag = !text.empty() && options.origins.count("--max-slowdown") == 0;
-  if (by_flag && options.bench.baseline.empty()) {
-    misuse("--max-slowdown: given without --baseline");
-  }
-  return parse_slowdown(text);
 }
 
 // The peaks that the cases are compared with, for each number of threads.
@@ -61,36 +54,44 @@ void print(const std::string& line) {
 }
 
 void print_head(Format format, const std::vector<BenchCase>& cases,
-                const std::map<int, Peaks>& peaks) {
-  if (format == Format::csv) print(csv_header());
+                const std::map<int, Peaks>& peaks, const Options& options) {
+  if (format == Format::csv) print(csv_header(options));
   if (format != Format::table) return;
+  if (!options.bench.problem.empty()) {
+    print("problem: convgrad bench " + made_flags(cases.front().problem));
+  }
   for (const auto& [threads, values] : peaks) print(peaks_line(values));
+  if (options.bench.cold_cache)
+    print("each run begins with x, dy and the gradient out of the caches");
   print(table_header(cases));
 }
 
-void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases) {
-  if (format == Format::csv) print(csv_row(measured));
+void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases,
+               const Options& options) {
+  if (format == Format::csv) print(csv_row(measured, options));
   if (format == Format::table) print(table_row(measured, cases));
 }
 
+// Rows are printed as soon as they are known: those with limits after the last attempt.
 std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
                                   const Options& options, Format format,
-                                  const std::map<int, Peaks>& peaks) {
-  std::vector<Measured> all;
-  Tensors tensors;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const BenchCase& c = cases[i];
-    if (i == 0 || c.tensors != cases[i - 1].tensors) {
-      tensors = {};  // first free the old ones
-      tensors = job ? read_tensors(*job) : made_tensors(c.problem, this_machine().threads);
-    }
-    if (i == 0) print_head(format, cases, peaks);  // now that nothing is wrong with the files
-    Measured measured = {&c, measure(c, tensors, options.bench), {}};
-    const auto found = peaks.find(c.plan.threads);
-    if (found != peaks.end()) measured.peaks = found->second;
-    print_row(format, measured, cases);
-    all.push_back(std::move(measured));
-  }
+                                  const std::map<int, Peaks>& peaks, const Limits& limits) {
+  Measurement measurement(cases, job, options);
+  bool begun = false;
+  const auto show = [&](const Measured& row) {
+    if (!begun) print_head(format, cases, peaks, options);  // the files were read
+    begun = true;
+    print_row(format, row, cases, options);
+  };
+  std::vector<Measured> all = measurement.all([&](Measured& row) {
+    const auto found = peaks.find(row.bench_case->plan.threads);
+    if (found != peaks.end()) row.peaks = found->second;
+    if (!limits.asked()) show(row);
+  });
+  if (!limits.asked()) return all;
+  measurement.again(all,
+                    [&](const Measured& row) { return limits.slow(row) || limits.noisy(row); });
+  std::ranges::for_each(all, show);
   return all;
 }
 
@@ -110,25 +111,24 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
 
 int bench_into(const Options& options, Json& report) {
   const Format format = format_of(options);
-  const double max_slowdown = max_slowdown_of(options);
+  if (options.bench.list_suites) {
+    list_suites(options, report);
+    return 0;
+  }
   check_plot(options);
   std::optional<Job> job;
   const std::vector<BenchCase> cases = plan_cases(options, job, report);
-  std::optional<Baseline> baseline;
-  if (!options.bench.baseline.empty()) baseline.emplace(options.bench.baseline, cases);
+  const Limits limits = limits_of(options, cases);
   std::optional<PlotPeers> peers;
   if (!options.bench.plot_peers.empty()) peers.emplace(options.bench.plot_peers, cases);
   const std::map<int, Peaks> peaks = peaks_for(cases, options);
-  const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
+  const std::vector<Measured> all = measure_all(cases, job, options, format, peaks, limits);
   if (format == Format::table && !options.bench.suite.empty()) {
     std::fputs(totals_text(all, cases).c_str(), stdout);
   }
   fill_report(all, peaks, report);
   if (!options.bench.plot.empty()) write_plot(all, peaks, peers, options);
-  if (!baseline) return 0;
-  if (passes(*baseline, options, max_slowdown, all, report)) return 0;
-  report["status"] = "slower";
-  return 1;
+  return judge(limits, options, all, report);
 }
 
 }  // namespace

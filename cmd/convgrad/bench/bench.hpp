@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,23 +13,23 @@
 #include "convgrad/plan.hpp"
 #include "cpu/peaks.hpp"
 #include "job/job_plan.hpp"
+#include "options/made_problem.hpp"
 #include "options/options.hpp"
 #include "report/command_result.hpp"
 
 namespace convgrad::cli {
 
-// A problem as a suite or the flags spell it, without a dtype.
-struct BenchProblem {
-  std::string name;
+// A problem as a suite or the flags spell it.
+struct BenchProblem : MadeRequest {
   std::int64_t count = 1;  // how often it occurs in its network
-  WgradAttributes attributes;
-  std::vector<std::int64_t> input_shape;
-  std::int64_t K = 0;  // 0: as the filter's shape says
-  std::string origin;  // put in front of messages: "--suite: FILE, line 3: "
+  std::string origin;      // put in front of messages: "--suite: FILE, line 3: "
 };
 
-// The problems of a suite file, in its order. Error(input) names the file and the line.
-std::vector<BenchProblem> read_suite(const std::string& path);
+// The problems of a suite, by its name or its file, in its order. Error(input) names the file and
+// the line.
+std::vector<BenchProblem> read_suite(const std::string& suite);
+// The command --list-suites: fills the report, or prints a line for each.
+void list_suites(const Options& options, Json& report);
 
 // One line of the result.
 struct BenchCase {
@@ -40,6 +41,7 @@ struct BenchCase {
   Plan plan;
   PlanOptions plan_options;
   std::size_t tensors = 0;  // neighbours with the same number share their tensors
+  bool cold_cache = false;  // each run begins with the tensors out of the caches
 };
 
 // All cases, checked and planned, so that nothing is measured before everything is known to work.
@@ -52,17 +54,45 @@ struct Tensors {
 Tensors made_tensors(const WgradProblem& problem, int threads);
 Tensors read_tensors(Job& job);
 
+// The seconds of each run: at least `repeat` runs, which take at least `min_time` seconds.
+std::vector<double> run_times(const BenchCase& bench_case, const Tensors& tensors,
+                              const BenchOptions& options, std::int64_t repeat, double min_time);
 struct Statistics {  // of seconds
   std::int64_t n = 0;
   double min = 0, median = 0, p95 = 0, mean = 0, deviation = 0;
+
+  std::optional<double> variation() const;  // deviation / mean; none of one run
 };
-Statistics measure(const BenchCase& bench_case, const Tensors& tensors,
-                   const BenchOptions& options);
+Statistics statistics(std::vector<double> times);
 
 struct Measured {
   const BenchCase* bench_case = nullptr;
-  Statistics time;
+  Statistics time;  // of the attempt with the least variation, but min is of all
+  int attempts = 1;
   std::optional<Peaks> peaks;  // on as many threads
+};
+
+// Measures all cases, which share what disturbs the machine: their runs are interleaved, in rounds
+// over all of them. on_done(row) is called in the last one.
+class Measurement {
+ public:
+  // job: of the cases whose tensors are files. All must outlive it.
+  Measurement(const std::vector<BenchCase>& cases, std::optional<Job>& job, const Options& options)
+      : cases_(cases), job_(job), options_(options) {}
+
+  std::vector<Measured> all(const std::function<void(Measured&)>& on_done);
+  // Measures the rows again, up to three times, that are in doubt: a disturbance passes, a slower
+  // program does not.
+  void again(std::vector<Measured>& rows, const std::function<bool(const Measured&)>& in_doubt);
+
+ private:
+  const Tensors& tensors_of(const BenchCase& bench_case);
+
+  const std::vector<BenchCase>& cases_;
+  std::optional<Job>& job_;
+  const Options& options_;
+  Tensors tensors_;
+  const BenchCase* owner_ = nullptr;  // of tensors_
 };
 
 Json measured_json(const Measured& measured);
@@ -73,26 +103,41 @@ std::string peaks_line(const Peaks& peaks);
 std::string table_header(const std::vector<BenchCase>& cases);
 std::string table_row(const Measured& measured, const std::vector<BenchCase>& cases);
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases);
-std::string csv_header();
-std::string csv_row(const Measured& measured);
+// With a column for each tag.
+std::string csv_header(const Options& options);
+std::string csv_row(const Measured& measured, const Options& options);
 
-// Medians of an earlier report, in milliseconds.
+// The shortest times of an earlier report.
 class Baseline {
  public:
   // Error(input) if the file is none, or has none of the cases.
   Baseline(const std::string& path, const std::vector<BenchCase>& cases);
-  std::optional<double> median_ms(const BenchCase& bench_case) const;
+  std::optional<double> min_ms(const BenchCase& bench_case) const;
+  // 0.1 for a row that takes 10 % longer; none without it in the baseline.
+  std::optional<double> slowdown(const Measured& measured) const;
 
  private:
-  std::map<std::string, double> medians_;
+  std::map<std::string, double> min_ms_;
 };
-// 0.1 for "10%".
-double parse_slowdown(const std::string& text);
 
-// Compares, writes a line on standard error for each problem that is slower or new, and fills
-// report["baseline"]. True if none is too slow.
-bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
-            const std::vector<Measured>& all, Json& report);
+// What a row must be like. Nothing is asked of it by default.
+struct Limits {
+  std::optional<Baseline> baseline;
+  double max_slowdown = 0;
+  std::optional<double> max_cv;
+
+  bool slow(const Measured& measured) const;
+  bool noisy(const Measured& measured) const;
+  bool asked() const { return baseline || max_cv; }
+};
+// Error(usage) if --max-slowdown or --max-cv cannot be, Error(input) for the baseline.
+Limits limits_of(const Options& options, const std::vector<BenchCase>& cases);
+
+// Writes a line on standard error for each row that is slower, noisy or new, and fills the report's
+// status, baseline and noise. The exit status: 1 if a row is slower whose times can be trusted,
+// else 5 if a row is noisy.
+int judge(const Limits& limits, const Options& options, const std::vector<Measured>& all,
+          Json& report);
 
 // What compare_peers.py has measured of other programs.
 class PlotPeers {

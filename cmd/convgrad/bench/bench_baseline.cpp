@@ -1,4 +1,4 @@
-// bench_baseline.cpp - is anything slower than in an earlier report?
+// bench_baseline.cpp - is anything slower than in an earlier report, and can that be told?
 #include <cmath>
 #include <cstdlib>
 #include <iomanip>
@@ -12,15 +12,68 @@
 namespace convgrad::cli {
 namespace {
 
-// What identifies a case in two reports.
-std::string key_of(const std::string& name, const std::string& dtype, const std::string& algorithm,
-                   int threads) {
+// What identifies a row in two reports, and to readers.
+std::string row_key(const std::string& name, const std::string& dtype, const std::string& algorithm,
+                    int threads, bool cold_cache) {
   return cat(name, " (", dtype, ", ", algorithm, ", ", threads,
-             threads == 1 ? " thread)" : " threads)");
+             threads == 1 ? " thread" : " threads", cold_cache ? ", cold caches)" : ")");
 }
 
-std::string key_of(const BenchCase& c) {
-  return key_of(c.name, std::string(dtype_name(c.problem.dtype)), c.algorithm, c.plan.threads);
+std::string row_key(const BenchCase& c) {
+  return row_key(c.name, std::string(dtype_name(c.problem.dtype)), c.algorithm, c.plan.threads,
+                 c.cold_cache);
+}
+
+// 0.1 for "10%".
+double parse_percentage(const char* flag, const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || std::string(end) != "%" || !std::isfinite(value) || value < 0) {
+    misuse(flag, ": '", text, "', expected a percentage, e.g. 10%");
+  }
+  return value / 100;
+}
+
+std::string in_percent(double part) { return fixed(100 * part, 1) + " %"; }
+
+// A line for each row that the baseline has not, or that is slower.
+Json compared_json(const Limits& limits, const Options& options, const std::vector<Measured>& all) {
+  Json regressions = Json::array(), added = Json::array();
+  for (const Measured& m : all) {
+    const std::string key = row_key(*m.bench_case);
+    const auto before = limits.baseline->min_ms(*m.bench_case);
+    if (!before) {
+      added.push_back(key);
+      say(options, "new", cat(one_line(key), " is not in the baseline"));
+    } else if (limits.slow(m) && !limits.noisy(m)) {
+      const double now = m.time.min * 1e3, slowdown = *limits.baseline->slowdown(m);
+      regressions.push_back(
+          {{"problem", key}, {"min_ms", now}, {"baseline_ms", *before}, {"slowdown", slowdown}});
+      say(options, "slower",
+          cat(one_line(key), ": shortest of ", m.attempts, " attempts ", fixed(now, 4),
+              " ms, baseline ", fixed(*before, 4), " ms: +", in_percent(slowdown), ", allowed ",
+              in_percent(limits.max_slowdown)));
+    }
+  }
+  return {{"file", options.bench.baseline},
+          {"max_slowdown", limits.max_slowdown},
+          {"compared", std::ssize(all) - std::ssize(added)},
+          {"regressions", std::move(regressions)},
+          {"new", std::move(added)}};
+}
+
+Json noise_json(const Limits& limits, const Options& options, const std::vector<Measured>& all) {
+  Json rows = Json::array();
+  for (const Measured& m : all) {
+    if (!limits.noisy(m)) continue;
+    const double cv = *m.time.variation();
+    rows.push_back({{"problem", row_key(*m.bench_case)}, {"cv", cv}});
+    say(options, "noisy",
+        cat(one_line(row_key(*m.bench_case)), ": times vary by ", in_percent(cv),
+            " in the best of ", m.attempts, " attempts, allowed ", in_percent(*limits.max_cv),
+            ": no verdict; free the machine of other work"));
+  }
+  return {{"max_cv", *limits.max_cv}, {"rows", std::move(rows)}};
 }
 
 }  // namespace
@@ -33,72 +86,75 @@ Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases)
   try {
     for (const Json& problem : report.at("problems")) {
       const Json& execution = problem.at("execution");
-      const double median = problem.at("timing_ms").at("kernel").at("median").get<double>();
-      if (!(median > 0)) {
-        bad_input("--baseline: ", path, ": a median is ", median, ", expected more than 0");
+      const double min = problem.at("timing_ms").at("kernel").at("min").get<double>();
+      if (!(min > 0)) {
+        bad_input("--baseline: ", path, ": a shortest time is ", min, ", expected more than 0");
       }
-      medians_[key_of(problem.at("name").get<std::string>(),
-                      problem.at("attrs").at("dtype").get<std::string>(),
-                      execution.at("requested_algorithm").get<std::string>(),
-                      execution.at("threads").get<int>())] = median;
+      min_ms_[row_key(
+          problem.at("name").get<std::string>(), problem.at("attrs").at("dtype").get<std::string>(),
+          execution.at("requested_algorithm").get<std::string>(),
+          execution.at("threads").get<int>(), execution.value("cold_cache", false))] = min;
     }
   } catch (const Json::exception&) {
     bad_input("--baseline: ", path,
               " has a problem without name, attrs.dtype, execution.requested_algorithm, "
-              "execution.threads or timing_ms.kernel.median");
+              "execution.threads or timing_ms.kernel.min");
   }
   for (const BenchCase& c : cases) {
-    if (median_ms(c)) return;
+    if (min_ms(c)) return;
   }
   bad_input("--baseline: ", path, " has none of the problems, expected e.g. ",
-            key_of(cases.front()));
+            row_key(cases.front()));
 }
 
-std::optional<double> Baseline::median_ms(const BenchCase& c) const {
-  const auto found = medians_.find(key_of(c));
-  if (found == medians_.end()) return {};
+std::optional<double> Baseline::min_ms(const BenchCase& c) const {
+  const auto found = min_ms_.find(row_key(c));
+  if (found == min_ms_.end()) return {};
   return found->second;
 }
 
-double parse_slowdown(const std::string& text) {
-  if (text.empty()) return 0.1;
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || std::string(end) != "%" || !std::isfinite(value) || value < 0) {
-    misuse("--max-slowdown: '", text, "', expected a percentage, e.g. 10%");
-  }
-  return value / 100;
+std::optional<double> Baseline::slowdown(const Measured& m) const {
+  const auto before = min_ms(*m.bench_case);
+  if (!before) return {};
+  return m.time.min * 1e3 / *before - 1;
 }
 
-bool passes(const Baseline& baseline, const Options& options, double max_slowdown,
-            const std::vector<Measured>& all, Json& report) {
-  Json regressions = Json::array(), added = Json::array();
-  std::int64_t compared = 0;
-  for (const Measured& m : all) {
-    const std::string key = key_of(*m.bench_case);
-    const auto before = baseline.median_ms(*m.bench_case);
-    if (!before) {
-      added.push_back(key);
-      say(options, "new", cat(one_line(key), " is not in the baseline"));
-      continue;
-    }
-    ++compared;
-    const double now = m.time.median * 1e3, slowdown = now / *before - 1;
-    if (!(slowdown > max_slowdown)) continue;
-    regressions.push_back(
-        {{"problem", key}, {"median_ms", now}, {"baseline_ms", *before}, {"slowdown", slowdown}});
-    say(options, "slower",
-        cat(one_line(key), ": median ", fixed(now, 4), " ms, baseline ", fixed(*before, 4),
-            " ms: +", fixed(100 * slowdown, 1), " %, allowed ", fixed(100 * max_slowdown, 1),
-            " %"));
+bool Limits::slow(const Measured& m) const {
+  return baseline && baseline->slowdown(m).value_or(0) > max_slowdown;
+}
+
+bool Limits::noisy(const Measured& m) const {
+  return max_cv && m.time.variation().value_or(0) > *max_cv;
+}
+
+Limits limits_of(const Options& options, const std::vector<BenchCase>& cases) {
+  const BenchOptions& b = options.bench;
+  const bool by_flag = !b.max_slowdown.empty() && options.origins.count("--max-slowdown") == 0;
+  if (by_flag && b.baseline.empty()) misuse("--max-slowdown: given without --baseline");
+  Limits limits;
+  limits.max_slowdown =
+      parse_percentage("--max-slowdown", b.max_slowdown.empty() ? "10%" : b.max_slowdown);
+  if (!b.max_cv.empty()) {
+    limits.max_cv = parse_percentage("--max-cv", b.max_cv);
+    if (b.repeat < 2) misuse("--max-cv: one run does not vary; give --repeat 2 or more");
   }
-  const bool good = regressions.empty();
-  report["baseline"] = {{"file", options.bench.baseline},
-                        {"max_slowdown", max_slowdown},
-                        {"compared", compared},
-                        {"regressions", std::move(regressions)},
-                        {"new", std::move(added)}};
-  return good;
+  if (!b.baseline.empty()) limits.baseline.emplace(b.baseline, cases);
+  return limits;
+}
+
+int judge(const Limits& limits, const Options& options, const std::vector<Measured>& all,
+          Json& report) {
+  bool slower = false, noisy = false;
+  if (limits.baseline) {
+    report["baseline"] = compared_json(limits, options, all);
+    slower = !report["baseline"]["regressions"].empty();
+  }
+  if (limits.max_cv) {
+    report["noise"] = noise_json(limits, options, all);
+    noisy = !report["noise"]["rows"].empty();
+  }
+  if (slower || noisy) report["status"] = slower ? "slower" : "noisy";
+  return slower ? 1 : noisy ? static_cast<int>(ErrorKind::runtime) : 0;
 }
 
 }  // namespace convgrad::cli

@@ -33,7 +33,9 @@ void add_once(std::vector<Value>& values, const Value& value) {
   if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
-std::vector<DType> dtypes_of(const std::string& text) {
+// Of the flag, else of a problem that says it itself.
+std::vector<DType> dtypes_of(const std::string& text, std::optional<DType> own) {
+  if (text.empty() && own) return {*own};
   const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64", "all"};
   std::vector<DType> dtypes;
   for (const std::string& word : split("--dtype", text.empty() ? "float32" : text)) {
@@ -96,30 +98,9 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
   return algorithms;
 }
 
-void check_suite_flags(const Options& options) {
-  const ProblemOptions& p = options.problem;
-  const std::pair<const char*, bool> flags[] = {
-      {"--op", !p.op.empty()},
-      {"--filter-sizes", !p.filter_sizes.empty()},
-      {"--kernel", !p.kernel.empty()},
-      {"--filter-like", !p.filter_like.empty()},
-      {"--strides", !p.strides.empty()},
-      {"--padding", !p.padding.empty()},
-      {"--explicit-paddings", !p.explicit_paddings.empty()},
-      {"--dilations", !p.dilations.empty()},
-      {"--data-format", !p.data_format.empty()},
-      {"--groups", !p.groups.empty()},
-      {"--filter-format", !p.filter_format.empty()},
-      {"--out-dtype", !p.out_dtype.empty()},
-      {"--out-channels", options.bench.out_channels > 0},
-      {"--multiplier", options.bench.multiplier > 0}};
-  for (const auto& [flag, given] : flags) {
-    refuse_flag(options, flag, given, "--suite, whose lines set it");
-  }
-}
-
 std::vector<BenchProblem> problems_of(const Options& options) {
   const BenchOptions& b = options.bench;
+  if (!b.problem.empty()) return {{request_of_line(options, b), 1, ""}};
   if (b.suite.empty()) {
     check_op(options.problem);
     BenchProblem problem;
@@ -128,7 +109,8 @@ std::vector<BenchProblem> problems_of(const Options& options) {
     problem.K = made_channels(options, b, problem.attributes, problem.input_shape);
     return {problem};
   }
-  check_suite_flags(options);
+  refuse_operation(options, b, "--suite, whose lines set it");
+  refuse_formats(options, "--suite, whose lines set it");
   std::vector<BenchProblem> problems = read_suite(b.suite);
   std::erase_if(problems, [&](const BenchProblem& problem) {
     return problem.name.find(b.only) == std::string::npos;
@@ -178,6 +160,7 @@ void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& c
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
   base.plan_options = plan_options(options);
   base.plan_options.in_memory = true;
+  base.cold_cache = options.bench.cold_cache;
   const std::optional<Device> device = device_of(options);
   if (device) {
     base.plan_options.backend = Backend::cuda;
@@ -209,15 +192,19 @@ BenchCase case_of(const BenchProblem& problem, DType dtype) {
 void check_sources(const Options& options) {
   const BenchOptions& b = options.bench;
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
-  const auto sources =
-      std::ranges::count(std::array{files, !b.input_shape.empty(), !b.suite.empty()}, true);
+  const auto sources = std::ranges::count(
+      std::array{files, !b.input_shape.empty(), !b.problem.empty(), !b.suite.empty()}, true);
   if (sources != 1) {
     misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
-           ", expected one of --input-shape, --input and --out-backprop, and --suite");
+           ", expected one of --input-shape, --input and --out-backprop, --problem, and --suite");
   }
   // Given in front of the command.
   if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
-  if (named_backend(backend_options(options)) == Backend::reference) {
+  const std::optional<Backend> backend = named_backend(backend_options(options));
+  if (b.cold_cache && backend == Backend::cuda) {
+    misuse("--cold-cache: a device is always measured so; leave it out");
+  }
+  if (backend == Backend::reference) {
     misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
@@ -233,7 +220,8 @@ void check_sources(const Options& options) {
 std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& job, Json& report) {
   check_sources(options);
   std::vector<BenchCase> cases;
-  if (options.bench.suite.empty() && options.bench.input_shape.empty()) {
+  const BenchOptions& b = options.bench;
+  if (b.suite.empty() && b.problem.empty() && b.input_shape.empty()) {
     job = open_job(options, report);
     BenchCase base;
     base.problem = job->problem;
@@ -247,10 +235,10 @@ std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& jo
     add_cases(options, base, cases);
     return cases;
   }
-  const std::vector<DType> dtypes = dtypes_of(options.bench.dtype);
   for (const BenchProblem& problem : problems_of(options)) {
     try {
-      for (const DType dtype : dtypes) add_cases(options, case_of(problem, dtype), cases);
+      for (const DType dtype : dtypes_of(options.bench.dtype, problem.dtype))
+        add_cases(options, case_of(problem, dtype), cases);
     } catch (const Error& error) {
       if (problem.origin.empty()) throw;
       const bool spelled = error.kind() == ErrorKind::usage;  // by the file, not by the user

@@ -1,4 +1,8 @@
-// bench_measure.cpp - tensors, repeats, statistics.
+// bench_measure.cpp - tensors, runs, statistics.
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -54,6 +58,20 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
+}  // namespace
+
+Tensors made_tensors(const WgradProblem& problem, int threads) {
+  TaskPool pool(threads);
+  return {uniform(problem.dtype, problem.x_count(), 1, pool),
+          uniform(problem.dtype, problem.dy_count(), std::uint64_t{1} << 62, pool)};
+}
+
+Tensors read_tensors(Job& job) {
+  const WgradProblem& pb = job.problem;
+  const std::int64_t item = dtype_bytes(pb.dtype);
+  return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
+}
+
 Statistics statistics(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   Statistics s;
@@ -69,61 +87,85 @@ Statistics statistics(std::vector<double> times) {
   return s;
 }
 
-}  // namespace
-
-Tensors made_tensors(const WgradProblem& problem, int threads) {
-  TaskPool pool(threads);
-  return {uniform(problem.dtype, problem.x_count(), 1, pool),
-          uniform(problem.dtype, problem.dy_count(), std::uint64_t{1} << 62, pool)};
-}
-
-Tensors read_tensors(Job& job) {
-  const WgradProblem& pb = job.problem;
-  const std::int64_t item = dtype_bytes(pb.dtype);
-  return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
+std::optional<double> Statistics::variation() const {
+  if (n < 2 || !(mean > 0)) return {};
+  return deviation / mean;
 }
 
 namespace {
 
 // run() gives the seconds of one run.
 template <typename Run>
-Statistics measure_runs(Run&& run, const BenchOptions& options) {
-  for (std::int64_t i = 0; i < options.warmup; ++i) run();
+std::vector<double> times_of(Run&& run, std::int64_t warmup, std::int64_t repeat, double min_time) {
+  for (std::int64_t i = 0; i < warmup; ++i) run();
   std::vector<double> times;
   double total = 0;
-  while (static_cast<std::int64_t>(times.size()) < options.repeat || total < options.min_time) {
+  while (std::ssize(times) < repeat || total < min_time) {
     times.push_back(run());
     total += times.back();
   }
-  return statistics(std::move(times));
+  return times;
 }
 
-// The device's own time, for tensors that are there already.
-Statistics measure_on_device(const BenchCase& c, const Tensors& tensors,
-                             const BenchOptions& options) {
+#if defined(__x86_64__)
+void drop_line(const char* address) { _mm_clflush(address); }
+void await_dropped_lines() { _mm_mfence(); }
+#elif defined(__aarch64__)
+void drop_line(const char* address) { asm volatile("dc civac, %0" ::"r"(address) : "memory"); }
+void await_dropped_lines() { asm volatile("dsb ish" ::: "memory"); }
+#else
+void drop_line(const char*) {
+  throw Error(ErrorKind::unavailable,
+              "--cold-cache: not available on this processor; leave it out");
+}
+void await_dropped_lines() {}
+#endif
+
+// Writes back what the caches of all cores hold of the bytes, and drops it there.
+void drop_from_caches(const void* data, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;  // no processor of these has shorter ones
+  const char* const begin = static_cast<const char*>(data);
+  for (std::int64_t at = 0; at < bytes; at += kLine) drop_line(begin + at);
+  if (bytes > 0) drop_line(begin + bytes - 1);
+  await_dropped_lines();
+}
+
+// The tensors are there already.
+std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Tensors& tensors) {
   if (c.plan.schedule.blocks.count > 1) {
     throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole; ",
                 "measure a smaller batch");
   }
-  const std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
+  std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
   MemorySource source(tensors.x.data(), tensors.dy.data());
   sum_blocks(c.plan, source, *sum);
   sum->finish();
-  return measure_runs([&] { return sum->time_replay(); }, options);
+  return sum;
 }
 
 }  // namespace
 
-Statistics measure(const BenchCase& c, const Tensors& tensors, const BenchOptions& options) {
-  if (c.plan.cuda()) return measure_on_device(c, tensors, options);
+std::vector<double> run_times(const BenchCase& c, const Tensors& tensors,
+                              const BenchOptions& options, std::int64_t repeat, double min_time) {
+  if (c.plan.cuda()) {
+    const std::unique_ptr<DeviceSum> sum = device_sum(c, tensors);
+    return times_of([&] { return sum->time_replay(); }, options.warmup, repeat, min_time);
+  }
   const WgradProblem& pb = c.problem;
-  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
+  const std::int64_t item = dtype_bytes(pb.dtype),
+                     dw_bytes = pb.dw_count() * dtype_bytes(pb.out_dtype);
+  const Buffer dw(dw_bytes, "the gradient");
   const auto run = [&] {
+    if (c.cold_cache) {
+      drop_from_caches(tensors.x.data(), pb.x_count() * item);
+      drop_from_caches(tensors.dy.data(), pb.dy_count() * item);
+      drop_from_caches(dw.data(), dw_bytes);
+    }
     return seconds_of([&] {
       filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
     });
   };
-  return measure_runs(run, options);
+  return times_of(run, options.warmup, repeat, min_time);
 }
 
 }  // namespace convgrad::cli

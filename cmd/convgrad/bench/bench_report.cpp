@@ -6,6 +6,7 @@
 
 #include "bench/bench.hpp"
 #include "options/arguments.hpp"
+#include "options/problem_flags.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -19,11 +20,6 @@ std::optional<double> percent(double value, const std::optional<double>& peak) {
 }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
-std::optional<double> variation(const Statistics& time) {
-  if (time.n < 2 || !(time.mean > 0)) return {};
-  return time.deviation / time.mean;
-}
 
 // Milliseconds with four significant digits, down to nanoseconds.
 std::string short_number(double value) {
@@ -109,7 +105,8 @@ constexpr std::pair<const char*, const char*> kCsvColumns[] = {
     {"percent_of_read_bandwidth", "/perf/percent_of_read_bandwidth"},
     {"limit", "/perf/limit"},
     {"percent_of_limit", "/perf/percent_of_limit"},
-    {"problem", "/attrs/line"}};
+    {"problem", "/attrs/line"},
+    {"cold_cache", "/execution/cold_cache"}};
 
 std::string quoted(const std::string& word) {
   if (word.find_first_of(",\"\n") == std::string::npos) return word;
@@ -161,6 +158,7 @@ Json measured_json(const Measured& m) {
   const Performance p = performance(m);
   Json execution = plan_json(c.plan);
   execution["requested_algorithm"] = c.algorithm;
+  execution["cold_cache"] = c.cold_cache;
   return {{"name", c.name},
           {"count", c.count},
           {"tensors",
@@ -168,6 +166,7 @@ Json measured_json(const Measured& m) {
             {"out_backprop", {{"shape", c.out_backprop_shape}}}}},
           {"op", op_name(c.problem.op)},
           {"attrs", problem_json(c.problem)},
+          {"flags", made_flags(c.problem)},
           {"execution", execution},
           {"work", work_json(c.problem)},
           {"timing_ms",
@@ -176,7 +175,8 @@ Json measured_json(const Measured& m) {
               {"min", exact_milliseconds(m.time.min)},
               {"median", exact_milliseconds(m.time.median)},
               {"p95", exact_milliseconds(m.time.p95)},
-              {"cv", or_null(variation(m.time))}}}}},
+              {"cv", or_null(m.time.variation())},
+              {"attempts", m.attempts}}}}},
           {"perf",
            {{"gflops", p.gflops},
             {"gbytes_per_s", p.gbytes_per_s},
@@ -227,7 +227,7 @@ std::string table_header(const std::vector<BenchCase>& cases) {
 std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
   const BenchCase& c = *m.bench_case;
   const Performance p = performance(m);
-  const auto cv = variation(m.time);
+  const auto cv = m.time.variation();
   return row(cases,
              {c.name, std::string(dtype_name(c.problem.dtype)), std::string(algorithm_name(c.plan)),
               cat(c.plan.threads), short_number(m.time.median * 1e3),
@@ -246,13 +246,14 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
   return text;
 }
 
-std::string csv_header() {
+std::string csv_header(const Options& options) {
   Words names;
   for (const auto& [name, place] : kCsvColumns) names.emplace_back(name);
+  for (const auto& [key, value] : options.tags()) names.push_back("tag_" + key);
   return joined(names, ",");
 }
 
-std::string csv_row(const Measured& m) {
+std::string csv_row(const Measured& m, const Options& options) {
   const Json json = measured_json(m);
   Words words;
   for (const auto& [name, place] : kCsvColumns) {
@@ -261,6 +262,7 @@ std::string csv_row(const Measured& m) {
                            : value.is_string() ? value.get<std::string>()
                                                : value.dump()));
   }
+  for (const auto& [key, value] : options.tags()) words.push_back(quoted(value));
   return joined(words, ",");
 }
 

@@ -1,12 +1,15 @@
 // bench_suite.cpp - suites of problems: a line each, columns separated by spaces or tabs.
+#include <cstdio>
+#include <iomanip>
 #include <set>
 #include <sstream>
 
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
-#include "options/made_problem.hpp"
+#include "options/problem_line.hpp"
 #include "options/refuse.hpp"
+#include "options/suites.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -36,10 +39,11 @@ std::vector<std::int64_t> extents_of(const Words& words, std::size_t rank) {
 }
 
 BenchProblem problem_of(const Words& words) {
+  if (is_problem_line(words)) return {parse_problem_line(words, ""), 1, ""};
   if (words.size() != kCount && words.size() != kCount + 1) {
     bad_input(words.size(), words.size() == 1 ? " column" : " columns",
               ", expected name op layout N in_spatial C K_or_mult kernel stride dilation padding "
-              "groups, and count if it is not 1");
+              "groups, and count if it is not 1, or a line of benchdnn or MIOpenDriver");
   }
   BenchProblem problem;
   problem.name = words[kName];
@@ -69,15 +73,26 @@ BenchProblem problem_of(const Words& words) {
 }
 
 Words columns_of(const std::string& line) {
-  TextReader text(line.substr(0, line.find('#')));
-  Words words;
-  for (std::string word; text >> word;) words.push_back(word);
-  return words;
+  std::size_t end = line.find('#');
+  // MIOpenDriver has a flag of that name.
+  while (end != std::string::npos && end > 0 && line[end - 1] == '-') end = line.find('#', end + 1);
+  return words_of_line(line.substr(0, end));
+}
+
+// The first comment that is not the names of columns.
+std::string about(const std::string& text) {
+  TextReader lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("# ") && !line.starts_with("# name")) return line.substr(2);
+  }
+  return "";
 }
 
 }  // namespace
 
-std::vector<BenchProblem> read_suite(const std::string& path) {
+std::vector<BenchProblem> read_suite(const std::string& suite) {
+  const std::string path = suite_path(suite);
   TextReader file(read_text(path, {"--suite: ", "a file"}));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
@@ -92,12 +107,38 @@ std::vector<BenchProblem> read_suite(const std::string& path) {
       bad_input(origin, error.what());
     }
     problems.back().origin = origin;
-    if (!names.insert(words[kName]).second) {
-      bad_input(origin, "the name ", words[kName], " is there twice, expected another");
+    const std::string& name = problems.back().name;
+    if (!names.insert(name).second) {
+      bad_input(origin, "the name ", name, " is there twice, expected another");
     }
   }
   if (problems.empty()) bad_input("--suite: ", path, " has no problem, expected one a line");
   return problems;
+}
+
+void list_suites(const Options& options, Json& report) {
+  Json suites = Json::array();
+  for (const std::string& name : suite_names()) {
+    const std::string path = suite_path(name);
+    suites.push_back({{"name", name},
+                      {"problems", read_suite(name).size()},
+                      {"about", about(read_text(path, {"--list-suites: ", "a suite"}))},
+                      {"file", path}});
+  }
+  if (suites.empty()) {
+    throw Error(ErrorKind::unavailable, "--list-suites: none is installed with this convgrad; ",
+                "name a file with --suite");
+  }
+  if (options.json != "-") {
+    TextWriter text;
+    for (const Json& suite : suites) {
+      text << std::left << std::setw(16) << suite["name"].get<std::string>() << std::right
+           << std::setw(3) << suite["problems"].get<std::int64_t>() << " problems  "
+           << suite["about"].get<std::string>() << "\n";
+    }
+    std::fputs(text.str().c_str(), stdout);
+  }
+  report["suites"] = std::move(suites);
 }
 
 }  // namespace convgrad::cli

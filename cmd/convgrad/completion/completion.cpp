@@ -12,6 +12,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
 #include "options/refuse.hpp"
+#include "options/suites.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -80,6 +81,7 @@ void find_values(Completion& completion) {
     const auto found = known_values().find(name);
     if (found != known_values().end()) completion.values = found->second;
     if (name == "--algorithm") completion.values = algorithm_names();
+    if (name == "--suite") completion.values = suite_names();
   }
   const bool has_all =
       is_one_of(completion.names, "--algorithm") || is_one_of(completion.names, "--dtype");

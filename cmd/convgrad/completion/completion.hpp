@@ -17,7 +17,7 @@ struct Completion {
   std::vector<std::string> names;  // "-i", "--input"
   std::string help, metavar;
   Takes takes = Takes::nothing;
-  std::vector<std::string> values;  // of a word; empty: any
+  std::vector<std::string> values;  // of a word; empty: any. Of a file: what may stand instead
   bool is_list = false;             // of values with commas between
 };
 

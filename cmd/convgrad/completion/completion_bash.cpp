@@ -80,10 +80,14 @@ _convgrad() {
   else
     _convgrad_positional "$command"
   fi
-  if [[ $takes == file || $takes == optional ]]; then
+  _convgrad_match "$cur"
+  if [[ $takes == file && -n $values ]]; then
+    local -a files
+    mapfile -t files < <(compgen -f -- "$cur")
+    COMPREPLY+=("${files[@]}")
+    compopt -o filenames 2>/dev/null
+  elif [[ $takes == file || $takes == optional ]]; then
     compopt -o default 2>/dev/null  # files, quoted as readline does it
-  else
-    _convgrad_match "$cur"
   fi
 }
 complete -F _convgrad convgrad

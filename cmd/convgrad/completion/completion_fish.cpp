@@ -23,7 +23,10 @@ std::string taken(const Completion& completion) {
   using Takes = Completion::Takes;
   if (completion.takes == Takes::nothing) return "";
   if (completion.takes == Takes::optional_file) return " -F";  // with --option= alone
-  if (completion.takes == Takes::file) return " -r -F";
+  if (completion.takes == Takes::file) {
+    const std::string words = joined(completion.values);
+    return cat(" -r -F", words.empty() ? "" : cat(" -a ", fish_quoted(words)));
+  }
   if (completion.values.empty()) return " -x";
   const std::string words = joined(completion.values);
   return cat(" -x -a ",

@@ -23,6 +23,9 @@ std::string action(const Completion& completion) {
     return completion.takes == Completion::Takes::word ? " " : "_files";
   }
   const std::string words = joined(completion.values);
+  if (completion.takes == Completion::Takes::file) {
+    return cat("{_files; _convgrad_words ", words, "}");
+  }
   return cat(completion.is_list ? "_sequence _convgrad_words - " : "_convgrad_words ", words);
 }
 

@@ -10,6 +10,8 @@
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 namespace {
 
 // Put in front of each list's words, so that of a flag that is given twice the last one counts, as
@@ -17,8 +19,6 @@ namespace {
 constexpr char kListMark = '\x1e';
 
 constexpr const char* kBetween = " ,[]()\t";  // the numbers of a list
-
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 std::int64_t parse_number(const std::string& flag, const std::string& word) {
   std::int64_t value = 0;
@@ -170,6 +170,13 @@ std::string joined(const Words& words, const char* separator) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
   return text;
+}
+
+Words words_of_line(const std::string& line) {
+  TextReader text(line);
+  Words words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
 }
 
 std::string shell_quoted(const std::string& word) {

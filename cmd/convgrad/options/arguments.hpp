@@ -14,6 +14,8 @@ class Option;
 
 namespace convgrad::cli {
 
+bool is_digit(char c);  // '0' to '9'
+
 // Sets an option as if the words had been given on the command line, with the same checks; name is
 // without hyphens. Error(usage) names it.
 void set_option(CLI::Option& option, const std::string& name, const Words& words);
@@ -42,6 +44,9 @@ bool looks_like_a_flag(const std::string& word);
 Words last_list(const Words& words);
 
 std::string joined(const Words& words, const char* separator = " ");
+
+// The words between spaces and tabs.
+Words words_of_line(const std::string& line);
 
 // A word as a shell takes it, in quotes if it must be.
 std::string shell_quoted(const std::string& word);

@@ -92,15 +92,18 @@ line too; 4 not available here; 5 failed while running. 2 is the command line it
 inline constexpr const char* kBenchFooter =
     R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
 the rounding; what is kept from run to run are idle threads and a little memory. The
-problem is --op, --input-shape and a filter, or two files (-i, -g), or a --suite. --json=FILE writes a report that a later run
-can take as its --baseline.
+problem is --op, --input-shape and a filter, or two files (-i, -g), or another program's line
+(--problem), or a --suite. --json=FILE writes a report that a later run can take as its --baseline:
+shortest times are compared, and rows that are slower are measured again, up to three times.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
   convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv --plot roofline.svg
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
+  convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --cold-cache --tag run=7
+  convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1
 
-Exit status: 0 measured; 1 slower than the baseline; 2 or more: no verdict.)";
+Exit status: 0 measured; 1 slower than the baseline; 5 too noisy for --max-cv; 2 or more: no verdict.)";
 
 inline constexpr const char* kGenerateFooter =
     R"(The gradient is the float64 reference's, rounded once; of --dist int it is exact, and so is
@@ -110,7 +113,8 @@ adversarial mixes channels whose numbers cancel, differ much in size, or are sub
 Examples:
   convgrad generate conv2d --shape 2,8,8,3 --filter-sizes 3,3,3,8 -s 2 -p same -o made
   convgrad generate depthwise --shape 2,9,9,4 -k 3 --multiplier 2 -p valid --dtype bfloat16 --dist adversarial --seed 7 -o hard --json
-  convgrad generate conv3d --shape 1,4,6,6,2 -k 2 --out-channels 4 -p same --dist normal -o made --clobber)";
+  convgrad generate conv3d --shape 1,4,6,6,2 -k 2 --out-channels 4 -p same --dist normal -o made --clobber
+  convgrad generate --problem "conv -n 2 -c 4 -H 9 -W 9 -k 6 -y 3 -x 3 -p 1 -q 1" -o driver)";
 
 inline constexpr const char* kReduceFooter =
     R"(The files must be of one problem and computed by one build and algorithm, and have each image

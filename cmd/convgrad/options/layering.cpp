@@ -48,12 +48,13 @@ class Layers {
     const std::string padding = CLI::detail::to_lower(options.problem.padding);
     if (!padding.empty() && padding != "explicit") settled_.insert("explicit-paddings");
     // A flag that says where bench's problems come from silences the other ways.
-    const Names shape = {"input-shape", "out-channels", "multiplier"},
+    const Names shape = {"input-shape", "shape", "out-channels", "multiplier"},
                 files = {"input", "out-backprop"};
     for (const auto& [rivals, others] :
-         {std::pair{Names{"suite"}, Names{"input-shape", "input", "out-backprop"}},
-          {shape, {"suite", "input", "out-backprop"}},
-          {files, {"suite", "input-shape"}}}) {
+         {std::pair{Names{"suite"}, Names{"input-shape", "problem", "input", "out-backprop"}},
+          {Names{"problem"}, {"input-shape", "shape", "suite", "input", "out-backprop"}},
+          {shape, {"suite", "problem", "input", "out-backprop"}},
+          {files, {"suite", "input-shape", "problem"}}}) {
       for (const std::string& name : rivals) {
         if (given.count(name) != 0) settled_.insert(others.begin(), others.end());
       }
@@ -164,7 +165,8 @@ class Layers {
     const bool applies = option != nullptr && (section.empty() || &owner == &command_);
     if (!applies || settled_.count(name) != 0) return;
     // An array for an option of one word is a list with commas, not its last element.
-    if (option->get_items_expected_max() == 1) words = {joined(words, ",")};
+    const bool again = option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+    if (option->get_items_expected_max() == 1 && !again) words = {joined(words, ",")};
     set(*option, name, words, origin);
     if (!section.empty()) from_section_.insert(name);
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "options/arguments.hpp"
+#include "options/problem_line.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -15,6 +17,40 @@ void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why) {
   if (!given || options.origins.count(flag) != 0) return;
   misuse(flag, ": given with ", why);
+}
+
+void refuse_operation(const Options& options, const ShapeOptions& shape, const std::string& why) {
+  const ProblemOptions& p = options.problem;
+  const std::pair<const char*, bool> flags[] = {
+      {"--op", !p.op.empty()},
+      {"--filter-sizes", !p.filter_sizes.empty()},
+      {"--kernel", !p.kernel.empty()},
+      {"--filter-like", !p.filter_like.empty()},
+      {"--strides", !p.strides.empty()},
+      {"--padding", !p.padding.empty()},
+      {"--explicit-paddings", !p.explicit_paddings.empty()},
+      {"--dilations", !p.dilations.empty()},
+      {"--groups", !p.groups.empty()},
+      {"--out-channels", shape.out_channels > 0},
+      {"--multiplier", shape.multiplier > 0}};
+  for (const auto& [flag, given] : flags) refuse_flag(options, flag, given, why);
+}
+
+void refuse_formats(const Options& options, const std::string& why) {
+  const ProblemOptions& p = options.problem;
+  refuse_flag(options, "--data-format", !p.data_format.empty(), why);
+  refuse_flag(options, "--filter-format", !p.filter_format.empty(), why);
+  refuse_flag(options, "--out-dtype", !p.out_dtype.empty(), why);
+}
+
+MadeRequest request_of_line(const Options& options, const ShapeOptions& shape) {
+  refuse_operation(options, shape, "--problem, which sets it");
+  const ProblemOptions& p = options.problem;
+  MadeRequest request =
+      parse_problem_line(words_of_line(shape.problem), "--problem: ", p.data_format);
+  if (!p.filter_format.empty()) request.attributes.filter_format = p.filter_format;
+  request.attributes.out_dtype = p.out_dtype;
+  return request;
 }
 
 std::int64_t made_channels(const Options& options, const ShapeOptions& shape,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,26 @@
 
 namespace convgrad::cli {
 
+// A problem as it is asked for.
+struct MadeRequest {
+  std::string name;  // "" if it has none
+  WgradAttributes attributes;
+  std::vector<std::int64_t> input_shape;
+  std::int64_t K = 0;          // 0: as the filter's shape says
+  std::optional<DType> dtype;  // if the request says it
+};
+
 // Error(usage) "FLAG: given with WHY" if the flag was given, unless it comes from another layer.
 void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why);
+
+// The same for every flag of the operation and of made shapes.
+void refuse_operation(const Options& options, const ShapeOptions& shape, const std::string& why);
+// And for those that say how tensors are stored.
+void refuse_formats(const Options& options, const std::string& why);
+
+// Of --problem, with the formats that other flags give it. Error(usage) if they give more.
+MadeRequest request_of_line(const Options& options, const ShapeOptions& shape);
 
 // "" is the default; Error(usage) for unknown names.
 bool is_channels_last(const std::string& op, const std::string& data_format);

@@ -65,19 +65,20 @@ struct CompareOptions : CriterionOptions, DifferenceOptions {
 struct ShapeOptions {
   Words input_shape;
   std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
+  std::string problem;                            // instead of all, as another program spells it
 };
 
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
 struct BenchOptions : ShapeOptions {
   std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
-  std::string plot, plot_peers;
+  std::string max_cv, plot, plot_peers;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
-  bool no_peaks = false;
+  bool no_peaks = false, cold_cache = false, list_suites = false;
 };
 
 struct GenerateOptions : ShapeOptions {
-  std::string dist = "int", dtype = "float32";
+  std::string dist = "int", dtype;
   std::int64_t seed = 1;
   bool nonfinite = false, clobber = false;
 };
@@ -100,6 +101,7 @@ struct Options {
   bool info_peaks = false;
   std::string completion_shell;
   std::string json;  // "" no report, "-" standard output, else a file
+  Words tag_words;   // of the report, KEY=VALUE
   std::string color = "auto";
   bool quiet = false;
   std::string config;  // TOML file
@@ -110,6 +112,16 @@ struct Options {
   std::map<std::string, std::string> origins;
   // The CONVGRAD_* variables that had a say, with their values.
   std::vector<std::pair<std::string, std::string>> variables;
+
+  // By key; of a key that is given twice the last value.
+  std::map<std::string, std::string> tags() const {
+    std::map<std::string, std::string> tags;
+    for (const std::string& word : tag_words) {
+      const std::size_t equals = word.find('=');
+      tags[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+    return tags;
+  }
 
   // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
   std::function<void(double)> on_progress;

@@ -39,4 +39,13 @@ std::string problem_flags(const WgradProblem& problem, const std::string& paddin
   return text;
 }
 
+std::string made_flags(const WgradProblem& problem) {
+  std::string text = cat(problem_flags(problem), " --input-shape ", list(x_shape(problem)));
+  if (problem.dtype != DType::f32) text += cat(" --dtype ", dtype_name(problem.dtype));
+  if (problem.out_dtype != problem.dtype) {
+    text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
+  }
+  return text;
+}
+
 }  // namespace convgrad::cli

@@ -12,4 +12,8 @@ namespace convgrad::cli {
 // paddings.
 std::string problem_flags(const WgradProblem& problem, const std::string& padding = "");
 
+// The same of a problem whose tensors are made, with x's shape and the dtypes that are not the
+// default: for bench and generate.
+std::string made_flags(const WgradProblem& problem);
+
 }  // namespace convgrad::cli

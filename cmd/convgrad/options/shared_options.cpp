@@ -93,6 +93,9 @@ void add_shape(CLI::App& app, ShapeOptions& o, const char* names, const char* he
          extent);
   option(app, "--multiplier", o.multiplier, "M", "the same for depthwise: K = C*M; 1 by default",
          kProblem, extent);
+  text(app, "--problem", o.problem, "LINE",
+       "all of it as benchdnn (mb8ic64ih28oc128kh3ph1) or MIOpenDriver (conv -n 8 ...) has it",
+       kProblem);
 }
 
 void add_threads(CLI::App& app, ExecutionOptions& o, const std::string& help) {
@@ -162,6 +165,12 @@ void add_json(CLI::App& app, Options& o) {
 void add_common(CLI::App& app, Options& o, const std::string& footer,
                 const std::string& config_help) {
   add_json(app, o);
+  app.add_option("--tag", o.tag_words, "kept with the report and in CSV; again for more")
+      ->type_name("KEY=VALUE")
+      ->group(kReporting)
+      ->expected(1)
+      ->check(tag())
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text(app, "--config", o.config, "FILE", config_help, kReporting);
   app.footer(footer);
 }

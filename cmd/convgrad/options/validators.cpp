@@ -2,6 +2,8 @@
 #include "options/validators.hpp"
 
 #include <CLI/StringTools.hpp>
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -53,6 +55,21 @@ CLI::Validator tolerance() {
         const double value = std::strtod(word.c_str(), &end);
         const bool good = !word.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
         return good ? "" : cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
+      },
+      "");
+}
+
+CLI::Validator tag() {
+  return CLI::Validator(
+      [](std::string& word) -> std::string {
+        const std::size_t equals = word.find('=');
+        const bool good =
+            equals != std::string::npos && equals > 0 &&
+            std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+                        [](unsigned char c) {
+                          return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+                        });
+        return good ? "" : cat("'", word, "', expected KEY=VALUE, e.g. commit=1a2b3c4");
       },
       "");
 }

@@ -16,5 +16,7 @@ CLI::Validator whole_number(std::int64_t low, std::int64_t high);
 CLI::Validator tolerance();
 // "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
 CLI::Validator memory_size();
+// KEY=VALUE, with a key of letters, digits, '_', '-' and '.'.
+CLI::Validator tag();
 
 }  // namespace convgrad::cli
