@@ -30,7 +30,7 @@ struct ExecutionOptions {
   bool list_algorithms = false, dry_run = false, accumulate = false, no_clobber = false;
   bool verbose = false;
   std::string batch_range;  // "A:B" or "K/R"
-  bool mpi = false;         // this is one of mpirun's processes
+  bool mpi = false;         // this is one of mpirun's processes; of compute and batch
 };
 
 // How elements are judged; at most one way is given.
@@ -81,8 +81,9 @@ struct GenerateOptions : ShapeOptions {
 };
 
 struct BatchOptions {
-  std::string manifest, match, state, junit;
-  int jobs = 1;  // at a time; 0: one for each thread
+  std::string manifest, match, shard, state, junit;  // shard: "K/R"
+  Words merge;                                       // JUnit files
+  int jobs = 1;                                      // at a time; 0: one for each thread
   bool keep_going = false, resume = false;
 };
 
