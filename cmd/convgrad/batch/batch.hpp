@@ -70,8 +70,8 @@ struct BatchOrder {
 // Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
 BatchOrder order_jobs(Manifest& manifest);
 // "--shard: K/R" leaves the K-th of R parts, K from 1. What files connect stays together; of these
-// groups, the first goes to part 1, the next to part 2 and so on. Malformed lines are in all parts.
-// Error(usage) if it is none.
+// groups, the first goes to part 1, the next to part 2 and so on. Malformed lines are in all parts,
+// and all jobs in "".
 void keep_shard(const std::string& shard, Manifest& manifest, BatchOrder& order);
 // Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
 // or another of them.

@@ -289,9 +289,14 @@ class Helper {
       const Json given = std::move(given_.front());
       given_.pop_front();
       lock.unlock();
-      Json result = result_of_job(given, share);
-      lock.lock();
-      results_.push_back(std::move(result));
+      try {
+        Json result = result_of_job(given, share);
+        lock.lock();
+        results_.push_back(std::move(result));
+      } catch (const std::bad_alloc&) {  // rank 0 would wait for ever
+        say(options_, "error", cat("rank ", ranks_.rank(), ": out of memory; lower --jobs"));
+        ranks_.abort(kLost);
+      }
     }
   }
 
