@@ -247,6 +247,45 @@ TEST_CASE("what a malformed line would have written is not read") {
   CHECK(order.needs[5] == std::vector<std::size_t>{4});
 }
 
+TEST_CASE("each job is in one shard, with those whose files it shares") {
+  const auto line = [](int name, const std::string& input, const std::string& output) {
+    return cat(R"({"op":"conv2d","out_backprop":"dy","name":")", name, R"(","input":")", input,
+               R"(","output":")", output, "\"}\n");
+  };
+  const TempDir dir;
+  // 0, 2 and 5 are connected, 3 and 4 too.
+  const std::string text = line(0, "x", "a") + line(1, "x", "b") + line(2, "a", "c") +
+                           line(3, "d", "e") + line(4, "x", "d") + line(5, "c", "f") + "{}\n" +
+                           line(7, "x", "g");
+  for (const int parts : {1, 2, 3, 9}) {
+    std::vector<std::string> shards(8);
+    for (int part = 1; part <= parts; ++part) {
+      Manifest manifest = parsed(text, "jobs.jsonl", dir.path());
+      BatchOrder order = order_jobs(manifest);
+      keep_shard(cat(part, "/", parts), manifest, order);
+      CHECK(manifest.shard == cat(part, "/", parts));
+      CHECK(manifest.bad.size() == 1);
+      REQUIRE(order.needs.size() == manifest.jobs.size());
+      REQUIRE(order.malformed.size() == manifest.jobs.size());
+      for (std::size_t i = 0; i < manifest.jobs.size(); ++i) {
+        const std::string& name = manifest.jobs[i].name;
+        shards[static_cast<std::size_t>(name[0] - '0')] += cat(part);
+        for (const std::size_t j : order.needs[i]) {
+          CHECK(manifest.jobs[j].options.problem.output == manifest.jobs[i].options.problem.input);
+        }
+        CHECK(order.needs[i].size() == (name == "2" || name == "5" ? 1 : 0));
+        CHECK(order.follows[i].size() == (name == "4" ? 1 : 0));
+      }
+    }
+    using Shards = std::vector<std::string>;
+    const Shards of_all = {"1", "1", "1", "1", "1", "1", "", "1"},
+                 of_two = {"1", "2", "1", "1", "1", "1", "", "2"},
+                 of_three = {"1", "2", "1", "3", "3", "1", "", "1"},
+                 of_nine = {"1", "2", "1", "3", "3", "1", "", "4"};
+    CHECK(shards == (parts == 1 ? of_all : parts == 2 ? of_two : parts == 3 ? of_three : of_nine));
+  }
+}
+
 TEST_CASE("two jobs do not save their small problems in one folder") {
   for (const bool exists : {false, true}) {
     const TempDir dir;
@@ -284,39 +323,63 @@ TEST_CASE("a state comes back as it was written") {
   const TempDir dir;
   const std::string path = dir.file("state");
   {
-    BatchState state(path);
+    BatchState state(path, true);
     CHECK(state.find("job") == nullptr);
+    CHECK_THROWS_AS(BatchState(path, true), Error);  // it is in use
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
         for (int j = 0; j < 50; ++j) {
-          state.add(cat(i, ",", j), {"\xff\n\"", "ok", "out", {{"input", "a"}, {"golden", "b"}}});
+          const std::string job = cat(i, ",", j);
+          state.begin(job, "\xff\n\"");
+          state.end(job,
+                    BatchState::Record{"\xff\n\"", "ok", "out", {{"input", "a"}, {"golden", "b"}}});
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
+    state.begin("lost", "its name");
+    state.begin("failed", "");
+    state.end("failed", std::nullopt);
+    CHECK(BatchState(path, false).find("3,49") != nullptr);  // on the disk before write()
     state.write();
   }
-  BatchState state(path);
+  BatchState state(path, true);
+  CHECK(state.was_lost("lost"));
+  CHECK(!state.was_lost("failed"));
+  CHECK(!state.was_lost("3,49"));
   const BatchState::Record* record = state.find("3,49");
   REQUIRE(record != nullptr);
   CHECK(record->output == "out");
   CHECK(record->files.at("golden") == "b");
   CHECK(state.find("4,0") == nullptr);
-  state.add("3,49", {"new", "match", "", {}});
+  state.end("3,49", BatchState::Record{"new", "match", "", {}});
   state.write();
-  CHECK(BatchState(path).find("3,49")->files.empty());
-  CHECK(BatchState(path).find("0,0") != nullptr);
+  CHECK(BatchState(path, false).find("3,49")->files.empty());
+  CHECK(BatchState(path, false).find("0,0") != nullptr);
+  CHECK(BatchState(path, false).was_lost("lost"));
   CHECK(dir.names() == std::vector<std::string>{"state"});
   const std::string text = read_file(path);
-  for (std::size_t cut = 1; cut < text.size(); cut += 97) {  // no beginning of it is taken for it
-    if (text[cut - 1] == '\n' || text[cut] == '\n') continue;
-    CHECK_THROWS_AS(BatchState(dir.write("cut", text.substr(0, cut))), Error);
+  const std::size_t first_line = text.find('\n');
+  for (std::size_t cut = 1; cut < text.size(); cut += 97) {
+    const std::string beginning = dir.write("cut", text.substr(0, cut));
+    if (cut < first_line) {  // no state
+      CHECK_THROWS_AS(BatchState(beginning, false), Error);
+      continue;
+    }
+    BatchState cut_off(beginning, true);  // without the line that was being written
+    cut_off.begin("next", "");
+    CHECK(read_file(beginning).substr(0, cut).starts_with(
+        text.substr(0, text.rfind('\n', cut - 1) + 1)));
+    CHECK(BatchState(beginning, false).was_lost("next"));
   }
 }
 
 TEST_CASE("what XML can hold") {
   CHECK(xml_text("a<b>&\"c'") == "a&#60;b&#62;&#38;&#34;c'");
+  for (const std::string text : {"a<b>&\"c'", "a\tb\nc\r", "", "&#", "&#60", "&#60;", "&#;;"}) {
+    CHECK(plain_text(xml_text(text)) == text);
+  }
   CHECK(xml_text("a\tb\nc\r") == "a&#9;b&#10;c&#13;");
   CHECK(xml_text("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
   const std::string bad = "\xef\xbf\xbd";

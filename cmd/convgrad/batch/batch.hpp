@@ -38,18 +38,22 @@ struct BadLine {
 };
 
 struct Manifest {
-  std::string name;  // for messages
+  std::string name;   // for messages
+  std::string shard;  // "K/R" if it has the jobs of that part alone
   std::vector<BatchJob> jobs;
   std::vector<BadLine> bad;
 };
 
 // Reads every line. defaults are the options that a job has before its fields are set; folder is
 // what relative paths start from ("" is the current one). Lines that are malformed go to `bad`;
-// Error(input) if it is no text or has no line at all.
+// Error(input) if it has no line at all.
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
                         const Options& defaults);
-// The same of a file, or of standard input ("-").
-Manifest read_manifest(const std::string& path, const Options& defaults);
+// What that takes of a file, or of standard input ("-"). Error(input) if it is no text.
+struct ManifestText {
+  std::string text, name, folder;
+};
+ManifestText read_manifest(const std::string& path);
 
 // A message about a flag, "--filter-sizes: ...", as one about the field of that name.
 std::string as_field(const std::string& message);
@@ -65,11 +69,32 @@ struct BatchOrder {
 };
 // Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
 BatchOrder order_jobs(Manifest& manifest);
+// "--shard: K/R" leaves the K-th of R parts, K from 1. What files connect stays together; of these
+// groups, the first goes to part 1, the next to part 2 and so on. Malformed lines are in all parts,
+// and all jobs in "".
+void keep_shard(const std::string& shard, Manifest& manifest, BatchOrder& order);
 // Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
 // or another of them.
 void check_own_files(const Options& options, const Manifest& manifest);
 
-// What was done before, for --resume: a file of JSON Lines that is replaced as a whole.
+// Lets writing take a twentieth of the time at most.
+class Pace {
+ public:
+  template <typename Write>
+  void maybe(Write&& write) {
+    const auto start = Clock::now();
+    if (start < next_) return;
+    write();
+    const auto end = Clock::now();
+    next_ = end + (end - start) * 20;
+  }
+
+ private:
+  Clock::time_point next_;
+};
+
+// What was done before, for --resume: a file of JSON Lines. While jobs run, lines are appended to
+// it, so that a process that is killed loses none; at the end it is replaced as a whole.
 class BatchState {
  public:
   struct Record {
@@ -77,24 +102,41 @@ class BatchState {
     std::map<std::string, std::string> files;  // field -> hash
   };
 
-  // Reads the file if there is one; Error(input) if it is something else than a state file.
-  explicit BatchState(std::string path);
+  // Reads the file if there is one; Error(input) if it is something else than a state file. To be
+  // written it is made if there is none, and is this object's alone until it goes: Error(usage) if
+  // it is another's.
+  BatchState(std::string path, bool is_written);
+  ~BatchState();
+  BatchState(const BatchState&) = delete;
+  BatchState& operator=(const BatchState&) = delete;
 
   // By the hash of the job; null if there is none.
   const Record* find(const std::string& job) const;
-  // Keeps a record and writes the file, though not so often that writing takes long. From any
-  // thread; find() does not see it.
-  void add(const std::string& job, Record record);
+  // Whether it had begun when the file was read, and not ended: its process was killed.
+  bool was_lost(const std::string& job) const { return lost_.count(job) != 0; }
+  // From any thread; find() and was_lost() do not see it. What cannot be written then is again by
+  // write().
+  void begin(const std::string& job, const std::string& name);
+  void end(const std::string& job, const std::optional<Record>& record);
   // At the end. Throws what OutputFile throws.
   void write();
 
  private:
-  void write_locked();
+  using Begun = std::map<std::string, std::string>;  // the names of jobs that have not ended
+
+  bool open();
+  void read(const std::string& text);
+  void append(const std::string& line);
+  void cut() const;
 
   const std::string path_;
+  int file_ = -1;
+  std::int64_t size_ = 0;                  // of the file's whole lines
   std::map<std::string, Record> records_;  // as they were when the file was read
+  Begun lost_;
   std::map<std::string, Record> added_;
-  Clock::time_point next_write_;
+  Begun begun_;
+  Pace pace_;
   std::mutex mutex_;
 };
 
@@ -113,18 +155,25 @@ struct Outcome {
   std::string vacuous;  // why its match says nothing, or ""
   double elapsed_s = 0;
   Json report = Json::object();
+  std::optional<BatchState::Record> record;  // for the state, if it ended well
+  int rank = 0;                              // that did it
 };
 
-// Threads and memory that one job may take.
+// What one job may take.
 struct Share {
   int threads = 0;
   std::uint64_t memory_bytes = 0;  // 0: what the machine has
+  bool is_whole = true;            // there is no more
+  std::optional<int> device;       // of a job that names none
 };
 
-// Runs one job, or skips it. Nothing is thrown but std::bad_alloc. nullopt: it does not fit in the
-// share, but may in the whole.
-std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool is_whole,
-                                     bool dry_run, bool resume, BatchState* state,
+// By which the state knows a job: what the manifest says and which program does it.
+std::string job_key(const BatchJob& job);
+
+// Runs one job, or skips it if it was done as the record says. keeps: a record is wanted. Nothing
+// is thrown but std::bad_alloc. nullopt: it does not fit in the share, but may in the whole.
+std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool dry_run,
+                                     bool keeps, const BatchState::Record* done,
                                      const std::function<void(double)>& on_progress);
 
 // A line for standard output, and for an error what follows "convgrad: error: ".
@@ -139,6 +188,10 @@ inline constexpr std::string_view kJunitStart =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
+// Joins JUnit files of ours; where a manifest is given, each of its jobs must be in one of them.
+// Error(input) if a file is none, or a job in two files. Jobs and shards that are in none are
+// errors in the file that is written. Returns the exit status of all.
+int merge_junit(const Options& options, const Manifest* manifest, Json& report);
 
 // The command.
 CommandResult batch(Options& options);

@@ -6,6 +6,7 @@
 #include "batch/batch.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "job/job_files.hpp"
+#include "options/arguments.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -139,6 +140,47 @@ BatchOrder order_jobs(Manifest& manifest) {
   return order;
 }
 
+void keep_shard(const std::string& shard, Manifest& manifest, BatchOrder& order) {
+  const auto share = parse_share(shard);
+  if (!share) return;
+  manifest.shard = cat(share->first, "/", share->second);
+  // Each job is in the group of the first that it is connected with, through whatever others.
+  const std::size_t count = manifest.jobs.size();
+  std::vector<std::size_t> up(count);
+  const auto group_of = [&](std::size_t i) {
+    while (up[i] != i) i = up[i] = up[up[i]];
+    return i;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    up[i] = i;
+    for (const auto* before : {&order.needs[i], &order.follows[i]}) {
+      for (const std::size_t j : *before) {
+        const std::size_t one = group_of(i), other = group_of(j);
+        up[std::max(one, other)] = std::min(one, other);
+      }
+    }
+  }
+  Manifest kept{manifest.name, manifest.shard, {}, std::move(manifest.bad)};
+  BatchOrder of_kept;
+  std::vector<std::size_t> now(count);  // where a job that is kept is then
+  std::vector<std::int64_t> parts(count);
+  std::int64_t groups = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    parts[i] = group_of(i) == i ? groups++ % share->second : parts[group_of(i)];
+    if (parts[i] != share->first - 1) continue;
+    now[i] = kept.jobs.size();
+    kept.jobs.push_back(std::move(manifest.jobs[i]));
+    for (auto* before : {&order.needs[i], &order.follows[i]}) {
+      for (std::size_t& j : *before) j = now[j];
+    }
+    of_kept.needs.push_back(std::move(order.needs[i]));
+    of_kept.follows.push_back(std::move(order.follows[i]));
+    of_kept.malformed.push_back(order.malformed[i]);
+  }
+  manifest = std::move(kept);
+  order = std::move(of_kept);
+}
+
 void check_own_files(const Options& options, const Manifest& manifest) {
   const BatchOptions& o = options.batch;
   Names own;
@@ -147,6 +189,10 @@ void check_own_files(const Options& options, const Manifest& manifest) {
   claim(own, o.state, "--state");
   claim(own, o.junit, "--junit");
   claim(own, options.json, "--json");
+  for (const std::string& path : o.merge) {
+    Names others = own;  // one file twice is another error
+    claim(others, path, "--merge");
+  }
   for (const BatchJob& job : manifest.jobs) {
     std::vector<std::pair<std::string, std::string>> files = job.inputs;
     files.emplace_back("output", job.options.problem.output);

@@ -22,13 +22,6 @@ bool is_regular(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// By which the state knows a job: what the manifest says and which program does it.
-std::string key_of(const BatchJob& job) {
-  const ExecutionOptions& o = job.options.execution;
-  return hash_of_text(cat(kVersion, " ", kGitRevision, "\n", job.verifies ? "verify" : "compute",
-                          "\n", o.backend, " ", o.algorithm, "\n", job.spelled));
-}
-
 // The hashes of what the job reads; empty if a file is none that has one. Such a job is always
 // run, and says what is wrong.
 std::optional<Hashes> hashed_inputs(const BatchJob& job) {
@@ -52,22 +45,23 @@ bool is_done(const BatchJob& job, const BatchState::Record* record, const Hashes
   return is_regular(output) && hash_of_file(output) == record->output;
 }
 
-void keep(const BatchJob& job, const Outcome& outcome, const Hashes& hashes, BatchState& state) {
+std::optional<BatchState::Record> record_of(const BatchJob& job, const Outcome& outcome,
+                                            const Hashes& hashes) {
   BatchState::Record record{job.name, std::string(verdict_name(outcome.verdict)), "", {}};
   for (const auto& [field, file] : hashes) {
-    if (!file.unchanged()) return;
+    if (!file.unchanged()) return {};
     record.files[field] = file.hash();
   }
   const std::string output = split_tensor_name(job.options.problem.output).file;
   if (!output.empty()) {
-    if (!is_regular(output)) return;
+    if (!is_regular(output)) return {};
     try {
       record.output = hash_of_file(output);
     } catch (const Error&) {  // somebody took it away: then it is not done
-      return;
+      return {};
     }
   }
-  state.add(key_of(job), std::move(record));
+  return record;
 }
 
 // A job opens its files more than once, which a FIFO does not allow.
@@ -185,8 +179,14 @@ void fail(Outcome& outcome, ErrorKind kind, const std::string& message) {
 
 }  // namespace
 
-std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool is_whole,
-                                     bool dry_run, bool resume, BatchState* state,
+std::string job_key(const BatchJob& job) {
+  const ExecutionOptions& o = job.options.execution;
+  return hash_of_text(cat(kVersion, " ", kGitRevision, "\n", job.verifies ? "verify" : "compute",
+                          "\n", o.backend, " ", o.algorithm, "\n", job.spelled));
+}
+
+std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool dry_run,
+                                     bool keeps, const BatchState::Record* done,
                                      const std::function<void(double)>& on_progress) {
   const auto start = Clock::now();
   Outcome outcome;
@@ -196,8 +196,8 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
     return outcome;
   };
   try {
-    if (state != nullptr && !dry_run) hashes = hashed_inputs(job);
-    if (resume && hashes && is_done(job, state->find(key_of(job)), *hashes)) {
+    if (keeps) hashes = hashed_inputs(job);
+    if (hashes && is_done(job, done, *hashes)) {
       outcome.verdict = Verdict::skipped;
       outcome.message = "unchanged since it was done";
       return over();
@@ -207,8 +207,9 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
     options.execution.memory_limit = share.memory_bytes;
     options.execution.dry_run = dry_run;
     options.command_line = job.repeat;
+    if (!options.execution.device) options.execution.device = share.device;
     options.on_progress = on_progress;
-    if (!carry_out(job, std::move(options), is_whole, outcome)) return {};
+    if (!carry_out(job, std::move(options), share.is_whole, outcome)) return {};
   } catch (const Error& error) {
     fail(outcome, error.kind(), error.what());
   } catch (const std::bad_alloc&) {
@@ -217,7 +218,7 @@ std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bo
     fail(outcome, ErrorKind::runtime, one_line(error.what()));
   }
   over();
-  if (hashes && outcome.status == 0) keep(job, outcome, *hashes, *state);
+  if (hashes && outcome.status == 0) outcome.record = record_of(job, outcome, *hashes);
   return outcome;
 }
 

@@ -37,12 +37,12 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   return manifest;
 }
 
-Manifest read_manifest(const std::string& path, const Options& defaults) {
-  const std::string text = read_text(path, {"", "JSON Lines or CSV"});
-  if (path == "-") return parse_manifest(text, "standard input", "", defaults);
+ManifestText read_manifest(const std::string& path) {
+  std::string text = read_text(path, {"", "JSON Lines or CSV"});
+  if (path == "-") return {std::move(text), "standard input", ""};
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);
-  return parse_manifest(text, path, slash == 0 ? "/" : folder, defaults);
+  return {std::move(text), path, slash == 0 ? "/" : folder};
 }
 
 std::string place_of(const Manifest& manifest, const BatchJob& job) {

@@ -1,19 +1,13 @@
-// batch_report.cpp - what came of the jobs: lines of text, the JSON report, JUnit's XML.
+// batch_report.cpp - what came of the jobs: lines of text and the JSON report.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 
 #include "batch/batch.hpp"
-#include "report/xml_text.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-std::string stem_of(const Manifest& manifest) {
-  return std::filesystem::path(manifest.name).stem().string();
-}
 
 struct Counts {
   std::array<std::size_t, std::size(kVerdictNames)> of{};
@@ -48,50 +42,6 @@ Json bad_line_json(const BadLine& bad) {
           {"status", "error"},
           {"exit_code", static_cast<int>(ErrorKind::input)},
           {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, {})}};
-}
-
-std::string attribute(const char* name, std::string_view value) {
-  return cat(" ", name, "=\"", xml_text(value), "\"");
-}
-
-// An element with a message and, as its text, the message and how to repeat the job.
-std::string problem_element(const char* element, const std::string& message,
-                            const std::string& type, const std::string& repeat) {
-  return cat("      <", element, attribute("message", message), attribute("type", type), ">",
-             xml_text(message), repeat.empty() ? "" : "\nrepeat: ", xml_text(repeat), "</", element,
-             ">\n");
-}
-
-std::string testcase(const Manifest& manifest, const std::string& name, const std::string& op,
-                     double elapsed_s, const std::string& content) {
-  const std::string head =
-      cat("    <testcase", attribute("name", name),
-          attribute("classname", cat(stem_of(manifest), op.empty() ? "" : ".", op)),
-          attribute("time", fixed(elapsed_s, 3)));
-  return content.empty() ? head + "/>\n" : cat(head, ">\n", content, "    </testcase>\n");
-}
-
-std::string job_testcase(const Manifest& manifest, const BatchJob& job, const Outcome& outcome) {
-  std::string content;
-  switch (outcome.verdict) {
-    case Verdict::mismatch:
-      content = problem_element("failure", outcome.message, "mismatch", job.repeat);
-      break;
-    case Verdict::error:
-      content =
-          problem_element("error", outcome.message, cat("status ", outcome.status), job.repeat);
-      break;
-    case Verdict::skipped:
-    case Verdict::planned:
-    case Verdict::not_run:
-      content = cat("      <skipped", attribute("message", outcome.message), "/>\n");
-      break;
-    default:
-      if (outcome.vacuous.empty()) break;
-      content = cat("      <system-err>warning: nothing was tested: ", xml_text(outcome.vacuous),
-                    "</system-err>\n");
-  }
-  return testcase(manifest, job.name, job.options.problem.op, outcome.elapsed_s, content);
 }
 
 }  // namespace
@@ -143,34 +93,13 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     add_bad_before(manifest.jobs[i].line);
     jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
+    if (report["batch"].contains("ranks")) jobs.back()["rank"] = outcomes[i].rank;
   }
   add_bad_before(INT64_MAX);
   report["jobs"] = std::move(jobs);
   report["status"] = counts[Verdict::error] > 0      ? "error"
                      : counts[Verdict::mismatch] > 0 ? "mismatch"
                                                      : "ok";
-}
-
-std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
-                      double elapsed_s) {
-  Counts counts = count(outcomes, manifest.bad.size());
-  const std::string totals = cat(attribute("tests", cat(outcomes.size() + manifest.bad.size())),
-                                 attribute("failures", cat(counts[Verdict::mismatch])),
-                                 attribute("errors", cat(counts[Verdict::error])));
-  const std::string skipped = attribute(
-      "skipped",
-      cat(counts[Verdict::skipped] + counts[Verdict::planned] + counts[Verdict::not_run]));
-  const std::string time = attribute("time", fixed(elapsed_s, 3));
-  std::string text = cat(kJunitStart, totals, time, ">\n");
-  text += cat("  <testsuite", attribute("name", manifest.name), totals, skipped, time, ">\n");
-  for (const BadLine& bad : manifest.bad) {
-    text += testcase(manifest, cat("line ", bad.line), "", 0,
-                     problem_element("error", bad.message, "malformed line", ""));
-  }
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    text += job_testcase(manifest, manifest.jobs[i], outcomes[i]);
-  }
-  return text + "  </testsuite>\n</testsuites>\n";
 }
 
 }  // namespace convgrad::cli

@@ -1,25 +1,16 @@
 // batch_range.cpp - see batch_range.hpp.
 #include "compute/batch_range.hpp"
 
-#include <charconv>
 #include <optional>
 
 #include "base/format_bytes.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/partial_file.hpp"
+#include "options/arguments.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
-
-constexpr std::int64_t kMostParts = 1000000;
-
-std::optional<std::int64_t> whole_of(std::string_view word) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc{} || end != word.data() + word.size() || value < 0) return std::nullopt;
-  return value;
-}
 
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(ErrorKind::usage, "--batch-range: '", text,
@@ -36,12 +27,12 @@ BatchRange parse_batch_range(const std::string& text, std::int64_t images) {
   if (at == std::string::npos) refuse(text);
   const std::string_view all = text, first = all.substr(0, at), second = all.substr(at + 1);
   if (text[at] == '/') {
-    const auto part = whole_of(first), parts = whole_of(second);
-    if (!part || !parts || *part < 1 || *part > *parts || *parts > kMostParts) refuse(text);
-    return {BatchRange::Kind::share, {}, *part - 1, *parts};
+    const auto share = parse_share(text);
+    if (!share) refuse(text);
+    return {BatchRange::Kind::share, {}, share->first - 1, share->second};
   }
-  const auto begin = first.empty() ? std::optional<std::int64_t>(0) : whole_of(first);
-  const auto end = second.empty() ? std::optional<std::int64_t>(images) : whole_of(second);
+  const auto begin = first.empty() ? std::optional<std::int64_t>(0) : parse_whole(first);
+  const auto end = second.empty() ? std::optional<std::int64_t>(images) : parse_whole(second);
   if (!begin || !end || *begin > *end) refuse(text);
   return {BatchRange::Kind::images, {*begin, *end}, 0, 1};
 }

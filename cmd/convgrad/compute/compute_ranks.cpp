@@ -1,8 +1,5 @@
 // compute_ranks.cpp - --mpi: one gradient by the processes of mpirun. Each sums its part of the
 // batch, the parts are added in the tree of all slices, and rank 0 writes.
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +9,7 @@
 #include "base/clock.hpp"
 #include "compute/batch_range.hpp"
 #include "compute/compute.hpp"
+#include "compute/share_node.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/partial_file.hpp"
 #include "convgrad/tensor_name.hpp"
@@ -41,48 +39,6 @@ void check_rank_options(const Options& options) {
                                    {"--filter-like", options.problem.filter_like}}) {
     if (is_standard_input(path))
       excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
-  }
-}
-
-// The processors that this process may run on, as text.
-std::string processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return "";
-  std::string text;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) text += cat(cpu, ",");
-  }
-  return text;
-}
-
-std::string host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
-// Ranks that mpirun has not bound to processors of their own share threads; those of one node share
-// its memory and take its devices in turn.
-void share_node(const Ranks& ranks, Options& options) {
-  const std::string node = host(), same = cat(node, " ", processors());
-  const auto sharing = [&](const std::string& text) {
-    const std::vector<std::string> all = ranks.gather(text);
-    return std::ranges::count(all, all[static_cast<std::size_t>(ranks.rank())]);
-  };
-  const auto by_processors = sharing(same);
-  const auto by_node = sharing(node);
-  ExecutionOptions& execution = options.execution;
-  const Machine& machine = this_machine();
-  if (execution.threads == 0) {
-    execution.threads = std::max(1, machine.threads / static_cast<int>(by_processors));
-  }
-  if (execution.memory_limit == 0) {
-    execution.memory_limit = static_cast<std::uint64_t>(machine.memory_bytes / by_node);
-  }
-  const bool cuda = named_backend(execution) == Backend::cuda || execution.backend == "auto";
-  if (cuda && !execution.device && ranks.size() > 1 && by_node > 1) {
-    const auto devices = std::ssize(cuda_info().devices);
-    if (devices > 0) execution.device = ranks.local_rank() % static_cast<int>(devices);
   }
 }
 
@@ -142,7 +98,7 @@ struct RankTiming {
 Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
   const auto ms = [](double seconds) { return std::round(seconds * 1e6) / 1e3; };
   return {{"rank", ranks.rank()},
-          {"host", host()},
+          {"host", host_name()},
           {"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
           {"threads", plan.threads},
           {"device", plan.cuda() ? Json(plan.cuda()->device.number) : Json()},

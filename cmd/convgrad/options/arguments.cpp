@@ -134,6 +134,22 @@ void read_padding(const std::string& flag, const std::string& word, WgradAttribu
       std::ranges::count(word, '[') + std::ranges::count(word, '(') < 2;
 }
 
+std::optional<std::int64_t> parse_whole(std::string_view word) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_view text) {
+  constexpr std::int64_t kMostParts = 1000000;
+  const std::size_t at = text.find('/');
+  if (at == text.npos) return std::nullopt;
+  const auto part = parse_whole(text.substr(0, at)), parts = parse_whole(text.substr(at + 1));
+  if (!part || !parts || *part < 1 || *part > *parts || *parts > kMostParts) return std::nullopt;
+  return std::pair(*part, *parts);
+}
+
 void set_option(CLI::Option& option, const std::string& name, const Words& words) {
   try {
     for (const std::string& word : words) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convgrad/problem.hpp"
@@ -22,6 +25,10 @@ void set_option(CLI::Option& option, const std::string& name, const Words& words
 
 // "3,3", "3 3", "3x3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
+
+// A whole number of at least 0, and "K/R", the K-th of R parts, 1 <= K <= R; nullopt otherwise.
+std::optional<std::int64_t> parse_whole(std::string_view word);
+std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_view text);
 
 // A name, or numbers: one for both sides of all spatial axes or of each, as PyTorch has them, or
 // TensorFlow's pairs. Error(usage) if attributes have explicit paddings already.

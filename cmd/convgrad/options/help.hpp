@@ -84,6 +84,9 @@ Examples:
   convgrad batch jobs.jsonl
   convgrad batch jobs.jsonl --jobs 2 --keep-going --junit report.xml
   convgrad batch jobs.jsonl --resume --match layer
+  convgrad batch jobs.jsonl --shard 1/2 --junit 1.xml
+  convgrad batch jobs.jsonl --shard 2/2 --junit 2.xml
+  convgrad batch jobs.jsonl --merge 1.xml 2.xml --junit all.xml
   convgrad batch jobs.jsonl --dry-run
 
 Exit status: the worst of all jobs: 0 done, or match; 1 mismatch; 3 bad input, a malformed

@@ -32,7 +32,7 @@ struct ExecutionOptions {
   bool raw = false;  // the output's elements alone
   bool verbose = false;
   std::string batch_range;  // "A:B" or "K/R"
-  bool mpi = false;         // this is one of mpirun's processes
+  bool mpi = false;         // this is one of mpirun's processes; of compute and batch
 };
 
 // How elements are judged; at most one way is given.
@@ -84,8 +84,9 @@ struct GenerateOptions : ShapeOptions {
 };
 
 struct BatchOptions {
-  std::string manifest, match, state, junit;
-  int jobs = 1;  // at a time; 0: one for each thread
+  std::string manifest, match, shard, state, junit;  // shard: "K/R"
+  Words merge;                                       // JUnit files
+  int jobs = 1;                                      // at a time; 0: one for each thread
   bool keep_going = false, resume = false;
 };
 
