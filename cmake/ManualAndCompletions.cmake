@@ -3,7 +3,7 @@
 set(CONVGRAD_COMPLETIONS ${PROJECT_BINARY_DIR}/completions)
 add_custom_command(OUTPUT ${CONVGRAD_COMPLETIONS}/convgrad.fish
   BYPRODUCTS ${CONVGRAD_COMPLETIONS}/convgrad ${CONVGRAD_COMPLETIONS}/_convgrad
-  COMMAND ${PROJECT_SOURCE_DIR}/scripts/make_completions $<TARGET_FILE:convgrad_program>
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/make_completions ${CONVGRAD_COMMAND}
           ${CONVGRAD_COMPLETIONS}
   DEPENDS convgrad_program ${PROJECT_SOURCE_DIR}/scripts/make_completions
   VERBATIM)
@@ -20,7 +20,7 @@ find_program(CONVGRAD_HELP2MAN help2man)
 if(CONVGRAD_HELP2MAN)
   set(CONVGRAD_MANUAL ${PROJECT_BINARY_DIR}/man)
   add_custom_command(OUTPUT ${CONVGRAD_MANUAL}/convgrad.1
-    COMMAND ${PROJECT_SOURCE_DIR}/scripts/make_man $<TARGET_FILE:convgrad_program> ${CONVGRAD_MANUAL}
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/make_man ${CONVGRAD_COMMAND} ${CONVGRAD_MANUAL}
     DEPENDS convgrad_program ${PROJECT_SOURCE_DIR}/scripts/make_man
             ${PROJECT_SOURCE_DIR}/docs/convgrad.h2m
     VERBATIM)

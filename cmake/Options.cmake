@@ -4,6 +4,16 @@ add_library(convgrad_options INTERFACE)
 target_compile_options(convgrad_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wpedantic>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow>)
+# What is compiled for: x86_64, aarch64 or another kind of processor.
+string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" CONVGRAD_PROCESSOR)
+string(REGEX REPLACE "^amd64$" x86_64 CONVGRAD_PROCESSOR "${CONVGRAD_PROCESSOR}")
+string(REGEX REPLACE "^arm64$" aarch64 CONVGRAD_PROCESSOR "${CONVGRAD_PROCESSOR}")
+if(NOT CONVGRAD_PROCESSOR STREQUAL "x86_64")
+  # Every x86-64 processor multiplies and adds in two steps; where every processor has multiply-adds,
+  # the compiler would take them anywhere, and generated tensors and portable kernels' results
+  # would be other bits than those of x86-64.
+  target_compile_options(convgrad_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+endif()
 if(CONVGRAD_WERROR)
   target_compile_options(convgrad_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Werror>

@@ -12,7 +12,7 @@ struct Machine {
   std::string processor;
   int threads = 1;                // that this process may run on
   std::int64_t memory_bytes = 0;  // physical, or the control group's limit if lower
-  // avx2, avx512f, amx_bf16, ...: those that the processor has and the system lets us use. Asking
+  // avx2, amx_bf16, neon, ...: those that the processor has and the system lets us use. Asking
   // for this the first time asks Linux for the AMX tiles.
   std::vector<std::string> instruction_sets;
 };

@@ -25,6 +25,8 @@ void spin_until(const Condition& condition) {
   while (!condition() && std::chrono::steady_clock::now() < end) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
 #endif
   }
 }

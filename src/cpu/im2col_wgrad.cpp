@@ -205,7 +205,12 @@ double estimated_seconds(const WgradProblem& problem) {
   const double m = static_cast<double>(step.tap * step.c), n = static_cast<double>(step.k);
   const double pixels = static_cast<double>(term_count(problem));
   const double cells = static_cast<double>(problem.dw_count());
-  const double peak = problem.dtype == DType::f64 ? 15e9 : 30e9;  // multiply-adds a second
+#ifdef __aarch64__
+  constexpr double kPeak = 15e9;  // floats' multiply-adds a second: of NEON, half as wide as AVX2
+#else
+  constexpr double kPeak = 30e9;
+#endif
+  const double peak = problem.dtype == DType::f64 ? kPeak / 2 : kPeak;
   // GEMM loses on thin products; im2col costs a copy of each column for each block of k.
   const double products = pixels * cells / peak * (1 + 16 / m) * (1 + 16 / n);
   return products + pixels * cells / n * 0.5e-9;

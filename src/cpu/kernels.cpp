@@ -11,13 +11,38 @@
 
 namespace convgrad {
 
+namespace {
+
+// The kernels that not every build has: for x86-64, and those of NEON for aarch64.
+constexpr std::string_view kOfOneProcessor[] = {
+    "streaming_avx512",          "streaming_avx2",         "streaming_neon",
+    "outer_product_amx",         "outer_product_amx_fp16", "outer_product_amx_bf16x3",
+    "outer_product_avx512_bf16", "outer_product_avx512",   "outer_product_avx2",
+    "outer_product_neon"};
+
+}  // namespace
+
 std::span<const Kernel> kernels() {
   // In the order in which they are listed; auto takes the first of those that take equally long.
-  static const std::array<Kernel, 12> table = {
-      kStreamingAvx512Kernel,       kOuterProductAmxKernel,  kOuterProductAmxFp16Kernel,
-      kOuterProductAmxBf16x3Kernel, kOuterProductBf16Kernel, kOuterProductAvx512Kernel,
-      kStreamingAvx2Kernel,         kOuterProductAvx2Kernel, kIm2colGemmKernel,
-      kOuterProductKernel,          kStreamingKernel,        kDirectKernel};
+  static const std::array table = {
+#if defined(__x86_64__)
+    kStreamingAvx512Kernel,
+    kOuterProductAmxKernel,
+    kOuterProductAmxFp16Kernel,
+    kOuterProductAmxBf16x3Kernel,
+    kOuterProductBf16Kernel,
+    kOuterProductAvx512Kernel,
+    kStreamingAvx2Kernel,
+    kOuterProductAvx2Kernel,
+#elif defined(__aarch64__)
+    kStreamingNeonKernel,
+    kOuterProductNeonKernel,
+#endif
+    kIm2colGemmKernel,
+    kOuterProductKernel,
+    kStreamingKernel,
+    kDirectKernel
+  };
   return table;
 }
 
@@ -54,6 +79,11 @@ const Kernel& find_kernel(std::string_view name) {
     if (kernel.name == name) return kernel;
     names.emplace_back(kernel.name);
   }
+  if (std::ranges::find(kOfOneProcessor, name) != std::end(kOfOneProcessor)) {
+    throw Error(ErrorKind::unavailable, "--algorithm: ", name, " is for ",
+                name.ends_with("neon") ? "aarch64" : "x86-64",
+                " processors, and this program is compiled for others; expected ", join_or(names));
+  }
   if (name == "reference") {
     throw Error(ErrorKind::usage,
                 "--algorithm: 'reference' is not one of the kernels; use --backend reference");
@@ -74,7 +104,7 @@ double estimated_seconds(const Kernel& kernel, const WgradProblem& problem,
   // Processors with AMX multiply pairs at half the rate of floats, others at twice. (Half as much
   // again decides between this and AMX; all of it would lead to streaming, where that is slower.)
   const bool slow_pairs =
-      kernel.name == kOuterProductBf16Kernel.name && lacks(machine, {"amx_bf16"}).empty();
+      kernel.name == "outer_product_avx512_bf16" && lacks(machine, {"amx_bf16"}).empty();
   return kernel.estimated_seconds(with_channels(problem)) * (slow_pairs ? 1.5 : 1);
 }
 

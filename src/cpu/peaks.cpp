@@ -129,14 +129,21 @@ double read_peak(TaskPool& pool, const PeakIsa& isa, std::int64_t bytes) {
   return static_cast<double>(bytes) / time * 1e-9;
 }
 
-const PeakIsa& best_isa(const Machine& machine) {
+const PeakIsa& best_isa([[maybe_unused]] const Machine& machine) {
+#if defined(__x86_64__)
   if (lacks_avx512(machine).empty()) return kPeakAvx512;
-  return lacks_avx2(machine).empty() ? kPeakAvx2 : kPeakPortable;
+  if (lacks_avx2(machine).empty()) return kPeakAvx2;
+#elif defined(__aarch64__)
+  if (lacks_neon(machine).empty()) return kPeakNeon;
+#endif
+  return kPeakPortable;
 }
 
+#ifdef __x86_64__
 double bf16_peak(TaskPool& pool, const PeakBf16& set) {
   return arithmetic_peak(pool, set.flops, [&](long rounds) { return set.multiply_add(rounds); });
 }
+#endif
 
 }  // namespace
 
@@ -159,12 +166,14 @@ Peaks measure_peaks(const PeakRequest& request) {
         pool, isa.flops_f64, [&](long rounds) { return isa.multiply_add_f64(rounds, 0.5, 0.25); });
     peaks.gemm_f64 = gemm_peak<double>(pool);
   }
+#ifdef __x86_64__
   if (request.bf16 && lacks(machine, {"avx512f", "avx512_bf16"}).empty()) {
     peaks.avx512_bf16 = bf16_peak(pool, kPeakAvx512Bf16);
   }
   if (request.bf16 && lacks(machine, {"amx_tile", "amx_bf16"}).empty()) {
     peaks.amx_bf16 = bf16_peak(pool, kPeakAmxBf16);
   }
+#endif
   if (request.read) {
     const std::int64_t limit =
         request.memory_limit_bytes > 0 ? request.memory_limit_bytes : machine.memory_bytes;

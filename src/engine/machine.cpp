@@ -7,6 +7,9 @@
 #endif
 #ifdef __x86_64__
 #include <cpuid.h>
+#else
+#include <sys/auxv.h>
+#include <sys/utsname.h>
 #endif
 #include <unistd.h>
 
@@ -60,10 +63,16 @@ std::int64_t usable_memory() {
   return bytes;
 }
 
+#ifdef __x86_64__
+
+std::string processor_name(const std::string& cpuinfo) {
+  return first_value(cpuinfo, "model name");
+}
+
 // Linux keeps AMX's 8 KiB of tile registers from a process until it asks for them; all threads
 // that it starts afterwards may use them.
 bool may_use_tiles() {
-#if defined(__linux__) && defined(__x86_64__)
+#ifdef __linux__
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -74,12 +83,8 @@ bool may_use_tiles() {
 
 // Linux 6.1 does not list it.
 bool has_amx_fp16() {
-#ifdef __x86_64__
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 21 & 1) != 0;
-#else
-  return false;
-#endif
 }
 
 std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
@@ -98,6 +103,29 @@ std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
   }
   return sets;
 }
+
+#else
+
+// Elsewhere Linux knows no processor by its name; by numbers at most.
+std::string processor_name(const std::string& cpuinfo) {
+  utsname system = {};
+  std::string name = uname(&system) == 0 ? system.machine : "";
+  for (const char* key : {"CPU implementer", "CPU part"}) {
+    const std::string number = first_value(cpuinfo, key);
+    if (!number.empty()) name += cat(", ", key, " ", number);
+  }
+  return name;
+}
+
+// By what the kernel passes to each process: an emulator leaves /proc/cpuinfo as it is outside.
+std::vector<std::string> instruction_sets(const std::string&) {
+#ifdef __aarch64__
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0) return {"neon"};
+#endif
+  return {};
+}
+
+#endif
 
 }  // namespace
 
@@ -120,7 +148,7 @@ std::string lacks(const Machine& machine, std::initializer_list<const char*> set
 const Machine& this_machine() {
   static const Machine machine = [] {
     const std::string cpuinfo = system_file("/proc/cpuinfo");
-    return Machine{first_value(cpuinfo, "model name"), usable_threads(), usable_memory(),
+    return Machine{processor_name(cpuinfo), usable_threads(), usable_memory(),
                    instruction_sets(cpuinfo)};
   }();
   return machine;

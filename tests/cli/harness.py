@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import struct
@@ -27,17 +28,19 @@ SANITIZED = THREAD_SANITIZED or b"__asan_init" in pathlib.Path(BINARY).read_byte
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 DESCR = {"float16": "<f2", "bfloat16": "<V2", "float32": "<f4", "float64": "<f8"}
 OPS = ("conv2d", "depthwise", "conv3d")
-FLAGS = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text() + "\nflags :",
-                      re.M).group(1).split())
+PROCESSOR = os.environ.get("CONVGRAD_PROCESSOR", platform.machine())  # that it is compiled for
+FLAGS = {"neon"} if PROCESSOR == "aarch64" else set(
+    re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text() + "\nflags :",
+              re.M).group(1).split())
 # The table of kernels in its order, without what this processor cannot run.
 ALGORITHMS = tuple(name for name, needs in (
     ("outer_product_avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"}),
-    ("outer_product_avx2", {"avx2", "fma", "f16c"}), ("im2col_gemm", set()), ("outer_product", set()),
-    ("direct", set())) if needs <= FLAGS)
+    ("outer_product_avx2", {"avx2", "fma", "f16c"}), ("outer_product_neon", {"neon"}),
+    ("im2col_gemm", set()), ("outer_product", set()), ("direct", set())) if needs <= FLAGS)
 # Those and the ones that are for some problems only.
 ALL_ALGORITHMS = (*ALGORITHMS, "streaming_avx512", "streaming_avx2", "streaming",
                   "outer_product_avx512_bf16", "outer_product_amx", "outer_product_amx_fp16",
-                  "outer_product_amx_bf16x3")
+                  "outer_product_amx_bf16x3", "streaming_neon")
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
 TIMEOUT_S = 600 if SANITIZED else 60

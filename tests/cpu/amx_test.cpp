@@ -22,14 +22,12 @@ using namespace convgrad::testing;
 
 namespace {
 
-const Kernel* const kEmulated[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
-                                   &kEmulatedAmxFp16Kernel};
 constexpr DType kAmxDTypes[] = {DType::bf16, DType::f16, DType::f32};
 
 // Calls check(kernel) for both packings, as far as this processor has them, and AMX-FP16.
 template <typename Check>
 void for_each_kernel(const WgradProblem& problem, Check&& check) {
-  for (const Kernel* kernel : kEmulated) {
+  for (const Kernel* kernel : emulated_amx_kernels()) {
     if (!kernel->why_not(problem, this_machine()).empty()) continue;
     CAPTURE(kernel->name);
     check(*kernel);
@@ -148,6 +146,7 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
   }
 }
 
+#ifdef __x86_64__
 // Where the processor has AMX-BF16 but not AMX-FP16, the trap would know nothing of its tiles.
 TEST_CASE("the tile instructions give the bits of their emulation") {
   const Machine& machine = this_machine();
@@ -183,6 +182,7 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
   CHECK(AmxTrap::multiplications() > before);
   CHECK(AmxTrap::released());
 }
+#endif
 
 TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
   const ProblemSpec spec = {"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}};
@@ -232,7 +232,7 @@ TEST_CASE("of long chunks, those that are not finite are left to kernels with sh
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const WgradProblem problem =
         make({"rows", "conv2d", 2, 5, 9, 1, {{130, 3}, {140, 2}}}, dtype, true);
-    REQUIRE(kEmulatedAmxKernel.chunks(problem).count < chunk_grid(problem).count);
+    REQUIRE(kPortableEmulatedAmxKernel.chunks(problem).count < chunk_grid(problem).count);
     auto values = widened(dtype, filled(dtype, problem.x_count(), Fill::small_integers, 6));
     values[static_cast<std::size_t>(problem.x_count() / 3)] = kInf;
     const auto x = tensor_of(dtype, values);
@@ -276,7 +276,8 @@ TEST_CASE("numbers that AMX would flush or overflow are left to plain multiply-a
         // In the place of the values, zeros would be within the bound's underflow.
         const auto got = sums_of(kernel, problem, x.data(), dy.data());
         PlanOptions plain;
-        plain.algorithm = &kernel == &kEmulatedAmxKernel ? "outer_product_avx512" : "outer_product";
+        const bool avx512 = kernel.name == "outer_product_amx_emulated";
+        plain.algorithm = avx512 ? "outer_product_avx512" : "outer_product";
         CHECK(got == sums_of(problem, x.data(), dy.data(), plain));
       });
     }
@@ -363,13 +364,17 @@ TEST_CASE("values are sums of bfloat16: of two all of float16, of three float32 
     const std::uint32_t exponent = 127 - 103 + (bits >> 8) % (127 + 103);
     floats.push_back(std::bit_cast<float>((bits & 0x80000000u) | exponent << 23 | some));
   }
-  for (const AmxVectors* vectors : {&kPortableAmxVectors, &kAvx512AmxVectors}) {
-    if (vectors == &kAvx512AmxVectors && !lacks_avx512(this_machine()).empty()) continue;
-    CHECK(wrong_splits(vectors->f16_as_two, halves, 2) == 0);
-    CHECK(wrong_splits(vectors->f32_as_three, floats, 3) == 0);
-  }
+  const auto check = [&](const AmxVectors& vectors) {
+    CHECK(wrong_splits(vectors.f16_as_two, halves, 2) == 0);
+    CHECK(wrong_splits(vectors.f32_as_three, floats, 3) == 0);
+  };
+  check(kPortableAmxVectors);
+#ifdef __x86_64__
+  if (lacks_avx512(this_machine()).empty()) check(kAvx512AmxVectors);
+#endif
 }
 
+#ifdef __x86_64__
 TEST_CASE("dense layers choose AMX where there is, small and other ones do not") {
   Machine machine = this_machine();
   machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",        "avx2",
@@ -402,3 +407,4 @@ TEST_CASE("dense layers choose AMX where there is, small and other ones do not")
                     .starts_with("outer_product_amx"));
   }
 }
+#endif

@@ -108,8 +108,8 @@ TEST_CASE("every kernel is bit-exact on small integers") {
 
 TEST_CASE("first sums are stored over anything, with the bits of those added to 0") {
   constexpr double kAnything = std::numeric_limits<double>::quiet_NaN();
-  std::vector<const Kernel*> storing = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
-                                        &kEmulatedAmxFp16Kernel};
+  const std::span<const Kernel* const> emulated = emulated_amx_kernels();
+  std::vector<const Kernel*> storing(emulated.begin(), emulated.end());
   for (const Kernel& kernel : kernels()) {
     if (kernel.stores) storing.push_back(&kernel);
   }

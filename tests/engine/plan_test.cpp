@@ -78,19 +78,37 @@ TEST_CASE("auto takes what suits the shape and the processor") {
   const ProblemSpec depthwise = {"3x3", "depthwise", 16, 144, 144, 144, {{56, 3}, {56, 3}}};
   CHECK(chosen(dense) == "im2col_gemm");
   CHECK(chosen(depthwise) == "streaming");
+  CHECK_THROWS_WITH_AS(choose_kernel(make(dense, DType::f32, true), machine, "streaming"),
+                       doctest::Contains("channels are too wide"), Error);
+  CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
+                       Error);
+#if defined(__x86_64__)
   machine.instruction_sets = {"avx2", "fma", "f16c"};
   CHECK(chosen(dense) == "outer_product_avx2");
   CHECK(chosen(depthwise) == "streaming_avx2");
-  CHECK_THROWS_WITH_AS(choose_kernel(make(dense, DType::f32, true), machine, "streaming"),
-                       doctest::Contains("channels are too wide"), Error);
   CHECK_THROWS_WITH_AS(
       choose_kernel(make(dense, DType::f32, true), machine, "outer_product_avx512"),
       doctest::Contains("the processor has no avx512f"), Error);
   machine.instruction_sets = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"};
   CHECK(chosen(dense) == "outer_product_avx512");
   CHECK(chosen(depthwise) == "streaming_avx512");
-  CHECK_THROWS_WITH_AS(find_kernel("im2col_gem"), doctest::Contains("did you mean 'im2col_gemm'?"),
-                       Error);
+  const char *const other = "outer_product_neon", *const its = "aarch64";
+#elif defined(__aarch64__)
+  machine.instruction_sets = {"neon"};
+  CHECK(chosen(dense) == "outer_product_neon");
+  CHECK(chosen(depthwise) == "streaming_neon");
+  const char *const other = "outer_product_avx2", *const its = "x86-64";
+#else
+  const char *const other = "outer_product_neon", *const its = "aarch64";
+#endif
+  try {
+    find_kernel(other);
+    FAIL("found");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::unavailable);
+    CHECK(std::string(error.what()).find(cat(other, " is for ", its, " processors")) !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("extents near the end of the range are estimated without overflow") {

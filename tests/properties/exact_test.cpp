@@ -122,9 +122,7 @@ TEST_CASE("random problems are of every kind") {
 
 TEST_CASE("every algorithm is bit-exact on random integer problems") {
   for (const Kernel& kernel : kernels()) check_exact(kernel, 1e6, 1);
-  check_exact(kEmulatedAmxKernel, 1e5, 1);
-  check_exact(kPortableEmulatedAmxKernel, 1e5, 1);
-  check_exact(kEmulatedAmxFp16Kernel, 1e5, 1);
+  for (const Kernel* kernel : emulated_amx_kernels()) check_exact(*kernel, 1e5, 1);
 }
 
 TEST_CASE("every algorithm for devices is bit-exact on random integer problems, emulated") {

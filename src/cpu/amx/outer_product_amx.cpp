@@ -73,8 +73,7 @@ double estimated_seconds(const WgradProblem& problem) {
          kStart;
 }
 
-template <const AmxTiles& amx, const AmxVectors& vectors,
-          const Kernel& otherwise = kOuterProductAvx512Kernel>
+template <const AmxTiles& amx, const AmxVectors& vectors, const Kernel& otherwise>
 constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
                             decltype(Kernel::why_not) why_not) {
   return {name,
@@ -88,21 +87,32 @@ constexpr Kernel amx_kernel(std::string_view name, std::string_view summary,
           true};
 }
 
-// The dtypes of the kernels: those of AMX-BF16, of AMX-FP16, and of their emulation.
-std::string why_not_16_bits(const WgradProblem& problem, const Machine&) {
-  if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
-  return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
-}
+// The dtypes of AMX-FP16, and of the emulation.
 std::string why_not_fp16(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::f16) return "";
   return cat("it multiplies float16, not ", dtype_name(problem.dtype));
 }
+std::string why_not_f64(const WgradProblem& problem, const Machine&) {
+  return problem.dtype == DType::f64 ? "it does not multiply float64" : "";
+}
+
+}  // namespace
+
+#ifdef __x86_64__
+
+namespace {
+
+template <const AmxTiles& amx>
+constexpr auto avx512_kernel = amx_kernel<amx, kAvx512AmxVectors, kOuterProductAvx512Kernel>;
+
+// The dtypes of AMX-BF16.
+std::string why_not_16_bits(const WgradProblem& problem, const Machine&) {
+  if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
+  return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
+}
 std::string why_not_f32(const WgradProblem& problem, const Machine&) {
   if (problem.dtype == DType::f32) return "";
   return cat("it multiplies float32, not ", dtype_name(problem.dtype));
-}
-std::string why_not_f64(const WgradProblem& problem, const Machine&) {
-  return problem.dtype == DType::f64 ? "it does not multiply float64" : "";
 }
 std::string lacks_amx(const Machine& machine, const char* instructions) {
   return first_of(lacks(machine, {"amx_tile", instructions}), lacks_avx512(machine));
@@ -110,30 +120,32 @@ std::string lacks_amx(const Machine& machine, const char* instructions) {
 
 }  // namespace
 
-constinit const Kernel kOuterProductAmxKernel = amx_kernel<kAmxTiles, kAvx512AmxVectors>(
+constinit const Kernel kOuterProductAmxKernel = avx512_kernel<kAmxTiles>(
     "outer_product_amx",
     "sums of outer products, 48 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
       return first_of(why_not_16_bits(problem, machine), lacks_amx(machine, "amx_bf16"));
     });
 
-constinit const Kernel kOuterProductAmxFp16Kernel = amx_kernel<kAmxFp16Tiles, kAvx512AmxVectors>(
+constinit const Kernel kOuterProductAmxFp16Kernel = avx512_kernel<kAmxFp16Tiles>(
     "outer_product_amx_fp16", "the same for float16 as they are; AMX-FP16",
     [](const WgradProblem& problem, const Machine& machine) {
       return first_of(why_not_fp16(problem, machine), lacks_amx(machine, "amx_fp16"));
     });
 
-constinit const Kernel kOuterProductAmxBf16x3Kernel = amx_kernel<kAmxTiles, kAvx512AmxVectors>(
+constinit const Kernel kOuterProductAmxBf16x3Kernel = avx512_kernel<kAmxTiles>(
     "outer_product_amx_bf16x3", "the same for float32 as three bfloat16, in six products; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
       return first_of(why_not_f32(problem, machine), lacks_amx(machine, "amx_bf16"));
     });
 
-constinit const Kernel kEmulatedAmxKernel = amx_kernel<kEmulatedAmxTiles, kAvx512AmxVectors>(
+constinit const Kernel kEmulatedAmxKernel = avx512_kernel<kEmulatedAmxTiles>(
     "outer_product_amx_emulated", "outer_product_amx without AMX, to test it",
     [](const WgradProblem& problem, const Machine& machine) {
       return first_of(why_not_f64(problem, machine), lacks_avx512(machine));
     });
+
+#endif
 
 constinit const Kernel kPortableEmulatedAmxKernel =
     amx_kernel<kEmulatedAmxTiles, kPortableAmxVectors, kOuterProductKernel>(
@@ -144,5 +156,14 @@ constinit const Kernel kEmulatedAmxFp16Kernel =
     amx_kernel<kEmulatedAmxFp16Tiles, kPortableAmxVectors, kOuterProductKernel>(
         "outer_product_amx_fp16_emulated",
         "outer_product_amx_fp16 without AMX and AVX-512, to test it", why_not_fp16);
+
+std::span<const Kernel* const> emulated_amx_kernels() {
+  static constexpr const Kernel* kAll[] = {
+#ifdef __x86_64__
+      &kEmulatedAmxKernel,
+#endif
+      &kPortableEmulatedAmxKernel, &kEmulatedAmxFp16Kernel};
+  return kAll;
+}
 
 }  // namespace convgrad

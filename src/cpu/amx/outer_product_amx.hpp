@@ -1,5 +1,8 @@
-// outer_product_amx.hpp - sums of outer products in the tile registers, for dense layers.
+// outer_product_amx.hpp - sums of outer products in the tile registers, for dense layers: on
+// x86-64.
 #pragma once
+
+#include <span>
 
 #include "convgrad/kernel.hpp"
 
@@ -10,9 +13,11 @@ extern const Kernel kOuterProductAmxBf16x3Kernel;  // AMX-BF16, float32
 extern const Kernel kOuterProductAmxFp16Kernel;    // AMX-FP16, float16 alone
 
 // The same with the tile instructions emulated, for tests on processors without them: slow, and not
-// among kernels(). Packing with AVX-512, and in portable C++.
+// among kernels(). Packing with AVX-512 (on x86-64 alone), and in portable C++.
 extern const Kernel kEmulatedAmxKernel;
 extern const Kernel kPortableEmulatedAmxKernel;
 extern const Kernel kEmulatedAmxFp16Kernel;
+// Those that this build has.
+std::span<const Kernel* const> emulated_amx_kernels();
 
 }  // namespace convgrad

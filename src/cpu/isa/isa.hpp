@@ -150,6 +150,7 @@ struct IsaSet {
 extern const IsaSet kPortableIsa;
 extern const IsaSet kAvx2Isa;
 extern const IsaSet kAvx512Isa;
+extern const IsaSet kNeonIsa;
 
 // AVX512-BF16: products of bfloat16 pairs, summed in float.
 extern const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa;

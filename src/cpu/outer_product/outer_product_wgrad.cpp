@@ -39,16 +39,6 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   });
 }
 
-// Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
-// memory that they take for float32, though they hold twice as many pixels.
-void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                      const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                      bool fresh) {
-  OuterProductTile<BFloat16, BFloat16Pair> work(kAvx512Bf16Isa, problem, block, tile,
-                                                reinterpret_cast<BFloat16Pair*>(workspace), fresh);
-  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
-}
-
 // Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
 // long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
 // Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
@@ -78,14 +68,28 @@ double seconds_of(const WgradProblem& problem, double peak) {
                                      : seconds(problem, set.f32.outer_product, peak);
 }
 
+#ifdef __x86_64__
+// Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
+// memory that they take for float32, though they hold twice as many pixels.
+void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
+                      const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
+                      bool fresh) {
+  OuterProductTile<BFloat16, BFloat16Pair> work(kAvx512Bf16Isa, problem, block, tile,
+                                                reinterpret_cast<BFloat16Pair*>(workspace), fresh);
+  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+}
+
 std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {
   if (problem.dtype != DType::bf16) {
     return cat("it multiplies bfloat16, not ", dtype_name(problem.dtype));
   }
   return lacks_avx512_bf16(machine);
 }
+#endif
 
 }  // namespace
+
+#if defined(__x86_64__)
 
 constinit const Kernel kOuterProductBf16Kernel = {
     "outer_product_avx512_bf16",
@@ -119,6 +123,21 @@ constinit const Kernel kOuterProductAvx2Kernel = {
     accumulate<kAvx2Isa>,
     nullptr,
     true};
+
+#elif defined(__aarch64__)
+
+constinit const Kernel kOuterProductNeonKernel = {
+    "outer_product_neon",
+    "sums of outer products from packed panels, 12 x 8 in registers; NEON",
+    [](const WgradProblem&, const Machine& machine) { return lacks_neon(machine); },
+    [](const WgradProblem& pb) { return seconds_of<kNeonIsa>(pb, 5e9); },
+    tile_steps,
+    workspace_bytes,
+    accumulate<kNeonIsa>,
+    nullptr,
+    true};
+
+#endif
 
 constinit const Kernel kOuterProductKernel = {
     "outer_product",

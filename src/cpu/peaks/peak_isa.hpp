@@ -18,6 +18,7 @@ struct PeakIsa {
 extern const PeakIsa kPeakPortable;
 extern const PeakIsa kPeakAvx2;
 extern const PeakIsa kPeakAvx512;
+extern const PeakIsa kPeakNeon;
 
 // bfloat16 products summed in float32. No compiler makes these of plain loops: each is written with
 // the instruction itself.

@@ -8,8 +8,12 @@
 namespace convgrad {
 
 // Chains that do not wait for each other: 2 units with a latency of 4 need 8, and 12 fit in the 16
-// registers of AVX2.
+// registers of AVX2. Processors with NEON have up to 4 such units, and 32 registers.
+#ifdef __aarch64__
+inline constexpr int kPeakChains = 24;
+#else
 inline constexpr int kPeakChains = 12;
+#endif
 
 template <typename Set, typename Scalar>
 Scalar multiply_add(long rounds, Scalar factor, Scalar term) {

@@ -112,6 +112,8 @@ std::string why_not_shape(const WgradProblem& problem) {
 
 }  // namespace
 
+#if defined(__x86_64__)
+
 constinit const Kernel kStreamingAvx512Kernel = {
     "streaming_avx512",
     "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512",
@@ -133,6 +135,21 @@ constinit const Kernel kStreamingAvx2Kernel = {
     tile_steps,
     workspace_bytes,
     accumulate<kAvx2Isa>};
+
+#elif defined(__aarch64__)
+
+constinit const Kernel kStreamingNeonKernel = {
+    "streaming_neon",
+    "depthwise and small groups: up to 24 vectors of 4 sums in registers; NEON",
+    [](const WgradProblem& problem, const Machine& machine) {
+      return first_of(lacks_neon(machine), why_not_shape(problem));
+    },
+    [](const WgradProblem& problem) { return seconds<kNeonIsa>(problem, 5e9); },
+    tile_steps,
+    workspace_bytes,
+    accumulate<kNeonIsa>};
+
+#endif
 
 constinit const Kernel kStreamingKernel = {
     "streaming",
