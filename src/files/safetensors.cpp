@@ -19,29 +19,29 @@ using npy::printable;
 
 struct Dtype {
   std::string_view name;
-  char kind;  // as in NpyHeader
   std::int64_t bytes;
+  char kind;  // as in NpyHeader
   std::optional<DType> dtype = {};
 };
 constexpr Dtype kDtypes[] = {
-    {"F16", 'f', 2},
-    {"BF16", 'V', 2},
-    {"F32", 'f', 4},
-    {"F64", 'f', 8},
-    {"BOOL", 'b', 1},
-    {"I8", 'i', 1},
-    {"U8", 'u', 1},
-    {"I16", 'i', 2},
-    {"U16", 'u', 2},
-    {"I32", 'i', 4},
-    {"U32", 'u', 4},
-    {"I64", 'i', 8},
-    {"U64", 'u', 8},
-    {"C64", 'c', 8},
-    {"F8_E4M3", 'f', 1, DType::e4m3fn},
-    {"F8_E5M2", 'f', 1, DType::e5m2},
-    {"F8_E4M3FNUZ", 'f', 1, DType::e4m3fnuz},
-    {"F8_E5M2FNUZ", 'f', 1, DType::e5m2fnuz},
+    {"F16", 2, 'f'},
+    {"BF16", 2, 'V'},
+    {"F32", 4, 'f'},
+    {"F64", 8, 'f'},
+    {"BOOL", 1, 'b'},
+    {"I8", 1, 'i'},
+    {"U8", 1, 'u'},
+    {"I16", 2, 'i'},
+    {"U16", 2, 'u'},
+    {"I32", 4, 'i'},
+    {"U32", 4, 'u'},
+    {"I64", 8, 'i'},
+    {"U64", 8, 'u'},
+    {"C64", 8, 'c'},
+    {"F8_E4M3", 1, 'f', DType::e4m3fn},
+    {"F8_E5M2", 1, 'f', DType::e5m2},
+    {"F8_E4M3FNUZ", 1, 'f', DType::e4m3fnuz},
+    {"F8_E5M2FNUZ", 1, 'f', DType::e5m2fnuz},
 };
 const Dtype* find_dtype(std::string_view name) {
   const auto* const found = std::ranges::find(kDtypes, name, &Dtype::name);

@@ -38,9 +38,10 @@ ALGORITHMS = tuple(name for name, needs in (
     ("outer_product_avx2", {"avx2", "fma", "f16c"}), ("outer_product_neon", {"neon"}),
     ("im2col_gemm", set()), ("outer_product", set()), ("direct", set())) if needs <= FLAGS)
 # Those and the ones that are for some problems only.
-ALL_ALGORITHMS = (*ALGORITHMS, "streaming_avx512", "streaming_avx2", "streaming",
-                  "outer_product_avx512_bf16", "outer_product_amx", "outer_product_amx_fp16",
-                  "outer_product_amx_bf16x3", "streaming_neon")
+ALL_ALGORITHMS = (*ALGORITHMS, "streaming", *(
+    ("streaming_neon",) if PROCESSOR == "aarch64" else
+    ("streaming_avx512", "streaming_avx2", "outer_product_avx512_bf16", "outer_product_amx",
+     "outer_product_amx_fp16", "outer_product_amx_bf16x3")))
 ERROR = "convgrad: error: "
 LAST = {True: "NHWC", False: "NCHW"}
 TIMEOUT_S = 600 if SANITIZED else 60

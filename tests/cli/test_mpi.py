@@ -146,7 +146,7 @@ class SameBits(MpiTest):
 class Fails(MpiTest):
     def test_usage(self):
         self.use()
-        for extra, parts in ((["--batch-range", "1/2"], ["--mpi", "--batch-range"]),
+        for extra, parts in ((["--batch-range", "1/2", "-o", "part.npz"], ["--mpi", "--batch-range"]),
                              (["--backend", "reference"], ["--mpi", "reference"]), (["--list-algorithms"], ["--mpi"]),
                              (["--frobnicate"], ["--frobnicate"]), (["-t", "x"], ["--threads"]),
                              (["--mpi=1", "-t", "x"], ["--threads"])):

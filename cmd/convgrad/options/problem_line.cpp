@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <map>
 
 #include "options/arguments.hpp"
@@ -152,63 +153,62 @@ Line descriptor(const std::string& text, const std::string& lead) {
 
 // How a flag bears on the gradient: it says a part of it, says nothing of it, or would say what
 // cannot be had here if it had another value than the usual one.
-enum class Use { part, ignored, usual_alone };
+enum class Use : std::uint8_t { part, ignored, usual_alone };
 struct DriverFlag {
-  const char* name;
+  const char *name, *usual;
   char letter;
-  const char* usual;
   Use use;
 };
-constexpr DriverFlag kDriverFlags[] = {{"in_layout", 'I', "", Use::part},
-                                       {"out_layout", 'O', "", Use::part},
-                                       {"fil_layout", 'f', "", Use::part},
-                                       {"spatial_dim", '_', "2", Use::part},
-                                       {"batchsize", 'n', "100", Use::part},
-                                       {"in_channels", 'c', "3", Use::part},
-                                       {"in_d", '!', "32", Use::part},
-                                       {"in_h", 'H', "32", Use::part},
-                                       {"in_w", 'W', "32", Use::part},
-                                       {"out_channels", 'k', "32", Use::part},
-                                       {"fil_d", '@', "3", Use::part},
-                                       {"fil_h", 'y', "3", Use::part},
-                                       {"fil_w", 'x', "3", Use::part},
-                                       {"conv_stride_d", '#', "1", Use::part},
-                                       {"conv_stride_h", 'u', "1", Use::part},
-                                       {"conv_stride_w", 'v', "1", Use::part},
-                                       {"pad_d", '$', "0", Use::part},
-                                       {"pad_h", 'p', "0", Use::part},
-                                       {"pad_w", 'q', "0", Use::part},
-                                       {"dilation_d", '^', "1", Use::part},
-                                       {"dilation_h", 'l', "1", Use::part},
-                                       {"dilation_w", 'j', "1", Use::part},
-                                       {"pad_mode", 'z', "default", Use::part},
-                                       {"group_count", 'g', "1", Use::part},
-                                       {"mode", 'm', "conv", Use::usual_alone},
-                                       {"pad_val", 'r', "0", Use::usual_alone},
-                                       {"tensor_vect", 'Z', "0", Use::usual_alone},
-                                       {"vector_length", 'L', "1", Use::usual_alone},
-                                       {"in_cast_type", 'U', "-1", Use::usual_alone},
-                                       {"out_cast_type", 'T', "-1", Use::usual_alone},
-                                       {"wei_cast_type", 'R', "-1", Use::usual_alone},
-                                       {"in_data", 'd', "", Use::usual_alone},
-                                       {"dout_data", 'D', "", Use::usual_alone},
-                                       {"trans_output_pad_d", '%', "0", Use::ignored},
-                                       {"trans_output_pad_h", 'Y', "0", Use::ignored},
-                                       {"trans_output_pad_w", 'X', "0", Use::ignored},
-                                       {"forw", 'F', "0", Use::ignored},
-                                       {"iter", 'i', "10", Use::ignored},
-                                       {"verify", 'V', "1", Use::ignored},
-                                       {"verification_cache", 'C', "", Use::ignored},
-                                       {"time", 't', "0", Use::ignored},
-                                       {"wall", 'w', "0", Use::ignored},
-                                       {"search", 's', "0", Use::ignored},
-                                       {"printconv", 'P', "1", Use::ignored},
-                                       {"dump_output", 'o', "0", Use::ignored},
-                                       {"weights", 'e', "", Use::ignored},
-                                       {"bias", 'b', "", Use::ignored},
-                                       {"in_bias", 'a', "", Use::ignored},
-                                       {"solution", 'S', "-1", Use::ignored},
-                                       {"gpualloc", 'G', "0", Use::ignored}};
+constexpr DriverFlag kDriverFlags[] = {{"in_layout", "", 'I', Use::part},
+                                       {"out_layout", "", 'O', Use::part},
+                                       {"fil_layout", "", 'f', Use::part},
+                                       {"spatial_dim", "2", '_', Use::part},
+                                       {"batchsize", "100", 'n', Use::part},
+                                       {"in_channels", "3", 'c', Use::part},
+                                       {"in_d", "32", '!', Use::part},
+                                       {"in_h", "32", 'H', Use::part},
+                                       {"in_w", "32", 'W', Use::part},
+                                       {"out_channels", "32", 'k', Use::part},
+                                       {"fil_d", "3", '@', Use::part},
+                                       {"fil_h", "3", 'y', Use::part},
+                                       {"fil_w", "3", 'x', Use::part},
+                                       {"conv_stride_d", "1", '#', Use::part},
+                                       {"conv_stride_h", "1", 'u', Use::part},
+                                       {"conv_stride_w", "1", 'v', Use::part},
+                                       {"pad_d", "0", '$', Use::part},
+                                       {"pad_h", "0", 'p', Use::part},
+                                       {"pad_w", "0", 'q', Use::part},
+                                       {"dilation_d", "1", '^', Use::part},
+                                       {"dilation_h", "1", 'l', Use::part},
+                                       {"dilation_w", "1", 'j', Use::part},
+                                       {"pad_mode", "default", 'z', Use::part},
+                                       {"group_count", "1", 'g', Use::part},
+                                       {"mode", "conv", 'm', Use::usual_alone},
+                                       {"pad_val", "0", 'r', Use::usual_alone},
+                                       {"tensor_vect", "0", 'Z', Use::usual_alone},
+                                       {"vector_length", "1", 'L', Use::usual_alone},
+                                       {"in_cast_type", "-1", 'U', Use::usual_alone},
+                                       {"out_cast_type", "-1", 'T', Use::usual_alone},
+                                       {"wei_cast_type", "-1", 'R', Use::usual_alone},
+                                       {"in_data", "", 'd', Use::usual_alone},
+                                       {"dout_data", "", 'D', Use::usual_alone},
+                                       {"trans_output_pad_d", "0", '%', Use::ignored},
+                                       {"trans_output_pad_h", "0", 'Y', Use::ignored},
+                                       {"trans_output_pad_w", "0", 'X', Use::ignored},
+                                       {"forw", "0", 'F', Use::ignored},
+                                       {"iter", "10", 'i', Use::ignored},
+                                       {"verify", "1", 'V', Use::ignored},
+                                       {"verification_cache", "", 'C', Use::ignored},
+                                       {"time", "0", 't', Use::ignored},
+                                       {"wall", "0", 'w', Use::ignored},
+                                       {"search", "0", 's', Use::ignored},
+                                       {"printconv", "1", 'P', Use::ignored},
+                                       {"dump_output", "0", 'o', Use::ignored},
+                                       {"weights", "", 'e', Use::ignored},
+                                       {"bias", "", 'b', Use::ignored},
+                                       {"in_bias", "", 'a', Use::ignored},
+                                       {"solution", "-1", 'S', Use::ignored},
+                                       {"gpualloc", "0", 'G', Use::ignored}};
 
 using DriverValues = std::map<std::string, std::string>;
 

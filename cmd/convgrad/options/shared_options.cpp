@@ -27,8 +27,7 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
 
 void add_tensors(CLI::App& app, ProblemOptions& o) {
   text(app, "-i,--input", o.input, "FILE",
-       "x: NHWC, NCHW, NDHWC or NCDHW, .npy, FILE.npz:NAME or raw, FILE:DTYPE[N,H,W,C]; - is stdin",
-       kTensors);
+       "x: NHWC, NCHW, ...: .npy, FILE.npz:NAME, or raw FILE:DTYPE[N,H,W,C]; - is stdin", kTensors);
   text(app, "-g,--out-backprop", o.out_backprop, "FILE", "dy, in the same layout; - is stdin",
        kTensors);
   text(app, "--input-dtype", o.input_dtype, "DTYPE",
@@ -39,7 +38,7 @@ void add_tensors(CLI::App& app, ProblemOptions& o) {
 
 void add_output(CLI::App& app, ProblemOptions& o) {
   text(app, "-o,--output", o.output, "FILE",
-       "where the filter gradient goes: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is "
+       "filter gradient: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is "
        "stdout",
        kTensors);
 }
@@ -63,8 +62,8 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   text(app, "--filter-format", o.filter_format, "FORMAT",
-       "order of the gradient's axes: HWIO (default), OIHW or OHWI; with D in front of H in 3-D, "
-       "without H in 1-D; or RSCK, KCRS, KRSC",
+       "order of the gradient's axes: HWIO (default), OIHW or OHWI; D before H in 3-D, "
+       "no H in 1-D; or RSCK, KCRS, KRSC",
        kOperation);
   text(
       app, "--out-dtype", o.out_dtype, "DTYPE",

@@ -25,6 +25,7 @@ bool is_advice(const std::string& part) {
   static const std::vector<std::string> kStatements = {
       "it", "its", "the", "what", "no", "not", "expected", "this", "that", "a", "an"};
   const std::string first = part.substr(0, part.find_first_of(" ,.:"));
+  if (part.find(": add --") != part.npos) return true;
   return std::ranges::find(kStatements, first) == kStatements.end();
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "job/attributes.hpp"
+#include "job/job_files.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
