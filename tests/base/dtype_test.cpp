@@ -146,10 +146,9 @@ TEST_CASE("every byte of the 8-bit floats is widened exactly, and rounded back")
 }
 
 TEST_CASE("widening in place reads nothing that it has written over") {
-  for (const auto& [from, to] : {std::pair(DType::f16, DType::f32),
-                                 {DType::bf16, DType::f64},
-                                 {DType::f32, DType::f64},
-                                 {DType::f16, DType::f64}}) {
+  using enum DType;
+  for (const auto& pair : {std::pair(f16, f32), {bf16, f64}, {f32, f64}, {f16, f64}}) {
+    const DType from = pair.first, to = pair.second;
     CAPTURE(dtype_name(from));
     constexpr std::int64_t kCount = 5000;
     std::vector<double> values(kCount), space(kCount);
