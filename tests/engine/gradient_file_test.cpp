@@ -94,6 +94,19 @@ TEST_CASE("a gradient of another shape or dtype is refused") {
   CHECK(read_gradient(path, wider, false).dtype == DType::f32);
 }
 
+TEST_CASE("a gradient that is none of the four dtypes, or in another order, is named") {
+  const TempDir dir;
+  const WgradProblem pb = make(spec(), DType::f32, true);
+  const std::string bytes =
+      dir.write("dw.bin", std::string(static_cast<std::size_t>(pb.dw_count()), ' '));
+  CHECK_THROWS_WITH_AS(read_gradient(bytes + ":float8_e5m2[3,2,4,6]", pb, false),
+                       doctest::Contains("dtype float8_e5m2, expected a gradient in"), Error);
+  const std::string path = dir.file("dw.npy");
+  write_gradient(path, make(spec(), DType::f32, true, "OIHW"), numbered(pb).data(), nullptr, {});
+  CHECK_THROWS_WITH_AS(read_gradient(path, pb, true),
+                       doctest::Contains("this is OIHW: add --filter-format OIHW"), Error);
+}
+
 TEST_CASE("a gradient larger than the staging buffer is written in parts") {
   TempDir folder;
   const std::string path = folder.path() + "/dw.npy";
@@ -111,14 +124,13 @@ TEST_CASE("a gradient larger than the staging buffer is written in parts") {
 TEST_CASE("single entries of a file are those of the whole") {
   const ProblemSpec specs[] = {spec(),
                                {"depthwise", "depthwise", 1, 3, 6, 3, {{4, 2}, {4, 3}}},
-                               {"3-D", "conv3d", 1, 2, 3, 1, {{3, 2}, {4, 1}, {4, 2}}}};
+                               {"3-D", "conv3d", 1, 2, 3, 1, {{3, 2}, {4, 1}, {4, 2}}},
+                               {"1-D", "conv1d", 1, 2, 3, 1, {{9, 3}}}};
   for (const ProblemSpec& each : specs) {
     for (const char* format : {"HWIO", "OIHW", "OHWI"}) {
-      const bool deep = each.axes.size() == 3;
-      const std::string name = !deep                           ? format
-                               : std::string(format) == "HWIO" ? "DHWIO"
-                               : std::string(format) == "OIHW" ? "OIDHW"
-                                                               : "ODHWI";
+      std::string name = format;
+      if (each.axes.size() == 3) name.insert(name.find('H'), "D");
+      if (each.axes.size() == 1) name.erase(name.find('H'), 1);
       const WgradProblem pb = make(each, DType::f32, true, name);
       CAPTURE(describe(pb));
       const std::vector<double> dw = numbered(pb);

@@ -73,7 +73,9 @@ TEST_CASE("how an argument divides into file, dtype and shape") {
   CHECK(divided("-:>f2[4]") == "- | >f2[4] raw");
   CHECK(divided(literal) == literal);  // a file of the whole name
   CHECK(divided(dir.file("a.npz:float32[2]")) == dir.file("a.npz") + " | float32[2]");
-  CHECK(divided(dir.file("none:[2]")) == dir.file("none:[2]"));
+  for (const char* name : {"none:[2]", "none:f4[2", "none:f4", "none:f4[2][3]", "none:a/b[2]"}) {
+    CHECK(divided(dir.file(name)) == dir.file(name));
+  }
   CHECK(is_standard_input("-:>f2[4]"));
   CHECK(is_standard_input("-"));
   CHECK_FALSE(is_standard_input("./-"));

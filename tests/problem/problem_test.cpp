@@ -210,6 +210,54 @@ TEST_CASE("a filter's shape is read in the filter format") {
   CHECK(dw_shape(depthwise) == a.filter_like);
 }
 
+TEST_CASE("numbers of padding may stand for both sides of an axis") {
+  WgradAttributes a = conv2d_attributes();
+  a.padding.clear();
+  const auto pads = [&](std::vector<std::int64_t> numbers, bool one_for_both, std::int64_t out) {
+    a.explicit_paddings = std::move(numbers);
+    a.explicit_one_for_both = one_for_both;
+    return paddings(make_problem(tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, out, 4}), a));
+  };
+  CHECK(pads({1}, true, 9) == std::vector<std::int64_t>{1, 1, 1, 1});
+  CHECK(pads({1, 0}, true, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
+  CHECK(pads({1, 1, 0, 0}, true, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
+  CHECK(pads({1, 1, 0, 0}, false, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
+  const auto refused = [&](bool one_for_both) {
+    a.explicit_paddings = {1, 0, 1};
+    a.explicit_one_for_both = one_for_both;
+    return refusal(ErrorKind::input, tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, 9, 4}), a);
+  };
+  CHECK(contains(refused(true), "or one for each spatial axis, or one"));
+  CHECK_FALSE(contains(refused(false), "or one for each"));
+}
+
+TEST_CASE("1-D problems, and filters of no channels, are refused as others are") {
+  WgradAttributes a;
+  a.op = "conv1d";
+  a.kernel = {3, 3};
+  a.padding = "SAME";
+  const TensorInfo x = tensor("x", {2, 9, 3}), dy = tensor("dy", {2, 9, 4});
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--kernel: 2 numbers [3,3], expected 1 (S)"));
+  a.kernel = {3};
+  a.strides = {1, 1};
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--strides"));
+  a.strides.clear();
+  a.explicit_paddings = {1, 1, 1};
+  a.padding = "EXPLICIT";
+  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--explicit-paddings: 3 numbers"));
+  CHECK(contains(refusal(ErrorKind::input, tensor("x", {9, 3}), dy, a), "expected 3 (NWC)"));
+
+  WgradAttributes depthwise = conv2d_attributes();
+  depthwise.op = "depthwise";
+  const TensorInfo none = tensor("x", {2, 8, 9, 0}), no_dy = tensor("dy", {2, 8, 9, 0});
+  CHECK(contains(refusal(ErrorKind::input, none, no_dy, depthwise), "give --filter-sizes R,S,0,M"));
+  WgradAttributes sizes = conv2d_attributes();
+  sizes.kernel.clear();
+  sizes.filter_sizes = {3, 3, 2, 4};
+  CHECK(contains(refusal(ErrorKind::input, none, tensor("dy", {2, 8, 9, 4}), sizes),
+                 "(C/groups) is 2, expected 0, as C is 0 in x"));
+}
+
 TEST_CASE("tensors of two dtypes are multiplied in one that has both exactly") {
   using enum DType;
   const struct {

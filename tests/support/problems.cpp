@@ -19,8 +19,7 @@ WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
   a.padding = spec.padding;
   a.explicit_paddings = spec.pads;
   a.out_dtype = out_dtype;
-  const bool deep = spec.axes.size() == 3;
-  a.data_format = channels_last ? (deep ? "NDHWC" : "NHWC") : (deep ? "NCDHW" : "NCHW");
+  a.data_format = channels_last ? "channels_last" : "channels_first";
   a.filter_format = filter_format;
   if (spec.op != "depthwise") a.groups = spec.groups;
   TensorInfo x{"x", dtype, {spec.N}}, dy{"dy", dtype, {spec.N}};
