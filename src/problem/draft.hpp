@@ -8,17 +8,12 @@
 
 namespace convgrad::making {
 
-// How formats are spelled, in the order of their enumerators, channels_last first.
+// How formats are spelled.
 using Names = std::span<const char* const>;
 
-// By the op's spatial rank, from 1.
-inline constexpr const char* kDataFormats[][2] = {
-    {"NWC", "NCW"}, {"NHWC", "NCHW"}, {"NDHWC", "NCDHW"}};
-inline constexpr const char* kFilterFormats[][3] = {
-    {"WIO", "OIW", "OWI"}, {"HWIO", "OIHW", "OHWI"}, {"DHWIO", "OIDHW", "ODHWI"}};
-
-inline Names data_formats(Op op) { return kDataFormats[spatial_rank(op) - 1]; }
-inline Names filter_formats(Op op) { return kFilterFormats[spatial_rank(op) - 1]; }
+// In the order of their enumerators, channels last first.
+Names data_formats(Op op);
+Names filter_formats(Op op);
 
 struct Draft {
   const TensorInfo& x;

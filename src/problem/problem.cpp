@@ -225,6 +225,22 @@ std::string in_tensorflow_letters(std::string_view filter_format) {
   return name;
 }
 
+namespace making {
+
+Names data_formats(Op op) {
+  static constexpr const char* kByRank[][2] = {
+      {"NWC", "NCW"}, {"NHWC", "NCHW"}, {"NDHWC", "NCDHW"}};
+  return kByRank[spatial_rank(op) - 1];
+}
+
+Names filter_formats(Op op) {
+  static constexpr const char* kByRank[][3] = {
+      {"WIO", "OIW", "OWI"}, {"HWIO", "OIHW", "OHWI"}, {"DHWIO", "OIDHW", "ODHWI"}};
+  return kByRank[spatial_rank(op) - 1];
+}
+
+}  // namespace making
+
 std::string data_format_name(const WgradProblem& problem) {
   return making::data_formats(problem.op)[problem.channels_last ? 0 : 1];
 }
