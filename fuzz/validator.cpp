@@ -143,7 +143,8 @@ bool inside(const PixelBox& box, const std::array<std::int64_t, 4>& extent) {
 void check_schedule(const Plan& plan) {
   const WgradProblem& pb = plan.problem;
   const ChunkGrid& chunks = plan.schedule.chunks;
-  require((chunks.count == 0) == (term_count(pb) == 0), "chunks of an empty problem");
+  const bool empty = term_count(pb) == 0 || pb.dw_count() == 0;
+  require((chunks.count == 0) == empty, "chunks of an empty problem");
   require(plan.schedule.slices.count() >= 1 && plan.schedule.slices.interleave >= 1, "the slices");
   require(plan.memory.total() <= plan.memory_limit_bytes, "a plan over its limit");
   require(plan.memory.total() >= 0 && plan.memory.blocks >= 0 && plan.memory.partials >= 0,
