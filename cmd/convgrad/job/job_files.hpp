@@ -40,6 +40,6 @@ void warn_of_endings(const Options& options);
 // written.
 void check_difference(const DifferenceOptions& options);
 // What can be seen of these files before anything is computed.
-void check_difference_files(const DifferenceOptions& options, const OutputOptions& output);
+void check_difference_files(const DifferenceOptions& o, const OutputOptions& options);
 
 }  // namespace convgrad::cli
