@@ -80,7 +80,9 @@ BatchState::~BatchState() {
 
 // False if the file has been replaced meanwhile.
 bool BatchState::open() {
-  file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+  do {
+    file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+  } while (file_ < 0 && errno == EINTR);
   if (file_ < 0) {
     const std::error_code error(errno, std::generic_category());
     throw Error(kind_of_failure(error.value()), cat("--state: ", path_, ": ", error.message()));
