@@ -18,7 +18,7 @@ namespace convgrad::testing {
 
 // Sanitized, kernels take ten times as long, and emulated ones longer: of tests that run them all,
 // every kThin-th case is then enough.
-#if CONVGRAD_SANITIZED
+#if CONVGRAD_SANITIZED || defined(CONVGRAD_EMULATED)
 inline constexpr unsigned kThin = 7;
 #else
 inline constexpr unsigned kThin = 1;
