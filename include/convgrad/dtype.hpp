@@ -1,8 +1,8 @@
 // dtype.hpp - the element types and their conversions.
 //
-// Four are computed with and written. The 8-bit floats are only read: widened() makes one of the
-// four of them. Their definitions are those of ml_dtypes and ONNX: fn has no infinities, fnuz
-// neither infinities nor a negative zero, whose bits are its NaN.
+// Four are computed with and written. The 8-bit floats are only read: widen_in_place() makes one
+// of the four of them. Their definitions are those of ml_dtypes and ONNX: fn has no infinities,
+// fnuz neither infinities nor a negative zero, whose bits are its NaN.
 //
 // float16 is IEEE 754 binary16, bfloat16 the upper half of a binary32. Widening is exact. Narrowing
 // rounds once, from double, to nearest with ties to even: going through float first would round
@@ -20,6 +20,11 @@
 namespace convgrad {
 
 enum class DType : std::uint8_t { f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz };
+
+// All, the four first.
+inline constexpr DType kStoredDTypes[] = {DType::f16,      DType::bf16,    DType::f32,
+                                          DType::f64,      DType::e4m3fn,  DType::e5m2,
+                                          DType::e4m3fnuz, DType::e5m2fnuz};
 
 inline constexpr bool is_float8(DType dtype) { return dtype > DType::f64; }
 

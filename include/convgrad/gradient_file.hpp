@@ -19,8 +19,8 @@ void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t
                      std::int64_t count, double* destination);
 
 // Rounds dw to out_dtype and writes it to path, complete or not at all, in the format that
-// array_file.hpp says. addend, if not null, is
-// added before the rounding: dw_count() values in the order of dw_shape().
+// array_file.hpp says. addend, if not null, is added before the rounding: dw_count() values in the
+// order of dw_shape().
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
                     const double* addend, const OutputOptions& options);
 

@@ -123,9 +123,9 @@ double smallest_normal(DType dtype) { return format(dtype).smallest_normal; }
 double largest_finite(DType dtype) { return format(dtype).largest_finite; }
 
 std::optional<DType> stored_dtype_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < kFormats.size(); ++i) {
-    const auto& names = kFormats[i].names;
-    if (!name.empty() && std::ranges::find(names, name) != names.end()) return DType(i);
+  for (const DType dtype : kStoredDTypes) {
+    const auto& names = format(dtype).names;
+    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
   }
   return std::nullopt;
 }

@@ -2,7 +2,6 @@
 #include "convgrad/array_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "convgrad/npy.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "files/npz_writer.hpp"
+#include "files/safetensors.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -34,12 +34,6 @@ void check_member(const std::string& argument, const ArrayTarget& target) {
     misuse(argument, ": '", target.member, "' cannot be the name of an array, expected letters, ",
            "digits and signs, as in ", target.file, ":", kUsualMember);
   }
-}
-
-// Of the four that are written.
-std::string safetensors_dtype(DType dtype) {
-  constexpr std::array<const char*, 4> kNames = {"F16", "BF16", "F32", "F64"};
-  return kNames[static_cast<std::size_t>(dtype)];
 }
 
 // The header's length, the header, and spaces after it so that the elements are aligned.

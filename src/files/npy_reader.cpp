@@ -38,7 +38,7 @@ struct NpyReader::State {
   MallocBytes scratch;  // kScratchBytes
   double convert_s = 0;
   NpyHeader header;
-  DType stored = DType::f32, given = DType::f32;  // different where boxes are widened
+  std::optional<DType> given;  // what boxes are widened to
 
   explicit State(const std::string& argument);
 
@@ -262,8 +262,7 @@ void NpyReader::take_for(DType dtype, std::string_view flag) {
 }
 
 void NpyReader::widen_to(DType dtype) {
-  state_->stored = float_dtype(state_->header, name());
-  state_->given = dtype;
+  if (float_dtype(state_->header, name()) != dtype) state_->given = dtype;
 }
 
 void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
@@ -277,8 +276,8 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   if (header.payload_bytes == 0) return;
   const npy::Box box = npy::make_box(header, begin, end);
   if (box.count == 0) return;
-  const DType stored = state_->stored, given = state_->given;
-  const std::int64_t wider = stored == given ? 0 : dtype_bytes(given) - dtype_bytes(stored);
+  const std::optional<DType> given = state_->given;
+  const std::int64_t wider = given ? dtype_bytes(*given) - header.item_bytes : 0;
   auto* const whole = static_cast<std::byte*>(out);
   std::byte* const bytes = whole + box.count * wider;
   if (state_->seekable) {
@@ -291,7 +290,7 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   state_->convert_s += seconds_of([&] {
     const auto count = static_cast<std::size_t>(box.count * header.item_bytes);
     if (unit > 1) npy::swap_bytes(bytes, count, unit);
-    widen_in_place(stored, given, box.count, whole);
+    if (given) widen_in_place(float_dtype(header, name()), *given, box.count, whole);
   });
 }
 

@@ -24,10 +24,10 @@ struct Dtype {
   std::optional<DType> dtype = {};
 };
 constexpr Dtype kDtypes[] = {
-    {"F16", 2, 'f'},
-    {"BF16", 2, 'V'},
-    {"F32", 4, 'f'},
-    {"F64", 8, 'f'},
+    {"F16", 2, 'f', DType::f16},
+    {"BF16", 2, 'V', DType::bf16},
+    {"F32", 4, 'f', DType::f32},
+    {"F64", 8, 'f', DType::f64},
     {"BOOL", 1, 'b'},
     {"I8", 1, 'i'},
     {"U8", 1, 'u'},
@@ -257,6 +257,10 @@ Safetensors read_safetensors(FileSource& file) {
   }
   if (!json.starts_with('{')) file.refuse("damaged header: it does not begin with '{'");
   return {parse_safetensors_header(json, file.size() - offset, file.name()), offset};
+}
+
+std::string_view safetensors_dtype(DType dtype) {
+  return std::ranges::find(kDtypes, dtype, &Dtype::dtype)->name;
 }
 
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name) {

@@ -44,6 +44,9 @@ bool looks_like_safetensors(std::span<const std::byte> start, std::int64_t file_
 
 Safetensors read_safetensors(FileSource& file);
 
+// How the format calls it: "F32".
+std::string_view safetensors_dtype(DType dtype);
+
 // As a .npy header (format 0.0) whose data_offset is that in the file. Any dtype, for
 // float_dtype() to judge; Error(input) that starts with name for one that is not known here.
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name);

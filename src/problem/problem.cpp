@@ -186,8 +186,8 @@ Op parse_op(std::string_view name) {
 
 namespace {
 
-DType known(std::optional<DType> dtype, std::initializer_list<DType> expected,
-            std::string_view flag, std::string_view name) {
+DType known(std::optional<DType> dtype, std::span<const DType> expected, std::string_view flag,
+            std::string_view name) {
   if (dtype) return *dtype;
   std::vector<std::string> names;
   for (const DType one : expected) names.emplace_back(dtype_name(one));
@@ -198,14 +198,11 @@ DType known(std::optional<DType> dtype, std::initializer_list<DType> expected,
 }  // namespace
 
 DType parse_dtype(std::string_view flag, std::string_view name) {
-  using enum DType;
-  return known(dtype_from_name(name), {f16, bf16, f32, f64}, flag, name);
+  return known(dtype_from_name(name), std::span(kStoredDTypes).first<4>(), flag, name);
 }
 
 DType parse_stored_dtype(std::string_view flag, std::string_view name) {
-  using enum DType;
-  return known(stored_dtype_from_name(name),
-               {f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz}, flag, name);
+  return known(stored_dtype_from_name(name), kStoredDTypes, flag, name);
 }
 
 bool parse_data_format(Op op, std::string_view name) {

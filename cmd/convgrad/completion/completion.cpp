@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/suggest.hpp"
+#include "convgrad/dtype.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
 #include "options/refuse.hpp"
@@ -19,12 +20,16 @@ namespace {
 
 using Values = std::vector<std::string>;
 
+Values stored_dtype_names() {
+  Values names;
+  for (const DType dtype : kStoredDTypes) names.emplace_back(dtype_name(dtype));
+  return names;
+}
+
 // Of options whose type in the help does not list them.
 const std::map<std::string, Values>& known_values() {
   static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
-  static const Values kStored = {"float16",         "bfloat16",       "float32",
-                                 "float64",         "float8_e4m3fn",  "float8_e5m2",
-                                 "float8_e4m3fnuz", "float8_e5m2fnuz"};
+  static const Values kStored = stored_dtype_names();
   static const std::map<std::string, Values> kValues = {
       {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
       {"--padding", {"SAME", "VALID", "EXPLICIT"}},
