@@ -146,7 +146,6 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
   }
 }
 
-#ifdef __x86_64__
 // Where the processor has AMX-BF16 but not AMX-FP16, the trap would know nothing of its tiles.
 TEST_CASE("the tile instructions give the bits of their emulation") {
   const Machine& machine = this_machine();
@@ -182,7 +181,6 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
   CHECK(AmxTrap::multiplications() > before);
   CHECK(AmxTrap::released());
 }
-#endif
 
 TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
   const ProblemSpec spec = {"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}};
@@ -369,12 +367,9 @@ TEST_CASE("values are sums of bfloat16: of two all of float16, of three float32 
     CHECK(wrong_splits(vectors.f32_as_three, floats, 3) == 0);
   };
   check(kPortableAmxVectors);
-#ifdef __x86_64__
   if (lacks_avx512(this_machine()).empty()) check(kAvx512AmxVectors);
-#endif
 }
 
-#ifdef __x86_64__
 TEST_CASE("dense layers choose AMX where there is, small and other ones do not") {
   Machine machine = this_machine();
   machine.instruction_sets = {"sse2",     "avx",      "f16c",     "fma",        "avx2",
@@ -407,4 +402,3 @@ TEST_CASE("dense layers choose AMX where there is, small and other ones do not")
                     .starts_with("outer_product_amx"));
   }
 }
-#endif

@@ -96,12 +96,6 @@ std::string why_not_f64(const WgradProblem& problem, const Machine&) {
   return problem.dtype == DType::f64 ? "it does not multiply float64" : "";
 }
 
-}  // namespace
-
-#ifdef __x86_64__
-
-namespace {
-
 template <const AmxTiles& amx>
 constexpr auto avx512_kernel = amx_kernel<amx, kAvx512AmxVectors, kOuterProductAvx512Kernel>;
 
@@ -145,8 +139,6 @@ constinit const Kernel kEmulatedAmxKernel = avx512_kernel<kEmulatedAmxTiles>(
       return first_of(why_not_f64(problem, machine), lacks_avx512(machine));
     });
 
-#endif
-
 constinit const Kernel kPortableEmulatedAmxKernel =
     amx_kernel<kEmulatedAmxTiles, kPortableAmxVectors, kOuterProductKernel>(
         "outer_product_amx_emulated_portable",
@@ -158,11 +150,8 @@ constinit const Kernel kEmulatedAmxFp16Kernel =
         "outer_product_amx_fp16 without AMX and AVX-512, to test it", why_not_fp16);
 
 std::span<const Kernel* const> emulated_amx_kernels() {
-  static constexpr const Kernel* kAll[] = {
-#ifdef __x86_64__
-      &kEmulatedAmxKernel,
-#endif
-      &kPortableEmulatedAmxKernel, &kEmulatedAmxFp16Kernel};
+  static constexpr const Kernel* kAll[] = {&kEmulatedAmxKernel, &kPortableEmulatedAmxKernel,
+                                           &kEmulatedAmxFp16Kernel};
   return kAll;
 }
 

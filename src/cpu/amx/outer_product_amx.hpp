@@ -1,5 +1,5 @@
-// outer_product_amx.hpp - sums of outer products in the tile registers, for dense layers: on
-// x86-64.
+// outer_product_amx.hpp - sums of outer products in the tile registers, for dense layers: built
+// for x86-64 alone.
 #pragma once
 
 #include <span>
@@ -13,11 +13,15 @@ extern const Kernel kOuterProductAmxBf16x3Kernel;  // AMX-BF16, float32
 extern const Kernel kOuterProductAmxFp16Kernel;    // AMX-FP16, float16 alone
 
 // The same with the tile instructions emulated, for tests on processors without them: slow, and not
-// among kernels(). Packing with AVX-512 (on x86-64 alone), and in portable C++.
+// among kernels(). Packing with AVX-512, and in portable C++.
 extern const Kernel kEmulatedAmxKernel;
 extern const Kernel kPortableEmulatedAmxKernel;
 extern const Kernel kEmulatedAmxFp16Kernel;
-// Those that this build has.
+// All three, or none.
+#ifdef __x86_64__
 std::span<const Kernel* const> emulated_amx_kernels();
+#else
+inline std::span<const Kernel* const> emulated_amx_kernels() { return {}; }
+#endif
 
 }  // namespace convgrad
