@@ -43,6 +43,8 @@ ChunkGrid chunk_grid(const WgradProblem& problem);
 // For kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of at
 // most `most_pixels` together.
 ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
+// Of chunks as long as may be where threads still find enough tasks.
+std::int64_t long_chunk_pixels(const WgradProblem& problem);
 
 // A slice's chunks begin, begin + step, ... below end.
 struct ChunkRun {
@@ -51,7 +53,7 @@ struct ChunkRun {
 
 // Changes whenever the cut of the sum or the order of its additions does, on the processor or on a
 // device: partial gradients of different versions do not add up to the bits of one run.
-inline constexpr int kScheduleVersion = 5;
+inline constexpr int kScheduleVersion = 6;
 
 // Slices come in `partitions` contiguous partitions of chunks (what one process of several works
 // on), each dealt out to `interleave` slices in turn (so that a block of any size feeds all

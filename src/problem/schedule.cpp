@@ -20,7 +20,7 @@ constexpr std::int64_t kMinChunksPerSlice = 4;
 constexpr std::int64_t kManyChunks = 64;
 // Where slices are the only tasks, and fewer than this, there are 2, 4 or 8, as long as each has a
 // chunk: one leaves a second thread idle, and 3 take two threads as long as 4.
-constexpr std::int64_t kFewSlices = 8;
+constexpr std::int64_t kFewTasks = 8;
 // Fewer chunks than this are an even number of them, where they can be: 3, 5 or 7 chunks take two
 // threads longer than 4, 6 or 8 smaller ones.
 constexpr std::int64_t kFewChunks = 16;
@@ -70,20 +70,26 @@ std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t interleave) {
   return std::max(partials, std::min(std::int64_t{1} << levels, interleave * kMaxPartitions));
 }
 
-// Whether most kernels cut the gradient into several tiles, which are tasks too. By the shape
-// alone: the slices are the same for all kernels.
-bool has_tiles(const WgradProblem& problem) {
-  if (problem.group_c() == 1) return problem.K > kTaskK;
-  return problem.groups > 1 || problem.group_c() > (problem.taps() == 1 ? kTaskC1 : kTaskC) ||
-         problem.K > kTaskK;
+// Of the gradient as most kernels cut it, which are tasks too. By the shape alone: the slices are
+// the same for all kernels.
+std::int64_t usual_tiles(const WgradProblem& problem) {
+  if (problem.group_c() == 1) return ceil_div(problem.K, kTaskK);
+  return problem.groups * ceil_div(problem.group_c(), problem.taps() == 1 ? kTaskC1 : kTaskC) *
+         ceil_div(problem.group_k(), kTaskK);
 }
 
 // Of a gradient whose partials take little memory.
 std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t slices = grid.count / kMinChunksPerSlice;
-  if (slices >= kFewSlices || grid.count < 2 || has_tiles(problem)) return slices;
+  if (slices >= kFewTasks || grid.count < 2 || usual_tiles(problem) > 1) return slices;
   return static_cast<std::int64_t>(
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(slices, 2))));
+}
+
+// Of short chunks, but no more than it takes for a few tasks: longer chunks make no fewer.
+std::int64_t least_slices(const WgradProblem& problem) {
+  return std::clamp<std::int64_t>(short_slices(problem, chunk_grid(problem)), 1,
+                                  ceil_div(kFewTasks, usual_tiles(problem)));
 }
 
 }  // namespace
@@ -133,6 +139,10 @@ ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels) {
   return most_pixels > kMaxChunkPixels ? even_chunks(problem, most_pixels, &fine) : fine;
 }
 
+std::int64_t long_chunk_pixels(const WgradProblem& problem) {
+  return std::min(kMaxLongChunkPixels, ceil_div(term_count(problem), least_slices(problem)));
+}
+
 ChunkRun SliceGrid::chunks_of(std::int64_t slice, Range within) const {
   ChunkRun run{0, 0, interleave};
   dealt_chunks(chunks, unit, partitions, interleave, slice, within.begin, within.end, run.begin,
@@ -164,9 +174,11 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 }
 
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
-  const std::int64_t elements = std::max<std::int64_t>(problem.dw_count(), 1), bytes = elements * 8;
+  if (grid.count == 0) return deal_slices(grid, 1, kPartitions, 1);
+  const std::int64_t elements = problem.dw_count(), bytes = elements * 8;
+  const std::int64_t few = std::min(least_slices(problem), grid.count);
   const std::int64_t early = std::min<std::int64_t>(
-      {kEarlyPartialBytes / bytes, short_slices(problem, grid), kEarlySlices});
+      {kEarlyPartialBytes / bytes, std::max(short_slices(problem, grid), few), kEarlySlices});
   // A small gradient has few tiles, so a block must bring its parallelism as slices.
   const std::int64_t wanted_interleave = (std::int64_t{32} << 16) / elements;
   const std::int64_t interleave = std::clamp<std::int64_t>(wanted_interleave, 1, kMaxInterleave);

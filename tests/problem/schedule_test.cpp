@@ -257,6 +257,28 @@ TEST_CASE("slices that are the only tasks are 2, 4 or 8 where there would be few
   }
 }
 
+TEST_CASE("longer chunks leave as many slices as threads need") {
+  struct Case {
+    ProblemSpec spec;
+    std::int64_t chunks, slices;  // as long ones
+  };
+  const Case cases[] = {
+      {{"a slice each", "conv2d", 8, 37, 53, 1, {{28, 3}, {28, 3}}}, 4, 4},
+      {{"one image", "conv2d", 1, 64, 64, 1, {{56, 3}, {56, 3}}}, 2, 2},
+      {{"two tiles", "conv2d", 8, 96, 256, 2, {{27, 5}, {27, 5}}}, 4, 4},
+      {{"many tiles", "conv2d", 16, 512, 512, 1, {{14, 3}, {14, 3}}}, 1, 1},
+      {{"more images", "conv2d", 64, 37, 53, 1, {{28, 3}, {28, 3}}}, 13, 8},
+      {{"few pixels", "conv2d", 1, 64, 64, 1, {{7, 3}, {7, 3}}}, 1, 1},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.spec.name);
+    const WgradProblem problem = make(c.spec, DType::bf16, true);
+    const ChunkGrid grid = chunk_grid(problem, long_chunk_pixels(problem));
+    CHECK(grid.count == c.chunks);
+    CHECK(slice_grid(problem, grid).count() == c.slices);
+  }
+}
+
 TEST_CASE("a large batch has partitions for a thousand processes") {
   const WgradProblem problem =
       make({"3x3", "conv2d", 400000, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);

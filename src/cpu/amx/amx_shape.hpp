@@ -216,30 +216,22 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
 }
 
 // Of a chunk: long ones, so that sums and partials are added up seldom, as far as panels fit the
-// second cache beside a tile's partial, and where enough chunks are left for the threads. Sums of
-// so many products of 16-bit numbers are still far more exact than a result of 16 bits; those of
-// float32 stay short.
+// second cache beside a tile's partial. Sums of so many products of 16-bit numbers are still far
+// more exact than a result of 16 bits; those of float32 stay short.
 inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
                                      const AmxSteps& steps) {
   constexpr std::int64_t kMostBytes = 1536 << 10;
-  constexpr std::int64_t kLeastTasks = 8;  // chunks and tiles
   if (pb.dtype == DType::f32) return kMaxChunkPixels;
   std::int64_t x = steps.c;  // values of x for each pixel
   for (const SpatialAxis& axis : pb.axis) x *= std::min(axis.taps, axis.stride);
   const std::int64_t bytes = 2 * terms * (x + steps.k);
-  const std::int64_t tiles = tile_count(pb, {pb.taps(), steps.c, steps.k});
-  std::int64_t pixels = kMaxLongChunkPixels;
-  while (pixels > kMaxChunkPixels &&
-         (bytes > kMostBytes / pixels || ceil_div(pixels * kLeastTasks, tiles) > term_count(pb))) {
-    pixels /= 2;
-  }
-  return pixels;
+  return std::max(std::min(kMostBytes / bytes, long_chunk_pixels(pb)), kMaxChunkPixels);
 }
 
 // The cheapest of all 32 ways to share a packing of x between taps, with halves along any axis.
 // dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache for each of
 // its terms.
-inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
+inline AmxPlan find_amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest
   AmxPlan best;
@@ -265,6 +257,21 @@ inline AmxPlan amx_plan(const WgradProblem& pb, int f16_terms) {
     }
   }
   return best;
+}
+
+// The thread's last one is kept: every part of a kernel asks for it, and finding it takes as long
+// as small problems' multiplications.
+inline const AmxPlan& amx_plan(const WgradProblem& pb, int f16_terms) {
+  struct Found {
+    WgradProblem problem;
+    int f16_terms = 0;
+    AmxPlan plan;
+  };
+  thread_local Found last;
+  if (last.f16_terms != f16_terms || last.problem != pb) {
+    last = {pb, f16_terms, find_amx_plan(pb, f16_terms)};
+  }
+  return last.plan;
 }
 
 }  // namespace convgrad

@@ -262,20 +262,18 @@ void rows_from_channels(const void* data, long channel_stride, long pixel_stride
   }
 }
 
-// Full squares in vectors, others one by one.
 template <typename Set>
 void add_sums(const float* sums, bool turned, long c_count, long k_count, double* partial,
               long partial_row, bool store) {
   if constexpr (Set::kAddsSquares) {
-    if (c_count == kAmxChannels && k_count == kAmxChannels) {
-      return Set::add_full_square(sums, turned, partial, partial_row, store);
-    }
-  }
-  for (long c = 0; c < c_count; ++c) {
-    for (long k = 0; k < k_count; ++k) {
-      const long at = turned ? c * kAmxChannels + k : k * kAmxChannels + c;
-      double& cell = partial[c * partial_row + k];
-      cell = (store ? 0.0 : cell) + static_cast<double>(sums[at]);
+    Set::add_square(sums, turned, c_count, k_count, partial, partial_row, store);
+  } else {
+    for (long c = 0; c < c_count; ++c) {
+      for (long k = 0; k < k_count; ++k) {
+        const long at = turned ? c * kAmxChannels + k : k * kAmxChannels + c;
+        double& cell = partial[c * partial_row + k];
+        cell = (store ? 0.0 : cell) + static_cast<double>(sums[at]);
+      }
     }
   }
 }

@@ -7,12 +7,16 @@ namespace {
 
 // GCC 12 converts __m256 in halves where it is told by __builtin_convertvector, and takes what
 // intrinsics without a mask leave undefined for a mistake.
-void add_row(__m512 row, double* out, bool store) {
-  const __mmask8 kept = store ? 0 : 0xff;
-  const __m512d low = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 0));
-  const __m512d high = _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, row, 1));
-  _mm512_storeu_pd(out, _mm512_maskz_loadu_pd(kept, out) + low);
-  _mm512_storeu_pd(out + 8, _mm512_maskz_loadu_pd(kept, out + 8) + high);
+[[gnu::always_inline]] inline void add_half(__m256 half, __mmask8 columns, double* out,
+                                            bool store) {
+  const __m512d before = _mm512_maskz_loadu_pd(store ? 0 : columns, out);
+  _mm512_mask_storeu_pd(out, columns, before + _mm512_maskz_cvtps_pd(0xff, half));
+}
+[[gnu::always_inline]] inline void add_row(__m512 row, __mmask16 columns, double* out,
+                                           bool store) {
+  add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 0), static_cast<__mmask8>(columns), out, store);
+  add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 1), static_cast<__mmask8>(columns >> 8), out + 8,
+           store);
 }
 
 // Columns 0 to 3 of rows 0, 4, 8 and 12.
@@ -46,17 +50,33 @@ void columns_as_rows(const float* sums, __m512 (&row)[4]) {
 struct Avx512Amx : Avx512 {
   static constexpr bool kAddsSquares = true;
 
-  static void add_full_square(const float* sums, bool turned, double* out, long out_row,
-                              bool store) {
+  static void add_square(const float* sums, bool turned, long c_count, long k_count, double* out,
+                         long out_row, bool store) {
+    // Whole squares without masks: their stores take longer.
+    if (c_count == kAmxChannels && k_count == kAmxChannels) {
+      add_rows(sums, turned, kAmxChannels, 0xffff, out, out_row, store);
+    } else {
+      add_rows(sums, turned, c_count, static_cast<__mmask16>((1u << k_count) - 1), out, out_row,
+               store);
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] static void add_rows(const float* sums, bool turned, long count,
+                                              __mmask16 columns, double* out, long out_row,
+                                              bool store) {
 #pragma GCC unroll 4
-    for (long c = 0; c < kAmxChannels; c += 4) {
+    for (long c = 0; c < count; c += 4) {
       __m512 row[4];
       if (turned) {
         for (long i = 0; i < 4; ++i) row[i] = _mm512_load_ps(sums + (c + i) * kAmxChannels);
       } else {
         columns_as_rows(sums + c, row);
       }
-      for (long i = 0; i < 4; ++i) add_row(row[i], out + (c + i) * out_row, store);
+#pragma GCC unroll 4
+      for (long i = 0; i < 4; ++i) {
+        if (c + i < count) add_row(row[i], columns, out + (c + i) * out_row, store);
+      }
     }
   }
 };

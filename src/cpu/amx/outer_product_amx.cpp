@@ -65,7 +65,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 template <const AmxTiles& amx>
 double estimated_seconds(const WgradProblem& problem) {
   constexpr double kStart = 3e-6;  // of the tiles
-  const AmxPlan plan = amx_plan(problem, amx.f16_terms);
+  const AmxPlan& plan = amx_plan(problem, amx.f16_terms);
   const auto tiles =
       static_cast<double>(tile_count(problem, {problem.taps(), plan.steps.c, plan.steps.k}));
   return static_cast<double>(chunk_grid(problem, plan.chunk_pixels).count) * tiles *
