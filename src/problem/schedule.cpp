@@ -86,10 +86,13 @@ std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(slices, 2))));
 }
 
-// Of short chunks, but no more than it takes for a few tasks: longer chunks make no fewer.
+// Of short chunks, but no more than it takes for a few tasks: longer chunks make no fewer. Where
+// tiles are tasks too, partials are large, and adding them up takes longer than half of the threads
+// would save.
 std::int64_t least_slices(const WgradProblem& problem) {
+  const std::int64_t tiles = usual_tiles(problem), tasks = tiles > 1 ? kFewTasks / 2 : kFewTasks;
   return std::clamp<std::int64_t>(short_slices(problem, chunk_grid(problem)), 1,
-                                  ceil_div(kFewTasks, usual_tiles(problem)));
+                                  ceil_div(tasks, tiles));
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ std::vector<ProblemSpec> problems() {
   specs.push_back({"many pixels", "conv2d", 600, 17, 33, 1, {{1, 1}, {1, 1}}});
   specs.push_back({"rows shorter than a step", "conv2d", 3, 20, 40, 1, {{14, 5}, {14, 3}}});
   specs.push_back({"s2, all phases", "conv2d", 3, 18, 18, 1, {{15, 3, 2}, {17, 5, 2}}});
+  specs.push_back({"s2, long lines", "conv2d", 1, 17, 18, 1, {{5, 3, 2}, {78, 3, 2}}});
   specs.push_back({"s4, some phases", "conv2d", 2, 18, 18, 1, {{21, 2, 4}, {23, 3, 4}}});
   specs.push_back({"taps far apart", "conv2d", 2, 18, 18, 1, {{40, 3, 1, 17}, {60, 3, 1, 25}}});
   specs.push_back({"wide, s2", "conv2d", 2, 3, 40, 1, {{15, 7, 2}, {17, 7, 2}}});

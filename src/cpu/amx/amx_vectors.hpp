@@ -238,6 +238,37 @@ void from_rows(const void* rows, long row, long count, AmxBits* tiles, long term
   extend<Set, Source>(found, range);
 }
 
+// out[i] = from[2*i] for i < N, and nothing behind from[2*N - 2] is read.
+template <int N, typename Bits>
+static inline void copy_second_ones(const Bits* from, Bits* out) {
+  typedef Bits Part __attribute__((vector_size(N * sizeof(Bits))));
+  Part low, high, both;
+  __builtin_memcpy(&low, from, sizeof low);
+  __builtin_memcpy(&high, from + N - 1, sizeof high);
+  if constexpr (N == 16) {
+    both = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29,
+                                   31);
+  } else {
+    both = __builtin_shufflevector(low, high, 0, 2, 4, 6, 9, 11, 13, 15);
+  }
+  __builtin_memcpy(out, &both, sizeof both);
+}
+// The same for any count. Lines of a small image fill few vectors: the last one overlaps.
+template <typename Bits>
+static inline void copy_second_ones(const Bits* from, long count, Bits* out) {
+  if (count >= 16) {
+    for (long i = 0; i < count; i += 16) {
+      const long at = i + 16 <= count ? i : count - 16;
+      copy_second_ones<16>(from + 2 * at, out + at);
+    }
+  } else if (count >= 8) {
+    copy_second_ones<8>(from, out);
+    copy_second_ones<8>(from + 2 * (count - 8), out + count - 8);
+  } else {
+    for (long i = 0; i < count; ++i) out[i] = from[2 * i];
+  }
+}
+
 // Channel by channel and from front to back, as the file has them.
 template <typename Set, typename Bits>
 void rows_from_channels(const void* data, long channel_stride, long pixel_stride,
@@ -252,8 +283,8 @@ void rows_from_channels(const void* data, long channel_stride, long pixel_stride
         for (long i = 0; i < count; ++i) out[i] = 0;
       } else if (pixel_stride == 1) {
         __builtin_memcpy(out, from, static_cast<unsigned long>(count) * sizeof *out);
-      } else if (pixel_stride == 2) {  // known to the compiler: vectors
-        for (long i = 0; i < count; ++i) out[i] = from[i * 2];
+      } else if (pixel_stride == 2) {
+        copy_second_ones(from, count, out);
       } else {
         for (long i = 0; i < count; ++i) out[i] = from[i * pixel_stride];
       }

@@ -12,8 +12,7 @@ namespace {
   const __m512d before = _mm512_maskz_loadu_pd(store ? 0 : columns, out);
   _mm512_mask_storeu_pd(out, columns, before + _mm512_maskz_cvtps_pd(0xff, half));
 }
-[[gnu::always_inline]] inline void add_row(__m512 row, __mmask16 columns, double* out,
-                                           bool store) {
+[[gnu::always_inline]] inline void add_row(__m512 row, __mmask16 columns, double* out, bool store) {
   add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 0), static_cast<__mmask8>(columns), out, store);
   add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 1), static_cast<__mmask8>(columns >> 8), out + 8,
            store);
