@@ -87,8 +87,7 @@ std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
 }
 
 // Of short chunks, but no more than it takes for a few tasks: longer chunks make no fewer. Where
-// tiles are tasks too, partials are large, and adding them up takes longer than half of the threads
-// would save.
+// tiles are tasks too, the partials are large, and half as many have to do.
 std::int64_t least_slices(const WgradProblem& problem) {
   const std::int64_t tiles = usual_tiles(problem), tasks = tiles > 1 ? kFewTasks / 2 : kFewTasks;
   return std::clamp<std::int64_t>(short_slices(problem, chunk_grid(problem)), 1,

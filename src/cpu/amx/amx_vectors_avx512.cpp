@@ -6,20 +6,28 @@ namespace convgrad {
 namespace {
 
 // GCC 12 converts __m256 in halves where it is told by __builtin_convertvector, and takes what
-// intrinsics without a mask leave undefined for a mistake.
-[[gnu::always_inline]] inline void add_half(__m256 half, __mmask8 columns, double* out,
-                                            bool store) {
+// intrinsics without a mask leave undefined for a mistake. Stores with a mask take longer, also
+// with one that takes all.
+template <bool Whole>
+void add_half(__m256 half, __mmask8 columns, double* out, bool store) {
   const __m512d before = _mm512_maskz_loadu_pd(store ? 0 : columns, out);
-  _mm512_mask_storeu_pd(out, columns, before + _mm512_maskz_cvtps_pd(0xff, half));
+  const __m512d sum = before + _mm512_maskz_cvtps_pd(0xff, half);
+  if constexpr (Whole) {
+    _mm512_storeu_pd(out, sum);
+  } else {
+    _mm512_mask_storeu_pd(out, columns, sum);
+  }
 }
-[[gnu::always_inline]] inline void add_row(__m512 row, __mmask16 columns, double* out, bool store) {
-  add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 0), static_cast<__mmask8>(columns), out, store);
-  add_half(_mm512_maskz_extractf32x8_ps(0xff, row, 1), static_cast<__mmask8>(columns >> 8), out + 8,
-           store);
+template <bool Whole>
+void add_row(__m512 row, __mmask16 columns, double* out, bool store) {
+  const __m256 low = _mm512_maskz_extractf32x8_ps(0xff, row, 0),
+               high = _mm512_maskz_extractf32x8_ps(0xff, row, 1);
+  add_half<Whole>(low, static_cast<__mmask8>(columns), out, store);
+  add_half<Whole>(high, static_cast<__mmask8>(columns >> 8), out + 8, store);
 }
 
 // Columns 0 to 3 of rows 0, 4, 8 and 12.
-__m512 every_fourth_row(const float* sums) {
+[[gnu::always_inline]] inline __m512 every_fourth_row(const float* sums) {
   __m512 rows = _mm512_castps128_ps512(_mm_load_ps(sums));
   rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_load_ps(sums + 4 * kAmxChannels));
   rows = _mm512_mask_broadcast_f32x4(rows, 0x0f00, _mm_load_ps(sums + 8 * kAmxChannels));
@@ -34,7 +42,7 @@ __m512d high_pairs(__m512 a, __m512 b) {
 
 // Columns 0 to 3 of 16 rows become rows. Loads put the quarters of the vectors into their places,
 // which leaves two shuffles for each, half of what a transposition of registers takes.
-void columns_as_rows(const float* sums, __m512 (&row)[4]) {
+[[gnu::always_inline]] inline void columns_as_rows(const float* sums, __m512 (&row)[4]) {
   const __m512 r0 = every_fourth_row(sums), r1 = every_fourth_row(sums + kAmxChannels),
                r2 = every_fourth_row(sums + 2 * kAmxChannels),
                r3 = every_fourth_row(sums + 3 * kAmxChannels);
@@ -51,16 +59,16 @@ struct Avx512Amx : Avx512 {
 
   static void add_square(const float* sums, bool turned, long c_count, long k_count, double* out,
                          long out_row, bool store) {
-    // Whole squares without masks: their stores take longer.
     if (c_count == kAmxChannels && k_count == kAmxChannels) {
-      add_rows(sums, turned, kAmxChannels, 0xffff, out, out_row, store);
+      add_rows<true>(sums, turned, kAmxChannels, 0xffff, out, out_row, store);
     } else {
-      add_rows(sums, turned, c_count, static_cast<__mmask16>((1u << k_count) - 1), out, out_row,
-               store);
+      add_rows<false>(sums, turned, c_count, static_cast<__mmask16>((1u << k_count) - 1), out,
+                      out_row, store);
     }
   }
 
  private:
+  template <bool Whole>
   [[gnu::always_inline]] static void add_rows(const float* sums, bool turned, long count,
                                               __mmask16 columns, double* out, long out_row,
                                               bool store) {
@@ -74,7 +82,7 @@ struct Avx512Amx : Avx512 {
       }
 #pragma GCC unroll 4
       for (long i = 0; i < 4; ++i) {
-        if (c + i < count) add_row(row[i], columns, out + (c + i) * out_row, store);
+        if (Whole || c + i < count) add_row<Whole>(row[i], columns, out + (c + i) * out_row, store);
       }
     }
   }
