@@ -178,8 +178,9 @@ constexpr ByteValues byte_values(int fraction_bits, int bias, bool infinities, b
     } else if (!fnuz && !infinities && m == magnitudes - 1) {
       value = std::numeric_limits<float>::quiet_NaN();
     }
-    values[static_cast<std::size_t>(m)] = value;
-    values[static_cast<std::size_t>(m + magnitudes)] = -value;
+    const auto byte = static_cast<std::size_t>(m);
+    values[byte] = value;
+    values[128 + byte] = -value;
   }
   if (fnuz) values[128] = std::numeric_limits<float>::quiet_NaN();
   return values;
