@@ -599,7 +599,7 @@ class Pipes(ArchiveTest):
 
     def test_numpy_in_front_and_verify_behind(self):
         make = ("import numpy as np, sys;"
-                "np.save(sys.stdout.buffer, np.load('x.npy'), allow_pickle=False)")
+                "np.save(open(1, 'wb', buffering=0), np.load('x.npy'), allow_pickle=False)")
         done = self.shell(f'$P -c "{make}" | $C $F -i - -g dy.npy -o - | '
                           "$C verify $F -i x.npy -g dy.npy --result - --golden golden.npy --bitwise")
         self.assertEqual((done.returncode, done.stderr), (0, b""), done)
@@ -627,7 +627,7 @@ class Pipes(ArchiveTest):
                                         "golden.npy", "-k", 3, "-s", 2, "-p", "same"))
         (self.folder / "make_x.py").write_text(
             "import sys, numpy as np\n"
-            "np.save(sys.stdout.buffer, np.ones((1, 8, 8, 3), np.float32))\n")
+            "np.save(open(1, 'wb', buffering=0), np.ones((1, 8, 8, 3), np.float32))\n")
         text = (ROOT / "docs/files.md").read_text()
         lines = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
         self.assertGreater(len(lines), 0)

@@ -12,6 +12,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "compute/batch_range.hpp"
 #include "compute/share_node.hpp"
@@ -359,15 +360,14 @@ Share shared(Share share, const Ranks& ranks) {
 }
 
 // Runs talk() in the calling thread, the only one that may call MPI, beside those that run jobs.
+// When it has returned, all jobs are over: a share of a thread that has not begun by then is empty.
 template <typename Talk, typename Work>
 void talk_beside(const Division& division, Talk&& talk, Work&& work) {
   TaskPool pool(division.jobs + 1);
+  bool has_talked = false;
   pool.run(division.jobs + 1, [&](std::int64_t, int worker) {
-    if (worker == 0) {
-      talk();
-    } else {
-      work(worker - 1);
-    }
+    if (worker > 0) return work(worker - 1);
+    if (!std::exchange(has_talked, true)) talk();
   });
 }
 
