@@ -57,12 +57,12 @@ def row_of_table(what, program, folder, before, runs):
     slower = rows = by_median = attempts = 0
     for _ in range(runs):
         status, report = bench(program, folder, "--min-time", "0.1", "--baseline", before)
-        problems = [(now["timing_ms"]["kernel"], then["timing_ms"]["kernel"])
-                    for now, then in zip(report["problems"], old)]
+        problems = [(new["timing_ms"]["kernel"], base["timing_ms"]["kernel"])
+                    for new, base in zip(report["problems"], old)]
         slower += status
         rows += len(report["baseline"]["regressions"])
-        by_median += any(now["median"] > 1.1 * then["median"] for now, then in problems)
-        attempts += sum(now["attempts"] for now, _ in problems) / len(problems)
+        by_median += any(new["median"] > 1.1 * base["median"] for new, base in problems)
+        attempts += sum(new["attempts"] for new, _ in problems) / len(problems)
     print(f"| {what} | {slower} of {runs} | {rows} of {runs * len(old)} | {by_median} of {runs} | {attempts / runs:.1f} |",
           flush=True)
 
