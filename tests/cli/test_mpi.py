@@ -73,6 +73,14 @@ class MpiTest(RangesTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         return (self.folder / "ranks.npy").read_bytes()
 
+    def mpirun_with_another_rank_1(self, prelude, ranks, *args):
+        """prelude: what rank 1's shell does before it starts the program."""
+        script = self.folder / "one"
+        script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || {prelude}\nexec {BINARY} "$@"\n')
+        script.chmod(0o755)
+        return subprocess.run([MPIRUN, "-n", str(ranks), script, *args], cwd=self.folder,
+                              env=self.mpi_environment(), capture_output=True, text=True, check=False, timeout=120)
+
     def assert_fails_once(self, done, status, *parts):
         """One line of convgrad's; mpirun adds some of its own."""
         self.assertEqual(done.returncode, status, done.stderr)
@@ -168,18 +176,10 @@ class Fails(MpiTest):
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "ranks.npy", "--memory-limit", "1MiB"), 5,
                                "--memory-limit")
 
-    def mpirun_with_another_rank_1(self, prelude, ranks, *args):
-        """prelude: what rank 1's shell does before it starts the program."""
-        script = self.folder / "one"
-        script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || {prelude}\nexec {BINARY} "$@"\n')
-        script.chmod(0o755)
-        return subprocess.run([MPIRUN, "-n", str(ranks), script, "--mpi", *args], cwd=self.folder,
-                              env=self.mpi_environment(), capture_output=True, text=True, check=False, timeout=120)
-
     def test_one_rank_alone_fails(self):
         self.use()
-        done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, *self.args, "-o", "ranks.npy",
-                                               "-a", "im2col_gemm")
+        done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, "--mpi", *self.args,
+                                               "-o", "ranks.npy", "-a", "im2col_gemm")
         self.assert_fails_once(done, 3, "rank 1", "algorithm", "direct", "im2col_gemm")
 
     @unittest.skipIf(SANITIZED, "sanitizers allocate by themselves")
@@ -189,7 +189,7 @@ class Fails(MpiTest):
         problem.save(self.folder)
         done = self.mpirun_with_another_rank_1(
             f"export LD_PRELOAD={INJECT} CONVGRAD_FAULT=malloc:1+:ENOMEM CONVGRAD_FAULT_BYTES={8 * 2**20}", 2,
-            *problem.args("ranks.npy"))
+            "--mpi", *problem.args("ranks.npy"))
         self.assert_fails_once(done, 5, "rank 1", "out of memory", "partial gradients")
 
     def test_a_full_disk(self):
@@ -315,6 +315,15 @@ class Batch(MpiTest):
         self.assertIn("2 jobs: 2 planned", self.batch(2, "jobs.jsonl", "--match", "[12]", "--dry-run")[1])
         text = (self.folder / "jobs.jsonl").read_text()
         self.assertIn("6 ok", self.batch(2, "-", stdin=text)[1])
+
+    @unittest.skipIf(SANITIZED, "the program ends by exit() then")
+    def test_rank_0_ends_first(self):
+        self.manifest([self.job("bad", golden="bad.npy")])
+        # mpirun gives the others a second.
+        done = self.mpirun_with_another_rank_1(f"export LD_PRELOAD={INJECT} CONVGRAD_FAULT_EXIT_MS=2000", 2,
+                                               "batch", "--mpi", "jobs.jsonl")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertNotIn("interrupted", done.stderr)
 
     def test_it_stops_at_a_failure(self):
         self.manifest([self.job("bad", golden="bad.npy")] + [self.job(f"r{i}", command="verify") for i in range(200)])

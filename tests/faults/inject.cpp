@@ -2,6 +2,7 @@
 //
 //   CONVGRAD_FAULT=CLASS:N:HOW   the N-th call of a class fails; N+ : that and all after it
 //   CONVGRAD_FAULT_BYTES=BYTES   smaller allocations are not counted and do not fail
+//   CONVGRAD_FAULT_EXIT_MS=MS    _exit() takes that long
 //   CONVGRAD_FAULT_COUNTS=FILE   where the calls of each class are counted, as kClasses int64s
 //
 // Calls count from the program's own first instruction on, its static objects included; what the
@@ -269,5 +270,11 @@ int posix_memalign(void** memory, size_t alignment, size_t size) {
   }
 MMAP(mmap, off_t)
 MMAP(mmap64, off64_t)
+
+void _exit(int status) {
+  if (const char* ms = std::getenv("CONVGRAD_FAULT_EXIT_MS")) usleep(1000 * std::atoi(ms));
+  syscall(SYS_exit_group, status);
+  __builtin_unreachable();
+}
 
 }  // extern "C"
