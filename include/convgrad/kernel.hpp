@@ -49,6 +49,17 @@ struct TileSteps {
 std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);
 
+// What the sums of a tile go to.
+struct TileSums {
+  double* partial = nullptr;  // dw in [tap][c][k] order, whole; only the tile is touched
+  // Nothing has been added to the tile yet: it holds zeros, or anything if the kernel `stores`.
+  bool fresh = false;
+  // Not null where a fresh tile's sums are of one chunk, the gradient's only one, and need no
+  // rounding: they may be stored here, in their own type, instead of in partial.
+  void* result = nullptr;
+  bool are_in_result = false;  // set by the kernel
+};
+
 struct Kernel {
   std::string_view name;
   std::string_view summary;
@@ -58,11 +69,9 @@ struct Kernel {
   double (*estimated_seconds)(const WgradProblem&);
   TileSteps (*tile_steps)(const WgradProblem&);
   std::int64_t (*workspace_bytes)(const WgradProblem&);
-  // partial: dw as float64 in [tap][c][k] order, whole; only the tile is touched. workspace:
-  // workspace_bytes() bytes, aligned to 64, contents undefined. fresh: nothing has been added to
-  // the tile yet, and it holds zeros, or anything if the kernel `stores`.
+  // workspace: workspace_bytes() bytes, aligned to 64, contents undefined.
   void (*accumulate)(const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun&,
-                     const Tile&, std::byte* workspace, double* partial, bool fresh);
+                     const Tile&, std::byte* workspace, TileSums&);
   // Of a chunk, at most, by the shape alone: from kMaxChunkPixels, which null stands for, to
   // kMaxLongChunkPixels.
   std::int64_t (*chunk_pixels)(const WgradProblem&) = nullptr;

@@ -215,10 +215,9 @@ double estimated_seconds(const WgradProblem& problem) {
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                bool) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
-    direct_chunk(problem, block, grid.box(chunk), tile, workspace, partial);
+    direct_chunk(problem, block, grid.box(chunk), tile, workspace, sums.partial);
   }
 }
 

@@ -217,13 +217,12 @@ double estimated_seconds(const WgradProblem& problem) {
 }
 
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                bool) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
     Im2colTile<Scalar, Acc> work(problem, block, tile, reinterpret_cast<Acc*>(workspace));
-    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+    add_chunks(work, problem, grid, block, run, tile, workspace, sums.partial);
   });
 }
 

@@ -60,7 +60,8 @@ class CpuSum final : public BlockSum {
     if (plan_.schedule.chunks.count == 0 || plan_.schedule.nodes.size() != 1) return false;
     const Tile& tile = tiles_[0];
     const bool cached = tile.tap.size() * tile.c.size() * tile.k.size() * 8 <= kCachedBytes;
-    if (!cached || plan_.problem.filter_format != FilterFormat::hwio) return false;
+    if ((!cached && !may_store_result()) || plan_.problem.filter_format != FilterFormat::hwio)
+      return false;
     result_ = static_cast<std::byte*>(result);
     return true;
   }
@@ -92,20 +93,32 @@ class CpuSum final : public BlockSum {
   void add_tile(const Block& block, const SliceRun& run, std::size_t tile, int worker) {
     double* const partial = tree_.partial(run.slice);
     if (partial == nullptr) return;
-    const bool fresh = run.first && !tree_.is_zero(run.slice);
-    if (fresh && !cpu_.kernel->stores) clear_tile(plan_.problem, tiles_[tile], partial);
+    TileSums sums = {partial, run.first && !tree_.is_zero(run.slice)};
+    if (sums.fresh && !cpu_.kernel->stores) clear_tile(plan_.problem, tiles_[tile], partial);
+    if (result_ != nullptr && may_store_result()) {
+      sums.fresh = true;  // to store sums where they are zeros does no harm
+      sums.result = result_;
+    }
     std::byte* const workspace =
         workspaces_.data() + plan_.memory.workspaces / plan_.threads * worker;
     try {
       cpu_.kernel->accumulate(plan_.problem, plan_.schedule.chunks, block, run.run, tiles_[tile],
-                              workspace, partial, fresh);
+                              workspace, sums);
     } catch (...) {
       tree_.cancel();
       throw;
     }
     if (!run.last) return;
-    const double* const sums = tree_.complete(run.slice, tile);
-    if (sums != nullptr && result_ != nullptr) round_tile(tiles_[tile], sums);
+    const double* const all = tree_.complete(run.slice, tile);
+    const bool rounds = result_ != nullptr && !sums.are_in_result;
+    if (all != nullptr && rounds) round_tile(tiles_[tile], all);
+  }
+
+  // Sums of one chunk are the result where they need no rounding.
+  bool may_store_result() const {
+    const WgradProblem& problem = plan_.problem;
+    return cpu_.kernel->stores && plan_.schedule.chunks.count == 1 &&
+           problem.out_dtype == accumulator_dtype(problem.dtype);
   }
 
   void round_tile(const Tile& tile, const double* sums) const {

@@ -14,6 +14,7 @@
 #include "convgrad/machine.hpp"
 #include "convgrad/run.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
+#include "engine/tile_rows.hpp"
 #include "support/cases.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
@@ -52,9 +53,11 @@ std::vector<std::byte> with_unseen(const WgradProblem& problem, const std::vecto
   return tensor_of(problem.dtype, values);
 }
 
-// One slice of all chunks, on top of what the partial holds.
+// One slice of all chunks, on top of what the partial holds; what a kernel stores in the result is
+// taken from there.
 std::vector<double> added_to(double before, bool fresh, const Kernel& kernel,
-                             const WgradProblem& problem, const void* x, const void* dy) {
+                             const WgradProblem& problem, const void* x, const void* dy,
+                             int* tiles_in_result = nullptr) {
   const Plan plan = plan_for(kernel, problem, 1, 0);
   MemorySource source(x, dy);
   BlockMemory memory;
@@ -62,9 +65,19 @@ std::vector<double> added_to(double before, bool fresh, const Kernel& kernel,
   const Buffer workspace(std::max<std::int64_t>(kernel.workspace_bytes(problem), 1));
   std::vector<double> partial(static_cast<std::size_t>(problem.dw_count()), before);
   const ChunkGrid& grid = plan.schedule.chunks;
+  const DType type = accumulator_dtype(problem.dtype);
   for (const Tile& tile : tiles_of(problem, kernel.tile_steps(problem))) {
-    kernel.accumulate(problem, grid, block, {0, grid.count, 1}, tile, workspace.data(),
-                      partial.data(), fresh);
+    TileSums sums = {partial.data(), fresh};
+    std::vector<std::byte> result(static_cast<std::size_t>(problem.dw_count() * dtype_bytes(type)));
+    if (tiles_in_result != nullptr && grid.count == 1) sums.result = result.data();
+    kernel.accumulate(problem, grid, block, {0, grid.count, 1}, tile, workspace.data(), sums);
+    if (!sums.are_in_result) continue;
+    const std::vector<double> sums_there = widened(type, result);
+    for_each_row(problem, tile, [&](std::int64_t first, std::int64_t count) {
+      std::copy_n(&sums_there[static_cast<std::size_t>(first)], count,
+                  &partial[static_cast<std::size_t>(first)]);
+    });
+    ++*tiles_in_result;
   }
   return partial;
 }
@@ -113,7 +126,7 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
   for (const Kernel& kernel : kernels()) {
     if (kernel.stores) storing.push_back(&kernel);
   }
-  int ran = 0;
+  int ran = 0, tiles_in_result = 0;
   const auto check = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
     if (term_count(problem) == 0) return;
     // -0, of which sums that begin at 0 have none, and infinity, which is left to another kernel.
@@ -127,12 +140,18 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
         const auto got = added_to(kAnything, true, *kernel, problem, x.data(), any_dy.data());
         CHECK(std::memcmp(got.data(), want.data(), want.size() * 8) == 0);
         ++ran;
+        // AMX has no use for the result, and no other kernel for one of several chunks.
+        if (kernel->chunk_pixels != nullptr || kernel->chunks(problem).count > 1) continue;
+        const auto direct =
+            added_to(kAnything, true, *kernel, problem, x.data(), any_dy.data(), &tiles_in_result);
+        CHECK(std::memcmp(direct.data(), want.data(), want.size() * 8) == 0);
       }
     }
   };
   for_each_case(basic_problems(), kDTypes, Fill::normal, check, 2);
   for_each_case(padded_problems(), kDTypes, Fill::normal, check, 2);
   CHECK(ran > 300);
+  CHECK(tiles_in_result > 100);
 }
 
 TEST_CASE("every kernel stays within the error bound on normal data") {

@@ -33,6 +33,7 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
 void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const ChunkGrid& grid,
                       const Block& block, std::int64_t chunk, const Tile& tile,
                       std::byte* workspace, double* partial) {
+  TileSums sums = {partial};
   const ChunkGrid fine = kernel.chunks(problem);
   const BlockGrid chunks = {fine,      {0, grid.extent[0]}, grid.axis,
                             grid.step, grid.pieces,         grid.count};
@@ -42,8 +43,7 @@ void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const C
     for (std::int64_t c = tile.c.begin; c < tile.c.end; c += steps.c) {
       const Tile part = {
           tile.tap, {c, std::min(c + steps.c, tile.c.end)}, {k, std::min(k + steps.k, tile.k.end)}};
-      kernel.accumulate(problem, fine, block, {its.begin, its.end, 1}, part, workspace, partial,
-                        false);
+      kernel.accumulate(problem, fine, block, {its.begin, its.end, 1}, part, workspace, sums);
     }
   }
 }
@@ -51,12 +51,11 @@ void accumulate_chunk(const Kernel& kernel, const WgradProblem& problem, const C
 // `otherwise` multiplies and adds the chunks whose numbers are too small or too large for AMX.
 template <const AmxTiles& amx, const AmxVectors& vectors, const Kernel& otherwise>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                bool fresh) {
-  AmxChunks work(amx, vectors, problem, block, tile, workspace, fresh);
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
+  AmxChunks work(amx, vectors, problem, block, tile, workspace, sums.fresh);
   for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step) {
-    if (work.add_chunk(grid.box(chunk), partial)) continue;
-    accumulate_chunk(otherwise, problem, grid, block, chunk, tile, workspace, partial);
+    if (work.add_chunk(grid.box(chunk), sums.partial)) continue;
+    accumulate_chunk(otherwise, problem, grid, block, chunk, tile, workspace, sums.partial);
   }
 }
 

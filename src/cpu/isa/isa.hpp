@@ -40,6 +40,13 @@ struct BFloat16Pair {
   unsigned bits;
 };
 
+// What happens to the sums of a register tile.
+enum class Cells {
+  added_to,  // float64 cells
+  stored,    // to float64 cells
+  results    // to cells of their own type
+};
+
 // What a register tile of outer_product reads, distances in elements. Of each run, the last `trim`
 // pixels are left out.
 template <typename Element>
@@ -48,7 +55,7 @@ struct ProductView {
   const Element* b;  // side by side
   long a_pixel, b_pixel;
   long trim;
-  bool store;
+  Cells cells;
 };
 
 // Element is float, double or BFloat16Pair. For a pair, "pixel" below means "pair of pixels".
@@ -70,12 +77,12 @@ struct OuterProductIsa {
   void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
                          unsigned* most);
 
-  // partial[i*partial_row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
+  // cells[i*row + j] += sum over runs and over pixels p of a[run.a + p*a_pixel + i] *
   // b[run.b + p*b_pixel + j], for i < rows <= max_rows and j < columns <= max_columns; all
   // max_columns values of b are read if columns > max_columns / 2, else half of them. The sums are
   // float or double, in the order of the runs.
   void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
-                   long run_count, double* partial, long partial_row);
+                   long run_count, void* cells, long row);
 };
 
 // Neighbouring output pixels of one row that see x with the same taps of those that are summed

@@ -34,20 +34,25 @@ static inline Sum multiply_add(Sum sum, V x, V dy) {
   }
 }
 
-// partial += sums, of `columns` columns, or partial = sums, which begin at 0 and so are never -0;
-// the sums go through memory, where a row of them is converted to double in vectors.
+// The sums of `columns` columns go through memory, where a row of them is converted to double in
+// vectors. They begin at 0 and so are never -0.
 template <typename Set, int M, int NV, typename Acc>
 [[gnu::always_inline]] static inline void add_sums(
-    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, double* partial,
-    long partial_row, bool store_only) {
+    const typename VectorOf<Set, Acc>::Type (&sum)[M][NV], int columns, void* cells, long cells_row,
+    Cells what) {
   constexpr long kLanes = VectorOf<Set, Acc>::kLanes;
   alignas(Set::kVectorBytes) Acc row[NV * kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < M; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) store(row + v * kLanes, sum[i][v]);
-    double* out = partial + i * partial_row;
-    if (store_only) {
+    if (what == Cells::results) {
+      Acc* const out = static_cast<Acc*>(cells) + i * cells_row;
+      for (int j = 0; j < columns; ++j) out[j] = row[j];
+      continue;
+    }
+    double* out = static_cast<double*>(cells) + i * cells_row;
+    if (what == Cells::stored) {
       for (int j = 0; j < columns; ++j) out[j] = static_cast<double>(row[j]);
     } else if (columns == NV * kLanes) {  // known to the compiler: no loop for a rest
       for (int j = 0; j < NV * kLanes; ++j) out[j] += static_cast<double>(row[j]);
@@ -59,14 +64,16 @@ template <typename Set, int M, int NV, typename Acc>
 
 template <typename Set, int M, int NV, typename Element>
 void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun* runs,
-                   long run_count, double* partial, long partial_row) {
+                   long run_count, void* cells, long row) {
   using V = typename VectorOf<Set, Element>::Type;
   using Acc = typename SumOf<Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
   const long a_pixel = view.a_pixel, b_pixel = view.b_pixel;
-  // The partial's cells were last visited a chunk ago: they come while the sums are computed.
+  // The cells were last visited a chunk ago, if ever: they come while the sums are computed.
+  const long bytes = view.cells == Cells::results ? sizeof(Acc) : sizeof(double);
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < columns; j += 8) __builtin_prefetch(partial + i * partial_row + j, 1);
+    const char* const line = static_cast<const char*>(cells) + i * row * bytes;
+    for (long at = 0; at < columns * bytes; at += 64) __builtin_prefetch(line + at, 1);
   }
   typename VectorOf<Set, Acc>::Type sum[M][NV];
 #pragma GCC unroll 16
@@ -99,22 +106,22 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
       pb += b_pixel;
     }
   }
-  add_sums<Set, M, NV, Acc>(sum, columns, partial, partial_row, view.store);
+  add_sums<Set, M, NV, Acc>(sum, columns, cells, row, view.cells);
 }
 
 // Each number of rows is a function of its own, as the sums must be in registers.
 template <typename Set, int M, typename Element>
 void multiply_rows(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
-                   long run_count, double* partial, long partial_row) {
+                   long run_count, void* cells, long row) {
   if constexpr (M > 1) {
     if (rows < M) {
-      return multiply_rows<Set, M - 1>(rows, columns, view, runs, run_count, partial, partial_row);
+      return multiply_rows<Set, M - 1>(rows, columns, view, runs, run_count, cells, row);
     }
   }
   if (columns <= VectorOf<Set, Element>::kLanes) {
-    multiply_tile<Set, M, 1>(columns, view, runs, run_count, partial, partial_row);
+    multiply_tile<Set, M, 1>(columns, view, runs, run_count, cells, row);
   } else {
-    multiply_tile<Set, M, 2>(columns, view, runs, run_count, partial, partial_row);
+    multiply_tile<Set, M, 2>(columns, view, runs, run_count, cells, row);
   }
 }
 

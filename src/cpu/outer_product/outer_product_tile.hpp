@@ -16,19 +16,22 @@ template <typename Scalar, typename Element>
 class OuterProductTile {
  public:
   OuterProductTile(const OuterProductIsa<Element>& isa, const WgradProblem& problem,
-                   const Block& block, const Tile& tile, Element* workspace, bool fresh)
+                   const Block& block, const Tile& tile, Element* workspace, TileSums& sums)
       : isa_(isa),
         pb_(problem),
         tile_(tile),
         panels_(isa, problem, block, tile, workspace),
-        first_sums_(problem, tile, fresh) {}
+        sums_(sums),
+        first_sums_(problem, tile, sums.fresh) {}
 
   // False if the chunk must be left to plain multiply-adds: see ChunkPanels::start().
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
     const bool starts = panels_.start(box);
-    stores_ = first_sums_.are_of(box, starts, partial);
+    const bool stores = first_sums_.are_of(box, starts, partial);
     if (!starts) return false;
+    sums_.are_in_result = stores && sums_.result != nullptr;
+    cells_ = sums_.are_in_result ? Cells::results : stores ? Cells::stored : Cells::added_to;
     const SpatialAxis &ad = pb_.axis[0], &ah = pb_.axis[1], &aw = pb_.axis[2];
     const std::int64_t calls = calls_in_filter_row();
     runs_.start(next != nullptr ? panels_.x_of(*next) : Region(),
@@ -45,7 +48,7 @@ class OuterProductTile {
           runs_.skip(calls);
           continue;
         }
-        double* filter_row = partial + (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
+        const std::int64_t filter_row = (t * ah.taps + r) * aw.taps * pb_.group_c() * pb_.K;
         if (reuse == Reuse::tap) {
           add_taps(filter_row);
         } else {
@@ -58,6 +61,13 @@ class OuterProductTile {
   }
 
  private:
+  using Sum = AccumulatorOf<Scalar>;
+
+  Sum* results() { return static_cast<Sum*>(sums_.result); }
+  void* at(std::int64_t cell) {
+    return cells_ == Cells::results ? static_cast<void*>(results() + cell) : sums_.partial + cell;
+  }
+
   // Of isa_.multiply.
   std::int64_t calls_in_filter_row() const {
     const std::int64_t c = tile_.c.size(), taps = pb_.axis[2].taps, step = form().x_step;
@@ -68,7 +78,7 @@ class OuterProductTile {
 
   const TileForm& form() const { return panels_.form(); }
 
-  void add_filter_row(double* filter_row) {
+  void add_filter_row(std::int64_t filter_row) {
     if (panels_.shape().joined) {
       add_joined(filter_row);
     } else {
@@ -76,7 +86,7 @@ class OuterProductTile {
     }
   }
 
-  void add_taps(double* filter_row) {
+  void add_taps(std::int64_t filter_row) {
     for (std::int64_t s = 0; s < pb_.axis[2].taps; ++s) {
       panels_.pack_rows(s, 1);
       add_blocks(s, 1, filter_row);
@@ -86,7 +96,7 @@ class OuterProductTile {
   // Channels of x are outside of taps: all taps read the same panel of them, each from a few
   // columns further on, while it is in the first cache. Taps first_tap, ... from a panel that
   // begins with what first_tap sees.
-  void add_blocks(std::int64_t first_tap, std::int64_t taps, double* filter_row) {
+  void add_blocks(std::int64_t first_tap, std::int64_t taps, std::int64_t filter_row) {
     const std::int64_t x_step = form().x_step;
     for (std::int64_t c = 0; c < tile_.c.size(); c += x_step) {
       const std::int64_t count = std::min(x_step, tile_.c.size() - c);
@@ -99,7 +109,7 @@ class OuterProductTile {
   }
 
   // A register tile's (s, c) are neighbours, in the panel as in the filter.
-  void add_joined(double* filter_row) {
+  void add_joined(std::int64_t filter_row) {
     const std::int64_t total = pb_.axis[2].taps * tile_.c.size(), x_step = form().x_step;
     for (std::int64_t i = 0; i < total; i += x_step) {
       add_rows(std::min(x_step, total - i), panels_.x_panel(i), {0, panels_.steps()},
@@ -116,7 +126,7 @@ class OuterProductTile {
 
   // The listed rows of `count` channels of x against every dy panel, for `count` rows of the filter
   // from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left out.
-  void add_rows(std::int64_t count, const Element* x, Range seen, double* out) {
+  void add_rows(std::int64_t count, const Element* x, Range seen, std::int64_t out) {
     const std::int64_t x_pixel = panels_.x_pixel(), k_step = form().k_step;
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {
       const bool fetches = runs_.list(panels_);
@@ -127,16 +137,18 @@ class OuterProductTile {
       const Element* dy_first = panels_.dy_panel(k) + part.begin * k_step;
       const std::int64_t trim = panels_.steps() - part.size();
       const std::int64_t k_count = std::min(k_step, tile_.k.size() - k);
-      double* cells = out + tile_.k.begin + k;
+      const std::int64_t cells = out + tile_.k.begin + k;
       if (form().swapped) {
-        add_swapped({dy_first, x_first, k_step, x_pixel, trim, true}, k_count, count, cells);
+        add_swapped({dy_first, x_first, k_step, x_pixel, trim, Cells::stored}, k_count, count,
+                    cells);
       } else {
-        multiply({x_first, dy_first, x_pixel, k_step, trim, stores_}, count, k_count, cells, pb_.K);
+        multiply({x_first, dy_first, x_pixel, k_step, trim, cells_}, count, k_count, at(cells),
+                 pb_.K);
       }
     }
   }
   void multiply(const ProductView<Element>& view, std::int64_t rows, std::int64_t columns,
-                double* cells, std::int64_t row) {
+                void* cells, std::int64_t row) {
     isa_.multiply(static_cast<int>(rows), static_cast<int>(columns), view, runs_.data(),
                   runs_.count(), cells, row);
   }
@@ -144,13 +156,19 @@ class OuterProductTile {
   // The float64 square of a register tile is small (kMostTileCells), and turned round in the first
   // cache. dy is broadcast to channels of x; the sums, rows of output channels, are turned round.
   void add_swapped(const ProductView<Element>& view, std::int64_t k_count, std::int64_t c_count,
-                   double* cells) {
+                   std::int64_t cells) {
     const std::int64_t width = isa_.max_columns;
     multiply(view, k_count, c_count, transposed_, width);
     for (std::int64_t c = 0; c < c_count; ++c) {
       for (std::int64_t i = 0; i < k_count; ++i) {
-        double& cell = cells[c * pb_.K + i];
-        cell = (stores_ ? 0.0 : cell) + transposed_[i * width + c];
+        const std::int64_t cell = cells + c * pb_.K + i;
+        const double sum = transposed_[i * width + c];
+        if (cells_ == Cells::results) {
+          results()[cell] = static_cast<Sum>(sum);
+        } else {
+          double& total = sums_.partial[cell];
+          total = (cells_ == Cells::stored ? 0.0 : total) + sum;
+        }
       }
     }
   }
@@ -161,8 +179,9 @@ class OuterProductTile {
   PixelBox box_;
   ChunkPanels<Scalar, Element> panels_;
   RunList runs_;
+  TileSums& sums_;
   FirstSums first_sums_;
-  bool stores_ = false;                // the chunk's sums, instead of adding them
+  Cells cells_ = Cells::added_to;      // what happens to the chunk's sums
   double transposed_[kMostTileCells];  // the sums of a register tile, when swapped
 };
 

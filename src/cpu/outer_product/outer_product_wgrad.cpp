@@ -28,14 +28,13 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
 
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                bool fresh) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
     OuterProductTile<Scalar, Acc> work(isa_table<Acc>(set).outer_product, problem, block, tile,
-                                       reinterpret_cast<Acc*>(workspace), fresh);
-    add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+                                       reinterpret_cast<Acc*>(workspace), sums);
+    add_chunks(work, problem, grid, block, run, tile, workspace, sums.partial);
   });
 }
 
@@ -72,11 +71,10 @@ double seconds_of(const WgradProblem& problem, double peak) {
 // Pairs have one dtype and one instruction set. A pair is as large as a float, so panels take the
 // memory that they take for float32, though they hold twice as many pixels.
 void accumulate_pairs(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                      const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                      bool fresh) {
+                      const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
   OuterProductTile<BFloat16, BFloat16Pair> work(kAvx512Bf16Isa, problem, block, tile,
-                                                reinterpret_cast<BFloat16Pair*>(workspace), fresh);
-  add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+                                                reinterpret_cast<BFloat16Pair*>(workspace), sums);
+  add_chunks(work, problem, grid, block, run, tile, workspace, sums.partial);
 }
 
 std::string why_not_pairs(const WgradProblem& problem, const Machine& machine) {

@@ -54,15 +54,14 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
 // own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
-                const ChunkRun& run, const Tile& tile, std::byte* workspace, double* partial,
-                bool) {
+                const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
   with_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     using Acc = AccumulatorOf<Scalar>;
     const IsaTable<Acc>& isa = isa_table<Acc>(set);
     const auto add = [&]<typename Work>(std::type_identity<Work>) {
       Work work(isa, problem, block, tile, reinterpret_cast<Acc*>(workspace));
-      add_chunks(work, problem, grid, block, run, tile, workspace, partial);
+      add_chunks(work, problem, grid, block, run, tile, workspace, sums.partial);
     };
     if (is_converted(isa.streaming, problem)) {
       add(std::type_identity<ConvertedTile<Scalar>>());
