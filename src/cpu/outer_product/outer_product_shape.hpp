@@ -92,8 +92,12 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
   // Swapped sums pass through memory once more on their way to the partial.
   form.swapped = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
-  form.x_step = form.swapped ? isa.max_columns : even_step(rows, isa.max_rows);
-  form.k_step = form.swapped ? even_step(k, isa.max_rows) : isa.max_columns;
+  // One vector of columns where more are not needed: panels half as large.
+  const auto columns = [&](std::int64_t count) {
+    return count <= isa.max_columns / 2 ? isa.max_columns / 2 : isa.max_columns;
+  };
+  form.x_step = form.swapped ? columns(rows) : even_step(rows, isa.max_rows);
+  form.k_step = form.swapped ? even_step(k, isa.max_rows) : columns(k);
   return form;
 }
 
