@@ -43,10 +43,14 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   Shape& sizes = attributes.filter_sizes;
   if (sizes.size() < 3) return false;
   const std::string was = list(sizes);
-  sizes = in_hwio_order(sizes, static_cast<FilterFormat>(other));
+  const Shape as_oihw = in_hwio_order(sizes, FilterFormat::oihw);
+  const Shape as_ohwi = in_hwio_order(sizes, FilterFormat::ohwi);
+  const bool is_either = as_oihw == as_ohwi;
+  if (is_either && other == 2) return false;  // said of the other
+  sizes = other == 1 ? as_oihw : as_ohwi;
   const std::string now = list(sizes);
   words = cat("use --filter-sizes ", now.substr(1, now.size() - 2), ", since ", was, " is ",
-              names[other]);
+              is_either ? cat(names[1], " or ", names[2]) : names[other]);
   return true;
 }
 

@@ -165,7 +165,7 @@ class Hints(WordsTest):
 
     def test_orders_of_filters(self):
         rest = ["-s", "2", "-p", "same"]
-        self.refuse(3, ["; use --filter-sizes 3,3,3,8, since [8,3,3,3] is OIHW"], "--filter-sizes",
+        self.refuse(3, ["; use --filter-sizes 3,3,3,8, since [8,3,3,3] is OIHW or OHWI: then it fits"], "--filter-sizes",
                     "8,3,3,3", *rest)
         save(self.folder / "x5.npy", np.ones((2, 8, 9, 5)))
         for shape, name in (((8, 5, 2, 3), "OIHW"), ((8, 2, 3, 5), "OHWI")):

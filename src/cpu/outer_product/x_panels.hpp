@@ -63,9 +63,10 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   // Taps that are so far apart that most columns between them would be packed for nothing, or so
   // many columns that a row does not fit, or strides over the filter, so that no column serves two
   // taps: each tap for itself.
-  const bool shares = S == 1 || problem.group_c() <= kFewChannels ||
-                      spanned_inputs(aw, 1) > aw.stride;
-  const bool near = shares && p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
+  const bool shares =
+      S == 1 || problem.group_c() <= kFewChannels || spanned_inputs(aw, 1) > aw.stride;
+  const bool near = shares &&
+                    p.columns(q, S) <= 2 * (q + S) * std::min<std::int64_t>(p.pixel_columns, 2) &&
                     p.columns(q, S) <= most_elements;
   if (!near) {
     p.reuse = Reuse::tap;
