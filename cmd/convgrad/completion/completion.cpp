@@ -20,23 +20,23 @@ namespace {
 
 using Values = std::vector<std::string>;
 
-Values stored_dtype_names() {
+Values names_of(std::span<const DType> dtypes) {
   Values names;
-  for (const DType dtype : kStoredDTypes) names.emplace_back(dtype_name(dtype));
+  for (const DType dtype : dtypes) names.emplace_back(dtype_name(dtype));
   return names;
 }
 
 // Of options whose type in the help does not list them.
 const std::map<std::string, Values>& known_values() {
-  static const Values kDtypes = {"float16", "bfloat16", "float32", "float64"};
-  static const Values kStored = stored_dtype_names();
+  static const Values kStored = names_of(kStoredDTypes);
+  static const Values kComputed = names_of(std::span(kStoredDTypes).first<4>());
   static const std::map<std::string, Values> kValues = {
       {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
       {"--padding", {"SAME", "VALID", "EXPLICIT"}},
       {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"}},
       {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW", "OWI"}},
-      {"--out-dtype", kDtypes},
-      {"--dtype", kDtypes},
+      {"--out-dtype", kComputed},
+      {"--dtype", kComputed},
       {"--input-dtype", kStored},
       {"--out-backprop-dtype", kStored},
       {"--backend", {"auto", "cpu", "cuda", "reference"}}};

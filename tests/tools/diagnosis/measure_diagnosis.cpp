@@ -1,0 +1,117 @@
+// measure_diagnosis.cpp - puts faults into gradients of random problems and counts how many of them
+// the diagnosis names. The faulty gradients are made here, from the definition, by code of its own.
+//   measure_diagnosis [--short] [--problems COUNT] [--kind WORD] [--seed N] [--verbose]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "check/diagnosis.hpp"
+#include "convgrad/compare.hpp"
+#include "convgrad/plan.hpp"
+#include "tools/diagnosis/fault_kinds.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+// "a+b" as a set of names.
+std::set<std::string> parts(const std::string& fault) {
+  std::set<std::string> result;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = fault.find('+', begin);
+    result.insert(fault.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return result;
+}
+
+enum class Verdict : std::uint8_t { named, equivalent, unnamed, wrong };
+
+Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb,
+              const Diagnosis& found) {
+  if (kind.faults.empty()) return found.findings.empty() ? Verdict::named : Verdict::wrong;
+  bool equivalent = false;
+  for (const Finding& f : found.findings) {
+    const bool named = std::any_of(kind.faults.begin(), kind.faults.end(),
+                                   [&](const auto& name) { return parts(name) == parts(f.fault); });
+    if (named && f.text.find(words) != std::string::npos) return Verdict::named;
+    // It predicts every element to within rounding.
+    equivalent = equivalent || (f.certainty != Certainty::size && f.checked == pb.dw_count());
+  }
+  if (found.findings.empty()) return Verdict::unnamed;
+  return equivalent ? Verdict::equivalent : Verdict::wrong;
+}
+
+Expected expected(const Case& c, const void* x, const void* dy, TaskPool& pool) {
+  PlanOptions options;
+  options.backend = Backend::reference;
+  options.in_memory = true;
+  const Plan plan = make_plan(c.pb, this_machine(), options);
+  ReferenceSum sum(c.pb, pool, Summation{});
+  MemorySource source(x, dy);
+  sum_blocks(plan, source, sum);
+  sum.finish();
+  return sum.expected();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int problems = 20;
+  bool verbose = false;
+  std::uint64_t seed = 0;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--short") problems = 2;
+    if (word == "--verbose") verbose = true;
+    if (word == "--seed" && i + 1 < argc)
+      seed = static_cast<std::uint64_t>(std::atoi(argv[++i])) << 32;
+    if (word == "--problems" && i + 1 < argc) problems = std::atoi(argv[++i]);
+    if (word == "--kind" && i + 1 < argc) only = argv[++i];
+  }
+  TaskPool pool(2);
+  int totals[4] = {};
+  std::printf("%-36s %6s %6s %6s %6s\n", "kind", "named", "equal", "none", "wrong");
+  for (const Kind& kind : all_kinds()) {
+    ++seed;
+    if (kind.name.find(only) == std::string::npos) continue;
+    Random random(seed);
+    int counts[4] = {};
+    for (int done = 0, drawn = 0; done < problems && drawn < 200 * problems; ++drawn) {
+      Case c = random_case(random, 1);
+      std::string words;
+      const Values got = kind.make(c, random, words);
+      if (got.empty()) continue;
+      const std::vector<std::byte> x = bytes_of(c.pb, c.x, c.pb.C),
+                                   dy = bytes_of(c.pb, c.dy, c.pb.K);
+      const Expected want = expected(c, x.data(), dy.data(), pool);
+      if (compare_gradients(c.pb, c.pb.out_dtype, {}, got, want, {}).match()) continue;
+      ++done;
+      MemorySource source(x.data(), dy.data());
+      const Suspect suspect = {c.pb, {}, got, want};
+      const Diagnosis found = diagnose(suspect, image_plan(c.pb, 1 << 20), source, pool, 0x1p30);
+      const Verdict verdict = judge(kind, words, c.pb, found);
+      ++counts[static_cast<int>(verdict)];
+      if (!verbose || verdict == Verdict::named) continue;
+      std::printf("  %s, %s\n", describe(c.pb).c_str(), words.c_str());
+      for (const Finding& f : found.findings) {
+        std::printf("    %s: %s\n", f.fault.c_str(), f.text.c_str());
+      }
+      if (found.findings.empty()) std::printf("    at %s\n", found.where.c_str());
+    }
+    std::printf("%-36s %6d %6d %6d %6d\n", kind.name.c_str(), counts[0], counts[1], counts[2],
+                counts[3]);
+    std::fflush(stdout);
+    for (int i = 0; i < 4; ++i) totals[i] += counts[i];
+  }
+  const int all = std::max(1, totals[0] + totals[1] + totals[2] + totals[3]);
+  std::printf("%-36s %6d %6d %6d %6d\n", "all", totals[0], totals[1], totals[2], totals[3]);
+  std::printf("named or equivalent %.1f %%, unnamed %.1f %%, wrong %.1f %%\n",
+              100.0 * (totals[0] + totals[1]) / all, 100.0 * totals[2] / all,
+              100.0 * totals[3] / all);
+  // With few problems of each kind, chance may take some of what the goal leaves.
+  return 100.0 * (totals[0] + totals[1]) / all >= 90 && 100.0 * totals[3] / all <= 3 ? 0 : 1;
+}
