@@ -60,8 +60,8 @@ class CpuSum final : public BlockSum {
     if (plan_.schedule.chunks.count == 0 || plan_.schedule.nodes.size() != 1) return false;
     const Tile& tile = tiles_[0];
     const bool cached = tile.tap.size() * tile.c.size() * tile.k.size() * 8 <= kCachedBytes;
-    if ((!cached && !may_store_result()) || plan_.problem.filter_format != FilterFormat::hwio)
-      return false;
+    const bool is_in_order = plan_.problem.filter_format == FilterFormat::hwio;
+    if (!is_in_order || !(cached || may_store_result())) return false;
     result_ = static_cast<std::byte*>(result);
     return true;
   }
