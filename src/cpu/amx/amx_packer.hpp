@@ -10,6 +10,8 @@
 
 namespace convgrad {
 
+inline constexpr std::size_t kHalves[] = {0, 1};  // of a chunk: one pixel of each makes a pair
+
 class AmxPacker {
  public:
   AmxPacker(const AmxPacking& packing, const AmxContext& context)
@@ -25,13 +27,13 @@ class AmxPacker {
     const std::byte* data = value(at_.block.dy, at_.tile.k.begin * strides.c);
     const std::int64_t channels = at_.tile.k.size();
     if (strides.c == 1) {
-      for (std::size_t half : {0, 1}) list_pixels(data, list_dy(half), half);
+      for (const std::size_t half : kHalves) list_pixels(data, list_dy(half), half);
       put_pixels(!shape.turned, channels, shape.dy_pairs, work.dy, work.dy_term, range);
       return;
     }
     for (std::int64_t k = 0; k < channels; k += kAmxChannels) {
       const std::int64_t count = std::min(kAmxChannels, channels - k);
-      for (std::size_t half : {0, 1}) {
+      for (const std::size_t half : kHalves) {
         copy_rows(value(data, k * strides.c), strides.c, list_dy(half), count, 0, half,
                   shape.dy_pairs);
       }
@@ -49,7 +51,7 @@ class AmxPacker {
     const bool wide = at_.plan.sharing.wide;
     if (stride == 1) {
       std::byte* edges = at_.work.edges;
-      for (std::size_t half : {0, 1}) {
+      for (const std::size_t half : kHalves) {
         list_pixels(data, x_pixels_.list(first, half, wide ? at_.pb.axis[2].taps : 1), half);
         if (wide) edges = x_pixels_.list_edges(data, first, half, edges);
       }
@@ -59,7 +61,7 @@ class AmxPacker {
     } else {
       for (std::int64_t c = 0; c < at_.channels; c += kAmxChannels) {
         const std::int64_t count = std::min(kAmxChannels, at_.channels - c);
-        for (std::size_t half : {0, 1}) {
+        for (const std::size_t half : kHalves) {
           copy_rows(value(data, c * stride), stride, x_pixels_.list(first, half, 1), count, 0, half,
                     shape.x_pairs);
         }
@@ -145,7 +147,7 @@ class AmxPacker {
     const std::int64_t tap_channels = at_.tile.c.size(), pairs = at_.shape.x_pairs;
     AmxTap tap = first;
     for (tap[2] = 0; tap[2] < at_.pb.axis[2].taps; ++tap[2]) {
-      for (std::size_t half : {0, 1}) {
+      for (const std::size_t half : kHalves) {
         copy_rows(data, at_.block.x_strides.c, x_pixels_.list(tap, half, 1), tap_channels,
                   tap[2] * tap_channels, half, pairs);
       }

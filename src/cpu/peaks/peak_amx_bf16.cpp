@@ -12,7 +12,7 @@ namespace {
 // first cache. Of numbers that change, since a processor that needs less power is faster:
 // multiplied by the same ones again and again, tiles take a sixth less time.
 float multiply_add(long rounds) {
-  constexpr int kTiles = 16, kTile = 16 * 32;
+  constexpr long kTiles = 16, kTile = 16L * 32;
   alignas(64) unsigned short numbers[kTiles * kTile];  // of both signs, near 1
   unsigned state = 1;
   for (unsigned short& value : numbers) {
