@@ -797,7 +797,7 @@ Written by `scripts/make_testdata.py`; checked, without TensorFlow, by `scripts/
   (Fortran order, big-endian, format 2.0 and 3.0). `bitwise` is true where every correct algorithm gives the same bits.
 - `quickstart/`: one layer of the real family in float32, NHWC: a 3x3 convolution with stride 2 and SAME padding, 3 to 16
   channels, on two 48x48 crops. `dw_tensorflow.npy` is the gradient of {oracle}.
-- `types/`, in a list of its own, `types.jsonl` (36): 8-bit floats and tensors of two dtypes, in .npy, .safetensors and raw files,
+- `types/`, in a list of its own, `types.jsonl` (36): 8-bit floats and tensors of two dtypes, by all four ops, in .npy, .safetensors and raw files,
   against the definition in float64 with ml_dtypes' values. Written by `scripts/make_type_testdata.py`.
 
 ## Fields of golden.jsonl

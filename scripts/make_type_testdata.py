@@ -20,7 +20,10 @@ import numpy as np
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 SAFETENSORS = dict(zip(FLOAT8, ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")),
                    bfloat16="BF16", float16="F16", float32="F32", float64="F64")
-SHAPE, OUT, TAPS = (1, 8, 8, 4), 4, 3  # NHWC, K, 3x3 SAME
+TAPS = 3  # of each axis, with padding SAME
+# By turns: spatial extents of one image with 4 channels, output channels, format.
+OPS = {"conv2d": ((8, 8), 4, "NHWC"), "depthwise": ((8, 8), 8, "NHWC"), "conv3d": ((4, 4, 4), 4, "NDHWC"),
+       "conv1d": ((64,), 4, "NWC")}
 
 
 def dtype_of(name):
@@ -45,12 +48,16 @@ def written(a, b):
     return a if a == b and a not in FLOAT8 else "float32"
 
 
-def definition(x, dy):
-    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    wide = dy.astype(np.float64)
-    height, width = SHAPE[1:3]
-    return np.array([[np.einsum("nhwc,nhwk->ck", padded[:, r:r + height, s:s + width], wide)
-                      for s in range(TAPS)] for r in range(TAPS)])
+def definition(op, x, dy):
+    spatial, channels = x.shape[1:-1], x.shape[-1]
+    padded = np.pad(x.astype(np.float64), ((0, 0), *((1, 1),) * len(spatial), (0, 0)))
+    wide = dy.astype(np.float64).reshape(-1, *((channels, dy.shape[-1] // channels) if op == "depthwise"
+                                               else dy.shape[-1:]))
+    dw = []
+    for tap in itertools.product(range(TAPS), repeat=len(spatial)):
+        seen = padded[(slice(None), *(slice(t, t + n) for t, n in zip(tap, spatial)))].reshape(-1, channels)
+        dw.append(np.einsum("pc,pcm->cm" if op == "depthwise" else "pc,pk->ck", seen, wide))
+    return np.reshape(dw, (*(TAPS,) * len(spatial), *dw[0].shape))
 
 
 def every_number(rng, dtype, shape):
@@ -81,21 +88,24 @@ def save(folder, name, form, array, dtype):
 def job_of(folder, index, a, b):
     name = f"{a}_{b}"
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    x = every_number(rng, dtype_of(a), SHAPE)
-    dy = every_number(rng, dtype_of(b), (*SHAPE[:3], OUT))
+    op = list(OPS)[index % len(OPS)]
+    spatial, out, data_format = OPS[op]
+    x = every_number(rng, dtype_of(a), (1, *spatial, 4))
+    dy = every_number(rng, dtype_of(b), (1, *spatial, out))
     forms = ("npy", "safetensors", "raw")
-    job = {"name": name, "op": "conv2d",
+    job = {"name": name, "op": op,
            "input": save(folder, f"{name}.x", forms[index % 3], x, a),
            "out_backprop": save(folder, f"{name}.dy", forms[index // 3 % 3], dy, b)}
     for field, dtype in (("input", a), ("out_backprop", b)):
         # Void bytes do not say which float they are.
         if job[field].endswith(".npy") and dtype_of(dtype).str.endswith("V1"):
             job[f"{field}_dtype"] = dtype
-    dw = definition(x, dy).astype(dtype_of(written(a, b)))
+    dw = definition(op, x, dy).astype(dtype_of(written(a, b)))
     np.save(folder / f"{name}.dw.npy", dw)
-    return job | {"golden": f"types/{name}.dw.npy", "filter_sizes": list(dw.shape), "strides": [1, 1, 1, 1],
-                  "padding": "SAME", "explicit_paddings": [], "dilations": [1, 1, 1, 1],
-                  "data_format": "NHWC", "dtype": common(a, b), "bitwise": False}
+    ones = [1] * x.ndim
+    return job | {"golden": f"types/{name}.dw.npy", "filter_sizes": list(dw.shape), "strides": ones,
+                  "padding": "SAME", "explicit_paddings": [], "dilations": ones,
+                  "data_format": data_format, "dtype": common(a, b), "bitwise": False}
 
 
 def main():
