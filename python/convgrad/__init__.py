@@ -58,7 +58,7 @@ def filter_gradient(x, dy, **flags):
 
     x (input) and dy (out_backprop): arrays in the layout that data_format names, NHWC or NDHWC without. flags: the options
     of the command line with underscores, of which op and one that tells the filter's shape (kernel, filter_sizes)
-    are needed:
+    are needed (filter_like is an array, too, or a file):
 
         filter_gradient(x, dy, op="conv2d", kernel=3, strides=(2, 1), padding="same", filter_format="OIHW")
 
@@ -69,6 +69,8 @@ def filter_gradient(x, dy, **flags):
     arrays = {"input": np.asarray(x), "out_backprop": np.asarray(dy)}
     if refused := sorted(_NOT_FLAGS & flags.keys()):
         raise TypeError(f"filter_gradient() takes no {refused[0]}; convgrad.run() does")
+    if not isinstance(flags.get("filter_like"), (str, os.PathLike, type(None))):
+        arrays["filter_like"] = np.zeros(np.shape(flags.pop("filter_like")), np.float32)  # only its shape counts
     arguments = [word for name, value in flags.items() for word in _flag(name, value)]
     with _folder(2 * sum(array.nbytes for array in arrays.values())) as folder:
         for name, array in arrays.items():
