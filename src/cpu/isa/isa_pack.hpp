@@ -8,6 +8,23 @@
 
 namespace convgrad {
 
+// A vector's first lanes, zeros behind them: where all of the vector may be read, faster than to
+// read a part of it.
+template <typename Set, typename Element>
+class FirstLanes {
+  using V = typename VectorOf<Set, Element>::Type;
+  using Index = decltype(V{} < V{});  // as many lanes of integers
+
+ public:
+  FirstLanes() {
+    for (int i = 0; i < VectorOf<Set, Element>::kLanes; ++i) index_[i] = i;
+  }
+  V of(V values, int count) const { return (V)((Index)values & (index_ < Index{} + count)); }
+
+ private:
+  Index index_;
+};
+
 // Channels side by side in the file: vectors along the channels. A panel's vectors may read beyond
 // its `step` channels where that is still inside the tensor; those lanes are never used.
 template <typename Set, typename Scalar, typename Element>
@@ -23,21 +40,31 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
     }
     return;
   }
+  const FirstLanes<Set, Element> first_lanes;
+  const long step = shape.step, panel_stride = shape.panel_stride;
+  const long width = (step + kLanes - 1) / kLanes * kLanes;
   for (long i = 0; i < pixels; ++i) {
     // A vector may run into the next pixel, but not out of the last one.
     const long readable = i + 1 < pixels && s.pixel_stride >= kLanes ? channels + kLanes : channels;
     const long at = i * s.pixel_stride;
-    Element* out = panel + i * shape.step;
-    for (long c = 0; c < channels; c += shape.step, out += shape.panel_stride) {
-      const long end = c + shape.step < channels ? c + shape.step : channels;
-      const bool tail = end < c + shape.step;
-      for (long j = 0; j < shape.step; j += kLanes) {
-        const long first = c + j;
-        if (first + kLanes <= readable && !(tail && first + kLanes > end)) {
-          store(out + j, from.full(at + first));
-        } else {
-          store(out + j, from.first(at + first, end > first ? end - first : 0));
-        }
+    Element* out = panel + i * step;
+    // Panels of which nothing has to be cut off: nearly all.
+    const long last = channels - step < readable - width ? channels - step : readable - width;
+    long c = 0;
+    if (width == kLanes) {
+      for (; c <= last; c += step, out += panel_stride) store(out, from.full(at + c));
+    } else {
+      for (; c <= last; c += step, out += panel_stride) {
+        for (long j = 0; j < width; j += kLanes) store(out + j, from.full(at + c + j));
+      }
+    }
+    for (; c < channels; c += step, out += panel_stride) {
+      const long end = c + step < channels ? c + step : channels;
+      for (long j = c; j < c + step; j += kLanes) {
+        const long count = end > j ? end - j : 0;
+        store(out + (j - c), j + kLanes <= readable
+                                 ? first_lanes.of(from.full(at + j), static_cast<int>(count))
+                                 : from.first(at + j, count));
       }
     }
   }
