@@ -450,7 +450,7 @@ class Race(OutputTest):
 class Startup(CliTest):
     @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_an_empty_job_is_quick(self):
-        # The contract is 30 ms; a loaded machine is granted five times that.
+        # The contract is 10 ms; the limit is wide because machines of CI are busy.
         save(self.folder / "x.npy", np.zeros((0, 4, 4, 2)))
         save(self.folder / "dy.npy", np.zeros((0, 4, 4, 2)))
         times = []
