@@ -1,6 +1,8 @@
 // generate.cpp - x, dy and their golden gradient, from a seed.
 #include "generate/generate.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
@@ -79,7 +81,7 @@ MadeRequest request_of(const Options& options) {
 void check_paths(const Options& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     check_is_not_read("--output", *path, options);
-    if (same_file(options.json, *path)) {
+    if (same_file(options.json, *path, STDOUT_FILENO)) {
       misuse("--json=", options.json, " is a file that generate writes; name another file");
     }
     try {

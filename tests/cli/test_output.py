@@ -45,6 +45,68 @@ class Places(OutputTest):
         for path, content in bytes_of.items():
             self.assertEqual(path.read_bytes(), content)
 
+    def kept(self, words, *parts, stdin="/dev/null", stdout=None):
+        """Refused, and every file and name as before; standard output is appended to a file."""
+        before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        with open(self.folder / stdin, "rb") as source, contextlib.ExitStack() as stack:
+            more = {"stdout": stack.enter_context(open(self.folder / stdout, "ab"))} if stdout else {}
+            self.assert_one_error(self.run_here(*words, stdin=source, **more), USAGE, *parts)
+        self.assertEqual({path.name: path.read_bytes() for path in self.folder.iterdir()}, before)
+
+    def test_what_standard_input_is_read_from_is_kept(self):
+        problem = self.problem
+        for name in ("dw.npy", "gold.npy"):
+            (self.folder / name).write_bytes(self.want)
+        os.link(self.folder / "dw.npy", self.folder / "old.npy")
+        flags = ["verify", *problem.flags(), "-i", "x.npy", "-g", "dy.npy"]
+        for source, words, flag in (
+                ("x.npy", problem.args("x.npy", x="-"), "--input"),
+                ("x.npy", problem.args("./x.npy", x="-:float32[1]"), "--input"),
+                ("dy.npy", problem.args("dy.npy", dy="-"), "--out-backprop"),
+                ("dw.npy", problem.args("old.npy", filter_flags=["--filter-like", "-"]), "--filter-like"),
+                ("x.npy", ["verify", *problem.args("x.npy", x="-")], "--input"),
+                ("dw.npy", [*flags, "--result", "-", "--save-diff", "old.npy"], "--result"),
+                ("dw.npy", [*flags, "--result", "-", "--heatmap", "dw.npy"], "--result"),
+                ("dw.npy", [*flags, "--golden", "-", "-o", "dw.npy"], "--golden"),
+                ("dw.npy", ["compare", "-", "gold.npy", "--save-diff", "dw.npy"], "GOT"),
+                ("dw.npy", ["compare", "gold.npy", "-", "--heatmap", "dw.npy"], "WANT"),
+                ("x.npy", [*problem.args(x="-"), "--json=x.npy"], "--input"),
+                ("dw.npy", ["inspect", "-", "--json=dw.npy"], "FILE")):
+            with self.subTest(words):
+                self.kept(words, f"{flag}", "file", stdin=source)
+        with open(self.folder / "x.npy", "rb") as source:  # and another one is written
+            self.assert_quiet(self.run_here(*problem.args("x2.npy", x="-"), stdin=source))
+        self.assertEqual((self.folder / "x2.npy").read_bytes(), self.want)
+
+    def test_nothing_is_appended_to_what_is_read(self):
+        problem = self.problem
+        for target, words, flag in (
+                ("x.npy", problem.args("-"), "--input"),
+                ("dy.npy", problem.args("-"), "--out-backprop"),
+                ("x.npy", problem.args("/dev/stdout"), "--input"),
+                ("x.npy", [*problem.args(), "--json"], "--input"),
+                ("x.npy", ["inspect", "x.npy", "--json"], "FILE"),
+                ("x.npy", ["compare", "x.npy", "x.npy", "--json"], "GOT"),
+                ("dw.npy", [*problem.args("-"), "--json=dw.npy"], "--output")):
+            (self.folder / "dw.npy").write_bytes(b"")
+            with self.subTest(words):
+                self.kept(words, flag, stdout=target)
+        self.kept(problem.args("-", x="-"), "--input", stdin="x.npy", stdout="x.npy")
+
+    def test_a_list_of_jobs_is_kept(self):
+        job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy", "padding": "same", "kernel": 3}
+        for more, words, streams in (
+                ({}, ["-", "--json=jobs.jsonl"], {"stdin": "jobs.jsonl"}),
+                ({}, ["-", "--junit", "jobs.jsonl"], {"stdin": "jobs.jsonl"}),
+                ({}, ["-", "--state", "jobs.jsonl"], {"stdin": "jobs.jsonl"}),
+                ({"output": "jobs.jsonl"}, ["-"], {"stdin": "jobs.jsonl"}),
+                ({}, ["jobs.jsonl", "--json"], {"stdout": "jobs.jsonl"}),
+                ({}, ["jobs.jsonl", "--json", "--shard", "0"], {"stdout": "jobs.jsonl"})):
+            (self.folder / "jobs.jsonl").write_text(json.dumps({**job, "output": "dw.npy", **more}) + "\n")
+            with self.subTest(words):
+                self.kept(["batch", *words], stdin=streams.get("stdin", "/dev/null"), stdout=streams.get("stdout"))
+        self.kept(["batch", "jobs.jsonl", "--json"], "--json", "input", stdout="x.npy")
+
     def test_over_an_old_file(self):
         (self.folder / "dw.npy").write_bytes(OLD * 1000)
         self.assert_quiet(self.run_here(*self.problem.args()))

@@ -1,4 +1,6 @@
 // batch_files.cpp - the files of all jobs: who writes what another reads, and what must not meet.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <unordered_map>
@@ -15,18 +17,13 @@ namespace {
 // The files of a batch by key, with what they are called in messages.
 using Names = std::unordered_map<std::string, std::string>;
 
-void claim(Names& names, const std::string& path, const std::string& what) {
-  if (path.empty() || path == "-") return;
-  const std::string key = file_key(path);
+// hyphen: what "-" stands for.
+void claim(Names& names, const std::string& path, int hyphen, const std::string& what) {
+  const std::string key = file_key(path, hyphen);
   if (key.empty()) return;
   const auto [found, is_new] = names.emplace(key, what);
   if (is_new) return;
   misuse(what, ": ", path, " is ", found->second, " too; name another file");
-}
-
-// That of the file that a tensor is in.
-std::string tensor_key(const std::string& tensor) {
-  return file_key(split_tensor_name(tensor).file);
 }
 
 using Lines = std::unordered_map<std::string, std::int64_t>;  // of jobs, by the key of a file
@@ -184,14 +181,14 @@ void keep_shard(const std::string& shard, Manifest& manifest, BatchOrder& order)
 void check_own_files(const Options& options, const Manifest& manifest) {
   const BatchOptions& o = options.batch;
   Names own;
-  claim(own, o.manifest, "the manifest");
-  claim(own, options.config, "--config");
-  claim(own, o.state, "--state");
-  claim(own, o.junit, "--junit");
-  claim(own, options.json, "--json");
+  claim(own, o.manifest, STDIN_FILENO, "the manifest");
+  claim(own, options.config, STDIN_FILENO, "--config");
+  claim(own, o.state, STDOUT_FILENO, "--state");
+  claim(own, o.junit, STDOUT_FILENO, "--junit");
+  claim(own, options.json, STDOUT_FILENO, "--json");
   for (const std::string& path : o.merge) {
     Names others = own;  // one file twice is another error
-    claim(others, path, "--merge");
+    claim(others, path, STDIN_FILENO, "--merge");
   }
   for (const BatchJob& job : manifest.jobs) {
     std::vector<std::pair<std::string, std::string>> files = job.inputs;

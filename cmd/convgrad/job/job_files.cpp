@@ -16,12 +16,15 @@
 
 namespace convgrad::cli {
 
-std::string file_key(const std::string& path) {
+std::string file_key(const std::string& path, int hyphen) {
   namespace fs = std::filesystem;
+  if (path.empty()) return "";
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) {
+  const bool is_stream = path == "-";
+  if ((is_stream ? ::fstat(hyphen, &status) : ::stat(path.c_str(), &status)) == 0) {
     return S_ISREG(status.st_mode) ? cat(status.st_dev, ":", status.st_ino) : "";
   }
+  if (is_stream) return "";
   std::error_code ignored;
   fs::path name = fs::absolute(path, ignored);
   constexpr int kMaxLinks = 40;                                           // as the kernel
@@ -31,10 +34,13 @@ std::string file_key(const std::string& path) {
   return fs::weakly_canonical(name, ignored).string();
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  if (a.empty() || b.empty() || is_standard_input(a) || is_standard_input(b)) return false;
-  const std::string key = file_key(split_tensor_name(a).file);
-  return !key.empty() && key == file_key(split_tensor_name(b).file);
+std::string tensor_key(const std::string& name, int hyphen) {
+  return file_key(split_tensor_name(name).file, hyphen);
+}
+
+bool same_file(const std::string& written, const std::string& other, int hyphen) {
+  const std::string key = tensor_key(written, STDOUT_FILENO);
+  return !key.empty() && key == tensor_key(other, hyphen);
 }
 
 namespace {
@@ -60,7 +66,8 @@ NamedFiles read_files(const Options& options) {
                       {"--suite", options.bench.suite},
                       {"--baseline", options.bench.baseline},
                       {"--plot-peers", options.bench.plot_peers},
-                      {"--config", options.config}};
+                      {"--config", options.config},
+                      {"manifest", options.batch.manifest}};
   for (const std::string& file : v.results) files.push_back({"--result", file});
   for (const std::string& file : options.reduce_files) files.push_back({"PARTS", file});
   for (const std::string& file : options.inspect_files) files.push_back({"FILE", file});
@@ -88,20 +95,24 @@ NamedFiles written_files(const Options& options) {
 }  // namespace
 
 void check_report_replaces_nothing(const Options& options) {
-  for (const NamedFiles& files : {read_files(options), written_files(options)}) {
+  const auto check = [&](const NamedFiles& files, int hyphen) {
     for (const auto& [flag, path] : files) {
-      if (same_file(options.json, path)) {
+      if (same_file(options.json, path, hyphen)) {
         misuse("--json=", options.json, " is the ", flag,
                " file too; name another file for the report");
       }
     }
-  }
+  };
+  check(read_files(options), STDIN_FILENO);
+  // Both on standard output is another error, which a report there may tell.
+  const bool are_one_stream = options.json == "-" && options.problem.output == "-";
+  if (!are_one_stream) check(written_files(options), STDOUT_FILENO);
   if (!options.json.empty()) check_report_file(options.json);
 }
 
 void check_is_not_read(const std::string& flag, const std::string& file, const Options& options) {
   for (const auto& [other, path] : read_files(options)) {
-    if (!same_file(file, path)) continue;
+    if (!same_file(file, path, STDIN_FILENO)) continue;
     const char* what =
         is_archive_name(split_tensor_name(path).file) ? " is the archive of " : " is the file of ";
     misuse(flag, ": ", file, what, other, ", which would be replaced; name another file");
@@ -113,7 +124,7 @@ void check_files_are_kept(const Options& options) {
   for (auto file = written.begin(); file != written.end(); ++file) {
     check_is_not_read(file->flag, file->path, options);
     for (auto before = written.begin(); before != file; ++before) {
-      if (!same_file(file->path, before->path)) continue;
+      if (!same_file(file->path, before->path, STDOUT_FILENO)) continue;
       misuse(file->flag, ": ", file->path, " is the file of ", before->flag,
              " too; name two files");
     }

@@ -8,12 +8,14 @@
 
 namespace convgrad::cli {
 
-// Both name one file, that may not exist yet, through whatever links; devices may be shared. An
-// array of an archive stands for the archive.
-bool same_file(const std::string& a, const std::string& b);
 // Equal for two names of one file, through whatever links, and also before it exists. "" for
-// devices and the like, which may be shared.
-std::string file_key(const std::string& path);
+// devices and the like, which may be shared. "-" is the file that the descriptor hyphen is
+// redirected from or to.
+std::string file_key(const std::string& path, int hyphen = -1);
+// That of the file that a tensor is in: an array of an archive stands for the archive.
+std::string tensor_key(const std::string& name, int hyphen = -1);
+// What is written ("-": standard output) and the other one are one file, by tensor_key().
+bool same_file(const std::string& written, const std::string& other, int hyphen);
 
 // The report must replace no file that the command reads or writes, and nothing but a report. Looks
 // at the files: once, before the command begins, is enough.
