@@ -211,7 +211,9 @@ struct Program {
     refuse_strange_options(app, command);
     apply_environment_and_config(app, command, options);
     check_color(options);
-    if (options.quiet) turn_off_text(options);
+    // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
+    // it.
+    if (options.quiet && command.get_name() != "completion") turn_off_text(options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [name, value] : options.variables)

@@ -272,6 +272,11 @@ class Quiet(WordsTest):
         report = self.run_here("verify", *job, "--result", "dw.npy", "--quiet", "--json")
         self.assertEqual(parse_report(report.out)["status"], "match")
         save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
+        script = self.run_here("completion", "bash").raw
+        for words, env in ((["completion", "bash", "-q"], {}), (["-q", "completion", "bash"], {}),
+                           (["completion", "bash"], {"CONVGRAD_QUIET": "1"})):
+            result = self.run_here(*words, env=env)
+            self.assertEqual((result.status, result.raw, result.err), (0, script, ""))
         wrong = self.run_here("verify", *job, "--result", "wrong.npy", "-q")
         self.assertEqual((wrong.status, wrong.raw, wrong.err), (1, b"", ""))
         self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")

@@ -281,10 +281,8 @@ void bind_options(CLI::App& app, Options& o) {
   completion.footer(kCompletionFooter);
 
   const auto add_to_all = [&](CLI::App& command) {
-    if (command.get_name() != "completion") {
-      flag(command, "-q,--quiet", o.quiet,
-           "no text but errors: the exit status, files, -o - and --json say it all", kReporting);
-    }
+    flag(command, "-q,--quiet", o.quiet,
+         "no text but errors: the exit status, files, -o - and --json say it all", kReporting);
     text(command, "--color", o.color, "auto|always|never",
          "auto: on a terminal, unless NO_COLOR is set", kReporting);
   };
