@@ -143,11 +143,16 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
   }
 }
 
-// "help verify" as "verify --help".
+// "help verify" as "verify --help"; "help help" as "help".
 std::vector<std::string> with_help_flag(const CLI::App& app, std::vector<std::string> words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
-  if (!words.empty() && !is_command(app, words.front())) {
+  if (words.size() > 1) {
+    throw Error(ErrorKind::usage, "help: '", words[1],
+                "' is one word too many, expected one command");
+  }
+  if (words.empty() || words.front() == "help") return {"--help"};
+  if (!is_command(app, words.front())) {
     throw Error(ErrorKind::usage, "help: '", words.front(), "' is not a command",
                 did_you_mean(words.front(), command_names(app)), "; see convgrad --help");
   }

@@ -242,7 +242,10 @@ class Help(WordsTest):
     def test_help_of_a_command(self):
         for words in ([], ["verify"], ["diff"]):
             self.assertEqual(run("help", *words).out, run(*words, "--help").out)
+        self.assertEqual(run("help", "help").out, run("--help").out)
         self.assert_one_error(run("help", "verfy"), 2, "'verfy'", "did you mean 'verify'")
+        for words in (["batch", "extra"], ["help", "batch"], ["verify", "-q"]):
+            self.assert_one_error(run("help", *words), 2, f"help: '{words[1]}'", "expected one command")
 
     def test_version(self):
         out = run("--version").out
@@ -269,14 +272,14 @@ class Quiet(WordsTest):
                 self.assert_quiet(self.run_here(*words, "-q"))
         self.assert_quiet(self.run_here("inspect", "x.npy", env={"CONVGRAD_QUIET": "True"}))
         self.assertEqual(self.run_here(*job, "-o", "-", "-q").raw, self.want)
-        report = self.run_here("verify", *job, "--result", "dw.npy", "--quiet", "--json")
-        self.assertEqual(parse_report(report.out)["status"], "match")
-        save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
         script = self.run_here("completion", "bash").raw
         for words, env in ((["completion", "bash", "-q"], {}), (["-q", "completion", "bash"], {}),
                            (["completion", "bash"], {"CONVGRAD_QUIET": "1"})):
             result = self.run_here(*words, env=env)
             self.assertEqual((result.status, result.raw, result.err), (0, script, ""))
+        report = self.run_here("verify", *job, "--result", "dw.npy", "--quiet", "--json")
+        self.assertEqual(parse_report(report.out)["status"], "match")
+        save(self.folder / "wrong.npy", np.load(self.folder / "dw.npy") + 1)
         wrong = self.run_here("verify", *job, "--result", "wrong.npy", "-q")
         self.assertEqual((wrong.status, wrong.raw, wrong.err), (1, b"", ""))
         self.assert_one_error(self.run_here("inspect", "none.npy", "-q"), 3, "none.npy")
