@@ -1,8 +1,11 @@
 """What -o writes: .npy, .npz, .safetensors or the elements alone, by the file's name; and what it never replaces."""
+import fcntl
 import json
 import os
 import pty
+import select
 import subprocess
+import termios
 import unittest
 import zipfile
 
@@ -103,6 +106,35 @@ class Written(FormatsTest):
             os.close(parent)
         self.assertEqual(done.returncode, USAGE)
         self.assertRegex(done.stderr.decode(), r"^convgrad: error: --output -: .*terminal.*; pipe it on.*\n$")
+
+    def test_a_terminal_gets_no_array_by_another_name(self):
+        parent, child = pty.openpty()
+        name = os.ttyname(child)
+        os.symlink(name, self.folder / "link.npy")
+        golden = self.saved_want()
+
+        def at_the_terminal(*words):
+            return subprocess.run([BINARY, *map(str, words)], cwd=self.folder, stdout=child, stderr=subprocess.PIPE,
+                                  env=clean_environment(), start_new_session=True,
+                                  preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0))
+        try:
+            for words, flag, path in (
+                    *(([*self.args, "-o", path], "--output", path)
+                      for path in ("/dev/stdout", "/dev/tty", "/dev/fd/1", name, "link.npy")),
+                    ([*self.args, "-o", "/dev/tty", "--raw"], "--output", "/dev/tty"),
+                    (["verify", *self.args, "-o", "/dev/tty"], "--output", "/dev/tty"),
+                    (["verify", *self.args, "--save-diff", name], "--save-diff", name),
+                    (["verify", *self.args, "--golden", name, "--update-golden"], "--golden", name),
+                    (["compare", golden, golden, "--save-diff", "/dev/stdout"], "--save-diff", "/dev/stdout")):
+                with self.subTest(words):
+                    done = at_the_terminal(*words)
+                    why = f"convgrad: error: {flag}: {path} is a terminal, and arrays are not text; name a file\n"
+                    self.assertEqual((done.returncode, done.stderr.decode()), (USAGE, why))
+            self.assertEqual(select.select([parent], [], [], 0)[0], [])  # nothing was written to it
+            self.assertEqual(at_the_terminal(*self.args, "-o", "/dev/tty", "--dry-run").returncode, 0)
+        finally:
+            os.close(child)
+            os.close(parent)
 
     def test_other_endings(self):
         for output in ("dw.bin", "dw", "dw.NPY"):

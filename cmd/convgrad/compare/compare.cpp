@@ -32,6 +32,7 @@ void check_options(const Options& options) {
     misuse("- is given twice, expected one array on standard input");
   }
   check_files_are_kept(options);
+  refuse_terminals(options);
   check_difference(o);
   if (o.heatmap.empty() && !o.filter_format.empty() &&
       options.origins.count("--filter-format") == 0) {

@@ -1,6 +1,7 @@
 // job_files.cpp - see job_files.hpp.
 #include "job/job_files.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,16 @@ NamedFiles written_files(const Options& options) {
   return files;
 }
 
+// Without waiting for one that is not connected, or becoming the terminal of this process.
+bool is_terminal(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return false;
+  const int file = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  const bool result = ::isatty(file) == 1;
+  if (file >= 0) ::close(file);
+  return result;
+}
+
 }  // namespace
 
 void check_report_replaces_nothing(const Options& options) {
@@ -131,6 +142,14 @@ void check_files_are_kept(const Options& options) {
   }
 }
 
+void refuse_terminals(const Options& options) {
+  if (options.execution.dry_run) return;
+  for (const auto& [flag, path] : written_arrays(options)) {
+    if (!is_terminal(path)) continue;
+    misuse(flag, ": ", path, " is a terminal, and arrays are not text; name a file");
+  }
+}
+
 void check_outputs(const Options& options) {
   const std::string& output = options.problem.output;
   check_files_are_kept(options);
@@ -141,6 +160,7 @@ void check_outputs(const Options& options) {
     misuse("--output -: standard output is a terminal, and the gradient is not text; pipe it on, ",
            "redirect it, or name a file");
   }
+  refuse_terminals(options);
   if (!output.empty()) gradient_target(options);
 }
 

@@ -27,6 +27,9 @@ void check_files_are_kept(const Options& options);
 // The same of one file that is written, without the second half.
 void check_is_not_read(const std::string& flag, const std::string& file, const Options& options);
 
+// Error(usage) if an array would be written to a terminal, by whatever name of it.
+void refuse_terminals(const Options& options);
+
 // Of --output, in front of everything else: the above; standard output may be asked for once only,
 // and is no terminal; the name and --raw must agree.
 void check_outputs(const Options& options);
