@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "job/job_files.hpp"
 #include "report/xml_text.hpp"
 #include "support/temp_dir.hpp"
 
@@ -214,15 +215,26 @@ TEST_CASE("jobs wait for those whose files they share") {
       parsed(line("0", "x", "new") + line("1", "./new", "") + line("2", "there", "") +
                  line("3", "x", "./there") + line("4", "there", "") + line("5", "x", ""),
              "jobs.jsonl", dir.path());
-  const BatchOrder order = order_jobs(manifest);
+  const BatchOrder order = order_jobs(manifest, {});
   using Lists = std::vector<std::vector<std::size_t>>;
   CHECK(manifest.bad.empty());
   CHECK(order.needs == Lists{{}, {0}, {}, {}, {3}, {}});
   CHECK(order.follows == Lists{{}, {}, {}, {2}, {}, {}});
 
+  // But not over what the list is given, and has not made.
+  const FirstReads reads = first_reads(manifest);
+  CHECK(reads.at(file_key(dir.file("new"))).is_made);
+  CHECK(reads.at(file_key(there)).line == 3);
+  CHECK(!reads.at(file_key(there)).is_made);
+  order_jobs(manifest, reads);
+  REQUIRE(manifest.bad.size() == 1);
+  CHECK(manifest.bad[0].line == 4);
+  CHECK(manifest.bad[0].message ==
+        cat("output: ", dir.path(), "/./there is read by line 3, which could not be run again"));
+
   manifest = parsed(line("a", "x", "out") + line("b", "x", "./out") + line("c", "in", "in"),
                     "jobs.jsonl", dir.path());
-  order_jobs(manifest);
+  order_jobs(manifest, {});
   CHECK(manifest.jobs.size() == 1);
   REQUIRE(manifest.bad.size() == 2);
   CHECK(manifest.bad[0].line == 2);
@@ -240,7 +252,7 @@ TEST_CASE("what a malformed line would have written is not read") {
                                  line("./a", "2") + line("b", "b", bad) + line("b", "3") +
                                  line("x", "b") + line("b", "4") + line("x", "4") + line("4", "5"),
                              "jobs.jsonl", dir.path());
-  const BatchOrder order = order_jobs(manifest);
+  const BatchOrder order = order_jobs(manifest, {});
   REQUIRE(manifest.jobs.size() == 7);
   // The second line with output 4 is malformed too.
   CHECK(order.malformed == std::vector<std::int64_t>{0, 2, 2, 5, 0, 0, 9});
@@ -261,7 +273,7 @@ TEST_CASE("each job is in one shard, with those whose files it shares") {
     std::vector<std::string> shards(8);
     for (int part = 1; part <= parts; ++part) {
       Manifest manifest = parsed(text, "jobs.jsonl", dir.path());
-      BatchOrder order = order_jobs(manifest);
+      BatchOrder order = order_jobs(manifest, {});
       keep_shard(cat(part, "/", parts), manifest, order);
       CHECK(manifest.shard == cat(part, "/", parts));
       CHECK(manifest.bad.size() == 1);
@@ -294,7 +306,7 @@ TEST_CASE("two jobs do not save their small problems in one folder") {
                                    line_with(R"("result":"t","save_repro":"./a")"),
                                "jobs.jsonl", dir.path());
     if (exists) std::filesystem::create_directory(dir.file("a"));
-    order_jobs(manifest);
+    order_jobs(manifest, {});
     CHECK(manifest.jobs.size() == 2);
     REQUIRE(manifest.bad.size() == 1);
     CHECK(manifest.bad[0].line == 3);

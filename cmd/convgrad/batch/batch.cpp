@@ -118,6 +118,7 @@ struct Batch {
   const Clock::time_point start = Clock::now();
   ManifestText text;
   Manifest manifest;
+  FirstReads reads;
   BatchOrder order;
   std::optional<BatchState> state;
   std::optional<Runner> runner;
@@ -126,6 +127,7 @@ struct Batch {
     text = read_manifest(options.batch.manifest);
     manifest = parse_manifest(text.text, text.name, text.folder, job_defaults(options));
     check_files();
+    reads = first_reads(manifest);
     keep_matches(options.batch.match, manifest);
   }
 
@@ -147,7 +149,7 @@ struct Batch {
   void prepare() {
     check_batch_options(options);
     read();
-    order = order_jobs(manifest);
+    order = order_jobs(manifest, reads);
     keep_shard(options.batch.shard, manifest, order);
     const bool dry_run = options.execution.dry_run;
     if (!options.batch.state.empty()) state.emplace(options.batch.state, !dry_run);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,15 @@ std::string as_field(const std::string& message);
 // "jobs.jsonl, line 3 (name)", for messages.
 std::string place_of(const Manifest& manifest, const BatchJob& job);
 
+// The first line that reads a file, and whether a line before it writes that: the list's own file.
+struct FirstRead {
+  std::int64_t line = 0;
+  bool is_made = false;
+};
+using FirstReads = std::unordered_map<std::string, FirstRead>;  // by the keys of files
+// Of all lines: one that --match leaves out now needs its inputs when it is run.
+FirstReads first_reads(const Manifest& manifest);
+
 // Which jobs must be over before another may begin, as if they ran one after the other.
 struct BatchOrder {
   // For each job: earlier ones whose output it reads, and earlier ones that read its output.
@@ -67,8 +77,9 @@ struct BatchOrder {
   // For each job: the last malformed line that would have written what it reads, or 0.
   std::vector<std::int64_t> malformed;
 };
-// Of two lines with one output, or one folder for repros, the later one goes to manifest.bad.
-BatchOrder order_jobs(Manifest& manifest);
+// Of two lines with one output, or one folder for repros, the later one goes to manifest.bad. So
+// does one whose output an earlier line reads, unless the list has made that file.
+BatchOrder order_jobs(Manifest& manifest, const FirstReads& reads);
 // "--shard: K/R" leaves the K-th of R parts, K from 1. What files connect stays together; of these
 // groups, the first goes to part 1, the next to part 2 and so on. Malformed lines are in all parts,
 // and all jobs in "".

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "batch/batch.hpp"
 #include "convgrad/tensor_name.hpp"
@@ -60,15 +61,15 @@ Files files_of(const BatchJob& job) {
 
 // "" or why the job cannot have that output.
 std::string output_conflict(const BatchJob& job, const Files& files, const Lines& writers,
-                            const Lines& readers) {
+                            const FirstReads& reads) {
   for (const Written& other : files.others) {
     const auto writer = writers.find(other.key);
     if (writer != writers.end()) {
       return cat(other.field, ": ", other.path, " is that of line ", writer->second, " too");
     }
-    const auto reader = readers.find(other.key);
-    if (other.key.empty() || reader == readers.end()) continue;
-    return cat(other.field, ": ", other.path, " is read by line ", reader->second);
+    const auto read = reads.find(other.key);
+    if (read == reads.end()) continue;
+    return cat(other.field, ": ", other.path, " is read by line ", read->second.line);
   }
   if (files.output.empty()) return "";
   const std::string& path = job.options.problem.output;
@@ -82,21 +83,38 @@ std::string output_conflict(const BatchJob& job, const Files& files, const Lines
                  " too, so it could not be run again");
     }
   }
-  return "";
+  const auto read = reads.find(files.output);
+  if (read == reads.end() || read->second.is_made || read->second.line > job.line) return "";
+  return cat("output: ", path, " is read by line ", read->second.line,
+             ", which could not be run again");
 }
 
 }  // namespace
 
-BatchOrder order_jobs(Manifest& manifest) {
+FirstReads first_reads(const Manifest& manifest) {
+  FirstReads reads;
+  std::unordered_set<std::string> written;
+  auto bad = manifest.bad.begin();
+  for (const BatchJob& job : manifest.jobs) {
+    for (; bad != manifest.bad.end() && bad->line < job.line; ++bad) {
+      written.insert(tensor_key(bad->output));
+    }
+    const Files files = files_of(job);
+    for (const std::string& key : files.inputs) {
+      if (!key.empty()) reads.emplace(key, FirstRead{job.line, written.count(key) != 0});
+    }
+    written.insert(files.output);
+  }
+  return reads;
+}
+
+BatchOrder order_jobs(Manifest& manifest, const FirstReads& reads) {
   std::vector<BatchJob> jobs;
   std::vector<Files> files;
-  Lines writers, readers;
-  for (const BatchJob& job : manifest.jobs) {
-    for (const std::string& key : files_of(job).inputs) readers.emplace(key, job.line);
-  }
+  Lines writers;
   for (BatchJob& job : manifest.jobs) {
     Files of_job = files_of(job);
-    const std::string conflict = output_conflict(job, of_job, writers, readers);
+    const std::string conflict = output_conflict(job, of_job, writers, reads);
     if (!conflict.empty()) {
       manifest.bad.push_back({job.line, conflict, job.options.problem.output});
       continue;
