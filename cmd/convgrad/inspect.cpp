@@ -90,22 +90,15 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
   return statistics;
 }
 
-// A whole number where the file holds such.
-Json value_json(Wide value, const NpyHeader& header) {
-  if (header.kind == 'i') return static_cast<std::int64_t>(value);
-  if (is_integer(header)) return static_cast<std::uint64_t>(value);
-  return number(static_cast<double>(value));
-}
-
 Json statistics_json(const Statistics& s, const NpyHeader& header) {
-  const bool any = s.finite > 0;
+  const bool any = s.finite > 0, integers = is_integer(header);
   return {{"count", header.element_count},
           {"nan", s.nan},
           {"inf", s.inf},
           {"zero", s.zero},
           {"subnormal", s.subnormal},
-          {"min", any ? value_json(s.min, header) : Json()},
-          {"max", any ? value_json(s.max, header) : Json()},
+          {"min", any ? number(s.min, integers) : Json()},
+          {"max", any ? number(s.max, integers) : Json()},
           {"mean", any ? number(static_cast<double>(s.mean())) : Json()}};
 }
 

@@ -36,14 +36,16 @@ struct Tolerance {
   bool needs_terms() const { return criterion <= Criterion::bound; }
 };
 
-struct ElementError {
+template <typename Value>
+struct ErrorOf {
   double value = 0;         // of the measure; infinity where one side only is finite
   std::int64_t index = -1;  // in [tap][c][k] order; -1: no element differs
-  double got = 0, want = 0;
-  void keep_larger(const ElementError& other) {
+  Value got = 0, want = 0;
+  void keep_larger(const ErrorOf& other) {
     if (other.value > value) *this = other;
   }
 };
+using ElementError = ErrorOf<double>;
 struct TapErrors {
   std::int64_t count = 0;  // elements of this tap that were compared
   std::int64_t mismatches = 0;

@@ -47,9 +47,8 @@ bool ArrayComparison::add_pair(Value got, Value want, std::int64_t index) {
   if (equal) return same_bits || t.criterion != Criterion::bitwise;
 
   const Value error = std::fabs(got - want);
-  const ElementError here = {static_cast<double>(error), index, static_cast<double>(got),
-                             static_cast<double>(want)};
-  const auto keep = [&](ElementError& largest, double value) {
+  const PairError here = {static_cast<double>(error), index, got, want};
+  const auto keep = [&](PairError& largest, double value) {
     largest.keep_larger({value, here.index, here.got, here.want});
   };
   keep(abs, here.value);
@@ -84,8 +83,7 @@ void ArrayComparison::add_values(std::span<const Value> got, std::span<const Val
     got_nonfinite.count(static_cast<double>(g));
     want_nonfinite.count(static_cast<double>(w));
     if (!match) {
-      const ElementError here = {static_cast<double>(std::fabs(g - w)), count,
-                                 static_cast<double>(g), static_cast<double>(w)};
+      const PairError here = {static_cast<double>(std::fabs(g - w)), count, g, w};
       const bool finite = std::isfinite(g) && std::isfinite(w);
       if (!finite && nonfinite_mismatches++ == 0) first_nonfinite = here;
       if (mismatches++ == 0) first_mismatch = here;

@@ -26,6 +26,9 @@ Tolerance default_tolerance(DType got, DType want);
 // The dtype of the larger unit roundoff.
 DType coarser_dtype(DType a, DType b);
 
+// In C order, with the values as they are: a double does not hold every integer of 64 bits.
+using PairError = ErrorOf<long double>;
+
 // Takes two arrays in pieces and keeps the worst. Indices count elements in C order.
 class ArrayComparison {
  public:
@@ -47,11 +50,11 @@ class ArrayComparison {
   std::int64_t count = 0, mismatches = 0;
   // Of finite pairs: the largest |got - want|, |got - want| / |want| where want is not 0, and steps
   // between numbers of ulp_dtype, to which both are rounded first.
-  ElementError abs, rel, ulp;
-  ElementError first_mismatch;  // value: |got - want|
+  PairError abs, rel, ulp;
+  PairError first_mismatch;  // value: |got - want|
   // Mismatches where got or want is not finite, and the first of them.
   std::int64_t nonfinite_mismatches = 0;
-  ElementError first_nonfinite;
+  PairError first_nonfinite;
   NonFinite got_nonfinite, want_nonfinite;
   bool match() const { return mismatches == 0; }
 

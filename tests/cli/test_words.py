@@ -340,6 +340,18 @@ class Integers(CliTest):
                       result.out)
 
     def test_criteria_and_files(self):
+    def test_values_are_exact(self):
+        for dtype, got, want in ((np.uint64, 2**64 - 1, 2**64 - 2), (np.int64, 2**53 + 1, 2**53),
+                                 (np.int64, -2**63, -2**63 + 1), (np.bool_, 0, 1)):
+            with self.subTest(got):
+                text = self.compare(dtype([got]), dtype([want])).out
+                self.assertEqual(text.count(f" at [0]: got {got}, want {want}\n"), 3, text)
+                compare = parse_report(self.compare(dtype([got]), dtype([want]), "--json").out)["compare"]
+                for key in ("max_abs", "max_rel", "first_mismatch"):
+                    values = compare[key]["got"], compare[key]["want"]
+                    self.assertEqual(values, (got, want))
+                    self.assertEqual({type(value) for value in values}, {int})
+
         a, b = np.int32([100, 7]), np.int32([101, 7])
         self.assertEqual(self.compare(a, b, "--atol", "1").status, 0)
         self.assertEqual(self.compare(a, b, "--rtol", "0.001").status, 1)

@@ -29,13 +29,13 @@ std::string dtypes_and_shape(const CompareReport& r) {
   return cat(text, " ", shape_text(r.got_shape));
 }
 
-std::string place(const CompareReport& r, const ElementError& error) {
-  const int digits = r.integers ? 17 : 9;  // all of a double's
+std::string place(const CompareReport& r, const PairError& error) {
+  const int digits = r.integers ? 20 : 9;  // all of any integer's
   return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
              general(error.got, digits), ", want ", general(error.want, digits));
 }
 
-std::string worst_line(const CompareReport& r, const char* what, const ElementError& error) {
+std::string worst_line(const CompareReport& r, const char* what, const PairError& error) {
   return cat("Max ", what, " difference: ", general(error.value, 6),
              error.index < 0 ? "" : place(r, error), "\n");
 }
@@ -44,12 +44,12 @@ std::string nonfinite_text(const NonFinite& counts) {
   return cat(counts.nan, " NaN, ", counts.inf, " Inf");
 }
 
-Json error_json(const CompareReport& r, const ElementError& error) {
+Json error_json(const CompareReport& r, const PairError& error) {
   Json json = {{"value", number(error.value)}};
   if (error.index >= 0) {
     json["index"] = position_of(r.got_shape, error.index);
-    json["got"] = number(error.got);
-    json["want"] = number(error.want);
+    json["got"] = number(error.got, r.integers);
+    json["want"] = number(error.want, r.integers);
   }
   return json;
 }

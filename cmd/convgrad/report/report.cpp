@@ -240,16 +240,22 @@ Json number(double value) {
   return value;
 }
 
+Json number(long double value, bool integer) {
+  if (!integer) return number(static_cast<double>(value));
+  if (value < 0) return static_cast<std::int64_t>(value);
+  return static_cast<std::uint64_t>(value);
+}
+
 std::string fixed(double value, int digits) {
   TextWriter text;
   text << std::fixed << std::setprecision(digits) << value;
   return text.str();
 }
 
-std::string general(double value, int digits) {
+std::string general(long double value, int digits) {
   if (std::isnan(value)) return "nan";  // whatever its sign
   char text[40];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  std::snprintf(text, sizeof text, "%.*Lg", digits, value);
   return text;
 }
 

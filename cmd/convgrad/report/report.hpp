@@ -61,12 +61,14 @@ Json peaks_json(const Peaks& peaks);
 
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);
+// The same, or an integer of 64 bits as it is.
+Json number(long double value, bool integer);
 
 // Rounded to microseconds.
 double milliseconds(double seconds);
 
 // Numbers in text: so many significant digits; so many after the point; "[1,0,2]".
-std::string general(double value, int digits);
+std::string general(long double value, int digits);
 std::string fixed(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
