@@ -160,6 +160,17 @@ std::vector<std::string> with_help_flag(const CLI::App& app, std::vector<std::st
   return words;
 }
 
+// "--raw=": CLI11 takes a flag with an empty value for one without.
+void refuse_empty_values(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      throw CLI::ValidationError(
+          word.substr(0, word.size() - 1),
+          "'' is empty, expected a value; leave the flag out for the default");
+    }
+  }
+}
+
 // --quiet. What goes to standard output as a file (-o -, --json) does so by its descriptor.
 void turn_off_text(const Options& options) {
   if (options.execution.verbose) {
@@ -195,6 +206,7 @@ struct Program {
     const std::vector<std::string> words = with_help_flag(app, prepared(arguments));
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     try {
+      refuse_empty_values(words);
       app.parse(reversed);
     } catch (const CLI::Success& success) {  // --help, --version
       TextWriter out;

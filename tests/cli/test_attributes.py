@@ -59,6 +59,30 @@ class Spellings(CliTest):
             self.check("--op", "conv2d", *self.files, "--filter-sizes", *sizes, "-s", "2,1",
                        "-d", "1,1,2,1", "-p", "EXPLICIT", "--explicit-paddings", "1,2,0,3")
 
+        for strides in (["(2,1,)"], ["2,", "1"], ["2x1"], ["[[2,1]]"]):
+            self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", *strides, "-d", "1,2",
+                       "-p", "[1,2], [0,3]")
+
+    def test_malformed_vectors(self):
+        for flag, name, lists in (
+                ("-p", "--padding", ("[[1,1,1],[1]]", "[[1,1],[1,1]", "[1,1]]", "]][[1", "1,,1", "[1,1",
+                                     "[[0,0],1,1,1,1,[0,0]]", "[1,1)", "[1,1],1,1", "[[[1,1],[1,1]]]")),
+                ("-k", "--kernel", ("3]", "(3,3]", "3,,3", "[3,3", "3)", ",3", "[3,,3]", "[,3]", "[3],[3]",
+                                    "[[3],[3]]", "[3,3]]", "[[3,3]", "3[3]"))):
+            for text in lists:
+                for words in ([flag, text], [f"{name}={text}"], [flag + text]):
+                    result = self.run_here("--op", "conv2d", *self.files, "-k3", *words)
+                    with self.subTest(words):
+                        self.assert_one_error(result, 2, f"{name}: '{text}' is no list, expected "
+                                              "whole numbers such as 3,3 or [3,3], or pairs of them")
+        self.assert_one_error(self.run_here("--op", "conv2d", *self.files, "-k", "(3,", "3]"),
+                              2, "--kernel: '(3, 3]' is no list")
+
+    def test_flags_with_an_empty_value(self):
+        for word in ("--use-cudnn-on-gpu=", "--use_cudnn_on_gpu=", "--dry-run=", "--json="):
+            result = self.run_here("--op", "conv2d", *self.files, "-k3", word)
+            self.assert_one_error(result, 2, word[:-1].replace("_", "-") + ": '' is empty, expected")
+
     def test_equal_signs_and_short_forms(self):
         self.check("--op=conv2d", "--input=x.npy", "--out-backprop=dy.npy", "--output=dw.npy",
                    "--kernel=3,2", "--strides=2,1", "--dilations=1,2", "--padding=explicit",

@@ -47,6 +47,39 @@ Words factors(const std::string& word) {
   return numbers;
 }
 
+// Appends the numbers from text[at] to the bracket `close` (0: the end): numbers, or pairs of them
+// in brackets, with a comma or blanks between any two. False for anything else.
+bool read_list(std::string_view text, std::size_t& at, char close, int depth, Words& numbers) {
+  constexpr int kMostBrackets = 2;
+  int lists = 0;
+  bool any_number = false, pairs = true, takes_comma = false;
+  for (;; ++at) {
+    at = std::min(text.find_first_not_of(" \t", at), text.size());
+    const char c = at < text.size() ? text[at] : '\0';
+    if (at == text.size() || c == ']' || c == ')') break;
+    if (c == ',' && !takes_comma) return false;
+    takes_comma = c != ',';
+    if (c == '[' || c == '(') {
+      const std::size_t before = numbers.size();
+      const bool good =
+          depth < kMostBrackets && read_list(text, ++at, c == '[' ? ']' : ')', depth + 1, numbers);
+      if (!good) return false;
+      ++lists;
+      pairs = pairs && numbers.size() == before + 2;
+    } else if (c != ',') {
+      const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+      for (const std::string& number : factors(std::string(text.substr(at, end - at)))) {
+        numbers.push_back(number);
+      }
+      any_number = true;
+      at = end - 1;
+    }
+  }
+  if (close == '\0' ? at < text.size() : at == text.size() || text[at] != close) return false;
+  const bool whole = depth == 0 && lists == 1;  // brackets around all of it
+  return lists == 0 || (!any_number && (pairs || whole));
+}
+
 }  // namespace
 
 Words last_list(const Words& words) {
@@ -104,17 +137,19 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
 }
 
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
-  std::vector<std::int64_t> result;
-  for (const std::string& word : last_list(words)) {
-    for (std::size_t at = 0; (at = word.find_first_not_of(kBetween, at)) != word.npos;) {
-      const std::size_t end = std::min(word.find_first_of(kBetween, at), word.size());
-      for (const std::string& number : factors(word.substr(at, end - at))) {
-        result.push_back(parse_number(flag, number));
-      }
-      at = end;
-    }
+  const std::string text = joined(last_list(words));
+  if (!words.empty() && text.find_first_not_of(kBetween) == text.npos) {
+    misuse(flag, ": empty, expected whole numbers");
   }
-  if (!words.empty() && result.empty()) misuse(flag, ": empty, expected whole numbers");
+  Words numbers;
+  std::size_t at = 0;
+  if (!read_list(text, at, '\0', 0, numbers)) {
+    misuse(flag, ": '", text,
+           "' is no list, expected whole numbers such as 3,3 or [3,3], or pairs of them, ",
+           "[[1,1],[1,1]]");
+  }
+  std::vector<std::int64_t> result;
+  for (const std::string& number : numbers) result.push_back(parse_number(flag, number));
   return result;
 }
 

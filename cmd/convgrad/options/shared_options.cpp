@@ -22,7 +22,8 @@ CLI::Option* numbers(CLI::App& app, const std::string& names, Words& value, cons
       ->type_name(type)
       ->group(group)
       ->expected(1, 16)
-      ->type_size(1);
+      ->type_size(1)
+      ->allow_extra_args(false);  // else CLI11 cuts "[3,,3]" itself, and drops what is empty
 }
 
 void add_tensors(CLI::App& app, ProblemOptions& o) {
