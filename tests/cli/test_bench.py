@@ -239,7 +239,10 @@ class SuitesByName(BenchTest):
         report = self.report("--suite", "resnet50", "--only", "conv1x1_64_64_56", "-t", 1)
         self.assertEqual([p["count"] for p in report["problems"]], [1])
         self.assertEqual(len(self.report("--suite", "./resnet50")["problems"]), 3)
-        self.refuse(3, ["--suite: cannot open resnet51"], "--suite", "resnet51")
+        for name in ("resnet51", "resnet"):
+            self.refuse(3, [f"--suite: cannot open {name}: ", "did you mean 'resnet50'?"],
+                        "--suite", name)
+        self.refuse(3, ["cannot open zzz", "--list-suites names the suites"], "--suite", "zzz")
 
     def test_they_move_with_the_program(self):
         installed = self.folder / "moved/bin/convgrad"

@@ -1,9 +1,11 @@
 // bench_suite.cpp - suites of problems: a line each, columns separated by spaces or tabs.
 #include <cstdio>
+#include <filesystem>
 #include <iomanip>
 #include <set>
 #include <sstream>
 
+#include "base/suggest.hpp"
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
@@ -93,6 +95,12 @@ std::string about(const std::string& text) {
 
 std::vector<BenchProblem> read_suite(const std::string& suite) {
   const std::string path = suite_path(suite);
+  std::error_code ignored;
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    bad_input("--suite: cannot open ", path,
+              ": No such file or directory; --list-suites names the ", "suites that are installed",
+              did_you_mean(suite, suite_names()));
+  }
   TextReader file(read_text(path, {"--suite: ", "a file"}));
   std::vector<BenchProblem> problems;
   std::set<std::string> names;
