@@ -69,7 +69,9 @@ CLI::Validator tag() {
                         [](unsigned char c) {
                           return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
                         });
-        return good ? "" : cat("'", word, "', expected KEY=VALUE, e.g. commit=1a2b3c4");
+        return good ? ""
+                    : cat("'", word, "', expected KEY=VALUE, e.g. commit=1a2b3c4, with a KEY of ",
+                          "A-Z, a-z, 0-9, '_', '-' and '.'");
       },
       "");
 }
