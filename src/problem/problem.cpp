@@ -31,6 +31,7 @@ constexpr std::pair<const char*, Op> kSpellings[] = {
     {"conv3d_backprop_filter_v2", Op::conv3d},
     {"conv3d_weight", Op::conv3d},
     {"conv1d", Op::conv1d},
+    {"conv1d_backprop_filter", Op::conv1d},  // TensorFlow has none, but this would be its name
     {"conv1d_weight", Op::conv1d}};
 constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
 constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};

@@ -53,10 +53,11 @@ class Spellings(WordsTest):
                                "tf.nn.depthwise_conv2d_backprop_filter",
                                "tf.raw_ops.DepthwiseConv2dNativeBackpropFilter")),
                 ("conv3d", ("conv3d_backprop_filter", "tf.compat.v1.nn.conv3d_backprop_filter_v2",
-                            "Conv3DBackpropFilterV2", "torch.nn.grad.conv3d_weight"))):
-            shape = "1,4,4,2" if op == "depthwise" else "1,2,4,4,2"
+                            "Conv3DBackpropFilterV2", "torch.nn.grad.conv3d_weight")),
+                ("conv1d", ("conv1d_backprop_filter", "torch.nn.grad.conv1d_weight"))):
+            shape = {"depthwise": "1,4,4,2", "conv3d": "1,2,4,4,2", "conv1d": "1,4,2"}[op]
             flags = ["--shape", shape, "-k", "3", "-p", "same", "-o", "made", "--clobber"]
-            flags += ["--out-channels", "2"] if op == "conv3d" else []
+            flags += ["--out-channels", "2"] if op != "depthwise" else []
             for name in names:
                 result = self.run_here("generate", name, *flags, "--json")
                 self.assertEqual(result.status, 0, str(result))
@@ -339,7 +340,6 @@ class Integers(CliTest):
         self.assertIn("Max absolute difference: 1 at [1,0]: got 1099511627777, want 1099511627776",
                       result.out)
 
-    def test_criteria_and_files(self):
     def test_values_are_exact(self):
         for dtype, got, want in ((np.uint64, 2**64 - 1, 2**64 - 2), (np.int64, 2**53 + 1, 2**53),
                                  (np.int64, -2**63, -2**63 + 1), (np.bool_, 0, 1)):
@@ -352,6 +352,7 @@ class Integers(CliTest):
                     self.assertEqual(values, (got, want))
                     self.assertEqual({type(value) for value in values}, {int})
 
+    def test_criteria_and_files(self):
         a, b = np.int32([100, 7]), np.int32([101, 7])
         self.assertEqual(self.compare(a, b, "--atol", "1").status, 0)
         self.assertEqual(self.compare(a, b, "--rtol", "0.001").status, 1)
