@@ -230,8 +230,9 @@ void NpyReader::State::finish_stream() {
     take(bytes, std::min(header.payload_bytes - position, kScratchBytes));
   }
   if (source->read(bytes, 1, header.data_offset + position) == 0) return;
-  refuse("goes on after the ", header.payload_bytes, " payload bytes that its header announces, ",
-         "expected exactly one array");
+  refuse("goes on after the ", header.payload_bytes, " payload bytes that ",
+         format_name(header) == "raw" ? "dtype and shape in its name make" : "its header announces",
+         ", expected exactly one array");
 }
 
 NpyReader::NpyReader(const std::string& argument) : state_(std::make_unique<State>(argument)) {}

@@ -56,7 +56,8 @@ TEST_CASE("what does not fit is refused in one line") {
   const std::string unknown = file + ":flaot32[6]";
   refused(ErrorKind::usage, unknown, "did you mean 'float32'?", unknown);
   const std::string huge = file + ":float64[4611686018427387904,2]";
-  refused(ErrorKind::input, huge, "is more than 2^63 - 1 bytes", huge);
+  refused(ErrorKind::input, huge, "is more than 2^63 - 1 bytes; correct the shape in the name",
+          huge);
   refused(ErrorKind::input, dir.file("none.bin:float32[6]"), "cannot open", dir.file("none.bin"));
   const std::string npy = dir.write("x.npy", std::string(24, 'x'));
   refused(ErrorKind::input, npy + ":float32[5]", "leave the dtype and the shape", npy);
