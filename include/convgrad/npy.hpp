@@ -45,8 +45,9 @@ inline constexpr std::int64_t kMaxNpyHeaderBytes = std::int64_t{64} * 1024;
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
 // float16/32/64, bfloat16 ('V2' in any byte order, or 'bfloat16') or an 8-bit float ('f1' is
-// ml_dtypes' float8_e5m2); Error(input) that names the type otherwise ("'<i4' is int32, expected").
-DType float_dtype(const NpyHeader& header, std::string_view name);
+// ml_dtypes' float8_e5m2); Error(input) that names the type otherwise ("'<i4' is int32, expected"),
+// and the flag that take_for() is for, if this file has one.
+DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag = {});
 
 // "1.0", "safetensors" or "raw".
 std::string format_name(const NpyHeader& header);

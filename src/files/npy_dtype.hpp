@@ -206,14 +206,18 @@ inline std::string type_description(const NpyHeader& header) {
   return cat("raw bytes (void), ", bytes, " per element");
 }
 
-inline std::string_view type_advice(const NpyHeader& header) {
+// Without a flag, what every command takes.
+inline std::string type_advice(const NpyHeader& header, std::string_view flag) {
   if (header.kind == 'u' && header.item_bytes == 2) {
-    return "if it is bfloat16, say so with --input-dtype or --out-backprop-dtype, else convert "
-           "with x.astype('float32')";
+    return cat("if it is bfloat16, ", flag.empty() ? "save x.view('V2')" : "say so with ", flag,
+               ", else convert with x.astype('float32')");
   }
   if ((header.kind == 'u' || header.kind == 'V') && header.item_bytes == 1) {
-    return "if these are 8-bit floats, say which with --input-dtype or --out-backprop-dtype, such "
-           "as float8_e4m3fn";
+    if (!flag.empty()) {
+      return cat("if these are 8-bit floats, say which with ", flag, ", such as float8_e4m3fn");
+    }
+    return "if these are 8-bit floats, convert with "
+           "x.view(ml_dtypes.float8_e4m3fn).astype('float32')";
   }
   if (header.kind == 'c') return "save x.real or x.imag";
   if (header.kind == 'R') return "save one field, x['name']";

@@ -171,9 +171,9 @@ void count_elements(NpyHeader& header, std::string_view name) {
   header.payload_bytes = *bytes;
 }
 
-void refuse_dtype(const NpyHeader& header, std::string_view name) {
+void refuse_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
   refuse(name, "dtype '", printable(header.descr), "' is ", type_description(header), ", expected ",
-         kExpectedTypes, " (", type_advice(header), ")");
+         kExpectedTypes, " (", type_advice(header, flag), ")");
 }
 
 }  // namespace npy
@@ -218,14 +218,14 @@ std::string format_name(const NpyHeader& header) {
   return cat(header.major, ".", header.minor);
 }
 
-DType float_dtype(const NpyHeader& header, std::string_view name) {
+DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
   if (header.dtype) return *header.dtype;
   if (header.kind == 'f' && header.item_bytes == 1) return DType::e5m2;  // ml_dtypes' '<f1'
   if (header.kind == 'V' && header.item_bytes == 2) return DType::bf16;
   if (header.kind == 'f' && header.item_bytes == 2) return DType::f16;
   if (header.kind == 'f' && header.item_bytes == 4) return DType::f32;
   if (header.kind == 'f' && header.item_bytes == 8) return DType::f64;
-  npy::refuse_dtype(header, name);
+  npy::refuse_dtype(header, name, flag);
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {

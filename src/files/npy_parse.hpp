@@ -23,7 +23,9 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
 // element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name);
 
-// Error(input) that says what the elements are, and what to do with such a file.
-[[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name);
+// Error(input) that says what the elements are, and what to do with such a file; flag: see
+// float_dtype().
+[[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
+                               std::string_view flag = {});
 
 }  // namespace convgrad::npy

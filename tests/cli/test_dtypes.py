@@ -102,7 +102,7 @@ class Said(DtypesTest):
         self.write("v1.npy", raw_npy(SHAPE, "'<V1'", bytes(self.x.size)))
         for x, flags, status, text in (
                 ("u2.npy", (), 3, "if it is bfloat16, say so with --input-dtype"),
-                ("v1.npy", (), 3, "if these are 8-bit floats, say which with --input-dtype"),
+                ("v1.npy", (), 3, "if these are 8-bit floats, say which with --input-dtype, such"),
                 ("dy.npy", ("--input-dtype", "bfloat16"), 3, "leave the flag out"),
                 ("u2.npy", ("--input-dtype", "float32"), 3, "expected integers or raw bytes of 4"),
                 ("v1.npy", ("--input-dtype", "float8"), 2, "did you mean 'float8_e4m3fn'?"),
@@ -110,6 +110,26 @@ class Said(DtypesTest):
             result = self.run_here(*ATTRIBUTES, "-i", x, "-g", "dy.npy", "-o", "dw.npy", *flags)
             with self.subTest(x=x, flags=flags):
                 self.assert_one_error(result, status, text)
+        result = self.run_here(*ATTRIBUTES, "-i", "x.npy", "-g", "u2.npy", "-o", "dw.npy")
+        self.assert_one_error(result, 3, "say so with --out-backprop-dtype, else")
+
+    def test_advice_for_other_files_fits_them(self):
+        self.gradient("x.npy", "dy.npy", "--out-dtype", "bfloat16")
+        dw = np.load(self.folder / "dw.npy")
+        np.save(self.folder / "u2.npy", dw.view("<u2"))
+        verify = ("verify", *ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy")
+        for flag in ("--result", "--golden"):
+            result = self.run_here(*verify, flag, "u2.npy")
+            self.assert_one_error(result, 3, "u2.npy: ", "if it is bfloat16, save x.view('V2'), else")
+            self.assertNotIn("--input-dtype", result.err)
+        np.save(self.folder / "v2.npy", np.load(self.folder / "u2.npy").view("V2"))
+        self.assertEqual(self.run_here(*verify, "--result", "v2.npy").status, 0)
+        self.write("v1.npy", raw_npy((4,), "'|V1'", bytes(range(4))))
+        for args in (("inspect", "v1.npy"), ("compare", "v1.npy", "v1.npy")):
+            result = self.run_here(*args)
+            self.assert_one_error(result, 3, "v1.npy: ",
+                                  "convert with x.view(ml_dtypes.float8_e4m3fn).astype('float32')")
+            self.assertNotIn("--input-dtype", result.err)
 
 
 class Two(DtypesTest):

@@ -257,9 +257,9 @@ TEST_CASE("other dtypes are parsed, named and refused") {
       {"'|i1'", 1, "dtype '|i1' is int8" + convert},
       {"'>i8'", 8, "dtype '>i8' is int64" + convert},
       {"'long'", 8, "dtype 'long' is int64" + convert},
-      {"'|u1'", 1, "dtype '|u1' is uint8" + expected + "if these are 8-bit floats, say which "},
+      {"'|u1'", 1, "dtype '|u1' is uint8" + expected + "if these are 8-bit floats, convert "},
       {"'<V1'", 1, "is raw bytes (void), 1 per element" + expected + "if these are 8-bit floats"},
-      {"'<u2'", 2, "dtype '<u2' is uint16" + expected + "if it is bfloat16, say so with --input-"},
+      {"'<u2'", 2, "dtype '<u2' is uint16" + expected + "if it is bfloat16, save x.view('V2')"},
       {"'|b1'", 1, "dtype '|b1' is bool" + convert},
       {"'?'", 1, "dtype '?' is bool" + convert},
       {"'<c8'", 8, "dtype '<c8' is complex64" + expected + "save x.real or x.imag)"},
@@ -290,6 +290,15 @@ TEST_CASE("other dtypes are parsed, named and refused") {
     CHECK(header.item_bytes == c.item_bytes);
     CHECK(header.payload_bytes == 3 * c.item_bytes);
     check_error(ErrorKind::input, "x.npy", c.message, [&] { float_dtype(header, "x.npy"); });
+  }
+}
+
+TEST_CASE("where a flag can say the dtype, it is named") {
+  for (const auto& [descr, message] :
+       {std::pair{"'<u2'", "if it is bfloat16, say so with --d, else"},
+        std::pair{"'|V1'", "say which with --d, such as float8_e4m3fn"}}) {
+    const NpyHeader header = parse(header_bytes(dict_text(descr, "(3,)")));
+    check_error(ErrorKind::input, "x.npy", message, [&] { float_dtype(header, "x.npy", "--d"); });
   }
 }
 

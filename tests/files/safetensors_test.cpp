@@ -97,7 +97,7 @@ TEST_CASE("dtypes that are no floats are named") {
   const TempDir dir;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"I32", "is int32"},     {"U16", "is uint16"}, {"BOOL", "is bool"},
-      {"C64", "is complex64"}, {"I64", "is int64"},  {"U8", "say which with --input-dtype"}};
+      {"C64", "is complex64"}, {"I64", "is int64"},  {"U8", "if these are 8-bit floats"}};
   for (const auto& [dtype, text] : cases) {
     const int bytes = dtype == "I32" ? 4 : dtype == "U16" ? 2 : dtype.ends_with("64") ? 8 : 1;
     const std::string path =

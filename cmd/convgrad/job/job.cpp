@@ -44,8 +44,8 @@ std::unique_ptr<NpyReader> open_tensor(const std::string& path, const char* flag
 }
 
 TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
-  return {cat(flag, " (", reader.name(), ")"), float_dtype(reader.header(), reader.name()),
-          reader.header().shape};
+  return {cat(flag, " (", reader.name(), ")"),
+          float_dtype(reader.header(), reader.name(), cat(flag, "-dtype")), reader.header().shape};
 }
 
 // auto, for a known problem. Nothing is asked of the driver for a job that is too small for it.
