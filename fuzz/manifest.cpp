@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   refused(static_cast<int>(ErrorKind::input), name, [&] {
     Manifest manifest = parse_manifest(text, name, "folder-that-is-not-there", defaults);
     check_jobs(manifest);
-    order_jobs(manifest);
+    order_jobs(manifest, first_reads(manifest));
     check_jobs(manifest);
     check_outputs(manifest);
   });

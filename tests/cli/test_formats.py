@@ -115,7 +115,7 @@ class Written(FormatsTest):
 
         def at_the_terminal(*words):
             return subprocess.run([BINARY, *map(str, words)], cwd=self.folder, stdout=child, stderr=subprocess.PIPE,
-                                  env=clean_environment(), start_new_session=True,
+                                  env=clean_environment(), start_new_session=True, timeout=60,
                                   preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0))
         try:
             for words, flag, path in (
