@@ -58,7 +58,7 @@ class Schema(SchemaTest):
                          {"compute", *(name for name in commands() if name and self.has_report(name))})
 
     def has_report(self, name):
-        return "--json" in self.run_here(name, "--help").out
+        return "\n  --json" in self.run_here(name, "--help").out
 
     def test_every_object_is_closed(self):
         # Else a field could be added without the schema noticing.
