@@ -2,6 +2,7 @@
 #include "cpu/peaks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -10,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "convgrad/buffer.hpp"
+#include "convgrad/error.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/task_pool.hpp"
 #include "cpu/blas.hpp"
@@ -24,6 +26,14 @@ constexpr double kSeconds = 0.15;  // for each figure
 // loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kTasksPerThread = 32;
+// Another one when the yardstick's loops change, or what they are multiplied by.
+constexpr const char* kYardstickVersion = "1 ";
+constexpr std::size_t kYardstickBytes = std::size_t{1} << 20;  // of a reading, at least
+// Of a loop: some 50 microseconds with the widest units. Always as many, or what a call takes
+// besides would be another part of it.
+constexpr double kYardstickFlops = 1e7, kYardstickAmxFlops = 1.5e8;
+constexpr int kYardstickLoops = 4, kYardstickReadings = 2;
+constexpr std::int64_t kReadUnit = 1024;  // of PeakIsa::read
 constexpr std::int64_t kGemmSize = 1024;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kReadPiece = std::int64_t{1} << 20;
@@ -43,21 +53,35 @@ double shortest(const std::function<void()>& work) {
 // As if somebody read it: otherwise the compiler need not compute it.
 void keep(double value) { asm volatile("" : : "m"(value)); }
 
-// The rounds of a task are doubled until it takes kTaskSeconds, as their speed is not known before.
-// GFLOP/s of a loop of rounds, dealt out to the threads in tasks of kTaskSeconds.
-double arithmetic_peak(TaskPool& pool, double flops_per_round,
-                       const std::function<double(long)>& loop) {
+// A loop of rounds, and how many FLOPs one has.
+struct Rounds {
+  double flops;
+  std::function<double(long)> loop;
+};
+
+// The chain tends to 0.5: no overflow, no subnormal numbers.
+Rounds fma_f32_rounds(const PeakIsa& isa) {
+  return {isa.flops_f32, [&isa](long rounds) { return isa.multiply_add_f32(rounds, 0.5F, 0.25F); }};
+}
+
+Rounds fma_f64_rounds(const PeakIsa& isa) {
+  return {isa.flops_f64, [&isa](long rounds) { return isa.multiply_add_f64(rounds, 0.5, 0.25); }};
+}
+
+// GFLOP/s, in tasks that are dealt out to the threads. The rounds of a task are doubled until it
+// takes kTaskSeconds, as their speed is not known before.
+double arithmetic_peak(TaskPool& pool, const Rounds& work) {
   long rounds = 1024;
-  while (seconds_of([&] { keep(loop(rounds)); }) < kTaskSeconds) rounds *= 2;
+  while (seconds_of([&] { keep(work.loop(rounds)); }) < kTaskSeconds) rounds *= 2;
   const std::int64_t tasks = kTasksPerThread * pool.threads();
   std::vector<double> results(static_cast<std::size_t>(tasks));
   const double time = shortest([&] {
     pool.run(tasks, [&](std::int64_t task, int) {
-      results[static_cast<std::size_t>(task)] = loop(rounds);
+      results[static_cast<std::size_t>(task)] = work.loop(rounds);
     });
   });
   for (const double result : results) keep(result);
-  return static_cast<double>(tasks) * static_cast<double>(rounds) * flops_per_round / time * 1e-9;
+  return static_cast<double>(tasks) * static_cast<double>(rounds) * work.flops / time * 1e-9;
 }
 
 // A product for each thread: OpenBLAS's own threads are never used. Factors of many values, so that
@@ -140,9 +164,9 @@ const PeakIsa& best_isa([[maybe_unused]] const Machine& machine) {
 }
 
 #ifdef __x86_64__
-double bf16_peak(TaskPool& pool, const PeakBf16& set) {
-  return arithmetic_peak(pool, set.flops, [&](long rounds) { return set.multiply_add(rounds); });
-}
+Rounds bf16_rounds(const PeakBf16& set) { return {set.flops, set.multiply_add}; }
+
+bool has_amx(const Machine& machine) { return lacks(machine, {"amx_tile", "amx_bf16"}).empty(); }
 #endif
 
 }  // namespace
@@ -154,24 +178,20 @@ Peaks measure_peaks(const PeakRequest& request) {
   Peaks peaks;
   peaks.threads = pool.threads();
   peaks.instruction_set = isa.name;
-  // Both chains tend to 0.5: no overflow, no subnormal numbers.
   if (request.f32) {
-    peaks.fma_f32 = arithmetic_peak(pool, isa.flops_f32, [&](long rounds) {
-      return isa.multiply_add_f32(rounds, 0.5F, 0.25F);
-    });
+    peaks.fma_f32 = arithmetic_peak(pool, fma_f32_rounds(isa));
     peaks.gemm_f32 = gemm_peak<float>(pool);
   }
   if (request.f64) {
-    peaks.fma_f64 = arithmetic_peak(
-        pool, isa.flops_f64, [&](long rounds) { return isa.multiply_add_f64(rounds, 0.5, 0.25); });
+    peaks.fma_f64 = arithmetic_peak(pool, fma_f64_rounds(isa));
     peaks.gemm_f64 = gemm_peak<double>(pool);
   }
 #ifdef __x86_64__
   if (request.bf16 && lacks(machine, {"avx512f", "avx512_bf16"}).empty()) {
-    peaks.avx512_bf16 = bf16_peak(pool, kPeakAvx512Bf16);
+    peaks.avx512_bf16 = arithmetic_peak(pool, bf16_rounds(kPeakAvx512Bf16));
   }
-  if (request.bf16 && lacks(machine, {"amx_tile", "amx_bf16"}).empty()) {
-    peaks.amx_bf16 = bf16_peak(pool, kPeakAmxBf16);
+  if (request.bf16 && has_amx(machine)) {
+    peaks.amx_bf16 = arithmetic_peak(pool, bf16_rounds(kPeakAmxBf16));
   }
 #endif
   if (request.read) {
@@ -181,6 +201,46 @@ Peaks measure_peaks(const PeakRequest& request) {
     if (peaks.read_bytes > 0) peaks.read_gbytes_per_s = read_peak(pool, isa, peaks.read_bytes);
   }
   return peaks;
+}
+
+Yardstick::Yardstick(double flops, [[maybe_unused]] int amx_products, const Tensors& tensors)
+    : isa_(best_isa(this_machine())), tensors_(tensors), name_(cat(kYardstickVersion, isa_.name)) {
+  Rounds work = fma_f32_rounds(isa_);
+  double loop_flops = kYardstickFlops;
+#ifdef __x86_64__
+  if (amx_products > 0 && has_amx(this_machine())) {
+    name_ = cat(kYardstickVersion, "amx_bf16 x ", amx_products);
+    work = bf16_rounds(kPeakAmxBf16);
+    loop_flops = kYardstickAmxFlops;
+    flops *= amx_products;
+  }
+#endif
+  const long rounds = std::lround(loop_flops / work.flops);
+  loop_ = [loop = work.loop, rounds] { return loop(rounds); };
+  loops_ = flops / loop_flops;
+  std::size_t bytes = 0;
+  for (const auto& tensor : tensors_) bytes += tensor.size();
+  passes_ = static_cast<int>(
+      std::max<std::size_t>(kYardstickBytes / std::max<std::size_t>(bytes, 1024), 1));
+}
+
+double Yardstick::seconds() const {
+  const auto shortest_of = [](int runs, const std::function<double()>& run) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < runs; ++i) best = std::min(best, seconds_of([&] { keep(run()); }));
+    return best;
+  };
+  const double computing = shortest_of(kYardstickLoops, loop_);
+  const double reading = shortest_of(kYardstickReadings, [&] {
+    unsigned long sum = 0;
+    for (int pass = 0; pass < passes_; ++pass) {
+      for (const auto& tensor : tensors_) {
+        sum += isa_.read(tensor.data(), std::ssize(tensor) / kReadUnit * kReadUnit);
+      }
+    }
+    return static_cast<double>(sum);
+  });
+  return loops_ * computing + reading / passes_;
 }
 
 }  // namespace convgrad

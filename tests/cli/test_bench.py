@@ -416,7 +416,8 @@ class AgainstABaseline(BenchTest):
         report = self.report(*self.suite())
         report["problems"] = [p for p in report["problems"] if keep(p)]
         for problem in report["problems"]:
-            problem["timing_ms"]["kernel"]["min"] *= scale
+            for name in ("min", "per_yardstick"):
+                problem["timing_ms"]["kernel"][name] *= scale
         (self.folder / "old.json").write_text(json.dumps(report))
         return [*self.suite(), *QUICK, "--baseline", "old.json"]
 
@@ -435,9 +436,39 @@ class AgainstABaseline(BenchTest):
         self.assertEqual(len(report["baseline"]["regressions"]), 3)
         lines = result.err.splitlines()
         self.assertEqual(len(lines), 3)
-        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): shortest of 4 "
-                                   r"attempts [\d.]+ ms, baseline [\d.]+ ms: \+[\d.]+ %, allowed 10.0 %$")
+        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): \+[\d.]+ % in the best of 4 "
+                                   r"attempts, by the yardstick, allowed 10.0 %; shortest run [\d.]+ ms, baseline [\d.]+ ms$")
         self.assertEqual(self.bench(*args, "--max-slowdown", "1e12%").err, "")
+
+    def test_the_yardstick_tells_a_slower_machine_from_a_slower_program(self):
+        def rows(*scales, yardstick=None):  # of the shortest times, and of those over the yardstick's
+            args = self.baseline(1)
+            report = json.loads((self.folder / "old.json").read_text())
+            for problem in report["problems"]:
+                if yardstick:
+                    problem["timing_ms"]["kernel"]["yardstick"] = yardstick
+                for name, scale in zip(("min", "per_yardstick"), scales):
+                    value = problem["timing_ms"]["kernel"].pop(name)
+                    if scale is not None:
+                        problem["timing_ms"]["kernel"][name] = scale * value or None
+            (self.folder / "old.json").write_text(json.dumps(report))
+            return args
+        self.bench(*rows(1e-6, 1e6), status=0)
+        self.bench(*rows(1e6, 1e-6), status=1)
+        # A device's rows have null, older reports nothing: by the shortest time.
+        self.bench(*rows(1e-6, 0), status=1)
+        self.bench(*rows(1e-6, None), status=1)
+        self.bench(*rows(1e6, None), status=0)
+        # So is where auto took another algorithm, by tiles and no longer by multiply-adds.
+        result = self.bench(*rows(1e-6, 1e6, yardstick="1 other"), "--json", status=1)
+        self.assertIn("by the shortest run, allowed", result.err)
+        for row in parse_report(result.out)["baseline"]["regressions"]:
+            self.assertEqual((row["per_yardstick"], row["baseline_per_yardstick"]), (None, None))
+        kernel = self.report(*TINY, "--cold-cache")["timing_ms"]["kernel"]
+        self.assertEqual((kernel["per_yardstick"], kernel["yardstick"]), (None, None))
+        kernel = self.report(*TINY)["timing_ms"]["kernel"]
+        self.assertGreater(kernel["per_yardstick"], 0)
+        self.assertRegex(kernel["yardstick"], r"^1 [a-z0-9_]+( x \d)?$")
 
     def test_rows_in_doubt_are_measured_again(self):
         args = self.baseline(1e-6, lambda p: p["name"] != "third")

@@ -37,7 +37,7 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Option
   for (const BenchCase& c : cases) {
     (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
     request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 ||
-                   (!options.bench.plot.empty() && uses_amx(c));
+                   (!options.bench.plot.empty() && amx_products(c) > 1);
   }
   for (const BenchCase& c : cases) {
     request.threads = c.plan.threads;

@@ -54,9 +54,21 @@ struct Tensors {
 Tensors made_tensors(const WgradProblem& problem, int threads);
 Tensors read_tensors(Job& job);
 
-// The seconds of each run: at least `repeat` runs, which take at least `min_time` seconds.
-std::vector<double> run_times(const BenchCase& bench_case, const Tensors& tensors,
-                              const BenchOptions& options, std::int64_t repeat, double min_time);
+// So many products in AMX tiles make one of the case's; 0: it is not computed there.
+int amx_products(const BenchCase& bench_case);
+
+struct Runs {
+  std::vector<double> seconds;  // of each run
+  // Time is cut into slices of some milliseconds: the shortest run of each, over the yardstick's
+  // time at its beginning. Empty for a device, and where caches are cold: the yardstick's are not.
+  std::vector<double> per_yardstick;
+  std::string yardstick;  // its name
+
+  void append(const Runs& more);
+};
+// At least `repeat` runs, which take at least `min_time` seconds.
+Runs measure_runs(const BenchCase& bench_case, const Tensors& tensors, const BenchOptions& options,
+                  std::int64_t repeat, double min_time);
 struct Statistics {  // of seconds
   std::int64_t n = 0;
   double min = 0, median = 0, p95 = 0, mean = 0, deviation = 0;
@@ -69,8 +81,13 @@ struct Measured {
   const BenchCase* bench_case = nullptr;
   Statistics time;  // of the attempt with the least variation, but min is of all
   int attempts = 1;
+  std::optional<double> per_yardstick;  // Runs' median, the least of all attempts
+  std::string yardstick;
   std::optional<Peaks> peaks;  // on as many threads
 };
+
+// Of one attempt.
+Measured measured(const BenchCase& bench_case, Runs runs);
 
 // Measures all cases, which share what disturbs the machine: their runs are interleaved, in rounds
 // over all of them. on_done(row) is called in the last one.
@@ -87,7 +104,6 @@ class Measurement {
 
  private:
   const Tensors& tensors_of(const BenchCase& bench_case);
-
   const std::vector<BenchCase>& cases_;
   std::optional<Job>& job_;
   const Options& options_;
@@ -107,17 +123,26 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
 std::string csv_header(const Options& options);
 std::string csv_row(const Measured& measured, const Options& options);
 
-// The shortest times of an earlier report.
+// The speeds of an earlier report.
 class Baseline {
  public:
   // Error(input) if the file is none, or has none of the cases.
   Baseline(const std::string& path, const std::vector<BenchCase>& cases);
-  std::optional<double> min_ms(const BenchCase& bench_case) const;
-  // 0.1 for a row that takes 10 % longer; none without it in the baseline.
+  struct Row {
+    double min_ms = 0;
+    std::optional<double> per_yardstick;
+    std::string yardstick;
+  };
+  // Null if it is not in the baseline.
+  const Row* row_of(const BenchCase& bench_case) const;
+  // Whether the row and the baseline's were measured by the same yardstick.
+  bool by_yardstick(const Measured& measured) const;
+  // 0.1 for a row that takes 10 % longer, by the yardstick or else by its shortest time; nothing
+  // without it in the baseline.
   std::optional<double> slowdown(const Measured& measured) const;
 
  private:
-  std::map<std::string, double> min_ms_;
+  std::map<std::string, Row> rows_;
 };
 
 // What a row must be like. Nothing is asked of it by default.
@@ -156,8 +181,6 @@ class PlotPeers {
 };
 // Error where --plot could not be written, before anything is measured.
 void check_plot(const Options& options);
-// The case multiplies bfloat16, or could: AMX's peak belongs into its picture.
-bool uses_amx(const BenchCase& bench_case);
 void write_plot(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
                 const std::optional<PlotPeers>& peers, const Options& options);
 

@@ -41,18 +41,25 @@ Json compared_json(const Limits& limits, const Options& options, const std::vect
   Json regressions = Json::array(), added = Json::array();
   for (const Measured& m : all) {
     const std::string key = row_key(*m.bench_case);
-    const auto before = limits.baseline->min_ms(*m.bench_case);
-    if (!before) {
+    const Baseline::Row* const before = limits.baseline->row_of(*m.bench_case);
+    if (before == nullptr) {
       added.push_back(key);
       say(options, "new", cat(one_line(key), " is not in the baseline"));
     } else if (limits.slow(m) && !limits.noisy(m)) {
       const double now = m.time.min * 1e3, slowdown = *limits.baseline->slowdown(m);
+      const bool by_yardstick = limits.baseline->by_yardstick(m);
       regressions.push_back(
-          {{"problem", key}, {"min_ms", now}, {"baseline_ms", *before}, {"slowdown", slowdown}});
+          {{"problem", key},
+           {"min_ms", now},
+           {"baseline_ms", before->min_ms},
+           {"per_yardstick", by_yardstick ? Json(*m.per_yardstick) : Json()},
+           {"baseline_per_yardstick", by_yardstick ? Json(*before->per_yardstick) : Json()},
+           {"slowdown", slowdown}});
       say(options, "slower",
-          cat(one_line(key), ": shortest of ", m.attempts, " attempts ", fixed(now, 4),
-              " ms, baseline ", fixed(*before, 4), " ms: +", in_percent(slowdown), ", allowed ",
-              in_percent(limits.max_slowdown)));
+          cat(one_line(key), ": +", in_percent(slowdown), " in the best of ", m.attempts,
+              " attempts, by the ", by_yardstick ? "yardstick" : "shortest run", ", allowed ",
+              in_percent(limits.max_slowdown), "; shortest run ", fixed(now, 4), " ms, baseline ",
+              fixed(before->min_ms, 4), " ms"));
     }
   }
   return {{"file", options.bench.baseline},
@@ -86,37 +93,56 @@ Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases)
   try {
     for (const Json& problem : report.at("problems")) {
       const Json& execution = problem.at("execution");
-      const double min = problem.at("timing_ms").at("kernel").at("min").get<double>();
-      if (!(min > 0)) {
-        bad_input("--baseline: ", path, ": a shortest time is ", min, ", expected more than 0");
+      const Json& kernel = problem.at("timing_ms").at("kernel");
+      Row row = {kernel.at("min").get<double>(), {}, {}};
+      if (!(row.min_ms > 0)) {
+        bad_input("--baseline: ", path, ": a shortest time is ", row.min_ms,
+                  ", expected more than 0");
       }
-      min_ms_[row_key(
+      // Reports of version 0.1 and a device's rows have none.
+      if (kernel.contains("per_yardstick") && !kernel["per_yardstick"].is_null()) {
+        row.per_yardstick = kernel["per_yardstick"].get<double>();
+        row.yardstick = kernel.at("yardstick").get<std::string>();
+        if (!(*row.per_yardstick > 0)) {
+          bad_input("--baseline: ", path, ": a per_yardstick is ", *row.per_yardstick,
+                    ", expected more than 0");
+        }
+      }
+      rows_[row_key(
           problem.at("name").get<std::string>(), problem.at("attrs").at("dtype").get<std::string>(),
           execution.at("requested_algorithm").get<std::string>(),
-          execution.at("threads").get<int>(), execution.value("cold_cache", false))] = min;
+          execution.at("threads").get<int>(), execution.value("cold_cache", false))] = row;
     }
   } catch (const Json::exception&) {
-    bad_input("--baseline: ", path,
-              " has a problem without name, attrs.dtype, execution.requested_algorithm, "
-              "execution.threads or timing_ms.kernel.min");
+    bad_input(
+        "--baseline: ", path,
+        " has a problem without name, attrs.dtype, execution.requested_algorithm, "
+        "execution.threads or timing_ms.kernel.min, or with a per_yardstick that is no number or "
+        "of no yardstick");
   }
   for (const BenchCase& c : cases) {
-    if (min_ms(c)) return;
+    if (row_of(c) != nullptr) return;
   }
   bad_input("--baseline: ", path, " has none of the problems, expected e.g. ",
             row_key(cases.front()));
 }
 
-std::optional<double> Baseline::min_ms(const BenchCase& c) const {
-  const auto found = min_ms_.find(row_key(c));
-  if (found == min_ms_.end()) return {};
-  return found->second;
+const Baseline::Row* Baseline::row_of(const BenchCase& c) const {
+  const auto found = rows_.find(row_key(c));
+  return found == rows_.end() ? nullptr : &found->second;
+}
+
+bool Baseline::by_yardstick(const Measured& m) const {
+  const Row* const before = row_of(*m.bench_case);
+  return before != nullptr && before->per_yardstick && m.per_yardstick &&
+         before->yardstick == m.yardstick;
 }
 
 std::optional<double> Baseline::slowdown(const Measured& m) const {
-  const auto before = min_ms(*m.bench_case);
-  if (!before) return {};
-  return m.time.min * 1e3 / *before - 1;
+  const Row* const before = row_of(*m.bench_case);
+  if (before == nullptr) return {};
+  if (by_yardstick(m)) return *m.per_yardstick / *before->per_yardstick - 1;
+  return m.time.min * 1e3 / before->min_ms - 1;
 }
 
 bool Limits::slow(const Measured& m) const {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <span>
 
 #include "base/clock.hpp"
 #include "bench/bench.hpp"
@@ -72,6 +74,14 @@ Tensors read_tensors(Job& job) {
   return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
 }
 
+int amx_products(const BenchCase& c) {
+  const std::string_view name = algorithm_name(c.plan);
+  if (name == "outer_product_amx_bf16x3") return 6;
+  if (name == "outer_product_amx_fp16") return 1;
+  if (name != "outer_product_amx") return 0;
+  return c.problem.dtype == DType::f16 ? 4 : 1;
+}
+
 Statistics statistics(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   Statistics s;
@@ -94,27 +104,46 @@ std::optional<double> Statistics::variation() const {
 
 namespace {
 
+// A slice begins with the yardstick and a run that does not count, as it finds other caches, clocks
+// and sleeping threads: a sixth of the time at most. Clocks change every few milliseconds.
+constexpr double kSliceSeconds = 5e-3, kSliceStarts = 5;
+
 // run() gives the seconds of one run.
 template <typename Run>
-std::vector<double> times_of(Run&& run, std::int64_t warmup, std::int64_t repeat, double min_time) {
+Runs runs_of(Run&& run, const Yardstick* yardstick, std::int64_t warmup, std::int64_t repeat,
+             double min_time) {
   for (std::int64_t i = 0; i < warmup; ++i) run();
-  std::vector<double> times;
-  double total = 0;
-  while (std::ssize(times) < repeat || total < min_time) {
-    times.push_back(run());
-    total += times.back();
+  Runs runs;
+  double total = 0, slice_end = 0, yard = 0;
+  while (std::ssize(runs.seconds) < repeat || total < min_time) {
+    if (yardstick != nullptr && total >= slice_end) {
+      const auto begin = Clock::now();
+      yard = yardstick->seconds();
+      run();
+      slice_end = total + std::max(kSliceSeconds, kSliceStarts * seconds_since(begin));
+      runs.per_yardstick.push_back(std::numeric_limits<double>::infinity());
+    }
+    const double seconds = run();
+    runs.seconds.push_back(seconds);
+    total += seconds;
+    if (yardstick == nullptr) continue;
+    runs.per_yardstick.back() = std::min(runs.per_yardstick.back(), seconds / yard);
   }
-  return times;
+  return runs;
+}
+
+std::span<const std::byte> bytes_of(const Buffer& buffer) {
+  return {buffer.data(), static_cast<std::size_t>(buffer.size_bytes())};
 }
 
 #if defined(__x86_64__)
-void drop_line(const char* address) { _mm_clflush(address); }
+void drop_line(const std::byte* address) { _mm_clflush(address); }
 void await_dropped_lines() { _mm_mfence(); }
 #elif defined(__aarch64__)
-void drop_line(const char* address) { asm volatile("dc civac, %0" ::"r"(address) : "memory"); }
+void drop_line(const std::byte* address) { asm volatile("dc civac, %0" ::"r"(address) : "memory"); }
 void await_dropped_lines() { asm volatile("dsb ish" ::: "memory"); }
 #else
-void drop_line(const char*) {
+void drop_line(const std::byte*) {
   throw Error(ErrorKind::unavailable,
               "--cold-cache: not available on this processor; leave it out");
 }
@@ -122,11 +151,10 @@ void await_dropped_lines() {}
 #endif
 
 // Writes back what the caches of all cores hold of the bytes, and drops it there.
-void drop_from_caches(const void* data, std::int64_t bytes) {
-  constexpr std::int64_t kLine = 64;  // no processor of these has shorter ones
-  const char* const begin = static_cast<const char*>(data);
-  for (std::int64_t at = 0; at < bytes; at += kLine) drop_line(begin + at);
-  if (bytes > 0) drop_line(begin + bytes - 1);
+void drop_from_caches(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLine = 64;  // no processor of these has shorter ones
+  for (std::size_t at = 0; at < bytes.size(); at += kLine) drop_line(&bytes[at]);
+  if (!bytes.empty()) drop_line(&bytes.back());
   await_dropped_lines();
 }
 
@@ -145,27 +173,43 @@ std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Tensors& tensors
 
 }  // namespace
 
-std::vector<double> run_times(const BenchCase& c, const Tensors& tensors,
-                              const BenchOptions& options, std::int64_t repeat, double min_time) {
+void Runs::append(const Runs& more) {
+  yardstick = more.yardstick;
+  seconds.insert(seconds.end(), more.seconds.begin(), more.seconds.end());
+  per_yardstick.insert(per_yardstick.end(), more.per_yardstick.begin(), more.per_yardstick.end());
+}
+
+Measured measured(const BenchCase& bench_case, Runs runs) {
+  Measured m;
+  m.bench_case = &bench_case;
+  m.yardstick = std::move(runs.yardstick);
+  if (!runs.per_yardstick.empty()) m.per_yardstick = statistics(runs.per_yardstick).median;
+  m.time = statistics(std::move(runs.seconds));
+  return m;
+}
+
+Runs measure_runs(const BenchCase& c, const Tensors& tensors, const BenchOptions& options,
+                  std::int64_t repeat, double min_time) {
   if (c.plan.cuda()) {
     const std::unique_ptr<DeviceSum> sum = device_sum(c, tensors);
-    return times_of([&] { return sum->time_replay(); }, options.warmup, repeat, min_time);
+    return runs_of([&] { return sum->time_replay(); }, nullptr, options.warmup, repeat, min_time);
   }
   const WgradProblem& pb = c.problem;
-  const std::int64_t item = dtype_bytes(pb.dtype),
-                     dw_bytes = pb.dw_count() * dtype_bytes(pb.out_dtype);
-  const Buffer dw(dw_bytes, "the gradient");
+  const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
+  const Yardstick::Tensors all = {bytes_of(tensors.x), bytes_of(tensors.dy), bytes_of(dw)};
   const auto run = [&] {
-    if (c.cold_cache) {
-      drop_from_caches(tensors.x.data(), pb.x_count() * item);
-      drop_from_caches(tensors.dy.data(), pb.dy_count() * item);
-      drop_from_caches(dw.data(), dw_bytes);
-    }
+    if (c.cold_cache) std::ranges::for_each(all, drop_from_caches);
     return seconds_of([&] {
       filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
     });
   };
-  return times_of(run, options.warmup, repeat, min_time);
+  if (c.cold_cache || !(flop_count(pb) > 0)) {
+    return runs_of(run, nullptr, options.warmup, repeat, min_time);
+  }
+  const Yardstick yardstick(flop_count(pb), amx_products(c), all);
+  Runs runs = runs_of(run, &yardstick, options.warmup, repeat, min_time);
+  runs.yardstick = yardstick.name();
+  return runs;
 }
 
 }  // namespace convgrad::cli

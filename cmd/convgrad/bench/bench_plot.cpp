@@ -59,14 +59,6 @@ struct Differences {
   }
 };
 
-// So many products of bfloat16 in AMX tiles make one of the case's; 0: it has none there.
-int amx_products(const BenchCase& c) {
-  const std::string_view name = algorithm_name(c.plan);
-  if (c.problem.dtype == DType::bf16) return 1;
-  if (name == "outer_product_amx_bf16x3") return 6;
-  return name == "outer_product_amx" ? 4 : 0;
-}
-
 // The peaks that say something about the cases with as many threads.
 Roof roof_of(const Peaks& peaks, const std::vector<Measured>& all, const Differences& differences) {
   Roof roof = {differences.suffix(peaks.threads), peaks.read_gbytes_per_s, {}};
@@ -81,9 +73,11 @@ Roof roof_of(const Peaks& peaks, const std::vector<Measured>& all, const Differe
     const bool f64 = c.problem.dtype == DType::f64;
     add(cat(peaks.instruction_set, " FMA, ", f64 ? "float64" : "float32"),
         f64 ? peaks.fma_f64 : peaks.fma_f32, 1);
-    if (c.problem.dtype == DType::bf16) add("AVX512-BF16", peaks.avx512_bf16, 1);
+    if (c.problem.dtype == DType::bf16) {
+      add("AVX512-BF16", peaks.avx512_bf16, 1);
+      add("AMX-BF16", peaks.amx_bf16, 1);
+    }
     const int products = amx_products(c);
-    if (products == 1) add("AMX-BF16", peaks.amx_bf16, 1);
     if (products > 1) add(cat("AMX-BF16, ", products, " products each"), peaks.amx_bf16, products);
   }
   return roof;
@@ -181,8 +175,6 @@ void check_plot(const Options& options) {
   check_replaceable("--plot: ", b.plot, "<svg xmlns=", "SVG picture");
   check_output(b.plot);
 }
-
-bool uses_amx(const BenchCase& bench_case) { return amx_products(bench_case) > 0; }
 
 void write_plot(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
                 const std::optional<PlotPeers>& peers, const Options& options) {

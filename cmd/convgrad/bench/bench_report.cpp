@@ -176,6 +176,8 @@ Json measured_json(const Measured& m) {
               {"median", exact_milliseconds(m.time.median)},
               {"p95", exact_milliseconds(m.time.p95)},
               {"cv", or_null(m.time.variation())},
+              {"per_yardstick", or_null(m.per_yardstick)},
+              {"yardstick", m.yardstick.empty() ? Json() : Json(m.yardstick)},
               {"attempts", m.attempts}}}}},
           {"perf",
            {{"gflops", p.gflops},

@@ -31,7 +31,7 @@ const Tensors& Measurement::tensors_of(const BenchCase& c) {
 std::vector<Measured> Measurement::all(const std::function<void(Measured&)>& on_done) {
   const BenchOptions& b = options_.bench;
   const std::int64_t rounds = cases_.size() == 1 ? 1 : std::min(kRounds, b.repeat);
-  std::vector<std::vector<double>> times(cases_.size());
+  std::vector<Runs> runs(cases_.size());
   std::vector<Measured> rows;
   Progress progress("measuring");
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -40,11 +40,10 @@ std::vector<Measured> Measurement::all(const std::function<void(Measured&)>& on_
       const double done =
           static_cast<double>(round) + static_cast<double>(i) / static_cast<double>(cases_.size());
       progress.show(done / static_cast<double>(rounds));
-      const std::vector<double> more = run_times(cases_[i], tensors_of(cases_[i]), b, repeat,
-                                                 b.min_time / static_cast<double>(rounds));
-      times[i].insert(times[i].end(), more.begin(), more.end());
+      runs[i].append(measure_runs(cases_[i], tensors_of(cases_[i]), b, repeat,
+                                  b.min_time / static_cast<double>(rounds)));
       if (round + 1 < rounds) continue;
-      rows.push_back({&cases_[i], statistics(times[i]), 1, {}});
+      rows.push_back(measured(cases_[i], std::move(runs[i])));
       progress.wipe();
       on_done(rows.back());
     }
@@ -62,10 +61,11 @@ void Measurement::again(std::vector<Measured>& rows,
     for (Measured& row : rows) {
       if (!in_doubt(row)) continue;
       const BenchCase& c = *row.bench_case;
-      Statistics time = statistics(run_times(c, tensors_of(c), b, b.repeat, b.min_time));
-      const double min = std::min(row.time.min, time.min);
-      if (time.variation() < row.time.variation()) row.time = time;
+      const Measured again = measured(c, measure_runs(c, tensors_of(c), b, b.repeat, b.min_time));
+      const double min = std::min(row.time.min, again.time.min);
+      if (again.time.variation() < row.time.variation()) row.time = again.time;
       row.time.min = min;
+      row.per_yardstick = std::min(row.per_yardstick, again.per_yardstick);
       ++row.attempts;
     }
   }

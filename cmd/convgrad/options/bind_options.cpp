@@ -73,7 +73,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   text(app, "--baseline", o.baseline, "FILE", "compare with this report of an earlier --json=FILE",
        kMeasurement);
   text(app, "--max-slowdown", o.max_slowdown, "P%",
-       "with --baseline: status 1 if a shortest time is longer by more than this; 10% by default",
+       "with --baseline: status 1 if a row takes longer by more than this; 10% by default",
        kMeasurement);
   text(app, "--max-cv", o.max_cv, "P%",
        "status 5 if times of a row vary by more than this (deviation / mean), in four attempts",

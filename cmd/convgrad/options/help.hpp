@@ -97,7 +97,8 @@ inline constexpr const char* kBenchFooter =
 the rounding; what is kept from run to run are idle threads and a little memory. The
 problem is --op, --input-shape and a filter, or two files (-i, -g), or another program's line
 (--problem), or a --suite. --json=FILE writes a report that a later run can take as its --baseline:
-shortest times are compared, and rows that are slower are measured again, up to three times.
+times are compared as multiples of what fixed loops take beside them, and rows that are slower are
+measured again, up to three times.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
