@@ -40,7 +40,7 @@ Peaks measure_peaks(const PeakRequest& request = {});
 
 // What the machine alone decides about a problem's time: how long loops that never change take for
 // as much work. Processors change their clock from moment to moment, for other work and for other
-// units (with AMX by 10 %), and other machines may share them; a kernel's time over this, taken at
+// units, and other machines may share them; a kernel's time over this, taken at
 // the same moment, changes with the program.
 class Yardstick {
  public:

@@ -104,6 +104,7 @@ class Measurement {
 
  private:
   const Tensors& tensors_of(const BenchCase& bench_case);
+
   const std::vector<BenchCase>& cases_;
   std::optional<Job>& job_;
   const Options& options_;
@@ -128,20 +129,21 @@ class Baseline {
  public:
   // Error(input) if the file is none, or has none of the cases.
   Baseline(const std::string& path, const std::vector<BenchCase>& cases);
+
+  struct Comparison {
+    double min_ms = 0;                    // in the baseline
+    std::optional<double> per_yardstick;  // there too; none: compared by the shortest times
+    double slowdown = 0;                  // 0.1 for a row that takes 10 % longer
+  };
+  // By the yardstick, if both were measured by the same one; nothing if the baseline lacks the row.
+  std::optional<Comparison> compare(const Measured& measured) const;
+
+ private:
   struct Row {
     double min_ms = 0;
     std::optional<double> per_yardstick;
     std::string yardstick;
   };
-  // Null if it is not in the baseline.
-  const Row* row_of(const BenchCase& bench_case) const;
-  // Whether the row and the baseline's were measured by the same yardstick.
-  bool by_yardstick(const Measured& measured) const;
-  // 0.1 for a row that takes 10 % longer, by the yardstick or else by its shortest time; nothing
-  // without it in the baseline.
-  std::optional<double> slowdown(const Measured& measured) const;
-
- private:
   std::map<std::string, Row> rows_;
 };
 

@@ -41,22 +41,22 @@ Json compared_json(const Limits& limits, const Options& options, const std::vect
   Json regressions = Json::array(), added = Json::array();
   for (const Measured& m : all) {
     const std::string key = row_key(*m.bench_case);
-    const Baseline::Row* const before = limits.baseline->row_of(*m.bench_case);
-    if (before == nullptr) {
+    const auto before = limits.baseline->compare(m);
+    if (!before) {
       added.push_back(key);
       say(options, "new", cat(one_line(key), " is not in the baseline"));
     } else if (limits.slow(m) && !limits.noisy(m)) {
-      const double now = m.time.min * 1e3, slowdown = *limits.baseline->slowdown(m);
-      const bool by_yardstick = limits.baseline->by_yardstick(m);
+      const double now = m.time.min * 1e3;
+      const bool by_yardstick = before->per_yardstick.has_value();
       regressions.push_back(
           {{"problem", key},
            {"min_ms", now},
            {"baseline_ms", before->min_ms},
            {"per_yardstick", by_yardstick ? Json(*m.per_yardstick) : Json()},
            {"baseline_per_yardstick", by_yardstick ? Json(*before->per_yardstick) : Json()},
-           {"slowdown", slowdown}});
+           {"slowdown", before->slowdown}});
       say(options, "slower",
-          cat(one_line(key), ": +", in_percent(slowdown), " in the best of ", m.attempts,
+          cat(one_line(key), ": +", in_percent(before->slowdown), " in the best of ", m.attempts,
               " attempts, by the ", by_yardstick ? "yardstick" : "shortest run", ", allowed ",
               in_percent(limits.max_slowdown), "; shortest run ", fixed(now, 4), " ms, baseline ",
               fixed(before->min_ms, 4), " ms"));
@@ -121,32 +121,27 @@ Baseline::Baseline(const std::string& path, const std::vector<BenchCase>& cases)
         "of no yardstick");
   }
   for (const BenchCase& c : cases) {
-    if (row_of(c) != nullptr) return;
+    if (rows_.contains(row_key(c))) return;
   }
   bad_input("--baseline: ", path, " has none of the problems, expected e.g. ",
             row_key(cases.front()));
 }
 
-const Baseline::Row* Baseline::row_of(const BenchCase& c) const {
-  const auto found = rows_.find(row_key(c));
-  return found == rows_.end() ? nullptr : &found->second;
-}
-
-bool Baseline::by_yardstick(const Measured& m) const {
-  const Row* const before = row_of(*m.bench_case);
-  return before != nullptr && before->per_yardstick && m.per_yardstick &&
-         before->yardstick == m.yardstick;
-}
-
-std::optional<double> Baseline::slowdown(const Measured& m) const {
-  const Row* const before = row_of(*m.bench_case);
-  if (before == nullptr) return {};
-  if (by_yardstick(m)) return *m.per_yardstick / *before->per_yardstick - 1;
-  return m.time.min * 1e3 / before->min_ms - 1;
+std::optional<Baseline::Comparison> Baseline::compare(const Measured& m) const {
+  const auto found = rows_.find(row_key(*m.bench_case));
+  if (found == rows_.end()) return {};
+  const Row& before = found->second;
+  if (m.per_yardstick && before.per_yardstick && m.yardstick == before.yardstick) {
+    return Comparison{before.min_ms, before.per_yardstick,
+                      *m.per_yardstick / *before.per_yardstick - 1};
+  }
+  return Comparison{before.min_ms, {}, m.time.min * 1e3 / before.min_ms - 1};
 }
 
 bool Limits::slow(const Measured& m) const {
-  return baseline && baseline->slowdown(m).value_or(0) > max_slowdown;
+  if (!baseline) return false;
+  const auto before = baseline->compare(m);
+  return before && before->slowdown > max_slowdown;
 }
 
 bool Limits::noisy(const Measured& m) const {
