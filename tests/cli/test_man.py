@@ -4,15 +4,10 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
 from harness import BINARY, ROOT, commands, run
-
-if shutil.which("help2man") is None:
-    print("skipped: help2man is not installed", file=sys.stderr)
-    sys.exit(77)
 
 
 class Man(unittest.TestCase):
@@ -70,7 +65,6 @@ class Man(unittest.TestCase):
                                        "MANWIDTH": "80"})
             self.assertEqual(done.stderr, "", path.name)
 
-    @unittest.skipIf(shutil.which("mandoc") is None, "mandoc is not installed")
     def test_no_complaints_of_mandoc(self):
         for path in self.pages.values():
             done = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", path],

@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
-np = pytest.importorskip("numpy")
-
-import convgrad  # noqa: E402
+import convgrad
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TENSORS = ROOT / "testdata/quickstart"
@@ -119,14 +120,11 @@ def test_the_command_imports_little():
 
 
 def test_the_version_is_cmakes():
-    hatchling = pytest.importorskip("hatchling.metadata.core")
-    plugins = pytest.importorskip("hatchling.plugin.manager")
-    version = hatchling.ProjectMetadata(str(ROOT / "python"), plugins.PluginManager()).version
+    version = ProjectMetadata(str(ROOT / "python"), PluginManager()).version
     assert convgrad.run(["--version"]).stdout.split()[1].rstrip(",") == version
 
 
 def test_no_wheel_without_a_program():
-    pytest.importorskip("hatchling")
     env = {name: value for name, value in os.environ.items() if not name.startswith("CONVGRAD_")}
     done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=ROOT / "python", env=env,
                           capture_output=True, text=True, check=False)
