@@ -330,7 +330,7 @@ def parse():
     parser.add_argument("--repeat", type=int, default=3, help="runs of a turn at least")
     parser.add_argument("--min-time", type=float, default=0.2, help="seconds of a turn at least")
     parser.add_argument("--markdown", metavar="FILE")
-    parser.add_argument("--json", metavar="FILE", help="what convgrad bench --plot-peers takes")
+    parser.add_argument("--json", metavar="FILE", help="what python3 -m convgrad.plot roofline --peers takes")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.dtypes = options.dtype.split(",")

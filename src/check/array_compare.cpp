@@ -71,7 +71,7 @@ bool ArrayComparison::add_pair(Value got, Value want, std::int64_t index) {
 
 template <typename Value>
 void ArrayComparison::add_values(std::span<const Value> got, std::span<const Value> want,
-                                 std::span<double> difference, std::span<unsigned char> failed) {
+                                 std::span<double> difference) {
   for (std::size_t i = 0; i < got.size(); ++i) {
     const Value g = got[i], w = want[i];
     const bool match = add_pair(g, w, count);
@@ -79,7 +79,6 @@ void ArrayComparison::add_values(std::span<const Value> got, std::span<const Val
       const bool same = g == w || (std::isnan(g) && std::isnan(w) && tolerance_.equal_nan);
       difference[i] = same ? 0 : static_cast<double>(g - w);
     }
-    if (!failed.empty()) failed[i] = match ? 0 : 1;
     got_nonfinite.count(static_cast<double>(g));
     want_nonfinite.count(static_cast<double>(w));
     if (!match) {
@@ -93,9 +92,8 @@ void ArrayComparison::add_values(std::span<const Value> got, std::span<const Val
 }
 
 template void ArrayComparison::add_values(std::span<const double>, std::span<const double>,
-                                          std::span<double>, std::span<unsigned char>);
+                                          std::span<double>);
 template void ArrayComparison::add_values(std::span<const long double>,
-                                          std::span<const long double>, std::span<double>,
-                                          std::span<unsigned char>);
+                                          std::span<const long double>, std::span<double>);
 
 }  // namespace convgrad

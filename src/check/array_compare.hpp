@@ -36,15 +36,14 @@ class ArrayComparison {
 
   // The next values of both, as many of each: floats as double, or integers as long double, which
   // holds those of 64 bits and counts no steps. difference, if not empty, gets got - want: 0 where
-  // the elements are equal, whatever they are, and inf or NaN where arithmetic says so. failed, if
-  // not empty, gets 1 where the element mismatches, else 0.
+  // the elements are equal, whatever they are, and inf or NaN where arithmetic says so.
   void add(std::span<const double> got, std::span<const double> want,
-           std::span<double> difference = {}, std::span<unsigned char> failed = {}) {
-    add_values(got, want, difference, failed);
+           std::span<double> difference = {}) {
+    add_values(got, want, difference);
   }
   void add(std::span<const long double> got, std::span<const long double> want,
-           std::span<double> difference = {}, std::span<unsigned char> failed = {}) {
-    add_values(got, want, difference, failed);
+           std::span<double> difference = {}) {
+    add_values(got, want, difference);
   }
 
   std::int64_t count = 0, mismatches = 0;
@@ -63,7 +62,7 @@ class ArrayComparison {
   bool add_pair(Value got, Value want, std::int64_t index);
   template <typename Value>
   void add_values(std::span<const Value> got, std::span<const Value> want,
-                  std::span<double> difference, std::span<unsigned char> failed);
+                  std::span<double> difference);
 
   ArrayTolerance tolerance_;
 };

@@ -257,19 +257,19 @@ class Manifests(BatchTest):
                                         fail_vacuous=True), name="strict.jsonl")
         self.assertIn(expected, self.batch(strict, status=1).out)
 
-    def test_runs_and_pictures(self):
+    def test_runs_and_differences(self):
         for name in ("a.npy", "b.npy"):
             save(self.folder / name, self.problem.expected())
-        both = self.job(name="runs", result=["a.npy", "b.npy"], save_diff="d.npy", heatmap="h.svg")
+        both = self.job(name="runs", result=["a.npy", "b.npy"], save_diff="d.npy")
         result = self.batch(self.manifest(both), "--json=r.json")
         self.assertIn("match     runs", result.out)
         job = json.loads((self.folder / "r.json").read_text())["jobs"][0]
         self.assertEqual(job["compare"]["runs"]["verdict"], "equal")
         self.assertIn("result_2", job["tensors"])
-        self.assertTrue((self.folder / "h.svg").exists())
+        self.assertTrue((self.folder / "d.npy").exists())
         result = self.batch(self.manifest(both, self.job(name="other", result="a.npy",
-                                                         heatmap="h.svg")), status=3)
-        self.assertIn("heatmap: h.svg is that of line 1 too", result.err)
+                                                         save_diff="d.npy")), status=3)
+        self.assertIn("save_diff: d.npy is that of line 1 too", result.err)
 
     def test_many_jobs(self):
         jobs = [self.job(name=f"j{i}", command="verify") for i in range(100 if SANITIZED else 1000)]

@@ -4,61 +4,13 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import unittest
-from xml.etree import ElementTree
 
 import numpy as np
 from harness import (BINARY, DTYPES, ROOT, SANITIZED, CliTest, clean_environment, header_bytes,
                      load, npy_bytes, parse_report, raw_npy, save)
 
 SHAPES = ((), (1,), (0,), (7,), (2, 0, 3), (3, 4), (2, 3, 4), (3, 3, 2, 2), (2, 3, 1, 2, 3))
-SVG = "{http://www.w3.org/2000/svg}"
-BOX = r"M(\d+) (\d+)h(\d+)v(\d+)h-(\d+)z"
-WHITE, EQUAL, FAILED, NOT_FINITE = (255, 255, 255), (240, 240, 240), (200, 0, 0), (255, 0, 200)
-
-
-def svg_root(data):
-    root = ElementTree.fromstring(data)
-    assert root.tag == SVG + "svg", root.tag
-    return root
-
-
-def color_of(text):
-    return tuple(bytes.fromhex(text[1:])) if text.startswith("#") else None
-
-
-def svg_boxes(data):
-    """(colour, x, y, width, height) of all that is filled, in the order in which it is painted."""
-    for element in svg_root(data):
-        color = color_of(element.get("fill", ""))
-        if element.tag == SVG + "rect":
-            yield (color, *(int(element.get(key)) for key in ("x", "y", "width", "height")))
-        elif element.tag == SVG + "path":
-            path = element.get("d")
-            assert re.fullmatch(f"({BOX})*", path), path
-            for x, y, width, height, back in re.findall(BOX, path):
-                assert width == back
-                yield (color, int(x), int(y), int(width), int(height))
-
-
-def svg_pixels(data):
-    """Pixels [y, x, rgb] of all rectangles of one colour, without texts."""
-    root = svg_root(data)
-    width, height = (int(root.get(key)) for key in ("width", "height"))
-    assert root.get("viewBox") == f"0 0 {width} {height}"
-    pixels = np.zeros((height, width, 3), np.uint8)
-    for color, x, y, w, h in svg_boxes(data):
-        assert min(x, y) >= 0 and x + w <= width and y + h <= height and min(w, h) > 0
-        if color:
-            pixels[y:y + h, x:x + w] = color
-    return pixels
-
-
-def svg_texts(data):
-    """(x, y, text), where y is that of the letters' lower end."""
-    for element in svg_root(data).iter(SVG + "text"):
-        yield int(element.get("x", -1)), int(element.get("y", -1)), element.text
 
 
 class CompareTest(CliTest):
@@ -208,8 +160,7 @@ First mismatch at [1,2,0,1]: got 23, want 21
                                   "differ\n")
         compare = self.report("got.npy", "want.npy", status=1)["compare"]
         self.assertEqual(compare["refused"], "shapes (3,), (1, 3) differ")
-        out = self.compare("got.npy", "want.npy", "--save-diff", "d.npy", "--heatmap", "e.svg",
-                           status=1)
+        out = self.compare("got.npy", "want.npy", "--save-diff", "d.npy", status=1)
         self.assertIn("No difference is written", out)
         self.assertEqual(self.listing(), ["got.npy", "want.npy"])
 
@@ -269,9 +220,8 @@ class Files(CompareTest):
         self.compare("a.npz:x", "a.npz:y", "--atol", 1)
         self.assertIn("12 / 12", self.compare("a.npz:x", "a.npz:y", status=1))
         before = (self.folder / "a.npz").read_bytes()
-        for flag in ("--save-diff", "--heatmap"):
-            self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", flag, "a.npz"), 2,
-                                  flag, "which would be replaced")
+        self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", "--save-diff", "a.npz"), 2,
+                              "--save-diff", "which would be replaced")
         self.assertEqual((self.folder / "a.npz").read_bytes(), before)
 
     def test_quiet_and_alias(self):
@@ -328,9 +278,8 @@ class Files(CompareTest):
         self.save("d.npy", [7])
         self.save("b.npy", [1])
         before = (self.folder / "d.npy").read_bytes()
-        for args in (["--save-diff", "d.npy", "--no-clobber"],
-                     ["--heatmap", "d.npy", "--no-clobber"], ["--save-diff", "none/d.npy"],
-                     ["--heatmap", "none/d.svg"], ["--save-diff", "."]):
+        for args in (["--save-diff", "d.npy", "--no-clobber"], ["--save-diff", "none/d.npy"],
+                     ["--save-diff", "."]):
             self.assert_one_error(self.run_here("compare", "a.npy", "a.npy", *args), 3, args[1])
         (self.folder / "bad.npy").write_bytes(npy_bytes("float32", [1, 2])[:-1])
         for other in ("bad.npy", "none.npy"):
@@ -362,162 +311,6 @@ class Files(CompareTest):
             self.assertLess(usage.ru_maxrss, 128 << 10)  # KiB; the arrays have 512 MiB
 
 
-class Heatmap(CompareTest):
-    def picture(self, got, want, *args, status=1):
-        self.pair(got, want, "--heatmap", "e.svg", *args, status=status)
-        return svg_pixels(self.svg())
-
-    def svg(self):
-        return (self.folder / "e.svg").read_bytes()
-
-    def svg_of(self, got, want):
-        self.pair(got, want, "--heatmap", "e.svg", status=1)
-        return self.svg()
-
-    def cells(self):
-        """Cells that are not equal."""
-        return sum(path.get("d").count("M") for path in svg_root(self.svg()).iter(SVG + "path"))
-
-    @staticmethod
-    def where(pixels, color):
-        """(top, left, bottom, right) of the pixels of a colour."""
-        rows, columns = np.nonzero((pixels == color).all(-1))
-        return rows.min(), columns.min(), rows.max(), columns.max()
-
-    @staticmethod
-    def count(pixels, color):
-        return int((pixels == color).all(-1).sum())
-
-    def test_the_wrong_tap_is_framed(self):
-        want = np.random.default_rng(6).integers(-9, 9, (3, 3, 8, 16)).astype(float)
-        for r, s in ((0, 0), (2, 1), (1, 2)):
-            got = want.copy()
-            got[r, s, 5, 12] += 1
-            pixels = self.picture(got, want)
-            # The legend lies right of the panels.
-            pixels = pixels[:, :self.where(pixels, EQUAL)[3] - 35]
-            top, left, bottom, right = self.where(pixels, FAILED)
-            area = self.where(pixels, EQUAL)
-            height, width = (area[2] - area[0]) / 3, (area[3] - area[1]) / 3
-            self.assertEqual(round((top - area[0]) / height), r)
-            self.assertEqual(round((left - area[1]) / width), s)
-            self.assertAlmostEqual((bottom - top) / height, 1, delta=0.05)
-            self.assertAlmostEqual((right - left) / width, 1, delta=0.05)
-            # The cell is where it belongs in the panel, and not grey.
-            y = top + int((bottom - top) * 5.5 / 8)
-            x = left + int((right - left) * 12.5 / 16)
-            self.assertNotIn(tuple(pixels[y, x]), (EQUAL, WHITE, FAILED))
-            self.assertEqual(tuple(pixels[y, x - (right - left) // 16]), EQUAL)
-
-    def test_formats_name_the_taps(self):
-        want = np.random.default_rng(7).integers(-9, 9, (3, 2, 8, 16)).astype(float)
-        got = want.copy()
-        got[2, 1, 3, 5] += 1
-        got[0, 1, 7, 15] += 0.001
-        first = self.picture(got, want, "--rtol", "1e-6")
-        texts = [text for text in svg_texts(self.svg()) if text[1] > 70]
-        for name, order in (("OIHW", (3, 2, 0, 1)), ("ohwi", (3, 0, 1, 2)), ("HWIO", (0, 1, 2, 3))):
-            other = self.picture(got.transpose(order), want.transpose(order), "--rtol", "1e-6",
-                                 "--filter-format", name)
-            # The same below the title, which names the shape.
-            np.testing.assert_array_equal(first[70:], other[70:], name)
-            self.assertEqual([text for text in svg_texts(self.svg()) if text[1] > 70], texts)
-        want, got = want[None].repeat(2, 0), got[None].repeat(2, 0)
-        first = self.picture(got, want)
-        other = self.picture(got.transpose(4, 3, 0, 1, 2), want.transpose(4, 3, 0, 1, 2),
-                             "--filter-format", "OIDHW")
-        np.testing.assert_array_equal(first[70:], other[70:])
-
-    def test_every_shape_has_a_picture(self):
-        for shape in (*SHAPES, (1, 1, 3, 2), (3, 3, 96, 1), (1, 1, 2000, 3), (7, 90, 2, 2),
-                      (1, 1, 1, 1, 2, 3, 2), (60, 2, 3, 5, 5)):
-            values = np.ones(shape)
-            with self.subTest(shape):
-                pixels = self.picture(values, values, status=0)
-                self.assertEqual(self.count(pixels, FAILED), 0)
-                self.assertGreater(self.count(pixels, EQUAL), 200)
-                self.assertLess(pixels.shape[0], 1200)
-                self.assertLess(pixels.shape[1], 1600)
-                if values.size:
-                    pixels = self.picture(values + 1, values)
-                    self.assertGreater(self.count(pixels, FAILED), 50)
-
-    def test_not_finite(self):
-        want = np.ones((2, 2, 4, 4))
-        got = want.copy()
-        got[1, 0, 2, 2] = np.nan
-        pixels = self.picture(got, want)
-        self.assertGreater(self.count(pixels, NOT_FINITE), 300)
-        self.assertEqual(self.count(self.picture(want + 1, want), NOT_FINITE), 0)
-
-    def test_zeros_that_differ_in_their_sign(self):
-        pixels = self.picture(np.full((1, 1, 2, 2), -0.0), np.zeros((1, 1, 2, 2)), "--bitwise")
-        self.assertGreater(self.count(pixels, FAILED), 50)
-
-    def test_the_same_picture_every_time(self):
-        want = np.random.default_rng(8).standard_normal((3, 3, 4, 5))
-        pictures = set()
-        for _ in range(3):
-            self.picture(want * 1.1, want)
-            pictures.add(self.svg())
-        self.assertEqual(len(pictures), 1)
-
-    def test_names_that_are_long_or_not_ascii(self):
-        name = "\u00e4" * 20 + "x" * 200 + ".npy"
-        self.save(name, np.ones((1, 1, 2, 2)))
-        self.compare(name, name, "--heatmap", "e.svg", "-q")
-        self.assertLess(svg_pixels(self.svg()).shape[1], 700)
-        self.assertTrue(next(svg_texts(self.svg()))[2].startswith("..."))
-
-    def test_each_cell_has_its_colour(self):
-        want = np.zeros((2, 1, 3, 4))
-        got = want.copy()
-        got[0, 0, 0, 0], got[0, 0, 2, 3], got[1, 0, 1, 2] = 1e4, -1, 100
-        got[1, 0, 0, 0] = np.inf
-        self.picture(got, want)
-        # The ends of the scale and its middle; equal cells have the panel's colour.
-        cells = [box for element in svg_root(self.svg()).iter(SVG + "path")
-                 for box in [color_of(element.get("fill"))] * element.get("d").count("M")]
-        self.assertEqual(sorted(cells), sorted([(68, 1, 84), (253, 231, 37), (33, 145, 140),
-                                                NOT_FINITE]))
-        bar = [color_of(stop.get("stop-color"))
-               for stop in svg_root(self.svg()).iter(SVG + "stop")]
-        self.assertEqual((bar[0], bar[4], bar[8], len(bar)),
-                         ((253, 231, 37), (33, 145, 140), (68, 1, 84), 9))
-        self.assertLessEqual({"1e0", "1e2", "1e4", "equal", "NaN or Inf", "mismatches", "r=0",
-                              "r=1", "output channel k ->", "<- input channel c"},
-                             {text for _, _, text in svg_texts(self.svg())})
-        got = want + 1
-        self.picture(got, want)
-        self.assertEqual(self.cells(), want.size)
-
-    def test_large_arrays_are_binned(self):
-        for shape, most, note in (((1, 1, 256, 256), 65536, None),
-                                  ((1, 1, 257, 1000), 129 * 250,
-                                   "up to 4 x 2 elements (k x c)"),
-                                  ((3, 3, 100, 8), 3 * 3 * 50 * 8, "up to 2 elements (c)"),
-                                  ((2, 50, 90, 1, 1), 34 * 45, "up to 2 x 3 elements (s x t r)")):
-            with self.subTest(shape):
-                got = np.zeros(shape)
-                got[(-1,) * len(shape)] = 1
-                title = [text for _, _, text in svg_texts(self.svg_of(got + 1, got))]
-                self.assertEqual(self.cells(), most)
-                self.assertEqual([text for text in title if text.startswith("Binned")],
-                                 [f"Binned: a cell is the largest of {note}"] if note else [])
-                self.assertLess(len(self.svg()), 2 << 20)
-                # The largest of a bin is seen.
-                self.svg_of(got, np.zeros(shape))
-                self.assertEqual(self.cells(), 1)
-
-    def test_text_is_escaped(self):
-        for name in ("a<b&c>\"'.npy", "\u00e4\u20ac.npy", "\t\x01.npy"):
-            self.save(name, np.ones((1, 1, 2, 2)))
-            self.save("want.npy", np.ones((1, 1, 2, 2)))
-            self.compare(name, "want.npy", "--heatmap", "e.svg", "-q")
-            title = next(svg_texts(self.svg()))[2]
-            self.assertIn(name.replace("\x01", "\ufffd") + " against want.npy", title)
-
-
 class Misuse(CompareTest):
     def test_each_is_one_line(self):
         self.save("a.npy", [1, 2])
@@ -533,20 +326,10 @@ class Misuse(CompareTest):
                 (["a.npy", "a.npy", "--atol", "nan"], 2, ["--atol"]),
                 (["a.npy", "a.npy", "--max-ulp", "1.5"], 2, ["--max-ulp"]),
                 (["a.npy", "a.npy", "--save-diff", "-"], 2, ["--save-diff", "name a file"]),
-                (["a.npy", "a.npy", "--heatmap", "-"], 2, ["--heatmap", "name a file"]),
-                (["a.npy", "a.npy", "--heatmap", "e.png"], 2,
-                 ["--heatmap", "e.png ends in .png, expected .svg", "pictures are SVG now"]),
-                (["a.npy", "a.npy", "--heatmap", "E.PNG"], 2, ["--heatmap", "expected .svg"]),
-                (["a.npy", "a.npy", "--heatmap", "./a.npy"], 2, ["--heatmap", "is the file of GOT"]),
                 (["a.npy", "a.npy", "--save-diff", "a.npy"], 2, ["--save-diff"]),
-                (["a.npy", "a.npy", "--save-diff", "x", "--heatmap", "x"], 2, ["name two files"]),
                 (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),
                 (["a.npy", "a.npy", "--save-diff", "x", "--json=x"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--filter-format", "OIHW"], 2, ["--filter-format"]),
-                (["a.npy", "a.npy", "--heatmap", "e.svg", "--filter-format", "OIWH"], 2,
-                 ["--filter-format", "did you mean 'OIHW'"]),
-                (["a.npy", "a.npy", "--heatmap", "e.svg", "--filter-format", "OIHW"], 3,
-                 ["--filter-format", "(2,)"]),
                 (["a.npy", "a.npy", "--rtoll", "1"], 2, ["did you mean '--rtol'"]),
                 (["a.npy", "--rtol"], 2, ["--rtol"]),
                 (["a.npy", "a.npy", "--config", "c.toml"], 2, ["c.toml", "rtol"]),
@@ -576,28 +359,12 @@ class Misuse(CompareTest):
 
     def test_reports_that_cannot_be_written(self):
         self.save("a.npy", [1.0])
-        for args in (["--json=none/r.json"], ["--save-diff", "/dev/full"],
-                     ["--heatmap", "/dev/full"]):
+        for args in (["--json=none/r.json"], ["--save-diff", "/dev/full"]):
             result = self.run_here("compare", "a.npy", "a.npy", *args)
             self.assertGreaterEqual(result.status, 3, str(result))
 
 
 class Golden(CompareTest):
-    def test_the_example_of_the_documentation(self):
-        text = (ROOT / "docs/compare.md").read_text()
-        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", text, re.M | re.S)
-        self.assertEqual([language for language, _ in blocks], ["sh", "python", "sh"])
-        for language, code in blocks:
-            shell = f'set -euo pipefail; convgrad() {{ {BINARY} "$@"; }}; {code}'
-            command = ["bash", "-c", shell] if language == "sh" else [sys.executable, "-c", code]
-            done = subprocess.run(command, cwd=self.folder, env=clean_environment(),
-                                  capture_output=True, check=False, text=True, timeout=60)
-            self.assertEqual((done.returncode, done.stderr), (0, ""), code)
-        self.assertIn("Mismatched elements: 261 / 10368 (2.52 %)", done.stdout)
-        pixels = [svg_pixels(path.read_bytes())
-                  for path in (self.folder / "heatmap.svg", ROOT / "docs/heatmap.svg")]
-        self.assertEqual(pixels[0].shape, pixels[1].shape)
-
     def test_testdata_against_itself(self):
         files = sorted((ROOT / "testdata").rglob("*.dw.npy"))[::40]
         self.assertGreater(len(files), 5)

@@ -245,19 +245,16 @@ class Kept(FormatsTest):
         report = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks", "--json=base.json")
         self.assertEqual(report.status, 0, str(report))
         (self.folder / "c.toml").write_text("")
-        (self.folder / "pic.svg").write_text("")
         like = [*self.args[:4], *self.problem.flags(["--filter-like", "want.npy"])]
         for flag, args in (
                 ("--result", ["verify", *self.args, "--result", "want.npy", "--save-diff", "want.npy"]),
                 ("--input", ["verify", *self.args, "--save-diff", "./link.npy"]),
-                ("--out-backprop", ["verify", *self.args, "--heatmap", "dy.npy"]),
+                ("--out-backprop", ["verify", *self.args, "--save-diff", "dy.npy"]),
                 ("--filter-like", ["verify", *like, "--golden", "want.npy", "--update-golden"]),
                 ("--config", [*self.args, "-o", "c.toml", "--config", "c.toml"]),
                 ("WANT", ["compare", "x.npy", "t.npz:x", "--save-diff", "t.npz:d"]),
                 ("GOT", ["compare", "x.npy", "t.npz:x", "--save-diff", str(self.folder / "link.npy")]),
                 ("PARTS", ["reduce", "p.npz", "-o", "p.npz:dw"]),
-                ("--config", ["bench", *self.args, "--plot", "pic.svg", "--config", "pic.svg"]),
-                ("--baseline", ["bench", *self.args, "--baseline", "base.json", "--plot", "base.json"]),
                 ("--filter-like", ["generate", "conv2d", "--shape", "1,4,4,4", "--filter-like", "g/gradient.npy", "-p",
                                    "same", "-o", "g", "--clobber"])):
             if "g" in args:
@@ -268,8 +265,6 @@ class Kept(FormatsTest):
         self.refuse(USAGE, ["--json", "FILE"], "inspect", "base.json", "--json=base.json")
 
     def test_two_outputs_are_two_files(self):
-        self.refuse(USAGE, ["--heatmap", "--save-diff"], "compare", "x.npy", "x.npy", "--save-diff", "d.svg",
-                    "--heatmap", "./d.svg")
         self.refuse(USAGE, ["--save-diff", "--output"], "verify", *self.args, "-o", "d.npy", "--save-diff", "d.npy")
 
     def test_batch(self):

@@ -45,7 +45,7 @@ class Help(CliTest):
             self.assertIn(flag, text)
         text = run("compare", "--help").out
         for flag in ("GOT", "WANT", "--rtol", "--atol", "--max-ulp", "--bitwise", "--equal-nan",
-                     "--no-equal-nan", "--save-diff", "--heatmap", "-q,--quiet", "--no-clobber"):
+                     "--no-equal-nan", "--save-diff", "-q,--quiet", "--no-clobber"):
             self.assertIn(flag, text)
         self.assertEqual(run("diff", "--help").out, text)
         text = run("generate", "--help").out

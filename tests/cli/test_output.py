@@ -66,10 +66,9 @@ class Places(OutputTest):
                 ("dw.npy", problem.args("old.npy", filter_flags=["--filter-like", "-"]), "--filter-like"),
                 ("x.npy", ["verify", *problem.args("x.npy", x="-")], "--input"),
                 ("dw.npy", [*flags, "--result", "-", "--save-diff", "old.npy"], "--result"),
-                ("dw.npy", [*flags, "--result", "-", "--heatmap", "dw.npy"], "--result"),
                 ("dw.npy", [*flags, "--golden", "-", "-o", "dw.npy"], "--golden"),
                 ("dw.npy", ["compare", "-", "gold.npy", "--save-diff", "dw.npy"], "GOT"),
-                ("dw.npy", ["compare", "gold.npy", "-", "--heatmap", "dw.npy"], "WANT"),
+                ("dw.npy", ["compare", "gold.npy", "-", "--save-diff", "dw.npy"], "WANT"),
                 ("x.npy", [*problem.args(x="-"), "--json=x.npy"], "--input"),
                 ("dw.npy", ["inspect", "-", "--json=dw.npy"], "FILE")):
             with self.subTest(words):

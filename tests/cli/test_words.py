@@ -129,8 +129,6 @@ class Spellings(WordsTest):
             self.assertEqual(report["attrs"]["filter_format"], ours)
         self.refuse(2, ["--filter-format: 'RSKC' is unknown"], *FILTER, "--filter-format", "RSKC")
         self.refuse(2, ["--data-format: 'channels' is unknown"], *FILTER, "-f", "channels")
-        self.assertEqual(self.run_here("compare", "dw.npy", "dw.npy", "--heatmap", "e.svg",
-                                       "--filter-format", "KRSC").status, 0)
 
     def test_numbers_and_booleans(self):
         self.assertEqual(self.gradient("-k", "3x3", "-s", "2X2", "-p", "same"), self.want)

@@ -186,7 +186,7 @@ TEST_CASE("messages name the field") {
   CHECK(as_field("--memory-limit is 1 MiB, but") == "--memory-limit is 1 MiB, but");
   CHECK(as_field("x.npy: truncated") == "x.npy: truncated");
   for (const char* several : {"--rtol/--atol, --max-ulp and --bitwise exclude each other",
-                              "--save-diff and --heatmap: d.svg is given for both"}) {
+                              "--save-diff and --output: d.npy is given for both"}) {
     CHECK(as_field(several) == several);
   }
 }

@@ -54,7 +54,6 @@ Files files_of(const BatchJob& job) {
   if (!v.save_diff.empty()) {
     files.others.push_back({"save_diff", v.save_diff, tensor_key(v.save_diff)});
   }
-  if (!v.heatmap.empty()) files.others.push_back({"heatmap", v.heatmap, file_key(v.heatmap)});
   for (const auto& [field, path] : job.inputs) files.inputs.push_back(tensor_key(path));
   return files;
 }
@@ -212,7 +211,6 @@ void check_own_files(const Options& options, const Manifest& manifest) {
     std::vector<std::pair<std::string, std::string>> files = job.inputs;
     files.emplace_back("output", job.options.problem.output);
     files.emplace_back("save_diff", job.options.verify.save_diff);
-    files.emplace_back("heatmap", job.options.verify.heatmap);
     for (const auto& [field, path] : files) {
       if (path.empty()) continue;
       const auto found = own.find(tensor_key(path));

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 13> kNotFields = {
 constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
 
 // Files that a job writes.
-constexpr std::array<std::string_view, 3> kWritten = {"output", "save_diff", "heatmap"};
+constexpr std::array<std::string_view, 2> kWritten = {"output", "save_diff"};
 
 template <std::size_t n>
 bool is_in(const std::array<std::string_view, n>& names, std::string_view name) {

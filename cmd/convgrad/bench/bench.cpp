@@ -36,8 +36,7 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Option
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
   for (const BenchCase& c : cases) {
     (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
-    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 ||
-                   (!options.bench.plot.empty() && amx_products(c) > 1);
+    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16;
   }
   for (const BenchCase& c : cases) {
     request.threads = c.plan.threads;
@@ -115,19 +114,15 @@ int bench_into(const Options& options, Json& report) {
     list_suites(options, report);
     return 0;
   }
-  check_plot(options);
   std::optional<Job> job;
   const std::vector<BenchCase> cases = plan_cases(options, job, report);
   const Limits limits = limits_of(options, cases);
-  std::optional<PlotPeers> peers;
-  if (!options.bench.plot_peers.empty()) peers.emplace(options.bench.plot_peers, cases);
   const std::map<int, Peaks> peaks = peaks_for(cases, options);
   const std::vector<Measured> all = measure_all(cases, job, options, format, peaks, limits);
   if (format == Format::table && !options.bench.suite.empty()) {
     std::fputs(totals_text(all, cases).c_str(), stdout);
   }
   fill_report(all, peaks, report);
-  if (!options.bench.plot.empty()) write_plot(all, peaks, peers, options);
   return judge(limits, options, all, report);
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/roofline.hpp"
 #include "convgrad/buffer.hpp"
 #include "convgrad/plan.hpp"
 #include "cpu/peaks.hpp"
@@ -165,26 +164,6 @@ Limits limits_of(const Options& options, const std::vector<BenchCase>& cases);
 // else 5 if a row is noisy.
 int judge(const Limits& limits, const Options& options, const std::vector<Measured>& all,
           Json& report);
-
-// What compare_peers.py has measured of other programs.
-class PlotPeers {
- public:
-  // Error(input) if the file is none, of another processor, or has none of the cases.
-  PlotPeers(const std::string& path, const std::vector<BenchCase>& cases);
-  // A series for each program, of the layers that were measured here.
-  std::vector<RooflineSeries> series(const std::vector<Measured>& all) const;
-
- private:
-  struct Program {
-    std::string title;
-    std::map<std::string, double> gflops;
-  };
-  std::vector<Program> programs_;
-};
-// Error where --plot could not be written, before anything is measured.
-void check_plot(const Options& options);
-void write_plot(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
-                const std::optional<PlotPeers>& peers, const Options& options);
 
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);

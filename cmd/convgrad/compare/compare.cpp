@@ -13,7 +13,6 @@
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
-#include "report/heatmap.hpp"
 #include "report/progress.hpp"
 #include "report/read_parts.hpp"
 
@@ -33,11 +32,7 @@ void check_options(const Options& options) {
   }
   check_files_are_kept(options);
   refuse_terminals(options);
-  check_difference(o);
-  if (o.heatmap.empty() && !o.filter_format.empty() &&
-      options.origins.count("--filter-format") == 0) {
-    misuse("--filter-format: given without --heatmap, which it is for");
-  }
+  check_difference(o.save_diff);
 }
 
 // One of the two arrays, in C order: floats as double, integers and booleans as long double, which
@@ -153,7 +148,7 @@ CompareReport new_report(const Options& options, const Array& got, const Array& 
   return r;
 }
 
-// Everything but the verdict: the elements, and the files that are made of them.
+// Everything but the verdict: the elements, and the file of their differences.
 template <typename Value>
 void compare_elements(const Options& options, Array& got, Array& want, CompareReport& r) {
   const CompareOptions& o = options.compare;
@@ -163,34 +158,26 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   if (!o.save_diff.empty()) {
     difference_file.emplace(o.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
   }
-  std::optional<Heatmap> heatmap;
-  if (!o.heatmap.empty()) heatmap.emplace(r.got_shape, o.filter_format);
   std::vector<double> difference;
-  std::vector<unsigned char> failed;
   Progress progress("compare");
   for_each_part(r.got_shape, kPartElements, [&](const ArrayPart& part) {
-    const auto size = static_cast<std::size_t>(part.count);
-    if (difference_file || heatmap) difference.resize(size);
-    if (heatmap) failed.resize(size);
+    if (difference_file) difference.resize(static_cast<std::size_t>(part.count));
     const std::vector<Value> got_values = got.read<Value>(part);
     const std::vector<Value> want_values = want.read<Value>(part);
-    r.comparison.add(got_values, want_values, difference, failed);
+    r.comparison.add(got_values, want_values, difference);
     if (difference_file) difference_file->add(difference);
-    if (heatmap) heatmap->add(part.first, difference, failed);
     progress.show(static_cast<double>(part.first + part.count) /
                   static_cast<double>(got.header().element_count));
   });
   got.finish();
   want.finish();
   if (difference_file) difference_file->commit();
-  if (heatmap) heatmap->write(o.heatmap, heatmap_title(r), output);
 }
 
 int compare_into(const Options& options, Json& report) {
   const CompareOptions& o = options.compare;
   check_options(options);
   tolerance_of(o);  // before a file is opened
-  if (!o.heatmap.empty()) check_heatmap_format(o.filter_format);
   Array got(o.got), want(o.want);
   check_kinds(options, got, want);
   report["tensors"]["got"] = tensor_json(o.got, got.header());
@@ -198,7 +185,7 @@ int compare_into(const Options& options, Json& report) {
   if (!options.json.empty()) {
     for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
   }
-  check_difference_files(o, {options.execution.no_clobber});
+  if (!o.save_diff.empty()) check_array_output(o.save_diff, {options.execution.no_clobber});
   CompareReport r = new_report(options, got, want);
   if (r.refused.empty() && r.integers) {
     compare_elements<long double>(options, got, want, r);
@@ -208,7 +195,7 @@ int compare_into(const Options& options, Json& report) {
   report["compare"] = compare_json(r);
   report["status"] = r.match() ? "match" : "mismatch";
   std::string text = compare_text(r);
-  if (!r.refused.empty() && (!o.save_diff.empty() || !o.heatmap.empty())) {
+  if (!r.refused.empty() && !o.save_diff.empty()) {
     text += "No difference is written, since shapes or dtypes differ\n";
   }
   if (options.json != "-") std::fputs(text.c_str(), stdout);

@@ -62,16 +62,6 @@ std::string part_text(std::int64_t part, std::int64_t whole) {
   return cat(part, " / ", whole, " (", general(percent, 3), " %)");
 }
 
-std::vector<std::string> heatmap_title(const CompareReport& r) {
-  const ArrayComparison& c = r.comparison;
-  return {
-      cat("|got - want|, the largest in each cell: ", r.got, " against ", r.want),
-      cat(dtypes_and_shape(r), ", ", criterion_text(r)),
-      cat("Mismatched elements: ", part_text(c.mismatches, c.count), ", max ",
-          general(c.abs.value, 4),
-          c.abs.index < 0 ? "" : cat(" at ", bracketed(position_of(r.got_shape, c.abs.index))))};
-}
-
 std::string compare_text(const CompareReport& r) {
   const ArrayComparison& c = r.comparison;
   std::string text = cat(r.match() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");

@@ -28,9 +28,6 @@ struct CompareReport {
 std::string compare_text(const CompareReport& report);
 Json compare_json(const CompareReport& report);
 
-// The lines above --heatmap's picture.
-std::vector<std::string> heatmap_title(const CompareReport& report);
-
 // "1 / 36 (2.78 %)".
 std::string part_text(std::int64_t part, std::int64_t whole);
 

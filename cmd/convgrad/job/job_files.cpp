@@ -13,7 +13,6 @@
 #include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "report/report.hpp"
-#include "report/svg.hpp"
 
 namespace convgrad::cli {
 
@@ -66,7 +65,6 @@ NamedFiles read_files(const Options& options) {
                       {"WANT", options.compare.want},
                       {"--suite", options.bench.suite},
                       {"--baseline", options.bench.baseline},
-                      {"--plot-peers", options.bench.plot_peers},
                       {"--config", options.config},
                       {"manifest", options.batch.manifest}};
   for (const std::string& file : v.results) files.push_back({"--result", file});
@@ -75,22 +73,13 @@ NamedFiles read_files(const Options& options) {
   return files;
 }
 
-// What convgrad's array formats are written to.
+// Arrays, which is all that is written but for the report.
 NamedFiles written_arrays(const Options& options) {
   const VerifyOptions& v = options.verify;
   return {{"--output", options.problem.output},
           {"--golden", v.update_golden ? v.golden : ""},
           {"--save-diff", v.save_diff},
           {"--save-diff", options.compare.save_diff}};
-}
-
-// All but the report.
-NamedFiles written_files(const Options& options) {
-  NamedFiles files = written_arrays(options);
-  files.insert(files.end(), {{"--heatmap", options.verify.heatmap},
-                             {"--heatmap", options.compare.heatmap},
-                             {"--plot", options.bench.plot}});
-  return files;
 }
 
 // Without waiting for one that is not connected, or becoming the terminal of this process.
@@ -117,7 +106,7 @@ void check_report_replaces_nothing(const Options& options) {
   check(read_files(options), STDIN_FILENO);
   // Both on standard output is another error, which a report there may tell.
   const bool are_one_stream = options.json == "-" && options.problem.output == "-";
-  if (!are_one_stream) check(written_files(options), STDOUT_FILENO);
+  if (!are_one_stream) check(written_arrays(options), STDOUT_FILENO);
   if (!options.json.empty()) check_report_file(options.json);
 }
 
@@ -131,7 +120,7 @@ void check_is_not_read(const std::string& flag, const std::string& file, const O
 }
 
 void check_files_are_kept(const Options& options) {
-  const NamedFiles written = written_files(options);
+  const NamedFiles written = written_arrays(options);
   for (auto file = written.begin(); file != written.end(); ++file) {
     check_is_not_read(file->flag, file->path, options);
     for (auto before = written.begin(); before != file; ++before) {
@@ -186,18 +175,10 @@ void warn_of_endings(const Options& options) {
   }
 }
 
-void check_difference(const DifferenceOptions& o) {
-  const std::pair<const char*, const std::string*> files[] = {{"--save-diff", &o.save_diff},
-                                                              {"--heatmap", &o.heatmap}};
-  for (const auto& [flag, path] : files) {
-    if (*path == "-") misuse(flag, " -: standard output is for the verdict; name a file");
+void check_difference(const std::string& save_diff) {
+  if (save_diff == "-") {
+    misuse("--save-diff -: standard output is for the verdict; name a file");
   }
-  check_picture_name("--heatmap", o.heatmap);
-}
-
-void check_difference_files(const DifferenceOptions& o, const OutputOptions& options) {
-  if (!o.save_diff.empty()) check_array_output(o.save_diff, options);
-  if (!o.heatmap.empty()) check_output(o.heatmap, options);
 }
 
 }  // namespace convgrad::cli

@@ -41,10 +41,7 @@ ArrayTarget gradient_target(const Options& options);
 // On standard error, a line for each array whose file name has an ending that says nothing of .npy.
 void warn_of_endings(const Options& options);
 
-// Error(usage) where --save-diff or --heatmap is standard output, or no kind of picture that is
-// written.
-void check_difference(const DifferenceOptions& options);
-// What can be seen of these files before anything is computed.
-void check_difference_files(const DifferenceOptions& o, const OutputOptions& options);
+// Error(usage) where --save-diff is standard output.
+void check_difference(const std::string& save_diff);
 
 }  // namespace convgrad::cli

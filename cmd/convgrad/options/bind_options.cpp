@@ -79,10 +79,6 @@ void add_bench(CLI::App& app, BenchOptions& o) {
        "status 5 if times of a row vary by more than this (deviation / mean), in four attempts",
        kMeasurement);
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
-  text(app, "--plot", o.plot, "FILE",
-       "a roofline, as .svg: GFLOP/s over FLOP per byte, below the machine's peaks", kReporting);
-  text(app, "--plot-peers", o.plot_peers, "FILE",
-       "with --plot: other programs too, from compare_peers.py --json", kReporting);
 }
 
 constexpr const char* kFailVacuous = "status 1 where the data can show no fault, such as zeros";
@@ -130,7 +126,7 @@ void bind_verify(CLI::App& app, Options& o) {
   flag(verify, "--diagnosis,!--no-diagnosis", o.verify.diagnosis,
        "look for the fault that explains a mismatch; the default", kMismatch);
   count("--show", o.verify.show, kReporting, 1, 10000, "list the N elements that are most off");
-  add_difference(verify, o.verify);
+  add_difference(verify, o.verify.save_diff);
   text(verify, "--save-repro", o.verify.save_repro, "DIR",
        "write a small problem that fails, and the command that repeats it", kMismatch);
   add_common(verify, o, kVerifyFooter);
@@ -148,9 +144,7 @@ void bind_compare(CLI::App& app, Options& o) {
   add_criteria(compare, o.compare);
   flag(compare, "--equal-nan,!--no-equal-nan", o.compare.equal_nan, "NaN equals NaN; on by default",
        kComparison);
-  add_difference(compare, o.compare);
-  text(compare, "--filter-format", o.compare.filter_format, "FORMAT",
-       "for --heatmap: which axes are taps: HWIO (default), OIHW or OHWI", kOutput);
+  add_difference(compare, o.compare.save_diff);
   flag(compare, "--no-clobber", o.execution.no_clobber, "fail if a file to be written exists",
        kOutput);
   add_common(compare, o, kCompareFooter);

@@ -53,7 +53,7 @@ Examples:
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --golden golden.npy --update-golden
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --save-repro failing
   convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --result golden.npy
-  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --show 5 --heatmap dw.svg
+  convgrad verify --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --result dw.npy --show 5 --save-diff d.npy
 
 Exit status: 0 match; 1 mismatch; 2 or more: no verdict.)";
 
@@ -67,7 +67,7 @@ Without --rtol, --atol, --max-ulp and --bitwise the tolerance follows from the d
 
 Examples:
   convgrad compare dw.npy dw.npy
-  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy --heatmap e.svg
+  convgrad compare dw.npy dw.npy --rtol 1e-5 --atol 1e-8 --save-diff d.npy
   convgrad --op conv2d -i x.npy -g dy.npy -o - -k 3 -s 2 -p same | convgrad compare - dw.npy --bitwise -q
 
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
@@ -102,7 +102,7 @@ measured again, up to three times.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
-  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv --plot roofline.svg
+  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
   convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --cold-cache --tag run=7
   convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1

@@ -42,22 +42,17 @@ struct CriterionOptions {
   bool bitwise = false;
 };
 
-// Where elements differ, as files.
-struct DifferenceOptions {
-  std::string save_diff, heatmap;
-};
-
-struct VerifyOptions : CriterionOptions, DifferenceOptions {
+struct VerifyOptions : CriterionOptions {
   Words results;  // files
   std::string golden, criterion, adders;
   std::optional<double> slack;
   std::optional<std::int64_t> longest_sum, sample, seed, repeat_check, show;
   bool update_golden = false, diagnosis = true, fail_vacuous = false;
-  std::string save_repro;  // a folder
+  std::string save_diff, save_repro;  // a file, a folder
 };
 
-struct CompareOptions : CriterionOptions, DifferenceOptions {
-  std::string got, want, filter_format;
+struct CompareOptions : CriterionOptions {
+  std::string got, want, save_diff;
   bool equal_nan = true;
 };
 
@@ -71,7 +66,7 @@ struct ShapeOptions {
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
 struct BenchOptions : ShapeOptions {
   std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
-  std::string max_cv, plot, plot_peers;
+  std::string max_cv;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
   bool no_peaks = false, cold_cache = false, list_suites = false;

@@ -148,12 +148,10 @@ void add_criteria(CLI::App& app, CriterionOptions& o) {
        kComparison);
 }
 
-void add_difference(CLI::App& app, DifferenceOptions& o) {
-  text(app, "--save-diff", o.save_diff, "FILE",
+void add_difference(CLI::App& app, std::string& save_diff) {
+  text(app, "--save-diff", save_diff, "FILE",
        "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
        kOutput);
-  text(app, "--heatmap", o.heatmap, "FILE",
-       "picture of |got - want|: filter taps x channels, as .svg", kOutput);
 }
 
 void add_json(CLI::App& app, Options& o) {

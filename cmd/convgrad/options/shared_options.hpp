@@ -58,7 +58,7 @@ void add_raw(CLI::App& app, ExecutionOptions& o);
 void add_execution(CLI::App& app, ExecutionOptions& o);
 
 void add_criteria(CLI::App& app, CriterionOptions& o);
-void add_difference(CLI::App& app, DifferenceOptions& o);
+void add_difference(CLI::App& app, std::string& save_diff);
 void add_json(CLI::App& app, Options& o);
 // What stands last in every command that computes.
 void add_common(CLI::App& app, Options& o, const std::string& footer,

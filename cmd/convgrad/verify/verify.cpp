@@ -14,7 +14,7 @@
 #include "verify/repro.hpp"
 #include "verify/verify_check.hpp"
 #include "verify/verify_diagnosis.hpp"
-#include "verify/verify_pictures.hpp"
+#include "verify/verify_differences.hpp"
 #include "verify/verify_repeat.hpp"
 #include "verify/verify_report.hpp"
 #include "verify/verify_runs.hpp"
@@ -33,7 +33,7 @@ void check_scope(const Options& options) {
   if (v.repeat_check && !v.results.empty()) {
     misuse("--repeat-check: given with --result, but then nothing is computed");
   }
-  check_pictures(options);
+  check_differences(options);
 }
 
 void check_golden(const Options& options) {
@@ -77,7 +77,7 @@ void check_files(const Job& job, const Options& options) {
     check_array_output(options.problem.output, gradient_options(options));
   }
   if (v.update_golden) check_array_output(v.golden, output);
-  check_difference_files(v, output);
+  if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
   warn_of_endings(options);
   if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
   if (v.repeat_check) {
@@ -244,7 +244,7 @@ int verify_into(const Options& options, Json& report) {
   if (v.repeat_check) summary.notes.add(repeat_check(job, options, judged));
   summary.notes.add(golden_difference(job.problem, judged, tolerance));
   if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
-  summary.notes.add(pictures(job.problem, options, judged, tolerance, verdicts));
+  summary.notes.add(differences(job.problem, options, judged, tolerance));
   summary.notes.add(explain(job, options, judged, tolerance, verdicts));
   const bool match = matches(summary);
   if (v.update_golden) {

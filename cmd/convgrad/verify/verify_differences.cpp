@@ -1,5 +1,5 @@
-// verify_pictures.cpp - see verify_pictures.hpp.
-#include "verify/verify_pictures.hpp"
+// verify_differences.cpp - see verify_differences.hpp.
+#include "verify/verify_differences.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
-#include "report/heatmap.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -54,57 +53,38 @@ Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Toleran
   return notes;
 }
 
-}  // namespace
-
-void check_pictures(const Options& options) {
-  const VerifyOptions& v = options.verify;
-  check_difference(v);
-  const char* const flag = v.save_diff.empty() ? "--heatmap" : "--save-diff";
-  if (v.sample && !(v.save_diff.empty() && v.heatmap.empty())) {
-    misuse(flag, ": given with --sample, but it shows all elements");
-  }
-}
-
-Notes pictures(const WgradProblem& problem, const Options& options, const Judged& judged,
-               const Tolerance& tolerance, const std::vector<Verdict>& verdicts) {
-  const VerifyOptions& v = options.verify;
-  const OutputOptions output = {options.execution.no_clobber};
-  Notes notes;
-  if (!v.show && v.save_diff.empty() && v.heatmap.empty()) return notes;
-  const Gradient& got = judged.results[0];
-  const Expected& expected = judged.expected;
-  const std::vector<double>& want = expected.values;
-  if (v.show) notes.add(worst_elements(problem, judged, tolerance, got, want, *v.show));
-  if (v.save_diff.empty() && v.heatmap.empty()) return notes;
+void save_difference(const WgradProblem& problem, const Options& options, const Gradient& got,
+                     const std::vector<double>& want) {
   std::vector<double> difference(want.size());
-  std::vector<unsigned char> failed(want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double target = rounded(got.dtype, want[i]);
     const bool equal = got.values[i] == target || (std::isnan(got.values[i]) && std::isnan(target));
     difference[i] = equal ? 0 : got.values[i] - want[i];
   }
-  if (!v.save_diff.empty()) {
-    WgradProblem file = problem;
-    file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
-    write_gradient(v.save_diff, file, difference.data(), nullptr, output);
+  WgradProblem file = problem;
+  file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
+  write_gradient(options.verify.save_diff, file, difference.data(), nullptr,
+                 {options.execution.no_clobber});
+}
+
+}  // namespace
+
+void check_differences(const Options& options) {
+  const VerifyOptions& v = options.verify;
+  check_difference(v.save_diff);
+  if (v.sample && !v.save_diff.empty()) {
+    misuse("--save-diff: given with --sample, but it shows all elements");
   }
-  if (!v.heatmap.empty()) {
-    // As the definition has them: [tap][c][k], whatever the order in files.
-    WgradProblem plain = problem;
-    plain.filter_format = FilterFormat::hwio;
-    std::vector<std::int64_t> shape = dw_shape(plain);
-    compare_gradients(problem, got.dtype, {}, got.values, expected, tolerance, failed);
-    Heatmap heatmap(shape, filter_format_name(plain));
-    heatmap.add(0, difference, failed);
-    const Comparison& c = verdicts[0].comparison;
-    heatmap.write(
-        v.heatmap,
-        {cat("|got - want|, the largest in each cell: ", got.name, " against ", verdicts[0].want),
-         describe(problem),
-         cat("Elements that fail: ", c.mismatches, " of ", c.count, "; agrees to ",
-             agreement_text(c.relative_error))},
-        output);
-  }
+}
+
+Notes differences(const WgradProblem& problem, const Options& options, const Judged& judged,
+                  const Tolerance& tolerance) {
+  const VerifyOptions& v = options.verify;
+  Notes notes;
+  const Gradient& got = judged.results[0];
+  const std::vector<double>& want = judged.expected.values;
+  if (v.show) notes.add(worst_elements(problem, judged, tolerance, got, want, *v.show));
+  if (!v.save_diff.empty()) save_difference(problem, options, got, want);
   return notes;
 }
 
