@@ -23,8 +23,7 @@ namespace convgrad {
 struct NpyHeader {
   int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file, 0.1 for a raw file
   std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
-  // f float, i int, u unsigned, b bool, c complex, V void/bfloat16, S bytes, U text, M m dates,
-  // O Python objects (NpyReader refuses them), R structured
+  // f float, i int, u unsigned, b bool, V void/bfloat16, S bytes; c complex in .safetensors
   char kind = 'f';
   std::int64_t item_bytes = 4;
   std::optional<DType> dtype;  // where kind and item_bytes do not say which float it is
@@ -40,8 +39,9 @@ struct NpyHeader {
 inline constexpr std::int64_t kMaxNpyHeaderBytes = std::int64_t{64} * 1024;
 
 // Parses magic, version, length and dictionary from the first bytes of a file. name is used in
-// messages. Throws Error(input) for anything numpy would not have written or read, products that
-// overflow 63 bits included. Any dtype is parsed; float_dtype() decides what can be computed with.
+// messages. Throws Error(input) for what no program writes, products that overflow 63 bits
+// included, and for dtypes other than numbers of 1, 2, 4 or 8 bytes, 'S' excepted. float_dtype()
+// decides what can be computed with.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
 // float16/32/64, bfloat16 ('V2' in any byte order, or 'bfloat16') or an 8-bit float ('f1' is

@@ -60,6 +60,23 @@ std::string_view cut_short(std::string_view text, std::size_t most_bytes) {
   return text.substr(0, size);
 }
 
+std::string printable(std::string_view text, std::size_t limit) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      result += c;
+    } else if (c == '\n') {
+      result += "\\n";
+    } else {
+      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+    if (result.size() >= limit) return result + "...";
+  }
+  return result;
+}
+
 std::string join_or(std::span<const std::string> words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -14,6 +14,9 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 // The beginning of text of at most so many bytes, not cut within a UTF-8 character.
 std::string_view cut_short(std::string_view text, std::size_t most_bytes);
 
+// text on one line, in ASCII, cut off after limit characters.
+std::string printable(std::string_view text, std::size_t limit = 60);
+
 // "a, b or c".
 std::string join_or(std::span<const std::string> words);
 

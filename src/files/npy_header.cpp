@@ -6,26 +6,19 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/array_names.hpp"
 #include "files/little_endian.hpp"
-#include "files/npy_dtype.hpp"
-#include "files/npy_literal.hpp"
 #include "files/npy_parse.hpp"
 
 namespace convgrad {
 namespace {
 
-using npy::ElementType;
-using npy::Literal;
-using npy::printable;
 using npy::refuse;
-using Type = Literal::Type;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kMaxRank = 64;  // numpy 2's limit
-constexpr std::string_view kExpectedTypes = "float16, bfloat16, float32, float64 or an 8-bit float";
 
 unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<unsigned>(bytes[index]);
@@ -54,75 +47,6 @@ void check_magic(std::span<const std::byte> bytes, std::string_view name) {
   if (!kMagic.starts_with(start)) {
     refuse(name, "starts with \"", printable(start), "\", so it is ", other_format(start));
   }
-}
-
-struct Entries {
-  const Literal* descr = nullptr;
-  const Literal* fortran_order = nullptr;
-  const Literal* shape = nullptr;
-};
-
-Entries find_entries(const Literal& dict, std::string_view source, std::string_view name) {
-  if (dict.type != Type::dict) {
-    refuse(name, "damaged header: \"", printable(source), "\" is not a dictionary");
-  }
-  constexpr std::string_view kExpected = "expected the keys descr, fortran_order and shape";
-  Entries found;
-  for (std::size_t i = 0; i + 1 < dict.items.size(); i += 2) {  // the last of equal keys counts
-    const Literal& key = dict.items[i];
-    const std::string_view text = key.type == Type::string ? key.text : std::string_view();
-    const Literal** entry = text == "descr"           ? &found.descr
-                            : text == "fortran_order" ? &found.fortran_order
-                            : text == "shape"         ? &found.shape
-                                                      : nullptr;
-    if (entry == nullptr) {
-      refuse(name, "damaged header: unknown key ",
-             printable(source.substr(key.begin, key.end - key.begin)), ", ", kExpected);
-    }
-    *entry = &dict.items[i + 1];
-  }
-  const std::string_view missing = found.descr == nullptr           ? "descr"
-                                   : found.fortran_order == nullptr ? "fortran_order"
-                                   : found.shape == nullptr         ? "shape"
-                                                                    : "";
-  if (!missing.empty()) refuse(name, "damaged header: no key '", missing, "', ", kExpected);
-  return found;
-}
-
-std::vector<std::int64_t> shape_from(const Literal& shape, std::string_view source,
-                                     std::string_view name) {
-  const std::string text = printable(source.substr(shape.begin, shape.end - shape.begin));
-  if (shape.type != Type::tuple) {
-    refuse(name, "shape is ", text, ", expected a tuple such as (3,) or (2, 3)");
-  }
-  if (shape.items.size() > kMaxRank) {
-    refuse(name, "shape has ", shape.items.size(), " axes, expected at most ", kMaxRank);
-  }
-  std::vector<std::int64_t> result;
-  for (std::size_t axis = 0; axis < shape.items.size(); ++axis) {
-    const Literal& extent = shape.items[axis];
-    if (extent.type != Type::integer || !extent.fits || extent.integer < 0) {
-      refuse(name, "shape is ", text, ", expected integers from 0 to 2^63 - 1; axis ", axis, " is ",
-             printable(source.substr(extent.begin, extent.end - extent.begin), 30));
-    }
-    result.push_back(extent.integer);
-  }
-  return result;
-}
-
-// Latin-1 has no invalid bytes; UTF-8 (format 3.0) has: stray or missing continuation bytes.
-bool is_utf8(std::string_view text) {
-  int continuation = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte & 0xc0) == 0x80) {
-      if (--continuation < 0) return false;
-      continue;
-    }
-    if (continuation > 0 || byte == 0xc0 || byte == 0xc1 || byte > 0xf4) return false;
-    continuation = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
-  }
-  return continuation == 0;
 }
 
 }  // namespace
@@ -171,11 +95,6 @@ void count_elements(NpyHeader& header, std::string_view name) {
   header.payload_bytes = *bytes;
 }
 
-void refuse_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
-  refuse(name, "dtype '", printable(header.descr), "' is ", type_description(header), ", expected ",
-         kExpectedTypes, " (", type_advice(header, flag), ")");
-}
-
 }  // namespace npy
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name) {
@@ -188,27 +107,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
            " bytes; it is truncated");
   }
   header.major = static_cast<int>(byte_at(bytes, 6));
-  const std::string_view source(reinterpret_cast<const char*>(bytes.data()) + begin, end - begin);
-  if (source.find('\0') != source.npos || (header.major == 3 && !is_utf8(source))) {
-    refuse(name, "damaged header: it has bytes that are no text, expected a Python dictionary");
-  }
-  const Literal dict = npy::parse_literal(source, name, header.major < 3);
-  const Entries entries = find_entries(dict, source, name);
-  const Literal& descr = *entries.descr;
-  const ElementType type = npy::type_from(descr, source, name);
-  header.descr = source.substr(descr.begin, descr.end - descr.begin);
-  if (descr.type == Type::string) header.descr = descr.text;
-  header.kind = type.kind;
-  header.item_bytes = type.bytes;
-  header.big_endian = type.big_endian;
-  if (entries.fortran_order->type != Type::boolean) {
-    const Literal& order = *entries.fortran_order;
-    refuse(name, "fortran_order is ",
-           printable(source.substr(order.begin, order.end - order.begin)),
-           ", expected True or False");
-  }
-  header.fortran_order = entries.fortran_order->integer != 0;
-  header.shape = shape_from(*entries.shape, source, name);
+  npy::parse_dict({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name);
+  npy::parse_dtype(header, name);
   npy::count_elements(header, name);
   return header;
 }
@@ -216,16 +116,6 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
 std::string format_name(const NpyHeader& header) {
   if (header.major == 0) return header.minor == 0 ? "safetensors" : "raw";
   return cat(header.major, ".", header.minor);
-}
-
-DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
-  if (header.dtype) return *header.dtype;
-  if (header.kind == 'f' && header.item_bytes == 1) return DType::e5m2;  // ml_dtypes' '<f1'
-  if (header.kind == 'V' && header.item_bytes == 2) return DType::bf16;
-  if (header.kind == 'f' && header.item_bytes == 2) return DType::f16;
-  if (header.kind == 'f' && header.item_bytes == 4) return DType::f32;
-  if (header.kind == 'f' && header.item_bytes == 8) return DType::f64;
-  npy::refuse_dtype(header, name, flag);
 }
 
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape) {

@@ -1,4 +1,4 @@
-// npy_parse.hpp - the first bytes of a .npy file, for a reader that must not read past the header.
+// npy_parse.hpp - the parts of a .npy header, for a reader that must not read past it.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 
 namespace convgrad::npy {
@@ -20,6 +21,12 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
 // Error(input) for headers past kMaxNpyHeaderBytes.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
 
+// From the whole dictionary: descr, fortran_order and shape.
+void parse_dict(std::string_view text, NpyHeader& header, std::string_view name);
+
+// From descr: kind, item_bytes and big_endian.
+void parse_dtype(NpyHeader& header, std::string_view name);
+
 // element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name);
 
@@ -27,5 +34,10 @@ void count_elements(NpyHeader& header, std::string_view name);
 // float_dtype().
 [[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
                                std::string_view flag = {});
+
+template <typename... Parts>
+[[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
+  throw Error(ErrorKind::input, name, ": ", parts...);
+}
 
 }  // namespace convgrad::npy

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_box.hpp"
-#include "files/npy_literal.hpp"
 #include "files/npy_parse.hpp"
 #include "files/npy_swap.hpp"
 #include "files/tensor_source.hpp"
@@ -92,7 +92,6 @@ void NpyReader::State::read_header() {
 }
 
 void NpyReader::State::check_size() const {
-  if (header.kind == 'O') npy::refuse_dtype(header, name());  // a pickle has any size
   const std::int64_t expected = header.data_offset + header.payload_bytes;
   const std::int64_t bytes = source->size();
   if (bytes == ByteSource::kUnknown || bytes == expected) return;
@@ -255,8 +254,8 @@ void NpyReader::take_for(DType dtype, std::string_view flag) {
   const bool unsure = header.kind == 'u' || header.kind == 'i' || header.kind == 'V';
   if (header.item_bytes != dtype_bytes(dtype) ||
       !(unsure || float_dtype(header, name()) == dtype)) {
-    state_->refuse("dtype '", npy::printable(header.descr), "' cannot be ", dtype_name(dtype),
-                   ", as ", flag, " says, expected integers or raw bytes of ", dtype_bytes(dtype),
+    state_->refuse("dtype '", printable(header.descr), "' cannot be ", dtype_name(dtype), ", as ",
+                   flag, " says, expected integers or raw bytes of ", dtype_bytes(dtype),
                    dtype_bytes(dtype) == 1 ? " byte" : " bytes", "; leave the flag out");
   }
   header.dtype = dtype;

@@ -1,7 +1,6 @@
 // npy_swap.hpp - elements in the other byte order.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +14,8 @@ namespace convgrad::npy {
 inline std::size_t swap_unit(const NpyHeader& header) {
   if (header.big_endian == (std::endian::native == std::endian::big)) return 1;
   const auto item = static_cast<std::size_t>(header.item_bytes);
-  const char kind = header.kind;
-  if (kind == 'c') return item / 2;
-  if (kind == 'U') return 4;
-  if (kind == 'V') return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
-  return kind == 'S' ? 1 : item;  // structured types are native, Python objects are refused
+  if (header.kind == 'V') return item == 2 ? 2 : 1;  // bfloat16; other raw bytes have no order
+  return header.kind == 'S' ? 1 : item;
 }
 
 template <typename Unsigned, typename Swap>
@@ -32,17 +28,15 @@ void swap_each(std::byte* bytes, std::size_t count, Swap swap) {
   }
 }
 
-// unit is more than 1.
+// unit is 2, 4 or 8.
 inline void swap_bytes(std::byte* bytes, std::size_t count, std::size_t unit) {
   switch (unit) {
     case 2:
       return swap_each<std::uint16_t>(bytes, count, [](auto v) { return __builtin_bswap16(v); });
     case 4:
       return swap_each<std::uint32_t>(bytes, count, [](auto v) { return __builtin_bswap32(v); });
-    case 8:
-      return swap_each<std::uint64_t>(bytes, count, [](auto v) { return __builtin_bswap64(v); });
     default:
-      for (std::size_t i = 0; i < count; i += unit) std::reverse(bytes + i, bytes + i + unit);
+      return swap_each<std::uint64_t>(bytes, count, [](auto v) { return __builtin_bswap64(v); });
   }
 }
 

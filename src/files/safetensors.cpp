@@ -9,13 +9,11 @@
 #include <set>
 
 #include "base/checked.hpp"
+#include "base/suggest.hpp"
 #include "files/little_endian.hpp"
-#include "files/npy_literal.hpp"
 
 namespace convgrad {
 namespace {
-
-using npy::printable;
 
 struct Dtype {
   std::string_view name;

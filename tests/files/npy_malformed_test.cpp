@@ -23,93 +23,54 @@ struct BadText {
   std::string message;
 };
 
-TEST_CASE("headers that are no Python dictionary") {
+TEST_CASE("headers that are no dictionary as programs write it") {
   const std::string rest = "'fortran_order': False, 'shape': (2,)}";
   const std::vector<BadText> cases = {
-      {"", "it ends too early"},
-      {"   \n", "it ends too early"},
-      {"# only a comment", "it ends too early"},
+      {"", "it ends too early at character 0, expected '{'"},
+      {"   \n", "it ends too early at character 4, expected '{'"},
       {"{", "it ends too early"},
-      {"{'descr'", "expected ',' or '}'"},
-      {"{'descr':", "it ends too early"},
-      {"{'descr': '<f4'", "expected ',' or '}'"},
+      {"{'descr'", "it ends too early at character 8, expected ':'"},
+      {"{'descr':", "it ends too early at character 9, expected a string in quotes"},
+      {"{'descr': '<f4'", "it ends too early at character 15, expected ',' or '}'"},
       {"{'descr': '<f4',", "it ends too early"},
-      {"{'descr': '<f4", "a string is not closed"},
-      {"{'descr': '<f4\n', " + rest, "a string is not closed on its line"},
-      {"{'descr': '''<f4', " + rest, "a string is not closed"},
-      {"{'descr': '<f4\\", "a string is not closed"},
+      {"{'descr': '<f4", "found \"'<f4\" at character 10, expected a string in quotes"},
       {"{'descr': '<f4' " + rest, "expected ',' or '}'"},
-      {"{'descr': '<f4',, " + rest, "unexpected character"},
-      {"{, 'descr': '<f4', " + rest, "unexpected character"},
-      {"{'descr' = '<f4', " + rest, "expected ',' or '}'"},
-      {"{'descr': '<f4', " + rest + "}", "something follows"},
-      {"{'descr': '<f4', " + rest + " x", "something follows"},
-      {"{'descr': '<f4', " + rest + " {}", "something follows"},
-      {"{'descr': '<f4', " + rest + ";", "something follows"},
-      {"{'descr': '<f4', " + rest + "\\", "something follows"},
-      {"{'descr': '<f4', " + rest + "\v", "something follows"},
-      {"{'descr': '<f4', " + rest + ",", "something follows"},
-      {"({'descr': '<f4', " + rest + ",)", "is not a dictionary"},
-      {"[('descr', '<f4')]", "is not a dictionary"},
-      {"{'descr', 'fortran_order', 'shape'}", "is not a dictionary"},
-      {"{'descr': '<f4', 'shape'}", "expected ':'"},
-      {"{'descr', 'shape': (2,)}", "expected ',' or '}'"},
-      {"'descr'", "is not a dictionary"},
-      {"7", "is not a dictionary"},
-      {"None", "is not a dictionary"},
-      {"dict(descr='<f4')", "unknown word"},
-      {"{**{}, 'descr': '<f4', " + rest, "unexpected character"},
-      {"{'descr': f'<f4', " + rest, "unknown word"},
-      {"{'descr': ur'<f4', " + rest, "unknown word"},
-      {"{'descr': <f4, " + rest, "unexpected character"},
-      {"{'descr': '<f4' b'', " + rest, "bytes and text side by side"},
-      {"{'descr': '\\x3', " + rest, "an escape sequence is too short"},
-      {"{'descr': '\\u003', " + rest, "an escape sequence is too short"},
-      {"{'descr': '\\U00110000', " + rest, "an escape sequence is no character"},
-      {"{'descr': '\\N{LESS-THAN SIGN}f4', " + rest, "\\N{...} is not understood"},
-      {"{'descr': '<f4', 'fortran_order': false, 'shape': (2,)}", "unknown word"},
-      {"{'descr': '<f4', 'fortran_order': not True, 'shape': (2,)}", "unknown word"},
-      {"{'descr': '<f4', 'fortran_order': Falsely, 'shape': (2,)}", "unknown word"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,]}", "unexpected character"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,}", "unexpected character"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}", "expected ',' or ')'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3 4)}", "expected ',' or ')'"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (,)}", "unexpected character"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,,)}", "unexpected character"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)\\ }", "expected ',' or '}'"},
-      {"{'descr': '<f4', " + rest + std::string(1, '\0'), "bytes that are no text"},
-      {"{'descr': '<f\0004', " + rest + std::string(1, '\0'), "bytes that are no text"},
-      {"\xef\xbb\xbf{'descr': '<f4', " + rest, "unknown word"},
-      {std::string(60000, '('), "nested too deeply"},
-      {std::string(60000, '['), "nested too deeply"},
-      {std::string(60000, '{'), "nested too deeply"},
-      {std::string(60000, '-'), "nested too deeply"},
-      {"{'descr': " + std::string(1000, '(') + "'<f4'" + std::string(1000, ')') + ", " + rest,
-       "nested too deeply"},
-      {std::string(60000, '\''), "is not a dictionary"},
+      {"{'descr': '<f4',, " + rest, "expected a string in quotes"},
+      {"{, 'descr': '<f4', " + rest, "expected a string in quotes"},
+      {"{'descr' = '<f4', " + rest, "at character 9, expected ':'"},
+      {"{'descr': '<f4', " + rest + "}", "found \"}\" at character 55, expected nothing after"},
+      {"{'descr': '<f4', " + rest + " x", "expected nothing after the dictionary"},
+      {"{'descr': '<f4', " + rest + " # comment", "expected nothing after the dictionary"},
+      {"{'descr': '<f4', " + rest + "\v", "found \"\\x0b\" at character 55, expected nothing"},
+      {"{'descr': '<f4', " + rest + std::string(1, '\0'), "found \"\\x00\""},
+      {"# comment\n{'descr': '<f4', " + rest, "expected '{'"},
+      {"({'descr': '<f4', " + rest + ")", "expected '{'"},
+      {"[('descr', '<f4')]", "expected '{'"},
+      {"\xef\xbb\xbf{'descr': '<f4', " + rest, "found \"\\xef\\xbb\\xbf{'descr'"},
+      {"{'descr', 'shape': (2,)}", "expected ':'"},
+      {"{'''descr''': '<f4', " + rest, "expected ':'"},
+      {"{'de' 'scr': '<f4', " + rest, "expected ':'"},
+      {"{u'descr': '<f4', " + rest, "expected a string in quotes"},
+      {"{('descr'): '<f4', " + rest, "expected a string in quotes"},
+      {"{'descr': <f4, " + rest, "expected a string in quotes"},
+      {"{'descr': 4, " + rest, "expected a string in quotes"},
+      {"{'descr': ('<f4', (2,)), " + rest, "expected a string in quotes"},
+      {"{'descr': r'<f4', " + rest, "expected a string in quotes"},
+      {"{'descr': '<f' '4', " + rest, "expected ',' or '}'"},
+      {"{'descr': '''<f4''', " + rest, "expected ',' or '}'"},
+      {"{'descr': '<f4', 'fortran_order': false, 'shape': (2,)}", "expected True or False"},
+      {"{'descr': '<f4', 'fortran_order': 1, 'shape': (2,)}", "expected True or False"},
+      {"{'descr': '<f4', 'fortran_order': 'False', 'shape': (2,)}", "expected True or False"},
+      {"{'descr': '<f4', 'fortran_order': (True), 'shape': (2,)}", "expected True or False"},
+      {"{'descr': '<f4', 'fortran_order': Falsely, 'shape': (2,)}", "expected ',' or '}'"},
+      {std::string(60000, '('), "expected '{'"},
+      {std::string(60000, '{'), "expected a string in quotes"},
+      {"{'descr': " + std::string(60000, '('), "expected a string in quotes"},
+      {"{'descr': " + std::string(60000, '['), "' is a structured type"},
   };
   for (const BadText& bad : cases) {
     CAPTURE(bad.text.substr(0, 100));
     for (const int major : {1, 2, 3}) check_refused(header_bytes(bad.text, major), bad.message);
-  }
-  check_refused(header_bytes("{'\xff': 1}", 3), "bytes that are no text");
-  check_refused(header_bytes("{'\xc3': 1}", 3), "bytes that are no text");
-  check_refused(header_bytes("{'\xc3\xa9': 1}", 3), "unknown key");
-  check_refused(header_bytes("{'\xff': 1}", 1), "unknown key '\\xff'");
-}
-
-TEST_CASE("format 3.0 is UTF-8, which no other bytes are taken for") {
-  for (const std::string text : {"\xc3\xa9", "\xdf\xbf", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
-                                 "\xf4\x8f\xbf\xbf", "a\xe2\x82\xac\xc3\xa9z"}) {
-    CAPTURE(text);
-    check_refused(header_bytes("{'" + text + "': 1}", 3), "unknown key '");
-  }
-  for (const std::string text :
-       {"\x80", "\xbf", "\xc3", "\xc3\xa9\xa9", "\xe2\x82", "\xe2\x82z", "\xf0\x9f\x98",
-        "\xc3\xc3\xa9", "\xc0\x80", "\xc1\xbf", "\xf5\x80\x80\x80", "\xfe", "\xff"}) {
-    CAPTURE(text);
-    check_refused(header_bytes("{'" + text + "': 1}", 3), "bytes that are no text");
-    check_refused(header_bytes("{'" + text + "': 1}", 2), "unknown key '");
   }
 }
 
@@ -132,14 +93,13 @@ TEST_CASE("keys that are missing, misspelt or too many") {
     check_refused(text(key, ""), cat("no key '", key, "', expected the keys descr, fortran_order"));
     std::string upper = key;
     upper[0] = static_cast<char>(upper[0] - 32);
-    for (const std::string& wrong :
-         {cat("'", upper, "'"), cat("'", key, "s'"), cat("'", key, " '"), cat("b'", key, "'"),
-          cat("('", key, "',)"), cat("'", key.substr(1), "'"), std::string("1"),
-          std::string("None"), std::string("''")}) {
-      check_refused(text(key, wrong), cat("unknown key ", wrong));
+    for (const std::string& wrong : {upper, key + "s", key + " ", key.substr(1), std::string()}) {
+      check_refused(text(key, "'" + wrong + "'"), cat("unknown key '", wrong, "'"));
     }
+    check_refused(text(key, "'\xc3\xa9'"), "unknown key '\\xc3\\xa9'");
+    check_refused(text(key, "1"), "expected a string in quotes");
     check_refused(header_bytes(cat("{'", key, "': ", value, ", '", key, "': ", value, "}")),
-                  "no key '");
+                  cat("two keys '", key, "', expected the keys"));
   }
   check_refused(header_bytes("{}"), "no key 'descr'");
   check_refused(header_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}"),
@@ -147,35 +107,39 @@ TEST_CASE("keys that are missing, misspelt or too many") {
 }
 
 TEST_CASE("shapes that are none") {
-  for (const std::string shape : {"3", "(3)", "[3]", "[3, 4]", "{3}", "{}", "'3'", "'(3,)'", "None",
-                                  "True", "3.0", "'abc'", "b''", "[]", "{1: 2}", "-3"}) {
+  for (const std::string shape :
+       {"3",       "(3)",      "[3]",    "[3, 4]", "{}",     "'(3,)'", "None",
+        "(2 3)",   "-3",       "(3.0,)", "(3e0,)", "(1.,)",  "(3j,)",  "(1_000,)",
+        "(0x1F,)", "(0b101,)", "(3l,)",  "(3LL,)", "(3 L,)", "(1+2,)", "(2**2,)"}) {
     CAPTURE(shape);
     check_refused(header_bytes(dict_text("'<f4'", shape)), "expected a tuple such as (3,)");
   }
+  check_refused(header_bytes(dict_text("'<f4'", "(3L,)"), 3), "found \"L,)");
+  for (const std::string shape : {"(,)", "(2,,)", "(2,]", "(2,}", "((3),)"}) {
+    CAPTURE(shape);
+    check_refused(header_bytes(dict_text("'<f4'", shape)), "expected integers from 0 to 2^63 - 1");
+  }
   for (const std::string extent : {"-1",
+                                   "-0",
+                                   "+3",
                                    "-9223372036854775808",
                                    "9223372036854775808",
                                    "18446744073709551616",
-                                   "0x8000000000000000",
                                    "1000000000000000000000000000000000000000000",
-                                   "3.0",
-                                   "3e0",
-                                   "1e3",
-                                   "1.",
+                                   "00",
+                                   "03",
+                                   "007",
                                    ".5",
-                                   "3j",
-                                   "1_0.5",
                                    "True",
-                                   "False",
                                    "None",
                                    "'3'",
-                                   "b'3'",
                                    "(3,)",
                                    "()",
                                    "[3]",
                                    "{}",
-                                   "{3}",
-                                   "'a'"}) {
+                                   "\xb3",
+                                   "_1",
+                                   "- 1"}) {
     CAPTURE(extent);
     for (const std::string& shape :
          {"(" + extent + ",)", "(2, " + extent + ")", "(0, " + extent + ", 1)"}) {
@@ -183,19 +147,9 @@ TEST_CASE("shapes that are none") {
                     "expected integers from 0 to 2^63 - 1");
     }
   }
-  for (const std::string extent :
-       {"03",   "007",  "1__0",   "1_",    "0x",    "0x_",   "0xg",  "0b2",       "0o8",
-        "0b",   "3e",   "3e+",    "1.2.3", "3x",    "3LL",   "3.0L", "0777L",     "1_e3",
-        "1._5", "1e_3", "++3",    "--3",   "-True", "+'3'",  "-()",  "1+2",       "1+2j",
-        "2**2", "~1",   "a",      "n",     "3 4",   "*(3,)", "...",  "lambda: 3", "1 if 2 else 3",
-        "\xb3", "0_x1", "0x1__2", "_1"}) {
-    CAPTURE(extent);
-    check_refused(header_bytes(dict_text("'<f4'", "(" + extent + ",)")), "damaged header: ");
-  }
-  check_refused(header_bytes(dict_text("'<f4'", "(3L,)"), 3), "suffix L");
   std::string many = "(";
   for (int i = 0; i < 65; ++i) many += "1, ";
-  check_refused(header_bytes(dict_text("'<f4'", many + ")")), "65 axes, expected at most 64");
+  check_refused(header_bytes(dict_text("'<f4'", many + ")")), "expected at most 64 axes");
 }
 
 TEST_CASE("shapes whose product does not fit") {
@@ -221,85 +175,27 @@ TEST_CASE("fortran_order that is not True or False") {
   }
 }
 
-TEST_CASE("dtypes that numpy does not know") {
-  for (const std::string descr : {"''",
-                                  "'<'",
-                                  "'4'",
-                                  "'f'4",
-                                  "'f3'",
-                                  "'<f5'",
-                                  "'f0'",
-                                  "'f32'",
-                                  "'<i3'",
-                                  "'i16'",
-                                  "'u16'",
-                                  "'b2'",
-                                  "'c4'",
-                                  "'c7'",
-                                  "'M4'",
-                                  "'M8[]'",
-                                  "'M8['",
-                                  "'M8]'",
-                                  "'f4[s]'",
-                                  "'f-4'",
-                                  "'f4 '",
-                                  "' f4'",
-                                  "'<f4\\n'",
-                                  "'<<f4'",
-                                  "'!f4'",
-                                  "'@f4'",
-                                  "'f4f4'",
-                                  "'f4,f4'",
-                                  "'2f4'",
-                                  "'(2,)f4'",
-                                  "'<float32'",
-                                  "'>half'",
-                                  "'Float32'",
-                                  "'FLOAT'",
-                                  "'float24'",
-                                  "'<bfloat16'",
-                                  "'V-1'",
-                                  "'V99999999999999999999'",
-                                  "'V2147483648'",
-                                  "'U536870912'",
-                                  "'x4'",
-                                  "'\\x00'",
-                                  "'u'",
-                                  "'z'",
-                                  "'O3'",
-                                  "4",
-                                  "None",
-                                  "True",
-                                  "b'<f4'",
-                                  "('<f4',)",
-                                  "('<f4', 2, 3)",
-                                  "('<f4', -2)",
-                                  "('<f4', 'a')",
-                                  "('<f4', (2, -1))",
-                                  "('<f4', (1.5,))",
-                                  "('<f4', (99999999999999999999,))",
-                                  "('<f4', (536870912,))",
-                                  "'<M8[ns'",
-                                  "'<M8[]'",
-                                  "('<f4', (9223372036854775807, 2))",
-                                  "('<f4', 99999999999)",
-                                  "{'names': ['a'], 'formats': ['<f4']}",
-                                  "['<f4']",
-                                  "[('a',)]",
-                                  "[('a', 'q9')]",
-                                  "[(1, '<f4')]",
-                                  "[['a', '<f4']]",
-                                  "[('a', '<f4', -1)]",
-                                  "[('a', '<f4', 1, 2)]",
-                                  "[('a', 'V2147483647'), ('b', 'V2147483647')]",
-                                  "[('a', 'V2147483647', 2)]"}) {
+TEST_CASE("dtypes that are none, or an alias of one") {
+  for (const std::string descr : {"",        "<",         "4",        "f3x",
+                                  "f0",      "f-4",       "<i",       "f4 ",
+                                  " f4",     "<<f4",      "!f4",      "f4,f4",
+                                  "2f4",     "x4",        "u",        "z",
+                                  "f",       "e",         "?",        "half",
+                                  "float32", "<float32",  "V-1",      "V0",
+                                  "S0",      "|S",        "b2",       "b",
+                                  "\\x3cf4", "<bfloat16", "Bfloat16", "f99999999999999999999"}) {
     CAPTURE(descr);
-    const auto error = error_of([&] { parse(header_bytes(dict_text(descr, "(2,)"))); });
-    REQUIRE(error.has_value());
-    const std::string message = error->what();
-    CAPTURE(message);
-    CHECK(message.find(descr == "'f'4" ? "damaged header" : "is no dtype, expected one such") !=
-          std::string::npos);
+    check_refused(
+        header_bytes(dict_text("'" + descr + "'", "(2,)")),
+        cat("damaged header: descr is '", descr, "', which is no dtype, expected one such"));
+  }
+  check_refused(header_bytes(dict_text("'<f4\n'", "(2,)")), "descr is '<f4\\n', which is no dtype");
+  check_refused(header_bytes(dict_text("'\xc3\xa9'", "(2,)"), 3), "descr is '\\xc3\\xa9', which");
+  for (const std::string descr :
+       {"f3", "<f5", "i3", "i16", "u32", "c7", "V2147483648", "U536870912"}) {
+    CAPTURE(descr);
+    check_refused(header_bytes(dict_text("'" + descr + "'", "(2,)")),
+                  cat("dtype '", descr, "' is "));
   }
 }
 
@@ -351,7 +247,7 @@ TEST_CASE("header lengths that are wrong") {
     // One short: the newline becomes payload. One long: a payload byte becomes header.
     check_error(ErrorKind::input, write(dict.size() - 1), "followed by other bytes",
                 [&] { read_completely(dir.file("x.npy")); });
-    check_error(ErrorKind::input, write(dict.size() + 1), "something follows the dictionary",
+    check_error(ErrorKind::input, write(dict.size() + 1), "expected nothing after the dictionary",
                 [&] { read_completely(dir.file("x.npy")); });
     check_error(ErrorKind::input, write(dict.size() - 2), "it ends too early",
                 [&] { read_completely(dir.file("x.npy")); });
@@ -377,12 +273,13 @@ TEST_CASE("a header of 64 KiB is read, one byte more is refused") {
 }
 
 TEST_CASE("messages stay on one line and are not long") {
-  const std::string noise = "{'descr': '" + std::string(300, '\n') + std::string(300, '\x1b');
-  std::vector<std::string> headers = {noise, noise + "'}"};
-  headers.push_back("{'''" + noise + "''': 3}");
-  headers.push_back(dict_text("'''" + noise.substr(11) + "'''", "(2,)"));
-  headers.push_back(dict_text("'<f4'", "('" + std::string(5000, 'x') + "',)"));
-  headers.push_back(dict_text("'<f4'", "(2,)", "'''\n\r\x1b[31m'''"));
+  const std::string noise = std::string(300, '\n') + std::string(300, '\x1b');
+  std::vector<std::string> headers = {noise, "{'" + noise, "{'descr': '" + noise};
+  headers.push_back("{'" + noise + "': 3}");
+  headers.push_back(dict_text("'" + noise + "'", "(2,)"));
+  headers.push_back(dict_text("[" + noise, "(2,)"));
+  headers.push_back(dict_text("'<f4'", "(" + std::string(5000, '9') + ",)"));
+  headers.push_back(dict_text("'<f4'", "(2,)", noise));
   for (const std::string& header : headers) {
     const auto error = error_of([&] { parse(header_bytes(header)); });
     REQUIRE(error.has_value());

@@ -57,17 +57,10 @@ TEST_CASE("known bit patterns in big-endian order") {
   CHECK(read("'>f2'", "\x3c\x01"sv) == "\x01\x3c"sv);
   CHECK(read("'>V2'", "\x3f\x80"sv) == "\x80\x3f"sv);
   CHECK(read("'|V2'", "\x3f\x80"sv) == "\x3f\x80"sv);
-  CHECK(read("'>c8'", "\x01\x02\x03\x04\x05\x06\x07\x08"sv) ==
-        "\x04\x03\x02\x01\x08\x07\x06\x05"sv);
-  CHECK(read("'>U2'", "\x00\x00\x00\x41\x00\x00\x00\x42"sv) ==
-        "\x41\x00\x00\x00\x42\x00\x00\x00"sv);
-  CHECK(read("'>c32'", "0123456789abcdefABCDEFGHIJKLMNOP"sv) ==
-        "fedcba9876543210PONMLKJIHGFEDCBA"sv);
-  CHECK(read("'>f16'", "0123456789abcdef"sv) == "fedcba9876543210"sv);
   CHECK(read("'>f1'", "1"sv) == "1"sv);
   CHECK(read("'|S3'", "abc"sv) == "abc"sv);
   CHECK(read("'>S3'", "abc"sv) == "abc"sv);
-  CHECK(read("'>V3'", "abc"sv) == "abc"sv);
+  CHECK(read("'>V4'", "abcd"sv) == "abcd"sv);
 }
 
 TEST_CASE("every sub-box of a small array equals direct indexing") {
