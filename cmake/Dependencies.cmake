@@ -4,12 +4,6 @@ find_package(OpenBLAS REQUIRED)  # its package file sets variables only
 find_package(xtensor REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
-# Its package file links a library; the headers alone are enough.
-find_path(CONVGRAD_TOML_INCLUDE_DIR toml++/toml.h)
-if(NOT CONVGRAD_TOML_INCLUDE_DIR)
-  message(FATAL_ERROR "toml++ was not found (Debian: libtomlplusplus-dev)")
-endif()
-mark_as_advanced(CONVGRAD_TOML_INCLUDE_DIR)
 find_path(NETTLE_INCLUDE_DIR nettle/sha2.h REQUIRED)  # has no CMake package file
 find_library(NETTLE_LIBRARY nettle REQUIRED)
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -204,10 +205,10 @@ struct Program {
     bind_options(app, options);
     // CLI11 takes the arguments in reverse order.
     const std::vector<std::string> words = with_help_flag(app, prepared(arguments));
-    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    const std::vector<std::string> reversed(words.rbegin(), words.rend());
     try {
       refuse_empty_values(words);
-      app.parse(reversed);
+      app.parse(std::vector(reversed));
     } catch (const CLI::Success& success) {  // --help, --version
       TextWriter out;
       app.exit(success, out, std::cerr);
@@ -226,15 +227,16 @@ struct Program {
     report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
     refuse_leftovers(app, command);
     refuse_strange_options(app, command);
-    apply_environment_and_config(app, command, options);
+    apply_variables(app, command, reversed, options);
     check_color(options);
     // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
     // it.
     if (options.quiet && command.get_name() != "completion") turn_off_text(options);
     if (command.get_name() == "bench") use_bench_format(options);
     std::string prefix;
-    for (const auto& [name, value] : options.variables)
-      prefix += name + "=" + shell_quoted(value) + " ";
+    for (const auto& [option, variable] : options.variables) {
+      prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
+    }
     options.command_line = prefix + line;
     // batch looks at its manifest's files first.
     if (command.get_name() != "batch") check_report_replaces_nothing(options);
@@ -285,16 +287,16 @@ struct Program {
     return status;
   }
 
-  // A message about a flag that was never given names the variable or the file instead.
-  std::string with_origin(const std::string& message) const {
+  // A message about a flag that was never given names the variable instead.
+  std::string with_variable(const std::string& message) const {
     const std::size_t end = message.find_first_of(" :[(");
-    const auto found = options.origins.find(message.substr(0, end));
-    return found == options.origins.end() ? message : found->second + message.substr(end);
+    const auto found = options.variables.find(message.substr(0, end));
+    return found == options.variables.end() ? message : found->second + message.substr(end);
   }
 
   int fail(int status, const std::string& message) {
     if (is_silent_rank(arguments, options.execution.mpi)) await_rank_0();
-    const std::string line = with_origin(message);
+    const std::string line = with_variable(message);
     say(options, "error", line);
     told_status = status;
     report["status"] = "error";

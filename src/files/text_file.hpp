@@ -1,4 +1,4 @@
-// text_file.hpp - files of text that are read whole: manifests, states, configurations, suites.
+// text_file.hpp - files of text that are read whole: manifests, states, suites.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace convgrad {
 
 struct TextFile {
   std::string prefix;                               // of messages: "--suite: ", or ""
-  std::string expected;                             // "a TOML file"
+  std::string expected;                             // "a report"
   std::size_t most_bytes = std::size_t{256} << 20;  // an endless device is none
 };
 

@@ -275,7 +275,7 @@ class Manifests(BatchTest):
         jobs = [self.job(name=f"j{i}", command="verify") for i in range(100 if SANITIZED else 1000)]
         self.assertIn(f"{len(jobs)} match", self.batch(self.manifest(*jobs), "-j", 2).out)
 
-    def test_options_from_the_environment_and_a_file(self):
+    def test_options_from_the_environment(self):
         # Those of the batch, not of its jobs.
         name = self.manifest(self.job())
         env = {"CONVGRAD_THREADS": "2", "CONVGRAD_JOBS": "2", "CONVGRAD_STRIDES": "5",
@@ -284,8 +284,6 @@ class Manifests(BatchTest):
         self.assertEqual(report["batch"]["threads"], 2)
         self.assertEqual(report["jobs"][0]["status"], "ok")
         self.assertNotIn("other.npy", self.listing())
-        (self.folder / "c.toml").write_text("[batch]\njobs = 1\nthreads = 3\nkeep-going = true\n")
-        self.assertEqual(self.report(name, "--config", "c.toml")["batch"]["threads"], 3)
 
 
 class Malformed(BatchTest):

@@ -136,10 +136,9 @@ class Report(BenchTest):
         self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_layers_of_options(self):
-        (self.folder / "c.toml").write_text(
-            'threads = [1, 2]\n[bench]\nalgorithm = "direct"\nrepeat = 3\nno-peaks = true\n'
-            'min-time = 0\n')
-        result = self.bench(*TINY, "--config", "c.toml", "--json", env={"CONVGRAD_DTYPE": "float64"})
+        env = {"CONVGRAD_DTYPE": "float64", "CONVGRAD_THREADS": "1,2", "CONVGRAD_ALGORITHM": "direct",
+               "CONVGRAD_REPEAT": "3", "CONVGRAD_NO_PEAKS": "true", "CONVGRAD_MIN_TIME": "0"}
+        result = self.bench(*TINY, "--json", env=env)
         problems = parse_report(result.out)["problems"]
         self.assertEqual([(p["execution"]["threads"], p["execution"]["algorithm"], p["attrs"]["dtype"],
                            p["timing_ms"]["kernel"]["n"]) for p in problems],
@@ -398,10 +397,8 @@ class Tags(BenchTest):
         result = self.run_here("batch", "jobs.jsonl", *tags, "--json")
         self.assertEqual((result.status, parse_report(result.out)["tags"]), (0, want))
 
-    def test_from_a_variable_and_a_file(self):
+    def test_from_a_variable(self):
         self.assertEqual(self.report(*TINY, env={"CONVGRAD_TAG": "host=a,b"})["tags"], {"host": "a,b"})
-        (self.folder / "c.toml").write_text('tag = ["host=a,b", "run=7"]\n')
-        self.assertEqual(self.report(*TINY, "--config", "c.toml")["tags"], {"host": "a,b", "run": "7"})
         self.assertNotIn("tags", self.report(*TINY))
         for word in ("commit", "=x", "a b=c", "ü=1"):
             self.refuse(2, ["--tag", "KEY=VALUE", "A-Z, a-z, 0-9, '_', '-' and '.'"],

@@ -124,12 +124,6 @@ class Elsewhere(ColorTest):
         self.assertEqual(result.status, 2)
         self.assertTrue(result.err.startswith(f"convgrad: {RED}error:{PLAIN} "), result.err)
 
-    def test_from_the_file(self):
-        (self.folder / "c.toml").write_text('color = "always"\n')
-        self.assertTrue(self.run_here(*self.verify, "--config", "c.toml").out.startswith(GREEN))
-        self.assertTrue(self.run_here(*self.verify, "--config", "c.toml",
-                                      env={"CONVGRAD_COLOR": "never"}).out.startswith("MATCH"))
-
     def test_reports_have_none(self):
         result = self.run_here(*self.verify, "--json", "--color=always")
         self.assertNotIn("\x1b", result.out)

@@ -315,7 +315,6 @@ class Misuse(CompareTest):
     def test_each_is_one_line(self):
         self.save("a.npy", [1, 2])
         (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
-        (self.folder / "c.toml").write_text("[compare]\nrtol = 'x'\n")
         for args, status, parts in (
                 ([], 2, ["GOT and WANT are missing"]),
                 (["a.npy"], 2, ["WANT is missing"]),
@@ -332,7 +331,6 @@ class Misuse(CompareTest):
                 (["a.npy", "a.npy", "--filter-format", "OIHW"], 2, ["--filter-format"]),
                 (["a.npy", "a.npy", "--rtoll", "1"], 2, ["did you mean '--rtol'"]),
                 (["a.npy", "--rtol"], 2, ["--rtol"]),
-                (["a.npy", "a.npy", "--config", "c.toml"], 2, ["c.toml", "rtol"]),
                 (["a.npy", "none.npy"], 3, ["none.npy"]),
                 (["none.npy", "a.npy"], 3, ["none.npy"]),
                 (["a.npy", "."], 3, ["folder"]),
@@ -353,9 +351,7 @@ class Misuse(CompareTest):
         self.compare("a.npy", "b.npy", env={"CONVGRAD_RTOL": "0.2"})
         self.compare("a.npy", "b.npy", "--bitwise", env={"CONVGRAD_RTOL": "0.2"}, status=1)
         self.compare("a.npy", "b.npy", env={"CONVGRAD_OUTPUT": "x.npy"}, status=1)
-        (self.folder / "c.toml").write_text("[compare]\natol = 0.25\n")
-        self.compare("a.npy", "b.npy", "--config", "c.toml")
-        self.assertEqual(self.listing(), ["a.npy", "b.npy", "c.toml"])
+        self.assertEqual(self.listing(), ["a.npy", "b.npy"])
 
     def test_reports_that_cannot_be_written(self):
         self.save("a.npy", [1.0])

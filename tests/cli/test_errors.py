@@ -529,7 +529,7 @@ class Names(ErrorTest):
                      "--filter-sizes", "--filter-like", "-s", "--strides", "-p", "--padding",
                      "--explicit-paddings", "-d", "--dilations", "-f", "--data-format", "--groups",
                      "--filter-format", "--out-dtype", "-b", "--backend", "--device", "-t",
-                     "--threads", "-a", "--algorithm", "--memory-limit", "--config"):
+                     "--threads", "-a", "--algorithm", "--memory-limit"):
             name = self.LONG.get(flag, flag)
             self.refuse(USAGE, [name], flag, output=False)
             # Before another flag, which must not be taken for the value.

@@ -244,14 +244,12 @@ class Kept(FormatsTest):
         self.write("p.npz", "--batch-range", "1/1")
         report = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks", "--json=base.json")
         self.assertEqual(report.status, 0, str(report))
-        (self.folder / "c.toml").write_text("")
         like = [*self.args[:4], *self.problem.flags(["--filter-like", "want.npy"])]
         for flag, args in (
                 ("--result", ["verify", *self.args, "--result", "want.npy", "--save-diff", "want.npy"]),
                 ("--input", ["verify", *self.args, "--save-diff", "./link.npy"]),
                 ("--out-backprop", ["verify", *self.args, "--save-diff", "dy.npy"]),
                 ("--filter-like", ["verify", *like, "--golden", "want.npy", "--update-golden"]),
-                ("--config", [*self.args, "-o", "c.toml", "--config", "c.toml"]),
                 ("WANT", ["compare", "x.npy", "t.npz:x", "--save-diff", "t.npz:d"]),
                 ("GOT", ["compare", "x.npy", "t.npz:x", "--save-diff", str(self.folder / "link.npy")]),
                 ("PARTS", ["reduce", "p.npz", "-o", "p.npz:dw"]),

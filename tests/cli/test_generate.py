@@ -441,9 +441,7 @@ class Misuse(GenerateTest):
         self.generate(*args, env={"CONVGRAD_PADDING": "same", "CONVGRAD_OUTPUT": "x.npy",
                                   "CONVGRAD_SEED": "3"})
         self.assertEqual(self.listing(), ["made"])
-        (self.folder / "c.toml").write_text("[generate]\npadding = 'same'\nseed = 3\n"
-                                            "shape = [1, 4, 4, 1]\n")
-        self.generate("conv2d", "-k", 2, "--out-channels", 1, "--config", "c.toml", out="other")
+        self.generate(*args, "-p", "same", "--seed", 3, out="other")
         for name in FILES:
             self.assertEqual((self.folder / "made" / name).read_bytes(),
                              (self.folder / "other" / name).read_bytes())

@@ -33,7 +33,7 @@ class Help(CliTest):
                      "--filter-format", "--use-cudnn-on-gpu", "-b,--backend", "--device",
                      "-t,--threads", "-a,--algorithm", "--list-algorithms", "--out-dtype",
                      "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
-                     "--batch-range", "--mpi", "--json", "--config", "--version"):
+                     "--batch-range", "--mpi", "--json", "--version"):
             self.assertIn(flag, text)
         self.assertLessEqual({"verify", "compare", "batch", "bench", "generate", "reduce", "inspect", "info",
                               "completion"},

@@ -253,8 +253,8 @@ class Failures(SchemaTest):
             if name and not Schema.has_report(self, name):
                 continue
             command = [name] if name else []
-            for args in (["--frobnicate"], ["--color=purple"], ["--config", "none.toml"],
-                         ["--config"], ["one", "two", "three", "four", "five"]):
+            for args in (["--frobnicate"], ["--color=purple"], ["--color"],
+                         ["one", "two", "three", "four", "five"]):
                 with self.subTest(command=name, args=args):
                     report = self.report(*command, *args)
                     self.assertGreaterEqual(report["exit_code"], 2)

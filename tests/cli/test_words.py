@@ -70,10 +70,9 @@ class Spellings(WordsTest):
     def test_wherever_they_are_given(self):
         name = "conv2d_backprop_filter"
         self.assertEqual(self.gradient(*FILTER, op=None, env={"CONVGRAD_OP": name}), self.want)
-        (self.folder / "c.toml").write_text(
-            f'op = "{name}"\ndata-format = "channels_last"\npadding = [[0,0],[0,1],[1,1],[0,0]]\n'
-            'kernel = "3x3"\nuse_cudnn_on_gpu = "False"\n')
-        self.assertEqual(self.gradient("--config", "c.toml", "-s", "2x2", op=None), self.want)
+        env = {"CONVGRAD_OP": name, "CONVGRAD_DATA_FORMAT": "channels_last", "CONVGRAD_KERNEL": "3x3",
+               "CONVGRAD_PADDING": "[[0,0],[0,1],[1,1],[0,0]]", "CONVGRAD_USE_CUDNN_ON_GPU": "False"}
+        self.assertEqual(self.gradient("-s", "2x2", op=None, env=env), self.want)
         (self.folder / "jobs.jsonl").write_text(
             f'{{"op": "{name}", "input": "x.npy", "out_backprop": "dy.npy", "kernel": "3x3", '
             '"strides": "2x2", "padding": [[0, 0], [0, 1], [1, 1], [0, 0]], "output": "job.npy", '

@@ -16,9 +16,9 @@ namespace convgrad::cli {
 namespace {
 
 // Options that belong to the whole batch.
-constexpr std::array<std::string_view, 13> kNotFields = {
-    "help",  "version",      "config",          "json", "color", "threads", "dry_run", "verbose",
-    "quiet", "memory_limit", "list_algorithms", "mpi",  "tag"};
+constexpr std::array<std::string_view, 12> kNotFields = {
+    "help",    "version", "json",         "color",           "threads", "dry_run",
+    "verbose", "quiet",   "memory_limit", "list_algorithms", "mpi",     "tag"};
 // What would make another of a job that is run again.
 constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
 

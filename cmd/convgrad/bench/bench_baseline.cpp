@@ -150,7 +150,7 @@ bool Limits::noisy(const Measured& m) const {
 
 Limits limits_of(const Options& options, const std::vector<BenchCase>& cases) {
   const BenchOptions& b = options.bench;
-  const bool by_flag = !b.max_slowdown.empty() && options.origins.count("--max-slowdown") == 0;
+  const bool by_flag = !b.max_slowdown.empty() && options.variables.count("--max-slowdown") == 0;
   if (by_flag && b.baseline.empty()) misuse("--max-slowdown: given without --baseline");
   Limits limits;
   limits.max_slowdown =

@@ -65,7 +65,6 @@ NamedFiles read_files(const Options& options) {
                       {"WANT", options.compare.want},
                       {"--suite", options.bench.suite},
                       {"--baseline", options.bench.baseline},
-                      {"--config", options.config},
                       {"manifest", options.batch.manifest}};
   for (const std::string& file : v.results) files.push_back({"--result", file});
   for (const std::string& file : options.reduce_files) files.push_back({"PARTS", file});

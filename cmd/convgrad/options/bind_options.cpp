@@ -247,7 +247,7 @@ void bind_options(CLI::App& app, Options& o) {
        "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce", kExecution);
   flag(app, "--mpi", o.execution.mpi, "one gradient by all processes of mpirun -n R convgrad ...",
        kExecution);
-  add_common(app, o, kComputeFooter, "TOML file of options; flags and CONVGRAD_* win over it");
+  add_common(app, o, kComputeFooter);
   app.require_subcommand(0, 1);
 
   bind_verify(app, o);

@@ -1,4 +1,4 @@
-// bind_options.hpp - the options as CLI11 knows them: flags, CONVGRAD_* variables, --config.
+// bind_options.hpp - the options as CLI11 knows them: flags and CONVGRAD_* variables.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -12,9 +12,10 @@ namespace convgrad::cli {
 // Binds every option and subcommand of the program.
 void bind_options(CLI::App& app, Options& options);
 
-// Fills options that the command line did not give from CONVGRAD_* variables, then from the
-// --config file. command is the app or subcommand that runs.
-void apply_environment_and_config(CLI::App& app, CLI::App& command, Options& options);
+// Gives options from CONVGRAD_* variables where no flag has given them. command: the app or
+// subcommand that runs; arguments: what app has parsed, in reverse order, and parses once more.
+void apply_variables(CLI::App& app, CLI::App& command, std::vector<std::string> arguments,
+                     Options& options);
 
 // The long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);

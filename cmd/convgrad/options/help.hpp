@@ -18,9 +18,8 @@ of this one array (called dw, or NAME in FILE.npz:NAME), or its elements alone w
 Number lists take 1 value (all spatial axes), the spatial axes, or every axis in
 data-format order; "2,2", "2 2", "2x2" and "[2,2]" are the same. Numbers in --padding are 1
 or the spatial axes, the same on both sides, or pairs: "1", "0,1", "[[0,0],[1,1],[0,1],[0,0]]".
-Hyphens and underscores in option names are the same. Options other than --json can also come from CONVGRAD_*
-variables (CONVGRAD_THREADS=2) or the --config file; flags win over variables, those over
-the file.
+Hyphens and underscores in option names are the same. Options other than --json can also come
+from CONVGRAD_* variables (CONVGRAD_THREADS=2); flags win over these.
 
 Examples:
   convgrad --op conv2d -i x.npy -g dy.npy -o dw.npy -k 3 -s 2 -p same

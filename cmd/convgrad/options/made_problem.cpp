@@ -15,7 +15,7 @@ bool is_channels_last(const std::string& op, const std::string& data_format) {
 
 void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why) {
-  if (!given || options.origins.count(flag) != 0) return;
+  if (!given || options.variables.count(flag) != 0) return;
   misuse(flag, ": given with ", why);
 }
 

@@ -20,7 +20,7 @@ struct MadeRequest {
   std::optional<DType> dtype;  // if the request says it
 };
 
-// Error(usage) "FLAG: given with WHY" if the flag was given, unless it comes from another layer.
+// Error(usage) "FLAG: given with WHY" if the flag was given, not a variable.
 void refuse_flag(const Options& options, const std::string& flag, bool given,
                  const std::string& why);
 

@@ -100,14 +100,11 @@ struct Options {
   Words tag_words;   // of the report, KEY=VALUE
   std::string color = "auto";
   bool quiet = false;
-  std::string config;  // TOML file
 
   std::string command_line;  // that repeats this, with the variables that had a say
 
-  // Where options came from that no flag gave: "--strides" -> "CONVGRAD_STRIDES".
-  std::map<std::string, std::string> origins;
-  // The CONVGRAD_* variables that had a say, with their values.
-  std::vector<std::pair<std::string, std::string>> variables;
+  // The variables that gave options, not flags: "--strides" -> "CONVGRAD_STRIDES".
+  std::map<std::string, std::string> variables;
 
   // By key; of a key that is given twice the last value.
   std::map<std::string, std::string> tags() const {

@@ -160,8 +160,7 @@ void add_json(CLI::App& app, Options& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
-void add_common(CLI::App& app, Options& o, const std::string& footer,
-                const std::string& config_help) {
+void add_common(CLI::App& app, Options& o, const std::string& footer) {
   add_json(app, o);
   app.add_option("--tag", o.tag_words, "kept with the report and in CSV; again for more")
       ->type_name("KEY=VALUE")
@@ -169,7 +168,6 @@ void add_common(CLI::App& app, Options& o, const std::string& footer,
       ->expected(1)
       ->check(tag())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  text(app, "--config", o.config, "FILE", config_help, kReporting);
   app.footer(footer);
 }
 

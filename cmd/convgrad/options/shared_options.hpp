@@ -61,7 +61,6 @@ void add_criteria(CLI::App& app, CriterionOptions& o);
 void add_difference(CLI::App& app, std::string& save_diff);
 void add_json(CLI::App& app, Options& o);
 // What stands last in every command that computes.
-void add_common(CLI::App& app, Options& o, const std::string& footer,
-                const std::string& config_help = "TOML file of options");
+void add_common(CLI::App& app, Options& o, const std::string& footer);
 
 }  // namespace convgrad::cli

@@ -27,7 +27,7 @@ constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked f
 void check_scope(const Options& options) {
   const VerifyOptions& v = options.verify;
   // A variable or a file may hold one for whoever wants it.
-  if (v.seed && !v.sample && options.origins.count("--seed") == 0) {
+  if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
     misuse("--seed: expected only with --sample");
   }
   if (v.repeat_check && !v.results.empty()) {
