@@ -1,161 +1,233 @@
-// completion.cpp - see completion.hpp.
+// completion.cpp - see completion.hpp. A script is a table of what each command takes, as the
+// parser knows it, a row a line and the same for all shells, and a shell's functions that read it.
 #include "completion/completion.hpp"
 
 #include <CLI/Option.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <functional>
 #include <map>
-#include <set>
 
 #include "base/suggest.hpp"
 #include "convgrad/dtype.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/kernel.hpp"
+#include "options/arguments.hpp"
 #include "options/refuse.hpp"
 #include "options/suites.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-using Values = std::vector<std::string>;
-
-Values names_of(std::span<const DType> dtypes) {
-  Values names;
-  for (const DType dtype : dtypes) names.emplace_back(dtype_name(dtype));
-  return names;
+// Of bash and zsh. What may follow is kept by "COMMAND OPTION", and by "COMMAND -" and "COMMAND "
+// for the names of options and for all other words.
+constexpr const char* kKeepRows = R"(
+typeset -gA _convgrad_takes _convgrad_values _convgrad_help
+_convgrad_row() {  # COMMAND NAME TAKES VALUES HELP
+  local key="$1 $2" all="$1 "
+  [[ $2 != -* ]] || all="$1 -"
+  _convgrad_takes[$key]=$3 _convgrad_values[$key]+=$4 _convgrad_help[$key]=$5
+  _convgrad_values[$all]+=" $2"
 }
 
-// Of options whose type in the help does not list them.
-const std::map<std::string, Values>& known_values() {
-  static const Values kStored = names_of(kStoredDTypes);
-  static const Values kComputed = names_of(std::span(kStoredDTypes).first<4>());
-  static const std::map<std::string, Values> kValues = {
-      {"--op", {"conv2d", "depthwise", "conv3d", "conv1d"}},
-      {"--padding", {"SAME", "VALID", "EXPLICIT"}},
-      {"--data-format", {"NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"}},
-      {"--filter-format", {"HWIO", "OIHW", "OHWI", "DHWIO", "OIDHW", "ODHWI", "WIO", "OIW", "OWI"}},
+# What may stand where CURRENT does, behind the words: sets command, takes and values.
+_convgrad_state() {  # CURRENT WORD...
+  [[ -z ${ZSH_VERSION-} ]] || emulate -L ksh
+  local word last= option= key
+  command=convgrad
+  for word in "${@:2}"; do
+    key="$command $word"
+    if [[ $word == = ]]; then  # bash makes three words of --option=value
+      option=$last
+    elif [[ -n $option ]]; then
+      option=
+    else
+      case ${_convgrad_takes[$key]-} in
+        word | list | file) option=$word ;;
+        command) command=$word ;;
+      esac
+    fi
+    last=$word
+  done
+  key="$command $option"
+  if [[ -z $option && $1 == -* ]]; then key="$command -"; fi
+  takes=${_convgrad_takes[$key]-} values=${_convgrad_values[$key]-}
+}
+
+)";
+
+constexpr const char* kBash = R"(
+_convgrad() {
+  local cur=${COMP_WORDS[COMP_CWORD]} command takes values before= word
+  local -a words=("${COMP_WORDS[@]:1:COMP_CWORD - 1}")
+  if [[ $cur == = ]]; then words+=(=) cur=; fi
+  _convgrad_state "$cur" "${words[@]}"
+  COMPREPLY=()
+  if [[ $takes == list && $cur == *,* ]]; then before=${cur%,*},; fi
+  for word in $values; do  # in upper or lower case
+    if [[ ${before,,}${word,,} == "${cur,,}"* ]]; then COMPREPLY+=("$before$word"); fi
+  done
+  if [[ $takes == file && -n $values ]]; then
+    mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$cur")
+    compopt -o filenames 2>/dev/null
+  elif [[ $takes == file || $takes == optional ]]; then
+    compopt -o default 2>/dev/null  # files, quoted as readline does it
+  fi
+}
+complete -F _convgrad convgrad
+)";
+
+constexpr const char* kZsh = R"(
+_convgrad() {
+  local command takes values name ret=1
+  local -a described before=("${(@)words[2,CURRENT-1]}")
+  if [[ $PREFIX == --*=* ]]; then
+    before+=("${PREFIX%%=*}" =)
+    compset -P '--[^=]#='
+  fi
+  _convgrad_state "$PREFIX" "$before[@]"
+  [[ $takes != list ]] || compset -P '*,'
+  for name in ${=values}; do described+=("$name:${_convgrad_help[$command $name]}"); done
+  # In upper or lower case.
+  _describe word described -M 'm:{[:lower:][:upper:]}={[:upper:][:lower:]}' && ret=0
+  [[ $takes == (file|optional) ]] && _files && ret=0
+  return ret
+}
+
+if [[ $funcstack[1] == _convgrad ]]; then
+  _convgrad "$@"
+else
+  compdef _convgrad convgrad
+fi
+)";
+
+constexpr const char* kFish = R"FISH(
+# The command on the line so far, by its own name.
+function __convgrad_command
+    set -l last convgrad
+    for word in (commandline -opc)[2..-1]
+        if contains -- $word $__convgrad_commands; and not contains -- $last $__convgrad_with_value
+            echo $word
+            return
+        end
+        set last $word
+    end
+    echo convgrad
+end
+
+function _convgrad_row  # COMMAND NAME TAKES VALUES HELP
+    set -l line -c convgrad -n "test (__convgrad_command) = $argv[1]"
+    switch $argv[2]
+        case '--*'
+            set -a line -l (string sub -s 3 -- $argv[2])
+        case '-*'
+            set -a line -s (string sub -s 2 -- $argv[2])
+        case '?*'
+            set -a line -a $argv[2]
+    end
+    switch $argv[3]
+        case command
+            set -ga __convgrad_commands $argv[2]
+        case optional
+            set -a line -F  # with --option= alone
+        case file
+            set -a line -r -F -a $argv[4]
+        case word
+            set -a line -x -a $argv[4]
+        case list
+            set -a line -x -a "(__fish_append , $argv[4])"
+    end
+    contains -- $argv[3] file word list; and set -ga __convgrad_with_value $argv[2]
+    complete $line -d $argv[5]
+end
+complete -c convgrad -f
+
+)FISH";
+
+std::string names_of(const auto& things, auto name) {
+  Words names;
+  for (const auto& thing : things) names.emplace_back(std::invoke(name, thing));
+  return joined(names);
+}
+
+// Values of options whose type in the help does not list them.
+std::string known_values(const std::string& option) {
+  static const std::string kComputed = "float16 bfloat16 float32 float64";
+  static const std::string kStored = names_of(kStoredDTypes, dtype_name);
+  static const std::map<std::string, std::string> kValues = {
+      {"--op", "conv2d depthwise conv3d conv1d"},
+      {"--padding", "SAME VALID EXPLICIT"},
+      {"--data-format", "NHWC NCHW NDHWC NCDHW NWC NCW"},
+      {"--filter-format", "HWIO OIHW OHWI DHWIO OIDHW ODHWI WIO OIW OWI"},
       {"--out-dtype", kComputed},
       {"--dtype", kComputed},
       {"--input-dtype", kStored},
       {"--out-backprop-dtype", kStored},
-      {"--backend", {"auto", "cpu", "cuda", "reference"}}};
-  return kValues;
+      {"--backend", "auto cpu cuda reference"},
+      {"--algorithm", "auto " + names_of(kernels(), &Kernel::name)},
+      {"--suite", joined(suite_names())}};
+  const auto found = kValues.find(option);
+  return found == kValues.end() ? "" : found->second;
 }
 
-Values algorithm_names() {
-  Values names = {"auto"};
-  for (const Kernel& kernel : kernels()) names.emplace_back(kernel.name);
-  return names;
+std::string row(const std::string& command, const std::string& name, const char* takes,
+                const std::string& values, const std::string& help) {
+  return cat("_convgrad_row ", command, " ", shell_quoted(name), " ", takes, " ",
+             shell_quoted(values), " ", shell_quoted(help), "\n");
 }
 
-Values split(const std::string& text, char separator) {
-  Values parts;
-  TextReader stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
-// What is typed as it stands, unlike FILE and N.
-bool is_literal(const std::string& word) {
-  return word.size() > 1 && word != "FILE" && word != "DIR" &&
-         std::ranges::all_of(
-             word, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
-}
-
-std::string without_suffix(const std::string& text, std::string_view suffix) {
-  return text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text;
-}
-
-bool is_one_of(const Values& words, const std::string& word) {
-  return std::ranges::find(words, word) != words.end();
-}
-
-void find_values(Completion& completion) {
-  using Takes = Completion::Takes;
-  const Values parts = split(without_suffix(completion.metavar, "..."), '|');
-  const bool is_file = std::ranges::any_of(parts, [](const std::string& part) {
-    return part == "FILE" || part == "DIR" || part.starts_with('.');  // .csv, of a|.csv|-
-  });
-  completion.takes = is_file ? Takes::file : Takes::word;
-  if (parts.size() > 1 && std::ranges::all_of(parts, is_literal)) {
-    completion.values = parts;
+// What an option takes follows from its type in the help.
+std::string rows_of(const CLI::Option& option, const std::string& command) {
+  const std::string type = option.get_type_name(), name = option.get_name();
+  const bool is_list = type.ends_with(",..."), is_choice = type.find('|') != type.npos;
+  std::string rows, values = known_values(name);
+  if (is_list && !values.empty()) values += " all";
+  // Of rounding|bound, but not of A:B|K/R.
+  if (is_choice && std::ranges::none_of(type, [](unsigned char c) { return std::isupper(c); })) {
+    values = type;
+    std::ranges::replace(values, '|', ' ');
   }
-  completion.is_list = completion.metavar.ends_with(",...");
-  for (const std::string& name : completion.names) {
-    const auto found = known_values().find(name);
-    if (found != known_values().end()) completion.values = found->second;
-    if (name == "--algorithm") completion.values = algorithm_names();
-    if (name == "--suite") completion.values = suite_names();
+  const char* takes = is_list ? "list" : "word";
+  for (const char* file : {"FILE", "DIR", "JOBS"}) {
+    if (type.find(file) != type.npos) takes = "file";
   }
-  const bool has_all =
-      is_one_of(completion.names, "--algorithm") || is_one_of(completion.names, "--dtype");
-  if (completion.is_list && has_all) completion.values.emplace_back("all");
+  if (option.get_expected_max() == 0 || option.get_items_expected_max() == 0) takes = "nothing";
+  if (name.starts_with("--json")) takes = "optional";
+  if (option.get_positional()) rows += row(command, "", takes, values, "");
+  const auto add = [&](const std::string& spelling) {
+    rows += row(command, spelling, takes, values, option.get_description());
+  };
+  for (const std::string& letter : option.get_snames()) add("-" + letter);
+  for (const std::string& word : option.get_lnames()) add("--" + word);
+  return rows;
 }
 
-Completion completion_of(const CLI::Option& option) {
-  Completion completion;
-  for (const std::string& name : option.get_snames()) completion.names.push_back(cat("-", name));
-  for (const std::string& name : option.get_lnames()) completion.names.push_back(cat("--", name));
-  completion.help = option.get_description();
-  const bool is_flag = option.get_expected_max() == 0 || option.get_items_expected_max() == 0;
-  if (is_one_of(completion.names, "--json")) {
-    completion.takes = Completion::Takes::optional_file;
-    completion.metavar = "FILE";
-  } else if (!is_flag) {
-    completion.metavar = option.get_type_name();
-    find_values(completion);
+std::string rows_of(const CLI::App& app, const std::string& name) {
+  std::string rows;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    std::vector<std::string> names = sub->get_aliases();
+    names.push_back(sub->get_name());
+    for (const std::string& word : names) {
+      rows += row(name, word, "command", "", sub->get_description()) + rows_of(*sub, word);
+    }
   }
-  return completion;
-}
-
-CompletedCommand command_of(const CLI::App& app, bool is_root) {
-  CompletedCommand command;
-  if (!is_root) {
-    command.name = app.get_name();
-    command.words = {app.get_name()};
-    for (const std::string& alias : app.get_aliases()) command.words.push_back(alias);
-  }
-  command.help = app.get_description();
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // hidden
-    const Completion completion = completion_of(*option);
-    if (!completion.names.empty()) command.options.push_back(completion);
-    if (option->get_positional() && !command.positional) command.positional = completion;
-  }
-  return command;
+  for (const CLI::Option* option : app.get_options()) rows += rows_of(*option, name);
+  return rows;
 }
 
 }  // namespace
 
-std::vector<CompletedCommand> completed_commands(const CLI::App& app) {
-  std::vector<CompletedCommand> commands = {command_of(app, true)};
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!sub->get_group().empty()) commands.push_back(command_of(*sub, false));
-  }
-  return commands;
-}
-
-std::vector<std::string> names_with_value(const std::vector<CompletedCommand>& commands) {
-  std::set<std::string> names;
-  for (const CompletedCommand& command : commands) {
-    for (const Completion& option : command.options) {
-      using Takes = Completion::Takes;
-      if (option.takes != Takes::word && option.takes != Takes::file) continue;
-      names.insert(option.names.begin(), option.names.end());
-    }
-  }
-  return {names.begin(), names.end()};
-}
-
 int completion(const Options& options, const CLI::App& app) {
-  const std::map<std::string, std::string (*)(const std::vector<CompletedCommand>&)> kShells = {
-      {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
   const std::string& shell = options.completion_shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", shell, names);
-  std::fputs(kShells.at(shell)(completed_commands(app)).c_str(), stdout);
+  std::string script = cat("# Written by: convgrad completion ", shell, "\n",
+                           shell == "fish" ? kFish : kKeepRows, rows_of(app, app.get_name()));
+  if (shell == "bash") script += kBash;
+  if (shell == "zsh") script = cat("#compdef convgrad\n", script, kZsh);  // how zsh finds it
+  std::fputs(script.c_str(), stdout);
   return 0;
 }
 
