@@ -66,6 +66,10 @@ class Help(CliTest):
             self.assertNotIn("\x1b", text)
             self.assertEqual([line for line in text.splitlines() if line != line.rstrip()], [])
 
+    def test_an_attribute_without_effect_says_so(self):
+        for command in ([], ["verify"], ["bench"], ["generate"]):
+            self.assertRegex(run(*command, "--help").out, r"(?s)--use-cudnn-on-gpu,[^.]*has no effect\n")
+
     def test_help_wins_over_a_broken_job(self):
         self.assertEqual(run("--op", "conv2d", "--help").status, 0)
         self.assertEqual(run("verify", "--rtol", "1", "-h").status, 0)

@@ -71,7 +71,7 @@ void add_attributes(CLI::App& app, ProblemOptions& o) {
       "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs', if alike",
       kOperation);
   flag(app, "--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", o.use_cudnn_on_gpu,
-       "TensorFlow's attribute; without effect on the CPU", kOperation);
+       "accepted for TensorFlow's sake; has no effect", kOperation);
 }
 
 void add_operation(CLI::App& app, ProblemOptions& o) {
