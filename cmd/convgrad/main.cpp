@@ -277,7 +277,7 @@ struct Program {
     report["exit_code"] = status;
     try {
       check_report_replaces_nothing(options);  // an error's report must not replace a tensor either
-      report["tool"]["blas"] = blas_json();
+      if (blas_is_loaded()) report["tool"]["blas"] = blas_json();
       write_report(report, options.json);
     } catch (const Error& error) {
       const std::string what = error.what();

@@ -31,5 +31,6 @@ struct BlasInfo {
 // Loads OpenBLAS, as the first product of the algorithm im2col_gemm does, if nothing has yet: its
 // worker threads, which nothing here uses, are ended at once. An Error if there is no OpenBLAS.
 BlasInfo blas_info();
+bool blas_is_loaded();
 
 }  // namespace convgrad

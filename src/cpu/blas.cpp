@@ -96,11 +96,12 @@ OpenBlas load() {
   return blas;
 }
 
+std::atomic<const OpenBlas*> loaded = nullptr;
+
 // Loads it once; a call after one that failed tries again. A static variable would do the same, but
 // for GCC 12's thread sanitizer: whoever waits for an initialisation that throws is never woken.
 const OpenBlas& blas() {
   static OpenBlas place;
-  static std::atomic<const OpenBlas*> loaded = nullptr;
   static std::mutex loading;
   if (const OpenBlas* const there = loaded.load(std::memory_order_acquire)) return *there;
   const std::scoped_lock lock(loading);
@@ -132,6 +133,8 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double
                narrow(depth), 1.0, a.data, narrow(a.ld), b.data, narrow(b.ld), beta, c,
                narrow(ldc));
 }
+
+bool blas_is_loaded() { return loaded != nullptr; }
 
 BlasInfo blas_info() {
   static constexpr const char* kParallel[] = {"serial", "pthread", "openmp"};

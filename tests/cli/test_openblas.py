@@ -37,11 +37,22 @@ class OpenBlas(CliTest):
         self.assert_one_error(result, 5, "libopenblas.so.0 has no cblas_sgemm", "install")
         self.assertEqual(self.listing(), ["dy.npy", "lib", "x.npy"])
         self.assert_one_error(self.run_here("info", env=env), 5, "has no cblas_sgemm")
-        # A report names OpenBLAS. The gradient is complete by then.
-        result = self.with_algorithm("direct", "--json=report.json", env=env)
-        self.assert_one_error(result, 5, "--json: ", "has no cblas_sgemm")
+        # Nor does a report load it.
+        self.assert_quiet(self.with_algorithm("direct", "--json=report.json", env=env))
         self.assert_computed()
-        self.assertNotIn("report.json", self.listing())
+
+    def test_what_does_not_need_it_does_not_load_it(self):
+        for algorithm, is_needed in (("direct", False), ("im2col_gemm", True)):
+            for command in ([], ["verify"]):
+                output = [] if command else ["-o", "dw.npy"]
+                args = ["-i", "x.npy", "-g", "dy.npy", *self.problem.flags(), *output]
+                env = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(self.folder / "loaded")}
+                result = self.run_here(*command, *args, "-a", algorithm, "--json=report.json", env=env)
+                (log,) = self.folder.glob("loaded.*")
+                with self.subTest(command=command, algorithm=algorithm):
+                    self.assertEqual(result.status, 0, str(result))
+                    self.assertEqual("libopenblas" in log.read_text(), is_needed)
+                log.unlink()
 
     def test_not_to_be_loaded_by_its_name(self):
         # What it was built with is next.

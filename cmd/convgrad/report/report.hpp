@@ -32,8 +32,8 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
                                   std::int64_t, std::uint64_t, double, JsonAllocator>;
 
-// A report with the fields that every command fills: schema, command line, tool. OpenBLAS is loaded
-// for a report that is written: its field is null before.
+// A report with the fields that every command fills: schema, command line, tool. That of
+// OpenBLAS is null until something has loaded it.
 Json new_report(const std::string& command, const std::string& command_line);
 Json blas_json();
 
