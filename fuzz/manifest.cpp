@@ -1,4 +1,4 @@
-// manifest.cpp - the readers of JSONL and CSV manifests, and what is made of their jobs.
+// manifest.cpp - the reader of manifests, JSON Lines and arrays, and what is made of their jobs.
 #include <set>
 
 #include "batch/batch.hpp"
@@ -51,16 +51,13 @@ void check_outputs(const Manifest& manifest) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static constexpr std::array<const char*, 3> kNames = {"jobs.jsonl", "jobs.csv", "jobs"};
   static const Options defaults;
-  // The first byte chooses the name: '0', '1' and '2' in the corpus.
-  const std::string name = size > 0 ? kNames[data[0] % kNames.size()] : kNames[0];
-  const std::string_view text(reinterpret_cast<const char*>(data) + (size > 0 ? 1 : 0),
-                              size - (size > 0 ? 1 : 0));
+  const std::string name = "jobs.jsonl";
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
   refused(static_cast<int>(ErrorKind::input), name, [&] {
     Manifest manifest = parse_manifest(text, name, "folder-that-is-not-there", defaults);
     check_jobs(manifest);
-    order_jobs(manifest, first_reads(manifest));
+    refuse_conflicts(manifest);
     check_jobs(manifest);
     check_outputs(manifest);
   });

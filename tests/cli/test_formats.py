@@ -273,7 +273,7 @@ class Kept(FormatsTest):
         (self.folder / "y.npy").write_bytes((self.folder / "x.npy").read_bytes())
         jobs = [{**job, "result": "want.npy", "save_diff": "y.npy"}, {**job, "input": "y.npy", "output": "o.npy"}]
         (self.folder / "jobs.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
-        self.refuse(INPUT, ["save_diff: y.npy is read by line 2"], "batch", "jobs.jsonl")
+        self.refuse(INPUT, ["line 2: input: y.npy is written by line 1"], "batch", "jobs.jsonl")
         jobs[0]["save_diff"] = "jobs.jsonl"
         (self.folder / "jobs.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
         self.refuse(USAGE, ["the manifest", "save_diff"], "batch", "jobs.jsonl")

@@ -1,4 +1,4 @@
-// batch_test.cpp - from the text of a manifest to jobs, their order, what is kept of them.
+// batch_test.cpp - from the text of a manifest to jobs, and what is kept of them.
 #include "batch/batch.hpp"
 
 #include <doctest/doctest.h>
@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "job/job_files.hpp"
 #include "report/xml_text.hpp"
 #include "support/temp_dir.hpp"
 
@@ -17,9 +16,8 @@ using convgrad::testing::TempDir;
 
 namespace {
 
-Manifest parsed(std::string_view text, const std::string& name = "jobs.jsonl",
-                const std::string& folder = "") {
-  return parse_manifest(text, name, folder, Options{});
+Manifest parsed(std::string_view text, const std::string& folder = "") {
+  return parse_manifest(text, "jobs.jsonl", folder, Options{});
 }
 
 constexpr const char* kHead = R"("op":"conv2d","input":"x.npy","out_backprop":"dy.npy")";
@@ -28,14 +26,14 @@ constexpr const char* kHead = R"("op":"conv2d","input":"x.npy","out_backprop":"d
 std::string line_with(const std::string& more) { return cat("{", kHead, ",", more, "}\n"); }
 
 BatchJob job_of(const std::string& more, const std::string& folder = "") {
-  Manifest manifest = parsed(line_with(more), "jobs.jsonl", folder);
+  Manifest manifest = parsed(line_with(more), folder);
   for (const BadLine& bad : manifest.bad) FAIL(bad.message);
   REQUIRE(manifest.jobs.size() == 1);
   return manifest.jobs[0];
 }
 
-std::string message_of(const std::string& text, const std::string& name = "jobs.jsonl") {
-  const Manifest manifest = parsed(text, name);
+std::string message_of(const std::string& text) {
+  const Manifest manifest = parsed(text);
   REQUIRE(manifest.bad.size() == 1);
   CHECK(manifest.jobs.empty());
   return manifest.bad[0].message;
@@ -98,15 +96,6 @@ TEST_CASE("paths start from the manifest's folder") {
   CHECK(job_of(R"("kernel":3)", "/").options.problem.input == "/x.npy");
 }
 
-TEST_CASE("what is not given") {
-  for (const char* nothing : {"null", "\"\"", "[]"}) {
-    const BatchJob job =
-        job_of(cat(R"("output":"o","strides":)", nothing, R"(,"golden":)", nothing));
-    CHECK(job.options.problem.strides.empty());
-    CHECK(!job.verifies);
-  }
-}
-
 TEST_CASE("a report's attrs") {
   const BatchJob job = job_of(
       R"("output":"o","filter_shape":[6,2,3,2],"filter_format":"OIHW","groups":2,"dtype":"float32",)"
@@ -126,18 +115,8 @@ TEST_CASE("a report's attrs") {
   CHECK(manifest.jobs[0].options.problem.op == "Conv2DBackpropFilter");
 }
 
-TEST_CASE("hashes") {
-  const std::string digits(64, 'A');
-  CHECK(job_of(cat(R"("input_sha256":")", digits, "\"")).hashes.at("input") ==
-        "sha256:" + std::string(64, 'a'));
-  CHECK(message_of(line_with(cat(R"("input_sha256":"sha256:)", digits, "\"")))
-            .find("input_sha256: 'sha256:") == 0);
-  CHECK(message_of(line_with(cat(R"("golden_sha256":")", digits, "\""))) ==
-        "golden_sha256: is given, but golden is not");
-}
-
 TEST_CASE("what equal jobs have in common, and others not") {
-  const std::string base = job_of(R"("strides":2,"output":"o")").spelled;
+  const Json base = job_of(R"("strides":2,"output":"o")").spelled;
   CHECK(job_of(R"("output":"o","strides":2)").spelled == base);
   CHECK(job_of(R"("output":"o","strides":2,"name":"n","notes":"n","golden":null)").spelled == base);
   for (const char* other :
@@ -152,23 +131,43 @@ TEST_CASE("what equal jobs have in common, and others not") {
   }
 }
 
-TEST_CASE("CSV and JSON Lines are told apart") {
-  const std::string csv = "op,input,out_backprop,kernel\nconv2d,x.npy,dy.npy,\"3,3\"\n";
-  const std::string json = line_with(R"("kernel":3)");
-  for (const char* name : {"jobs.csv", "jobs", "jobs.txt", "standard input"}) {
-    CAPTURE(name);
-    const Manifest manifest = parsed(csv, name);
-    REQUIRE(manifest.jobs.size() == 1);
-    CHECK(manifest.jobs[0].line == 2);
-    CHECK(manifest.jobs[0].options.problem.kernel == Words{"3,3"});
+TEST_CASE("the objects of an array are jobs, by the lines on which they begin") {
+  const std::string one = cat("{", kHead, R"(,"kernel":3})"), two = cat("{", kHead, "\n}");
+  for (const std::string bom : {"", "\xef\xbb\xbf"}) {
+    const Manifest manifest =
+        parsed(cat(bom, "\n[", one, ",\n\n", two, ", ", one, "\n, ", one, "]\n"));
+    REQUIRE(manifest.bad.empty());
+    std::vector<std::int64_t> lines;
+    for (const BatchJob& job : manifest.jobs) lines.push_back(job.line);
+    CHECK(lines == std::vector<std::int64_t>{2, 4, 5, 6});
+    CHECK(manifest.jobs[0].options.problem.kernel == Words{"3"});
   }
-  for (const char* name : {"jobs.jsonl", "jobs", "standard input"}) {
-    CHECK(parsed(json, name).jobs.size() == 1);
-    CHECK(parsed("\xef\xbb\xbf\n  " + json, name).jobs.size() == 1);
-  }
-  CHECK(parsed(csv, "jobs.jsonl").bad.size() == 2);
-  CHECK(parsed(json, "jobs.csv").bad.size() == 1);
-  CHECK(parsed("\xef\xbb\xbf" + csv, "jobs.csv").jobs.size() == 1);
+}
+
+TEST_CASE("a bad element of an array is a bad line, and what is no JSON is all of it") {
+  const std::string good = cat("{", kHead, "}");
+  const Manifest manifest = parsed(cat("[", good, ",\n{},\n3,\n[4,\n{}],", good, "]"));
+  CHECK(manifest.jobs.size() == 2);
+  std::vector<std::string> bad;
+  for (const BadLine& one : manifest.bad) bad.push_back(cat(one.line, " ", one.message));
+  REQUIRE(bad.size() == 3);
+  CHECK(bad[0].starts_with("2 op is missing, expected conv2d"));
+  CHECK(bad[1].starts_with("3 is a value, expected an object"));
+  CHECK(bad[2].starts_with("4 is an array, expected an object"));
+
+  const auto whole = [&](const std::string& rest) {
+    const Manifest refused = parsed(cat("[", good, ",\n", rest));
+    CHECK(refused.jobs.empty());
+    REQUIRE(refused.bad.size() == 1);
+    return cat(refused.bad[0].line, " ", refused.bad[0].message);
+  };
+  CHECK(whole("{\"op\":1,\n\"op\":2}]") == "3 op: is there twice, expected once");
+  CHECK(whole("{\"op\": x}]").starts_with("2 is not JSON at column 8, expected"));
+  CHECK(whole("\n{\"op\": \"x\n\"}]").starts_with("3 is not JSON at column 10, expected"));
+  CHECK(whole("{}").starts_with("2 is not JSON at column 3"));
+  CHECK(whole("{}]\n{}").starts_with("3 is not JSON at column 1"));
+  CHECK(whole(std::string(100, '[')).starts_with("2 nested too deeply"));
+  CHECK(whole("{\"rtol\": 1e999}]").starts_with("2 has a number that is too large"));
 }
 
 TEST_CASE("messages name the field") {
@@ -180,7 +179,6 @@ TEST_CASE("messages name the field") {
   CHECK(message_of("{\"op\":1,\"op\":2}") == "op: is there twice, expected once");
   CHECK(message_of("{\"filter-like\":\"a\",\"filter_like\":\"a\"}") ==
         "filter_like: is there twice, expected once");
-  CHECK(message_of("op,inptu\nconv2d,x\n", "a.csv").find("inptu: is unknown") == 0);
   CHECK(as_field("--filter-sizes (f.npy): empty") == "filter_sizes (f.npy): empty");
   CHECK(as_field("--strides is missing") == "strides is missing");
   CHECK(as_field("--memory-limit is 1 MiB, but") == "--memory-limit is 1 MiB, but");
@@ -204,98 +202,35 @@ TEST_CASE("good lines stay when others are bad, each with its number") {
   CHECK(manifest.bad[2].message == "name: 'a' is that of line 2 too");
 }
 
-TEST_CASE("jobs wait for those whose files they share") {
+TEST_CASE("no job reads or writes what another one writes") {
   const TempDir dir;
-  const std::string there = dir.write("there", "");
-  const auto line = [](const char* name, const std::string& input, const std::string& output) {
-    return cat(R"({"op":"conv2d","out_backprop":"dy","name":")", name, R"(","input":")", input,
-               output.empty() ? "" : R"(","output":")", output, "\"}\n");
+  dir.write("there", "");
+  const auto line = [](const std::string& input, const std::string& output) {
+    return cat(R"({"op":"conv2d","out_backprop":"dy","input":")", input, R"(","output":")", output,
+               "\"}\n");
   };
   Manifest manifest =
-      parsed(line("0", "x", "new") + line("1", "./new", "") + line("2", "there", "") +
-                 line("3", "x", "./there") + line("4", "there", "") + line("5", "x", ""),
-             "jobs.jsonl", dir.path());
-  const BatchOrder order = order_jobs(manifest, {});
-  using Lists = std::vector<std::vector<std::size_t>>;
-  CHECK(manifest.bad.empty());
-  CHECK(order.needs == Lists{{}, {0}, {}, {}, {3}, {}});
-  CHECK(order.follows == Lists{{}, {}, {}, {2}, {}, {}});
-
-  // But not over what the list is given, and has not made.
-  const FirstReads reads = first_reads(manifest);
-  CHECK(reads.at(file_key(dir.file("new"))).is_made);
-  CHECK(reads.at(file_key(there)).line == 3);
-  CHECK(!reads.at(file_key(there)).is_made);
-  order_jobs(manifest, reads);
-  REQUIRE(manifest.bad.size() == 1);
-  CHECK(manifest.bad[0].line == 4);
-  CHECK(manifest.bad[0].message ==
-        cat("output: ", dir.path(), "/./there is read by line 3, which could not be run again"));
-
-  manifest = parsed(line("a", "x", "out") + line("b", "x", "./out") + line("c", "in", "in"),
-                    "jobs.jsonl", dir.path());
-  order_jobs(manifest, {});
-  CHECK(manifest.jobs.size() == 1);
-  REQUIRE(manifest.bad.size() == 2);
-  CHECK(manifest.bad[0].line == 2);
-  CHECK(manifest.bad[1].line == 3);
-}
-
-TEST_CASE("what a malformed line would have written is not read") {
-  const TempDir dir;
-  const auto line = [](const std::string& input, const std::string& output, const char* more = "") {
-    return cat(R"({"op":"conv2d","out_backprop":"dy","input":")", input, R"(","output":")", output,
-               "\"", more, "}\n");
-  };
-  const char* const bad = R"(,"paddin":1)";
-  Manifest manifest = parsed(line("a", "0") + line("x", "a", bad) + line("a", "1") +
-                                 line("./a", "2") + line("b", "b", bad) + line("b", "3") +
-                                 line("x", "b") + line("b", "4") + line("x", "4") + line("4", "5"),
-                             "jobs.jsonl", dir.path());
-  const BatchOrder order = order_jobs(manifest, {});
-  REQUIRE(manifest.jobs.size() == 7);
-  // The second line with output 4 is malformed too.
-  CHECK(order.malformed == std::vector<std::int64_t>{0, 2, 2, 5, 0, 0, 9});
-  CHECK(order.needs[5] == std::vector<std::size_t>{4});
-}
-
-TEST_CASE("each job is in one shard, with those whose files it shares") {
-  const auto line = [](int name, const std::string& input, const std::string& output) {
-    return cat(R"({"op":"conv2d","out_backprop":"dy","name":")", name, R"(","input":")", input,
-               R"(","output":")", output, "\"}\n");
-  };
-  const TempDir dir;
-  // 0, 2 and 5 are connected, 3 and 4 too.
-  const std::string text = line(0, "x", "a") + line(1, "x", "b") + line(2, "a", "c") +
-                           line(3, "d", "e") + line(4, "x", "d") + line(5, "c", "f") + "{}\n" +
-                           line(7, "x", "g");
-  for (const int parts : {1, 2, 3, 9}) {
-    std::vector<std::string> shards(8);
-    for (int part = 1; part <= parts; ++part) {
-      Manifest manifest = parsed(text, "jobs.jsonl", dir.path());
-      BatchOrder order = order_jobs(manifest, {});
-      keep_shard(cat(part, "/", parts), manifest, order);
-      CHECK(manifest.shard == cat(part, "/", parts));
-      CHECK(manifest.bad.size() == 1);
-      REQUIRE(order.needs.size() == manifest.jobs.size());
-      REQUIRE(order.malformed.size() == manifest.jobs.size());
-      for (std::size_t i = 0; i < manifest.jobs.size(); ++i) {
-        const std::string& name = manifest.jobs[i].name;
-        shards[static_cast<std::size_t>(name[0] - '0')] += cat(part);
-        for (const std::size_t j : order.needs[i]) {
-          CHECK(manifest.jobs[j].options.problem.output == manifest.jobs[i].options.problem.input);
-        }
-        CHECK(order.needs[i].size() == (name == "2" || name == "5" ? 1 : 0));
-        CHECK(order.follows[i].size() == (name == "4" ? 1 : 0));
-      }
-    }
-    using Shards = std::vector<std::string>;
-    const Shards of_all = {"1", "1", "1", "1", "1", "1", "", "1"},
-                 of_two = {"1", "2", "1", "1", "1", "1", "", "2"},
-                 of_three = {"1", "2", "1", "3", "3", "1", "", "1"},
-                 of_nine = {"1", "2", "1", "3", "3", "1", "", "4"};
-    CHECK(shards == (parts == 1 ? of_all : parts == 2 ? of_two : parts == 3 ? of_three : of_nine));
+      parsed(line("x", "new") + line("./new", "a") + line("there", "b") + line("x", "./there") +
+                 line("there", "c") + line("x", "new") + line("in", "in") + line("a", "d"),
+             dir.path());
+  refuse_conflicts(manifest);
+  REQUIRE(manifest.jobs.size() == 2);
+  CHECK(manifest.jobs[1].line == 3);
+  std::vector<std::string> bad;
+  for (const BadLine& one : manifest.bad) {
+    const std::string text = cat(one.line, " ", one.message);
+    bad.push_back(text.substr(0, text.find(", and jobs run in any order")));
   }
+  const auto in_folder = [&](const char* name) { return cat(dir.path(), "/", name); };
+  CHECK(bad ==
+        std::vector<std::string>{cat("2 input: ", in_folder("./new"), " is written by line 1"),
+                                 cat("4 output: ", in_folder("./there"), " is read by line 3"),
+                                 cat("5 input: ", in_folder("there"), " is written by line 4"),
+                                 cat("6 output: ", in_folder("new"), " is that of line 1 too"),
+                                 cat("7 output: ", in_folder("in"),
+                                     " is the job's input too, so it could not be run again"),
+                                 // That line 2 would have written it is enough.
+                                 cat("8 input: ", in_folder("a"), " is written by line 2")});
 }
 
 TEST_CASE("two jobs do not save their small problems in one folder") {
@@ -304,9 +239,9 @@ TEST_CASE("two jobs do not save their small problems in one folder") {
     Manifest manifest = parsed(line_with(R"("result":"r","save_repro":"a")") +
                                    line_with(R"("result":"s","save_repro":"b")") +
                                    line_with(R"("result":"t","save_repro":"./a")"),
-                               "jobs.jsonl", dir.path());
+                               dir.path());
     if (exists) std::filesystem::create_directory(dir.file("a"));
-    order_jobs(manifest, {});
+    refuse_conflicts(manifest);
     CHECK(manifest.jobs.size() == 2);
     REQUIRE(manifest.bad.size() == 1);
     CHECK(manifest.bad[0].line == 3);
@@ -315,83 +250,44 @@ TEST_CASE("two jobs do not save their small problems in one folder") {
   }
 }
 
-TEST_CASE("the line that repeats a job says what the whole batch was told") {
-  Options all;
-  all.execution.backend = "cpu";
-  all.execution.algorithm = "direct";
-  const auto repeat = [&](const std::string& more) {
-    const Manifest manifest = parse_manifest(line_with(more), "jobs.jsonl", "", all);
-    REQUIRE(manifest.jobs.size() == 1);
-    return manifest.jobs[0].repeat;
-  };
-  CHECK(repeat(R"("output":"o")").find(" --backend cpu --algorithm direct") != std::string::npos);
-  const std::string own = repeat(R"("output":"o","algorithm":"im2col_gemm")");
-  CHECK(own.find(" --algorithm im2col_gemm") != std::string::npos);
-  CHECK(own.find("direct") == std::string::npos);
-  CHECK(job_of(R"("output":"o")").repeat.find("--algorithm") == std::string::npos);
-}
-
-TEST_CASE("a state comes back as it was written") {
+TEST_CASE("a state has the lines that were added to it") {
   const TempDir dir;
   const std::string path = dir.file("state");
   {
-    BatchState state(path, true);
-    CHECK(state.find("job") == nullptr);
-    CHECK_THROWS_AS(BatchState(path, true), Error);  // it is in use
+    BatchState state(path);
+    CHECK(!state.has("0,0"));
+    CHECK_THROWS_AS(BatchState{path}, Error);  // it is in use
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&, i] {
-        for (int j = 0; j < 50; ++j) {
-          const std::string job = cat(i, ",", j);
-          state.begin(job, "\xff\n\"");
-          state.end(job,
-                    BatchState::Record{"\xff\n\"", "ok", "out", {{"input", "a"}, {"golden", "b"}}});
-        }
+        for (int j = 0; j < 50; ++j) state.add(cat(i, ",", j));
       });
     }
     for (std::thread& thread : threads) thread.join();
-    state.begin("lost", "its name");
-    state.begin("failed", "");
-    state.end("failed", std::nullopt);
-    CHECK(BatchState(path, false).find("3,49") != nullptr);  // on the disk before write()
-    state.write();
+    state.check();
   }
-  BatchState state(path, true);
-  CHECK(state.was_lost("lost"));
-  CHECK(!state.was_lost("failed"));
-  CHECK(!state.was_lost("3,49"));
-  const BatchState::Record* record = state.find("3,49");
-  REQUIRE(record != nullptr);
-  CHECK(record->output == "out");
-  CHECK(record->files.at("golden") == "b");
-  CHECK(state.find("4,0") == nullptr);
-  state.end("3,49", BatchState::Record{"new", "match", "", {}});
-  state.write();
-  CHECK(BatchState(path, false).find("3,49")->files.empty());
-  CHECK(BatchState(path, false).find("0,0") != nullptr);
-  CHECK(BatchState(path, false).was_lost("lost"));
+  {
+    BatchState state(path);
+    CHECK(state.has("3,49"));
+    CHECK(!state.has("4,0"));
+  }
   CHECK(dir.names() == std::vector<std::string>{"state"});
   const std::string text = read_file(path);
   const std::size_t first_line = text.find('\n');
-  for (std::size_t cut = 1; cut < text.size(); cut += 97) {
+  for (std::size_t cut = 1; cut < text.size(); cut += 7) {
     const std::string beginning = dir.write("cut", text.substr(0, cut));
-    if (cut < first_line) {  // no state
-      CHECK_THROWS_AS(BatchState(beginning, false), Error);
+    if (cut <= first_line) {  // no state
+      CHECK_THROWS_AS(BatchState{beginning}, Error);
       continue;
     }
-    BatchState cut_off(beginning, true);  // without the line that was being written
-    cut_off.begin("next", "");
-    CHECK(read_file(beginning).substr(0, cut).starts_with(
-        text.substr(0, text.rfind('\n', cut - 1) + 1)));
-    CHECK(BatchState(beginning, false).was_lost("next"));
+    BatchState(beginning).add("next");  // without the line that was being written
+    CHECK(read_file(beginning) == text.substr(0, text.rfind('\n', cut - 1) + 1) + "next\n");
+    CHECK(BatchState(beginning).has("next"));
   }
 }
 
 TEST_CASE("what XML can hold") {
   CHECK(xml_text("a<b>&\"c'") == "a&#60;b&#62;&#38;&#34;c'");
-  for (const std::string text : {"a<b>&\"c'", "a\tb\nc\r", "", "&#", "&#60", "&#60;", "&#;;"}) {
-    CHECK(plain_text(xml_text(text)) == text);
-  }
   CHECK(xml_text("a\tb\nc\r") == "a&#9;b&#10;c&#13;");
   CHECK(xml_text("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
   const std::string bad = "\xef\xbf\xbd";

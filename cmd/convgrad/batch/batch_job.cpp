@@ -1,6 +1,7 @@
-// batch_job.cpp - one job of a batch: is it done already, does it fit, what came of it.
+// batch_job.cpp - one job of a batch: is it done already, what came of it.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/clock.hpp"
@@ -9,59 +10,51 @@
 #include "compute/compute.hpp"
 #include "convgrad/tensor_name.hpp"
 #include "options/refuse.hpp"
+#include "report/file_hash.hpp"
 #include "verify/verify.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-using Hashes = std::map<std::string, HashedFile>;
-
-bool is_regular(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+// Adds size and time of each file as they are now; false if one is no regular file.
+bool add_stamps(const std::vector<std::string>& paths, Json& stamps) {
+  for (const std::string& path : paths) {
+    struct stat status {};
+    if (path.empty()) continue;
+    if (::stat(split_tensor_name(path).file.c_str(), &status) != 0) return false;
+    if (!S_ISREG(status.st_mode)) return false;
+    const auto seconds = std::int64_t{status.st_mtim.tv_sec};
+    stamps.push_back({status.st_size, seconds * 1000000000 + status.st_mtim.tv_nsec});
+  }
+  return true;
 }
 
-// The hashes of what the job reads; empty if a file is none that has one. Such a job is always
-// run, and says what is wrong.
-std::optional<Hashes> hashed_inputs(const BatchJob& job) {
-  Hashes hashes;
-  for (const auto& [field, path] : job.inputs) {
-    const std::string file = split_tensor_name(path).file;
-    if (!is_regular(file)) return {};
-    hashes.emplace(field, HashedFile(file));
-  }
-  return hashes;
+// Of the inputs, as they are before the job reads them, whatever the order of fields.
+std::optional<Json> input_stamps(const BatchJob& job) {
+  std::vector<std::pair<std::string, std::string>> inputs = job.inputs;
+  std::ranges::sort(inputs);
+  std::vector<std::string> paths;
+  for (const auto& [field, path] : inputs) paths.push_back(path);
+  Json stamps = Json::array();
+  if (!add_stamps(paths, stamps)) return {};
+  return stamps;
 }
 
-bool is_done(const BatchJob& job, const BatchState::Record* record, const Hashes& hashes) {
-  if (record == nullptr || record->files.size() != hashes.size()) return false;
-  for (const auto& [field, file] : hashes) {
-    const auto found = record->files.find(field);
-    if (found == record->files.end() || found->second != file.hash()) return false;
-  }
-  const std::string output = split_tensor_name(job.options.problem.output).file;
-  if (output.empty()) return record->output.empty();
-  return is_regular(output) && hash_of_file(output) == record->output;
+// The line of the state by which the job is done, with its outputs as they are now. Without one the
+// job is always run.
+std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
+  if (!inputs) return {};
+  Json files = *inputs;
+  const VerifyOptions& v = job.options.verify;
+  if (!add_stamps({job.options.problem.output, v.save_diff}, files)) return {};
+  return Json{{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::optional<BatchState::Record> record_of(const BatchJob& job, const Outcome& outcome,
-                                            const Hashes& hashes) {
-  BatchState::Record record{job.name, std::string(verdict_name(outcome.verdict)), "", {}};
-  for (const auto& [field, file] : hashes) {
-    if (!file.unchanged()) return {};
-    record.files[field] = file.hash();
-  }
-  const std::string output = split_tensor_name(job.options.problem.output).file;
-  if (!output.empty()) {
-    if (!is_regular(output)) return {};
-    try {
-      record.output = hash_of_file(output);
-    } catch (const Error&) {  // somebody took it away: then it is not done
-      return {};
-    }
-  }
-  return record;
+bool is_done(const BatchJob& job, const std::optional<Json>& inputs, const BatchState& state) {
+  const std::optional<std::string> line = state_line(job, inputs);
+  return line && state.has(*line);
 }
 
 // A job opens its files more than once, which a FIFO does not allow.
@@ -91,7 +84,8 @@ std::string text_of(const Json& json) {
   return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-void check_attributes(const BatchJob& job, const Json& attrs) {
+void check_attributes(const BatchJob& job, const WgradProblem& problem) {
+  const Json attrs = problem_json(problem);
   for (const auto& [field, wanted] : job.expected.items()) {
     const Json found = attrs.value(field, Json());
     if (found == wanted) continue;
@@ -142,32 +136,19 @@ std::string plan_line(const Json& report) {
              format_bytes(execution.at("memory_bytes").get<double>()));
 }
 
-// Checks, plans and runs; false if the plan is over the share.
-bool carry_out(const BatchJob& job, Options options, bool is_whole, Outcome& outcome) {
-  const bool dry_run = options.execution.dry_run;
+void carry_out(const BatchJob& job, const Options& options, Outcome& outcome) {
   check_regular(job);
-  options.execution.dry_run = true;
-  try {
-    run_command(job, options, outcome.report);
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::runtime && !is_whole) return false;
-    throw;
-  }
-  check_attributes(job, outcome.report["attrs"]);
-  check_hashes(job);
-  outcome.verdict = Verdict::planned;
-  if (dry_run) {
-    outcome.message = plan_line(outcome.report);
-    return true;
-  }
-  options.execution.dry_run = false;
   outcome.status = run_command(job, options, outcome.report);
+  if (options.execution.dry_run) {
+    outcome.verdict = Verdict::planned;
+    outcome.message = plan_line(outcome.report);
+    return;
+  }
   outcome.verdict = outcome.status != 0 ? Verdict::mismatch
                     : job.verifies      ? Verdict::match
                                         : Verdict::ok;
   if (job.verifies) outcome.vacuous = outcome.report["compare"].value("why_vacuous", "");
   if (outcome.status != 0) outcome.message = mismatch_text(outcome.report["compare"]);
-  return true;
 }
 
 void fail(Outcome& outcome, ErrorKind kind, const std::string& message) {
@@ -177,48 +158,49 @@ void fail(Outcome& outcome, ErrorKind kind, const std::string& message) {
   outcome.message = as_field(message);
 }
 
-}  // namespace
-
-std::string job_key(const BatchJob& job) {
-  const ExecutionOptions& o = job.options.execution;
-  return hash_of_text(cat(kVersion, " ", kGitRevision, "\n", job.verifies ? "verify" : "compute",
-                          "\n", o.backend, " ", o.algorithm, "\n", job.spelled));
+Options options_of(const BatchJob& job, const Share& share, bool dry_run,
+                   const std::function<void(double)>& on_progress) {
+  Options options = job.options;
+  options.execution.threads = share.threads;
+  options.execution.memory_limit = share.memory_bytes;
+  options.execution.dry_run = dry_run;
+  options.on_progress = on_progress;
+  options.on_problem = [&job](const WgradProblem& problem) {
+    check_attributes(job, problem);
+    check_hashes(job);
+  };
+  return options;
 }
 
-std::optional<Outcome> run_batch_job(const BatchJob& job, const Share& share, bool dry_run,
-                                     bool keeps, const BatchState::Record* done,
-                                     const std::function<void(double)>& on_progress) {
+}  // namespace
+
+Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
+                      BatchState* state, const std::function<void(double)>& on_progress) {
   const auto start = Clock::now();
   Outcome outcome;
-  std::optional<Hashes> hashes;
-  const auto over = [&] {
-    outcome.elapsed_s = seconds_since(start);
-    return outcome;
-  };
+  const std::optional<Json> inputs = state != nullptr ? input_stamps(job) : std::nullopt;
   try {
-    if (keeps) hashes = hashed_inputs(job);
-    if (hashes && is_done(job, done, *hashes)) {
+    if (resumes && state != nullptr && is_done(job, inputs, *state)) {
       outcome.verdict = Verdict::skipped;
       outcome.message = "unchanged since it was done";
-      return over();
+    } else {
+      carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
     }
-    Options options = job.options;
-    options.execution.threads = share.threads;
-    options.execution.memory_limit = share.memory_bytes;
-    options.execution.dry_run = dry_run;
-    options.command_line = job.repeat;
-    if (!options.execution.device) options.execution.device = share.device;
-    options.on_progress = on_progress;
-    if (!carry_out(job, std::move(options), share.is_whole, outcome)) return {};
   } catch (const Error& error) {
     fail(outcome, error.kind(), error.what());
+    if (!share.is_whole && outcome.message.starts_with("--memory-limit is ")) {
+      outcome.message += "; with --jobs 1 each job has all of it";
+    }
   } catch (const std::bad_alloc&) {
     fail(outcome, ErrorKind::runtime, "out of memory; lower --memory-limit, --threads or --jobs");
   } catch (const std::exception& error) {
     fail(outcome, ErrorKind::runtime, one_line(error.what()));
   }
-  over();
-  if (hashes && outcome.status == 0) outcome.record = record_of(job, outcome, *hashes);
+  outcome.elapsed_s = seconds_since(start);
+  if (state != nullptr && outcome.status == 0 && outcome.verdict != Verdict::skipped) {
+    const std::optional<std::string> line = state_line(job, inputs);
+    if (line) state->add(*line);
+  }
   return outcome;
 }
 

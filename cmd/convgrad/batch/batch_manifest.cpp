@@ -11,12 +11,10 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   manifest.name = name;
   JobMaker maker(defaults, folder);
   std::map<std::string, std::int64_t> names;  // line
-  for (const ManifestLine& line : manifest_lines(text, name)) {
+  for (const ManifestLine& line : manifest_lines(text)) {
     std::string error = line.error;
     try {
-      if (line.is_header) {
-        for (const Field& field : line.fields) maker.check_name(field.name);
-      } else if (error.empty()) {
+      if (error.empty()) {
         BatchJob job = maker.make(line.fields, line.number);
         const auto [found, is_new] = names.emplace(job.name, line.number);
         if (!is_new) {
@@ -27,9 +25,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
     } catch (const Error& refused) {
       error = refused.what();
     }
-    if (error.empty()) continue;
-    manifest.bad.push_back({line.number, as_field(error), maker.output_of(line.fields)});
-    if (line.is_header) break;  // the rows under it mean nothing then
+    if (!error.empty()) manifest.bad.push_back({line.number, as_field(error)});
   }
   if (manifest.jobs.empty() && manifest.bad.empty()) {
     bad_input(name, ": has no job, expected one a line");
@@ -37,12 +33,12 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   return manifest;
 }
 
-ManifestText read_manifest(const std::string& path) {
-  std::string text = read_text(path, {"", "JSON Lines or CSV"});
-  if (path == "-") return {std::move(text), "standard input", ""};
+Manifest read_manifest(const std::string& path, const Options& defaults) {
+  const std::string text = read_text(path, {"", "JSON Lines"});
+  if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash);
-  return {std::move(text), path, slash == 0 ? "/" : folder};
+  return parse_manifest(text, path, slash == 0 ? "/" : folder, defaults);
 }
 
 std::string place_of(const Manifest& manifest, const BatchJob& job) {

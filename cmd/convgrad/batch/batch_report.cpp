@@ -93,7 +93,6 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     add_bad_before(manifest.jobs[i].line);
     jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
-    if (report["batch"].contains("ranks")) jobs.back()["rank"] = outcomes[i].rank;
   }
   add_bad_before(INT64_MAX);
   report["jobs"] = std::move(jobs);

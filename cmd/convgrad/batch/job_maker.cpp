@@ -31,16 +31,13 @@ bool is_in(const std::array<std::string_view, n>& names, std::string_view name) 
 }
 
 // What the manifest says, whatever the order of its fields.
-std::string spelled(Fields fields) {
+Json spelled(Fields fields) {
   std::ranges::sort(fields, {}, &Field::name);
-  std::string text;
+  Json json = Json::object();
   for (const Field& field : fields) {
-    if (field.name == "name" || field.name == "notes") continue;
-    text += field.name;
-    for (const std::string& word : field.words) text += cat(",", word.size(), ":", word);
-    text += ";";
+    if (field.name != "name" && field.name != "notes") json[field.name] = field.words;
   }
-  return text;
+  return json;
 }
 
 // The batch's own --backend and --algorithm, where the job names none.
@@ -107,16 +104,12 @@ BatchJob JobMaker::make(Fields fields, std::int64_t line) {
   job.line = line;
   job.expected = Json::object();
   job.spelled = spelled(fields);
+  job.spelled["--backend"] = defaults_.execution.backend;
+  job.spelled["--algorithm"] = defaults_.execution.algorithm;
   take_own_fields(fields, job);
   set_options(fields, job);
   check(job);
   return job;
-}
-
-std::string JobMaker::output_of(const Fields& fields) const {
-  const Field* output = find(fields, "output");
-  const bool is_word = output != nullptr && output->words.size() == 1;
-  return is_word && !output->words[0].empty() ? resolved(output->words[0]) : "";
 }
 
 std::string JobMaker::resolved(const std::string& path) const {

@@ -15,14 +15,11 @@ class JobMaker {
   // start from; "" is the current one.
   JobMaker(const Options& defaults, std::string folder);
 
-  // Error(input) if there is no such field.
-  void check_name(const std::string& field) const;
   // Error(input) names the field.
   BatchJob make(Fields fields, std::int64_t line);
-  // The output of a line that may be malformed otherwise; "" if there is none.
-  std::string output_of(const Fields& fields) const;
 
  private:
+  void check_name(const std::string& field) const;
   std::string resolved(const std::string& path) const;
   CLI::Option& option_of(const std::string& field, bool verifies);
   void set_options(const Fields& fields, BatchJob& job);

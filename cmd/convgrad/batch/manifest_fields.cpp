@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <set>
 
-#include "batch/csv.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-constexpr std::size_t kMaxLineBytes = std::size_t{1} << 20;
 constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
@@ -29,39 +27,68 @@ void add_words(const std::string& field, const Json& value, Words& words, int de
 }
 
 // Refuses what nlohmann takes in silence: a key that is there twice, and any depth.
-Json parse_object(const std::string& line) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
-    if (depth > kMaxDepth) {
-      bad_input("nested too deeply, expected fields with values or lists");
+class StrictParser {
+ public:
+  explicit StrictParser(const std::string& text) : text_(text), stream_(text) {}
+
+  // Error(input) if the text is no JSON.
+  Json parse() {
+    const auto check = [this](int depth, Json::parse_event_t event, const Json& parsed) {
+      check_event(depth, event, parsed);
+      return true;
+    };
+    try {
+      return Json::parse(stream_, check);
+    } catch (const Json::parse_error& error) {
+      const std::size_t line = error.byte < 2 ? text_.npos : text_.rfind('\n', error.byte - 2);
+      bad_input("is not JSON at column ", error.byte - (line + 1),
+                ", expected an object such as {\"op\": \"conv2d\", ...} on a line of its own");
+    } catch (const Json::out_of_range&) {
+      bad_input("has a number that is too large");
     }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const std::string name = with_underscores(parsed.get<std::string>());
-      if (!keys.back().insert(name).second) refuse_field(name, "is there twice, expected once");
-    }
-    return true;
-  };
-  Json object;
-  try {
-    object = Json::parse(line, check);
-  } catch (const Json::parse_error& error) {
-    bad_input("is not JSON at column ", error.byte,
-              ", expected an object such as {\"op\": \"conv2d\", ...} on a line of its own");
-  } catch (const Json::out_of_range&) {
-    bad_input("has a number that is too large");
   }
+
+  // Of what was read last.
+  std::int64_t line() {
+    const auto read = static_cast<std::ptrdiff_t>(
+        stream_.rdbuf()->pubseekoff(0, std::ios_base::cur, std::ios_base::in));
+    const std::ptrdiff_t last = std::max<std::ptrdiff_t>(read - 1, counted_);
+    line_ += std::count(text_.begin() + counted_, text_.begin() + last, '\n');
+    counted_ = last;
+    return line_;
+  }
+
+  // On which the elements of an array begin.
+  const std::vector<std::int64_t>& element_lines() const { return element_lines_; }
+
+ private:
+  void check_event(int depth, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (depth > kMaxDepth) bad_input("nested too deeply, expected fields with values or lists");
+    const bool begins =
+        event == Event::object_start || event == Event::array_start || event == Event::value;
+    if (depth == 1 && begins) element_lines_.push_back(line());
+    if (event == Event::object_start) keys_.emplace_back();
+    if (event == Event::object_end) keys_.pop_back();
+    if (event != Event::key) return;
+    const std::string name = with_underscores(parsed.get<std::string>());
+    if (!keys_.back().insert(name).second) refuse_field(name, "is there twice, expected once");
+  }
+
+  const std::string& text_;
+  TextReader stream_;
+  std::ptrdiff_t counted_ = 0;
+  std::int64_t line_ = 1;
+  std::vector<std::int64_t> element_lines_;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+};
+
+Fields fields_of(const Json& object) {
   if (!object.is_object()) {
     bad_input("is ", object.is_array() ? "an array" : "a value",
               ", expected an object such as {\"op\": \"conv2d\", ...}");
   }
-  return object;
-}
-
-Fields json_fields(const std::string& line) {
   Fields fields;
-  const Json object = parse_object(line);
   for (const auto& [key, value] : object.items()) {
     Field field{with_underscores(key), {}};
     if (field.name != "notes") add_words(field.name, value, field.words);
@@ -70,48 +97,13 @@ Fields json_fields(const std::string& line) {
   return fields;
 }
 
-Fields csv_fields(const CsvRow& header, const CsvRow& row) {
-  if (!row.error.empty()) bad_input(row.error);
-  if (row.cells.size() != header.cells.size()) {
-    bad_input(row.cells.size(), " cells, expected ", header.cells.size(), " as in line ",
-              header.line);
-  }
-  Fields fields;
-  for (std::size_t i = 0; i < row.cells.size(); ++i) {
-    Field field{with_underscores(header.cells[i]), {}};
-    if (!row.cells[i].empty()) field.words.push_back(row.cells[i]);
-    fields.push_back(std::move(field));
-  }
-  return fields;
-}
-
-Fields header_fields(const CsvRow& header) {
-  if (!header.error.empty()) bad_input(header.error);
-  Fields fields;
-  std::set<std::string> names;
-  for (const std::string& cell : header.cells) {
-    if (cell.empty()) bad_input("column ", names.size() + 1, " has no field name");
-    fields.push_back({with_underscores(cell), {}});
-    if (!names.insert(fields.back().name).second) {
-      refuse_field(cell, "is there twice, expected once");
-    }
-  }
-  return fields;
-}
-
 template <typename FieldsOf>
-ManifestLine line_of(std::int64_t number, std::size_t size, const FieldsOf& fields_of) {
-  ManifestLine line;
-  line.number = number;
+ManifestLine line_of(std::int64_t number, const FieldsOf& fields_of) {
   try {
-    if (size > kMaxLineBytes) {
-      bad_input("is ", size, " bytes, expected at most ", kMaxLineBytes);
-    }
-    line.fields = fields_of();
+    return {number, fields_of(), ""};
   } catch (const Error& error) {
-    line.error = error.what();
+    return {number, {}, error.what()};
   }
-  return line;
 }
 
 std::vector<ManifestLine> json_lines(std::string_view text) {
@@ -119,25 +111,25 @@ std::vector<ManifestLine> json_lines(std::string_view text) {
   std::int64_t number = 1;
   for (std::size_t at = 0; at < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
+    const std::string line(text.substr(at, end - at));
     at = end + 1;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    lines.push_back(line_of(number, line.size(), [&] { return json_fields(std::string(line)); }));
+    lines.push_back(line_of(number, [&] { return fields_of(StrictParser(line).parse()); }));
   }
   return lines;
 }
 
-std::vector<ManifestLine> csv_lines(std::string_view text) {
-  const std::vector<CsvRow> rows = parse_csv(text);
-  if (rows.empty()) return {};
-  std::vector<ManifestLine> lines = {
-      line_of(rows[0].line, 0, [&] { return header_fields(rows[0]); })};
-  lines[0].is_header = true;
-  if (!lines[0].error.empty()) return lines;
-  for (std::size_t i = 1; i < rows.size(); ++i) {
-    std::size_t size = 0;
-    for (const std::string& cell : rows[i].cells) size += cell.size();
-    lines.push_back(line_of(rows[i].line, size, [&] { return csv_fields(rows[0], rows[i]); }));
+std::vector<ManifestLine> array_lines(const std::string& text) {
+  StrictParser parser(text);
+  Json array;
+  try {
+    array = parser.parse();
+  } catch (const Error& error) {
+    return {{parser.line(), {}, error.what()}};
+  }
+  std::vector<ManifestLine> lines;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    lines.push_back(line_of(parser.element_lines()[i], [&] { return fields_of(array[i]); }));
   }
   return lines;
 }
@@ -149,13 +141,11 @@ std::string with_underscores(std::string name) {
   return name;
 }
 
-std::vector<ManifestLine> manifest_lines(std::string_view text, const std::string& name) {
+std::vector<ManifestLine> manifest_lines(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool says_neither = !name.ends_with(".csv") && !name.ends_with(".jsonl");
-  const bool is_csv =
-      name.ends_with(".csv") || (says_neither && first != text.npos && text[first] != '{');
-  return is_csv ? csv_lines(text) : json_lines(text);
+  const bool is_array = first != text.npos && text[first] == '[';
+  return is_array ? array_lines(std::string(text)) : json_lines(text);
 }
 
 }  // namespace convgrad::cli

@@ -1,4 +1,4 @@
-// manifest_fields.hpp - the text of a manifest, JSON Lines or CSV, as fields of jobs.
+// manifest_fields.hpp - the text of a manifest, JSON Lines or an array, as fields of jobs.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,12 @@ using Fields = std::vector<Field>;  // in the order of the line
 struct ManifestLine {
   std::int64_t number = 1;
   Fields fields;
-  std::string error;       // what is wrong with the line, or ""
-  bool is_header = false;  // of CSV: names alone
+  std::string error;  // what is wrong with the line, or ""
 };
 
-// Every line that is not empty; under a malformed header of CSV there is none. The ending of the
-// name says whether it is CSV; where it does not, the first character does.
-std::vector<ManifestLine> manifest_lines(std::string_view text, const std::string& name);
+// Every line that is not empty. Of a text that begins with "[", every element of that array, by the
+// line on which it begins; an array that is no JSON is one malformed line.
+std::vector<ManifestLine> manifest_lines(std::string_view text);
 
 template <typename... Parts>
 [[noreturn]] void refuse_field(const std::string& field, const Parts&... parts) {

@@ -92,6 +92,7 @@ Job open_job(const Options& options, Json& report) {
   job.dy->widen_to(job.problem.dtype);
   if (!backend) choose_backend(job, options.execution.device.value_or(0));
   set_problem(report, job.problem);
+  if (options.on_problem) options.on_problem(job.problem);
   if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {
     add_hash(report["tensors"]["input"]);
     add_hash(report["tensors"]["out_backprop"]);

@@ -4,8 +4,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <list>
-#include <vector>
 
 namespace convgrad::cli {
 namespace {
@@ -57,42 +55,13 @@ void receive(void* bytes, std::int64_t count, int from) {
   }
 }
 
-struct Posted {
-  std::vector<char> bytes;  // MPI's until it is done
-  MPI_Request request = MPI_REQUEST_NULL;
-};
-std::list<Posted> posted;
-
-void post(const void* bytes, std::int64_t count, int to) {
-  const char* const begin = static_cast<const char*>(bytes);
-  Posted& message = posted.emplace_back();
-  message.bytes.assign(begin, begin + count);
-  MPI_Isend(message.bytes.data(), static_cast<int>(count), MPI_BYTE, to, 0, MPI_COMM_WORLD,
-            &message.request);
-}
-
-std::int64_t poll(int* from) {
-  posted.remove_if([](Posted& message) {
-    int is_done = 0;
-    MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE);
-    return is_done != 0;
-  });
-  int is_here = 0, count = 0;
-  MPI_Status status;
-  MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &is_here, &status);
-  if (is_here == 0) return -1;
-  MPI_Get_count(&status, MPI_BYTE, &count);
-  *from = status.MPI_SOURCE;
-  return count;
-}
-
 void gather(const void* bytes, void* all, std::int64_t count) {
   MPI_Allgather(bytes, static_cast<int>(count), MPI_BYTE, all, static_cast<int>(count), MPI_BYTE,
                 MPI_COMM_WORLD);
 }
 
 constexpr MpiModule kModule = {kMpiModuleVersion, start, finish,  abort_all, rank, size,
-                               local_rank,        send,  receive, post,      poll, gather};
+                               local_rank,        send,  receive, gather};
 
 }  // namespace
 }  // namespace convgrad::cli

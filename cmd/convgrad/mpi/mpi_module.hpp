@@ -9,7 +9,7 @@
 
 namespace convgrad::cli {
 
-inline constexpr int kMpiModuleVersion = 2;
+inline constexpr int kMpiModuleVersion = 3;
 
 struct MpiModule {
   int version;  // kMpiModuleVersion
@@ -21,11 +21,6 @@ struct MpiModule {
   int (*local_rank)();  // among those on this node
   void (*send)(const void* bytes, std::int64_t count, int to);
   void (*receive)(void* bytes, std::int64_t count, int from);
-  // Messages that wait for nobody, a gigabyte at most: post() copies, poll() gives the bytes of the
-  // next one that is here and who sent it, or -1; receive() then takes it. The last ones should
-  // have been received before finish().
-  void (*post)(const void* bytes, std::int64_t count, int to);
-  std::int64_t (*poll)(int* from);
   // count bytes of every rank, in the order of the ranks.
   void (*gather)(const void* bytes, void* all, std::int64_t count);
 };

@@ -47,7 +47,7 @@ Ranks::Ranks() : module_(load_mpi()) {
 Ranks::~Ranks() {
   // Rank 0 may end with a status now, and mpirun then ends those that are slower: not worth a word.
   if (rank_ != 0) std::signal(SIGTERM, SIG_IGN);
-  if (!has_left_) module_->finish();
+  module_->finish();
 }
 
 void Ranks::send(const double* values, std::int64_t count, int to) {
@@ -56,32 +56,6 @@ void Ranks::send(const double* values, std::int64_t count, int to) {
 
 void Ranks::receive(double* values, std::int64_t count, int from) {
   module_->receive(values, count * 8, from);
-}
-
-void Ranks::post(const std::vector<std::uint8_t>& bytes, int to) {
-  module_->post(bytes.data(), std::ssize(bytes), to);
-}
-
-std::optional<Ranks::Message> Ranks::poll() {
-  Message message;
-  const std::int64_t count = module_->poll(&message.from);
-  if (count < 0) return {};
-  message.bytes.resize(static_cast<std::size_t>(count));
-  module_->receive(message.bytes.data(), count, message.from);
-  return message;
-}
-
-std::string Ranks::shared(const std::string& text) {
-  std::int64_t size = std::ssize(text);
-  for (int to = 1; rank_ == 0 && to < size_; ++to) {
-    module_->send(&size, sizeof size, to);
-    module_->send(text.data(), size, to);
-  }
-  if (rank_ == 0) return text;
-  module_->receive(&size, sizeof size, 0);
-  std::string received(static_cast<std::size_t>(size), '\0');
-  module_->receive(received.data(), size, 0);
-  return received;
 }
 
 std::vector<std::string> Ranks::gather(const std::string& text) const {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,7 @@ class Ranks final : public Messages {
   // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not
   // installed.
   Ranks();
-  ~Ranks() override;  // all ranks must get there, or leave()
+  ~Ranks() override;  // all ranks must get there
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
@@ -34,16 +33,6 @@ class Ranks final : public Messages {
   void send(const double* values, std::int64_t count, int to) override;
   void receive(double* values, std::int64_t count, int from) override;
 
-  // A message that waits for nobody, copied; and the next that has come.
-  void post(const std::vector<std::uint8_t>& bytes, int to);
-  struct Message {
-    int from = 0;
-    std::vector<std::uint8_t> bytes;
-  };
-  std::optional<Message> poll();
-  // Rank 0's text, of any length, on all ranks. All must call it.
-  std::string shared(const std::string& text);
-
   // The texts of all ranks in their order, each cut after kMostText bytes. All ranks must call it.
   static constexpr std::size_t kMostText = 4096;
   std::vector<std::string> gather(const std::string& text) const;
@@ -54,9 +43,6 @@ class Ranks final : public Messages {
   // Whether together() has thrown, and so on all ranks.
   bool all_failed() const { return all_failed_; }
 
-  // From now on this object may go without the others: one of them is gone, and MPI would wait for
-  // it for ever.
-  void leave() { has_left_ = true; }
   // Ends all ranks.
   [[noreturn]] void abort(int status) const;
 
@@ -64,7 +50,6 @@ class Ranks final : public Messages {
   const MpiModule* module_ = nullptr;
   int rank_ = 0, size_ = 1;
   mutable bool all_failed_ = false;
-  bool has_left_ = false;
 };
 
 // Whether another rank speaks for this process, told from the launcher's environment: for errors

@@ -153,26 +153,20 @@ void bind_compare(CLI::App& app, Options& o) {
 void bind_batch(CLI::App& app, Options& o) {
   CLI::App& batch = add_command(app, "batch", "compute or verify many problems, one a line");
   constexpr const char* kJobs = "Jobs";
-  batch.add_option("manifest", o.batch.manifest, "one job a line, JSON Lines or CSV; - is stdin")
-      ->type_name("JOBS.jsonl|.csv|-");
+  batch
+      .add_option("manifest", o.batch.manifest,
+                  "one job a line, JSON Lines, or a JSON array; - is stdin")
+      ->type_name("JOBS.jsonl|.json|-");
   text(batch, "--match", o.batch.match, "RE",
        "only jobs in whose name this regular expression (ECMAScript's) is found", kJobs);
   text(batch, "--shard", o.batch.shard, "K/R",
-       "the K-th of R parts of these jobs, dealt out by position; K from 1", kJobs);
+       "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", kJobs);
   flag(batch, "--fail-vacuous", o.verify.fail_vacuous, kFailVacuous, kJobs);
   flag(batch, "--keep-going", o.batch.keep_going, "run the other jobs after a failure", kJobs);
   flag(batch, "--resume", o.batch.resume,
        "skip jobs that were done before and whose files are unchanged", kJobs);
   text(batch, "--state", o.batch.state, "FILE",
        "where --resume keeps what was done; MANIFEST.state by default", kJobs);
-  batch
-      .add_option("--merge", o.batch.merge,
-                  "run nothing: join the JUnit files of --shard into that of --junit")
-      ->type_name("FILE...")
-      ->group(kJobs)
-      ->expected(-1)
-      ->check(not_a_flag())
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option(batch, "-j,--jobs", o.batch.jobs, "N", "jobs at a time; 0 is one per thread; 1 by default",
          kExecution, whole_number(0, kMostJobs));
   add_threads(batch, o.execution, "CPU threads of all jobs together; 0, the default, is all");
@@ -183,8 +177,6 @@ void bind_batch(CLI::App& app, Options& o) {
        kExecution);
   flag(batch, "--dry-run", o.execution.dry_run, "check all jobs and print their plans; run none",
        kExecution);
-  flag(batch, "--mpi", o.execution.mpi,
-       "these jobs by all processes of mpirun -n R convgrad batch --mpi ...", kExecution);
   text(batch, "--junit", o.batch.junit, "FILE", "the results as JUnit's XML", kReporting);
   add_common(batch, o, kBatchFooter);
 }

@@ -72,11 +72,11 @@ Examples:
 Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
 
 inline constexpr const char* kBatchFooter =
-    R"(A job is a JSON object, or a row of a CSV file under a row of field names. Its fields are the
-options of the command that it stands for (input, out_backprop, op, kernel, strides, padding,
-output, golden, rtol, ...) or those of a report's attrs; paths are relative to the manifest.
-A job with "golden" or "result" verifies, one with "output" alone computes. A jobs.jsonl:
-  {"name": "layer1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "output": "dw.npy"}
+    R"(A job is a JSON object. Its fields are the options of the command that it stands for (input,
+out_backprop, op, kernel, strides, padding, output, golden, rtol, ...) or those of a report's
+attrs; paths are relative to the manifest. A job with "golden" or "result" verifies, one with
+"output" alone computes; none may read what another writes. A jobs.jsonl:
+  {"name": "layer1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "output": "layer1.npy"}
   {"name": "check1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "result": "dw.npy"}
 
 Examples:
@@ -85,7 +85,6 @@ Examples:
   convgrad batch jobs.jsonl --resume --match layer
   convgrad batch jobs.jsonl --shard 1/2 --junit 1.xml
   convgrad batch jobs.jsonl --shard 2/2 --junit 2.xml
-  convgrad batch jobs.jsonl --merge 1.xml 2.xml --junit all.xml
   convgrad batch jobs.jsonl --dry-run
 
 Exit status: the worst of all jobs: 0 done, or match; 1 mismatch; 3 bad input, a malformed

@@ -9,6 +9,10 @@
 #include <utility>
 #include <vector>
 
+namespace convgrad {
+struct WgradProblem;
+}
+
 namespace convgrad::cli {
 
 // Number lists stay as they are spelled until parse_numbers() can name the flag in its message.
@@ -80,7 +84,6 @@ struct GenerateOptions : ShapeOptions {
 
 struct BatchOptions {
   std::string manifest, match, shard, state, junit;  // shard: "K/R"
-  Words merge;                                       // JUnit files
   int jobs = 1;                                      // at a time; 0: one for each thread
   bool keep_going = false, resume = false;
 };
@@ -116,6 +119,8 @@ struct Options {
     return tags;
   }
 
+  // Called with a job's problem before anything is computed, if it is set; may throw.
+  std::function<void(const WgradProblem&)> on_problem;
   // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
   std::function<void(double)> on_progress;
 };

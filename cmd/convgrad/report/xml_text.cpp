@@ -1,8 +1,6 @@
 // xml_text.cpp - see xml_text.hpp.
 #include "report/xml_text.hpp"
 
-#include <charconv>
-
 #include "report/report.hpp"
 
 namespace convgrad::cli {
@@ -29,18 +27,6 @@ std::string xml_text(std::string_view text) {
     } else {
       result += c;
     }
-  }
-  return result;
-}
-
-std::string plain_text(std::string_view xml) {
-  std::string result;
-  for (std::size_t i = 0; i < xml.size(); ++i) {
-    const std::size_t end = xml.substr(i, 2) == "&#" ? xml.find(';', i) : xml.npos;
-    int code = 0;
-    if (end != xml.npos) std::from_chars(xml.data() + i + 2, xml.data() + end, code);
-    result += code != 0 ? static_cast<char>(code) : xml[i];
-    if (code != 0) i = end;
   }
   return result;
 }

@@ -8,7 +8,5 @@ namespace convgrad::cli {
 
 // Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
 std::string xml_text(std::string_view text);
-// Text again from what xml_text() gave.
-std::string plain_text(std::string_view xml);
 
 }  // namespace convgrad::cli
