@@ -2,16 +2,18 @@
 """Measures filter gradients of convgrad, PyTorch, TensorFlow and OpenBLAS im2col (convgrad's im2col_gemm) over a suite.
 
     python3 scripts/compare_peers.py --tensorflow-python tf/bin/python --torch-python torch/bin/python
+    python3 scripts/compare_peers.py --before PROGRAM
 
 For each layer the programs take turns, --rounds times, so that all of them see the same machine. A turn is one run that is
 not counted, then at least --repeat runs and --min-time seconds; its time is the shortest. The table has the median of the
-turns' times. Every time is of the whole gradient, from tensors in memory to the tensor in memory.
+turns' times, with --before the shortest. Every time is of the whole gradient, from tensors in memory to the tensor in memory.
 """
 import argparse
 import json
 import math
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import peers
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COLUMNS = ("name", "op", "layout", "N", "in_spatial", "C", "K_or_mult", "kernel", "stride", "dilation", "padding", "groups")
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-TITLES = {"convgrad": "convgrad", "im2col": "OpenBLAS im2col"} | peers.TITLES
+TITLES = {"convgrad": "convgrad", "before": "before", "im2col": "OpenBLAS im2col"} | peers.TITLES
 PEERS = tuple(peers.TITLES)
 SLOW_S = 20  # a program that takes longer for one run is measured once
 
@@ -202,12 +204,12 @@ class Peer:
 class Convgrad:
     """The program itself: it starts in milliseconds, and makes its own tensors."""
 
-    def __init__(self, algorithm, options):
-        self.algorithm, self.options = algorithm, options
+    def __init__(self, binary, algorithm, options):
+        self.binary, self.algorithm, self.options = binary, algorithm, options
 
     def call(self, *args):
-        return subprocess.run([self.options.binary, *map(str, args)], env=peers.environment(), capture_output=True,
-                              text=True, check=False)
+        return subprocess.run([self.binary, *map(str, args)], env=peers.environment(), capture_output=True, text=True,
+                              check=False)
 
     def prepare(self, layer, dtype):
         def words(values):
@@ -251,7 +253,8 @@ def measure(programs, layer, dtype, rounds):
 
 
 def summarise(layer, dtype, turns, algorithm):
-    milliseconds = {name: None if isinstance(times, str) else statistics.median(times) * 1e3
+    of_turns = min if "before" in turns else statistics.median
+    milliseconds = {name: None if isinstance(times, str) else of_turns(times) * 1e3
                     for name, times in turns.items()}
     own = milliseconds["convgrad"]
     known = {name: milliseconds[name] for name in PEERS if milliseconds.get(name)}
@@ -268,7 +271,7 @@ def summarise(layer, dtype, turns, algorithm):
 def geometric_means(rows):
     """Of the layers that each program computes; best is the faster of the peers."""
     means = {}
-    for name in ("im2col", *PEERS, "best"):
+    for name in ("before", "im2col", *PEERS, "best"):
         ratios = [row["ratio"] if name == "best" else row["ratios"].get(name) for row in rows]
         logs = [math.log(ratio) for ratio in ratios if ratio]
         if logs:
@@ -280,12 +283,17 @@ def cell(value, digits=2):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def rival(programs):
+    return "before" if "before" in programs else "best peer"
+
+
 def titles_of(programs):
-    return [*(f"{TITLES[name]} ms" for name in programs), "GFLOP/s", "best peer / convgrad"]
+    return [*(f"{TITLES[name]} ms" for name in programs), "GFLOP/s", f"{rival(programs)} / convgrad"]
 
 
 def cells_of(row, programs):
-    return [*(cell(row["ms"][name]) for name in programs), cell(row["gflops"]["convgrad"], 1), cell(row["ratio"])]
+    ratio = row["ratios"].get("before") if "before" in programs else row["ratio"]
+    return [*(cell(row["ms"][name]) for name in programs), cell(row["gflops"]["convgrad"], 1), cell(ratio)]
 
 
 def mean_lines(rows):
@@ -307,7 +315,7 @@ def markdown(report, programs):
 
 def first_line(options, info, measured):
     tool, blas = info["tool"], info["tool"]["blas"]
-    versions = [f"convgrad {tool['version']} ({tool['git']})",
+    versions = [f"convgrad {tool['version']} ({tool['git']})", *([f"before: {options.before}"] if options.before else []),
                 f"{' '.join(blas['config'].split()[:2])} ({blas['core']} kernels)",
                 *(f"{TITLES[name]} {peer.version}" for name, peer in measured.items())]
     plural = "" if options.threads == 1 else "s"
@@ -321,6 +329,7 @@ def parse():
     parser.add_argument("--tensorflow-python", metavar="PATH", help="a Python that has tensorflow; without it, it is left out")
     parser.add_argument("--torch-python", metavar="PATH", help="a Python that has torch; without it, it is left out")
     parser.add_argument("--binary", metavar="PATH", default=str(ROOT / "build/release/convgrad"), help="convgrad")
+    parser.add_argument("--before", metavar="PATH", help="another convgrad, measured instead of OpenBLAS im2col")
     parser.add_argument("--suite", metavar="FILE", default=str(ROOT / "bench/layers/reference.tsv"))
     parser.add_argument("--only", metavar="TEXT", default="", help="layers whose names hold TEXT")
     parser.add_argument("--dtype", default="float32", help="a list with commas; float32 by default")
@@ -338,6 +347,8 @@ def parse():
         parser.error(f"--dtype: '{options.dtype}', expected a list of {', '.join(DTYPES)}")
     if min(options.threads, options.rounds, options.repeat) < 1:
         parser.error("--threads, --rounds and --repeat must be at least 1")
+    if options.before and not shutil.which(options.before):
+        parser.error(f"--before: '{options.before}' is no program, expected another convgrad")
     return options
 
 
@@ -369,12 +380,16 @@ def main():
     if options.worker:
         return peers.serve(*options.worker, Answers)
     layers = read_suite(options.suite, options.layout, options.only)
-    programs = {"convgrad": Convgrad("auto", options), "im2col": Convgrad("im2col_gemm", options)}
+    programs = {"convgrad": Convgrad(options.binary, "auto", options)}
+    if options.before:
+        programs["before"] = Convgrad(options.before, "auto", options)
+    else:
+        programs["im2col"] = Convgrad(options.binary, "im2col_gemm", options)
     measured = {}
     for name, python in (("torch", options.torch_python), ("tensorflow", options.tensorflow_python)):
         if python:
             measured[name] = Peer(name, python, options)
-        else:
+        elif not options.before:
             print(f"{TITLES[name]} is left out: no --{name}-python", file=sys.stderr)
     info = json.loads(programs["convgrad"].call("info", "--json").stdout)
     machine = first_line(options, info, measured)

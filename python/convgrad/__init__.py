@@ -39,7 +39,7 @@ def _program():
 def run(arguments, **options):
     """Runs convgrad with these arguments: run(["compare", "a.npy", "b.npy"]).stdout.
 
-    Returns a subprocess.CompletedProcess; its returncode is 0 (done, match) or 1 (mismatch, slower). Raises Error where
+    Returns a subprocess.CompletedProcess; its returncode is 0 (done, match) or 1 (mismatch). Raises Error where
     there is no verdict. options are those of subprocess.run; without any, stdout and stderr are captured as text.
     """
     import subprocess

@@ -2,7 +2,6 @@
 #include "cpu/peaks.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -26,14 +25,6 @@ constexpr double kSeconds = 0.15;  // for each figure
 // loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kTasksPerThread = 32;
-// Another one when the yardstick's loops change, or what they are multiplied by.
-constexpr const char* kYardstickVersion = "1 ";
-constexpr std::size_t kYardstickBytes = std::size_t{1} << 20;  // of a reading, at least
-// Of a loop: some 50 microseconds with the widest units. Always as many, or what a call takes
-// besides would be another part of it.
-constexpr double kYardstickFlops = 1e7, kYardstickAmxFlops = 1.5e8;
-constexpr int kYardstickLoops = 4, kYardstickReadings = 2;
-constexpr std::int64_t kReadUnit = 1024;  // of PeakIsa::read
 constexpr std::int64_t kGemmSize = 1024;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 constexpr std::int64_t kReadPiece = std::int64_t{1} << 20;
@@ -201,46 +192,6 @@ Peaks measure_peaks(const PeakRequest& request) {
     if (peaks.read_bytes > 0) peaks.read_gbytes_per_s = read_peak(pool, isa, peaks.read_bytes);
   }
   return peaks;
-}
-
-Yardstick::Yardstick(double flops, [[maybe_unused]] int amx_products, const Tensors& tensors)
-    : isa_(best_isa(this_machine())), tensors_(tensors), name_(cat(kYardstickVersion, isa_.name)) {
-  Rounds work = fma_f32_rounds(isa_);
-  double loop_flops = kYardstickFlops;
-#ifdef __x86_64__
-  if (amx_products > 0 && has_amx(this_machine())) {
-    name_ = cat(kYardstickVersion, "amx_bf16 x ", amx_products);
-    work = bf16_rounds(kPeakAmxBf16);
-    loop_flops = kYardstickAmxFlops;
-    flops *= amx_products;
-  }
-#endif
-  const long rounds = std::lround(loop_flops / work.flops);
-  loop_ = [loop = work.loop, rounds] { return loop(rounds); };
-  loops_ = flops / loop_flops;
-  std::size_t bytes = 0;
-  for (const auto& tensor : tensors_) bytes += tensor.size();
-  passes_ = static_cast<int>(
-      std::max<std::size_t>(kYardstickBytes / std::max<std::size_t>(bytes, 1024), 1));
-}
-
-double Yardstick::seconds() const {
-  const auto shortest_of = [](int runs, const std::function<double()>& run) {
-    double best = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < runs; ++i) best = std::min(best, seconds_of([&] { keep(run()); }));
-    return best;
-  };
-  const double computing = shortest_of(kYardstickLoops, loop_);
-  const double reading = shortest_of(kYardstickReadings, [&] {
-    unsigned long sum = 0;
-    for (int pass = 0; pass < passes_; ++pass) {
-      for (const auto& tensor : tensors_) {
-        sum += isa_.read(tensor.data(), std::ssize(tensor) / kReadUnit * kReadUnit);
-      }
-    }
-    return static_cast<double>(sum);
-  });
-  return loops_ * computing + reading / passes_;
 }
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-"""bench and info --peaks: what they take, what they print, and when they say slower."""
+"""bench and info --peaks: what they take and what they print."""
 import csv
 import io
 import json
@@ -361,25 +361,6 @@ class ProblemLines(BenchTest):
                                   f"{part}: given with --problem")
 
 
-class ColdCache(BenchTest):
-    def test_runs_are_marked(self):
-        report = self.report(*TINY, "--cold-cache")
-        self.assertTrue(report["execution"]["cold_cache"])
-        self.assertFalse(self.report(*TINY)["execution"]["cold_cache"])
-        text = self.bench(*TINY, *QUICK, "--cold-cache").out
-        self.assertIn("each run begins with x, dy and the gradient out of the caches\n", text)
-        (self.folder / "warm.json").write_text(json.dumps(self.report(*TINY)))
-        self.refuse(3, ["--baseline: warm.json has none of the problems", "cold caches)"], *TINY, "--cold-cache",
-                    "--baseline", "warm.json")
-
-    @unittest.skipIf(SANITIZED, "memory is not what takes its time")
-    def test_it_takes_longer_where_memory_is_what_takes_the_time(self):
-        args = ["--problem", "g64mb1ic64ih32oc64kh1", "-t", 1, "--no-peaks", "--repeat", 10, "--min-time", 0, "--json"]
-        warm, cold = (min(parse_report(self.bench(*args, *more).out)["timing_ms"]["kernel"]["min"] for _ in range(3))
-                      for more in ([], ["--cold-cache"]))
-        self.assertGreater(cold, 1.1 * warm)
-
-
 class Tags(BenchTest):
     def test_they_are_kept(self):
         tags = ["--tag", "commit=1a2b", "--tag", "note=a=b, \"c\"", "--tag", "commit=3c4d"]
@@ -405,116 +386,6 @@ class Tags(BenchTest):
                         *TINY, "--tag", word)
 
 
-class AgainstABaseline(BenchTest):
-    def baseline(self, scale, keep=lambda problem: True):
-        report = self.report(*self.suite())
-        report["problems"] = [p for p in report["problems"] if keep(p)]
-        for problem in report["problems"]:
-            for name in ("min", "per_yardstick"):
-                problem["timing_ms"]["kernel"][name] *= scale
-        (self.folder / "old.json").write_text(json.dumps(report))
-        return [*self.suite(), *QUICK, "--baseline", "old.json"]
-
-    def test_faster(self):
-        result = self.bench(*self.baseline(1e6), "--json")
-        self.assertEqual(result.err, "")
-        report = parse_report(result.out)
-        self.assertEqual(report["baseline"]["compared"], 3)
-        self.assertEqual((report["baseline"]["regressions"], report["baseline"]["max_slowdown"]), ([], 0.1))
-
-    def test_slower(self):
-        args = self.baseline(1e-6)
-        result = self.bench(*args, "--json", status=1)
-        report = parse_report(result.out)
-        self.assertEqual((report["status"], report["exit_code"]), ("slower", 1))
-        self.assertEqual(len(report["baseline"]["regressions"]), 3)
-        lines = result.err.splitlines()
-        self.assertEqual(len(lines), 3)
-        self.assertRegex(lines[1], r"^convgrad: slower: second \(float32, auto, \d+ threads?\): \+[\d.]+ % in the best of 4 "
-                                   r"attempts, by the yardstick, allowed 10.0 %; shortest run [\d.]+ ms, baseline [\d.]+ ms$")
-        self.assertEqual(self.bench(*args, "--max-slowdown", "1e12%").err, "")
-
-    def test_the_yardstick_tells_a_slower_machine_from_a_slower_program(self):
-        def rows(*scales, yardstick=None):  # of the shortest times, and of those over the yardstick's
-            args = self.baseline(1)
-            report = json.loads((self.folder / "old.json").read_text())
-            for problem in report["problems"]:
-                if yardstick:
-                    problem["timing_ms"]["kernel"]["yardstick"] = yardstick
-                for name, scale in zip(("min", "per_yardstick"), scales):
-                    value = problem["timing_ms"]["kernel"].pop(name)
-                    if scale is not None:
-                        problem["timing_ms"]["kernel"][name] = scale * value or None
-            (self.folder / "old.json").write_text(json.dumps(report))
-            return args
-        self.bench(*rows(1e-6, 1e6), status=0)
-        self.bench(*rows(1e6, 1e-6), status=1)
-        # A device's rows have null, older reports nothing: by the shortest time.
-        self.bench(*rows(1e-6, 0), status=1)
-        self.bench(*rows(1e-6, None), status=1)
-        self.bench(*rows(1e6, None), status=0)
-        # So is where auto took another algorithm, by tiles and no longer by multiply-adds.
-        result = self.bench(*rows(1e-6, 1e6, yardstick="1 other"), "--json", status=1)
-        self.assertIn("by the shortest run, allowed", result.err)
-        for row in parse_report(result.out)["baseline"]["regressions"]:
-            self.assertEqual((row["per_yardstick"], row["baseline_per_yardstick"]), (None, None))
-        kernel = self.report(*TINY, "--cold-cache")["timing_ms"]["kernel"]
-        self.assertEqual((kernel["per_yardstick"], kernel["yardstick"]), (None, None))
-        kernel = self.report(*TINY)["timing_ms"]["kernel"]
-        self.assertGreater(kernel["per_yardstick"], 0)
-        self.assertRegex(kernel["yardstick"], r"^1 [a-z0-9_]+( x \d)?$")
-
-    def test_rows_in_doubt_are_measured_again(self):
-        args = self.baseline(1e-6, lambda p: p["name"] != "third")
-        problems = parse_report(self.bench(*args, "--json", status=1).out)["problems"]
-        self.assertEqual([p["timing_ms"]["kernel"]["attempts"] for p in problems], [4, 4, 1])
-        for problem in problems:
-            time = problem["timing_ms"]["kernel"]
-            self.assertLessEqual(time["min"], time["median"])
-        problems = parse_report(self.bench(*self.baseline(1e6), "--json").out)["problems"]
-        self.assertEqual([p["timing_ms"]["kernel"]["attempts"] for p in problems], [1, 1, 1])
-
-    def test_noise_is_no_verdict(self):
-        # Two times of microseconds are the same now and then: a variation of 0.
-        quick = ["--repeat", "9", *QUICK[2:]]
-        args = [*self.suite(), *quick, *self.baseline(1e-6)[-2:]]
-        result = self.bench(*args, "--max-cv", "0%", "--json", status=5)
-        report = parse_report(result.out)
-        self.assertEqual((report["status"], report["exit_code"], report["baseline"]["regressions"]), ("noisy", 5, []))
-        self.assertEqual([row["problem"].split()[0] for row in report["noise"]["rows"]], ["first", "second", "third"])
-        self.assertRegex(result.err.splitlines()[0], r"^convgrad: noisy: first \(float32, auto, \d+ threads?\): times vary by "
-                                                     r"[\d.]+ % in the best of 4 attempts, allowed 0.0 %: no verdict; free ")
-        # Rows whose times can be trusted are still judged, and without a baseline noise is.
-        report = parse_report(self.bench(*args, "--max-cv", "1e9%", "--json", status=1).out)
-        self.assertEqual((report["status"], report["noise"]["rows"]), ("slower", []))
-        self.bench(*TINY, *quick, "--max-cv", "0%", status=5)
-        self.assertEqual(self.bench(*TINY, *QUICK, "--max-cv", "1e9%").err, "")
-        self.refuse(2, ["--max-cv", "10%"], *TINY, "--max-cv", "5")
-        self.assert_one_error(self.run_here("bench", *TINY, "--repeat", 1, "--max-cv", "5%"), 2, "--max-cv", "--repeat 2")
-
-    def test_new_problems_do_not_fail(self):
-        result = self.bench(*self.baseline(1e6, lambda p: p["name"] == "second"), "--format", "csv")
-        self.assertEqual([line.split(" (")[0] for line in result.err.splitlines()],
-                         ["convgrad: new: first", "convgrad: new: third"])
-
-    def test_what_is_no_baseline(self):
-        args = self.baseline(1)
-        self.refuse(3, ["--baseline: old.json has none of the problems"], *args, "--dtype", "float64")
-        for text in ("", "[]", "{}", "{nonsense", '{"problems": 3}', '{"problems": [{"name": "x"}]}',
-                     '{"problems": [1]}'):
-            (self.folder / "old.json").write_text(text)
-            self.refuse(3, ["--baseline: old.json"], *args)
-        self.refuse(3, ["No such file"], *TINY, "--baseline", "none.json")
-        for word in ("10", "x%", "nan%", "%"):
-            self.refuse(2, ["--max-slowdown", "10%"], *TINY, "--baseline", "old.json", f"--max-slowdown={word}")
-        self.refuse(2, ["--max-slowdown: given without --baseline"], *TINY, "--max-slowdown", "5%")
-
-    def test_the_report_does_not_replace_it(self):
-        args = self.baseline(1)
-        old = (self.folder / "old.json").read_text()
-        self.refuse(2, ["old.json", "--baseline"], *args, "--json=old.json")
-        self.refuse(2, ["layers.tsv", "--suite"], *args, "--json=layers.tsv")
-        self.assertEqual((self.folder / "old.json").read_text(), old)
 
 
 class Refused(BenchTest):
@@ -526,7 +397,6 @@ class Refused(BenchTest):
                 (["the problem is given twice"], [*TINY, *suite]),
                 (["the problem is given twice"], [*TINY, "-i", "x.npy"]),
                 (["--op is missing"], ["--input-shape", "2,6,5,3"]),
-                (["--cold-cache: a device"], [*TINY, "-b", "cuda", "--cold-cache"]),
                 (["--out-channels is missing"], [*shape, "-k", 3]),
                 (["the filter's size is missing"], shape),
                 (["--multiplier", "--out-channels"], [*TINY, "--multiplier", 2]),

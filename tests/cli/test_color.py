@@ -67,12 +67,8 @@ class Terminal(ColorTest):
             self.assertEqual(text.count("\n"), 1)
 
     def test_notes(self):
-        base = ["bench", *self.problem.flags(), "-i", "x.npy", "-g", "dy.npy", "--min-time", 0,
-                "--repeat", 1, "--no-peaks", "-t", 1]
-        self.assertEqual(self.run_here(*base, "--json=before.json").status, 0)
-        _, text = self.at_a_terminal(*base, "--algorithm", "auto,direct", "--baseline",
-                                     "before.json", "--max-slowdown", "1e9%")
-        self.assertIn(f"convgrad: {YELLOW}new:{PLAIN} ", text)
+        _, text = self.at_a_terminal(*self.verify, "--save-diff", "d.txt")
+        self.assertIn(f"convgrad: {YELLOW}warning:{PLAIN} ", text)
 
     def test_each_stream_for_itself(self):
         # Only stderr is the terminal: an error is coloured, a verdict in a file is not.

@@ -1,7 +1,10 @@
-"""The workers that scripts/peers.py starts: answers, and what becomes of those that refuse, die or hang."""
+"""The workers that scripts/peers.py starts: answers, and what becomes of those that refuse, die or hang; and two
+versions of convgrad in turns."""
 
+import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -10,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import peers
+from harness import BINARY, ROOT, clean_environment
 
 TORCH = """
 __version__ = "0.1"
@@ -76,6 +80,58 @@ class Workers(unittest.TestCase):
             peers.Worker(__file__, "tensorflow", sys.executable, 1, {"PYTHONPATH": "/nowhere"}).ask("anything")
         with self.assertRaisesRegex(peers.DoesNotStart, "no-python: No such file"):
             peers.Worker(__file__, "torch", "./no-python", 1).ask("anything")
+
+
+SLOWER = """#!/usr/bin/env python3
+import json, subprocess, sys
+done = subprocess.run([%r, *sys.argv[1:]], capture_output=True, check=True)
+report = json.loads(done.stdout)
+report["timing_ms"]["kernel"]["min"] *= 10
+print(json.dumps(report))
+"""
+SUITE = """first conv2d NHWC 2 6,5 3 4 3,3 1 1 SAME 1
+second depthwise NCHW 2 6,5 3 2 3,2 2 1 VALID 0
+"""
+
+
+class TwoVersions(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.slower = self.folder / "slower"
+        self.slower.write_text(SLOWER % os.path.abspath(BINARY))
+        self.slower.chmod(0o755)
+        (self.folder / "suite.tsv").write_text(SUITE)
+
+    def compare(self, before):
+        done = subprocess.run(
+            [sys.executable, ROOT / "scripts/compare_peers.py", "--binary", BINARY, "--before", before, "--suite",
+             self.folder / "suite.tsv", "--threads", "1", "--rounds", "3", "--min-time", "0.01", "--json",
+             self.folder / "r.json"], env=clean_environment(), capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        return done, json.loads((self.folder / "r.json").read_text())
+
+    def test_a_slower_one_comes_out_slower(self):
+        done, report = self.compare(self.slower)
+        self.assertEqual(done.stderr, "")
+        for row in report["layers"]:
+            self.assertEqual(sorted(row["ms"]), ["before", "convgrad"])
+            for name, turns in row["turns_ms"].items():
+                self.assertEqual((len(turns), row["ms"][name]), (3, min(turns)))
+            self.assertEqual(row["ratios"]["before"], row["ms"]["before"] / row["ms"]["convgrad"])
+            self.assertGreater(row["ratios"]["before"], 3)
+        first, second = (row["ratios"]["before"] for row in report["layers"])
+        mean = report["geometric_mean"]["float32"]["before"]
+        self.assertAlmostEqual(mean["ratio"], (first * second) ** 0.5)
+        self.assertRegex(done.stdout, rf"(?m)^first .* {first:.2f}$")
+        self.assertIn(f"geometric mean of float32: before / convgrad {mean['ratio']:.2f} (2 layers)\n", done.stdout)
+
+    def test_one_that_fails_has_no_time(self):
+        done, report = self.compare("/bin/false")
+        self.assertEqual([list(row["errors"]) for row in report["layers"]], [["before"]] * 2)
+        self.assertEqual(report["geometric_mean"]["float32"], {})
+        self.assertIn("–", done.stdout)
 
 
 if __name__ == "__main__":

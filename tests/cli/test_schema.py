@@ -210,20 +210,9 @@ class Reports(SchemaTest):
         self.report("bench", *self.base, *fast, "--algorithm", "auto,direct", "--no-peaks", status=0)
         self.report("bench", "--op", "conv2d", "--input-shape", "1,8,8,2", "--filter-sizes",
                     "3,3,2,4", "-p", "same", *fast, status=0)
-        result = self.run_here("bench", *self.base, *fast, "--no-peaks", "--json=before.json")
-        self.assertEqual(result.status, 0, str(result))
-        before = json.loads((self.folder / "before.json").read_text())
-        compare = ["--baseline", "before.json", "--no-peaks"]
-        self.report("bench", *self.base, *fast, *compare, "--max-slowdown", "1e9%", status=0)
-        for part in (before, *before["problems"]):
-            part["timing_ms"]["kernel"] |= {"min": 1e-9, "per_yardstick": 1e-9}
-        (self.folder / "before.json").write_text(json.dumps(before))
-        report = self.report("bench", *self.base, *fast, *compare, status=1)
-        self.assertEqual(report["status"], "slower")
-        report = self.report("bench", *self.base, *fast, "--no-peaks", "--max-cv", "0%", "--tag", "host=ci-1",
-                             "--tag", "note=a=b, c", status=5)
-        self.assertEqual((report["status"], report["tags"]), ("noisy", {"host": "ci-1", "note": "a=b, c"}))
-        self.report("bench", "--problem", "ic3ih5oc4kh3", "--cold-cache", *fast, "--no-peaks", status=0)
+        report = self.report("bench", "--problem", "ic3ih5oc4kh3", *fast, "--no-peaks", "--tag", "host=ci-1", "--tag",
+                             "note=a=b, c", status=0)
+        self.assertEqual(report["tags"], {"host": "ci-1", "note": "a=b, c"})
         self.report("bench", "--list-suites", status=0)
 
     def test_inspect_and_info(self):

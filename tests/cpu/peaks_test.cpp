@@ -3,11 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <span>
 
-#include "convgrad/buffer.hpp"
 #include "convgrad/machine.hpp"
 #include "cpu/peaks/peak_isa.hpp"
 
@@ -92,26 +89,4 @@ TEST_CASE("memory that is too small to tell memory from caches is not measured")
   const Peaks peaks = measure_peaks(request);
   CHECK_FALSE(peaks.read_gbytes_per_s);
   CHECK(peaks.read_bytes == 0);
-}
-
-// Ratios of hundreds: other work on the machine does not blur them.
-TEST_CASE("the yardstick is as long as the work, and reads both tensors") {
-  const auto of = [](double flops, int products, std::int64_t x_bytes, std::int64_t dy_bytes) {
-    const Buffer x(x_bytes), dy(dy_bytes);
-    std::fill(x.data(), x.data() + x_bytes, std::byte{1});
-    std::fill(dy.data(), dy.data() + dy_bytes, std::byte{1});
-    const auto bytes_of = [](const Buffer& buffer) {
-      return std::span<const std::byte>(buffer.data(),
-                                        static_cast<std::size_t>(buffer.size_bytes()));
-    };
-    return Yardstick(flops, products, {bytes_of(x), bytes_of(dy), {}}).seconds();
-  };
-  CHECK(of(1e12, 0, 1, 1) > 30 * of(1e10, 0, 1, 1));
-  CHECK(of(1e12, 0, 1, 1) < 300 * of(1e10, 0, 1, 1));
-  if (has({"amx_tile", "amx_bf16"})) CHECK(of(1e12, 100, 1, 1) > 30 * of(1e12, 1, 1, 1));
-  constexpr std::int64_t kLarge = std::int64_t{32} << 20, kSmall = std::int64_t{64} << 10;
-  CHECK(of(1, 0, kLarge, kSmall) > 30 * of(1, 0, kSmall, kSmall));
-  CHECK(of(1, 0, kSmall, kLarge) > 30 * of(1, 0, kSmall, kSmall));
-  const bool tiles = has({"amx_tile", "amx_bf16"});
-  CHECK((Yardstick(1, 6, {}).name() == Yardstick(1, 0, {}).name()) == !tiles);
 }

@@ -160,7 +160,6 @@ void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& c
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
   base.plan_options = plan_options(options);
   base.plan_options.in_memory = true;
-  base.cold_cache = options.bench.cold_cache;
   const std::optional<Device> device = device_of(options);
   if (device) {
     base.plan_options.backend = Backend::cuda;
@@ -200,11 +199,7 @@ void check_sources(const Options& options) {
   }
   // Given in front of the command.
   if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
-  const std::optional<Backend> backend = named_backend(backend_options(options));
-  if (b.cold_cache && backend == Backend::cuda) {
-    misuse("--cold-cache: a device is always measured so; leave it out");
-  }
-  if (backend == Backend::reference) {
+  if (named_backend(backend_options(options)) == Backend::reference) {
     misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");

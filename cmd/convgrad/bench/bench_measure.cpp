@@ -1,23 +1,21 @@
 // bench_measure.cpp - tensors, runs, statistics.
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <span>
 
 #include "base/clock.hpp"
 #include "bench/bench.hpp"
+#include "convgrad/machine.hpp"
 #include "convgrad/run.hpp"
 #include "engine/device_sum.hpp"
+#include "report/progress.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 constexpr std::int64_t kPiece = 65536;
+// Over all rows: what disturbs for some seconds meets a third of a row's runs.
+constexpr std::int64_t kRounds = 3;
 
 // splitmix64 (Steele, Lea, Flood 2014), of the element's number: the same data on any threads.
 std::uint64_t hash(std::uint64_t number) {
@@ -60,7 +58,9 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
-}  // namespace
+struct Tensors {
+  Buffer x, dy;
+};
 
 Tensors made_tensors(const WgradProblem& problem, int threads) {
   TaskPool pool(threads);
@@ -72,14 +72,6 @@ Tensors read_tensors(Job& job) {
   const WgradProblem& pb = job.problem;
   const std::int64_t item = dtype_bytes(pb.dtype);
   return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
-}
-
-int amx_products(const BenchCase& c) {
-  const std::string_view name = algorithm_name(c.plan);
-  if (name == "outer_product_amx_bf16x3") return 6;
-  if (name == "outer_product_amx_fp16") return 1;
-  if (name != "outer_product_amx") return 0;
-  return c.problem.dtype == DType::f16 ? 4 : 1;
 }
 
 Statistics statistics(std::vector<double> times) {
@@ -97,65 +89,17 @@ Statistics statistics(std::vector<double> times) {
   return s;
 }
 
-std::optional<double> Statistics::variation() const {
-  if (n < 2 || !(mean > 0)) return {};
-  return deviation / mean;
-}
-
-namespace {
-
-// A slice begins with the yardstick and a run that does not count, as it finds other caches, clocks
-// and sleeping threads: a sixth of the time at most. Clocks change every few milliseconds.
-constexpr double kSliceSeconds = 5e-3, kSliceStarts = 5;
-
 // run() gives the seconds of one run.
 template <typename Run>
-Runs runs_of(Run&& run, const Yardstick* yardstick, std::int64_t warmup, std::int64_t repeat,
-             double min_time) {
+std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat, double min_time) {
   for (std::int64_t i = 0; i < warmup; ++i) run();
-  Runs runs;
-  double total = 0, slice_end = 0, yard = 0;
-  while (std::ssize(runs.seconds) < repeat || total < min_time) {
-    if (yardstick != nullptr && total >= slice_end) {
-      const auto begin = Clock::now();
-      yard = yardstick->seconds();
-      run();
-      slice_end = total + std::max(kSliceSeconds, kSliceStarts * seconds_since(begin));
-      runs.per_yardstick.push_back(std::numeric_limits<double>::infinity());
-    }
-    const double seconds = run();
-    runs.seconds.push_back(seconds);
-    total += seconds;
-    if (yardstick == nullptr) continue;
-    runs.per_yardstick.back() = std::min(runs.per_yardstick.back(), seconds / yard);
+  std::vector<double> runs;
+  double total = 0;
+  while (std::ssize(runs) < repeat || total < min_time) {
+    runs.push_back(run());
+    total += runs.back();
   }
   return runs;
-}
-
-std::span<const std::byte> bytes_of(const Buffer& buffer) {
-  return {buffer.data(), static_cast<std::size_t>(buffer.size_bytes())};
-}
-
-#if defined(__x86_64__)
-void drop_line(const std::byte* address) { _mm_clflush(address); }
-void await_dropped_lines() { _mm_mfence(); }
-#elif defined(__aarch64__)
-void drop_line(const std::byte* address) { asm volatile("dc civac, %0" ::"r"(address) : "memory"); }
-void await_dropped_lines() { asm volatile("dsb ish" ::: "memory"); }
-#else
-void drop_line(const std::byte*) {
-  throw Error(ErrorKind::unavailable,
-              "--cold-cache: not available on this processor; leave it out");
-}
-void await_dropped_lines() {}
-#endif
-
-// Writes back what the caches of all cores hold of the bytes, and drops it there.
-void drop_from_caches(std::span<const std::byte> bytes) {
-  constexpr std::size_t kLine = 64;  // no processor of these has shorter ones
-  for (std::size_t at = 0; at < bytes.size(); at += kLine) drop_line(&bytes[at]);
-  if (!bytes.empty()) drop_line(&bytes.back());
-  await_dropped_lines();
 }
 
 // The tensors are there already.
@@ -171,45 +115,70 @@ std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Tensors& tensors
   return sum;
 }
 
-}  // namespace
-
-void Runs::append(const Runs& more) {
-  yardstick = more.yardstick;
-  seconds.insert(seconds.end(), more.seconds.begin(), more.seconds.end());
-  per_yardstick.insert(per_yardstick.end(), more.per_yardstick.begin(), more.per_yardstick.end());
-}
-
-Measured measured(const BenchCase& bench_case, Runs runs) {
-  Measured m;
-  m.bench_case = &bench_case;
-  m.yardstick = std::move(runs.yardstick);
-  if (!runs.per_yardstick.empty()) m.per_yardstick = statistics(runs.per_yardstick).median;
-  m.time = statistics(std::move(runs.seconds));
-  return m;
-}
-
-Runs measure_runs(const BenchCase& c, const Tensors& tensors, const BenchOptions& options,
-                  std::int64_t repeat, double min_time) {
+// At least `repeat` runs, which take at least `min_time` seconds.
+std::vector<double> measure_runs(const BenchCase& c, const Tensors& tensors, std::int64_t warmup,
+                                 std::int64_t repeat, double min_time) {
   if (c.plan.cuda()) {
     const std::unique_ptr<DeviceSum> sum = device_sum(c, tensors);
-    return runs_of([&] { return sum->time_replay(); }, nullptr, options.warmup, repeat, min_time);
+    return runs_of([&] { return sum->time_replay(); }, warmup, repeat, min_time);
   }
   const WgradProblem& pb = c.problem;
   const Buffer dw(pb.dw_count() * dtype_bytes(pb.out_dtype), "the gradient");
-  const Yardstick::Tensors all = {bytes_of(tensors.x), bytes_of(tensors.dy), bytes_of(dw)};
   const auto run = [&] {
-    if (c.cold_cache) std::ranges::for_each(all, drop_from_caches);
     return seconds_of([&] {
       filter_gradient(pb, tensors.x.data(), tensors.dy.data(), dw.data(), c.plan_options);
     });
   };
-  if (c.cold_cache || !(flop_count(pb) > 0)) {
-    return runs_of(run, nullptr, options.warmup, repeat, min_time);
+  return runs_of(run, warmup, repeat, min_time);
+}
+
+}  // namespace
+
+int amx_products(const BenchCase& c) {
+  const std::string_view name = algorithm_name(c.plan);
+  if (name == "outer_product_amx_bf16x3") return 6;
+  if (name == "outer_product_amx_fp16") return 1;
+  if (name != "outer_product_amx") return 0;
+  return c.problem.dtype == DType::f16 ? 4 : 1;
+}
+
+std::optional<double> Statistics::variation() const {
+  if (n < 2 || !(mean > 0)) return {};
+  return deviation / mean;
+}
+
+std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional<Job>& job,
+                              const BenchOptions& options,
+                              const std::function<void(Measured&)>& on_done) {
+  const std::int64_t rounds = cases.size() == 1 ? 1 : std::min(kRounds, options.repeat);
+  std::vector<std::vector<double>> runs(cases.size());
+  std::vector<Measured> rows;
+  Tensors tensors;
+  const BenchCase* owner = nullptr;  // of tensors
+  Progress progress("measuring");
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::int64_t repeat =
+        options.repeat * (round + 1) / rounds - options.repeat * round / rounds;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const BenchCase& c = cases[i];
+      const double done =
+          static_cast<double>(round) + static_cast<double>(i) / static_cast<double>(cases.size());
+      progress.show(done / static_cast<double>(rounds));
+      if (owner == nullptr || owner->tensors != c.tensors) {
+        tensors = {};  // first free the old ones
+        tensors = job ? read_tensors(*job) : made_tensors(c.problem, this_machine().threads);
+        owner = &c;
+      }
+      const auto more = measure_runs(c, tensors, options.warmup, repeat,
+                                     options.min_time / static_cast<double>(rounds));
+      runs[i].insert(runs[i].end(), more.begin(), more.end());
+      if (round + 1 < rounds) continue;
+      rows.push_back({&c, statistics(std::move(runs[i])), {}});
+      progress.wipe();
+      on_done(rows.back());
+    }
   }
-  const Yardstick yardstick(flop_count(pb), amx_products(c), all);
-  Runs runs = runs_of(run, &yardstick, options.warmup, repeat, min_time);
-  runs.yardstick = yardstick.name();
-  return runs;
+  return rows;
 }
 
 }  // namespace convgrad::cli

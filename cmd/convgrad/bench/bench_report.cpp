@@ -105,8 +105,7 @@ constexpr std::pair<const char*, const char*> kCsvColumns[] = {
     {"percent_of_read_bandwidth", "/perf/percent_of_read_bandwidth"},
     {"limit", "/perf/limit"},
     {"percent_of_limit", "/perf/percent_of_limit"},
-    {"problem", "/attrs/line"},
-    {"cold_cache", "/execution/cold_cache"}};
+    {"problem", "/attrs/line"}};
 
 std::string quoted(const std::string& word) {
   if (word.find_first_of(",\"\n") == std::string::npos) return word;
@@ -158,7 +157,6 @@ Json measured_json(const Measured& m) {
   const Performance p = performance(m);
   Json execution = plan_json(c.plan);
   execution["requested_algorithm"] = c.algorithm;
-  execution["cold_cache"] = c.cold_cache;
   return {{"name", c.name},
           {"count", c.count},
           {"tensors",
@@ -175,10 +173,7 @@ Json measured_json(const Measured& m) {
               {"min", exact_milliseconds(m.time.min)},
               {"median", exact_milliseconds(m.time.median)},
               {"p95", exact_milliseconds(m.time.p95)},
-              {"cv", or_null(m.time.variation())},
-              {"per_yardstick", or_null(m.per_yardstick)},
-              {"yardstick", m.yardstick.empty() ? Json() : Json(m.yardstick)},
-              {"attempts", m.attempts}}}}},
+              {"cv", or_null(m.time.variation())}}}}},
           {"perf",
            {{"gflops", p.gflops},
             {"gbytes_per_s", p.gbytes_per_s},

@@ -64,7 +64,6 @@ NamedFiles read_files(const Options& options) {
                       {"GOT", options.compare.got},
                       {"WANT", options.compare.want},
                       {"--suite", options.bench.suite},
-                      {"--baseline", options.bench.baseline},
                       {"manifest", options.batch.manifest}};
   for (const std::string& file : v.results) files.push_back({"--result", file});
   for (const std::string& file : options.reduce_files) files.push_back({"PARTS", file});

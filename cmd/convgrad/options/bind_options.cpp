@@ -67,17 +67,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   count("--repeat", o.repeat, 1, "least number of measured runs; 10 by default");
   option(app, "--min-time", o.min_time, "S",
          "least total of measured runs, in seconds; 0.5 by default", kMeasurement, tolerance());
-  flag(app, "--cold-cache", o.cold_cache,
-       "begin each run with x, dy and the gradient out of the caches", kMeasurement);
   flag(app, "--no-peaks", o.no_peaks, "do not measure the machine's peaks", kMeasurement);
-  text(app, "--baseline", o.baseline, "FILE", "compare with this report of an earlier --json=FILE",
-       kMeasurement);
-  text(app, "--max-slowdown", o.max_slowdown, "P%",
-       "with --baseline: status 1 if a row takes longer by more than this; 10% by default",
-       kMeasurement);
-  text(app, "--max-cv", o.max_cv, "P%",
-       "status 5 if times of a row vary by more than this (deviation / mean), in four attempts",
-       kMeasurement);
   text(app, "--format", o.format, "table|csv|json", "on stdout; table by default", kReporting);
 }
 

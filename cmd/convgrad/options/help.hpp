@@ -94,18 +94,14 @@ inline constexpr const char* kBenchFooter =
     R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
 the rounding; what is kept from run to run are idle threads and a little memory. The
 problem is --op, --input-shape and a filter, or two files (-i, -g), or another program's line
-(--problem), or a --suite. --json=FILE writes a report that a later run can take as its --baseline:
-times are compared as multiples of what fixed loops take beside them, and rows that are slower are
-measured again, up to three times.
+(--problem), or a --suite.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
   convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
-  convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --cold-cache --tag run=7
-  convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1
-
-Exit status: 0 measured; 1 slower than the baseline; 5 too noisy for --max-cv; 2 or more: no verdict.)";
+  convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --tag run=7
+  convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1)";
 
 inline constexpr const char* kGenerateFooter =
     R"(The gradient is the float64 reference's, rounded once; of --dist int it is exact, and so is

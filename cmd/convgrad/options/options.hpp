@@ -69,11 +69,10 @@ struct ShapeOptions {
 
 // Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
 struct BenchOptions : ShapeOptions {
-  std::string suite, only, dtype, algorithm, threads, format, baseline, max_slowdown;
-  std::string max_cv;
+  std::string suite, only, dtype, algorithm, threads, format;
   std::int64_t warmup = 1, repeat = 10;
   double min_time = 0.5;
-  bool no_peaks = false, cold_cache = false, list_suites = false;
+  bool no_peaks = false, list_suites = false;
 };
 
 struct GenerateOptions : ShapeOptions {

@@ -14,9 +14,8 @@ namespace convgrad::cli {
 namespace {
 
 // Usual ones without a letter.
-constexpr std::array<std::string_view, 10> kUsual = {"op",       "result", "golden", "input-shape",
-                                                     "baseline", "dist",   "resume", "keep-going",
-                                                     "junit",    "peaks"};
+constexpr std::array<std::string_view, 9> kUsual = {
+    "op", "result", "golden", "input-shape", "dist", "resume", "keep-going", "junit", "peaks"};
 
 bool is_usual(const CLI::Option& option) {
   if (option.get_positional()) return true;
