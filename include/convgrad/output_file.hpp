@@ -45,14 +45,12 @@ class OutputFile {
   std::unique_ptr<State> state_;
 };
 
-// OutputFiles that the functions below cover at a time.
+// OutputFiles that the function below covers at a time.
 inline constexpr int kCoveredOutputFiles = 160;
 
 // Removes the temporaries of this process. Async-signal-safe: for the handler of a signal that ends
-// the process.
-void remove_temporaries_in_signal_handler() noexcept;
-// The same where other threads may be writing: a thread that wants another temporary waits for
-// ever, so none is left when the handler then ends the process.
+// the process. A thread that wants another temporary waits for ever, so none is left when the
+// handler then ends the process.
 void end_temporaries_in_signal_handler() noexcept;
 
 }  // namespace convgrad

@@ -257,8 +257,6 @@ void OutputFile::commit() {
   state.sync_folder();
 }
 
-void remove_temporaries_in_signal_handler() noexcept { temporaries.remove_all(); }
-
 void end_temporaries_in_signal_handler() noexcept { temporaries.end(); }
 
 }  // namespace convgrad

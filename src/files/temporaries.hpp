@@ -58,8 +58,9 @@ class Temporaries {
 
   // Async-signal-safe. A forked child leaves its parent's files alone. Files that other threads are
   // creating, or removing for a signal of their own, are waited for, though not for ever: a dead
-  // network disk must not keep the process.
-  void remove_all() noexcept {
+  // network disk must not keep the process. None is created from now on.
+  void end() noexcept {
+    ended_.store(true);
     const int saved_errno = errno;
     int waits = 2000;
     for (Slot& slot : slots_) {
@@ -73,12 +74,6 @@ class Temporaries {
       slot.state.store(kVacant);
     }
     errno = saved_errno;
-  }
-
-  // The same, and none is created from now on.
-  void end() noexcept {
-    ended_.store(true);
-    remove_all();
   }
 
   // After end() the process is about to end, and what fails now fails because of it.

@@ -24,40 +24,60 @@ namespace {
 
 using namespace testing;
 
+// Ends a child process here and now; what gcov has counted in it is kept.
+[[noreturn]] void leave(int status) {
+#ifdef CONVGRAD_COVERAGE
+  __gcov_dump();
+#endif
+  ::_exit(status);
+}
+
+// The status of a child process that does this, and does not come back from it.
+template <typename Work>
+int status_of_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work();
+    leave(1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
 TEST_CASE("the signal handler removes temporaries and nothing else") {
   const TempDir dir;
   write_whole(dir.file("done.npy"), "done");
   dir.write("old.npy", "old");
-  OutputFile first(dir.file("old.npy"));
-  OutputFile second(dir.file("new.npy"));
-  auto discarded = std::make_unique<OutputFile>(dir.file("discarded.npy"));
-  discarded.reset();
-  CHECK(dir.names().size() == 4);
-  remove_temporaries_in_signal_handler();
+  CHECK(status_of_child([&] {
+          OutputFile first(dir.file("old.npy"));
+          OutputFile second(dir.file("new.npy"));
+          write_text(first, "half");
+          auto discarded = std::make_unique<OutputFile>(dir.file("discarded.npy"));
+          discarded.reset();
+          if (dir.names().size() != 4) leave(2);
+          end_temporaries_in_signal_handler();
+          leave(3);
+        }) == 3);
   CHECK(dir.names() == Names{"done.npy", "old.npy"});
   CHECK(read_file(dir.file("old.npy")) == "old");
-  check_error(ErrorKind::runtime, dir.file("new.npy"), "No such file", [&] { second.commit(); });
-  remove_temporaries_in_signal_handler();
-  CHECK(dir.names() == Names{"done.npy", "old.npy"});
 }
 
 TEST_CASE("slots are used again, and one file too many does without") {
   const TempDir dir;
-  for (int round = 0; round < 3; ++round) {
-    std::vector<std::unique_ptr<OutputFile>> files;
-    for (int i = 0; i <= kCoveredOutputFiles; ++i) {
-      files.push_back(std::make_unique<OutputFile>(dir.file(cat("out", i))));
-    }
-    CHECK(dir.names().size() == kCoveredOutputFiles + 1);
-    remove_temporaries_in_signal_handler();
-    CHECK(dir.names().size() == 1);
-    files.back()->commit();
-    const std::string last = cat("out", kCoveredOutputFiles);
-    CHECK(dir.names() == Names{last});
-    files.clear();
-    ::unlink(dir.file(last).c_str());
-  }
-  CHECK(dir.names().empty());
+  CHECK(status_of_child([&] {
+          std::vector<std::unique_ptr<OutputFile>> files;
+          for (int round = 0; round < 3; ++round) {
+            files.clear();
+            for (int i = 0; i <= kCoveredOutputFiles; ++i) {
+              files.push_back(std::make_unique<OutputFile>(dir.file(cat("out", i))));
+            }
+            if (dir.names().size() != kCoveredOutputFiles + 1) leave(2);
+          }
+          end_temporaries_in_signal_handler();
+          leave(dir.names().size() == 1 ? 3 : 4);
+        }) == 3);
 }
 
 TEST_CASE("a process that is killed by a signal leaves no temporary") {
@@ -68,7 +88,7 @@ TEST_CASE("a process that is killed by a signal leaves no temporary") {
   const pid_t child = ::fork();
   if (child == 0) {
     std::signal(SIGTERM, [](int) {
-      remove_temporaries_in_signal_handler();
+      end_temporaries_in_signal_handler();
       ::_exit(143);
     });
     OutputFile file(path);
@@ -88,32 +108,6 @@ TEST_CASE("a process that is killed by a signal leaves no temporary") {
   CHECK(read_file(path) == "old");
   ::close(ready[0]);
   ::close(ready[1]);
-}
-
-// Ends a child process here and now; what gcov has counted in it is kept.
-[[noreturn]] void leave(int status) {
-#ifdef CONVGRAD_COVERAGE
-  __gcov_dump();
-#endif
-  ::_exit(status);
-}
-
-TEST_CASE("the end of temporaries removes those that are there") {
-  const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    OutputFile file(path);
-    write_text(file, "half");
-    const bool made = dir.names().size() == 2;
-    end_temporaries_in_signal_handler();
-    leave(made && dir.names() == Names{"out.npy"} ? 3 : 4);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 3);
-  CHECK(read_file(path) == "old");
 }
 
 TEST_CASE("threads that are writing leave no temporary when a signal ends the process") {
@@ -160,13 +154,10 @@ TEST_CASE("threads that are writing leave no temporary when a signal ends the pr
 TEST_CASE("a forked child leaves its parent's temporaries alone") {
   const TempDir dir;
   OutputFile file(dir.file("out.npy"));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    remove_temporaries_in_signal_handler();
-    ::_exit(0);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status_of_child([] {
+          end_temporaries_in_signal_handler();
+          leave(3);
+        }) == 3);
   CHECK(dir.names().size() == 1);
   file.commit();
   CHECK(dir.names() == Names{"out.npy"});
