@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/integers.hpp"
-#include "cpu/amx/outer_product_amx.hpp"
 #include "fuzz.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 #include "support/tensors.hpp"
 
 using namespace convgrad;

@@ -14,6 +14,7 @@
 #include "cpu/isa/isa_set.hpp"
 #include "support/amx_trap.hpp"
 #include "support/cases.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 

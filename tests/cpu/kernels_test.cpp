@@ -13,9 +13,9 @@
 #include "convgrad/kernel.hpp"
 #include "convgrad/machine.hpp"
 #include "convgrad/run.hpp"
-#include "cpu/amx/outer_product_amx.hpp"
 #include "engine/tile_rows.hpp"
 #include "support/cases.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "check_property.hpp"
-#include "cpu/amx/outer_product_amx.hpp"
 #include "cuda/emulated_device.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 #include "support/tensors.hpp"
 
 using namespace convgrad;

@@ -66,9 +66,6 @@ struct AmxTiles {
 };
 extern const AmxTiles kAmxTiles;      // the instructions of AMX-BF16
 extern const AmxTiles kAmxFp16Tiles;  // of AMX-FP16: for float16 alone
-// What they do, for tests on other processors.
-extern const AmxTiles kEmulatedAmxTiles;
-extern const AmxTiles kEmulatedAmxFp16Tiles;
 
 // `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is negative.
 struct AmxPiece {
@@ -117,7 +114,6 @@ struct AmxVectors {
   void (*add_sums)(const float* sums, bool turned, long c_count, long k_count, double* partial,
                    long partial_row, bool store);
 };
-extern const AmxVectors kPortableAmxVectors;
 extern const AmxVectors kAvx512AmxVectors;
 
 }  // namespace convgrad

@@ -1,10 +1,9 @@
-// amx_emulated.cpp - what amx_tiles.cpp does, in plain C++, so that everything around the tile
-// instructions is tested on processors without them. In no table of kernels.
+// tiles.cpp - what amx_tiles.cpp does, in plain C++.
 #include <cmath>
 
-#include "cpu/amx/amx_isa.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 
-namespace convgrad {
+namespace convgrad::testing {
 namespace {
 
 float as_float(unsigned bits) {
@@ -114,4 +113,4 @@ void nothing() {}
 extern const AmxTiles kEmulatedAmxTiles = {2, nothing, nothing, multiply<BFloat16s>};
 extern const AmxTiles kEmulatedAmxFp16Tiles = {1, nothing, nothing, multiply<Halves>};
 
-}  // namespace convgrad
+}  // namespace convgrad::testing

@@ -1,8 +1,9 @@
-// amx_vectors_portable.cpp - packing for AMX on any processor, to test it there.
+// vectors.cpp - packing for AMX on any processor.
 #pragma GCC diagnostic ignored "-Wpsabi"  // no vector leaves this file
 #include "cpu/amx/amx_vectors.hpp"
+#include "support/emulated_amx/emulated_amx.hpp"
 
-namespace convgrad {
+namespace convgrad::testing {
 namespace {
 struct Portable {
   static constexpr int kVectorBytes = 64;
@@ -12,4 +13,4 @@ struct Portable {
 
 constinit const AmxVectors kPortableAmxVectors = amx_vectors<Portable>();
 
-}  // namespace convgrad
+}  // namespace convgrad::testing

@@ -1,0 +1,27 @@
+// emulated_amx.hpp - the kernels of AMX with plain C++ in the place of its tile instructions, so
+// that all around them is tested on processors without AMX. Slow.
+#pragma once
+
+#include <span>
+
+#include "convgrad/kernel.hpp"
+#include "cpu/amx/amx_isa.hpp"
+
+namespace convgrad::testing {
+
+extern const AmxTiles kEmulatedAmxTiles;
+extern const AmxTiles kEmulatedAmxFp16Tiles;
+extern const AmxVectors kPortableAmxVectors;  // packing on any processor
+
+// Packing with AVX-512, and in portable C++.
+extern const Kernel kEmulatedAmxKernel;
+extern const Kernel kPortableEmulatedAmxKernel;
+extern const Kernel kEmulatedAmxFp16Kernel;
+// All three, or none.
+#ifdef __x86_64__
+std::span<const Kernel* const> emulated_amx_kernels();
+#else
+inline std::span<const Kernel* const> emulated_amx_kernels() { return {}; }
+#endif
+
+}  // namespace convgrad::testing
