@@ -29,17 +29,9 @@ class BlockSource {
   virtual void finish() {}
 };
 
-// Where a problem that is a part of the files' begins in them.
-struct SourceOrigin {
-  std::int64_t image = 0, x_channel = 0, dy_channel = 0;
-  std::array<std::int64_t, 3> x{}, dy{};  // d, h, w and z, p, q
-};
-
-// Copies the boxes of x and dy that blocks are made of; of a larger problem of which this one is
-// the part at the origin.
+// Copies the boxes of x and dy that blocks are made of.
 class BoxSource : public BlockSource {
  public:
-  explicit BoxSource(const SourceOrigin& origin = {}) : origin_(origin) {}
   Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) final;
 
  protected:
@@ -48,17 +40,12 @@ class BoxSource : public BlockSource {
                       void* out) = 0;
   virtual void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                        void* out) = 0;
-
- private:
-  SourceOrigin origin_;
 };
 
-// Reads x and dy from two files whose headers the problem, or the larger one, was made from. Does
-// not own them.
+// Reads x and dy from two files whose headers the problem was made from. Does not own them.
 class NpySource final : public BoxSource {
  public:
-  NpySource(NpyReader& x, NpyReader& dy, const SourceOrigin& origin = {})
-      : BoxSource(origin), x_(x), dy_(dy) {}
+  NpySource(NpyReader& x, NpyReader& dy) : x_(x), dy_(dy) {}
   void finish() override;
 
  protected:

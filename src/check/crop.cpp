@@ -3,61 +3,87 @@
 
 #include <algorithm>
 
-namespace convgrad {
+#include "convgrad/buffer.hpp"
+#include "convgrad/output_file.hpp"
 
-Crop whole_crop(const WgradProblem& pb) {
-  Crop crop = {{0, pb.N}, {0, pb.groups}, {0, pb.group_c()}, {0, pb.group_k()}, {}, {}};
-  for (std::size_t a = 0; a < 3; ++a) {
-    crop.out[a] = {0, pb.axis[a].out};
-    crop.taps[a] = {0, pb.axis[a].taps};
-  }
-  return crop;
+namespace convgrad {
+namespace {
+
+std::vector<std::int64_t> origin_in_file(const WgradProblem& pb, std::int64_t channel,
+                                         const std::array<std::int64_t, 3>& spatial) {
+  std::vector<std::int64_t> origin = {0};
+  if (!pb.channels_last) origin.push_back(channel);
+  origin.insert(origin.end(), spatial.end() - pb.spatial_rank(), spatial.end());
+  if (pb.channels_last) origin.push_back(channel);
+  return origin;
 }
 
-std::optional<CroppedProblem> cropped(const WgradProblem& problem, const Crop& crop) {
-  CroppedProblem result = {problem, {}};
+}  // namespace
+
+Crop element_crop(const WgradProblem& pb, std::int64_t index) {
+  const std::int64_t tap = index / pb.K / pb.group_c();
+  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
+  const auto one = [](std::int64_t i) { return Range{i, i + 1}; };
+  return {index / pb.K % pb.group_c(),
+          index % pb.K,
+          {{one(tap / S / R), one(tap / S % R), one(tap % S)}}};
+}
+
+std::optional<CroppedProblem> cropped(const WgradProblem& whole, const Crop& crop) {
+  CroppedProblem result = {whole, {}, {}};
   WgradProblem& pb = result.problem;
-  pb.N = crop.images.size();
-  pb.groups = crop.groups.size();
-  pb.C = crop.c.size() * pb.groups;
-  pb.K = crop.k.size() * pb.groups;
-  result.origin.image = crop.images.begin;
-  result.origin.x_channel = crop.groups.begin * problem.group_c() + crop.c.begin;
-  result.origin.dy_channel = crop.groups.begin * problem.group_k() + crop.k.begin;
+  pb.groups = pb.C = pb.K = 1;
+  std::array<std::int64_t, 3> first = {};
   for (std::size_t a = 0; a < 3; ++a) {
     SpatialAxis& axis = pb.axis[a];
-    const Range out = crop.out[a], taps = crop.taps[a];
+    const Range taps = crop.taps[a];
     // What the taps see, from x's first position on.
-    const std::int64_t begin =
-        out.begin * axis.stride - axis.pad_before + taps.begin * axis.dilation;
+    const std::int64_t begin = taps.begin * axis.dilation - axis.pad_before;
     const std::int64_t end =
-        (out.end - 1) * axis.stride - axis.pad_before + (taps.end - 1) * axis.dilation + 1;
+        (axis.out - 1) * axis.stride - axis.pad_before + (taps.end - 1) * axis.dilation + 1;
     const Range seen = {std::clamp<std::int64_t>(begin, 0, axis.in),
                         std::clamp<std::int64_t>(end, 0, axis.in)};
-    if (out.size() <= 0 || seen.size() <= 0) return std::nullopt;
+    if (axis.out <= 0 || seen.size() <= 0) return std::nullopt;
     axis.in = seen.size();
-    axis.out = out.size();
     axis.taps = taps.size();
     axis.pad_before = seen.begin - begin;
     axis.pad_after = end - seen.end;
-    result.origin.x[a] = seen.begin;
-    result.origin.dy[a] = out.begin;
+    first[a] = seen.begin;
   }
+  result.x = origin_in_file(whole, crop.k / whole.group_k() * whole.group_c() + crop.c, first);
+  result.dy = origin_in_file(whole, crop.k, {});
   return result;
 }
 
 std::int64_t whole_index(const WgradProblem& problem, const Crop& crop, const WgradProblem& part,
-                         std::int64_t index) {
-  const std::int64_t k = index % part.K, c = index / part.K % part.group_c();
-  const std::int64_t tap = index / part.K / part.group_c();
+                         std::int64_t tap) {
   const std::int64_t S = part.axis[2].taps, R = part.axis[1].taps;
   const std::int64_t t = tap / S / R + crop.taps[0].begin;
   const std::int64_t r = tap / S % R + crop.taps[1].begin;
   const std::int64_t s = tap % S + crop.taps[2].begin;
   const std::int64_t whole_tap = (t * problem.axis[1].taps + r) * problem.axis[2].taps + s;
-  const std::int64_t whole_c = c + crop.c.begin;
-  const std::int64_t whole_k = crop.groups.begin * problem.group_k() + crop.k.begin + k;
-  return (whole_tap * problem.group_c() + whole_c) * problem.K + whole_k;
+  return (whole_tap * problem.group_c() + crop.c) * problem.K + crop.k;
+}
+
+void write_part(const std::string& path, NpyReader& whole, DType dtype,
+                const std::vector<std::int64_t>& origin, const std::vector<std::int64_t>& shape) {
+  std::vector<std::int64_t> begin = origin, end = origin;
+  std::int64_t bytes = dtype_bytes(dtype);
+  for (std::size_t i = 1; i < shape.size(); ++i) {
+    end[i] += shape[i];
+    bytes *= shape[i];
+  }
+  const Buffer image(bytes, "an image of the small problem");
+  OutputFile file(path, {true});
+  const std::string header = npy_header_text(dtype, shape);
+  file.write(header.data(), header.size());
+  for (std::int64_t n = 0; n < shape[0]; ++n) {
+    begin[0] = origin[0] + n;
+    end[0] = begin[0] + 1;
+    whole.read_box(begin, end, image.data());
+    file.write(image.data(), static_cast<std::size_t>(bytes));
+  }
+  file.commit();
 }
 
 }  // namespace convgrad

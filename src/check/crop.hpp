@@ -1,30 +1,37 @@
-// crop.hpp - a part of a problem that is a problem of its own.
+// crop.hpp - a part of a problem that is a problem of its own: taps of two channels, over all
+// images and output positions.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "convgrad/run.hpp"
+#include "convgrad/npy.hpp"
+#include "convgrad/schedule.hpp"
 
 namespace convgrad {
 
-// Ranges of the whole problem. c and k count within a group, and are whole unless one group is
-// left: other channels would not lie side by side.
 struct Crop {
-  Range images, groups, c, k;
-  std::array<Range, 3> out, taps;  // z, p, q and t, r, s
+  std::int64_t c, k;          // an input channel, counted within the group of an output channel
+  std::array<Range, 3> taps;  // t, r, s
 };
-Crop whole_crop(const WgradProblem& problem);
+// Of the element at `index` ([tap][c][k]) of the gradient.
+Crop element_crop(const WgradProblem& problem, std::int64_t index);
 
 struct CroppedProblem {
-  WgradProblem problem;  // with explicit paddings; the same op, dtypes and formats
-  SourceOrigin origin;   // in the files of the whole problem
+  WgradProblem problem;             // with explicit paddings; the same op, dtypes and formats
+  std::vector<std::int64_t> x, dy;  // where its tensors begin in those of the whole problem
 };
 // Nothing if the crop sees only padding along an axis.
 std::optional<CroppedProblem> cropped(const WgradProblem& problem, const Crop& crop);
 
-// Where the cropped gradient's entry at `index` ([tap][c][k]) stands in the whole one.
+// Where the element of one of the crop's taps stands in the whole gradient.
 std::int64_t whole_index(const WgradProblem& problem, const Crop& crop, const WgradProblem& part,
-                         std::int64_t index);
+                         std::int64_t tap);
+
+// Writes a part of a tensor in the problem's dtype, image after image.
+void write_part(const std::string& path, NpyReader& whole, DType dtype,
+                const std::vector<std::int64_t>& origin, const std::vector<std::int64_t>& shape);
 
 }  // namespace convgrad

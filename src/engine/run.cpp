@@ -35,8 +35,6 @@ struct TensorBox {
   Range channels;
 };
 
-Range shifted(Range range, std::int64_t by) { return {range.begin + by, range.end + by}; }
-
 // The same in the axis order of the problem's files.
 void file_box(const WgradProblem& problem, const TensorBox& box, std::vector<std::int64_t>& begin,
               std::vector<std::int64_t>& end) {
@@ -101,13 +99,8 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
   result.pixels = plan.schedule.blocks.box(block);
   result.input = block_input(plan, result.pixels);
   const std::array<Range, 3> out = {result.pixels[1], result.pixels[2], result.pixels[3]};
-  const Range images = shifted(result.pixels[0], origin_.image);
-  TensorBox x_box = {images, result.input, shifted({0, pb.C}, origin_.x_channel)};
-  TensorBox dy_box = {images, out, shifted({0, pb.K}, origin_.dy_channel)};
-  for (std::size_t a = 0; a < 3; ++a) {
-    x_box.spatial[a] = shifted(x_box.spatial[a], origin_.x[a]);
-    dy_box.spatial[a] = shifted(dy_box.spatial[a], origin_.dy[a]);
-  }
+  const TensorBox x_box = {result.pixels[0], result.input, {0, pb.C}};
+  const TensorBox dy_box = {result.pixels[0], out, {0, pb.K}};
   read_part(plan, x_box, memory.x, [&](const auto&... part) { read_x(part...); });
   read_part(plan, dy_box, memory.dy, [&](const auto&... part) { read_dy(part...); });
   result.x = never_null(memory.x.data());

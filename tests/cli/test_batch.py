@@ -226,7 +226,7 @@ class Manifests(BatchTest):
             self.job(name="b", result="../flipped.npy", input="../x.npy",
                      out_backprop="../dy.npy", sample=20, no_diagnosis=True),
             self.job(name="c", command="verify", input="../x.npy", out_backprop="../dy.npy",
-                     sample=3, seed=2, repeat_check=2), name="deep/jobs.jsonl")
+                     sample=3, seed=2), name="deep/jobs.jsonl")
         result = self.batch(name, "--keep-going", status=1)
         self.assertRegex(result.out, r"mismatch  a  \d+ of 72 elements fail, .*; diagnosis: \S+")
         self.assertRegex(result.out, r"mismatch  b  \d+ of 20 elements fail, errors \S+ times rounding's .*\n")

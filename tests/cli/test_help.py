@@ -40,7 +40,7 @@ class Help(CliTest):
                              set(commands()))
         text = run("verify", "--help").out
         for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
-                     "-k,--kernel", "--op", "--sample", "--seed", "--criterion", "--repeat-check",
+                     "-k,--kernel", "--op", "--sample", "--seed", "--criterion",
                      "--update-golden", "--save-repro", "--diagnosis,--no-diagnosis"):
             self.assertIn(flag, text)
         text = run("compare", "--help").out

@@ -128,7 +128,7 @@ class Reports(SchemaTest):
         save(self.folder / "flipped.npy", want[::-1])
         save(self.folder / "wrong.npy", want + 1)
         for extra, status in ((["--sample", 3], 0), (["--sample", 3, "--result", "wrong.npy"], 1),
-                              (["--repeat-check", 2], 0), (["--criterion", "bound"], 0),
+                              (["--criterion", "bound"], 0),
                               (["--show", 3, "--result", "dw.npy", "--result", "wrong.npy"], 1),
                               (["--result", "dw.npy", "--result", "dw.npy"], 0),
                               (["--golden", "wrong.npy", "--result", "dw.npy"], 1),

@@ -1,4 +1,4 @@
-"""verify --update-golden and --repeat-check."""
+"""verify --update-golden."""
 import os
 import pathlib
 import unittest
@@ -147,66 +147,6 @@ class UpdateGolden(VerifyTest):
         closed.mkdir(mode=0o500)
         result = self.run_here(*self.args("--golden", "closed/g.npy", "--update-golden"))
         self.assert_one_error(result, 3, "closed")
-
-
-class RepeatCheck(VerifyTest):
-    def setUp(self):
-        super().setUp()
-        rng = np.random.default_rng(4)
-        problem = Problem(n=6, size=(30, 28), c=8, k=16, taps=(3, 3))
-        problem.x = rng.standard_normal(problem.x.shape)
-        problem.dy = rng.standard_normal(problem.dy.shape)
-        self.prepare(problem)
-
-    def test_every_algorithm_repeats(self):
-        for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []):
-            with self.subTest(extra):
-                self.assertRegex(self.verify("--repeat-check", 4, *extra),
-                                 r"(?m)^repeat check: 4 runs with [\d,]+ threads and [\d,]+ blocks: "
-                                 "every bit equal$")
-
-    def test_threads_and_blocks_change(self):
-        check = self.compare("--repeat-check", 5)["repeat_check"]
-        self.assertEqual((check["runs"], check["differing"]), (5, []))
-        self.assertGreaterEqual(len(check["threads"]), 4)
-        self.assertGreaterEqual(len(check["blocks"]), 3)
-
-    def test_what_the_user_fixes_stays(self):
-        check = self.compare("--repeat-check", 4, "-t", 3, "--memory-limit", "64MiB")["repeat_check"]
-        self.assertEqual((check["threads"], len(check["blocks"])), ([3], 1))
-        check = self.compare("--repeat-check", 4, "-t", 3)["repeat_check"]
-        self.assertEqual(check["threads"], [3])
-        self.assertGreater(len(check["blocks"]), 1)
-        check = self.compare("--repeat-check", 4, "--memory-limit", "64MiB")["repeat_check"]
-        self.assertGreater(len(check["threads"]), 1)
-        self.assertEqual(len(check["blocks"]), 1)
-
-    def test_with_other_checks(self):
-        save(self.folder / "g.npy", self.dw)
-        for extra in (["--sample", 20], ["--golden", "g.npy"],
-                      ["--golden", "g.npy", "--update-golden"], ["-o", "dw.npy"]):
-            with self.subTest(extra):
-                self.assertIn("every bit equal", self.verify("--repeat-check", 2, *extra))
-
-    def test_all_dtypes(self):
-        for dtype in ("float16", "bfloat16", "float64"):
-            self.problem.x = self.problem.x.astype("f4").astype("f8")
-            self.problem.dy = self.problem.dy.astype("f4").astype("f8")
-            self.prepare(self.problem, dtype)
-            self.assertIn("every bit equal", self.verify("--repeat-check", 3))
-
-    def test_wrong_uses(self):
-        save(self.folder / "r.npy", self.dw)
-        for extra, status, parts in (
-                (["--repeat-check", "1"], 2, ("--repeat-check", "'1'", "from 2")),
-                (["--repeat-check", "2000"], 2, ("--repeat-check", "'2000'")),
-                (["--repeat-check", "2", "--result", "r.npy"], 2, ("--repeat-check", "--result"))):
-            with self.subTest(extra):
-                self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
-        args = self.args("--repeat-check", 2)
-        args[args.index("-g") + 1] = "-"
-        result = self.run_here(*args, stdin=npy_bytes("float32", self.problem.dy))
-        self.assert_one_error(result, 3, "--repeat-check", "--out-backprop", "stream", "file")
 
 
 if __name__ == "__main__":

@@ -120,9 +120,6 @@ std::string mismatch_text(const Json& compare) {
                 " at ", error["index"].dump(), ": got ", text_of(error["got"]), ", want ",
                 text_of(error["want"]));
   }
-  if (!compare.value("/repeat_check/differing"_json_pointer, Json::array()).empty()) {
-    text += "; repeated runs differ";
-  }
   const Json findings = compare.value("/diagnosis/findings"_json_pointer, Json::array());
   if (!findings.empty()) text += cat("; diagnosis: ", findings[0].at("text").get<std::string>());
   return text;

@@ -111,8 +111,6 @@ void bind_verify(CLI::App& app, Options& o) {
   count("--sample", o.verify.sample, kExtent, 1, kAnyWhole,
         "compare N elements, chosen by the seed, and all corners; each costs N*P*Q");
   count("--seed", o.verify.seed, kExtent, 0, kAnyWhole, "of --sample; 1 by default");
-  count("--repeat-check", o.verify.repeat_check, kExtent, 2, 1000,
-        "compute N times, with other threads and blocks, and compare the bits");
   flag(verify, "--diagnosis,!--no-diagnosis", o.verify.diagnosis,
        "look for the fault that explains a mismatch; the default", kMismatch);
   count("--show", o.verify.show, kReporting, 1, 10000, "list the N elements that are most off");

@@ -50,7 +50,7 @@ struct VerifyOptions : CriterionOptions {
   Words results;  // files
   std::string golden, criterion, adders;
   std::optional<double> slack;
-  std::optional<std::int64_t> longest_sum, sample, seed, repeat_check, show;
+  std::optional<std::int64_t> longest_sum, sample, seed, show;
   bool update_golden = false, diagnosis = true, fail_vacuous = false;
   std::string save_diff, save_repro;  // a file, a folder
 };

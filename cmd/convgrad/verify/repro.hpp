@@ -9,9 +9,8 @@ namespace convgrad::cli {
 // Error(input) if the folder cannot be made, or holds anything.
 void check_repro_folder(const std::string& folder);
 
-// Writes the smallest part of the problem that still fails to options.verify.save_repro. wrong: the
-// element of subject that it is about. A gradient that was computed is computed again, on ever
-// smaller parts; of files, the part is cut out in which the wrong element stands.
+// Writes the part of the problem in which the wrong element of subject stands, and of the gradients
+// that were compared, to options.verify.save_repro.
 Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
                  const Tolerance& tolerance, std::int64_t wrong);
 

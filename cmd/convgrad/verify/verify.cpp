@@ -15,7 +15,6 @@
 #include "verify/verify_check.hpp"
 #include "verify/verify_diagnosis.hpp"
 #include "verify/verify_differences.hpp"
-#include "verify/verify_repeat.hpp"
 #include "verify/verify_report.hpp"
 #include "verify/verify_runs.hpp"
 
@@ -29,9 +28,6 @@ void check_scope(const Options& options) {
   // A variable or a file may hold one for whoever wants it.
   if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
     misuse("--seed: expected only with --sample");
-  }
-  if (v.repeat_check && !v.results.empty()) {
-    misuse("--repeat-check: given with --result, but then nothing is computed");
   }
   check_differences(options);
 }
@@ -70,7 +66,7 @@ void check_options(const Options& options) {
 }
 
 // What can be seen before anything is computed.
-void check_files(const Job& job, const Options& options) {
+void check_files(const Options& options) {
   const VerifyOptions& v = options.verify;
   const OutputOptions output = {options.execution.no_clobber};
   if (!options.problem.output.empty()) {
@@ -80,12 +76,6 @@ void check_files(const Job& job, const Options& options) {
   if (!v.save_diff.empty()) check_array_output(v.save_diff, output);
   warn_of_endings(options);
   if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
-  if (v.repeat_check) {
-    const std::string once = why_read_once(job);
-    if (!once.empty()) {
-      throw Error(ErrorKind::input, "--repeat-check: ", once, "; save it to a file first");
-    }
-  }
 }
 
 // What a sample leaves out, and which faults it would miss.
@@ -225,7 +215,7 @@ int verify_into(const Options& options, Json& report) {
       std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
     return 0;
   }
-  check_files(job, options);
+  check_files(options);
   const Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
   const std::vector<Verdict> verdicts = verdicts_of(job.problem, judged, tolerance);
@@ -241,7 +231,6 @@ int verify_into(const Options& options, Json& report) {
   }
   if (verdicts[summary.shown].comparison.match()) summary.shown = 0;
   summary.coverage = coverage(job.problem, options, judged.sample);
-  if (v.repeat_check) summary.notes.add(repeat_check(job, options, judged));
   summary.notes.add(golden_difference(job.problem, judged, tolerance));
   if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
   summary.notes.add(differences(job.problem, options, judged, tolerance));

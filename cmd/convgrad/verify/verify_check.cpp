@@ -268,11 +268,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   Pass pass(job, options, needs_reference, judged.sample);
   pass.run(options, report);
   if (pass.dw() != nullptr) {
-    judged.computed = true;
-    judged.kernel = pass.plan().cpu() ? pass.plan().cpu()->kernel : nullptr;
-    judged.on_device = pass.plan().cuda() != nullptr;
     std::vector<double> values = rounded_values(job.problem, pass.dw());
-    if (v.repeat_check) judged.first_run = values;
     if (v.sample) values = picked(values, judged.sample.indices);
     judged.results.push_back(
         {std::string(algorithm_name(pass.plan())), job.problem.out_dtype, std::move(values)});

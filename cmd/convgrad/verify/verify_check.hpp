@@ -25,11 +25,7 @@ struct Judged {
   std::optional<Gradient> golden;  // unless it is the file to write
   // What the results should be: by the reference, or the golden file's values alone.
   Expected expected;
-  std::string vacuous;             // why no fault could be seen, or ""
-  const Kernel* kernel = nullptr;  // that has computed the result
-  bool computed = false, on_device = false;
-  // The whole gradient as it was computed, rounded to out_dtype; kept for --repeat-check.
-  std::vector<double> first_run;
+  std::string vacuous;  // why no fault could be seen, or ""
 };
 inline constexpr const char* kReferenceName = "the float64 reference";
 
