@@ -16,8 +16,6 @@ namespace {
 
 using Names = std::set<std::string>;
 
-const Names kOnlyFlags = {"help", "version", "json"};
-
 // Questions with several ways to answer them: a flag of one way silences the others' variables.
 const std::vector<std::vector<Names>> kQuestions = {
     {{"kernel"}, {"filter-sizes"}, {"filter-like"}},
@@ -41,15 +39,25 @@ Names given_by_flags(const CLI::App& app, const CLI::App& command) {
   return given;
 }
 
-bool is_answered(const std::string& name, const Names& given) {
-  const auto is_given = [&](const std::string& other) { return given.count(other) != 0; };
-  const auto has_name = [&](const Names& way) { return way.count(name) != 0; };
-  return is_given(name) || std::ranges::any_of(kQuestions, [&](const auto& ways) {
-           return std::ranges::any_of(ways, has_name) &&
-                  std::ranges::any_of(ways, [&](const Names& way) {
-                    return !has_name(way) && std::ranges::any_of(way, is_given);
-                  });
-         });
+// The options whose variables have no say.
+Names silent_ones(const Names& given, const std::string& command, const std::string& padding) {
+  Names silent = given;
+  silent.insert({"help", "version", "json"});  // never have one
+  if (command == "verify" || command == "generate") {
+    silent.insert({"output", "accumulate", "no-clobber", "raw"});  // meant for jobs that compute
+  }
+  // Explicit paddings imply EXPLICIT, and any other padding has none.
+  if (given.count("explicit-paddings") != 0) silent.insert("padding");
+  if (!padding.empty() && padding != "explicit") silent.insert("explicit-paddings");
+  for (const auto& ways : kQuestions) {
+    for (const Names& way : ways) {
+      if (std::ranges::none_of(way, [&](auto& name) { return given.count(name) != 0; })) continue;
+      for (const Names& other : ways) {
+        if (&other != &way) silent.insert(other.begin(), other.end());
+      }
+    }
+  }
+  return silent;
 }
 
 std::string variable_name(const std::string& option) {
@@ -64,18 +72,12 @@ std::string variable_name(const std::string& option) {
 
 void apply_variables(CLI::App& app, CLI::App& command, std::vector<std::string> arguments,
                      Options& options) {
-  Names given = given_by_flags(app, command);
-  // Explicit paddings imply EXPLICIT, and any other padding has none.
-  if (given.count("explicit-paddings") != 0) given.insert("padding");
-  const std::string padding = CLI::detail::to_lower(options.problem.padding);
-  if (!padding.empty() && padding != "explicit") given.insert("explicit-paddings");
-  if (command.get_name() == "verify" || command.get_name() == "generate") {
-    given.insert({"output", "accumulate", "no-clobber", "raw"});  // meant for jobs that compute
-  }
+  const Names silent = silent_ones(given_by_flags(app, command), command.get_name(),
+                                   CLI::detail::to_lower(options.problem.padding));
   for (CLI::Option* option : command.get_options()) {
     if (option->get_lnames().empty()) continue;
     const std::string& name = option->get_lnames().front();
-    if (kOnlyFlags.count(name) != 0 || is_answered(name, given)) continue;
+    if (silent.count(name) != 0) continue;
     const std::string variable = variable_name(name);
     const char* value = std::getenv(variable.c_str());
     if (value == nullptr || *value == '\0') continue;
