@@ -102,7 +102,6 @@ void check_own_files(const Options& options, const Manifest& manifest) {
   const BatchOptions& o = options.batch;
   Names own;
   claim(own, o.manifest, STDIN_FILENO, "the manifest");
-  claim(own, options.config, STDIN_FILENO, "--config");
   claim(own, o.state, STDOUT_FILENO, "--state");
   claim(own, o.junit, STDOUT_FILENO, "--junit");
   claim(own, options.json, STDOUT_FILENO, "--json");
