@@ -16,7 +16,7 @@
 
 #include "base/clock.hpp"
 #include "base/integers.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 // Not in OpenBLAS's headers, nor in its serial and OpenMP builds.
 extern "C" __attribute__((weak)) int blas_thread_shutdown_();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "convgrad/plan.hpp"
+#include "engine/plan.hpp"
 #include "fuzz.hpp"
 
 using namespace convgrad;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "convgrad/npy.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "fuzz.hpp"
 #include "memory_file.hpp"
 

@@ -8,10 +8,10 @@
 #include <iomanip>
 
 #include "base/clock.hpp"
+#include "check/reference_sum.hpp"
 #include "commands.hpp"
-#include "convgrad/array.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/reference.hpp"
+#include "files/array.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"

@@ -7,8 +7,8 @@
 
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
-#include "convgrad/device.hpp"
 #include "cpu/peaks.hpp"
+#include "engine/device.hpp"
 #include "job/job_plan.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"

@@ -11,8 +11,8 @@
 
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
-#include "convgrad/partial_file.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "engine/partial_file.hpp"
+#include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "report/file_hash.hpp"

@@ -1,10 +1,9 @@
 // from_files.cpp - from_files X.npy DY.npy DW.npy TAPS STRIDE: a conv2d gradient with padding SAME,
 // block by block, in at most 512 MiB; what convgrad itself does, without its command line.
 #include <convgrad/convgrad.hpp>
-#include <convgrad/machine.hpp>
-#include <convgrad/task_pool.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 namespace {
 
@@ -22,16 +21,11 @@ void compute(const char* x_file, const char* dy_file, const char* dw_file, long 
   };
   const WgradProblem problem = make_problem(info(x), info(dy), attributes);
 
-  PlanOptions options;
+  GradientOptions options;
   options.memory_limit_bytes = std::int64_t{512} << 20;
-  const Plan plan = make_plan(problem, this_machine(), options);
-  std::printf("%s\n%s\n", describe(problem).c_str(), describe(plan).c_str());
-
-  TaskPool pool(plan.threads);
-  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
-  NpySource source(x, dy);
-  sum_blocks(plan, source, *sum);
-  write_gradient(dw_file, problem, sum->finish(), nullptr, {});  // complete or not at all
+  const std::vector<double> sums = filter_gradient(problem, x, dy, options);
+  write_gradient(dw_file, problem, sums.data(), nullptr, {});  // rounded; complete or not at all
+  std::printf("%s\n", describe(problem).c_str());
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 // FILE.npz and FILE.safetensors are archives of this array alone, which is called dw, or NAME in
 // FILE.npz:NAME. Every other name stands for a .npy file or, with OutputOptions::raw, for the
 // elements alone, little endian and in C order. Equal arrays give equal bytes. An archive that is
-// there and holds anything else is not replaced.
+// there and holds anything else is not replaced. A file appears complete or not at all; "-" is
+// standard output.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,15 @@
 #include <vector>
 
 #include "convgrad/dtype.hpp"
-#include "convgrad/output_file.hpp"
 
 namespace convgrad {
+
+struct OutputOptions {
+  // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" are
+  // nothing that could be lost: they are written to all the same.
+  bool no_clobber = false;
+  bool raw = false;  // the elements alone
+};
 
 enum class ArrayFormat : std::uint8_t { npy, npz, safetensors, raw };
 
@@ -33,8 +40,9 @@ struct ArrayTarget {
 // for a member that cannot be called so.
 ArrayTarget array_target(const std::string& argument, bool raw = false);
 
-// Throws the Error that ArrayFile would throw for what can be seen before computing: those of
-// check_output(), and Error(usage) where an archive would be lost, or would go to a device or FIFO.
+// Throws the Error that ArrayFile would throw for what can be seen before computing: the folder
+// does not exist or cannot be written to, the target is a folder, or exists with no_clobber; and
+// Error(usage) where an archive would be lost, or would go to a device or FIFO.
 void check_array_output(const std::string& argument, const OutputOptions& options = {});
 
 // Error(usage) if the file is an archive that holds anything but `own`.
@@ -45,7 +53,7 @@ class ArrayFile {
   // Writes what stands in front of the elements.
   ArrayFile(const std::string& argument, DType dtype, std::span<const std::int64_t> shape,
             const OutputOptions& options = {});
-  ~ArrayFile();  // without commit(): as OutputFile
+  ~ArrayFile();  // without commit(): the target stays as it was
   ArrayFile(const ArrayFile&) = delete;
   ArrayFile& operator=(const ArrayFile&) = delete;
 

@@ -1,13 +1,14 @@
-// convgrad.hpp - everything that computing and judging a filter gradient from another program
-// needs.
+// convgrad.hpp - everything that another program needs which computes and judges filter gradients,
+// reads tensors and writes them.
 #pragma once
 
+#include "convgrad/array_file.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/dtype.hpp"
 #include "convgrad/error.hpp"
+#include "convgrad/float16.hpp"
+#include "convgrad/gradient.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "convgrad/npy.hpp"
 #include "convgrad/problem.hpp"
 #include "convgrad/reference.hpp"
-#include "convgrad/run.hpp"
-#include "convgrad/tensor_name.hpp"

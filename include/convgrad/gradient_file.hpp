@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/output_file.hpp"
+#include "convgrad/array_file.hpp"
 #include "convgrad/problem.hpp"
 
 namespace convgrad {

@@ -55,9 +55,9 @@ std::string format_name(const NpyHeader& header);
 // One array, read once from front to back or (a regular file, a stored member) in boxes.
 class NpyReader {
  public:
-  // Opens a tensor whatever form its name has (tensor_name.hpp: FILE, FILE.npz:NAME,
-  // FILE.safetensors:NAME, or - for standard input), parses the header and compares the size of the
-  // file or member with it.
+  // Opens a tensor whatever form its name has (FILE, FILE.npz:NAME, FILE.safetensors:NAME, elements
+  // alone as FILE:DTYPE[EXTENTS], or - for standard input), parses the header and compares the size
+  // of the file or member with it.
   explicit NpyReader(const std::string& argument);
   ~NpyReader();
   NpyReader(NpyReader&&) noexcept;

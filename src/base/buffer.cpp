@@ -1,5 +1,5 @@
 // buffer.cpp - see buffer.hpp.
-#include "convgrad/buffer.hpp"
+#include "base/buffer.hpp"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 // task_pool.cpp - see task_pool.hpp.
-#include "convgrad/task_pool.hpp"
+#include "base/task_pool.hpp"
 
 #include <unistd.h>
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "convgrad/buffer.hpp"
-#include "convgrad/output_file.hpp"
+#include "base/buffer.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convgrad/npy.hpp"
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convgrad/reference.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad {
 

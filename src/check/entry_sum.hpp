@@ -8,7 +8,7 @@
 #include "check/compensated.hpp"
 #include "check/rounding.hpp"
 #include "check/term_batch.hpp"
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

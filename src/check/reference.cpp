@@ -1,17 +1,16 @@
 // reference.cpp - the sum of the definition, term by term. Deliberately plain: its index arithmetic
 // is written out here again and not taken from the kernels' helpers.
-#include "convgrad/reference.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 
+#include "base/buffer.hpp"
 #include "base/integers.hpp"
 #include "check/compensated.hpp"
+#include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
 #include "check/term_batch.hpp"
-#include "convgrad/buffer.hpp"
-#include "convgrad/plan.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad {
 namespace {
@@ -247,6 +246,23 @@ double* ReferenceSum::finish(std::size_t) {
 
 std::unique_ptr<BlockSum> make_reference_sum(const WgradProblem& problem, TaskPool& pool) {
   return std::make_unique<ReferenceSum>(problem, pool);
+}
+
+Expected expected_gradient(const WgradProblem& problem, const void* x, const void* dy,
+                           const GradientOptions& options, const Summation& summation) {
+  PlanOptions planned;
+  planned.backend = Backend::reference;
+  planned.threads = options.threads;
+  planned.memory_limit_bytes = options.memory_limit_bytes;
+  planned.check_bytes = ReferenceSum::memory_bytes(problem, summation);
+  planned.in_memory = true;
+  const Plan plan = make_plan(problem, this_machine(), planned);
+  TaskPool pool(plan.threads);
+  ReferenceSum sum(problem, pool, summation);
+  MemorySource source(x, dy);
+  sum_blocks(plan, source, sum);
+  sum.finish();
+  return sum.take_expected();
 }
 
 }  // namespace convgrad

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convgrad/reference.hpp"
+#include "engine/block_sum.hpp"
 
 namespace convgrad {
 

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "convgrad/error.hpp"
-#include "convgrad/machine.hpp"
+#include "engine/machine.hpp"
 
 namespace convgrad {
 namespace {

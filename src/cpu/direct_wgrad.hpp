@@ -2,7 +2,7 @@
 // own, and for the chunks that other kernels leave to it.
 #pragma once
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -6,8 +6,8 @@
 
 #include "base/integers.hpp"
 #include "base/suggest.hpp"
-#include "convgrad/kernel.hpp"
 #include "cpu/amx/outer_product_amx.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -2,7 +2,7 @@
 // are named after an instruction set are compiled for its processors only.
 #pragma once
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

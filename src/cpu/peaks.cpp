@@ -8,14 +8,14 @@
 #include <set>
 #include <vector>
 
+#include "base/buffer.hpp"
 #include "base/clock.hpp"
-#include "convgrad/buffer.hpp"
+#include "base/task_pool.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/machine.hpp"
-#include "convgrad/task_pool.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/peaks/peak_isa.hpp"
+#include "engine/machine.hpp"
 
 namespace convgrad {
 namespace {

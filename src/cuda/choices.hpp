@@ -4,12 +4,12 @@
 #include <string>
 
 #include "convgrad/problem.hpp"
-#include "convgrad/schedule.hpp"
 #include "cuda/kernels/geometry.hpp"
 #include "cuda/kernels/mma_gemm.hpp"
 #include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad::cuda {
 

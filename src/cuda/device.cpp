@@ -1,5 +1,5 @@
 // device.cpp - device.hpp, and device_sum.hpp's functions, by the module that has CUDA.
-#include "convgrad/device.hpp"
+#include "engine/device.hpp"
 
 #include <dlfcn.h>
 

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "convgrad/device_kernel.hpp"
 #include "cuda/launch.hpp"
 #include "engine/block_layout.hpp"
+#include "engine/device_kernel.hpp"
 #include "engine/device_sum.hpp"
 #include "engine/region.hpp"
 

@@ -5,11 +5,11 @@
 #include <iomanip>
 
 #include "base/suggest.hpp"
-#include "convgrad/device_kernel.hpp"
-#include "convgrad/kernel.hpp"
-#include "convgrad/plan.hpp"
 #include "cuda/choices.hpp"
+#include "engine/device_kernel.hpp"
 #include "engine/device_sum.hpp"
+#include "engine/kernel.hpp"
+#include "engine/plan.hpp"
 
 namespace convgrad {
 namespace {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "convgrad/device.hpp"
+#include "engine/device.hpp"
 #include "engine/device_sum.hpp"
 
 namespace convgrad::cuda {

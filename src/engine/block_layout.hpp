@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

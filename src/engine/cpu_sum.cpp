@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/buffer.hpp"
 #include "base/integers.hpp"
-#include "convgrad/block_sum.hpp"
-#include "convgrad/buffer.hpp"
+#include "engine/block_sum.hpp"
 #include "engine/device_sum.hpp"
 #include "engine/partial_tree.hpp"
 #include "engine/tile_rows.hpp"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "convgrad/block_sum.hpp"
-#include "convgrad/buffer.hpp"
+#include "base/buffer.hpp"
+#include "engine/block_sum.hpp"
 
 namespace convgrad {
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "convgrad/array.hpp"
+#include "base/buffer.hpp"
 #include "convgrad/array_file.hpp"
-#include "convgrad/buffer.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array.hpp"
 
 namespace convgrad {
 void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,

@@ -1,5 +1,5 @@
 // machine.cpp - see machine.hpp.
-#include "convgrad/machine.hpp"
+#include "engine/machine.hpp"
 
 #include <sched.h>
 #ifdef __linux__

@@ -1,5 +1,5 @@
 // partial_file.cpp - see partial_file.hpp.
-#include "convgrad/partial_file.hpp"
+#include "engine/partial_file.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -3,8 +3,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "convgrad/machine.hpp"
-#include "convgrad/partial_file.hpp"
+#include "engine/machine.hpp"
+#include "engine/partial_file.hpp"
 
 namespace convgrad {
 namespace {

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "convgrad/kernel.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/schedule.hpp"
+#include "engine/kernel.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

@@ -1,5 +1,5 @@
 // plan.cpp - see plan.hpp.
-#include "convgrad/plan.hpp"
+#include "engine/plan.hpp"
 
 #include <algorithm>
 

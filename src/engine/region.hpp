@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/integers.hpp"
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -1,5 +1,5 @@
 // run.cpp - see run.hpp.
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -91,6 +91,12 @@ const void* never_null(const void* tensor) {
 // less time than it takes to wake other threads.
 constexpr std::int64_t kRoundedPiece = 16384, kFewPieces = 4;
 
+// A stream that cannot be read in whole images front to back is held in memory.
+std::int64_t held_bytes(const NpyReader& reader, bool rows) {
+  const bool held = reader.needs_whole_payload() || (rows && !reader.seekable());
+  return held ? reader.header().payload_bytes : 0;
+}
+
 }  // namespace
 
 Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory) {
@@ -113,6 +119,18 @@ Block BoxSource::load(const Plan& plan, std::int64_t block, BlockMemory& memory)
 void NpySource::finish() {
   x_.finish();
   dy_.finish();
+}
+
+Plan plan_for_files(const WgradProblem& problem, const NpyReader& x, const NpyReader& dy,
+                    const PlanOptions& options) {
+  PlanOptions held = options;
+  held.source_bytes += held_bytes(x, false) + held_bytes(dy, false);
+  Plan plan = make_plan(problem, this_machine(), held);
+  if (plan.schedule.blocks.axis > 0) {  // blocks of rows: a stream cannot be read in that order
+    held.source_bytes = options.source_bytes + held_bytes(x, true) + held_bytes(dy, true);
+    if (held.source_bytes > options.source_bytes) plan = make_plan(problem, this_machine(), held);
+  }
+  return plan;
 }
 
 Block MemorySource::load(const Plan& plan, std::int64_t block, BlockMemory&) {

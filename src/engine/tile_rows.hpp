@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

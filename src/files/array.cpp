@@ -1,5 +1,5 @@
 // array.cpp - see array.hpp.
-#include "convgrad/array.hpp"
+#include "files/array.hpp"
 
 #include <algorithm>
 

@@ -10,9 +10,9 @@
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
-#include "convgrad/tensor_name.hpp"
 #include "files/npz_writer.hpp"
 #include "files/safetensors.hpp"
+#include "files/tensor_name.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {

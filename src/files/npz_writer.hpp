@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad {
 

@@ -1,6 +1,6 @@
 // output_file.cpp - temporary file, fsync, rename, fsync of the folder.
 
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 
 namespace convgrad::output {
 namespace {

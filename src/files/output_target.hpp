@@ -7,7 +7,7 @@
 #include <string>
 
 #include "convgrad/error.hpp"
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad::output {
 

@@ -12,7 +12,7 @@
 #include <ctime>
 #include <string>
 
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad {
 

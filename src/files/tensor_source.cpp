@@ -7,10 +7,10 @@
 #include <span>
 #include <string_view>
 
-#include "convgrad/tensor_name.hpp"
 #include "files/array_names.hpp"
 #include "files/raw_tensor.hpp"
 #include "files/safetensors.hpp"
+#include "files/tensor_name.hpp"
 #include "files/zip_archive.hpp"
 
 namespace convgrad {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "convgrad/problem.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad {
 

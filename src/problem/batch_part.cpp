@@ -1,5 +1,5 @@
 // batch_part.cpp - see batch_part.hpp.
-#include "convgrad/batch_part.hpp"
+#include "problem/batch_part.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // schedule.cpp - see schedule.hpp.
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 #include <algorithm>
 #include <bit>

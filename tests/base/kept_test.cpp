@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "convgrad/buffer.hpp"
-#include "convgrad/task_pool.hpp"
+#include "base/buffer.hpp"
+#include "base/task_pool.hpp"
 #include "support/sanitized.hpp"
 
 using namespace convgrad;

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
+#include "files/output_file.hpp"
 #include "support/cases.hpp"
 #include "support/temp_dir.hpp"
 

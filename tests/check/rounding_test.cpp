@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "check/reference_sum.hpp"
 #include "check/term_batch.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"

@@ -1,6 +1,6 @@
 // partial_file_test.cpp - files of partial sums, and the sums of ranks, give the tree of all
 // slices.
-#include "convgrad/partial_file.hpp"
+#include "engine/partial_file.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 #include "files/npz_writer.hpp"
 #include "mpi/rank_tree.hpp"
 #include "support/problems.hpp"

@@ -9,10 +9,10 @@
 #include <limits>
 #include <thread>
 
-#include "convgrad/buffer.hpp"
-#include "convgrad/kernel.hpp"
-#include "convgrad/machine.hpp"
-#include "convgrad/run.hpp"
+#include "base/buffer.hpp"
+#include "engine/kernel.hpp"
+#include "engine/machine.hpp"
+#include "engine/run.hpp"
 #include "engine/tile_rows.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"

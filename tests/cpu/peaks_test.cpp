@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "convgrad/machine.hpp"
 #include "cpu/peaks/peak_isa.hpp"
+#include "engine/machine.hpp"
 
 using namespace convgrad;
 

@@ -14,10 +14,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "convgrad/run.hpp"
 #include "cuda/device_adder.hpp"
 #include "cuda/emulated_instructions.hpp"
 #include "cuda/turns.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad::testing {
 

@@ -1,12 +1,12 @@
 // plan_test.cpp - memory before allocation, the choice of an algorithm, and the task pool.
-#include "convgrad/plan.hpp"
+#include "engine/plan.hpp"
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 
 #include "base/format_bytes.hpp"
-#include "convgrad/task_pool.hpp"
+#include "base/task_pool.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 

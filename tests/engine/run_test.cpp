@@ -1,10 +1,11 @@
 // run_test.cpp - whole runs from files in blocks: the bytes, and the memory they take.
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstring>
 
+#include "convgrad/gradient.hpp"
 #include "support/problems.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tensors.hpp"
@@ -105,4 +106,40 @@ TEST_CASE("filter_gradient rounds and orders like a file") {
       }
     }
   }
+}
+
+TEST_CASE("a gradient in one call, from files of two dtypes or from memory") {
+  WgradAttributes attributes;
+  attributes.op = "conv2d";
+  attributes.kernel = {3};
+  attributes.padding = "SAME";
+  const std::vector<std::int64_t> x_shape = {3, 6, 5, 4}, dy_shape = {3, 6, 5, 2};
+  const WgradProblem pb =
+      make_problem({"x", DType::f16, x_shape}, {"dy", DType::f32, dy_shape}, attributes);
+  const auto halves = filled(DType::f16, pb.x_count(), Fill::small_integers, 7);
+  const auto x = tensor_of(DType::f32, widened(DType::f16, halves));
+  const auto dy = filled(DType::f32, pb.dy_count(), Fill::small_integers, 8);
+  std::vector<std::byte> dw(static_cast<std::size_t>(pb.dw_count() * 4));
+  filter_gradient(pb, x.data(), dy.data(), dw.data(), GradientOptions{.algorithm = "direct"});
+  CHECK(dw == tensor_of(DType::f32, reference_of(pb, x.data(), dy.data()).values));
+
+  const TempDir folder;
+  const std::string x_file = file_of(folder, "x.npy", DType::f16, x_shape, halves);
+  const std::string dy_file = file_of(folder, "dy.npy", DType::f32, dy_shape, dy);
+  const auto from_files = [&](const GradientOptions& options) {
+    NpyReader x_reader(x_file), dy_reader(dy_file);
+    return filter_gradient(pb, x_reader, dy_reader, options);
+  };
+  CHECK(dw == tensor_of(DType::f32, from_files({.threads = 2})));
+  const auto kind_of = [&](const GradientOptions& options) {
+    try {
+      from_files(options);
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    return ErrorKind{};
+  };
+  CHECK(kind_of({.algorithm = "magic"}) == ErrorKind::usage);
+  CHECK(kind_of({.memory_limit_bytes = 1}) == ErrorKind::runtime);
+  CHECK(kind_of({.cuda_device = 1000}) == ErrorKind::unavailable);
 }

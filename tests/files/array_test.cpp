@@ -1,5 +1,5 @@
 // array_test.cpp - shapes in words, and parts that cover an array once and in order.
-#include "convgrad/array.hpp"
+#include "files/array.hpp"
 
 #include <doctest/doctest.h>
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "convgrad/error.hpp"
-#include "convgrad/output_file.hpp"
 #include "files/npy_bytes.hpp"
+#include "files/output_file.hpp"
 #include "files/output_files.hpp"
 #include "support/failing_calls.hpp"
 #include "support/temp_dir.hpp"

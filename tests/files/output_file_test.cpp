@@ -1,5 +1,5 @@
 // output_file_test.cpp - complete or not at all, whatever goes wrong.
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 #include "support/temp_dir.hpp"
 
 namespace convgrad::testing {

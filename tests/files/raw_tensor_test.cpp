@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "convgrad/npy.hpp"
-#include "convgrad/tensor_name.hpp"
 #include "files/npy_bytes.hpp"
+#include "files/tensor_name.hpp"
 #include "support/temp_dir.hpp"
 
 namespace convgrad {

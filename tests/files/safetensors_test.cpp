@@ -10,8 +10,8 @@
 
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
-#include "convgrad/tensor_name.hpp"
 #include "files/npy_bytes.hpp"
+#include "files/tensor_name.hpp"
 #include "support/temp_dir.hpp"
 
 namespace convgrad {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "check/reference_sum.hpp"
 #include "generate/normal_quantile.hpp"
 #include "generate/philox.hpp"
 #include "support/tensors.hpp"

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 using namespace convgrad;
 

@@ -1,5 +1,5 @@
 // schedule_test.cpp - chunks, slices and blocks cover every pixel exactly once.
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "convgrad/batch_part.hpp"
+#include "problem/batch_part.hpp"
 #include "support/problems.hpp"
 
 using namespace convgrad;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 #include "random_case.hpp"
 
 namespace convgrad::testing {

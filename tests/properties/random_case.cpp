@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include "convgrad/array.hpp"
+#include "files/array.hpp"
 #include "options/problem_flags.hpp"
 
 namespace convgrad::testing {

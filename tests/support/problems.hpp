@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/device_kernel.hpp"
-#include "convgrad/kernel.hpp"
+#include "engine/device_kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad::testing {
 

@@ -57,15 +57,7 @@ std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double v
 
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads,
                       const Summation& summation) {
-  PlanOptions options;
-  options.backend = Backend::reference;
-  const Plan plan = make_plan(problem, this_machine(), from_memory(options));
-  TaskPool pool(threads);
-  ReferenceSum sum(problem, pool, summation);
-  MemorySource source(x, dy);
-  sum_blocks(plan, source, sum);
-  sum.finish();
-  return sum.expected();
+  return expected_gradient(problem, x, dy, {.threads = threads}, summation);
 }
 
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {

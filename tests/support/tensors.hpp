@@ -9,7 +9,7 @@
 
 #include "convgrad/compare.hpp"
 #include "convgrad/reference.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad::testing {
 

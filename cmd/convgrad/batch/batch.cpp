@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <regex>
 
+#include "base/task_pool.hpp"
 #include "batch/batch_runner.hpp"
-#include "convgrad/machine.hpp"
-#include "convgrad/task_pool.hpp"
+#include "engine/machine.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"

@@ -8,7 +8,7 @@
 #include "base/format_bytes.hpp"
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
 #include "report/file_hash.hpp"
 #include "verify/verify.hpp"

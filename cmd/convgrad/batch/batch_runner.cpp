@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
 #include "report/color.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "base/suggest.hpp"
 #include "batch/own_fields.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/buffer.hpp"
-#include "convgrad/plan.hpp"
+#include "base/buffer.hpp"
 #include "cpu/peaks.hpp"
+#include "engine/plan.hpp"
 #include "job/job_plan.hpp"
 #include "options/made_problem.hpp"
 #include "options/options.hpp"
@@ -80,7 +80,6 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
 // With a column for each tag.
 std::string csv_header(const Options& options);
 std::string csv_row(const Measured& measured, const Options& options);
-
 
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);

@@ -5,9 +5,9 @@
 
 #include "base/clock.hpp"
 #include "bench/bench.hpp"
-#include "convgrad/machine.hpp"
-#include "convgrad/run.hpp"
 #include "engine/device_sum.hpp"
+#include "engine/machine.hpp"
+#include "engine/run.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {

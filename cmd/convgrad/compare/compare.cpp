@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/buffer.hpp"
 #include "compare/compare_report.hpp"
-#include "convgrad/array.hpp"
 #include "convgrad/array_file.hpp"
-#include "convgrad/buffer.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/array.hpp"
+#include "files/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "convgrad/array.hpp"
+#include "files/array.hpp"
 
 namespace convgrad::cli {
 namespace {

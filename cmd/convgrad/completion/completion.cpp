@@ -12,7 +12,7 @@
 #include "base/suggest.hpp"
 #include "convgrad/dtype.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
 #include "options/suites.hpp"

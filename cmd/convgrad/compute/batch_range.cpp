@@ -5,7 +5,7 @@
 
 #include "base/format_bytes.hpp"
 #include "convgrad/array_file.hpp"
-#include "convgrad/partial_file.hpp"
+#include "engine/partial_file.hpp"
 #include "options/arguments.hpp"
 #include "version.hpp"
 

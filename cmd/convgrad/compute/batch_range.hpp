@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "convgrad/batch_part.hpp"
-#include "convgrad/output_file.hpp"
+#include "files/output_file.hpp"
 #include "job/job.hpp"
+#include "problem/batch_part.hpp"
 
 namespace convgrad::cli {
 

@@ -7,7 +7,7 @@
 #include "base/clock.hpp"
 #include "compute/batch_range.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/partial_file.hpp"
+#include "engine/partial_file.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"

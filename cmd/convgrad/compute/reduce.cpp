@@ -4,7 +4,7 @@
 #include "base/clock.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/partial_file.hpp"
+#include "engine/partial_file.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 

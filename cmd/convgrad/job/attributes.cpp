@@ -2,7 +2,7 @@
 #include "job/attributes.hpp"
 
 #include "convgrad/npy.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {

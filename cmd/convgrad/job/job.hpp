@@ -7,7 +7,7 @@
 #include <string>
 
 #include "convgrad/npy.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 #include "options/options.hpp"
 #include "report/report.hpp"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "convgrad/error.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
 #include "report/color.hpp"

@@ -9,12 +9,6 @@
 namespace convgrad::cli {
 namespace {
 
-// A stream that cannot be read in whole images front to back is held in memory.
-std::int64_t held_bytes(const NpyReader& reader, bool rows) {
-  const bool held = reader.needs_whole_payload() || (rows && !reader.seekable());
-  return held ? reader.header().payload_bytes : 0;
-}
-
 void table_row(std::ostream& text, bool best, std::string_view name, const std::string& reason,
                double seconds, const char* where) {
   text << (best ? "* " : "  ") << std::left << std::setw(27) << name;
@@ -62,14 +56,8 @@ PlanOptions plan_options(const Job& job, const Options& options) {
   return plan;
 }
 
-Plan plan_job(const Job& job, PlanOptions options) {
-  options.source_bytes = held_bytes(*job.x, false) + held_bytes(*job.dy, false);
-  Plan plan = make_plan(job.problem, this_machine(), options);
-  if (plan.schedule.blocks.axis > 0) {  // blocks of rows: a stream cannot be read in that order
-    options.source_bytes = held_bytes(*job.x, true) + held_bytes(*job.dy, true);
-    if (options.source_bytes > 0) plan = make_plan(job.problem, this_machine(), options);
-  }
-  return plan;
+Plan plan_job(const Job& job, const PlanOptions& options) {
+  return plan_for_files(job.problem, *job.x, *job.dy, options);
 }
 
 std::string algorithm_table(const Job& job) {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "convgrad/device.hpp"
+#include "engine/device.hpp"
 #include "job/job.hpp"
 
 namespace convgrad::cli {
@@ -14,7 +14,7 @@ PlanOptions plan_options(const Options& options);
 PlanOptions plan_options(const Job& job, const Options& options);
 
 // The job's plan, with the memory that its streams need.
-Plan plan_job(const Job& job, PlanOptions options);
+Plan plan_job(const Job& job, const PlanOptions& options);
 
 // The table of algorithms: what each makes of the job's problem.
 std::string algorithm_table(const Job& job);

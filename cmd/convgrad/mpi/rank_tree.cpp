@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "convgrad/buffer.hpp"
+#include "base/buffer.hpp"
 
 namespace convgrad::cli {
 namespace {

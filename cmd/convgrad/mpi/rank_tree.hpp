@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad::cli {
 

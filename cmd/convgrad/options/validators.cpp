@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "convgrad/error.hpp"
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 
 namespace convgrad::cli {
 

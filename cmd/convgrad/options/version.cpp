@@ -3,7 +3,7 @@
 
 #include "base/load_module.hpp"
 #include "convgrad/error.hpp"
-#include "convgrad/machine.hpp"
+#include "engine/machine.hpp"
 #include "options/help.hpp"
 
 namespace convgrad::cli {

@@ -7,10 +7,10 @@
 #include <string>
 #include <type_traits>
 
-#include "convgrad/array.hpp"
-#include "convgrad/buffer.hpp"
+#include "base/buffer.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
+#include "files/array.hpp"
 
 namespace convgrad::cli {
 

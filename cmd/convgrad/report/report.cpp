@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
 #include "options/refuse.hpp"
 #include "report/file_hash.hpp"

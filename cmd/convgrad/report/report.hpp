@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "convgrad/array_file.hpp"
-#include "convgrad/device.hpp"
 #include "convgrad/npy.hpp"
-#include "convgrad/output_file.hpp"
-#include "convgrad/plan.hpp"
-#include "convgrad/run.hpp"
 #include "cpu/peaks.hpp"
+#include "engine/device.hpp"
+#include "engine/plan.hpp"
+#include "engine/run.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad::cli {
 

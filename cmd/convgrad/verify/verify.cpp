@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "convgrad/tensor_name.hpp"
+#include "files/tensor_name.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"

@@ -4,10 +4,10 @@
 
 #include <memory>
 
+#include "check/reference_sum.hpp"
 #include "check/sample.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "convgrad/reference.hpp"
 #include "job/job_plan.hpp"
 
 namespace convgrad::cli {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check/entry_sum.hpp"
-#include "convgrad/run.hpp"
+#include "engine/run.hpp"
 
 namespace convgrad::diagnosis {
 

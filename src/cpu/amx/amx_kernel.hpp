@@ -2,9 +2,9 @@
 // that it is given: those of the processor, or what tests have in their place.
 #pragma once
 
-#include "convgrad/kernel.hpp"
 #include "cpu/amx/amx_chunk.hpp"
 #include "cpu/kernels.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <numeric>
 
-#include "convgrad/kernel.hpp"
 #include "cpu/amx/amx_isa.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

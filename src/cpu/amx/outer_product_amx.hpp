@@ -2,7 +2,7 @@
 // for x86-64 alone.
 #pragma once
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "base/integers.hpp"
-#include "convgrad/machine.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/schedule.hpp"
 #include "cpu/isa/isa.hpp"
+#include "engine/machine.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "convgrad/kernel.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "convgrad/kernel.hpp"
 #include "cpu/amx/amx_isa.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad::testing {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 #include "tools/diagnosis/faulty_gradient.hpp"
 
 namespace convgrad::testing {

@@ -7,8 +7,9 @@
 #include <set>
 
 #include "check/diagnosis.hpp"
+#include "check/reference_sum.hpp"
 #include "convgrad/compare.hpp"
-#include "convgrad/plan.hpp"
+#include "engine/plan.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
 
 using namespace convgrad;

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "convgrad/device.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/schedule.hpp"
+#include "engine/device.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

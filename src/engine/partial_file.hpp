@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "convgrad/buffer.hpp"
-#include "convgrad/output_file.hpp"
-#include "convgrad/plan.hpp"
+#include "base/buffer.hpp"
+#include "engine/plan.hpp"
+#include "files/output_file.hpp"
 
 namespace convgrad {
 

@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 
-#include "convgrad/kernel.hpp"
-#include "convgrad/plan.hpp"
-#include "convgrad/task_pool.hpp"
+#include "base/task_pool.hpp"
+#include "engine/kernel.hpp"
+#include "engine/plan.hpp"
 
 namespace convgrad {
 

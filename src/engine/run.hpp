@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "convgrad/block_sum.hpp"
-#include "convgrad/buffer.hpp"
+#include "base/buffer.hpp"
 #include "convgrad/npy.hpp"
+#include "engine/block_sum.hpp"
 
 namespace convgrad {
 
@@ -63,6 +63,11 @@ class NpySource final : public BoxSource {
   NpyReader& dy_;
 };
 
+// A plan that counts the payloads of streams that must be held in memory, besides the sources that
+// the options have.
+Plan plan_for_files(const WgradProblem& problem, const NpyReader& x, const NpyReader& dy,
+                    const PlanOptions& options);
+
 // Whole tensors in C order, native byte order, in the problem's dtype and layout. Views, no copies.
 class MemorySource final : public BlockSource {
  public:
@@ -92,8 +97,8 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 // Feeds all blocks to a sum.
 Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum);
 
-// A whole problem from memory, as a convenience for other programs and tests: dw in dw_shape()
-// order, rounded to out_dtype, which the caller has room for or gets.
+// A whole problem from memory: dw in dw_shape() order, rounded to out_dtype, which the caller has
+// room for or gets.
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
                      const PlanOptions& options);
 std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "convgrad/schedule.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

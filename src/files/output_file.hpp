@@ -5,7 +5,7 @@
 // "-" is standard output; /dev/stdout and /dev/fd/N are redirections and written through as well.
 // The mode of a new file follows the umask; a replaced file's mode is kept. A write-protected file
 // is not replaced, even where its folder would allow it. An array in an archive (FILE.npz:NAME) is
-// refused: array_file.hpp writes those.
+// refused: ArrayFile writes those.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,9 @@
 #include <memory>
 #include <string>
 
-namespace convgrad {
+#include "convgrad/array_file.hpp"
 
-struct OutputOptions {
-  // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" are
-  // nothing that could be lost: they are written to all the same.
-  bool no_clobber = false;
-  bool raw = false;  // of an array: its elements alone (array_file.hpp)
-};
+namespace convgrad {
 
 // Throws the Error that OutputFile would throw for what can be seen before computing: the folder
 // does not exist or cannot be written to, the target is a folder, or exists with no_clobber.

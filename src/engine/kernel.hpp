@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "convgrad/error.hpp"
-#include "convgrad/machine.hpp"
 #include "convgrad/problem.hpp"
-#include "convgrad/schedule.hpp"
+#include "engine/machine.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

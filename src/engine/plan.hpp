@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "convgrad/batch_part.hpp"
-#include "convgrad/device_kernel.hpp"
-#include "convgrad/kernel.hpp"
+#include "engine/device_kernel.hpp"
+#include "engine/kernel.hpp"
+#include "problem/batch_part.hpp"
 
 namespace convgrad {
 

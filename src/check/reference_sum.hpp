@@ -1,0 +1,52 @@
+// reference_sum.hpp - the sums of the reference, block after block.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "convgrad/reference.hpp"
+#include "engine/block_sum.hpp"
+
+namespace convgrad {
+
+// float64 accumulators; for float64 data the products and sums are
+// compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
+// element's sum is n, z, p, q, whatever the blocks and threads. Shares no code with the kernels.
+class ReferenceSum final : public BlockSum {
+ public:
+  // Without a summation it forms the values alone.
+  ReferenceSum(const WgradProblem& problem, TaskPool& pool,
+               const std::optional<Summation>& summation = {});
+  void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
+  double* finish(std::size_t node = 0) override;
+
+  // After finish(); the first one leaves nothing behind.
+  Expected take_expected() { return std::move(expected_); }
+  const Expected& expected() const { return expected_; }
+
+  static std::int64_t memory_bytes(const WgradProblem& problem,
+                                   const std::optional<Summation>& summation);
+
+ private:
+  struct Channels;
+  template <typename Scalar>
+  void add_task(const Block& block, const Channels& at);
+  void restart(const Channels& at);
+  void judge_rounding();
+
+  const WgradProblem problem_;
+  TaskPool& pool_;
+  const std::optional<Summation> summation_;
+  Expected expected_;
+  // Of each element: the sum in float64 since it was restarted, and what rounding took from the
+  // whole; the same sum in float32, the earlier ones, and the largest error of it on its way;
+  // sum t^2, the sum of squares of the sum on its way, and how many terms are not 0. finish() puts
+  // other numbers in their places.
+  std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
+  std::vector<float> plain_run_;
+  std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block
+};
+
+}  // namespace convgrad
