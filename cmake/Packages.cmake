@@ -26,6 +26,7 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME convgrad)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS libopenblas0)  # loaded, not linked
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS python3-matplotlib)  # of convgrad.plot
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
 "The library behind the program convgrad, for C++20: static library, headers
 and a CMake package, find_package(convgrad).")

@@ -2,7 +2,7 @@
 # Installs the build into an empty prefix and follows examples/cmake/README.md there: the programs
 # find it, build, and compute what convgrad computes.
 set -euo pipefail
-root=$1 build_dir=$2 cmake=$3
+root=$1 build_dir=$2 cmake=$3 python=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$cmake" --install "$build_dir" --prefix "$folder/prefix" >/dev/null
@@ -38,6 +38,7 @@ cd "$root/testdata/quickstart"
 "$folder/build/from_files" x.npy dy.npy "$folder/dw.npy" 3 2
 convgrad --op conv2d -i x.npy -g dy.npy -o "$folder/want.npy" -k 3 -s 2 -p same
 cmp "$folder/dw.npy" "$folder/want.npy"
+PYTHONPATH=$folder/prefix/share/convgrad PYTHONDONTWRITEBYTECODE=1 "$python" -m convgrad.plot diff "$folder/dw.npy" -o "$folder/dw.svg"
 status=0
 "$folder/build/from_files" x.npy dy.npy "$folder/dw.npy" 3 1 2>"$folder/error" || status=$?
 [ "$status" = 3 ] && [ "$(wc -l <"$folder/error")" = 1 ]

@@ -71,10 +71,7 @@ int info_into(const Options& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
   const CudaInfo cuda = cuda_info();
-  report["machine"] = {{"processor", machine.processor},
-                       {"threads", machine.threads},
-                       {"memory_bytes", machine.memory_bytes},
-                       {"instruction_sets", machine.instruction_sets}};
+  report["machine"] = machine_json(machine);
   report["cuda"] = cuda_json(cuda);
   std::optional<Peaks> peaks;
   if (options.info_peaks) {

@@ -1,6 +1,7 @@
 """compare: the verdict on two arrays, its wording, its files, and everything it refuses."""
 import hashlib
 import os
+import pty
 import re
 import struct
 import subprocess
@@ -272,6 +273,23 @@ class Files(CompareTest):
             self.pair(np.ones(shape), np.ones(shape), "--save-diff", "d.npy")
             self.assertEqual((self.folder / "d.npy").read_bytes(),
                              npy_bytes("float32", np.zeros(shape)))
+
+    def test_a_terminal_learns_how_to_draw_it(self):
+        self.save("a.npy", [1, 2])
+        for name, more, line in (("d 1.npy", [], "note: python3 -m convgrad.plot diff 'd 1.npy' -o diff.svg draws the "
+                                                 "difference\r\n"),
+                                 ("d.npy", ["-q"], ""), ("d.npy", ["--json"], ""), ("d.npz", [], "")):
+            leader, follower = pty.openpty()
+            done = subprocess.run([BINARY, "compare", "a.npy", "a.npy", "--save-diff", name, *more, "--color", "never"],
+                                  cwd=self.folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=follower,
+                                  check=False, timeout=60)
+            os.write(follower, b".")  # to be read where nothing was said
+            said = ""
+            while not said.endswith("."):
+                said += os.read(leader, 4096).decode()
+            os.close(follower)
+            os.close(leader)
+            self.assertEqual((done.returncode, said), (0, f"convgrad: {line}." if line else "."))
 
     def test_files_are_not_lost(self):
         self.save("a.npy", [1, 2])

@@ -90,6 +90,7 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
     report.update(problems.front());
     if (!files.empty()) report["tensors"] = files;
   }
+  report["machine"] = machine_json(this_machine());
   report["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
   report["totals"] = totals_json(all);
   report["problems"] = std::move(problems);

@@ -171,7 +171,10 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   });
   got.finish();
   want.finish();
-  if (difference_file) difference_file->commit();
+  if (difference_file) {
+    difference_file->commit();
+    say_how_to_draw(o.save_diff, options);
+  }
 }
 
 int compare_into(const Options& options, Json& report) {

@@ -222,6 +222,13 @@ Json cuda_json(const CudaInfo& info) {
           {"why_none", info.why_none}};
 }
 
+Json machine_json(const Machine& machine) {
+  return {{"processor", machine.processor},
+          {"threads", machine.threads},
+          {"memory_bytes", machine.memory_bytes},
+          {"instruction_sets", machine.instruction_sets}};
+}
+
 Json peaks_json(const Peaks& peaks) {
   const auto value = [](const std::optional<double>& peak) { return peak ? Json(*peak) : Json(); };
   return {{"threads", peaks.threads},

@@ -56,6 +56,7 @@ Json work_json(const WgradProblem& problem);
 Json timing_json(const Timing& timing, double write_s);
 // What was computed in how much time: of kernels and reference, without reading and writing.
 Json perf_json(const WgradProblem& problem, const Timing& timing);
+Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
 
