@@ -275,12 +275,14 @@ class Files(CompareTest):
                              npy_bytes("float32", np.zeros(shape)))
 
     def test_a_terminal_learns_how_to_draw_it(self):
-        self.save("a.npy", [1, 2])
-        for name, more, line in (("d 1.npy", [], "note: python3 -m convgrad.plot diff 'd 1.npy' -o diff.svg draws the "
-                                                 "difference\r\n"),
-                                 ("d.npy", ["-q"], ""), ("d.npy", ["--json"], ""), ("d.npz", [], "")):
+        self.save("a.npy", np.ones((1, 1, 1, 1)))
+        words = ["compare", "a.npy", "a.npy"]
+        verify = ["verify", "-i", "a.npy", "-g", "a.npy", "--op", "conv2d", "-k", "1", "-p", "same"]
+        for words, name, line in ((words, "d 1.npy", "'d 1.npy' -o"), (verify, "d.npy", "d.npy -o"),
+                                  ([*verify, "--filter-format", "OIHW"], "d.npy", "d.npy --filter-format OIHW -o"),
+                                  ([*words, "-q"], "d.npy", ""), ([*words, "--json"], "d.npy", ""), (words, "d.npz", "")):
             leader, follower = pty.openpty()
-            done = subprocess.run([BINARY, "compare", "a.npy", "a.npy", "--save-diff", name, *more, "--color", "never"],
+            done = subprocess.run([BINARY, *words, "--save-diff", name, "--color", "never"],
                                   cwd=self.folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=follower,
                                   check=False, timeout=60)
             os.write(follower, b".")  # to be read where nothing was said
@@ -289,7 +291,8 @@ class Files(CompareTest):
                 said += os.read(leader, 4096).decode()
             os.close(follower)
             os.close(leader)
-            self.assertEqual((done.returncode, said), (0, f"convgrad: {line}." if line else "."))
+            note = f"convgrad: note: python3 -m convgrad.plot diff {line} diff.svg draws the difference\r\n"
+            self.assertEqual((done.returncode, said), (0, f"{note}." if line else "."))
 
     def test_files_are_not_lost(self):
         self.save("a.npy", [1, 2])

@@ -173,7 +173,7 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   want.finish();
   if (difference_file) {
     difference_file->commit();
-    say_how_to_draw(o.save_diff, options);
+    say_how_to_draw(o.save_diff, "", options);
   }
 }
 

@@ -179,11 +179,13 @@ void check_difference(const std::string& save_diff) {
   }
 }
 
-void say_how_to_draw(const std::string& save_diff, const Options& options) {
+void say_how_to_draw(const std::string& save_diff, const std::string& filter_format,
+                     const Options& options) {
   const bool is_read = array_target(save_diff).format == ArrayFormat::npy;
   if (!is_read || options.json == "-" || ::isatty(STDERR_FILENO) != 1) return;
   say(options, "note",
       one_line(cat("python3 -m convgrad.plot diff ", shell_quoted(save_diff),
+                   filter_format.empty() ? "" : " --filter-format ", filter_format,
                    " -o diff.svg draws the difference")));
 }
 

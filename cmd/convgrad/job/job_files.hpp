@@ -43,7 +43,9 @@ void warn_of_endings(const Options& options);
 
 // Error(usage) where --save-diff is standard output.
 void check_difference(const std::string& save_diff);
-// For people at a terminal who read text: the command that draws what was written there.
-void say_how_to_draw(const std::string& save_diff, const Options& options);
+// For people at a terminal who read text: the command that draws what was written there, as the
+// filter format has its axes ("": as HWIO).
+void say_how_to_draw(const std::string& save_diff, const std::string& filter_format,
+                     const Options& options);
 
 }  // namespace convgrad::cli

@@ -65,7 +65,8 @@ void save_difference(const WgradProblem& problem, const Options& options, const 
   file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
   write_gradient(options.verify.save_diff, file, difference.data(), nullptr,
                  {options.execution.no_clobber});
-  say_how_to_draw(options.verify.save_diff, options);
+  const bool plain = problem.filter_format == FilterFormat::hwio;
+  say_how_to_draw(options.verify.save_diff, plain ? "" : filter_format_name(problem), options);
 }
 
 }  // namespace
