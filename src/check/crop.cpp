@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/buffer.hpp"
-#include "files/output_file.hpp"
+#include "convgrad/array_file.hpp"
 
 namespace convgrad {
 namespace {
@@ -74,9 +74,7 @@ void write_part(const std::string& path, NpyReader& whole, DType dtype,
     bytes *= shape[i];
   }
   const Buffer image(bytes, "an image of the small problem");
-  OutputFile file(path, {true});
-  const std::string header = npy_header_text(dtype, shape);
-  file.write(header.data(), header.size());
+  ArrayFile file(path, dtype, shape, {.no_clobber = true});
   for (std::int64_t n = 0; n < shape[0]; ++n) {
     begin[0] = origin[0] + n;
     end[0] = begin[0] + 1;

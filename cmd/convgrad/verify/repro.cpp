@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/buffer.hpp"
 #include "check/crop.hpp"
+#include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "options/problem_flags.hpp"
 
