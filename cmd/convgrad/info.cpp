@@ -51,8 +51,6 @@ std::string peaks_text(const Peaks& peaks) {
        << (peaks.threads == 1 ? " thread\n" : " threads\n");
   line(cat("multiply-adds, ", peaks.instruction_set, ", float32"), peaks.fma_f32, "GFLOP/s");
   line(cat("multiply-adds, ", peaks.instruction_set, ", float64"), peaks.fma_f64, "GFLOP/s");
-  line("OpenBLAS GEMM, float32", peaks.gemm_f32, "GFLOP/s");
-  line("OpenBLAS GEMM, float64", peaks.gemm_f64, "GFLOP/s");
   line("AVX512-BF16, bfloat16", peaks.avx512_bf16, "GFLOP/s");
   line("AMX, bfloat16", peaks.amx_bf16, "GFLOP/s");
   line("reading memory", peaks.read_gbytes_per_s, "GB/s");

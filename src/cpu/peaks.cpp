@@ -4,18 +4,15 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
-#include <limits>
+#include <numeric>
 #include <set>
 #include <vector>
 
 #include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/task_pool.hpp"
-#include "convgrad/error.hpp"
-#include "cpu/blas.hpp"
+#include "cpu/amx/amx_isa.hpp"
 #include "cpu/isa/isa_set.hpp"
-#include "cpu/peaks/peak_isa.hpp"
-#include "engine/machine.hpp"
 
 namespace convgrad {
 namespace {
@@ -24,16 +21,12 @@ constexpr double kSeconds = 0.15;  // for each figure
 // Long beside taking a task from the pool, short beside a time slice of the system: a thread that
 // loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
-constexpr std::int64_t kTasksPerThread = 32;
-constexpr std::int64_t kGemmSize = 1024;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
-constexpr std::int64_t kReadPiece = std::int64_t{1} << 20;
 
-// The shortest of as many runs as fit in kSeconds, but of at least 3: the first one also starts the
-// threads and wakes the wide units.
+// The shortest of 3 runs at least: the first also starts the threads and wakes the wide units.
 double shortest(const std::function<void()>& work) {
-  double best = std::numeric_limits<double>::infinity(), total = 0;
-  for (int run = 0; run < 3 || total < kSeconds; ++run) {
+  double best = seconds_of(work), total = best;
+  for (int run = 1; run < 3 || total < kSeconds; ++run) {
     const double time = seconds_of(work);
     best = std::min(best, time);
     total += time;
@@ -41,155 +34,104 @@ double shortest(const std::function<void()>& work) {
   return best;
 }
 
-// As if somebody read it: otherwise the compiler need not compute it.
-void keep(double value) { asm volatile("" : : "m"(value)); }
-
-// A loop of rounds, and how many FLOPs one has.
-struct Rounds {
-  double flops;
-  std::function<double(long)> loop;
-};
-
-// The chain tends to 0.5: no overflow, no subnormal numbers.
-Rounds fma_f32_rounds(const PeakIsa& isa) {
-  return {isa.flops_f32, [&isa](long rounds) { return isa.multiply_add_f32(rounds, 0.5F, 0.25F); }};
+// GFLOP/s. The rounds of a task, of so many FLOPs each, are doubled until it takes kTaskSeconds.
+double arithmetic_peak(TaskPool& pool, double flops, const std::function<void(long)>& work) {
+  long rounds = 16;
+  while (seconds_of([&] { work(rounds); }) < kTaskSeconds) rounds *= 2;
+  const std::int64_t tasks = 32 * pool.threads();
+  const double time = shortest([&] { pool.run(tasks, [&](std::int64_t, int) { work(rounds); }); });
+  return static_cast<double>(tasks) * static_cast<double>(rounds) * flops / time * 1e-9;
 }
 
-Rounds fma_f64_rounds(const PeakIsa& isa) {
-  return {isa.flops_f64, [&isa](long rounds) { return isa.multiply_add_f64(rounds, 0.5, 0.25); }};
-}
-
-// GFLOP/s, in tasks that are dealt out to the threads. The rounds of a task are doubled until it
-// takes kTaskSeconds, as their speed is not known before.
-double arithmetic_peak(TaskPool& pool, const Rounds& work) {
-  long rounds = 1024;
-  while (seconds_of([&] { keep(work.loop(rounds)); }) < kTaskSeconds) rounds *= 2;
-  const std::int64_t tasks = kTasksPerThread * pool.threads();
-  std::vector<double> results(static_cast<std::size_t>(tasks));
-  const double time = shortest([&] {
-    pool.run(tasks, [&](std::int64_t task, int) {
-      results[static_cast<std::size_t>(task)] = work.loop(rounds);
-    });
-  });
-  for (const double result : results) keep(result);
-  return static_cast<double>(tasks) * static_cast<double>(rounds) * work.flops / time * 1e-9;
-}
-
-// A product for each thread: OpenBLAS's own threads are never used. Factors of many values, so that
-// no processor can take short cuts, and sums that stay small.
-template <typename Acc>
-double gemm_peak(TaskPool& pool) {
-  constexpr std::int64_t n = kGemmSize;
-  const auto factor = [](std::int64_t seed) {
-    std::vector<Acc> values(static_cast<std::size_t>(n * n));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::size_t step = i * 7919 + static_cast<std::size_t>(seed);
-      values[i] = static_cast<Acc>(static_cast<double>(step % 1021) / 1021 - 0.5);
-    }
-    return values;
-  };
-  const std::vector<Acc> a = factor(1), b = factor(2);
-  std::vector<std::vector<Acc>> c(static_cast<std::size_t>(pool.threads()));
-  const double time = shortest([&] {
-    pool.run(pool.threads(), [&](std::int64_t, int worker) {
-      std::vector<Acc>& mine = c[static_cast<std::size_t>(worker)];
-      mine.resize(static_cast<std::size_t>(n * n));
-      gemm(n, n, n, {a.data(), n, false}, {b.data(), n, false}, Acc{0}, mine.data(), n);
-    });
-  });
-  return 2.0 * n * n * n * pool.threads() / time * 1e-9;
-}
-
-// All caches of the third level together; 0 if Linux does not say.
-std::int64_t third_level_bytes() {
-  std::int64_t total = 0;
-  std::set<int> seen;
-  for (int cpu = 0;; ++cpu) {
-    const std::string folder =
-        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
-    std::ifstream id_file(folder + "id"), size_file(folder + "size");  // size is "32768K"
-    int id = 0;
-    std::int64_t kib = 0;
-    if (!(size_file >> kib)) return total;
-    if (!(id_file >> id)) id = 0;
-    if (seen.insert(id).second) total += kib * 1024;
-  }
-}
-
-// What is read: more than the caches hold, and at most a quarter of the memory. 0 if that is not
-// enough to measure the memory and not the caches.
-std::int64_t read_size(std::int64_t memory_bytes) {
-  const std::int64_t caches = third_level_bytes();
-  const std::int64_t size = std::min(std::max(kReadBytes, 4 * caches), memory_bytes / 4);
-  return size < std::max(kReadBytes / 8, 2 * caches) ? 0 : size / kReadPiece * kReadPiece;
-}
-
-double read_peak(TaskPool& pool, const PeakIsa& isa, std::int64_t bytes) {
-  const Buffer buffer(bytes, "the buffer that measures reads");
-  // As many pieces as threads, so that each one reads what it has touched first.
-  const std::int64_t pieces = bytes / kReadPiece,
-                     parts = std::min<std::int64_t>(pieces, pool.threads());
-  const auto offset = [&](std::int64_t part) { return part * pieces / parts * kReadPiece; };
-  pool.run(parts, [&](std::int64_t part, int) {
-    std::fill(buffer.data() + offset(part), buffer.data() + offset(part + 1), std::byte{1});
-  });
-  std::vector<unsigned long> sums(static_cast<std::size_t>(parts));
-  const double time = shortest([&] {
-    pool.run(parts, [&](std::int64_t part, int) {
-      sums[static_cast<std::size_t>(part)] =
-          isa.read(buffer.data() + offset(part), offset(part + 1) - offset(part));
-    });
-  });
-  for (const unsigned long sum : sums) keep(static_cast<double>(sum));
-  return static_cast<double>(bytes) / time * 1e-9;
-}
-
-const PeakIsa& best_isa([[maybe_unused]] const Machine& machine) {
-#if defined(__x86_64__)
-  if (lacks_avx512(machine).empty()) return kPeakAvx512;
-  if (lacks_avx2(machine).empty()) return kPeakAvx2;
-#elif defined(__aarch64__)
-  if (lacks_neon(machine).empty()) return kPeakNeon;
-#endif
-  return kPeakPortable;
+template <typename Element>
+double multiply_add_peak(TaskPool& pool, const OuterProductIsa<Element>& isa) {
+  const double flops = 2 * (isa.multiply_chains(2, 1, 1) - isa.multiply_chains(1, 1, 1));
+  // The chains tend to 0.5: no overflow, no subnormal numbers.
+  return arithmetic_peak(pool, flops, [&](long rounds) { isa.multiply_chains(rounds, 0.5, 0.25); });
 }
 
 #ifdef __x86_64__
-Rounds bf16_rounds(const PeakBf16& set) { return {set.flops, set.multiply_add}; }
-
-bool has_amx(const Machine& machine) { return lacks(machine, {"amx_tile", "amx_bf16"}).empty(); }
+double amx_tile_peak(TaskPool& pool) {
+  constexpr long kSteps = 4, kBlock = kSteps * kAmxTile, kCount = (kAmxMostA + kAmxMostB) * kBlock;
+  constexpr double kFlops = 2.0 * kAmxMostA * kAmxMostB * kSteps * kAmxSums * kAmxRow;
+  alignas(64) AmxBits a[kCount];
+  // Of both signs, around 1, and changing: with the same ones again and again tiles are faster.
+  for (long i = 0; i < kCount; ++i) {
+    a[i] = static_cast<AmxBits>(0x3f00 | i * 7919 % 256 | (i * i % 7 < 3 ? 0x8000 : 0));
+  }
+  const AmxPanels panels = {a, a + kAmxMostA * kBlock, kBlock, 0, 0, 1};
+  return arithmetic_peak(pool, kFlops, [&](long rounds) {
+    const std::vector<AmxRun> runs(static_cast<std::size_t>(rounds),
+                                   {0, {0, kBlock, 2 * kBlock}, kSteps});
+    alignas(64) float sums[kAmxMostA * kAmxMostB * kAmxSums];
+    kAmxTiles.begin();
+    kAmxTiles.multiply(kAmxMostA, kAmxMostB, panels, runs.data(), rounds, sums);
+    kAmxTiles.end();
+  });
+}
 #endif
+
+// 0 if a quarter of the memory is not enough to measure the memory and not the caches.
+std::int64_t read_size(std::int64_t memory_bytes) {
+  std::int64_t caches = 0, kib = 0;
+  std::set<int> seen;
+  for (int cpu = 0, id = 0;; ++cpu) {
+    const std::string folder = cat("/sys/devices/system/cpu/cpu", cpu, "/cache/index3/");
+    std::ifstream id_file(folder + "id"), size_file(folder + "size");  // size is "32768K"
+    if (!(size_file >> kib)) break;
+    id_file >> id;
+    if (seen.insert(id).second) caches += kib * 1024;
+  }
+  const std::int64_t size = std::min(std::max(kReadBytes, 4 * caches), memory_bytes / 4);
+  return size < std::max(kReadBytes / 8, 2 * caches) ? 0 : size;
+}
+
+double read_peak(TaskPool& pool, std::int64_t bytes) {
+  const Buffer buffer(bytes, "the buffer that measures reads");
+  auto* const words = buffer.as<std::uint64_t>();
+  const std::int64_t part = bytes / 8 / pool.threads();  // each thread reads what it has touched
+  pool.run(pool.threads(), [&](std::int64_t i, int) { std::fill_n(words + i * part, part, 1); });
+  const double time = shortest([&] {
+    pool.run(pool.threads(), [&](std::int64_t i, int) {
+      const auto sum = std::accumulate(words + i * part, words + (i + 1) * part, std::uint64_t{0});
+      asm volatile("" : : "r"(sum));  // as if somebody read it
+    });
+  });
+  return static_cast<double>(bytes) / time * 1e-9;
+}
+
+const IsaSet& best_isa([[maybe_unused]] const Machine& machine) {
+#if defined(__x86_64__)
+  if (lacks_avx512(machine).empty()) return kAvx512Isa;
+  if (lacks_avx2(machine).empty()) return kAvx2Isa;
+#elif defined(__aarch64__)
+  if (lacks_neon(machine).empty()) return kNeonIsa;
+#endif
+  return kPortableIsa;
+}
 
 }  // namespace
 
 Peaks measure_peaks(const PeakRequest& request) {
   const Machine& machine = this_machine();
-  const PeakIsa& isa = best_isa(machine);
+  const IsaSet& isa = best_isa(machine);
   TaskPool pool(request.threads > 0 ? request.threads : machine.threads);
   Peaks peaks;
   peaks.threads = pool.threads();
   peaks.instruction_set = isa.name;
-  if (request.f32) {
-    peaks.fma_f32 = arithmetic_peak(pool, fma_f32_rounds(isa));
-    peaks.gemm_f32 = gemm_peak<float>(pool);
-  }
-  if (request.f64) {
-    peaks.fma_f64 = arithmetic_peak(pool, fma_f64_rounds(isa));
-    peaks.gemm_f64 = gemm_peak<double>(pool);
-  }
+  if (request.f32) peaks.fma_f32 = multiply_add_peak(pool, isa.f32.outer_product);
+  if (request.f64) peaks.fma_f64 = multiply_add_peak(pool, isa.f64.outer_product);
 #ifdef __x86_64__
-  if (request.bf16 && lacks(machine, {"avx512f", "avx512_bf16"}).empty()) {
-    peaks.avx512_bf16 = arithmetic_peak(pool, bf16_rounds(kPeakAvx512Bf16));
-  }
-  if (request.bf16 && has_amx(machine)) {
-    peaks.amx_bf16 = arithmetic_peak(pool, bf16_rounds(kPeakAmxBf16));
+  if (request.bf16 && lacks(machine, {"amx_tile", "amx_bf16"}).empty()) {
+    peaks.amx_bf16 = amx_tile_peak(pool);
+  } else if (request.bf16 && lacks_avx512_bf16(machine).empty()) {
+    peaks.avx512_bf16 = multiply_add_peak(pool, kAvx512Bf16Isa);
   }
 #endif
   if (request.read) {
-    const std::int64_t limit =
-        request.memory_limit_bytes > 0 ? request.memory_limit_bytes : machine.memory_bytes;
-    peaks.read_bytes = read_size(limit);
-    if (peaks.read_bytes > 0) peaks.read_gbytes_per_s = read_peak(pool, isa, peaks.read_bytes);
+    const std::int64_t limit = request.memory_limit_bytes;
+    peaks.read_bytes = read_size(limit > 0 ? limit : machine.memory_bytes);
+    if (peaks.read_bytes > 0) peaks.read_gbytes_per_s = read_peak(pool, peaks.read_bytes);
   }
   return peaks;
 }

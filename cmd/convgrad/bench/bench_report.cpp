@@ -99,7 +99,6 @@ constexpr std::pair<const char*, const char*> kCsvColumns[] = {
     {"gflops", "/perf/gflops"},
     {"gbytes_per_s", "/perf/gbytes_per_s"},
     {"percent_of_fma", "/perf/percent_of_fma"},
-    {"percent_of_gemm", "/perf/percent_of_gemm"},
     {"percent_of_avx512_bf16", "/perf/percent_of_avx512_bf16"},
     {"percent_of_amx", "/perf/percent_of_amx"},
     {"percent_of_read_bandwidth", "/perf/percent_of_read_bandwidth"},
@@ -117,7 +116,7 @@ std::string quoted(const std::string& word) {
 // What a measurement amounts to; percentages are empty without the peak.
 struct Performance {
   double gflops = 0, gbytes_per_s = 0;
-  std::optional<double> of_fma, of_gemm, of_avx512_bf16, of_amx, of_read;
+  std::optional<double> of_fma, of_avx512_bf16, of_amx, of_read;
   std::string limit;               // the peak that allows least: fma, avx512_bf16, amx or read
   std::optional<double> of_limit;  // its percentage
 };
@@ -130,7 +129,6 @@ Performance performance(const Measured& m) {
   if (!m.peaks) return p;
   const bool f64 = pb.dtype == DType::f64;
   p.of_fma = percent(p.gflops, f64 ? m.peaks->fma_f64 : m.peaks->fma_f32);
-  p.of_gemm = percent(p.gflops, f64 ? m.peaks->gemm_f64 : m.peaks->gemm_f32);
   if (pb.dtype == DType::bf16) {
     p.of_avx512_bf16 = percent(p.gflops, m.peaks->avx512_bf16);
     p.of_amx = percent(p.gflops, m.peaks->amx_bf16);
@@ -178,7 +176,6 @@ Json measured_json(const Measured& m) {
            {{"gflops", p.gflops},
             {"gbytes_per_s", p.gbytes_per_s},
             {"percent_of_fma", or_null(p.of_fma)},
-            {"percent_of_gemm", or_null(p.of_gemm)},
             {"percent_of_avx512_bf16", or_null(p.of_avx512_bf16)},
             {"percent_of_amx", or_null(p.of_amx)},
             {"percent_of_read_bandwidth", or_null(p.of_read)},
@@ -207,9 +204,7 @@ std::string peaks_line(const Peaks& peaks) {
     if (value) text += cat(text.back() == ':' ? " " : ", ", what, " ", fixed(*value, 1), unit);
   };
   add("float32 multiply-adds", peaks.fma_f32, " GFLOP/s");
-  add("GEMM", peaks.gemm_f32, "");
   add("float64 multiply-adds", peaks.fma_f64, " GFLOP/s");
-  add("GEMM", peaks.gemm_f64, "");
   add("AVX512-BF16", peaks.avx512_bf16, "");
   add("AMX", peaks.amx_bf16, "");
   add("reads", peaks.read_gbytes_per_s, " GB/s");

@@ -243,7 +243,7 @@ void bind_options(CLI::App& app, Options& o) {
   inspect.footer(kInspectFooter);
 
   CLI::App& info = add_command(app, "info", "say what this program and this machine can do");
-  flag(info, "--peaks", o.info_peaks, "measure multiply-adds, GEMM and memory; takes a second",
+  flag(info, "--peaks", o.info_peaks, "measure multiply-adds and memory; takes a second",
        kExecution);
   add_threads(info, o.execution);
   add_json(info, o);

@@ -234,7 +234,6 @@ Json peaks_json(const Peaks& peaks) {
   return {{"threads", peaks.threads},
           {"instruction_set", peaks.instruction_set},
           {"fma_gflops", {{"float32", value(peaks.fma_f32)}, {"float64", value(peaks.fma_f64)}}},
-          {"gemm_gflops", {{"float32", value(peaks.gemm_f32)}, {"float64", value(peaks.gemm_f64)}}},
           {"avx512_bf16_gflops", value(peaks.avx512_bf16)},
           {"amx_bf16_gflops", value(peaks.amx_bf16)},
           {"read_gbytes_per_s", value(peaks.read_gbytes_per_s)},

@@ -83,6 +83,9 @@ struct OuterProductIsa {
   // float or double, in the order of the runs.
   void (*multiply)(int rows, int columns, const ProductView<Element>& view, const PanelRun* runs,
                    long run_count, void* cells, long row);
+
+  // See isa_peak.hpp.
+  double (*multiply_chains)(long rounds, double factor, double term);
 };
 
 // Neighbouring output pixels of one row that see x with the same taps of those that are summed
@@ -151,6 +154,7 @@ struct IsaTable {
   StreamingIsa<Acc> streaming;
 };
 struct IsaSet {
+  const char* name;
   IsaTable<float> f32;
   IsaTable<double> f64;
 };

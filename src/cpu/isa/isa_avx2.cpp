@@ -21,6 +21,6 @@ struct Avx2 {
 };
 }  // namespace
 
-constinit const IsaSet kAvx2Isa = isa_functions<Avx2>();
+constinit const IsaSet kAvx2Isa = isa_functions<Avx2>("avx2");
 
 }  // namespace convgrad

@@ -7,6 +7,6 @@ namespace {
 struct Local : Avx512 {};
 }  // namespace
 
-constinit const IsaSet kAvx512Isa = isa_functions<Local>();
+constinit const IsaSet kAvx512Isa = isa_functions<Local>("avx512");
 
 }  // namespace convgrad

@@ -5,6 +5,7 @@
 #include "cpu/isa/isa_exponent_range.hpp"
 #include "cpu/isa/isa_multiply.hpp"
 #include "cpu/isa/isa_pack.hpp"
+#include "cpu/isa/isa_peak.hpp"
 
 namespace convgrad {
 namespace {
@@ -34,6 +35,7 @@ constinit const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa = {
     pack<Avx512Bf16, BFloat16Pair>,
     all_pairs_finite,
     exponent_range<Avx512Bf16, std::uint16_t, 7>,
-    multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>};
+    multiply_rows<Avx512Bf16, Avx512Bf16::kMaxRows, BFloat16Pair>,
+    multiply_chains<Avx512Bf16, BFloat16Pair>};
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 
 #include "cpu/isa/isa_multiply.hpp"
 #include "cpu/isa/isa_pack.hpp"
+#include "cpu/isa/isa_peak.hpp"
 #include "cpu/isa/isa_stream.hpp"
 
 namespace convgrad {
@@ -26,7 +27,7 @@ constexpr IsaTable<Element> table_of() {
   constexpr int kLanes = VectorOf<Set, Element>::kLanes;
   IsaTable<Element> table = {
       {Set::kMaxRows, 2 * kLanes, pack<Set, Element>, all_finite<Set, Bits, Element>, nullptr,
-       multiply_rows<Set, Set::kMaxRows, Element>},
+       multiply_rows<Set, Set::kMaxRows, Element>, multiply_chains<Set, Element>},
       {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element>, 0, nullptr,
        spread<Set, Element>}};
   // For the others null, and small groups go through panels.
@@ -38,8 +39,8 @@ constexpr IsaTable<Element> table_of() {
 }
 
 template <typename Set>
-constexpr IsaSet isa_functions() {
-  return {table_of<Set, std::uint32_t, float>(), table_of<Set, std::uint64_t, double>()};
+constexpr IsaSet isa_functions(const char* name) {
+  return {name, table_of<Set, std::uint32_t, float>(), table_of<Set, std::uint64_t, double>()};
 }
 
 }  // namespace convgrad

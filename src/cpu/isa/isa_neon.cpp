@@ -23,6 +23,6 @@ struct Neon {
 };
 }  // namespace
 
-constinit const IsaSet kNeonIsa = isa_functions<Neon>();
+constinit const IsaSet kNeonIsa = isa_functions<Neon>("neon");
 
 }  // namespace convgrad

@@ -15,6 +15,6 @@ struct Portable {
 };
 }  // namespace
 
-constinit const IsaSet kPortableIsa = isa_functions<Portable>();
+constinit const IsaSet kPortableIsa = isa_functions<Portable>("portable");
 
 }  // namespace convgrad
