@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from harness import (ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, SANITIZED, CliTest, Problem, clean_environment,
+from harness import (ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, CliTest, Problem, clean_environment,
                      parse_report, run)
 
 QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]

@@ -1,10 +1,9 @@
 """verify --update-golden."""
 import os
-import pathlib
 import unittest
 
 import numpy as np
-from harness import ALGORITHMS, Problem, load, npy_bytes, raw_npy, save, small
+from harness import load, npy_bytes, raw_npy, save, small
 from verifying import VerifyTest
 
 
