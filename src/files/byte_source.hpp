@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -64,5 +65,14 @@ class FileSource final : public ByteSource {
   bool regular_ = false;    // read by pread, so in any order
   std::int64_t bytes_ = 0;  // of a regular file, when it was opened
 };
+
+// A number in a header, of at most 8 bytes.
+inline std::uint64_t little_endian(std::span<const std::byte> bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+  }
+  return value;
+}
 
 }  // namespace convgrad

@@ -10,7 +10,7 @@
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/array_names.hpp"
-#include "files/little_endian.hpp"
+#include "files/byte_source.hpp"
 #include "files/npy_parse.hpp"
 
 namespace convgrad {

@@ -10,7 +10,6 @@
 
 #include "base/checked.hpp"
 #include "base/suggest.hpp"
-#include "files/little_endian.hpp"
 
 namespace convgrad {
 namespace {

@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "files/array_names.hpp"
-#include "files/little_endian.hpp"
 #include "files/zip_input.hpp"
 
 namespace convgrad {
