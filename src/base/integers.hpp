@@ -1,14 +1,39 @@
-// integers.hpp - rounding counts that are not negative, by divisors above 0.
+// integers.hpp - counts: rounded, multiplied and added up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 namespace convgrad {
 
-// Without a sum that could overflow.
+// Of counts that are not negative, by divisors above 0; without a sum that could overflow.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
+// Products and sums of sizes that are refused, not wrapped, past 63 bits.
+inline std::optional<std::int64_t> checked_multiply(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+// 0 if one of the factors is, whatever the others.
+inline std::optional<std::int64_t> checked_product(std::span<const std::int64_t> factors) {
+  std::optional<std::int64_t> product = std::ranges::count(factors, 0) > 0 ? 0 : 1;
+  for (const std::int64_t factor : factors) {
+    if (product) product = checked_multiply(*product, factor);
+  }
+  return product;
+}
 
 }  // namespace convgrad

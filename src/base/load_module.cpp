@@ -12,33 +12,27 @@
 namespace convgrad {
 namespace {
 
-std::vector<std::filesystem::path> folders() {
+// Where there is a file of this name, in the order in which folders are asked.
+std::vector<std::filesystem::path> files_called(const char* file) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   std::vector<std::filesystem::path> result = {program, program / CONVGRAD_MODULES_FROM_PROGRAM,
                                                CONVGRAD_MODULES_FOLDER};
   const char* const named = std::getenv("CONVGRAD_MODULES");
   if (named != nullptr && *named != '\0') result.insert(result.begin(), named);
+  for (std::filesystem::path& folder : result) folder /= file;
+  std::erase_if(result, [&](const auto& path) { return !std::filesystem::exists(path, ignored); });
   return result;
 }
 
 }  // namespace
 
-bool has_module(const char* file) {
-  std::error_code ignored;
-  for (const std::filesystem::path& folder : folders()) {
-    if (std::filesystem::exists(folder / file, ignored)) return true;
-  }
-  return false;
-}
+bool has_module(const char* file) { return !files_called(file).empty(); }
 
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers)) {
   LoadedModule loaded{nullptr, cat(file, " is not installed with this convgrad")};
-  std::error_code ignored;
-  for (const std::filesystem::path& folder : folders()) {
-    const std::filesystem::path path = folder / file;
-    if (!std::filesystem::exists(path, ignored)) continue;
+  for (const std::filesystem::path& path : files_called(file)) {
     void* const library = dlopen(path.c_str(), flags);
     if (library == nullptr) {
       loaded.why_none = cat(file, " cannot be loaded: ", one_line(dlerror()));

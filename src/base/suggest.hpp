@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "convgrad/error.hpp"
+
 namespace convgrad {
 
 // "; did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored), or
@@ -19,5 +21,11 @@ std::string printable(std::string_view text, std::size_t limit = 60);
 
 // "a, b or c".
 std::string join_or(std::span<const std::string> words);
+
+// "1 number", "2 numbers".
+template <typename Count>
+std::string counted(Count count, const char* noun) {
+  return cat(count, " ", noun, count == 1 ? "" : "s");
+}
 
 }  // namespace convgrad

@@ -5,6 +5,7 @@
 
 #include "base/format_bytes.hpp"
 #include "base/integers.hpp"
+#include "base/suggest.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_tree.hpp"
 
@@ -22,6 +23,8 @@ constexpr std::int64_t kBaseBytes = std::int64_t{24} << 20;
 
 std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool limited) {
   if (options.block_bytes > 0) return options.block_bytes;
+  // Where data is in memory already, no size is too large.
+  if (options.in_memory) return std::int64_t{1} << 62;
   const WgradProblem& pb = plan.problem;
   const double bytes = static_cast<double>(dtype_bytes(pb.dtype)) *
                        (static_cast<double>(pb.x_count()) + static_cast<double>(pb.dy_count()));
@@ -87,12 +90,6 @@ BlockChoice blocks_within(const Plan& plan, std::int64_t budget_bytes) {
   return choice.grid.count < 0 ? choose(choice.smallest_bytes) : choice;
 }
 
-// Where data is in memory already, no size is too large.
-std::int64_t block_budget_of(const Plan& plan, const PlanOptions& options, bool limited) {
-  const bool any = options.in_memory && options.block_bytes == 0;
-  return any ? std::int64_t{1} << 62 : block_budget(plan, options, limited);
-}
-
 bool is_empty(const Schedule& schedule) {
   return schedule.chunks.count == 0 || schedule.nodes.empty();
 }
@@ -108,7 +105,7 @@ void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, b
     cuda.memory.packed = cuda.kernel->packed_bytes(plan.problem, choice.x_bytes, choice.dy_bytes);
     return choice;
   };
-  BlockChoice choice = choose(block_budget_of(plan, options, limited));
+  BlockChoice choice = choose(block_budget(plan, options, limited));
   // Halved until it fits, or cannot become smaller.
   while (cuda.memory.total() > cuda.memory.limit) {
     const std::int64_t bytes = choice.x_bytes + choice.dy_bytes;
@@ -125,7 +122,7 @@ void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, b
 // memory.blocks to what that needs, for the check that follows.
 void set_blocks(Plan& plan, const PlanOptions& options, bool limited) {
   if (is_empty(plan.schedule)) return;
-  const BlockChoice choice = blocks_within(plan, block_budget_of(plan, options, limited));
+  const BlockChoice choice = blocks_within(plan, block_budget(plan, options, limited));
   plan.schedule.blocks = choice.grid;
   if (options.in_memory && options.block_bytes == 0) return;
   const std::int64_t copies = choice.grid.count == 1 ? 1 : 2;
@@ -234,14 +231,6 @@ Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options) {
   return find_plan(problem, machine, options).or_throw();
 }
-
-namespace {
-
-std::string counted(std::int64_t count, const char* noun) {
-  return cat(count, " ", noun, count == 1 ? "" : "s");
-}
-
-}  // namespace
 
 std::string_view backend_name(const Plan& plan) {
   return plan.cuda() ? "cuda" : plan.cpu() ? "cpu" : "reference";

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/checked.hpp"
+#include "base/integers.hpp"
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"

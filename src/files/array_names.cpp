@@ -1,8 +1,7 @@
-// array_names.cpp - see array_names.hpp.
-#include "files/array_names.hpp"
-
+// array_names.cpp - see tensor_source.hpp.
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {

@@ -1,6 +1,5 @@
 // npy_dtype.cpp - the dtype strings of .npy headers: what is read, and how all else is named.
 
-#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <utility>

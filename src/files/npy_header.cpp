@@ -5,13 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/checked.hpp"
+#include "base/integers.hpp"
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
-#include "files/array_names.hpp"
-#include "files/byte_source.hpp"
 #include "files/npy_parse.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {

@@ -1,6 +1,4 @@
-// raw_tensor.cpp - see raw_tensor.hpp.
-#include "files/raw_tensor.hpp"
-
+// raw_tensor.cpp - see tensor_source.hpp.
 #include <algorithm>
 #include <charconv>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "files/npy_parse.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {

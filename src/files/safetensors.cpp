@@ -5,10 +5,9 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
-#include "base/checked.hpp"
+#include "base/integers.hpp"
 #include "base/suggest.hpp"
 
 namespace convgrad {

@@ -7,11 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "files/array_names.hpp"
-#include "files/raw_tensor.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_name.hpp"
-#include "files/zip_archive.hpp"
 
 namespace convgrad {
 namespace {

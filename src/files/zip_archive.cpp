@@ -1,6 +1,4 @@
-// zip_archive.cpp - see zip_archive.hpp.
-#include "files/zip_archive.hpp"
-
+// zip_archive.cpp - see tensor_source.hpp.
 #include <zip.h>
 
 #include <algorithm>
@@ -10,7 +8,7 @@
 #include <new>
 #include <string_view>
 
-#include "files/array_names.hpp"
+#include "files/tensor_source.hpp"
 #include "files/zip_input.hpp"
 
 namespace convgrad {

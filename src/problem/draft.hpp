@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "base/suggest.hpp"
 #include "convgrad/problem.hpp"
 
 namespace convgrad::making {
@@ -47,8 +48,7 @@ template <typename... Parts>
   throw Error(ErrorKind::usage, parts...);
 }
 
-std::string list(const std::vector<std::int64_t>& numbers);       // "[1,2]"
-std::string counted(std::size_t count, const std::string& noun);  // "2 numbers"
+std::string list(const std::vector<std::int64_t>& numbers);  // "[1,2]"
 std::string upper(std::string_view text);
 // The number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);

@@ -13,10 +13,6 @@ std::string list(const std::vector<std::int64_t>& numbers) {
   return text + "]";
 }
 
-std::string counted(std::size_t count, const std::string& noun) {
-  return cat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 std::string upper(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

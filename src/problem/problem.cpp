@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/checked.hpp"
+#include "base/integers.hpp"
 #include "base/suggest.hpp"
 #include "problem/draft.hpp"
 
@@ -113,28 +113,16 @@ std::vector<std::int64_t> dy_shape(const WgradProblem& problem) {
 }
 
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
-  const std::int64_t filter_c = problem.op == Op::depthwise ? 1 : problem.group_c();
-  const std::vector<std::int64_t> taps = per_axis(problem, &SpatialAxis::taps);
-  std::vector<std::int64_t> shape;
-  switch (problem.filter_format) {
-    case FilterFormat::hwio:
-      shape = taps;
-      if (problem.op == Op::depthwise) {
-        shape.insert(shape.end(), {problem.C, problem.multiplier()});
-      } else {
-        shape.insert(shape.end(), {problem.group_c(), problem.K});
-      }
-      break;
-    case FilterFormat::oihw:
-      shape = {problem.K, filter_c};
-      shape.insert(shape.end(), taps.begin(), taps.end());
-      break;
-    case FilterFormat::ohwi:
-      shape = {problem.K};
-      shape.insert(shape.end(), taps.begin(), taps.end());
-      shape.push_back(filter_c);
-      break;
+  const bool depthwise = problem.op == Op::depthwise;
+  std::vector<std::int64_t> shape = per_axis(problem, &SpatialAxis::taps);
+  if (problem.filter_format == FilterFormat::hwio) {
+    shape.push_back(depthwise ? problem.C : problem.group_c());
+    shape.push_back(depthwise ? problem.multiplier() : problem.K);
+    return shape;
   }
+  const bool taps_last = problem.filter_format == FilterFormat::oihw;
+  shape.insert(taps_last ? shape.begin() : shape.end(), depthwise ? 1 : problem.group_c());
+  shape.insert(shape.begin(), problem.K);
   return shape;
 }
 
