@@ -3,7 +3,6 @@
 #include "check/term_batch.hpp"
 
 #include <cmath>
-#include <limits>
 
 #define CONVGRAD_INLINE inline __attribute__((always_inline))
 
@@ -190,26 +189,6 @@ CONVGRAD_INLINE void add_all(const TermBatch& batch, const double* x, const Term
   }
 }
 
-CONVGRAD_INLINE bool widen_all(const float* values, std::int64_t count, double* wide,
-                               float* plain) {
-  typedef std::int32_t Masks __attribute__((vector_size(16)));
-  Masks zeros{};
-  std::int64_t k = 0;
-  for (; k + 4 <= count; k += 4) {
-    const Floats4 vector = load<Floats4>(values, k);
-    store(plain, k, vector);
-    store(wide, k, __builtin_convertvector(vector, Doubles4));
-    zeros |= vector == 0;
-  }
-  bool zero = (zeros[0] | zeros[1] | zeros[2] | zeros[3]) != 0;
-  for (; k < count; ++k) {
-    plain[k] = values[k];
-    wide[k] = values[k];
-    zero = zero || values[k] == 0;
-  }
-  return zero;
-}
-
 void add_portable(const TermBatch& batch, const double* x, const TermSums& sums) {
   add_all(batch, x, sums);
 }
@@ -231,7 +210,22 @@ __attribute__((target("avx512f,avx512dq,avx512vl,fma"))) void add_avx512(const T
 }  // namespace
 
 bool widen(const float* values, std::int64_t count, double* wide, float* plain) {
-  return widen_all(values, count, wide, plain);
+  typedef std::int32_t Masks __attribute__((vector_size(16)));
+  Masks zeros{};
+  std::int64_t k = 0;
+  for (; k + 4 <= count; k += 4) {
+    const Floats4 vector = load<Floats4>(values, k);
+    store(plain, k, vector);
+    store(wide, k, __builtin_convertvector(vector, Doubles4));
+    zeros |= vector == 0;
+  }
+  bool zero = (zeros[0] | zeros[1] | zeros[2] | zeros[3]) != 0;
+  for (; k < count; ++k) {
+    plain[k] = values[k];
+    wide[k] = values[k];
+    zero = zero || values[k] == 0;
+  }
+  return zero;
 }
 
 std::vector<AddBatch> batch_variants() {

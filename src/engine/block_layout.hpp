@@ -8,24 +8,20 @@
 namespace convgrad {
 
 // Strides of a C-order box [images][spatial...][channels] or [images][channels][spatial...].
-inline Strides box_strides(const WgradProblem& problem, std::int64_t channels,
+inline Strides box_strides(bool channels_last, std::int64_t channels,
                            const std::array<std::int64_t, 3>& extent) {
   Strides s;
-  std::int64_t step = 1;
-  if (problem.channels_last) {
-    s.c = 1;
-    step = channels;
-  }
-  for (int a = 2; a >= 0; --a) {
-    s.spatial[static_cast<std::size_t>(a)] = step;
-    step *= extent[static_cast<std::size_t>(a)];
-  }
-  if (!problem.channels_last) {
-    s.c = step;
-    step *= channels;
-  }
-  s.n = step;
+  s.spatial[2] = channels_last ? channels : 1;
+  s.spatial[1] = extent[2] * s.spatial[2];
+  s.spatial[0] = extent[1] * s.spatial[1];
+  const std::int64_t outer = extent[0] * s.spatial[0];
+  s.c = channels_last ? 1 : outer;
+  s.n = channels_last ? outer : channels * outer;
   return s;
+}
+inline Strides box_strides(const WgradProblem& problem, std::int64_t channels,
+                           const std::array<std::int64_t, 3>& extent) {
+  return box_strides(problem.channels_last, channels, extent);
 }
 
 }  // namespace convgrad

@@ -44,31 +44,11 @@ void write_gradient(const std::string& path, const WgradProblem& problem, const 
 }
 
 std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index) {
-  const std::int64_t k = index % problem.K, c = index / problem.K % problem.group_c();
-  const std::int64_t tap = index / problem.K / problem.group_c();
-  const std::int64_t S = problem.axis[2].taps, R = problem.axis[1].taps;
-  std::vector<std::int64_t> taps;
-  const int rank = problem.spatial_rank();
-  if (rank > 2) taps.push_back(tap / S / R);
-  if (rank > 1) taps.push_back(tap / S % R);
-  taps.push_back(tap % S);
-  std::vector<std::int64_t> position;
-  if (problem.filter_format == FilterFormat::hwio) {
-    position = taps;
-    if (problem.op == Op::depthwise) {
-      position.insert(position.end(), {k / problem.group_k(), k % problem.group_k()});
-    } else {
-      position.insert(position.end(), {c, k});
-    }
-  } else if (problem.filter_format == FilterFormat::oihw) {
-    position = {k, c};
-    position.insert(position.end(), taps.begin(), taps.end());
-  } else {
-    position = {k};
-    position.insert(position.end(), taps.begin(), taps.end());
-    position.push_back(c);
-  }
-  return position;
+  const std::int64_t taps = problem.taps(), c_count = problem.group_c(), K = problem.K;
+  const std::int64_t k = index % K, c = index / K % c_count, tap = index / K / c_count;
+  if (problem.filter_format == FilterFormat::oihw) index = (k * c_count + c) * taps + tap;
+  if (problem.filter_format == FilterFormat::ohwi) index = (k * taps + tap) * c_count + c;
+  return position_of(dw_shape(problem), index);
 }
 
 namespace {

@@ -2,9 +2,7 @@
 #include "engine/machine.hpp"
 
 #include <sched.h>
-#ifdef __linux__
 #include <sys/syscall.h>
-#endif
 #ifdef __x86_64__
 #include <cpuid.h>
 #else
@@ -15,7 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sstream>
 
 #include "convgrad/error.hpp"
 #include "files/byte_source.hpp"
@@ -72,13 +69,9 @@ std::string processor_name(const std::string& cpuinfo) {
 // Linux keeps AMX's 8 KiB of tile registers from a process until it asks for them; all threads
 // that it starts afterwards may use them.
 bool may_use_tiles() {
-#ifdef __linux__
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
 }
 
 // Linux 6.1 does not list it.

@@ -95,8 +95,9 @@ inline Region dy_region(const WgradProblem& problem, const Block& block, const P
       {block.pixels[0].begin, block.pixels[1].begin, block.pixels[2].begin, block.pixels[3].begin},
       k};
 }
-inline Region x_region(const WgradProblem& problem, const Block& block, Range n,
-                       const std::array<Range, 3>& input, Range c) {
+inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
+                       Range c) {
+  const std::array<Range, 3> input = input_box(problem, box);
   // A single tap reads one of `stride` positions; input begins with the first that is read. Those
   // side by side in memory are in the same lines, and stay in one piece.
   std::array<std::int64_t, 4> step = {1, 1, 1, 1};
@@ -108,14 +109,10 @@ inline Region x_region(const WgradProblem& problem, const Block& block, Range n,
   return {block.x,
           dtype_bytes(problem.dtype),
           block.x_strides,
-          {n, input[0], input[1], input[2]},
+          {box[0], input[0], input[1], input[2]},
           step,
           {block.pixels[0].begin, block.input[0].begin, block.input[1].begin, block.input[2].begin},
           c};
-}
-inline Region x_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
-                       Range c) {
-  return x_region(problem, block, box[0], input_box(problem, box), c);
 }
 
 // Hands out cache lines of regions, one after the other.
