@@ -223,10 +223,6 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
 
 }  // namespace
 
-std::int64_t direct_workspace_elements(const Tile& tile) {
-  return kMaxChunkPixels * (tile.c.size() + tile.k.size());
-}
-
 void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
                   const Tile& tile, std::byte* workspace, double* partial) {
   with_scalar(problem.dtype, [&](auto scalar) {

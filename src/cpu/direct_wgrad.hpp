@@ -8,11 +8,10 @@ namespace convgrad {
 
 // The resort of kernels that cannot add a chunk: it multiplies only what is in x, by IEEE
 // arithmetic. Adds the products of one chunk's pixels to a tile of partial ([tap][c][k], float64).
-// workspace holds direct_workspace_elements(tile) of the accumulator's type, aligned to 64. A tile
-// may cover several groups only if it covers all c of each.
+// workspace holds kMaxChunkPixels elements of the accumulator's type for each of the tile's c and
+// k, aligned to 64. A tile may cover several groups only if it covers all c of each.
 void direct_chunk(const WgradProblem& problem, const Block& block, const PixelBox& box,
                   const Tile& tile, std::byte* workspace, double* partial);
-std::int64_t direct_workspace_elements(const Tile& tile);
 
 // work.add_chunk(box, next, partial) for each chunk of the run, next the box of the one after it or
 // null; a chunk that it returns false for, because dy is not finite where its packed x holds zeros

@@ -9,6 +9,7 @@
 #include "base/integers.hpp"
 #include "cpu/blas.hpp"
 #include "cpu/direct_wgrad.hpp"
+#include "cpu/isa/isa_set.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/shared/pack.hpp"
 
@@ -171,6 +172,7 @@ class Im2colTile {
   bool finite_dy(std::int64_t pixels) const {
     const std::int64_t rows = dy_.transposed ? tile_.k.size() : pixels;
     const std::int64_t columns = dy_.transposed ? pixels : tile_.k.size();
+    const auto all_finite = isa_table<Acc>(kPortableIsa).outer_product.all_finite;
     bool finite = true;
     for (std::int64_t i = 0; i < rows && finite; ++i) {
       finite = all_finite(dy_.data + i * dy_.ld, columns);

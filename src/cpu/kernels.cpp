@@ -6,7 +6,6 @@
 
 #include "base/integers.hpp"
 #include "base/suggest.hpp"
-#include "cpu/amx/outer_product_amx.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad {

@@ -1,5 +1,5 @@
-// kernels.hpp - the kernels of the table, but for those of AMX (outer_product_amx.hpp). Those that
-// are named after an instruction set are compiled for its processors only.
+// kernels.hpp - the kernels of the table. Those that are named after an instruction set are
+// compiled for its processors only.
 #pragma once
 
 #include "engine/kernel.hpp"
@@ -7,6 +7,9 @@
 namespace convgrad {
 
 // Sums of outer products from packed panels, for dense layers and groups.
+extern const Kernel kOuterProductAmxKernel;        // AMX-BF16, 16-bit data
+extern const Kernel kOuterProductAmxBf16x3Kernel;  // AMX-BF16, float32
+extern const Kernel kOuterProductAmxFp16Kernel;    // AMX-FP16, float16 alone
 extern const Kernel kOuterProductBf16Kernel;
 extern const Kernel kOuterProductAvx512Kernel;
 extern const Kernel kOuterProductAvx2Kernel;

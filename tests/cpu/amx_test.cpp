@@ -10,8 +10,8 @@
 
 #include "base/integers.hpp"
 #include "cpu/amx/amx_shape.hpp"
-#include "cpu/amx/outer_product_amx.hpp"
 #include "cpu/isa/isa_set.hpp"
+#include "cpu/kernels.hpp"
 #include "support/amx_trap.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"

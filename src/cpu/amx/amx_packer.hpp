@@ -5,7 +5,7 @@
 // order of the panel, which are whole pieces of memory, and turned round from there.
 #pragma once
 
-#include "cpu/amx/amx_context.hpp"
+#include "cpu/amx/amx_workspace.hpp"
 #include "cpu/amx/amx_x_pixels.hpp"
 
 namespace convgrad {

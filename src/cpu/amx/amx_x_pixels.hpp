@@ -4,7 +4,7 @@
 // panel's zeros are in it, too, so that packing has no branches for borders.
 #pragma once
 
-#include "cpu/amx/amx_context.hpp"
+#include "cpu/amx/amx_workspace.hpp"
 
 namespace convgrad {
 

@@ -9,8 +9,6 @@
 // the float64 partial. A float16 is the sum of two bfloat16 exactly: its products are four of
 // theirs. AMX-FP16 multiplies float16 as they are. A float32 is the sum of three, and six of their
 // nine products make one of its (docs/numerics.md).
-#include "cpu/amx/outer_product_amx.hpp"
-
 #include "cpu/amx/amx_kernel.hpp"
 
 namespace convgrad {
@@ -19,19 +17,9 @@ namespace {
 template <const AmxTiles& amx>
 using Avx512AmxKernel = AmxKernel<amx, kAvx512AmxVectors, kOuterProductAvx512Kernel>;
 
-std::string why_not_16_bits(const WgradProblem& problem, const Machine&) {
-  if (problem.dtype == DType::bf16 || problem.dtype == DType::f16) return "";
-  return cat("it multiplies bfloat16 and float16, not ", dtype_name(problem.dtype));
-}
-std::string why_not_f16(const WgradProblem& problem, const Machine&) {
-  if (problem.dtype == DType::f16) return "";
-  return cat("it multiplies float16, not ", dtype_name(problem.dtype));
-}
-std::string why_not_f32(const WgradProblem& problem, const Machine&) {
-  if (problem.dtype == DType::f32) return "";
-  return cat("it multiplies float32, not ", dtype_name(problem.dtype));
-}
-std::string lacks_amx(const Machine& machine, const char* instructions) {
+std::string why_not(bool multiplies, const char* dtypes, const char* instructions,
+                    const WgradProblem& problem, const Machine& machine) {
+  if (!multiplies) return cat("it multiplies ", dtypes, ", not ", dtype_name(problem.dtype));
   return first_of(lacks(machine, {"amx_tile", instructions}), lacks_avx512(machine));
 }
 
@@ -41,19 +29,20 @@ constinit const Kernel kOuterProductAmxKernel = Avx512AmxKernel<kAmxTiles>::kern
     "outer_product_amx",
     "sums of outer products, 48 x 32 in tiles; bfloat16, float16 as two of them; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_16_bits(problem, machine), lacks_amx(machine, "amx_bf16"));
+      const bool is_16_bits = problem.dtype == DType::bf16 || problem.dtype == DType::f16;
+      return why_not(is_16_bits, "bfloat16 and float16", "amx_bf16", problem, machine);
     });
 
 constinit const Kernel kOuterProductAmxFp16Kernel = Avx512AmxKernel<kAmxFp16Tiles>::kernel(
     "outer_product_amx_fp16", "the same for float16 as they are; AMX-FP16",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_f16(problem, machine), lacks_amx(machine, "amx_fp16"));
+      return why_not(problem.dtype == DType::f16, "float16", "amx_fp16", problem, machine);
     });
 
 constinit const Kernel kOuterProductAmxBf16x3Kernel = Avx512AmxKernel<kAmxTiles>::kernel(
     "outer_product_amx_bf16x3", "the same for float32 as three bfloat16, in six products; AMX-BF16",
     [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(why_not_f32(problem, machine), lacks_amx(machine, "amx_bf16"));
+      return why_not(problem.dtype == DType::f32, "float32", "amx_bf16", problem, machine);
     });
 
 }  // namespace convgrad

@@ -17,6 +17,7 @@ struct Avx512 {
   static constexpr int kMaxSums = 28;
   // Besides, up to 4 vectors of picked lanes and their indices are in registers.
   static constexpr int kGroupSums = 24;
+  static constexpr double kPeak = 3.5e9;
   static constexpr bool kHasMasks = true, kConvertsFloat16 = true;
 
   typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));

@@ -157,6 +157,7 @@ struct IsaSet {
   const char* name;
   IsaTable<float> f32;
   IsaTable<double> f64;
+  double peak;  // vector multiply-adds a second on one core, roughly
 };
 extern const IsaSet kPortableIsa;
 extern const IsaSet kAvx2Isa;

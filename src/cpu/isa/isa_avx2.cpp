@@ -13,6 +13,7 @@ struct Avx2 {
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
   static constexpr int kGroupSums = 0;  // two vectors of dy cannot be picked from
+  static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
 
   typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));

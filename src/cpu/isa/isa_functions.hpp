@@ -40,7 +40,8 @@ constexpr IsaTable<Element> table_of() {
 
 template <typename Set>
 constexpr IsaSet isa_functions(const char* name) {
-  return {name, table_of<Set, std::uint32_t, float>(), table_of<Set, std::uint64_t, double>()};
+  return {name, table_of<Set, std::uint32_t, float>(), table_of<Set, std::uint64_t, double>(),
+          Set::kPeak};
 }
 
 }  // namespace convgrad

@@ -15,6 +15,7 @@
 // Set::kStreamVectors side by side in streaming, at most
 // Set::kMaxSums       vectors of sums in the registers of streaming
 // Set::kGroupSums     the same where lanes of dy are picked in registers, 0 if they are not
+// Set::kPeak          vector multiply-adds a second, by which kernels estimate their time
 // Set::kHasMasks      Set::first and first_bits16 load a part of a vector
 // Set::kConvertsFloat16  Set::from_float16 and widened convert half a vector of 16-bit values
 #pragma once

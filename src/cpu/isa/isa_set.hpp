@@ -55,6 +55,7 @@ inline std::string lacks_avx2(const Machine& machine) {
   return lacks(machine, {"avx2", "fma", "f16c"});
 }
 inline std::string lacks_neon(const Machine& machine) { return lacks(machine, {"neon"}); }
+inline std::string lacks_nothing(const Machine&) { return ""; }
 
 // The first reason not to compute something, if any.
 inline std::string first_of(std::string reason, std::string other) {

@@ -11,7 +11,6 @@
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/outer_product/dy_panels.hpp"
 #include "cpu/outer_product/outer_product_shape.hpp"
-#include "cpu/outer_product/x_panels.hpp"
 #include "cpu/shared/exponent_range.hpp"
 #include "cpu/shared/pack.hpp"
 #include "engine/region.hpp"

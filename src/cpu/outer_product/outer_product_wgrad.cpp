@@ -61,10 +61,21 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
          (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
 }
 
-template <const IsaSet& set>
-double seconds_of(const WgradProblem& problem, double peak) {
-  return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, peak)
-                                     : seconds(problem, set.f32.outer_product, peak);
+// A row of the table.
+template <const IsaSet& set, std::string (*lacks)(const Machine&)>
+constexpr Kernel kernel(std::string_view name, std::string_view summary) {
+  return {name,
+          summary,
+          [](const WgradProblem&, const Machine& machine) { return lacks(machine); },
+          [](const WgradProblem& problem) {
+            return problem.dtype == DType::f64 ? seconds(problem, set.f64.outer_product, set.peak)
+                                               : seconds(problem, set.f32.outer_product, set.peak);
+          },
+          tile_steps,
+          workspace_bytes,
+          accumulate<set>,
+          nullptr,
+          true};
 }
 
 #ifdef __x86_64__
@@ -93,59 +104,28 @@ constinit const Kernel kOuterProductBf16Kernel = {
     "outer_product_avx512_bf16",
     "sums of outer products of bfloat16 pairs, 14 x 32 in registers; AVX512-BF16",
     why_not_pairs,
-    [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, 3.5e9); },
+    [](const WgradProblem& pb) { return seconds(pb, kAvx512Bf16Isa, kAvx512Isa.peak); },
     tile_steps,
     workspace_bytes,
     accumulate_pairs,
     nullptr,
     true};
 
-constinit const Kernel kOuterProductAvx512Kernel = {
+constinit const Kernel kOuterProductAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>(
     "outer_product_avx512",
-    "sums of outer products from packed panels, 14 x 32 in registers; AVX-512",
-    [](const WgradProblem&, const Machine& machine) { return lacks_avx512(machine); },
-    [](const WgradProblem& pb) { return seconds_of<kAvx512Isa>(pb, 3.5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kAvx512Isa>,
-    nullptr,
-    true};
+    "sums of outer products from packed panels, 14 x 32 in registers; AVX-512");
 
-constinit const Kernel kOuterProductAvx2Kernel = {
-    "outer_product_avx2",
-    "the same, 6 x 16 in registers; AVX2 and FMA",
-    [](const WgradProblem&, const Machine& machine) { return lacks_avx2(machine); },
-    [](const WgradProblem& pb) { return seconds_of<kAvx2Isa>(pb, 5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kAvx2Isa>,
-    nullptr,
-    true};
+constinit const Kernel kOuterProductAvx2Kernel = kernel<kAvx2Isa, lacks_avx2>(
+    "outer_product_avx2", "the same, 6 x 16 in registers; AVX2 and FMA");
 
 #elif defined(__aarch64__)
 
-constinit const Kernel kOuterProductNeonKernel = {
-    "outer_product_neon",
-    "sums of outer products from packed panels, 12 x 8 in registers; NEON",
-    [](const WgradProblem&, const Machine& machine) { return lacks_neon(machine); },
-    [](const WgradProblem& pb) { return seconds_of<kNeonIsa>(pb, 5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kNeonIsa>,
-    nullptr,
-    true};
+constinit const Kernel kOuterProductNeonKernel = kernel<kNeonIsa, lacks_neon>(
+    "outer_product_neon", "sums of outer products from packed panels, 12 x 8 in registers; NEON");
 
 #endif
 
-constinit const Kernel kOuterProductKernel = {
-    "outer_product",
-    "the same, 6 x 8 in registers; any processor",
-    [](const WgradProblem&, const Machine&) { return std::string(); },
-    [](const WgradProblem& pb) { return seconds_of<kPortableIsa>(pb, 3e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kPortableIsa>,
-    nullptr,
-    true};
+constinit const Kernel kOuterProductKernel = kernel<kPortableIsa, lacks_nothing>(
+    "outer_product", "the same, 6 x 8 in registers; any processor");
 
 }  // namespace convgrad

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <span>
 
 #include "cpu/outer_product/chunk_panels.hpp"
 #include "engine/region.hpp"

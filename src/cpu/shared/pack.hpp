@@ -2,7 +2,6 @@
 // converted to the accumulator's type. One place knows the layouts and the dtypes.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -69,25 +68,6 @@ void for_each_row(const PixelBox& box, Function&& function) {
       for (std::int64_t p = box[2].begin; p < box[2].end; ++p) function(n, z, p);
     }
   }
-}
-
-// The exponent's bits: all set in infinities and NaNs alone.
-constexpr std::uint16_t exponent_mask(Float16) { return 0x7c00; }
-constexpr std::uint16_t exponent_mask(BFloat16) { return 0x7f80; }
-constexpr std::uint32_t exponent_mask(float) { return 0x7f800000; }
-constexpr std::uint64_t exponent_mask(double) { return 0x7ff0000000000000; }
-
-// In integers, so that the loop becomes vectors without reordering floating-point operations.
-template <typename Scalar>
-bool all_finite(const Scalar* values, std::int64_t count) {
-  constexpr auto kMask = exponent_mask(Scalar{});
-  using Bits = std::remove_const_t<decltype(kMask)>;
-  Bits any = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool special = (std::bit_cast<Bits>(values[i]) & kMask) == kMask;
-    any = static_cast<Bits>(any | special);
-  }
-  return any == 0;
 }
 
 // The tap's position along t, r and s.

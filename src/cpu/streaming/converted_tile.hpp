@@ -3,12 +3,11 @@
 // type of the sums, and then read as if it were the tensors.
 #pragma once
 
-#include <algorithm>
-
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/group_tile.hpp"
 #include "cpu/streaming/stream_shape.hpp"
+#include "engine/block_layout.hpp"
 
 namespace convgrad {
 
@@ -30,13 +29,7 @@ struct ConvertedShape {
 
   explicit ConvertedShape(const WgradProblem& problem) {
     const std::int64_t k = stream_tile_k(problem);
-    const auto extent = chunk_extent(problem);
-    std::int64_t pixels = extent[0];
-    for (std::size_t a = 0; a < 3; ++a) {
-      const std::int64_t in = std::max<std::int64_t>(problem.axis[a].in, 1);
-      pixels *= std::min(in, spanned_inputs(problem.axis[a], extent[a + 1]));
-      if (pixels > kMostElements) pixels = kMostElements + 1;
-    }
+    const std::int64_t pixels = seen_pixels(problem, kMostElements);
     x = pixels * (k / problem.group_k() * problem.group_c()) + 2 * kSlack;
     dy = kMaxChunkPixels * k + 2 * kSlack;
   }
@@ -78,7 +71,7 @@ class ConvertedTile {
   // All that the chunk sees, once: filters overlap, so most values are read by several taps.
   void copy_x(Range images) {
     const std::array<Range, 3>& in = copy_.input;
-    copy_.x_strides = strides_of({in[0].size(), in[1].size(), in[2].size()}, c_.size());
+    copy_.x_strides = box_strides(true, c_.size(), {in[0].size(), in[1].size(), in[2].size()});
     copy_.x = x_ - c_.begin;  // of channel 0, as if it were there
     Acc* out = x_;
     for (std::int64_t n = images.begin; n < images.end; ++n) {
@@ -93,7 +86,7 @@ class ConvertedTile {
   }
 
   void copy_dy(const PixelBox& box) {
-    copy_.dy_strides = strides_of({box[1].size(), box[2].size(), box[3].size()}, k_.size());
+    copy_.dy_strides = box_strides(true, k_.size(), {box[1].size(), box[2].size(), box[3].size()});
     copy_.dy = dy_ - k_.begin;
     Acc* out = dy_;
     for_each_row(box, [&](std::int64_t n, std::int64_t z, std::int64_t p) {
@@ -115,16 +108,6 @@ class ConvertedTile {
       pixels = 1;
     }
     packer_.pack(source, pixels, count, {static_cast<int>(count), 0}, out);
-  }
-
-  static Strides strides_of(const std::array<std::int64_t, 3>& extent, std::int64_t channels) {
-    Strides s;
-    s.c = 1;
-    s.spatial[2] = channels;
-    s.spatial[1] = extent[2] * s.spatial[2];
-    s.spatial[0] = extent[1] * s.spatial[1];
-    s.n = extent[0] * s.spatial[0];
-    return s;
   }
 
   const OuterProductIsa<Acc>& packer_;

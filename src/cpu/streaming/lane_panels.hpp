@@ -5,11 +5,10 @@
 // tensor and no others: what is copied is read again from the first cache, by all taps.
 #pragma once
 
-#include <algorithm>
-
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/stream_shape.hpp"
+#include "engine/block_layout.hpp"
 
 namespace convgrad {
 
@@ -37,8 +36,8 @@ class LanePanels {
     panels_.pixels = box;
     panels_.input = input_box(pb_, box);
     const std::array<Range, 3>& in = panels_.input;
-    panels_.x_strides = panel_strides(in[0], in[1], in[2]);
-    panels_.dy_strides = panel_strides(box[1], box[2], box[3]);
+    panels_.x_strides = box_strides(true, width_, {in[0].size(), in[1].size(), in[2].size()});
+    panels_.dy_strides = box_strides(true, width_, {box[1].size(), box[2].size(), box[3].size()});
   }
   // Lane 0 is channel 0 of it.
   const Block& block() const { return panels_; }
@@ -74,16 +73,6 @@ class LanePanels {
 
  private:
   int lanes() const { return static_cast<int>(width_); }
-
-  Strides panel_strides(Range d, Range h, Range w) const {
-    Strides s;
-    s.c = 1;
-    s.spatial[2] = width_;
-    s.spatial[1] = w.size() * s.spatial[2];
-    s.spatial[0] = h.size() * s.spatial[1];
-    s.n = d.size() * s.spatial[0];
-    return s;
-  }
 
   // Calls use(offset in the tensor, pixels, offset in the panel) for pixels that are evenly spaced:
   // rows, or all rows of an image or of several where no other pixels are between them.

@@ -53,15 +53,18 @@ inline InPlace reads_in_place(const WgradProblem& problem) {
   return {vectors, vectors && problem.group_c() == 1 && problem.group_k() == 1};
 }
 
-// Of x that a chunk's taps see, at most one more than kMostPanelPixels.
-inline std::int64_t panel_pixels(const WgradProblem& problem) {
+// Of x that a chunk's taps see, at most one more than `most`.
+inline std::int64_t seen_pixels(const WgradProblem& problem, std::int64_t most) {
   const auto extent = chunk_extent(problem);
   double pixels = static_cast<double>(extent[0]);
   for (std::size_t a = 0; a < 3; ++a) {
     const std::int64_t in = std::max<std::int64_t>(problem.axis[a].in, 1);
     pixels *= static_cast<double>(std::min(in, spanned_inputs(problem.axis[a], extent[a + 1])));
   }
-  return pixels > kMostPanelPixels ? kMostPanelPixels + 1 : static_cast<std::int64_t>(pixels);
+  return pixels > static_cast<double>(most) ? most + 1 : static_cast<std::int64_t>(pixels);
+}
+inline std::int64_t panel_pixels(const WgradProblem& problem) {
+  return seen_pixels(problem, kMostPanelPixels);
 }
 
 // Distances between taps and between output pixels in x, from those between its rows and columns.

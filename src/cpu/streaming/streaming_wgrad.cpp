@@ -73,11 +73,11 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   });
 }
 
-// Rough seconds on one core with `peak` vector operations a second. A multiply-add waits a little
+// Rough seconds on one core. A multiply-add waits a little
 // for its operands, half as long again; a packed value of x or dy takes as long as a few of them.
 // 16 for each channel of a group is for spreading, which gathers lanes one by one.
 template <const IsaSet& set>
-double seconds(const WgradProblem& problem, double peak) {
+double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
   const double lanes = is_double ? set.f64.streaming.lanes : set.f32.streaming.lanes;
   const double vectors = std::ceil(static_cast<double>(problem.K) / lanes);
@@ -89,7 +89,7 @@ double seconds(const WgradProblem& problem, double peak) {
   };
   const double packing = is_double ? copied(set.f64.streaming) : copied(set.f32.streaming);
   return static_cast<double>(term_count(problem)) * vectors *
-         (static_cast<double>(problem.taps()) * c * 1.5 + packing) / peak;
+         (static_cast<double>(problem.taps()) * c * 1.5 + packing) / set.peak;
 }
 
 // Larger filters are left to kernels that sum a tap at a time. The sums of a tile's taps must fit a
@@ -109,54 +109,39 @@ std::string why_not_shape(const WgradProblem& problem) {
   return "";
 }
 
+// A row of the table.
+template <const IsaSet& set, std::string (*lacks)(const Machine&)>
+constexpr Kernel kernel(std::string_view name, std::string_view summary) {
+  return {name,
+          summary,
+          [](const WgradProblem& problem, const Machine& machine) {
+            return first_of(lacks(machine), why_not_shape(problem));
+          },
+          seconds<set>,
+          tile_steps,
+          workspace_bytes,
+          accumulate<set>};
+}
+
 }  // namespace
 
 #if defined(__x86_64__)
 
-constinit const Kernel kStreamingAvx512Kernel = {
+constinit const Kernel kStreamingAvx512Kernel = kernel<kAvx512Isa, lacks_avx512>(
     "streaming_avx512",
-    "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512",
-    [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(lacks_avx512(machine), why_not_shape(problem));
-    },
-    [](const WgradProblem& problem) { return seconds<kAvx512Isa>(problem, 3.5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kAvx512Isa>};
+    "depthwise and small groups: up to 28 vectors of sums in registers; AVX-512");
 
-constinit const Kernel kStreamingAvx2Kernel = {
-    "streaming_avx2",
-    "the same, up to 12 vectors of 8; AVX2 and FMA",
-    [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(lacks_avx2(machine), why_not_shape(problem));
-    },
-    [](const WgradProblem& problem) { return seconds<kAvx2Isa>(problem, 5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kAvx2Isa>};
+constinit const Kernel kStreamingAvx2Kernel =
+    kernel<kAvx2Isa, lacks_avx2>("streaming_avx2", "the same, up to 12 vectors of 8; AVX2 and FMA");
 
 #elif defined(__aarch64__)
 
-constinit const Kernel kStreamingNeonKernel = {
-    "streaming_neon",
-    "depthwise and small groups: up to 24 vectors of 4 sums in registers; NEON",
-    [](const WgradProblem& problem, const Machine& machine) {
-      return first_of(lacks_neon(machine), why_not_shape(problem));
-    },
-    [](const WgradProblem& problem) { return seconds<kNeonIsa>(problem, 5e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kNeonIsa>};
+constinit const Kernel kStreamingNeonKernel = kernel<kNeonIsa, lacks_neon>(
+    "streaming_neon", "depthwise and small groups: up to 24 vectors of 4 sums in registers; NEON");
 
 #endif
 
-constinit const Kernel kStreamingKernel = {
-    "streaming",
-    "the same, up to 12 vectors of 4; any processor",
-    [](const WgradProblem& problem, const Machine&) { return why_not_shape(problem); },
-    [](const WgradProblem& problem) { return seconds<kPortableIsa>(problem, 3e9); },
-    tile_steps,
-    workspace_bytes,
-    accumulate<kPortableIsa>};
+constinit const Kernel kStreamingKernel = kernel<kPortableIsa, lacks_nothing>(
+    "streaming", "the same, up to 12 vectors of 4; any processor");
 
 }  // namespace convgrad
