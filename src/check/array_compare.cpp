@@ -2,9 +2,7 @@
 // fails.
 #include "check/array_compare.hpp"
 
-#include <bit>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 
 namespace convgrad {
