@@ -76,8 +76,8 @@ void write_part(const std::string& path, NpyReader& whole, DType dtype,
   const Buffer image(bytes, "an image of the small problem");
   ArrayFile file(path, dtype, shape, {.no_clobber = true});
   for (std::int64_t n = 0; n < shape[0]; ++n) {
-    begin[0] = origin[0] + n;
-    end[0] = begin[0] + 1;
+    begin[0] = n;
+    end[0] = n + 1;
     whole.read_box(begin, end, image.data());
     file.write(image.data(), static_cast<std::size_t>(bytes));
   }
