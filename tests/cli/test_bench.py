@@ -285,8 +285,9 @@ class ProblemLines(BenchTest):
          "--op conv2d --filter-sizes 3,3,3,6 --strides 2,1 --dilations 2,1 --explicit-paddings 0,0,0,0 --filter-format OHWI "
          "--input-shape 2,8,9,3 --dtype float16"),
         ("convbfp16 --batchsize 1 --in_channels 6 --in_h 8 --in_w 8 --out_channels 6 --group_count 6 --fil_h 5 --fil_w 5 "
-         "--conv_stride_h 2 --conv_stride_w 2 --pad_mode same", "--op depthwise --filter-sizes 5,5,6,1 --strides 2,2 "
-         "--explicit-paddings 1,1,1,1 --data-format NCHW --filter-format OIHW --input-shape 1,6,8,8 --dtype bfloat16"),
+         "--conv_stride_h 2 --conv_stride_w 2 --pad_h 1 --pad_w 1 -z default", "--op depthwise --filter-sizes 5,5,6,1 "
+         "--strides 2,2 --explicit-paddings 1,1,1,1 --data-format NCHW --filter-format OIHW --input-shape 1,6,8,8 "
+         "--dtype bfloat16"),
         ("conv -_ 3 -n 1 -c 4 -k 2 -! 5 -H 6 -W 7 -@ 2 -y 1 -x 3 -# 2 -$ 1 -^ 2",
          "--op conv3d --filter-sizes 2,1,3,4,2 --strides 2,1,1 --dilations 2,1,1 --explicit-paddings 1,1,0,0,0,0 "
          "--data-format NCDHW --filter-format OIDHW --input-shape 1,4,5,6,7"))
@@ -330,15 +331,14 @@ class ProblemLines(BenchTest):
                 ("ic4ih8oc5", ["kh is missing"]), ("ic4ih8iw8oc5kh3", ["kw is missing"]), ("ic4ih8oc5kh3sh0", ["sh is missing"]),
                 ("ic4id8ih8oc5kd3kh3", ["d, h and w"]), ("ic4ih3oc5kh5", ["'kh5'"]), ("ic4ih8oc5oh5kh3", ["'oh5'", "at least 6"]),
                 ("ic4ih99999999999oc5kh3", ["'ih99999999999'"]),
-                (f"{good} -m trans", ["'-m trans'", "expected conv"]), (f"{good} -r 1", ["'-r 1'"]),
-                (f"{good} -N 1", ["'-N'"]), (f"{good} -H", ["'-H' has no value"]), (f"{good} -H x", ["'in_h x'"]),
-                (f"{good} -u 0", ["'conv_stride_h 0'"]), (f"{good} -_ 1", ["'spatial_dim 1'"]), (f"{good} -z full", ["pad_mode", "'full'"]),
-                (f"{good} -I NHWC", ["in_layout is NHWC and out_layout NCHW"]), (f"{good} -f CHWN", ["fil_layout", "'CHWN'"]),
+                (f"{good} -m trans", ["'-m trans'"]), (f"{good} -z same", ["'-z same'"]), (f"{good} -r 1", ["'-r 1'"]),
+                (f"{good} -N 1", ["'-N 1'"]), (f"{good} -H", ["'-H' has no value"]), (f"{good} -H x", ["'-H x'"]),
+                (f"{good} -u 0", ["'-u 0'", "from 1"]), (f"{good} -_ 1", ["'-_ 1'", "from 2 to 3"]),
+                (f"{good} -I NHWC", ["fil_layout are NHWC, NCHW, NCHW", "for all"]), (f"{good} -f CHWN", ["NCHW, NCHW, CHWN"]),
                 (f"{good} -Z 1", ["'-Z 1'"]), (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
                 ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
             self.refuse(2, ["--problem: ", *parts], f"--problem={line}")
             self.refuse(3, ["--suite: layers.tsv, line 1: ", *parts], *self.suite(line + "\n"))
-        self.refuse(3, ["'--mb=2'", "descriptor alone"], *self.suite("--mb=2 ic4ih8oc5kh3\n"))
         self.refuse(3, ["groups"], "--problem", f"{good} -g 3")
         line = ["--problem", "ic4ih8oc5kh3"]
         for flag in (["-s", 2], ["--op", "conv2d"], ["-k", 3], ["--out-channels", 4], ["--groups", 2]):
