@@ -3,7 +3,6 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <set>
 

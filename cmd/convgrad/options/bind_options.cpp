@@ -6,7 +6,6 @@
 
 #include "options/help.hpp"
 #include "options/shared_options.hpp"
-#include "options/short_help.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -15,15 +14,11 @@ namespace {
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
-    std::string result;
-    int depth = 0;
-    for (const char c : name) {
-      depth += c == '{' ? 1 : 0;
-      if (depth == 0) result += c;
-      depth -= c == '}' ? 1 : 0;
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    for (std::size_t begin; (begin = name.find('{')) != name.npos;) {
+      name.erase(begin, name.find('}', begin) + 1 - begin);
     }
-    return result == "--json" ? "--json[=FILE]" : result;
+    return name == "--json" ? "--json[=FILE]" : name;
   }
   // -h is CLI11's plain help, --help its help of all, but each of one command alone.
   std::string make_help(const CLI::App* app, std::string name,

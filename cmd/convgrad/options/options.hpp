@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace convgrad {
@@ -36,7 +35,7 @@ struct ExecutionOptions {
   bool raw = false;  // the output's elements alone
   bool verbose = false;
   std::string batch_range;  // "A:B" or "K/R"
-  bool mpi = false;         // this is one of mpirun's processes; of compute and batch
+  bool mpi = false;         // this is one of mpirun's processes; of compute
 };
 
 // How elements are judged; at most one way is given.

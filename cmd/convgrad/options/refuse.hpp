@@ -1,9 +1,11 @@
 // refuse.hpp - refusals that commands have in common.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad::cli {
@@ -19,7 +21,11 @@ template <typename... Parts>
 }
 
 // Error(usage) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless it is known.
-void check_known(const std::string& what, const std::string& word,
-                 const std::vector<std::string>& known, ErrorKind kind = ErrorKind::usage);
+inline void check_known(const std::string& what, const std::string& word,
+                        const std::vector<std::string>& known, ErrorKind kind = ErrorKind::usage) {
+  if (std::ranges::find(known, word) != known.end()) return;
+  throw Error(kind, what, ": '", word, "' is unknown, expected ", join_or(known),
+              did_you_mean(word, known));
+}
 
 }  // namespace convgrad::cli

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "options/options.hpp"
-#include "options/validators.hpp"
 
 namespace convgrad::cli {
 
@@ -21,6 +20,21 @@ inline constexpr const char* kOutput = "Output";
 inline constexpr const char* kProblem = "Problem";
 
 inline constexpr std::int64_t kAnyWhole = std::numeric_limits<std::int64_t>::max();
+
+// Checks of one word whose messages name what was expected; CLI11's own print ranges with 300
+// digits.
+
+// Not "--dry-run": "-o --dry-run" must not write a file of that name.
+CLI::Validator not_a_flag();
+// true, false, 1, 0, on, off, yes, no.
+CLI::Validator truth();
+CLI::Validator whole_number(std::int64_t low, std::int64_t high);
+// A number of at least 0.
+CLI::Validator tolerance();
+// "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
+CLI::Validator memory_size();
+// KEY=VALUE, with a key of letters, digits, '_', '-' and '.'.
+CLI::Validator tag();
 
 // An option of one word; of several, the last one counts.
 template <typename Value>

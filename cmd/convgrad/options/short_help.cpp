@@ -1,6 +1,5 @@
-// short_help.cpp - see short_help.hpp.
-#include "options/short_help.hpp"
-
+// short_help.cpp - see help.hpp.
+#include <CLI/App.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "convgrad/error.hpp"
+#include "options/help.hpp"
 #include "options/shared_options.hpp"
 
 namespace convgrad::cli {

@@ -1,15 +1,12 @@
-// validators.cpp - see validators.hpp.
-#include "options/validators.hpp"
-
+// validators.cpp - checks of one word; see shared_options.hpp.
 #include <CLI/StringTools.hpp>
-#include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "convgrad/error.hpp"
 #include "files/tensor_name.hpp"
+#include "options/arguments.hpp"
+#include "options/shared_options.hpp"
 
 namespace convgrad::cli {
 
@@ -39,10 +36,8 @@ CLI::Validator truth() {
 CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
   return CLI::Validator(
       [low, high](std::string& word) -> std::string {
-        std::int64_t value = 0;
-        const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), value);
-        const bool good = status == std::errc{} && end == word.data() + word.size();
-        if (good && value >= low && value <= high) return "";
+        const std::optional<std::int64_t> value = parse_whole(word);
+        if (value && *value >= low && *value <= high) return "";
         return cat("'", word, "', expected a whole number from ", low, " to ", high);
       },
       "");
@@ -62,13 +57,9 @@ CLI::Validator tolerance() {
 CLI::Validator tag() {
   return CLI::Validator(
       [](std::string& word) -> std::string {
-        const std::size_t equals = word.find('=');
-        const bool good =
-            equals != std::string::npos && equals > 0 &&
-            std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
-                        [](unsigned char c) {
-                          return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
-                        });
+        const std::size_t end = word.find_first_not_of(
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.");
+        const bool good = end != word.npos && end > 0 && word[end] == '=';
         return good ? ""
                     : cat("'", word, "', expected KEY=VALUE, e.g. commit=1a2b3c4, with a KEY of ",
                           "A-Z, a-z, 0-9, '_', '-' and '.'");
