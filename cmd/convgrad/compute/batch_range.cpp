@@ -1,21 +1,20 @@
-// batch_range.cpp - see batch_range.hpp.
-#include "compute/batch_range.hpp"
-
+// batch_range.cpp - see compute.hpp.
 #include <optional>
 
 #include "base/format_bytes.hpp"
+#include "compute/compute.hpp"
 #include "convgrad/array_file.hpp"
 #include "engine/partial_file.hpp"
 #include "options/arguments.hpp"
-#include "version.hpp"
+#include "options/help.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
-  throw Error(ErrorKind::usage, "--batch-range: '", text,
-              "' is no range, expected A:B for images A to B-1, or K/R for "
-              "the K-th of R parts");
+  misuse("--batch-range: '", text, "' is no range, expected A:B for images A to B-1, or K/R for ",
+         "the K-th of R parts");
 }
 
 }  // namespace
@@ -41,27 +40,23 @@ void check_batch_range(const Options& options) {
   const ExecutionOptions& execution = options.execution;
   if (execution.batch_range.empty()) return;
   if (execution.accumulate) {
-    throw Error(ErrorKind::usage,
-                "--accumulate: given with --batch-range, whose output is no gradient yet; "
-                "give it without, or add the parts with convgrad reduce");
+    misuse("--accumulate: given with --batch-range, whose output is no gradient yet; give it ",
+           "without, or add the parts with convgrad reduce");
   }
   if (execution.raw) {
-    throw Error(ErrorKind::usage,
-                "--raw: given with --batch-range, whose output is no gradient yet; give it to "
-                "convgrad reduce");
+    misuse("--raw: given with --batch-range, whose output is no gradient yet; give it to ",
+           "convgrad reduce");
   }
   const std::string& output = options.problem.output;
   const ArrayTarget target = array_target(output);
   if (target.file != output || output.ends_with(".npy") ||
       target.format == ArrayFormat::safetensors) {
-    throw Error(ErrorKind::usage, "--output: ", output,
-                " is given with --batch-range, which writes an archive of its own, expected "
-                "FILE.npz");
+    misuse("--output: ", output, " is given with --batch-range, which writes an archive of its ",
+           "own, expected FILE.npz");
   }
   if (execution.backend == "reference") {
-    throw Error(ErrorKind::usage,
-                "--batch-range: given with --backend reference, which sums the batch in one go; "
-                "use --backend cpu");
+    misuse("--batch-range: given with --backend reference, which sums the batch in one go; use ",
+           "--backend cpu");
   }
 }
 
@@ -103,11 +98,8 @@ void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
   for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
     sums.push_back(sum.finish(node));
   }
-  write_partial(path, partial_header(plan, program_build()), plan.schedule.nodes, sums, options);
-}
-
-std::string program_build() {
-  return cat("convgrad ", kVersion, " (", kGitRevision, ", ", kCompiler, ", ", kBuildType, ")");
+  // Parts of one run must be of one version, revision and compiler.
+  write_partial(path, partial_header(plan, version_text()), plan.schedule.nodes, sums, options);
 }
 
 }  // namespace convgrad::cli

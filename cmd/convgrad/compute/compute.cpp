@@ -5,36 +5,34 @@
 #include <filesystem>
 
 #include "base/clock.hpp"
-#include "compute/batch_range.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 void check_compute_options(const Options& options) {
   check_required(options.problem);
   const std::string& output = options.problem.output;
   if (output.empty() && !options.execution.dry_run) {
-    throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
+    misuse("--output is missing, expected a .npy file or -");
   }
   std::error_code ignored;
   if (options.execution.accumulate && output == "-") {
-    throw Error(ErrorKind::usage, "--accumulate: --output is -, expected a file to add to");
+    misuse("--accumulate: --output is -, expected a file to add to");
   }
   if (options.execution.accumulate && options.execution.raw) {
-    throw Error(ErrorKind::usage,
-                "--accumulate: given with --raw, but a raw file does not say what ",
-                "it holds; add to a .npy file");
+    misuse("--accumulate: given with --raw, but a raw file does not say what ",
+           "it holds; add to a .npy file");
   }
   if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
       !std::filesystem::is_regular_file(output, ignored)) {
-    throw Error(ErrorKind::usage, "--accumulate: --output ", output,
-                " is no file that can be added to");
+    misuse("--accumulate: --output ", output, " is no file that can be added to");
   }
   if (options.execution.accumulate && options.execution.no_clobber) {
-    throw Error(ErrorKind::usage, "--accumulate and --no-clobber exclude each other");
+    misuse("--accumulate and --no-clobber exclude each other");
   }
   check_batch_range(options);
   check_outputs(options);

@@ -1,21 +1,23 @@
 // compute_ranks.cpp - --mpi: one gradient by the processes of mpirun. Each sums its part of the
 // batch, the parts are added in the tree of all slices, and rank 0 writes.
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "base/clock.hpp"
-#include "compute/batch_range.hpp"
 #include "compute/compute.hpp"
-#include "compute/share_node.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
 #include "mpi/ranks.hpp"
+#include "options/help.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 
 namespace convgrad::cli {
@@ -23,22 +25,21 @@ namespace {
 
 void check_rank_options(const Options& options) {
   const ExecutionOptions& execution = options.execution;
-  const auto excluded = [](const char* flag, const char* why) {
-    throw Error(ErrorKind::usage, "--mpi: given with ", flag, ", ", why);
-  };
   if (!execution.batch_range.empty()) {
-    excluded("--batch-range", "but gives each rank its own; leave one of them out");
+    misuse("--mpi: given with --batch-range, but gives each rank its own; leave one of them out");
   }
   if (execution.backend == "reference") {
-    excluded("--backend reference", "which sums the batch in one go; use --backend cpu");
+    misuse("--mpi: given with --backend reference, which sums the batch in one go; use ",
+           "--backend cpu");
   }
-  if (execution.list_algorithms)
-    excluded("--list-algorithms", "which computes nothing; leave it out");
+  if (execution.list_algorithms) {
+    misuse("--mpi: given with --list-algorithms, which computes nothing; leave it out");
+  }
   for (const auto& [flag, path] : {std::pair("--input", options.problem.input),
                                    {"--out-backprop", options.problem.out_backprop},
                                    {"--filter-like", options.problem.filter_like}}) {
-    if (is_standard_input(path))
-      excluded(cat(flag, " -").c_str(), "but each rank reads its images: expected a file");
+    if (!is_standard_input(path)) continue;
+    misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
   }
 }
 
@@ -52,8 +53,50 @@ void check_readable_by_all(const ProblemOptions& problem) {
         std::filesystem::is_regular_file(file, ignored)) {
       continue;
     }
-    throw Error(ErrorKind::usage, "--mpi: ", flag, " ", path,
-                " is no regular file, expected one that all ranks can read");
+    misuse("--mpi: ", flag, " ", path, " is no regular file, expected one that all ranks can read");
+  }
+}
+
+// The processors that this process may run on, as text.
+std::string processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return "";
+  std::string text;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) text += cat(cpu, ",");
+  }
+  return text;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// Fills in what is not given of threads, memory and device. Ranks that mpirun has not bound to
+// processors of their own share threads; those of one node share its memory and take its devices in
+// turn. All ranks must call it.
+void share_node(const Ranks& ranks, Options& options) {
+  const std::string node = host_name(), same = cat(node, " ", processors());
+  const auto sharing = [&](const std::string& text) {
+    const std::vector<std::string> all = ranks.gather(text);
+    return std::ranges::count(all, all[static_cast<std::size_t>(ranks.rank())]);
+  };
+  const auto by_processors = sharing(same);
+  const auto by_node = sharing(node);
+  ExecutionOptions& execution = options.execution;
+  const Machine& machine = this_machine();
+  if (execution.threads == 0) {
+    execution.threads = std::max(1, machine.threads / static_cast<int>(by_processors));
+  }
+  if (execution.memory_limit == 0) {
+    execution.memory_limit = static_cast<std::uint64_t>(machine.memory_bytes / by_node);
+  }
+  const bool cuda = named_backend(execution) == Backend::cuda || execution.backend == "auto";
+  if (cuda && !execution.device && ranks.size() > 1 && by_node > 1) {
+    const auto devices = std::ssize(cuda_info().devices);
+    if (devices > 0) execution.device = ranks.local_rank() % static_cast<int>(devices);
   }
 }
 
@@ -67,14 +110,13 @@ std::int64_t bytes_read() {
 
 // Ranks on unlike machines could choose unlike algorithms, and see unlike files.
 void check_one_job(const Ranks& ranks, const Plan& plan) {
-  PartialHeader header = partial_header(plan, program_build());
+  PartialHeader header = partial_header(plan, version_text());
   const std::vector<std::string> all = ranks.gather(partial_header_text(header));
   ranks.together([&] {
     const std::string difference = partial_difference(parse_partial_header(all[0], "rank 0"),
                                                       header, "rank 0", cat("rank ", ranks.rank()));
     if (!difference.empty()) {
-      throw Error(ErrorKind::input, difference,
-                  "; give all ranks the same files and one --algorithm");
+      bad_input(difference, "; give all ranks the same files and one --algorithm");
     }
   });
 }
@@ -96,7 +138,6 @@ struct RankTiming {
 };
 
 Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
-  const auto ms = [](double seconds) { return std::round(seconds * 1e6) / 1e3; };
   return {{"rank", ranks.rank()},
           {"host", host_name()},
           {"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
@@ -104,10 +145,10 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
           {"device", plan.cuda() ? Json(plan.cuda()->device.number) : Json()},
           {"read_bytes", t.read_bytes},
           {"timing_ms",
-           {{"read", ms(t.timing.read_s)},
-            {"kernel", ms(t.timing.kernel_s)},
-            {"add", ms(t.add_s)},
-            {"total", ms(t.timing.total_s)}}}};
+           {{"read", milliseconds(t.timing.read_s)},
+            {"kernel", milliseconds(t.timing.kernel_s)},
+            {"add", milliseconds(t.add_s)},
+            {"total", milliseconds(t.timing.total_s)}}}};
 }
 
 // The sums of this rank's nodes and of all others' as one: null but on rank 0.
@@ -121,10 +162,9 @@ const double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
 
 void print_ranks(const Json& ranks) {
   for (const Json& rank : ranks) {
-    std::fprintf(stderr, "rank %d: images %lld:%lld, %d threads\n", rank["rank"].get<int>(),
-                 static_cast<long long>(rank["images"][0].get<std::int64_t>()),
-                 static_cast<long long>(rank["images"][1].get<std::int64_t>()),
-                 rank["threads"].get<int>());
+    const std::string images = cat(rank["images"][0].dump(), ":", rank["images"][1].dump());
+    std::fprintf(stderr, "rank %s: images %s, %s threads\n", rank["rank"].dump().c_str(),
+                 images.c_str(), rank["threads"].dump().c_str());
   }
 }
 

@@ -1,4 +1,5 @@
 // reduce.cpp - the gradient from the files of --batch-range.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/clock.hpp"
@@ -6,7 +7,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "job/job_files.hpp"
-#include "options/arguments.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -14,17 +15,13 @@ namespace {
 void check_names(const Options& options) {
   const std::string& output = options.problem.output;
   if (options.reduce_files.empty()) {
-    throw Error(ErrorKind::usage,
-                "reduce: no file is named, expected those that --batch-range has written");
+    misuse("reduce: no file is named, expected those that --batch-range has written");
   }
   if (output.empty()) {
-    throw Error(ErrorKind::usage, "--output is missing, expected a .npy file or -");
+    misuse("--output is missing, expected a .npy file or -");
   }
-  for (const std::string& file : options.reduce_files) {
-    if (looks_like_a_flag(file)) continue;
-    if (file == "-") {
-      throw Error(ErrorKind::usage, "reduce: - is a stream, expected files of --batch-range");
-    }
+  if (std::ranges::count(options.reduce_files, "-") > 0) {
+    misuse("reduce: - is a stream, expected files of --batch-range");
   }
   check_outputs(options);
 }
