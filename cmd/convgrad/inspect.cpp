@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
-#include <limits>
 #include <vector>
 
 #include "base/format_bytes.hpp"
@@ -15,7 +14,6 @@
 #include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
 #include "report/color.hpp"
-#include "report/file_hash.hpp"
 #include "report/read_parts.hpp"
 #include "report/tensor_hash.hpp"
 

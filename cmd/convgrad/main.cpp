@@ -32,6 +32,7 @@
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
 #include "options/options.hpp"
+#include "options/refuse.hpp"
 #include "report/color.hpp"
 #include "report/progress.hpp"
 #include "verify/verify.hpp"
@@ -100,17 +101,18 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
-  }
+  for (const CLI::App* sub : commands_of(app)) names.push_back(sub->get_name());
   return names;
 }
 
 bool is_command(const CLI::App& app, const std::string& word) {
-  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-  return std::ranges::any_of(commands, [&](const CLI::App* sub) { return sub->check_name(word); });
+  return std::ranges::any_of(commands_of(app), [&](auto* sub) { return sub->check_name(word); });
 }
 
 // What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
@@ -119,17 +121,17 @@ void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
   if (left.empty()) return;
   const std::string word = left.front().substr(0, left.front().find('='));
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
-    throw Error(ErrorKind::usage, "unknown option '", word, "'",
-                did_you_mean(word, option_names(command)), "; see convgrad --help");
+    misuse("unknown option '", word, "'", did_you_mean(word, option_names(command)),
+           "; see convgrad --help");
   }
   if (is_command(app, word)) {
-    throw Error(ErrorKind::usage, "'", word, "' is a command of its own and takes no other");
+    misuse("'", word, "' is a command of its own and takes no other");
   }
   if (op_from_name(word)) {
-    throw Error(ErrorKind::usage, "'", word, "' is an operation, expected as --op ", word);
+    misuse("'", word, "' is an operation, expected as --op ", word);
   }
-  throw Error(ErrorKind::usage, "'", word, "' is neither an option nor a command",
-              did_you_mean(word, command_names(app)), "; see convgrad --help");
+  misuse("'", word, "' is neither an option nor a command", did_you_mean(word, command_names(app)),
+         "; see convgrad --help");
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
@@ -138,8 +140,8 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string name = "--" + option->get_lnames().front();
     if (command.get_option_no_throw(name) == nullptr) {
-      throw Error(ErrorKind::usage, name, ": given in front of ", command.get_name(),
-                  ", which has no such option; leave it out");
+      misuse(name, ": given in front of ", command.get_name(),
+             ", which has no such option; leave it out");
     }
   }
 }
@@ -149,13 +151,12 @@ std::vector<std::string> with_help_flag(const CLI::App& app, std::vector<std::st
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
   if (words.size() > 1) {
-    throw Error(ErrorKind::usage, "help: '", words[1],
-                "' is one word too many, expected one command");
+    misuse("help: '", words[1], "' is one word too many, expected one command");
   }
   if (words.empty() || words.front() == "help") return {"--help"};
   if (!is_command(app, words.front())) {
-    throw Error(ErrorKind::usage, "help: '", words.front(), "' is not a command",
-                did_you_mean(words.front(), command_names(app)), "; see convgrad --help");
+    misuse("help: '", words.front(), "' is not a command",
+           did_you_mean(words.front(), command_names(app)), "; see convgrad --help");
   }
   words.emplace_back("--help");
   return words;
@@ -175,7 +176,7 @@ void refuse_empty_values(const std::vector<std::string>& words) {
 // --quiet. What goes to standard output as a file (-o -, --json) does so by its descriptor.
 void turn_off_text(const Options& options) {
   if (options.execution.verbose) {
-    throw Error(ErrorKind::usage, "--quiet: given with --verbose, expected one of them");
+    misuse("--quiet: given with --verbose, expected one of them");
   }
   std::FILE* const nowhere = std::fopen("/dev/null", "w");
   if (nowhere == nullptr) {
@@ -220,7 +221,7 @@ struct Program {
       const std::string color = last_value(words, "--color");
       if (!color.empty()) options.color = color;
       report = new_report(command_in(words), line);
-      throw Error(ErrorKind::usage, error.what(), "; see convgrad --help");
+      misuse(error.what(), "; see convgrad --help");
     }
     const std::vector<CLI::App*> chosen = app.get_subcommands();
     CLI::App& command = chosen.empty() ? app : *chosen.front();
@@ -228,7 +229,7 @@ struct Program {
     refuse_leftovers(app, command);
     refuse_strange_options(app, command);
     apply_variables(app, command, reversed, options);
-    check_color(options);
+    check_known("--color", options.color, {"auto", "always", "never"});
     // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
     // it.
     if (options.quiet && command.get_name() != "completion") turn_off_text(options);
@@ -242,23 +243,20 @@ struct Program {
     if (command.get_name() != "batch") check_report_replaces_nothing(options);
     report["command_line"] = options.command_line;
     if (!options.tag_words.empty()) report["tags"] = options.tags();
-    return dispatch(command.get_name());
+    if (command.get_name() == "completion") return completion(options, app);
+    return result_of_command(command.get_name()).into(report);
   }
 
   // The subcommand of a line that could not be parsed.
   std::string command_in(const std::vector<std::string>& words) const {
     for (const std::string& word : words) {
-      for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+      for (const CLI::App* sub : commands_of(app)) {
         if (sub->check_name(word)) return sub->get_name();
       }
     }
     return "compute";
   }
 
-  int dispatch(const std::string& name) {
-    if (name == "completion") return completion(options, app);
-    return result_of_command(name).into(report);
-  }
   CommandResult result_of_command(const std::string& name) {
     if (name == "verify") return verify(options);
     if (name == "compare") return compare(options);
@@ -278,7 +276,8 @@ struct Program {
     try {
       check_report_replaces_nothing(options);  // an error's report must not replace a tensor either
       if (blas_is_loaded()) report["tool"]["blas"] = blas_json();
-      write_report(report, options.json);
+      // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
+      write_file(options.json, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } catch (const Error& error) {
       const std::string what = error.what();
       if (status < 2) say(options, "error", what.starts_with("--json") ? what : "--json: " + what);
@@ -294,8 +293,16 @@ struct Program {
     return found == options.variables.end() ? message : found->second + message.substr(end);
   }
 
+  // Or would, if its options could be parsed.
+  bool asks_for_mpi() const {
+    const Words no = {"", "false", "0", "off", "no"};
+    const std::string value = last_value(arguments, "--mpi", "true");
+    return options.execution.mpi || std::getenv("CONVGRAD_MPI") != nullptr ||
+           std::ranges::count(no, value) == 0;
+  }
+
   int fail(int status, const std::string& message) {
-    if (is_silent_rank(arguments, options.execution.mpi)) await_rank_0();
+    if (asks_for_mpi() && is_silent_rank()) await_rank_0();
     const std::string line = with_variable(message);
     say(options, "error", line);
     told_status = status;

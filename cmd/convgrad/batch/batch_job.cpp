@@ -10,7 +10,7 @@
 #include "compute/compute.hpp"
 #include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
-#include "report/file_hash.hpp"
+#include "report/tensor_hash.hpp"
 #include "verify/verify.hpp"
 #include "version.hpp"
 

@@ -105,7 +105,10 @@ void check_report_replaces_nothing(const Options& options) {
   // Both on standard output is another error, which a report there may tell.
   const bool are_one_stream = options.json == "-" && options.problem.output == "-";
   if (!are_one_stream) check(written_arrays(options), STDOUT_FILENO);
-  if (!options.json.empty()) check_report_file(options.json);
+  if (!options.json.empty() && options.json != "-") {
+    check_replaceable("--json=", options.json, "{\n  \"schema\": \"convgrad.report",
+                      "report of convgrad");
+  }
 }
 
 void check_is_not_read(const std::string& flag, const std::string& file, const Options& options) {

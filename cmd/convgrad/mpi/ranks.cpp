@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <set>
 
 #include "base/load_module.hpp"
 
@@ -95,15 +94,7 @@ void Ranks::abort(int status) const {
   std::_Exit(status);
 }
 
-bool is_silent_rank(const std::vector<std::string>& arguments, bool is_asked) {
-  const auto asks = [](const std::string& word) {
-    const std::set<std::string> no = {"--mpi=false", "--mpi=0", "--mpi=off", "--mpi=no"};
-    return word == "--mpi" || (word.starts_with("--mpi=") && no.count(word) == 0);
-  };
-  if (!is_asked && std::getenv("CONVGRAD_MPI") == nullptr &&
-      std::ranges::none_of(arguments, asks)) {
-    return false;
-  }
+bool is_silent_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
     const char* const value = std::getenv(name);
     if (value != nullptr) return std::strcmp(value, "0") != 0;

@@ -53,7 +53,7 @@ class Ranks final : public Messages {
 };
 
 // Whether another rank speaks for this process, told from the launcher's environment: for errors
-// that come before MPI is started, and maybe before it is known (is_asked) that it is to be.
-bool is_silent_rank(const std::vector<std::string>& arguments, bool is_asked);
+// that come before MPI is started.
+bool is_silent_rank();
 
 }  // namespace convgrad::cli

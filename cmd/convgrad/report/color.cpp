@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "options/refuse.hpp"
-
 namespace convgrad::cli {
 namespace {
 
@@ -23,10 +21,6 @@ bool is_set(const char* variable) {
 }
 
 }  // namespace
-
-void check_color(const Options& options) {
-  check_known("--color", options.color, {"auto", "always", "never"});
-}
 
 bool is_colored(const Options& options, int stream) {
   if (options.color == "always") return true;

@@ -2,14 +2,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "options/options.hpp"
 
 namespace convgrad::cli {
-
-// Error(usage) unless --color is auto, always, never or not given.
-void check_color(const Options& options);
 
 // May this stream (STDOUT_FILENO, STDERR_FILENO) be coloured? always and never say it themselves.
 // auto, the default: it is a terminal, TERM is not dumb, and NO_COLOR (https://no-color.org) is

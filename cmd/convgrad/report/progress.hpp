@@ -1,7 +1,6 @@
 // progress.hpp - a line on stderr for jobs of more than a second, on a terminal only.
 #pragma once
 
-#include <cstdint>
 #include <mutex>
 #include <string>
 

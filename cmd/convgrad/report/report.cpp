@@ -13,7 +13,6 @@
 #include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
 #include "options/refuse.hpp"
-#include "report/file_hash.hpp"
 #include "report/tensor_hash.hpp"
 #include "version.hpp"
 
@@ -281,21 +280,10 @@ void check_replaceable(const std::string& lead, const std::string& path, std::st
   misuse(lead, path, " exists and is no ", kind, "; remove it, or name another file");
 }
 
-void check_report_file(const std::string& destination) {
-  if (destination == "-") return;
-  check_replaceable("--json=", destination, "{\n  \"schema\": \"convgrad.report",
-                    "report of convgrad");
-}
-
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options) {
   OutputFile file(path, options);
   file.write(text.data(), text.size());
   file.commit();
-}
-
-void write_report(const Json& report, const std::string& destination) {
-  // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-  write_file(destination, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace convgrad::cli

@@ -79,12 +79,8 @@ std::string bracketed(const std::vector<std::int64_t>& numbers);
 // "--junit: " is the lead.
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
                        const std::string& kind);
-// The same of --json.
-void check_report_file(const std::string& destination);
 
 // To standard output ("-") or a file, which appears complete or not at all.
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options = {});
-
-void write_report(const Json& report, const std::string& destination);
 
 }  // namespace convgrad::cli

@@ -4,7 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
+#include <vector>
 
+#include "files/byte_source.hpp"
+#include "options/refuse.hpp"
 #include "report/read_parts.hpp"
 
 namespace convgrad::cli {
@@ -37,6 +41,25 @@ std::string hash_of_values(const std::string& path) {
     hash.add(bytes, static_cast<std::size_t>(part.count * item));
   });
   return hash.text();
+}
+
+std::string hash_of_file(const std::string& path) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{1} << 18;
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  // Opening a FIFO would wait for its writer.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    bad_input(path, ": has no hash, expected a regular file");
+  }
+  FileSource file(path);
+  TensorHash sum;
+  std::vector<std::byte> piece(kPieceBytes);
+  for (std::int64_t at = 0;;) {
+    const std::int64_t count = file.read(piece.data(), kPieceBytes, at);
+    if (count == 0) return sum.text();
+    sum.add(piece.data(), static_cast<std::size_t>(count));
+    at += count;
+  }
 }
 
 }  // namespace convgrad::cli

@@ -27,4 +27,8 @@ class TensorHash {
 // Of all values of a .npy file.
 std::string hash_of_values(const std::string& path);
 
+// The same of all bytes of a file, as sha256sum prints them. Error(input) if it is no regular file
+// or cannot be opened, Error(runtime) if reading fails.
+std::string hash_of_file(const std::string& path);
+
 }  // namespace convgrad::cli

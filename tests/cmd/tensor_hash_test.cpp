@@ -1,5 +1,5 @@
-// file_hash_test.cpp - the known values, and what has none.
-#include "report/file_hash.hpp"
+// tensor_hash_test.cpp - the known values, and what has none.
+#include "report/tensor_hash.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
