@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "report/xml_text.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace convgrad;

@@ -4,9 +4,7 @@
 #include <cstdio>
 #include <regex>
 
-#include "base/task_pool.hpp"
-#include "batch/batch_runner.hpp"
-#include "engine/machine.hpp"
+#include "base/clock.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
@@ -138,45 +136,6 @@ Manifest read_jobs(Options& options) {
   return manifest;
 }
 
-// Threads and memory are divided evenly among jobs at a time; none has less than a thread.
-struct Division {
-  int jobs = 1;
-  Share whole;  // without a limit if there is none, so that messages do not speak of one
-  std::uint64_t memory_bytes = 0;
-
-  Division(const Options& options, std::size_t job_count) {
-    const ExecutionOptions& execution = options.execution;
-    const Machine& machine = this_machine();
-    whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
-             true};
-    memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
-                                          : static_cast<std::uint64_t>(machine.memory_bytes);
-    const int asked = options.batch.jobs == 0 ? whole.threads : options.batch.jobs;
-    const auto most =
-        static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
-    jobs = std::max(std::min({asked, whole.threads, most}), 1);
-  }
-
-  Share of(int worker) const {
-    if (jobs == 1) return whole;
-    return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
-            memory_bytes / static_cast<std::uint64_t>(jobs), false};
-  }
-};
-
-void run_all(const Manifest& manifest, Runner& runner, const Options& options, Json& report) {
-  const Division division(options, manifest.jobs.size());
-  report["batch"] = {{"jobs_at_a_time", division.jobs},
-                     {"threads", division.whole.threads},
-                     {"memory_limit_bytes", division.memory_bytes}};
-  if (!options.batch.shard.empty()) report["batch"]["shard"] = options.batch.shard;
-  TaskPool pool(division.jobs);
-  pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {
-    runner.run(static_cast<std::size_t>(i), division.of(worker));
-  });
-  runner.end_progress();
-}
-
 int batch_into(Options& options, Json& report) {
   const auto start = Clock::now();
   check_batch_options(options);
@@ -186,9 +145,8 @@ int batch_into(Options& options, Json& report) {
     state.emplace(options.batch.state);
   }
   print_bad_lines(options, manifest);
-  Runner runner(manifest, options, state ? &*state : nullptr);
-  run_all(manifest, runner, options, report);
-  const std::vector<Outcome>& outcomes = runner.outcomes();
+  const std::vector<Outcome> outcomes =
+      run_jobs(manifest, options, state ? &*state : nullptr, report);
   const double elapsed_s = seconds_since(start);
   const bool any_ran = manifest.bad.empty() || options.batch.keep_going;
   if (options.json != "-" && any_ran) {
@@ -197,7 +155,7 @@ int batch_into(Options& options, Json& report) {
   const int worst = worst_status(manifest, outcomes);
   report_batch(manifest, outcomes, elapsed_s, report);
   report_error(manifest, outcomes, worst, report);
-  runner.write_junit();
+  write_junit(manifest, outcomes, elapsed_s, options);
   if (state) state->check();
   return worst;
 }

@@ -119,6 +119,11 @@ struct Share {
 Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
                       BatchState* state, const std::function<void(double)>& on_progress);
 
+// Runs the jobs, each with a share of threads and memory, and fills the report's batch. Returns
+// what came of them, in the manifest's order. state may be null.
+std::vector<Outcome> run_jobs(const Manifest& manifest, const Options& options, BatchState* state,
+                              Json& report);
+
 // A line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
@@ -131,6 +136,11 @@ inline constexpr std::string_view kJunitStart =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
+// To the file of --junit, if there is to be one.
+void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
+                 const Options& options);
+// Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
+std::string xml_text(std::string_view text);
 
 // The command.
 CommandResult batch(Options& options);

@@ -1,9 +1,198 @@
 // batch_manifest.cpp - a manifest: lines that are jobs, and lines that are malformed.
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <array>
+
+#include "base/suggest.hpp"
 #include "batch/batch.hpp"
-#include "batch/job_maker.hpp"
+#include "batch/manifest_fields.hpp"
+#include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
+#include "job/attributes.hpp"
+#include "options/arguments.hpp"
+#include "options/bind_options.hpp"
 
 namespace convgrad::cli {
+namespace {
+
+// Options that belong to the whole batch.
+constexpr std::array<std::string_view, 12> kNotFields = {
+    "help",    "version", "json",         "color",           "threads", "dry_run",
+    "verbose", "quiet",   "memory_limit", "list_algorithms", "mpi",     "tag"};
+// What would make another of a job that is run again.
+constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
+
+// Files that a job writes.
+constexpr std::array<std::string_view, 2> kWritten = {"output", "save_diff"};
+
+template <std::size_t n>
+bool is_in(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// What the manifest says, whatever the order of its fields.
+Json spelled(Fields fields) {
+  std::ranges::sort(fields, {}, &Field::name);
+  Json json = Json::object();
+  for (const Field& field : fields) {
+    if (field.name != "name" && field.name != "notes") json[field.name] = field.words;
+  }
+  return json;
+}
+
+// The batch's own --backend and --algorithm, where the job names none.
+std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields) {
+  std::string text;
+  for (const auto& [name, value] :
+       {std::pair{"backend", &all.backend}, {"algorithm", &all.algorithm}}) {
+    if (*value == "auto" || find(fields, name) != nullptr) continue;
+    text += cat(" --", name, " ", shell_quoted(*value));
+  }
+  return text;
+}
+
+// What can be seen without opening a file.
+void check(const BatchJob& job) {
+  const ProblemOptions& o = job.options.problem;
+  check_op(o);
+  const std::pair<const char*, const std::string*> files[] = {
+      {"input", &o.input}, {"out_backprop", &o.out_backprop}, {"output", &o.output}};
+  for (const auto& [field, path] : files) {
+    const bool is_needed = path != &o.output || !job.verifies;
+    if (is_needed && path->empty()) bad_input(field, " is missing, expected a .npy file");
+  }
+  if (!is_file_name(o.filter_sizes)) parse_numbers("--filter-sizes", o.filter_sizes);
+  const std::pair<const char*, const Words*> lists[] = {
+      {"--kernel", &o.kernel},
+      {"--strides", &o.strides},
+      {"--dilations", &o.dilations},
+      {"--explicit-paddings", &o.explicit_paddings},
+      {"--groups", &o.groups}};
+  for (const auto& [flag, words] : lists) parse_numbers(flag, *words);
+}
+
+// From the fields of a line to a job. A field is an option of compute or verify, set through the
+// same checks as a flag, or one of own_field_names().
+class JobMaker {
+ public:
+  // defaults: the options that a job has before its fields are set. folder: what relative paths
+  // start from; "" is the current one.
+  JobMaker(const Options& defaults, std::string folder)
+      : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names()) {
+    bind_options(app_, options_);
+    verify_ = app_.get_subcommand("verify");
+    for (const CLI::App* app : {&app_, verify_}) {
+      for (const std::string& option : option_names(*app)) {
+        const std::string name = with_underscores(option.substr(2));
+        if (!is_in(kNotFields, name) && !is_in(kNotRepeatable, name)) names_.push_back(name);
+      }
+    }
+  }
+
+  // Error(input) names the field.
+  BatchJob make(Fields fields, std::int64_t line) {
+    for (const Field& field : fields) check_name(field.name);
+    std::erase_if(fields, [](const Field& field) { return field.words.empty(); });
+    BatchJob job;
+    job.line = line;
+    job.expected = Json::object();
+    job.spelled = spelled(fields);
+    job.spelled["--backend"] = defaults_.execution.backend;
+    job.spelled["--algorithm"] = defaults_.execution.algorithm;
+    take_own_fields(fields, job);
+    set_options(fields, job);
+    check(job);
+    return job;
+  }
+
+ private:
+  void check_name(const std::string& field) const {
+    if (std::ranges::find(names_, field) != names_.end()) return;
+    if (is_in(kNotRepeatable, field)) {
+      refuse_field(field, "is no field, since a job that is run again would give another result");
+    }
+    if (is_in(kNotFields, field)) {
+      refuse_field(field, "is no field of a job, but of the whole batch");
+    }
+    refuse_field(one_line(field), "is unknown", did_you_mean(field, names_),
+                 "; see convgrad batch --help");
+  }
+
+  std::string resolved(const std::string& path) const {
+    if (folder_.empty() || path.front() == '/') return path;
+    return cat(folder_, folder_.back() == '/' ? "" : "/", path);
+  }
+
+  CLI::Option& option_of(const std::string& field, bool verifies) {
+    CLI::App& app = verifies ? *verify_ : app_;
+    if (CLI::Option* option = app.get_option_no_throw(with_hyphens("--" + field))) return *option;
+    if (verifies) refuse_field(field, "is a field of jobs that compute, but this one verifies");
+    refuse_field(field, "is a field of jobs that verify, but this one computes");
+  }
+
+  void set_options(const Fields& fields, BatchJob& job) {
+    options_ = defaults_;
+    job.repeat = job.verifies ? "convgrad verify" : "convgrad";
+    for (const Field& field : fields) {
+      CLI::Option& option = option_of(field.name, job.verifies);
+      Words words = field.words;
+      const bool is_list = option.get_items_expected_max() > 1 ||
+                           option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+      if (!is_list && words.size() > 1) words = {joined(words, ",")};
+      const std::string type = option.get_type_name();
+      if (type == "FILE" || (field.name == "filter_sizes" && is_file_name(words))) {
+        for (std::string& word : words) take_file(field.name, word, job);
+      }
+      if (type == "DIR") words[0] = resolved(words[0]);
+      const std::string name = with_hyphens("--" + field.name).substr(2);
+      option.clear();
+      set_option(option, name, words);
+      const bool is_flag = option.get_expected_max() == 0;
+      if (option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) {
+        for (const std::string& word : words)
+          job.repeat += cat(" --", name, " ", shell_quoted(word));
+      } else {
+        job.repeat += cat(" --", name, is_flag ? "=" : " ", shell_quoted(joined(words, ",")));
+      }
+    }
+    job.repeat += repeated_defaults(defaults_.execution, fields);
+    if (job.verifies && defaults_.verify.fail_vacuous && find(fields, "fail_vacuous") == nullptr) {
+      job.repeat += " --fail-vacuous";
+    }
+    job.options = options_;
+    job.options.json = "-";  // the report, and no text
+    job.options.command_line = job.repeat;
+  }
+
+  void take_file(const std::string& field, std::string& path, BatchJob& job) const {
+    if (is_standard_input(path)) {
+      refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
+    }
+    path = resolved(path);
+    if (!is_in(kWritten, field)) job.inputs.emplace_back(field, path);
+  }
+
+  const Options& defaults_;
+  const std::string folder_;
+  CLI::App app_;
+  CLI::App* verify_ = nullptr;
+  Options options_;  // what app_ is bound to
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+std::string as_field(const std::string& message) {
+  if (!message.starts_with("--")) return message;
+  const std::size_t name_end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-");
+  const bool is_several =
+      name_end != message.npos && (message[name_end] == '/' || message[name_end] == ',' ||
+                                   message.compare(name_end, 7, " and --") == 0);
+  if (is_several) return message;  // of one name alone it would be a mixture
+  const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
+  const std::string field = with_underscores(message.substr(2, end - 2));
+  return is_in(kNotFields, field) ? message : field + message.substr(end);
+}
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
                         const Options& defaults) {

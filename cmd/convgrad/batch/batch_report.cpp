@@ -1,8 +1,6 @@
 // batch_report.cpp - what came of the jobs: lines of text and the JSON report.
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdio>
 
 #include "batch/batch.hpp"
 

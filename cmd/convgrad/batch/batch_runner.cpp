@@ -1,12 +1,15 @@
-// batch_runner.cpp - see batch_runner.hpp.
-#include "batch/batch_runner.hpp"
-
+// batch_runner.cpp - the jobs of a batch, some at a time.
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 
+#include "base/clock.hpp"
+#include "base/task_pool.hpp"
+#include "batch/batch.hpp"
+#include "engine/machine.hpp"
 #include "files/tensor_name.hpp"
-#include "options/refuse.hpp"
 #include "report/color.hpp"
+#include "report/progress.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -32,98 +35,166 @@ Outcome unfinished(const std::string& what) {
   return outcome;
 }
 
+// What came of the jobs that are over, and what is said of it. Jobs may be run from any thread. The
+// arguments of the constructor are not copied.
+class Runner {
+ public:
+  Runner(const Manifest& manifest, const Options& options, BatchState* state)
+      : manifest_(manifest),
+        options_(options),
+        state_(state),
+        outcomes_(manifest.jobs.size(), unfinished("had not begun")),
+        parts_(manifest.jobs.size(), 0.0),
+        progress_("batch"),
+        stop_(!manifest.bad.empty() && !options.batch.keep_going) {
+    for (const BatchJob& job : manifest.jobs) {
+      weights_.push_back(weight_of(job));
+      total_weight_ += weights_.back();
+    }
+  }
+
+  // Runs a job, or says that it is not run because another failed.
+  void run(std::size_t i, const Share& share) {
+    if (!begin(i)) return;
+    Outcome outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run,
+                                    options_.batch.resume, state_, [this, i](double part) {
+                                      const std::lock_guard lock(mutex_);
+                                      set_part(i, part);
+                                      show_all();
+                                    });
+    const std::lock_guard lock(mutex_);
+    print(manifest_.jobs[i], outcome);
+    finish(i, std::move(outcome));
+  }
+
+  // By the manifest's order, once.
+  std::vector<Outcome> take_outcomes() {
+    progress_.wipe();  // no bar any more
+    return std::move(outcomes_);
+  }
+
+ private:
+  // False if the job will not be run.
+  bool begin(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    if (stop_) {
+      Outcome outcome;
+      outcome.message = "another job failed, and --keep-going is not given";
+      finish(i, std::move(outcome));
+      return false;
+    }
+    outcomes_[i] = unfinished("ran");
+    write_junit_sometimes();
+    return true;
+  }
+
+  void finish(std::size_t i, Outcome outcome) {
+    if (outcome.status != 0 && !options_.batch.keep_going) stop_ = true;
+    set_part(i, 0);
+    if (outcome.verdict == Verdict::skipped || outcome.verdict == Verdict::not_run) {
+      total_weight_ -= weights_[i];  // it took no time
+      weights_[i] = 0;
+    }
+    set_part(i, 1);
+    ++over_;
+    outcomes_[i] = std::move(outcome);
+    show_all();
+    write_junit_sometimes();
+  }
+
+  void print(const BatchJob& job, const Outcome& outcome) {
+    progress_.wipe();
+    if (outcome.verdict == Verdict::error) {
+      say(options_, "error", cat(one_line(place_of(manifest_, job)), ": ", outcome.message));
+    } else if (options_.json != "-") {
+      std::fprintf(stdout, "%s\n", outcome_line(job, outcome).c_str());
+      std::fflush(stdout);
+    }
+  }
+
+  void set_part(std::size_t i, double part) {
+    done_weight_ += (part - parts_[i]) * weights_[i];
+    parts_[i] = part;
+  }
+
+  void show_all() {
+    progress_.show(total_weight_ > 0 ? done_weight_ / total_weight_ : 1,
+                   cat(over_, " of ", outcomes_.size(), " jobs"));
+  }
+
+  // A twentieth of the time at most.
+  void write_junit_sometimes() {
+    const auto start = Clock::now();
+    if (start < next_junit_) return;
+    try {
+      write_junit(manifest_, outcomes_, seconds_since(start_), options_);
+    } catch (const Error&) {  // the last one says so
+    }
+    const auto end = Clock::now();
+    next_junit_ = end + (end - start) * 20;
+  }
+
+  const Manifest& manifest_;
+  const Options& options_;
+  BatchState* const state_;
+  const Clock::time_point start_ = Clock::now();
+  std::mutex mutex_;
+  std::vector<Outcome> outcomes_;
+  std::vector<double> parts_, weights_;  // done of each job, and how much that is
+  double total_weight_ = 0, done_weight_ = 0;
+  std::size_t over_ = 0;
+  Progress progress_;
+  Clock::time_point next_junit_;
+  bool stop_;
+};
+
+// Threads and memory are divided evenly among jobs at a time; none has less than a thread.
+struct Division {
+  int jobs = 1;
+  Share whole;  // without a limit if there is none, so that messages do not speak of one
+  std::uint64_t memory_bytes = 0;
+
+  Division(const Options& options, std::size_t job_count) {
+    const ExecutionOptions& execution = options.execution;
+    const Machine& machine = this_machine();
+    whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
+             true};
+    memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
+                                          : static_cast<std::uint64_t>(machine.memory_bytes);
+    const int asked = options.batch.jobs == 0 ? whole.threads : options.batch.jobs;
+    const auto most =
+        static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
+    jobs = std::max(std::min({asked, whole.threads, most}), 1);
+  }
+
+  Share of(int worker) const {
+    if (jobs == 1) return whole;
+    return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
+            memory_bytes / static_cast<std::uint64_t>(jobs), false};
+  }
+};
+
 }  // namespace
 
-Runner::Runner(const Manifest& manifest, const Options& options, BatchState* state)
-    : manifest_(manifest),
-      options_(options),
-      state_(state),
-      outcomes_(manifest.jobs.size(), unfinished("had not begun")),
-      parts_(manifest.jobs.size(), 0.0),
-      progress_("batch"),
-      stop_(!manifest.bad.empty() && !options.batch.keep_going) {
-  for (const BatchJob& job : manifest.jobs) {
-    weights_.push_back(weight_of(job));
-    total_weight_ += weights_.back();
-  }
+void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
+                 const Options& options) {
+  if (options.batch.junit.empty()) return;
+  write_file(options.batch.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
-void Runner::run(std::size_t i, const Share& share) {
-  if (!begin(i)) return;
-  Outcome outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run,
-                                  options_.batch.resume, state_, [this, i](double part) {
-                                    const std::lock_guard lock(mutex_);
-                                    set_part(i, part);
-                                    show_all();
-                                  });
-  const std::lock_guard lock(mutex_);
-  print(manifest_.jobs[i], outcome);
-  finish(i, std::move(outcome));
-}
-
-// False if the job will not be run.
-bool Runner::begin(std::size_t i) {
-  const std::lock_guard lock(mutex_);
-  if (stop_) {
-    Outcome outcome;
-    outcome.message = "another job failed, and --keep-going is not given";
-    finish(i, std::move(outcome));
-    return false;
-  }
-  outcomes_[i] = unfinished("ran");
-  write_junit_sometimes();
-  return true;
-}
-
-void Runner::finish(std::size_t i, Outcome outcome) {
-  if (outcome.status != 0 && !options_.batch.keep_going) stop_ = true;
-  set_part(i, 0);
-  if (outcome.verdict == Verdict::skipped || outcome.verdict == Verdict::not_run) {
-    total_weight_ -= weights_[i];  // it took no time
-    weights_[i] = 0;
-  }
-  set_part(i, 1);
-  ++over_;
-  outcomes_[i] = std::move(outcome);
-  show_all();
-  write_junit_sometimes();
-}
-
-void Runner::print(const BatchJob& job, const Outcome& outcome) {
-  progress_.wipe();
-  if (outcome.verdict == Verdict::error) {
-    say(options_, "error", cat(one_line(place_of(manifest_, job)), ": ", outcome.message));
-  } else if (options_.json != "-") {
-    std::fprintf(stdout, "%s\n", outcome_line(job, outcome).c_str());
-    std::fflush(stdout);
-  }
-}
-
-void Runner::set_part(std::size_t i, double part) {
-  done_weight_ += (part - parts_[i]) * weights_[i];
-  parts_[i] = part;
-}
-
-void Runner::show_all() {
-  progress_.show(total_weight_ > 0 ? done_weight_ / total_weight_ : 1,
-                 cat(over_, " of ", outcomes_.size(), " jobs"));
-}
-
-// A twentieth of the time at most.
-void Runner::write_junit_sometimes() {
-  const auto start = Clock::now();
-  if (start < next_junit_) return;
-  try {
-    write_junit();
-  } catch (const Error&) {  // the last one says so
-  }
-  const auto end = Clock::now();
-  next_junit_ = end + (end - start) * 20;
-}
-
-void Runner::write_junit() const {
-  if (options_.batch.junit.empty()) return;
-  write_file(options_.batch.junit, junit_xml(manifest_, outcomes_, seconds_since(start_)));
+std::vector<Outcome> run_jobs(const Manifest& manifest, const Options& options, BatchState* state,
+                              Json& report) {
+  const Division division(options, manifest.jobs.size());
+  report["batch"] = {{"jobs_at_a_time", division.jobs},
+                     {"threads", division.whole.threads},
+                     {"memory_limit_bytes", division.memory_bytes}};
+  if (!options.batch.shard.empty()) report["batch"]["shard"] = options.batch.shard;
+  Runner runner(manifest, options, state);
+  TaskPool pool(division.jobs);
+  pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {
+    runner.run(static_cast<std::size_t>(i), division.of(worker));
+  });
+  return runner.take_outcomes();
 }
 
 }  // namespace convgrad::cli

@@ -2,7 +2,6 @@
 #include <filesystem>
 
 #include "batch/batch.hpp"
-#include "report/xml_text.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -47,6 +46,32 @@ std::string content_of(const BatchJob& job, const Outcome& outcome) {
 }
 
 }  // namespace
+
+std::string xml_text(std::string_view text) {
+  constexpr const char* kBad = "\xef\xbf\xbd";
+  // Through JSON, whose writer replaces what is not UTF-8.
+  const std::string valid =
+      Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
+          .get<std::string>();
+  std::string result;
+  for (std::size_t i = 0; i < valid.size(); ++i) {
+    const char c = valid[i];
+    const std::string_view rest = std::string_view(valid).substr(i);
+    const bool is_control = static_cast<unsigned char>(c) < 0x20;
+    // What XML 1.0 cannot hold: https://www.w3.org/TR/xml/#charsets
+    if (rest.starts_with("\xef\xbf\xbe") || rest.starts_with("\xef\xbf\xbf")) {
+      result += kBad;
+      i += 2;
+    } else if (is_control && c != '\t' && c != '\n' && c != '\r') {
+      result += kBad;
+    } else if (is_control || c == '&' || c == '<' || c == '>' || c == '"') {
+      result += cat("&#", static_cast<int>(c), ";");  // an attribute would make line ends spaces
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
 
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s) {

@@ -11,6 +11,8 @@
 
 namespace convgrad::cli {
 
+struct BatchJob;
+
 struct Field {
   std::string name;  // with underscores
   Words words;       // none: not given
@@ -33,5 +35,14 @@ template <typename... Parts>
 }
 
 std::string with_underscores(std::string name);
+
+// Null if there is none.
+const Field* find(const Fields& fields, std::string_view name);
+
+// The fields of a job that are no options: its name and command, hashes, and those of a report's
+// attrs.
+std::vector<std::string> own_field_names();
+// Moves them from a line's fields to its job; those that are left are options of its command.
+void take_own_fields(Fields& fields, BatchJob& job);
 
 }  // namespace convgrad::cli

@@ -1,9 +1,10 @@
-// own_fields.cpp - see own_fields.hpp.
-#include "batch/own_fields.hpp"
+// own_fields.cpp - the fields of a job that are no options; see manifest_fields.hpp.
 
 #include <CLI/StringTools.hpp>
 #include <algorithm>
 
+#include "batch/batch.hpp"
+#include "batch/manifest_fields.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {
