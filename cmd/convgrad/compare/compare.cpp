@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/buffer.hpp"
-#include "compare/compare_report.hpp"
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
 #include "files/tensor_name.hpp"

@@ -1,6 +1,11 @@
-// compare.hpp - how two arrays differ.
+// compare.hpp - what `convgrad compare` finds, in numpy's words and as JSON.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/array_compare.hpp"
 #include "options/options.hpp"
 #include "report/command_result.hpp"
 
@@ -8,5 +13,26 @@ namespace convgrad::cli {
 
 // The command.
 CommandResult compare(const Options& options);
+
+struct CompareReport {
+  std::string got, want;  // names of the files
+  std::vector<std::int64_t> got_shape, want_shape;
+  std::string got_dtype, want_dtype;  // as they are called
+  DType coarser_dtype = DType::f32;   // of the two, whose defaults are taken
+  bool integers = false;              // or booleans; there is no dtype of floats then
+  ArrayTolerance tolerance;
+  bool by_default = false;  // the tolerance is the dtype's
+  // Why the arrays differ before any element is looked at: "shapes (2,), (3,) differ", or empty.
+  std::string refused;
+  ArrayComparison comparison{{}};
+
+  bool match() const { return refused.empty() && comparison.match(); }
+};
+
+std::string compare_text(const CompareReport& report);
+Json compare_json(const CompareReport& report);
+
+// "1 / 36 (2.78 %)".
+std::string part_text(std::int64_t part, std::int64_t whole);
 
 }  // namespace convgrad::cli

@@ -1,8 +1,5 @@
-// compare_report.cpp - see compare_report.hpp.
-#include "compare/compare_report.hpp"
-
-#include <cmath>
-
+// compare_report.cpp - see compare.hpp.
+#include "compare/compare.hpp"
 #include "files/array.hpp"
 
 namespace convgrad::cli {
