@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <iomanip>
 
 #include "base/clock.hpp"
 #include "check/reference_sum.hpp"
@@ -132,11 +131,8 @@ void sum_gradient(const Plan& plan, MadeSource& source, ReferenceSum& reference,
   reference.finish();
 }
 
-Json made_json(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
-               const std::string& hash) {
+Json made_json(const std::string& path, const std::string& hash) {
   Json json = tensor_json(path, NpyReader(path).header());
-  json["dtype"] = dtype_name(dtype);
-  json["shape"] = shape;
   json["hash"] = hash;
   return json;
 }
@@ -212,10 +208,9 @@ int generate_into(const Options& options, Json& report) {
   write_s += seconds_since(write_start);
   timing.total_s = seconds_since(start) - write_s;
 
-  report["tensors"] = {{"input", made_json(paths.x, problem.dtype, x.shape(), x_hash)},
-                       {"out_backprop", made_json(paths.dy, problem.dtype, dy.shape(), dy_hash)},
-                       {"gradient", made_json(paths.dw, problem.out_dtype, dw_shape(problem),
-                                              hash_of_values(paths.dw))}};
+  report["tensors"] = {{"input", made_json(paths.x, x_hash)},
+                       {"out_backprop", made_json(paths.dy, dy_hash)},
+                       {"gradient", made_json(paths.dw, hash_of_values(paths.dw))}};
   report["timing_ms"] = timing_json(timing, write_s);
   report["perf"] = perf_json(problem, timing);
   const bool exact = data.distribution == Distribution::integers;

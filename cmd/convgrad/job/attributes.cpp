@@ -4,6 +4,7 @@
 #include "convgrad/npy.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
+#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -15,13 +16,12 @@ void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
     return;
   }
   if (looks_like_a_flag(words[0])) {
-    throw Error(ErrorKind::usage, "--filter-sizes: its value is missing, found '", words[0], "'");
+    misuse("--filter-sizes: its value is missing, found '", words[0], "'");
   }
   attributes.filter_sizes = read_npy_integers(words[0]);
   attributes.filter_sizes_name = cat("--filter-sizes (", words[0], ")");
   if (attributes.filter_sizes.empty()) {
-    throw Error(ErrorKind::input, attributes.filter_sizes_name, ": empty, expected 4 or 5 ",
-                "integers");
+    bad_input(attributes.filter_sizes_name, ": empty, expected 4 or 5 ", "integers");
   }
 }
 
@@ -38,7 +38,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
     filter.finish();  // its checksum, if it has one, speaks for the header too
     a.filter_like_name = cat("--filter-like (", o.filter_like, ")");
     if (a.filter_like.empty()) {
-      throw Error(ErrorKind::input, a.filter_like_name, ": no axes, expected 4 or 5");
+      bad_input(a.filter_like_name, ": no axes, expected 4 or 5");
     }
   }
   a.strides = parse_numbers("--strides", o.strides);
@@ -48,7 +48,7 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
   a.data_format = o.data_format;
   a.filter_format = o.filter_format;
   const std::vector<std::int64_t> groups = parse_numbers("--groups", o.groups);
-  if (groups.size() > 1) throw Error(ErrorKind::usage, "--groups: expected one whole number");
+  if (groups.size() > 1) misuse("--groups: expected one whole number");
   if (!groups.empty()) a.groups = groups[0];
   a.out_dtype = o.out_dtype;
   return a;
@@ -56,36 +56,30 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
 
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
-    throw Error(
-        ErrorKind::usage,
-        "--op is missing, expected conv2d, depthwise, conv3d or conv1d; see convgrad --help");
+    misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d; see convgrad --help");
   }
   parse_op(o.op);
 }
 
 void check_required(const ProblemOptions& o) {
   check_op(o);
-  if (o.input.empty())
-    throw Error(ErrorKind::usage, "--input is missing, expected a .npy file or -");
+  if (o.input.empty()) misuse("--input is missing, expected a .npy file or -");
   if (o.out_backprop.empty()) {
-    throw Error(ErrorKind::usage, "--out-backprop is missing, expected a .npy file or -");
+    misuse("--out-backprop is missing, expected a .npy file or -");
   }
   const bool input = is_standard_input(o.input), dy = is_standard_input(o.out_backprop);
   if (input && dy) {
-    throw Error(ErrorKind::usage,
-                "--input and --out-backprop are both -, expected one array on standard input");
+    misuse("--input and --out-backprop are both -, expected one array on standard input");
   }
   if (is_standard_input(o.filter_like) && (input || dy)) {
-    throw Error(ErrorKind::usage,
-                "--filter-like: - is given twice, expected one array on standard input");
+    misuse("--filter-like: - is given twice, expected one array on standard input");
   }
 }
 
 Tolerance tolerance_of(const CriterionOptions& o) {
   const int given = int{o.rtol || o.atol} + int{o.max_ulp.has_value()} + int{o.bitwise};
   if (given > 1) {
-    throw Error(ErrorKind::usage,
-                "--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
+    misuse("--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
   }
   Tolerance tolerance;
   if (o.rtol || o.atol) {

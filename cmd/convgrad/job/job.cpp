@@ -2,33 +2,27 @@
 #include "job/job.hpp"
 
 #include "base/clock.hpp"
-#include "base/suggest.hpp"
 #include "job/attributes.hpp"
+#include "options/refuse.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {
 
 std::optional<Backend> named_backend(const ExecutionOptions& execution) {
-  const std::vector<std::string> names = {"auto", "cpu", "cuda", "reference"};
   const std::string& name = execution.backend;
+  check_known("--backend", name, {"auto", "cpu", "cuda", "reference"});
   const std::string& algorithm = execution.algorithm;
   std::optional<Backend> backend;
   if (name == "cpu") backend = Backend::cpu;
   if (name == "cuda") backend = Backend::cuda;
   if (name == "reference") backend = Backend::reference;
-  if (!backend && name != "auto") {
-    throw Error(ErrorKind::usage, "--backend: '", name, "' is unknown, expected ", join_or(names),
-                did_you_mean(name, names));
-  }
   if (algorithm == "auto") return backend;
   if (backend == Backend::reference) {
-    throw Error(ErrorKind::usage, "--algorithm: ", algorithm,
-                " is given with --backend reference, which has none");
+    misuse("--algorithm: ", algorithm, " is given with --backend reference, which has none");
   }
   if (!backend) return is_device_kernel(algorithm) ? Backend::cuda : Backend::cpu;
   if (*backend == Backend::cpu && is_device_kernel(algorithm)) {
-    throw Error(ErrorKind::usage, "--algorithm: ", algorithm,
-                " is given with --backend cpu, but is one of cuda");
+    misuse("--algorithm: ", algorithm, " is given with --backend cpu, but is one of cuda");
   }
   return backend;
 }

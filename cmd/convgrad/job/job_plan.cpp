@@ -127,11 +127,8 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   TextWriter text;
   text << "problem    " << describe(pb) << "\n";
-  text << "gradient   " << filter_format_name(pb) << " [";
-  for (std::size_t i = 0; i < dw_shape(pb).size(); ++i) {
-    text << (i > 0 ? "," : "") << dw_shape(pb)[i];
-  }
-  text << "] " << dtype_name(pb.out_dtype) << "\n";
+  text << "gradient   " << filter_format_name(pb) << " " << bracketed(dw_shape(pb)) << " "
+       << dtype_name(pb.out_dtype) << "\n";
   text << "plan       " << describe(plan) << "\n";
   text << "work       " << std::setprecision(4) << work["flops"].get<double>() << " FLOPs, "
        << format_bytes(work["bytes"].get<double>()) << " of tensors\n";
