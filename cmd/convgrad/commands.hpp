@@ -3,12 +3,12 @@
 #pragma once
 
 #include "options/options.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
-CommandResult generate(const Options& options);
-CommandResult inspect(const Options& options);
-CommandResult info(const Options& options);
+int generate(const Options& options, Json& report);
+int inspect(const Options& options, Json& report);
+int info(const Options& options, Json& report);
 
 }  // namespace convgrad::cli

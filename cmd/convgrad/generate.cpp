@@ -169,7 +169,9 @@ std::string text_of(const WgradProblem& problem, const Json& tensors,
   return text.str();
 }
 
-int generate_into(const Options& options, Json& report) {
+}  // namespace
+
+int generate(const Options& options, Json& report) {
   const GenerateOptions& g = options.generate;
   const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
                          g.nonfinite};
@@ -224,9 +226,5 @@ int generate_into(const Options& options, Json& report) {
   }
   return 0;
 }
-
-}  // namespace
-
-CommandResult generate(const Options& options) { return result_of(generate_into, options); }
 
 }  // namespace convgrad::cli

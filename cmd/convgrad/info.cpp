@@ -65,7 +65,9 @@ Words missing_instruction_sets(const Machine& machine) {
   return missing;
 }
 
-int info_into(const Options& options, Json& report) {
+}  // namespace
+
+int info(const Options& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
   const CudaInfo cuda = cuda_info();
@@ -98,9 +100,5 @@ int info_into(const Options& options, Json& report) {
   std::fputs(text.c_str(), stdout);
   return 0;
 }
-
-}  // namespace
-
-CommandResult info(const Options& options) { return result_of(info_into, options); }
 
 }  // namespace convgrad::cli

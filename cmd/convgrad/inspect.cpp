@@ -187,7 +187,9 @@ std::vector<Item> items_of(const Words& files) {
   return items;
 }
 
-int inspect_into(const Options& options, Json& report) {
+}  // namespace
+
+int inspect(const Options& options, Json& report) {
   if (options.inspect_files.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }
@@ -215,9 +217,5 @@ int inspect_into(const Options& options, Json& report) {
   }
   return status;
 }
-
-}  // namespace
-
-CommandResult inspect(const Options& options) { return result_of(inspect_into, options); }
 
 }  // namespace convgrad::cli

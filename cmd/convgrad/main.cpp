@@ -243,8 +243,7 @@ struct Program {
     if (command.get_name() != "batch") check_report_replaces_nothing(options);
     report["command_line"] = options.command_line;
     if (!options.tag_words.empty()) report["tags"] = options.tags();
-    if (command.get_name() == "completion") return completion(options, app);
-    return result_of_command(command.get_name()).into(report);
+    return run_command(command.get_name());
   }
 
   // The subcommand of a line that could not be parsed.
@@ -257,16 +256,17 @@ struct Program {
     return "compute";
   }
 
-  CommandResult result_of_command(const std::string& name) {
-    if (name == "verify") return verify(options);
-    if (name == "compare") return compare(options);
-    if (name == "batch") return batch(options);
-    if (name == "bench") return bench(options);
-    if (name == "generate") return generate(options);
-    if (name == "reduce") return reduce(options);
-    if (name == "inspect") return inspect(options);
-    if (name == "info") return info(options);
-    return compute(options);
+  int run_command(const std::string& name) {
+    if (name == "verify") return verify(options, report);
+    if (name == "compare") return compare(options, report);
+    if (name == "batch") return batch(options, report);
+    if (name == "bench") return bench(options, report);
+    if (name == "generate") return generate(options, report);
+    if (name == "reduce") return reduce(options, report);
+    if (name == "inspect") return inspect(options, report);
+    if (name == "info") return info(options, report);
+    if (name == "completion") return completion(options, app);
+    return compute(options, report);
   }
 
   // 5 if the report itself cannot be written.

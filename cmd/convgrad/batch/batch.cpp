@@ -136,7 +136,9 @@ Manifest read_jobs(Options& options) {
   return manifest;
 }
 
-int batch_into(Options& options, Json& report) {
+}  // namespace
+
+int batch(Options& options, Json& report) {
   const auto start = Clock::now();
   check_batch_options(options);
   const Manifest manifest = read_jobs(options);
@@ -159,9 +161,5 @@ int batch_into(Options& options, Json& report) {
   if (state) state->check();
   return worst;
 }
-
-}  // namespace
-
-CommandResult batch(Options& options) { return result_of(batch_into, options); }
 
 }  // namespace convgrad::cli

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "options/options.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
@@ -143,6 +143,6 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
 std::string xml_text(std::string_view text);
 
 // The command.
-CommandResult batch(Options& options);
+int batch(Options& options, Json& report);
 
 }  // namespace convgrad::cli

@@ -96,7 +96,7 @@ void check_attributes(const BatchJob& job, const WgradProblem& problem) {
 
 int run_command(const BatchJob& job, const Options& options, Json& report) {
   report = {{"command_line", job.repeat}};
-  return (job.verifies ? verify(options) : compute(options)).into(report);
+  return job.verifies ? verify(options, report) : compute(options, report);
 }
 
 // "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound 12.5 at

@@ -96,7 +96,9 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
   report["problems"] = std::move(problems);
 }
 
-int bench_into(const Options& options, Json& report) {
+}  // namespace
+
+int bench(const Options& options, Json& report) {
   const Format format = format_of(options);
   if (options.bench.list_suites) {
     list_suites(options, report);
@@ -113,12 +115,8 @@ int bench_into(const Options& options, Json& report) {
   return 0;
 }
 
-}  // namespace
-
 void use_bench_format(Options& options) {
   if (options.bench.format == "json" && options.json.empty()) options.json = "-";
 }
-
-CommandResult bench(const Options& options) { return result_of(bench_into, options); }
 
 }  // namespace convgrad::cli

@@ -14,7 +14,7 @@
 #include "job/job_plan.hpp"
 #include "options/made_problem.hpp"
 #include "options/options.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
@@ -84,6 +84,6 @@ std::string csv_row(const Measured& measured, const Options& options);
 // --format json is --json, for errors too.
 void use_bench_format(Options& options);
 // The command.
-CommandResult bench(const Options& options);
+int bench(const Options& options, Json& report);
 
 }  // namespace convgrad::cli

@@ -175,7 +175,9 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
   }
 }
 
-int compare_into(const Options& options, Json& report) {
+}  // namespace
+
+int compare(const Options& options, Json& report) {
   const CompareOptions& o = options.compare;
   check_options(options);
   tolerance_of(o);  // before a file is opened
@@ -202,9 +204,5 @@ int compare_into(const Options& options, Json& report) {
   if (options.json != "-") std::fputs(text.c_str(), stdout);
   return r.match() ? 0 : 1;
 }
-
-}  // namespace
-
-CommandResult compare(const Options& options) { return result_of(compare_into, options); }
 
 }  // namespace convgrad::cli

@@ -7,12 +7,12 @@
 
 #include "check/array_compare.hpp"
 #include "options/options.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
 // The command.
-CommandResult compare(const Options& options);
+int compare(const Options& options, Json& report);
 
 struct CompareReport {
   std::string got, want;  // names of the files

@@ -62,7 +62,9 @@ double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& add
   });
 }
 
-int compute_into(const Options& options, Json& report) {
+}  // namespace
+
+int compute(const Options& options, Json& report) {
   if (options.execution.mpi) return compute_on_ranks(options, report);
   if (listed_algorithms(options, report)) return 0;
   check_compute_options(options);
@@ -105,9 +107,5 @@ int compute_into(const Options& options, Json& report) {
   if (options.execution.verbose) print_timing(plan, timing, write_s);
   return 0;
 }
-
-}  // namespace
-
-CommandResult compute(const Options& options) { return result_of(compute_into, options); }
 
 }  // namespace convgrad::cli

@@ -7,16 +7,16 @@
 #include "problem/batch_part.hpp"
 #include "files/output_file.hpp"
 #include "job/job.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
 // The command.
-CommandResult compute(const Options& options);
+int compute(const Options& options, Json& report);
 // The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
 int compute_on_ranks(const Options& options, Json& report);
 // The gradient from the parts of --batch-range.
-CommandResult reduce(const Options& options);
+int reduce(const Options& options, Json& report);
 
 // Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);

@@ -48,7 +48,9 @@ Json parts_json(const std::vector<PartialFile>& files) {
   return parts;
 }
 
-int reduce_into(const Options& options, Json& report) {
+}  // namespace
+
+int reduce(const Options& options, Json& report) {
   check_names(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options = gradient_options(options);
@@ -70,9 +72,5 @@ int reduce_into(const Options& options, Json& report) {
   }
   return 0;
 }
-
-}  // namespace
-
-CommandResult reduce(const Options& options) { return result_of(reduce_into, options); }
 
 }  // namespace convgrad::cli

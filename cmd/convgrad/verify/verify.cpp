@@ -201,7 +201,9 @@ Notes explain(Job& job, const Options& options, const Judged& judged, const Tole
   return notes;
 }
 
-int verify_into(const Options& options, Json& report) {
+}  // namespace
+
+int verify(const Options& options, Json& report) {
   if (listed_algorithms(options, report)) return 0;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = judged_by(v);
@@ -246,9 +248,5 @@ int verify_into(const Options& options, Json& report) {
   report["status"] = match ? "match" : "mismatch";
   return match ? 0 : 1;
 }
-
-}  // namespace
-
-CommandResult verify(const Options& options) { return result_of(verify_into, options); }
 
 }  // namespace convgrad::cli

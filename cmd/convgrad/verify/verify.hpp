@@ -2,11 +2,11 @@
 #pragma once
 
 #include "options/options.hpp"
-#include "report/command_result.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
 // The command.
-CommandResult verify(const Options& options);
+int verify(const Options& options, Json& report);
 
 }  // namespace convgrad::cli
