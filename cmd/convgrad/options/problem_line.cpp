@@ -34,12 +34,12 @@ constexpr Row kRows[] = {
     {"spatial_dim", "-_ --spatial_dim", 2, 2, 3}};
 constexpr const char* kLayouts = "-I --in_layout -O --out_layout -f --fil_layout";
 // What says nothing of the gradient, and flags that say nothing of it with any value.
-constexpr const char* kUsual[] = {"-m conv", "-z default"};
+constexpr const char* kUsualFlags[] = {"-m conv", "-z default"};
 constexpr const char* kWithoutEffect[] = {"-F", "-i", "-V", "-C", "-t", "-w", "-s",
                                           "-P", "-o", "-e", "-b", "-a", "-S", "-G"};
 
 // By benchdnn's keys; dilations count from 0.
-using Numbers = std::map<std::string, std::int64_t>;
+using KeyedNumbers = std::map<std::string, std::int64_t>;
 
 // The place of a word in a list; none is past its end.
 std::size_t place_in(const Words& list, const std::string& word) {
@@ -53,14 +53,14 @@ std::int64_t number_in(const std::string& lead, const std::string& token, const 
   misuse(lead, "'", token, "', expected a whole number from ", least, " to ", most);
 }
 
-std::int64_t required(Numbers& numbers, const std::string& key, const std::string& lead) {
+std::int64_t required(KeyedNumbers& numbers, const std::string& key, const std::string& lead) {
   if (numbers[key] > 0) return numbers[key];
   misuse(lead, key, " is missing or 0, expected at least 1");
 }
 
 // The padding at the end is less than in front where the last window ends before it, and is more
 // where there are more outputs; not what no window reads.
-void add_axis(Numbers numbers, const std::string& axis, const std::string& lead,
+void add_axis(KeyedNumbers numbers, const std::string& axis, const std::string& lead,
               MadeRequest& request) {
   numbers.emplace("s" + axis, 1);
   const bool is_padded = numbers.contains("p" + axis);
@@ -87,7 +87,7 @@ void add_axis(Numbers numbers, const std::string& axis, const std::string& lead,
 }
 
 // Adds what the numbers say to a request with the layouts. axes: those that there are of d, h, w.
-void add_numbers(Numbers& numbers, const std::string& axes, const std::string& lead,
+void add_numbers(KeyedNumbers& numbers, const std::string& axes, const std::string& lead,
                  MadeRequest& request) {
   WgradAttributes& a = request.attributes;
   const std::int64_t C = required(numbers, "ic", lead);
@@ -102,8 +102,8 @@ void add_numbers(Numbers& numbers, const std::string& axes, const std::string& l
 }
 
 // gXmbX_icXidXihXiwX_ocXodXohXowX_kdXkhXkwX_sdXshXswX_pdXphXpwX_ddXdhXdwX_nNAME
-Numbers read_descriptor(const std::string& text, const std::string& lead, std::string& name) {
-  Numbers numbers = {{"mb", 2}, {"g", 1}};
+KeyedNumbers read_descriptor(const std::string& text, const std::string& lead, std::string& name) {
+  KeyedNumbers numbers = {{"mb", 2}, {"g", 1}};
   std::size_t at = 0;
   while ((at = text.find_first_not_of('_', at)) < text.size() && text[at] != 'n') {
     const std::size_t value = std::min(text.find_first_of("_0123456789", at), text.size());
@@ -127,7 +127,7 @@ Numbers read_descriptor(const std::string& text, const std::string& lead, std::s
 
 void add_descriptor(const std::string& text, const std::string& lead, MadeRequest& request) {
   constexpr std::string_view kKinds = "iokspd";
-  Numbers numbers = read_descriptor(text, lead, request.name);
+  KeyedNumbers numbers = read_descriptor(text, lead, request.name);
   const auto is_given = [&](char axis) {
     return std::ranges::any_of(kKinds, [&](char c) { return numbers.contains({c, axis}); });
   };
@@ -149,7 +149,7 @@ void add_descriptor(const std::string& text, const std::string& lead, MadeReques
 }
 
 void read_flag(const std::string& flag, const std::string& value, const std::string& lead,
-               Numbers& numbers, Words& layouts) {
+               KeyedNumbers& numbers, Words& layouts) {
   const std::string said = cat(flag, " ", value);
   for (const Row& row : kRows) {
     const Words flags = words_of_line(row.flags);
@@ -161,14 +161,15 @@ void read_flag(const std::string& flag, const std::string& value, const std::str
   const std::size_t layout = place_in(words_of_line(kLayouts), flag) / 2;
   if (layout < layouts.size()) {
     layouts[layout] = value;
-  } else if (std::ranges::count(kUsual, said) + std::ranges::count(kWithoutEffect, flag) == 0) {
+  } else if (std::ranges::count(kUsualFlags, said) + std::ranges::count(kWithoutEffect, flag) ==
+             0) {
     misuse(lead, "'", said, "' cannot be said here, expected a line without it");
   }
 }
 
 // conv -n 16 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 ...
 void add_flags(const Words& words, const std::string& lead, MadeRequest& request) {
-  Numbers numbers;
+  KeyedNumbers numbers;
   Words layouts(3);  // of x, dy and dw
   for (const Row& row : kRows) {
     for (const std::string& key : words_of_line(row.keys)) numbers[key] = row.usual;
