@@ -16,7 +16,6 @@
 #include "job/job_plan.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
-#include "options/problem_flags.hpp"
 #include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/tensor_hash.hpp"

@@ -8,7 +8,7 @@
 #include "base/format_bytes.hpp"
 #include "commands.hpp"
 #include "cpu/peaks.hpp"
-#include "engine/device.hpp"
+#include "engine/device_kernel.hpp"
 #include "job/job_plan.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"

@@ -13,8 +13,8 @@
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
 #include "report/read_parts.hpp"
+#include "report/report.hpp"
 #include "report/tensor_hash.hpp"
 
 namespace convgrad::cli {

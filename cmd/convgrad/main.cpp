@@ -33,8 +33,8 @@
 #include "options/bind_options.hpp"
 #include "options/options.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
 #include "report/progress.hpp"
+#include "report/report.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {

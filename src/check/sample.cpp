@@ -6,7 +6,6 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "check/draw.hpp"
 #include "check/entry_sum.hpp"
 
 namespace convgrad {

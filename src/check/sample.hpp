@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "convgrad/reference.hpp"
@@ -11,6 +12,15 @@
 
 namespace convgrad {
 
+// Uniform in [0, count), count > 0: the same with every standard library, whose own distributions
+// are not.
+inline std::int64_t draw(std::mt19937_64& random, std::int64_t count) {
+  const auto n = static_cast<std::uint64_t>(count);
+  const std::uint64_t most = std::mt19937_64::max() - std::mt19937_64::max() % n;
+  std::uint64_t value = random();
+  while (value >= most) value = random();
+  return static_cast<std::int64_t>(value % n);
+}
 struct Sample {
   std::vector<std::int64_t> indices;  // ascending, in [tap][c][k] order
   std::int64_t corners = 0;           // how many of them are corners

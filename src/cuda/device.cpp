@@ -1,11 +1,10 @@
-// device.cpp - device.hpp, and device_sum.hpp's functions, by the module that has CUDA.
-#include "engine/device.hpp"
-
+// device.cpp - the functions of device_kernel.hpp and device_sum.hpp, by the module that has CUDA.
 #include <dlfcn.h>
 
 #include "base/load_module.hpp"
 #include "convgrad/error.hpp"
 #include "cuda/module.hpp"
+#include "engine/device_kernel.hpp"
 
 namespace convgrad {
 namespace {

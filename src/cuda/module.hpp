@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/device.hpp"
+#include "engine/device_kernel.hpp"
 #include "engine/device_sum.hpp"
 
 namespace convgrad::cuda {

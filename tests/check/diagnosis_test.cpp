@@ -8,8 +8,6 @@
 #include <set>
 
 #include "check/diagnosis/faults.hpp"
-#include "check/diagnosis/filter_order.hpp"
-#include "check/diagnosis/places.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 

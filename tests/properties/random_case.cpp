@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "files/array.hpp"
-#include "options/problem_flags.hpp"
+#include "options/made_problem.hpp"
 
 namespace convgrad::testing {
 namespace {

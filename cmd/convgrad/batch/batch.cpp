@@ -9,7 +9,7 @@
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {

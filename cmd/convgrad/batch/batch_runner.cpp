@@ -8,8 +8,8 @@
 #include "batch/batch.hpp"
 #include "engine/machine.hpp"
 #include "files/tensor_name.hpp"
-#include "report/color.hpp"
 #include "report/progress.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "options/problem_flags.hpp"
+#include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -35,7 +35,8 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Option
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
   for (const BenchCase& c : cases) {
     (c.problem.dtype == DType::f64 ? request.f64 : request.f32) = true;
-    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 || amx_products(c) > 0;
+    const bool by_tiles = algorithm_name(c.plan).starts_with("outer_product_amx");
+    request.bf16 = request.bf16 || c.problem.dtype == DType::bf16 || by_tiles;
   }
   for (const BenchCase& c : cases) {
     request.threads = c.plan.threads;

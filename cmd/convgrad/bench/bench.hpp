@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/buffer.hpp"
 #include "cpu/peaks.hpp"
 #include "engine/plan.hpp"
 #include "job/job_plan.hpp"
@@ -45,9 +44,6 @@ struct BenchCase {
 // All cases, checked and planned, so that nothing is measured before everything is known to work.
 // job: set if the tensors come from files.
 std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& job, Json& report);
-
-// So many products in AMX tiles make one of the case's; 0: it is not computed there.
-int amx_products(const BenchCase& bench_case);
 
 struct Statistics {  // of seconds
   std::int64_t n = 0;

@@ -134,14 +134,6 @@ std::vector<double> measure_runs(const BenchCase& c, const Tensors& tensors, std
 
 }  // namespace
 
-int amx_products(const BenchCase& c) {
-  const std::string_view name = algorithm_name(c.plan);
-  if (name == "outer_product_amx_bf16x3") return 6;
-  if (name == "outer_product_amx_fp16") return 1;
-  if (name != "outer_product_amx") return 0;
-  return c.problem.dtype == DType::f16 ? 4 : 1;
-}
-
 std::optional<double> Statistics::variation() const {
   if (n < 2 || !(mean > 0)) return {};
   return deviation / mean;

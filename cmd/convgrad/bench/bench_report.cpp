@@ -6,7 +6,7 @@
 
 #include "bench/bench.hpp"
 #include "options/arguments.hpp"
-#include "options/problem_flags.hpp"
+#include "options/made_problem.hpp"
 
 namespace convgrad::cli {
 namespace {

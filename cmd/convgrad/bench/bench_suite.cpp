@@ -9,7 +9,7 @@
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
-#include "options/problem_line.hpp"
+#include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 #include "options/suites.hpp"
 

@@ -18,7 +18,7 @@
 #include "mpi/ranks.hpp"
 #include "options/help.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {

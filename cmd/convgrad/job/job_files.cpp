@@ -11,7 +11,6 @@
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "engine/device.hpp"
+#include "engine/device_kernel.hpp"
 #include "job/job.hpp"
 
 namespace convgrad::cli {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "options/arguments.hpp"
-#include "options/problem_line.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {

@@ -1,4 +1,5 @@
-// made_problem.hpp - problems whose tensors are made: from --input-shape and a filter.
+// made_problem.hpp - problems whose tensors are made, from --input-shape and a filter or from a
+// line of another program; and the flags that say a problem.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,14 @@ void refuse_operation(const Options& options, const ShapeOptions& shape, const s
 // And for those that say how tensors are stored.
 void refuse_formats(const Options& options, const std::string& why);
 
+// A line as another program spells a problem, a descriptor of oneDNN's benchdnn or a command line
+// of MIOpenDriver, and not one of a suite's own columns.
+bool is_problem_line(const Words& words);
+// What its words say. data_format, unless it is empty, is taken instead of the line's layout.
+// Error(usage) names the word that cannot be said here; lead is put in front of it.
+MadeRequest parse_problem_line(const Words& words, const std::string& lead,
+                               const std::string& data_format = "");
+
 // Of --problem, with the formats that other flags give it. Error(usage) if they give more.
 MadeRequest request_of_line(const Options& options, const ShapeOptions& shape);
 
@@ -45,5 +54,14 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
 WgradProblem made_problem(const std::string& name, const WgradAttributes& attributes,
                           const std::vector<std::int64_t>& input_shape, DType dtype,
                           std::int64_t K);
+
+// "--op conv2d --filter-sizes 3,3,8,16 --strides 2,2 --padding same ...": everything but the files
+// and the dtypes; what is the default is left out. padding as it was spelled, or "" for explicit
+// paddings.
+std::string problem_flags(const WgradProblem& problem, const std::string& padding = "");
+
+// The same of a problem whose tensors are made, with x's shape and the dtypes that are not the
+// default: for bench and generate.
+std::string made_flags(const WgradProblem& problem);
 
 }  // namespace convgrad::cli

@@ -1,7 +1,7 @@
-// problem_flags.cpp - see problem_flags.hpp.
-#include "options/problem_flags.hpp"
-
+// problem_flags.cpp - see made_problem.hpp.
 #include <algorithm>
+
+#include "options/made_problem.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,11 +1,10 @@
-// problem_line.cpp - see problem_line.hpp. What is left out has the value that the other program
+// problem_line.cpp - see made_problem.hpp. What is left out has the value that the other program
 // gives it.
-#include "options/problem_line.hpp"
-
 #include <algorithm>
 #include <map>
 
 #include "options/arguments.hpp"
+#include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {

@@ -1,11 +1,11 @@
-// color.cpp - see color.hpp.
-#include "report/color.hpp"
-
+// color.cpp - see report.hpp.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "cpu/peaks.hpp"
-#include "engine/device.hpp"
+#include "engine/device_kernel.hpp"
 #include "engine/plan.hpp"
 #include "engine/run.hpp"
 #include "files/output_file.hpp"
@@ -82,5 +82,17 @@ void check_replaceable(const std::string& lead, const std::string& path, std::st
 
 // To standard output ("-") or a file, which appears complete or not at all.
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options = {});
+
+// May this stream (STDOUT_FILENO, STDERR_FILENO) be coloured? always and never say it themselves.
+// auto, the default: it is a terminal, TERM is not dumb, and NO_COLOR (https://no-color.org) is
+// not set, or empty.
+bool is_colored(const Options& options, int stream);
+
+// "MATCH: ..." and "MISMATCH: ..." with the verdict in colour where standard output may have it.
+std::string colored_verdict(const Options& options, const std::string& text);
+
+// The line "convgrad: KIND: MESSAGE" on standard error. Kind: error, or what --quiet
+// leaves out: warning, note, ...
+void say(const Options& options, const std::string& kind, const std::string& message);
 
 }  // namespace convgrad::cli

@@ -1,6 +1,4 @@
-// repro.cpp - see repro.hpp.
-#include "verify/repro.hpp"
-
+// repro.cpp - see verify.hpp.
 #include <algorithm>
 #include <filesystem>
 
@@ -8,7 +6,8 @@
 #include "check/crop.hpp"
 #include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "options/problem_flags.hpp"
+#include "options/made_problem.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {

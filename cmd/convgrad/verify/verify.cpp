@@ -10,13 +10,7 @@
 #include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
-#include "report/color.hpp"
-#include "verify/repro.hpp"
-#include "verify/verify_check.hpp"
-#include "verify/verify_diagnosis.hpp"
-#include "verify/verify_differences.hpp"
-#include "verify/verify_report.hpp"
-#include "verify/verify_runs.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,12 +1,38 @@
-// verify.hpp - is a gradient right?
+// verify.hpp - is a gradient right? The command, and what follows its comparison.
 #pragma once
 
 #include "options/options.hpp"
-#include "report/report.hpp"
+#include "verify/verify_check.hpp"
+#include "verify/verify_report.hpp"
 
 namespace convgrad::cli {
 
 // The command.
 int verify(const Options& options, Json& report);
+
+// After mismatches of these gradients, which are judged's: which known fault explains them. Reads x
+// and dy again.
+Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
+                        const std::vector<const Gradient*>& wrong);
+
+// Of several --result: whether all have the same bits, or differ as sums in other orders do, or by
+// more, which fails.
+Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance);
+
+// --show and --save-diff. Error(usage) for a file that cannot be written, or with options that it
+// does not fit.
+void check_differences(const Options& options);
+// Of the first gradient, against what it was compared with: the elements that are most off, and
+// got - want as a file, as the options ask for.
+Notes differences(const WgradProblem& problem, const Options& options, const Judged& judged,
+                  const Tolerance& tolerance);
+
+// --save-repro: a small problem that fails, as files and the command that repeats it. Error(input)
+// if the folder cannot be made, or holds anything.
+void check_repro_folder(const std::string& folder);
+// Writes the part of the problem in which the wrong element of subject stands, and of the gradients
+// that were compared.
+Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
+                 const Tolerance& tolerance, std::int64_t wrong);
 
 }  // namespace convgrad::cli

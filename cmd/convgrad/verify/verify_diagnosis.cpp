@@ -1,10 +1,9 @@
-// verify_diagnosis.cpp - see verify_diagnosis.hpp.
-#include "verify/verify_diagnosis.hpp"
-
+// verify_diagnosis.cpp - see verify.hpp.
 #include <algorithm>
 
 #include "base/format_bytes.hpp"
 #include "check/diagnosis.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,12 +1,11 @@
-// verify_differences.cpp - see verify_differences.hpp.
-#include "verify/verify_differences.hpp"
-
+// verify_differences.cpp - see verify.hpp.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "job/job_files.hpp"
 #include "options/refuse.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,8 +1,8 @@
-// verify_runs.cpp - see verify_runs.hpp.
-#include "verify/verify_runs.hpp"
-
+// verify_runs.cpp - see verify.hpp.
 #include <algorithm>
 #include <cmath>
+
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "check/diagnosis/filter_order.hpp"
-
 namespace convgrad::diagnosis {
 namespace {
 

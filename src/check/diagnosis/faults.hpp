@@ -1,6 +1,9 @@
-// faults.hpp - the faults that are tried, but those that only the gradient or the data can name.
+// faults.hpp - the faults that are tried, but those that only the gradient or the data can name;
+// orders of the gradient's axes in memory; and where in the gradient some entries lie: tiles,
+// remainders, every n-th channel.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,5 +30,51 @@ struct Fault {
 
 // All that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem);
+
+// The axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O. Depthwise has C
+// and M, k = c*M + m, in place of I and O.
+struct FilterOrder {
+  std::string name;                   // "HWIO"
+  std::vector<std::int64_t> extents;  // of the axes as they are named
+  std::vector<std::int64_t> steps;    // of the same axes in [t][r][s][c][k] order
+  std::string exchanged;              // "C and K" if those two alone change places, else ""
+
+  // From the place in memory to the index in [tap][c][k] order, and back.
+  std::int64_t index(std::int64_t position) const;
+  std::int64_t position(std::int64_t index) const;
+};
+
+// That of a file in the problem's filter format.
+FilterOrder own_order(const WgradProblem& problem);
+// All others that place an element elsewhere, the usual ones first.
+std::vector<FilterOrder> other_orders(const WgradProblem& problem);
+
+// An axis of the gradient as it is written: t, r and s are taps, c, k (and m) channels.
+struct EntryAxis {
+  char letter;
+  std::int64_t extent;
+  const char* name;
+};
+std::vector<EntryAxis> entry_axes(const WgradProblem& problem);
+// The position along these axes of the entry at index, in [tap][c][k] order.
+using EntryPlace = std::array<std::int64_t, 5>;  // what is not an axis is 0
+EntryPlace entry_place(const std::vector<EntryAxis>& axes, std::int64_t index);
+
+// either: it cannot be told.
+enum class Mark : std::uint8_t { out, in, either };
+struct Marked {
+  std::int64_t index;
+  Mark mark;
+};
+struct Place {
+  bool everything = false;
+  bool pattern = true;  // a few words say exactly which entries are in
+  std::string text;     // "output channels k 48-63 (a whole tile of 16) of tap (1,2)"
+};
+Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
+
+// "k 48-63 (a whole tile of 16)", "k % 8 == 7 (every 8th)" of values below extent, in order.
+std::string values_text(char letter, std::int64_t extent, const std::vector<std::int64_t>& values,
+                        std::int64_t group = 0);
 
 }  // namespace convgrad::diagnosis

@@ -1,8 +1,8 @@
-// filter_order.cpp - see filter_order.hpp.
-#include "check/diagnosis/filter_order.hpp"
-
+// filter_order.cpp - see faults.hpp.
 #include <algorithm>
 #include <set>
+
+#include "check/diagnosis/faults.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -1,12 +1,11 @@
-// places.cpp - see places.hpp.
-#include "check/diagnosis/places.hpp"
-
+// places.cpp - see faults.hpp.
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "base/integers.hpp"
+#include "check/diagnosis/faults.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

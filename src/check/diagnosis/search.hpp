@@ -6,7 +6,6 @@
 
 #include "check/diagnosis.hpp"
 #include "check/diagnosis/faults.hpp"
-#include "check/diagnosis/places.hpp"
 #include "convgrad/compare.hpp"
 
 namespace convgrad::diagnosis {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "check/draw.hpp"
+#include "check/sample.hpp"
 
 namespace convgrad::testing {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "check/draw.hpp"
+#include "check/sample.hpp"
 
 namespace convgrad::testing {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/draw.hpp"
+#include "check/sample.hpp"
 #include "convgrad/compare.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
 
