@@ -169,19 +169,21 @@ class EmptyGradients(CliTest):
             self.assert_one_error(self.run_here("verify", *args, "--result", "wrong.npy"), INPUT, "wrong.npy", "shape")
 
     def test_batch_and_generate(self):
-        jobs = []
+        computing, judging = [], []    # two lists, as the second reads what the first writes
         for i, (op, x, dy, sizes, _) in enumerate(EMPTY):
             save(self.folder / f"x{i}.npy", np.ones(x))
             save(self.folder / f"dy{i}.npy", np.ones(dy))
             job = {"op": op, "input": f"x{i}.npy", "out_backprop": f"dy{i}.npy", "padding": "valid", "filter_sizes": sizes}
-            jobs += [{**job, "output": f"dw{i}.npy"}, {**job, "result": f"dw{i}.npy"}]
+            computing.append({**job, "output": f"dw{i}.npy"})
+            judging.append({**job, "result": f"dw{i}.npy"})
             done = self.run_here("generate", op, "--shape", ",".join(map(str, x)), "--filter-sizes",
                                  ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
             self.assertEqual((done.status, done.err), (0, ""), str(done))
             self.assertEqual(np.load(self.folder / f"made{i}" / "gradient.npy").shape, sizes)
-        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-        done = self.run_here("batch", "jobs.jsonl")
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        for jobs in (computing, judging):
+            (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+            done = self.run_here("batch", "jobs.jsonl")
+            self.assertEqual((done.status, done.err), (0, ""), str(done))
 
     def test_what_is_no_shape(self):
         for sizes, dy, part in (((2, 2, 0, 0), (1, 1, 2, 0), "--filter-sizes[2] (C/groups) is 0"),
