@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "problem/batch_part.hpp"
 #include "files/output_file.hpp"
 #include "job/job.hpp"
+#include "problem/batch_part.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
