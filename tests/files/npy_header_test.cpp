@@ -306,7 +306,6 @@ TEST_CASE("what is no number of 1 to 8 bytes is named and refused") {
            kExpected + "save one field, x['name'])"},
   };
   for (const auto& [descr, message] : cases) {
-    CAPTURE(descr);
     const std::string bytes = header_bytes(dict_text(descr, "(3,)"));
     check_error(ErrorKind::input, "x.npy", message, [&] { parse(bytes); });
   }
