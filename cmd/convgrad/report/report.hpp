@@ -13,6 +13,7 @@
 #include "engine/plan.hpp"
 #include "engine/run.hpp"
 #include "files/output_file.hpp"
+#include "options/options.hpp"
 
 namespace convgrad::cli {
 

@@ -143,9 +143,9 @@ std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& 
   return subjects;
 }
 
-std::vector<Verdict> verdicts_of(const WgradProblem& problem, const Judged& judged,
-                                 const Tolerance& tolerance) {
-  std::vector<Verdict> verdicts;
+std::vector<Compared> verdicts_of(const WgradProblem& problem, const Judged& judged,
+                                  const Tolerance& tolerance) {
+  std::vector<Compared> verdicts;
   const bool golden = judged.golden && !tolerance.needs_terms();
   for (const Gradient* subject : subjects_of(judged, tolerance)) {
     verdicts.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
@@ -176,11 +176,11 @@ Notes golden_difference(const WgradProblem& problem, const Judged& judged,
 
 // After a mismatch: the fault, and a small problem.
 Notes explain(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
-              const std::vector<Verdict>& verdicts) {
+              const std::vector<Compared>& verdicts) {
   Notes notes;
   const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
   std::vector<const Gradient*> wrong;
-  const Verdict* first = nullptr;
+  const Compared* first = nullptr;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     if (verdicts[i].comparison.match()) continue;
     if (first == nullptr) first = &verdicts[i];
@@ -214,7 +214,7 @@ int verify(const Options& options, Json& report) {
   check_files(options);
   const Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
-  const std::vector<Verdict> verdicts = verdicts_of(job.problem, judged, tolerance);
+  const std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
   VerifyReport summary{job.problem, tolerance, verdicts};
   summary.vacuous = judged.vacuous;
   summary.fail_vacuous = v.fail_vacuous;

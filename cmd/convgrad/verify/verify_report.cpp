@@ -177,7 +177,7 @@ std::string detectable_text(const RoundingErrors& e) {
 }
 
 bool all_match(const VerifyReport& r) {
-  return std::ranges::all_of(r.verdicts, [](const Verdict& v) { return v.comparison.match(); });
+  return std::ranges::all_of(r.verdicts, [](const Compared& v) { return v.comparison.match(); });
 }
 
 // It fails because nothing was tested, and --fail-vacuous says that it should.
@@ -185,7 +185,7 @@ bool is_vacuous_failure(const VerifyReport& r) {
   return r.fail_vacuous && !r.vacuous.empty() && all_match(r);
 }
 
-std::string verdict_line(const VerifyReport& r, const Verdict& v, bool match) {
+std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   const Comparison& c = v.comparison;
   if (match && !r.vacuous.empty()) {
     return cat("MATCH, but nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
@@ -200,7 +200,7 @@ std::string verdict_line(const VerifyReport& r, const Verdict& v, bool match) {
 }
 
 // A line about a gradient that is not reported in full.
-std::string other_line(const VerifyReport& r, const Verdict& v) {
+std::string other_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
   std::string text =
       cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ", c.mismatches,
@@ -209,7 +209,7 @@ std::string other_line(const VerifyReport& r, const Verdict& v) {
   return text;
 }
 
-Json comparison_json(const VerifyReport& r, const Verdict& v) {
+Json comparison_json(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
   Json taps = Json::array();
   for (std::size_t i = 0; i < c.taps.size(); ++i) {
@@ -275,7 +275,7 @@ bool matches(const VerifyReport& r) {
 }
 
 std::string verify_text(const VerifyReport& r) {
-  const Verdict& shown = r.verdicts[r.shown];
+  const Compared& shown = r.verdicts[r.shown];
   const Comparison& c = shown.comparison;
   TextWriter text;
   text << verdict_line(r, shown, matches(r)) << "\n";
@@ -315,7 +315,7 @@ Json verify_json(const VerifyReport& r) {
   if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
   if (r.verdicts.size() > 1) {
     Json all = Json::array();
-    for (const Verdict& v : r.verdicts) all.push_back(comparison_json(r, v));
+    for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));
     json["results"] = all;
   }
   json.update(r.coverage.json);

@@ -17,7 +17,7 @@ struct Notes {
 };
 
 // A gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
-struct Verdict {
+struct Compared {
   std::string got, want;
   DType dtype = DType::f32;
   Comparison comparison;
@@ -26,11 +26,11 @@ struct Verdict {
 struct VerifyReport {
   const WgradProblem& problem;
   const Tolerance& tolerance;
-  const std::vector<Verdict>& verdicts;  // of several gradients
-  std::size_t shown = 0;                 // the one that is reported in full
-  std::string vacuous = {};              // why no fault could be seen, or ""
-  bool fail_vacuous = false;             // which is then a mismatch
-  Notes coverage = {};                   // of a sample
+  const std::vector<Compared>& verdicts;  // of several gradients
+  std::size_t shown = 0;                  // the one that is reported in full
+  std::string vacuous = {};               // why no fault could be seen, or ""
+  bool fail_vacuous = false;              // which is then a mismatch
+  Notes coverage = {};                    // of a sample
   Notes notes = {};
   std::string repeat = {};  // the command that repeats it
 };

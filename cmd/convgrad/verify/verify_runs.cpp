@@ -36,7 +36,7 @@ Expected of_two_runs(const Expected& expected, const Gradient& run) {
 }
 
 // The run that is furthest from the first.
-Verdict furthest(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance) {
+Compared furthest(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance) {
   const Gradient& first = judged.results[0];
   const bool terms = tolerance.needs_terms();
   Tolerance rounding = tolerance;
@@ -47,7 +47,7 @@ Verdict furthest(const WgradProblem& problem, const Judged& judged, const Tolera
   } else {
     expected.values = first.values;
   }
-  Verdict worst;
+  Compared worst;
   const auto size = [&](const Comparison& c) {
     return c.rounding ? c.rounding->worst.score() : c.relative_error;
   };
@@ -75,7 +75,7 @@ Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolera
     notes.json["runs"] = json;
     return notes;
   }
-  const Verdict worst = furthest(problem, judged, tolerance);
+  const Compared worst = furthest(problem, judged, tolerance);
   const Comparison& c = worst.comparison;
   const bool known = c.rounding.has_value();
   const bool within = c.match();
