@@ -92,7 +92,3 @@ class Action(unittest.TestCase):
             self.assertLessEqual({job["needs"]} if "needs" in job else set(), workflow["jobs"].keys())
         for script in re.findall(r"\./(scripts/\w+)", str(steps)):
             self.assertTrue(os.access(ROOT / script, os.X_OK), script)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -691,7 +691,3 @@ class Pipes(ArchiveTest):
         done = self.shell("(head -c 130 x.npy; sleep 0.2; tail -c +131 x.npy) | "
                           "$C $F -i - -g dy.npy -o -")
         self.assertEqual((done.returncode, done.stdout), (0, self.want), done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

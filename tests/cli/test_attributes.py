@@ -1,6 +1,5 @@
 """Every spelling of every attribute, and random ones: computed right, or refused."""
 import itertools
-import unittest
 
 import numpy as np
 from harness import (ALGORITHMS, DESCR, DTYPES, OPS, SANITIZED, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
@@ -332,7 +331,3 @@ class Random(CliTest):
         job.x, job.dy = problem.x, dy
         self.assertEqual((self.folder / "dw.npy").read_bytes(),
                          npy_bytes("float32", job.expected()))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import time
-import unittest
 import xml.etree.ElementTree
 
 import numpy as np
@@ -1125,7 +1124,3 @@ class Documentation(BatchTest):
             save(self.folder / f"golden/{i}.dw.npy", problem.expected())
         exec(code.replace('Path("golden")', f"Path({str(self.folder / 'golden')!r})"), {})
         self.assertIn("3 match", self.batch("golden/golden.jsonl").out)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 import subprocess
-import unittest
 
 import numpy as np
 
@@ -462,7 +461,3 @@ class Peaks(CliTest):
         text = run("info", "--peaks", "--threads", 1).out
         self.assertRegex(text, r"peaks +measured on 1 thread\n +multiply-adds, \w+, float32 +[\d.]+ GFLOP/s")
         self.assertNotIn("peaks", run("info").out)
-
-
-if __name__ == "__main__":
-    unittest.main()

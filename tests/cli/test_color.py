@@ -4,7 +4,6 @@ import pty
 import re
 import select
 import subprocess
-import unittest
 
 from harness import BINARY, CliTest, Problem, clean_environment, commands, run, save
 
@@ -136,7 +135,3 @@ class Elsewhere(ColorTest):
             self.assert_one_error(self.run_here(*self.verify, f"--color={word}"), 2, *parts)
         self.assert_one_error(self.run_here(*self.verify, env={"CONVGRAD_COLOR": "purple"}), 2,
                               "CONVGRAD_COLOR")
-
-
-if __name__ == "__main__":
-    unittest.main()

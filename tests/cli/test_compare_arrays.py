@@ -5,7 +5,6 @@ import pty
 import re
 import struct
 import subprocess
-import unittest
 
 import numpy as np
 from harness import (BINARY, DTYPES, ROOT, SANITIZED, CliTest, clean_environment, header_bytes,
@@ -389,7 +388,3 @@ class Golden(CompareTest):
             self.compare(path, path, "--bitwise", "-q")
             out = self.compare(path, path)
             self.assertRegex(out, re.compile(r"^Mismatched elements: 0 / \d+ \(0 %\)$", re.M))
-
-
-if __name__ == "__main__":
-    unittest.main()

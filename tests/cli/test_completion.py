@@ -11,7 +11,6 @@ import select
 import subprocess
 import termios
 import time
-import unittest
 
 from harness import BINARY, CliTest, clean_environment, commands, options_of, run
 
@@ -266,7 +265,3 @@ class Scripts(CliTest):
                 self.assertNotEqual(self.run_here(option, value + "x").status, 0)
                 checked += 1
         self.assertGreater(checked, 30)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@ import itertools
 import os
 import subprocess
 import threading
-import unittest
 
 import numpy as np
 from harness import (ALGORITHMS, BINARY, DTYPES, OPS, CliTest, Problem, clean_environment, load,
@@ -583,7 +582,3 @@ class SameBytes(CliTest):
         problem = self.normal(small("conv2d"))
         problem.save(self.folder)
         self.assertEqual(self.bytes_of(problem), self.bytes_of(problem))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """verify's diagnosis: faults put into a right gradient, each of which it must name, and gradients
 that no known fault explains. Everything wrong is made here, from the definition, with numpy."""
 import re
-import unittest
 
 import numpy as np
 from harness import (ROOT, CliTest, Problem, definition, npy_bytes, parse_report, round_to, save,
@@ -850,7 +849,3 @@ class Switch(DiagnosisTest):
         lines = self.verify(self.dw + 1e7, "--memory-limit", "60MiB")
         self.assertRegex(lines[0], "^not tried: it needs whole images of x and dy, .* MiB, the "
                                    "limit is 60.0 MiB$")
-
-
-if __name__ == "__main__":
-    unittest.main()

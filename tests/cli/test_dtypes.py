@@ -1,6 +1,5 @@
 """Files that are raw, of 8-bit floats, or that cannot say their dtype; tensors of two dtypes."""
 import shutil
-import unittest
 
 import numpy as np
 from harness import ROOT, CliTest, npy_bytes, parse_report, raw_npy, round_to
@@ -174,7 +173,3 @@ class Two(DtypesTest):
         self.assertEqual(self.run_here("compare", *names, "--max-ulp", "2").status, 0)
         self.assertEqual(self.run_here("compare", *names, "--max-ulp", "1").status, 1)
         self.assertEqual(self.run_here("compare", names[0], names[0], "--bitwise").status, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

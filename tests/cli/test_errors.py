@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import time
-import unittest
 
 import numpy as np
 from harness import (BINARY, OPS, CliTest, clean_environment, header_bytes, npy_bytes, raw_npy,
@@ -783,7 +782,3 @@ class Verify(ErrorTest):
             self.refuse(USAGE, parts, *args, *extra, output=False)
         self.refuse(USAGE, ["standard input"], "verify", *self.job("conv2d", i="-"),
                     "--result", "-", output=False)
-
-
-if __name__ == "__main__":
-    unittest.main()

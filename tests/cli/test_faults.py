@@ -265,5 +265,3 @@ def on_a_small_disk(folder, steps):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--on-a-small-disk"]:
         on_a_small_disk(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
-    else:
-        unittest.main()

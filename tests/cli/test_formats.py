@@ -6,7 +6,6 @@ import pty
 import select
 import subprocess
 import termios
-import unittest
 import zipfile
 
 import numpy as np
@@ -277,7 +276,3 @@ class Kept(FormatsTest):
         jobs[0]["save_diff"] = "jobs.jsonl"
         (self.folder / "jobs.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
         self.refuse(USAGE, ["the manifest", "save_diff"], "batch", "jobs.jsonl")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -91,7 +91,3 @@ for number, (name, code) in enumerate(sections().items()):
     method = "test_" + re.sub(r"\W+", "_", name).lower()
     setattr(FromPython, method,
             lambda self, name=name, code=code: self.run_section(name, code))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,10 +5,9 @@ import re
 import shlex
 import statistics
 import subprocess
-import unittest
 
 import numpy as np
-from harness import (ALL_ALGORITHMS, BINARY, DESCR, DTYPES, OPS, CliTest, clean_environment,
+from harness import (ALL_ALGORITHMS, BINARY, DTYPES, OPS, CliTest, clean_environment,
                      definition, load, npy_bytes, out_extent, parse_report, round_to, save, small,
                      to_float64)
 
@@ -445,8 +444,3 @@ class Misuse(GenerateTest):
         for name in FILES:
             self.assertEqual((self.folder / "made" / name).read_bytes(),
                              (self.folder / "other" / name).read_bytes())
-
-
-if __name__ == "__main__":
-    assert set(DESCR) == set(DTYPES)
-    unittest.main()

@@ -112,9 +112,3 @@ class OnDevice(CliTest):
         problem.save(self.folder)
         result = self.run_here(*problem.args(), "-b", "cuda", "--memory-limit", "1KiB")
         self.assert_one_error(result, 5, "--memory-limit")
-
-
-if __name__ == "__main__":
-    if WHY:
-        print("skipped in part, no device:", WHY)
-    unittest.main()

@@ -1,6 +1,5 @@
 """--help and --version: complete, and every example runs as it is printed."""
 import re
-import unittest
 
 from harness import CliTest, ExampleFolder, commands, run
 
@@ -111,7 +110,3 @@ class Examples(CliTest):
                 results.append((self.folder / "dw.npy").read_bytes())
         self.assertGreaterEqual(len(results), 4)
         self.assertEqual(len(set(results)), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

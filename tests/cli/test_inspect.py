@@ -1,6 +1,5 @@
 """inspect: headers, dtypes, numbers and hashes of any .npy file."""
 import hashlib
-import unittest
 
 import numpy as np
 from harness import DTYPES, CliTest, npy_bytes, parse_report, raw_npy, round_to, save
@@ -139,7 +138,3 @@ class Files(InspectTest):
                                    (["--op", "conv2d", "inspect", "a.npy"], 2, "in front of"),
                                    (["inspect", "."], 3, "folder")):
             self.assert_one_error(self.run_here(*args), status, part)
-
-
-if __name__ == "__main__":
-    unittest.main()

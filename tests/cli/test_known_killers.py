@@ -6,7 +6,6 @@ reported tensor is large, an extent is smaller here (scripts/check_large has thr
 """
 import itertools
 import re
-import unittest
 
 import numpy as np
 
@@ -215,7 +214,3 @@ class KnownKillers(CliTest):
         listed = set(re.findall(r"(?m)^\| ((?:oneDNN|TensorFlow|PyTorch) #\d+|CVE-\d+-\d+) \|", section))
         tested = {report for report, *_ in (*VALUES, *ERRORS)} | {"PyTorch #96225", "PyTorch #68048"}
         self.assertEqual(listed, tested)
-
-
-if __name__ == "__main__":
-    unittest.main()

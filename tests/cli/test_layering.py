@@ -1,7 +1,6 @@
 """Flag, CONVGRAD_* variable, default: in this order."""
 import re
 import subprocess
-import unittest
 
 import numpy as np
 from harness import (BINARY, ROOT, CliTest, Problem, clean_environment, commands, npy_bytes, options_of,
@@ -217,7 +216,3 @@ class OtherCommands(LayeringTest):
     def test_the_suites_own_variable_is_no_option(self):
         self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy",
                                         env={"CONVGRAD_BINARY": "/x", "CONVGRAD_SOMETHING": "1"}))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -79,7 +79,3 @@ class Man(unittest.TestCase):
                 self.assertEqual((again / path.name).read_bytes(), path.read_bytes())
         finally:
             shutil.rmtree(again)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import unittest
 
 import numpy as np
@@ -241,9 +240,3 @@ class Fails(MpiTest):
         self.assertEqual(self.children(process), [])
         self.assertEqual((self.folder / "ranks.npy").read_bytes(), old)
         self.assertEqual(self.listing(), ["dy.npy", "ranks.npy", "session", "x.npy"])
-
-
-if __name__ == "__main__":
-    if not MPIRUN or not MODULE.exists():
-        print("no Open MPI: all but the module's absence is skipped", file=sys.stderr)
-    unittest.main()

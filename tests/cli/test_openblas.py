@@ -59,7 +59,3 @@ class OpenBlas(CliTest):
         env = self.found_first(lambda path: path.write_bytes(b"no library"))
         self.assert_quiet(self.with_algorithm("im2col_gemm", env=env))
         self.assert_computed()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -522,7 +522,3 @@ class Startup(CliTest):
             times.append(time.monotonic() - begin)
             self.assertEqual(result.status, 0)
         self.assertLess(min(times), 0.15, times)
-
-
-if __name__ == "__main__":
-    unittest.main()

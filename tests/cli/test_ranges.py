@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-import unittest
 import zipfile
 
 import numpy as np
@@ -409,7 +408,3 @@ class Reports(RangesTest):
         result = self.run_here("batch", "jobs.jsonl", "--resume")
         self.assertIn("skipped", result.out)
         self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)
-
-
-if __name__ == "__main__":
-    unittest.main()

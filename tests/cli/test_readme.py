@@ -36,7 +36,3 @@ class Readme(unittest.TestCase):
     def test_links(self):
         for name in re.findall(r"\]\(((?!http)[^)]+)\)", (ROOT / "README.md").read_text()):
             self.assertTrue((ROOT / name).exists(), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

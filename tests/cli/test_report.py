@@ -1,7 +1,6 @@
 """--json: one strict JSON document per run, for results and for errors alike."""
 import hashlib
 import os
-import unittest
 
 import numpy as np
 from harness import (ALGORITHMS, ALL_ALGORITHMS, BINARY, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, run,
@@ -391,7 +390,3 @@ class Determinism(ReportTest):
         problem.save(self.folder)
         report = self.report(*problem.args(), "--json", "--memory-limit", "1TiB")
         self.assertEqual(report["execution"]["memory_limit_bytes"], 2**40)
-
-
-if __name__ == "__main__":
-    unittest.main()

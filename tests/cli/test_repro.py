@@ -2,7 +2,6 @@
 import os
 import shlex
 import subprocess
-import unittest
 
 import numpy as np
 from harness import (BINARY, OPS, CliTest, Problem, clean_environment, definition, load, npy_bytes,
@@ -286,7 +285,3 @@ class Folder(ReproTest):
         self.assertEqual(done.returncode, 5, done)
         self.assertIn(b"repro/x.npy", done.stderr)
         self.assertFalse((self.folder / "repro").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,5 @@
 """verify --sample: some elements, exactly; what it covers, what it finds and what it refuses."""
 import re
-import unittest
 
 import numpy as np
 from harness import DTYPES, OPS, Problem, npy_bytes, parse_report, save, small
@@ -184,7 +183,3 @@ class Misuse(VerifyTest):
         (self.folder / "r.npy").write_bytes(data[:-4])
         result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
         self.assert_one_error(result, 3, "r.npy", "truncated")
-
-
-if __name__ == "__main__":
-    unittest.main()

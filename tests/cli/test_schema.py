@@ -4,7 +4,6 @@ The schema knows every field: one that it does not name fails here, so it cannot
 """
 import copy
 import json
-import unittest
 
 import jsonschema
 import numpy as np
@@ -272,7 +271,3 @@ class Examples(SchemaTest):
                         self.assert_valid(parse_report(done.stdout))
                         reports += 1
         self.assertGreater(reports, 8)
-
-
-if __name__ == "__main__":
-    unittest.main()

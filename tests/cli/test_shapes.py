@@ -1,7 +1,6 @@
 """conv1d, and gradients without elements: in every command that takes an operation."""
 import itertools
 import json
-import unittest
 
 import numpy as np
 from harness import ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, save
@@ -193,7 +192,3 @@ class EmptyGradients(CliTest):
             self.assert_one_error(self.run_here(*args, "-o", "dw.npy"), INPUT, part)
         args = self.use("depthwise", (1, 2, 3, 0), (1, 1, 2, 0), (2, 2, 0, 3))[:-2]
         self.assert_one_error(self.run_here(*args, "-k", 2, "-o", "dw.npy"), INPUT, "--kernel", "give --filter-sizes R,S,0,M")
-
-
-if __name__ == "__main__":
-    unittest.main()

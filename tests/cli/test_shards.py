@@ -5,7 +5,6 @@ import random
 import re
 import subprocess
 import time
-import unittest
 import xml.etree.ElementTree
 
 from harness import BINARY, ROOT, clean_environment, save, start
@@ -176,7 +175,3 @@ class Documentation(BatchTest):
 
     def test_xargs(self):
         self.check(self.shell(self.xargs), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

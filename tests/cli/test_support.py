@@ -3,7 +3,6 @@ bound, with every algorithm."""
 
 import pathlib
 import sys
-import unittest
 
 import numpy as np
 
@@ -44,7 +43,3 @@ class Support(harness.CliTest):
                         found, got = harness.load(self.folder / "dw.npy")
                         self.assertEqual(found, dtype)
                         self.assertLessEqual(worst_ratio(dtype, got, *want), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

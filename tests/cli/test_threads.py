@@ -2,7 +2,6 @@
 
 import os
 import time
-import unittest
 
 import harness
 
@@ -27,7 +26,3 @@ class Threads(harness.CliTest):
                 self.assertEqual(len(os.listdir(f"/proc/{process.pid}/task")), 1)
             finally:
                 process.kill()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,5 @@
 """verify --update-golden."""
 import os
-import unittest
 
 import numpy as np
 from harness import load, npy_bytes, raw_npy, save, small
@@ -146,7 +145,3 @@ class UpdateGolden(VerifyTest):
         closed.mkdir(mode=0o500)
         result = self.run_here(*self.args("--golden", "closed/g.npy", "--update-golden"))
         self.assert_one_error(result, 3, "closed")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,7 +1,6 @@
 """verify: the verdict, its status, its report, and each criterion at its edge."""
 import shlex
 import subprocess
-import unittest
 
 import numpy as np
 from harness import (ALGORITHMS, BINARY, DTYPES, OPS, Problem, clean_environment, load,
@@ -657,7 +656,3 @@ repeat: {self.command} --rtol 0.01
                                cwd=self.folder, env=clean_environment(), capture_output=True,
                                check=False, timeout=60)
         self.assertEqual((again.returncode, again.stderr), (0, b""), repeat)
-
-
-if __name__ == "__main__":
-    unittest.main()

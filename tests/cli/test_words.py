@@ -2,7 +2,6 @@
 import io
 import json
 import pickle
-import unittest
 import zipfile
 
 import numpy as np
@@ -386,7 +385,3 @@ class Info(CliTest):
         if not report["cuda"]["devices"]:
             self.assertIn("why_not", report["algorithms"][-1])
             self.assertIn("backend cuda is not here: ", out)
-
-
-if __name__ == "__main__":
-    unittest.main()
