@@ -20,7 +20,7 @@ import xml.etree.ElementTree
 
 import numpy as np
 
-from harness import BINARY, Problem, clean_environment, npy_bytes, save, small
+from harness import BINARY, Problem, clean_environment, npy_bytes, small
 
 INJECT = os.environ.get("CONVGRAD_FAULT_LIBRARY", "")
 CLASSES = ("open", "read", "write", "fsync", "close", "rename", "malloc")

@@ -43,7 +43,6 @@ ALL_ALGORITHMS = (*ALGORITHMS, "streaming", *(
     ("streaming_avx512", "streaming_avx2", "outer_product_avx512_bf16", "outer_product_amx",
      "outer_product_amx_fp16", "outer_product_amx_bf16x3")))
 ERROR = "convgrad: error: "
-LAST = {True: "NHWC", False: "NCHW"}
 TIMEOUT_S = 600  # of what hangs: on busy or emulated processors and with sanitizers much takes minutes
 
 
@@ -90,6 +89,13 @@ def start(*args, cwd=None, env=None, **more):
     more.setdefault("stdout", subprocess.PIPE)
     more.setdefault("stderr", subprocess.PIPE)
     return subprocess.Popen([BINARY, *map(str, args)], cwd=cwd, env=clean_environment(env), **more)
+
+
+def bash(line, folder, text=False, timeout=120, **more):
+    """What a shell does in a folder, where convgrad is this program."""
+    return subprocess.run(["bash", "-c", f'convgrad() {{ "{BINARY}" "$@"; }}; {line}'], cwd=folder,
+                          env=clean_environment(), capture_output=True, check=False, text=text,
+                          timeout=timeout, **more)
 
 
 # ---- running processes ---------------------------------------------------------------------------
@@ -320,11 +326,29 @@ class CliTest(unittest.TestCase):
     def run_here(self, *args, **more):
         return run(*args, cwd=self.folder, **more)
 
+    def succeed(self, *args, **more):
+        """Status 0 and nothing on stderr."""
+        result = self.run_here(*args, **more)
+        self.assertEqual((result.status, result.err), (0, ""), str(result))
+        return result
+
+    def bash(self, line, **more):
+        return bash(line, self.folder, **more)
+
     def use_small(self):
         """A problem with its tensors in files, and the bytes that its gradient must have."""
         self.problem = small("conv2d")
         self.problem.save(self.folder)
         self.want = npy_bytes("float32", self.problem.expected())
+
+    def read(self, name):
+        """The bytes of a file of the folder."""
+        return (self.folder / name).read_bytes()
+
+    def write(self, name, data):
+        """A file of the folder, of bytes or text."""
+        (self.folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+        return name
 
     def listing(self):
         return sorted(os.listdir(self.folder))
@@ -410,10 +434,7 @@ class ExampleFolder:
         return [line.strip() for line in lines if line.startswith("  ")]
 
     def run(self, line):
-        """Bash runs it, with this convgrad."""
-        return subprocess.run(["bash", "-c", f'convgrad() {{ "{BINARY}" "$@"; }}; {line}'],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, text=True, timeout=120)
+        return bash(line, self.folder, text=True)
 
 
 def parse_report(text):

@@ -61,10 +61,6 @@ def safetensors_bytes(tensors, metadata=None, pad=8):
 
 
 class ArchiveTest(CliTest):
-    def write(self, name, data):
-        (self.folder / name).write_bytes(data)
-        return name
-
     def members(self, problem, dtype="float32", fortran=False):
         """{name: .npy bytes} of a problem's tensors."""
         result = {}
@@ -87,13 +83,13 @@ class Gradients(ArchiveTest):
     def check(self, problem, dtype, *names, more=()):
         problem.save(self.folder, dtype)
         self.assert_quiet(self.run_here(*problem.args("want.npy"), *more))
-        want = (self.folder / "want.npy").read_bytes()
+        want = self.read("want.npy")
         self.assertEqual(want, npy_bytes(dtype, problem.expected()))
         for x, dy in names:
             result = self.run_here(*problem.args("got.npy", x=x, dy=dy), *more)
             with self.subTest(x=x, dy=dy, dtype=dtype):
                 self.assert_quiet(result)
-                self.assertEqual((self.folder / "got.npy").read_bytes(), want)
+                self.assertEqual(self.read("got.npy"), want)
                 (self.folder / "got.npy").unlink()
 
     def test_each_archive_op_and_dtype(self):
@@ -198,7 +194,7 @@ class Commands(ArchiveTest):
         self.problem = small("conv2d")
         self.problem.save(self.folder)
         self.assert_quiet(self.run_here(*self.problem.args()))
-        dw = (self.folder / "dw.npy").read_bytes()
+        dw = self.read("dw.npy")
         sizes = io.BytesIO()
         np.save(sizes, np.array(self.problem.filter_sizes()))
         members = {**self.members(self.problem), "dw.npy": dw, "sizes.npy": sizes.getvalue()}
@@ -209,8 +205,7 @@ class Commands(ArchiveTest):
     def test_verify(self):
         for result in ("s.npz:dw", "c.npz:dw"):
             for extra in ([], ["--golden", "c.npz:dw", "--bitwise"], ["--golden", "s.npz:dw"]):
-                done = self.run_here("verify", *self.args, "--result", result, *extra)
-                self.assertEqual((done.status, done.err), (0, ""), str(done))
+                self.succeed("verify", *self.args, "--result", result, *extra)
         wrong = np.load(self.folder / "dw.npy")
         wrong[1, 1, 0, 2] += 1
         np.savez_compressed(self.folder / "w.npz", dw=wrong)
@@ -222,16 +217,15 @@ class Commands(ArchiveTest):
         self.write("t.safetensors", safetensors_bytes({"dw": ("float32", self.problem.expected())}))
         for got, want in itertools.permutations(
                 ("s.npz:dw", "c.npz:dw", "t.safetensors:dw", "dw.npy"), 2):
-            done = self.run_here("compare", got, want, "--bitwise")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.succeed("compare", got, want, "--bitwise")
         done = self.run_here("compare", "s.npz:x", "c.npz:dy")
         self.assertEqual(done.status, 1, str(done))
         self.assertIn("s.npz:x", done.out)
-        before = (self.folder / "s.npz").read_bytes()
+        before = self.read("s.npz")
         for name in ("s.npz", "s.npz:d"):
             self.assert_one_error(self.run_here("compare", "s.npz:dw", "dw.npy", "--save-diff", name),
                                   USAGE, f"--save-diff: {name} is the archive of GOT")
-        self.assertEqual((self.folder / "s.npz").read_bytes(), before)
+        self.assertEqual(self.read("s.npz"), before)
         self.assert_one_error(self.run_here("compare", "s.npz:dww", "dw.npy"), INPUT,
                               "did you mean 'dw'?")
 
@@ -242,8 +236,7 @@ class Commands(ArchiveTest):
             result = self.run_here(*flags, *filter_flags, "-i", "x.npy", "-g", "dy.npy", "-o",
                                    "o.npy")
             self.assert_quiet(result)
-            self.assertEqual((self.folder / "o.npy").read_bytes(),
-                             (self.folder / "dw.npy").read_bytes())
+            self.assertEqual(self.read("o.npy"), self.read("dw.npy"))
 
     def test_bench(self):
         done = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks",
@@ -259,14 +252,12 @@ class Commands(ArchiveTest):
         self.assertEqual(report["tensors"]["out_backprop"]["file"], "s.npz:dy")
 
     def test_inspect(self):
-        done = self.run_here("inspect", "s.npz", "x.npy")
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        done = self.succeed("inspect", "s.npz", "x.npy")
         names = [line.split(": ")[0] for line in done.out.splitlines() if not line.startswith(" ")]
         self.assertEqual(names, ["s.npz:x", "s.npz:dy", "s.npz:dw", "s.npz:sizes", "x.npy"])
         self.write("t.safetensors", safetensors_bytes(
             {"w": ("bfloat16", np.ones((2, 3))), "b.c": ("float64", np.zeros(0))}))
-        done = self.run_here("inspect", "--json", "t.safetensors", "c.npz:dw")
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        done = self.succeed("inspect", "--json", "t.safetensors", "c.npz:dw")
         files = parse_report(done.out)["files"]
         self.assertEqual([f["file"] for f in files],
                          ["t.safetensors:w", "t.safetensors:b.c", "c.npz:dw"])
@@ -275,7 +266,7 @@ class Commands(ArchiveTest):
         self.assertEqual((files[0]["descr"], files[0]["dtype"]), ("BF16", "bfloat16"))
 
     def test_archives_are_kept(self):
-        before = {name: (self.folder / name).read_bytes() for name in self.listing()}
+        before = {name: self.read(name) for name in self.listing()}
         base = [*self.args, "-o"]
         for args, status, part in (
                 ([*base, "s.npz:dw"], USAGE, "the archive of --out-backprop"),
@@ -293,15 +284,13 @@ class Commands(ArchiveTest):
                     (self.folder / "o.npy").unlink()
                 else:
                     self.assert_one_error(done, status, part)
-                self.assertEqual(before,
-                                 {n: (self.folder / n).read_bytes() for n in self.listing()})
+                self.assertEqual(before, {n: self.read(n) for n in self.listing()})
 
     def test_a_name_like_an_archives_may_be_written(self):
         self.assert_quiet(self.run_here(*self.args, "-o", "a:b.npy"))
         done = self.run_here(*self.args, "-o", "dw.npy:1")
         self.assertEqual((done.status, done.out, done.err.count("\n")), (0, "", 1), str(done))
-        self.assertEqual((self.folder / "dw.npy:1").read_bytes(),
-                         (self.folder / "dw.npy").read_bytes())
+        self.assertEqual(self.read("dw.npy:1"), self.read("dw.npy"))
 
 
 class Refusals(ArchiveTest):
@@ -384,7 +373,7 @@ class Refusals(ArchiveTest):
             self.refuse("w.npz:x", "w.npz:x", "CRC")
             self.write("dw.npy", b"old")
             self.refuse("w.npz:x", "w.npz:x", "CRC")
-            self.assertEqual((self.folder / "dw.npy").read_bytes(), b"old")
+            self.assertEqual(self.read("dw.npy"), b"old")
             (self.folder / "dw.npy").unlink()
             for args in (["inspect", "w.npz:x"],
                          ["verify", *self.problem.flags(), "-i", "w.npz:x", "-g", "dy.npy"],
@@ -521,7 +510,7 @@ class Damage(ArchiveTest):
                     with self.subTest(name, at=at, method=method):
                         if result.status == 0:
                             self.assert_quiet(result)
-                            self.assertEqual((self.folder / "dw.npy").read_bytes(), want)
+                            self.assertEqual(self.read("dw.npy"), want)
                             (self.folder / "dw.npy").unlink()
                         else:
                             self.assert_one_error(result, INPUT, "m.npz")
@@ -659,7 +648,7 @@ class Pipes(ArchiveTest):
             self.assert_one_error(self.run_here(*args), USAGE, "standard input")
 
     def test_nothing_is_written_before_the_gradient_is_complete(self):
-        x = (self.folder / "x.npy").read_bytes()
+        x = self.read("x.npy")
         for data, part in ((x[:-1], "truncated"), (x[:200], "truncated"), (b"", "is empty"),
                            (x + b"\0", "goes on after"), (x[:60], "truncated")):
             result = self.run_here(*self.problem.args("-", x="-"), stdin=data)
@@ -673,9 +662,7 @@ class Pipes(ArchiveTest):
         problem.save(self.folder)
         line = " ".join([BINARY, *problem.args("-")])
         for reader in ("head -c 10 >/dev/null", "true", "exec 0<&-"):
-            done = subprocess.run(
-                ["bash", "-c", f"{line} | {reader}; exit ${{PIPESTATUS[0]}}"], cwd=self.folder,
-                env=clean_environment(), capture_output=True, check=False, timeout=60)
+            done = self.bash(f"{line} | {reader}; exit ${{PIPESTATUS[0]}}")
             with self.subTest(reader):
                 self.assertEqual(done.returncode, RUNTIME, done)
                 self.assertEqual(done.stderr.count(b"\n"), 1, done)

@@ -19,7 +19,7 @@ class Spellings(CliTest):
         with self.subTest(args=args):
             (self.folder / "dw.npy").unlink(missing_ok=True)
             self.assert_quiet(self.run_here(*args))
-            self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+            self.assertEqual(self.read("dw.npy"), self.want)
 
     ATTRIBUTES = ["--kernel", "3,2", "--strides", "2,1", "--dilations", "1,2", "--padding",
                   "EXPLICIT", "--explicit-paddings", "1,2,0,3"]
@@ -140,8 +140,7 @@ class Spellings(CliTest):
         self.assert_quiet(self.run_here(
             "--op", "conv2d", *self.files, "-k", 2, "-f", "NCHW", "-s", "1,1,2,1", "-d", "1,1,1,2",
             "-p", "explicit", "--explicit-paddings", "0,0,0,0,0,1,2,3"))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                         npy_bytes("float32", problem.expected()))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", problem.expected()))
 
     def test_order_of_flags_never_matters(self):
         self.check("--explicit-paddings", "1,2,0,3", "-p", "explicit", "-d", "1,2", "-o", "dw.npy",
@@ -268,8 +267,7 @@ class Random(CliTest):
                     self.assertNotIn("dw.npy", self.listing())
                 elif not spoiled:
                     self.assert_quiet(result)
-                    self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                                     npy_bytes("float32", problem.expected()))
+                    self.assertEqual(self.read("dw.npy"), npy_bytes("float32", problem.expected()))
                 else:
                     self.check_against_the_flags(problem, args)
         self.assertGreater(statuses[0], self.COUNT // 3)
@@ -293,7 +291,7 @@ class Random(CliTest):
                 stored = round_to(dtype, problem.stored(tensor))
                 descr = DESCR[dtype].replace("<", endian)
                 payload = stored.astype(descr.replace("V", "u")).tobytes(order)
-                (self.folder / name).write_bytes(raw_npy(
+                self.write(name, raw_npy(
                     stored.shape, repr(descr), payload, order == "F",
                     version=pick((1, 0), (2, 0), (3, 0))))
             sizes = list(problem.filter_sizes())
@@ -329,5 +327,4 @@ class Random(CliTest):
                       problem.dilations, problem.padding, groups, problem.last)
         self.assertEqual(dy.shape, (job.n, *job.out, job.k), "out_backprop does not fit")
         job.x, job.dy = problem.x, dy
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                         npy_bytes("float32", job.expected()))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", job.expected()))

@@ -9,13 +9,12 @@ import resource
 import select
 import shutil
 import signal
-import subprocess
 import time
 import xml.etree.ElementTree
 
 import numpy as np
-from harness import (BINARY, DTYPES, ERROR, OPS, ROOT, SANITIZED, THREAD_SANITIZED, CliTest, Problem,
-                     clean_environment, load, npy_bytes, parse_report, run, save, small, start, wait_until)
+from harness import (DTYPES, ERROR, OPS, ROOT, SANITIZED, THREAD_SANITIZED, CliTest, Problem, load,
+                     npy_bytes, parse_report, run, save, small, start, wait_until)
 
 LONG = os.environ.get("CONVGRAD_LONG_TESTS") == "1"
 FORMATS = {"conv2d": ("HWIO", "OIHW", "OHWI"), "depthwise": ("HWIO", "OIHW", "OHWI"),
@@ -40,7 +39,7 @@ class BatchTest(CliTest):
 
     def manifest(self, *jobs, name="jobs.jsonl"):
         text = "".join(job if isinstance(job, str) else json.dumps(job) + "\n" for job in jobs)
-        (self.folder / name).write_text(text)
+        self.write(name, text)
         return name
 
     def batch(self, *args, status=0, **more):
@@ -70,7 +69,7 @@ class Manifests(BatchTest):
         self.assertRegex(summary, r"^4 jobs: 1 ok, 3 match; \d+\.\d+ s$")
         self.assertEqual(result.err, "")
         for output in ("dw.npy", "own.npy"):
-            self.assertEqual((self.folder / output).read_bytes(), self.want)
+            self.assertEqual(self.read(output), self.want)
 
     def test_every_op_layout_and_dtype(self):
         jobs = []
@@ -88,7 +87,7 @@ class Manifests(BatchTest):
         self.batch(self.manifest(*jobs), "--jobs", 2)
         for job in jobs:
             p = small(job["op"])
-            self.assertEqual((self.folder / job["output"]).read_bytes(),
+            self.assertEqual(self.read(job["output"]),
                              npy_bytes(job["dtype"], p.expected()), job["name"])
 
     def test_spellings(self):
@@ -106,7 +105,7 @@ class Manifests(BatchTest):
             with self.subTest(more):
                 (self.folder / "dw.npy").unlink(missing_ok=True)
                 self.batch(self.manifest({**self.job(), **more}))
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+                self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_paths_are_relative_to_the_manifest(self):
         (self.folder / "deep/er").mkdir(parents=True)
@@ -119,8 +118,8 @@ class Manifests(BatchTest):
                                       output=str(self.folder / "abs.npy")),
                              name="deep/er/jobs.jsonl")
         self.batch(name)
-        self.assertEqual((self.folder / "deep/er/dw.npy").read_bytes(), self.want)
-        self.assertEqual((self.folder / "abs.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("deep/er/dw.npy"), self.want)
+        self.assertEqual(self.read("abs.npy"), self.want)
         result = run("batch", self.folder / name, cwd="/")
         self.assertEqual(result.status, 0, str(result))
 
@@ -131,11 +130,11 @@ class Manifests(BatchTest):
             (self.folder / "dw.npy").unlink(missing_ok=True)
             with self.subTest(text[:20]):
                 self.batch("-", stdin=text.encode())
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+                self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_an_array(self):
         jobs = [self.job(name="a"), self.job(output="b.npy"), {**self.job(), "strdes": 1}, self.job(name="a")]
-        (self.folder / "jobs.json").write_text(json.dumps(jobs, indent=0))
+        self.write("jobs.json", json.dumps(jobs, indent=0))
         report = parse_report(self.batch("jobs.json", "--keep-going", "--json", status=3).out)
         self.assertEqual([job["status"] for job in report["jobs"]], ["ok", "ok", "error", "error"])
         text = (self.folder / "jobs.json").read_text().splitlines()
@@ -143,7 +142,7 @@ class Manifests(BatchTest):
         self.assertEqual([text[line - 1] for line in lines], ["{"] * 4)
         self.assertEqual(report["jobs"][1]["name"], f"line {lines[1]}")
         self.assertIn(f"'a' is that of line {lines[0]} too", report["jobs"][3]["error"]["message"])
-        self.assertEqual((self.folder / "b.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("b.npy"), self.want)
 
     def test_a_reports_attrs_are_a_job(self):
         """What docs/batch.md says: jq '.attrs + {input: ..., out_backprop: ..., output: ...}'."""
@@ -159,8 +158,7 @@ class Manifests(BatchTest):
                               "out_backprop": report["tensors"]["out_backprop"]["file"],
                               "output": "b.npy", "command": report["command"]}
                     self.batch(self.manifest(fields))
-                    self.assertEqual((self.folder / "a.npy").read_bytes(),
-                                     (self.folder / "b.npy").read_bytes())
+                    self.assertEqual(self.read("a.npy"), self.read("b.npy"))
                     # And they are checked against what comes out.
                     for field, wrong in (("dtype", "float64"), ("line", "conv2d float32 NHWC"),
                                          ("filter_shape", [1, 1, 1, 1]),
@@ -172,8 +170,7 @@ class Manifests(BatchTest):
                         self.assertEqual(result.err.count("\n"), 1)
 
     def test_hashes(self):
-        of = {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
-              for name in ("x.npy", "dy.npy")}
+        of = {name: hashlib.sha256(self.read(name)).hexdigest() for name in ("x.npy", "dy.npy")}
         self.batch(self.manifest(self.job(input_sha256=of["x.npy"],
                                           out_backprop_sha256=of["dy.npy"].upper())))
         (self.folder / "dw.npy").unlink()
@@ -188,7 +185,7 @@ class Manifests(BatchTest):
                  dw=self.problem.expected().astype(np.float32))
         for name in ("x.npy", "dy.npy"):
             (self.folder / name).unlink()
-        sha = hashlib.sha256((self.folder / "all.npz").read_bytes()).hexdigest()
+        sha = hashlib.sha256(self.read("all.npz")).hexdigest()
         (self.folder / "deep").mkdir()
         name = self.manifest(
             self.job(name="a", input="../all.npz:x", out_backprop="../all.npz:dy",
@@ -196,7 +193,7 @@ class Manifests(BatchTest):
             self.job(name="b", input="../all.npz:x", out_backprop="../all.npz:dy"),
             name="deep/jobs.jsonl")
         self.assertIn("1 ok, 1 match", self.batch(name, "--resume").out)
-        self.assertEqual((self.folder / "deep/dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("deep/dw.npy"), self.want)
         self.assertIn("2 skipped", self.batch(name, "--resume").out)
         np.savez(self.folder / "all.npz", x=self.problem.x.astype(np.float32),
                  dy=self.problem.dy.astype(np.float32) + 1,
@@ -204,9 +201,9 @@ class Manifests(BatchTest):
         result = self.batch(name, "--resume", "--keep-going", status=3)
         self.assertIn("line 1 (a): input (deep/../all.npz:x): is sha256:", result.err)
         self.assertIn("1 ok, 1 error", result.out)
-        self.assertNotEqual((self.folder / "deep/dw.npy").read_bytes(), self.want)
+        self.assertNotEqual(self.read("deep/dw.npy"), self.want)
         # An archive is a file of the job, which nothing may replace.
-        (self.folder / "jobs.jsonl").write_text((self.folder / name).read_text().replace("../", ""))
+        self.write("jobs.jsonl", (self.folder / name).read_text().replace("../", ""))
         for more in ("--junit", "--state"):
             self.assert_one_error(self.run_here("batch", "jobs.jsonl", more, "all.npz"), 2,
                                   f"{more}: all.npz:x is the input of")
@@ -337,7 +334,7 @@ class Malformed(BatchTest):
 
     def check(self, line, *parts, name="jobs.jsonl"):
         with self.subTest(line[:60]):
-            (self.folder / name).write_text(line + "\n")
+            self.write(name, line + "\n")
             result = self.run_here("batch", name, "--keep-going")
             self.assertEqual(result.status, 3, str(result))
             self.assertEqual(result.err.count("\n"), 1, str(result))
@@ -376,7 +373,7 @@ class Malformed(BatchTest):
         result = self.batch(name, "--keep-going", status=3)
         self.assertEqual(re.findall(r"line \d+", result.err), ["line 2", "line 4"])
         self.assertIn("4 jobs: 2 ok, 2 error;", result.out)
-        self.assertEqual((self.folder / "two.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("two.npy"), self.want)
 
     def test_names_and_outputs_that_are_there_twice(self):
         result = self.run_here("batch", self.manifest(self.job(name="a"), self.job(name="a")))
@@ -388,7 +385,7 @@ class Malformed(BatchTest):
                 name = self.manifest(self.job(name="a"), self.job(name="b", output=second))
                 result = self.run_here("batch", name)
                 self.assert_one_error(result, 3, f"line 2: output: {second} is that of line 1 too")
-                (self.folder / "dw.npy").write_bytes(b"old")
+                self.write("dw.npy", b"old")
             (self.folder / "dw.npy").unlink()
 
     def test_too_many_lines_are_summed_up(self):
@@ -418,7 +415,7 @@ class Malformed(BatchTest):
         for _ in range(100):
             text = b"".join(rng.choice(words) for _ in range(rng.randrange(60)))
             for start_of_it in (b"", b"["):
-                (self.folder / "jobs.jsonl").write_bytes(start_of_it + text)
+                self.write("jobs.jsonl", start_of_it + text)
                 result = self.run_here("batch", "jobs.jsonl")
                 self.assertEqual(result.status, 3, str(result))
                 self.assertTrue(all(line.startswith(ERROR) for line in result.err.splitlines()))
@@ -430,7 +427,7 @@ class WrongUse(BatchTest):
         two = self.manifest(self.job(name="a"),
                             self.job(name="b", input="x2.npy", out_backprop="dy2.npy", output="b.npy"),
                             name="two.jsonl")
-        (self.folder / "notes.xml").write_text("<notes/>")
+        self.write("notes.xml", "<notes/>")
         name = self.manifest(self.job(name="a"))
         for args, status, *parts in (
                 ([], 2, "the manifest is missing"),
@@ -459,10 +456,9 @@ class WrongUse(BatchTest):
                 ([name, "--json=x.npy"], 2, "--json: x.npy is the input of"),
                 ([name, "--json=" + name], 2, "--json: jobs.jsonl is the manifest too")):
             with self.subTest(args):
-                before = {n: (self.folder / n).read_bytes() for n in self.listing()}
+                before = {n: self.read(n) for n in self.listing()}
                 self.assert_one_error(self.run_here("batch", *args), status, *parts)
-                self.assertEqual({n: (self.folder / n).read_bytes() for n in self.listing()},
-                                 before)
+                self.assertEqual({n: self.read(n) for n in self.listing()}, before)
         self.assert_one_error(self.run_here("batch", "-", "--resume", stdin=b"{}"), 2,
                               "--state is missing")
 
@@ -470,7 +466,7 @@ class WrongUse(BatchTest):
         for text in ("", "hello\n", "{}\n", '{"schema":"other"}\n', "\x93NUMPY",
                      '{"schema":"convgrad.batch-state/1"}\n{"job":1}\n',
                      '{"schema":"convgrad.batch-state/1"}\nnull\n'):
-            (self.folder / "s").write_text(text)
+            self.write("s", text)
             result = self.run_here("batch", self.manifest(self.job()), "--resume", "--state", "s")
             with self.subTest(text):
                 self.assert_one_error(result, 3, "--state: s, line ", "remove the file")
@@ -573,25 +569,25 @@ class Order(BatchTest):
     def test_a_line_that_reads_what_another_writes(self):
         compute, check = self.job(name="a"), self.job(name="b", result="./dw.npy")
         save(self.folder / "dw.npy", self.problem.expected() + 1)  # an old one
-        old = (self.folder / "dw.npy").read_bytes()
+        old = self.read("dw.npy")
         for jobs, why in (((compute, check), "line 2: result: ./dw.npy is written by line 1, and jobs run in any order"),
                           ((check, compute), "line 2: output: dw.npy is read by line 1, and jobs run in any order")):
             name = self.manifest(*jobs)
             for words in ([], ["--match", "a"], ["--shard", "1/2"], ["--dry-run"]):
                 self.assert_one_error(self.run_here("batch", name, *words), 3, why)
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), old)
+                self.assertEqual(self.read("dw.npy"), old)
         # The gradient that a job computes and judges is its own.
         save(self.folder / "golden.npy", self.problem.expected())
         own = self.job(name="a", golden="golden.npy", output="dw.npy")
         self.assertIn("1 match", self.batch(self.manifest(own)).out)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_what_the_list_is_given_is_not_replaced(self):
         golden = self.folder / "golden.npy"
         save(golden, self.problem.expected())
         os.link(golden, self.folder / "hard.npy")
         names = ("x.npy", "dy.npy", "golden.npy")
-        kept = [(self.folder / name).read_bytes() for name in names]
+        kept = [self.read(name) for name in names]
         for name, reader in (("x.npy", self.job()), ("./dy.npy", self.job()),
                              ("hard.npy", self.job(golden="golden.npy")),
                              ("golden.npy", self.job(result="golden.npy")),
@@ -608,7 +604,7 @@ class Order(BatchTest):
                     self.assertEqual(result.status, 3)
                     self.assertIn(why, result.err)
                     self.assertRegex(result.err, r"line 4: \w+: \S+ is written by line 3, and jobs")
-                self.assertEqual([(self.folder / name).read_bytes() for name in names], kept)
+                self.assertEqual([self.read(name) for name in names], kept)
         # Nor by the list's pictures and differences, of lines that are left out.
         jobs = [self.job(name="a", input="x2.npy"),
                 self.job(name="b", input="x2.npy", result="golden.npy", save_diff="dy.npy"),
@@ -626,7 +622,7 @@ class Order(BatchTest):
         seen = []
         for args in (["-j", 1, "-t", 1], ["-j", 1], ["-j", 3, "-t", 3], ["-j", 0, "-t", 8]):
             self.batch(name, *args)
-            seen.append([(self.folder / f"{i}.npy").read_bytes() for i in range(12)])
+            seen.append([self.read(f"{i}.npy") for i in range(12)])
         self.assertEqual(seen.count(seen[0]), len(seen))
 
     def test_how_threads_are_divided(self):
@@ -654,12 +650,12 @@ class Resume(BatchTest):
 
     def test_what_is_done_is_skipped(self):
         self.assertEqual(self.resume(), "rrrr")
-        before = {n: ((self.folder / n).stat().st_mtime_ns, (self.folder / n).read_bytes())
+        before = {n: ((self.folder / n).stat().st_mtime_ns, self.read(n))
                   for n in ("dw.npy", "b.npy")}
         for _ in range(2):
             self.assertEqual(self.resume(), "ssss")
         self.assertEqual(before, {n: ((self.folder / n).stat().st_mtime_ns,
-                                      (self.folder / n).read_bytes()) for n in before})
+                                      self.read(n)) for n in before})
         self.assertIn("jobs.jsonl.state", self.listing())
 
     def test_nothing_is_kept_or_skipped_without_it(self):
@@ -773,7 +769,7 @@ class Resume(BatchTest):
         self.assertEqual(process.returncode, 0, err)
         self.resume()
         want = np.einsum("nhwc,nhwk->ck", x + 1.0, dy)[None, None]
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", want))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", want))
         self.assertEqual(self.resume(), "s")
 
     def test_a_state_that_cannot_be_written(self):
@@ -781,7 +777,7 @@ class Resume(BatchTest):
             self.assert_one_error(self.run_here("batch", self.name, "--state", path), 2,
                                   f"--state: {path} is a device")
         self.resume()
-        before = (self.folder / "jobs.jsonl.state").read_bytes()
+        before = self.read("jobs.jsonl.state")
         os.utime(self.folder / "x.npy")
         # Above the tensors; of the next lines the first goes in, and a part of the second.
         limit = len(before) + (len(before) - len(before.splitlines(True)[0])) // 4 * 3 // 2
@@ -791,7 +787,7 @@ class Resume(BatchTest):
         self.assertEqual(result.status, 5, str(result))
         self.assertIn("jobs.jsonl.state: cannot write", result.err)
         self.assertEqual(result.err.count("\n"), 1)
-        lines = (self.folder / "jobs.jsonl.state").read_bytes().splitlines(True)
+        lines = self.read("jobs.jsonl.state").splitlines(True)
         self.assertEqual((b"".join(lines[:-1]), lines[-1][-1:]), (before, b"\n"))
         self.assertEqual(self.resume(), "srrr")
 
@@ -849,12 +845,9 @@ class Reports(BatchTest):
             self.job(name="c", golden=golden, bitwise=True)), "--keep-going", status=1)
         (self.folder / "dw.npy").unlink()
         for job, status in zip(report["jobs"], (0, 1, 1)):
-            done = subprocess.run(["bash", "-c",
-                                   f'convgrad() {{ {BINARY} "$@"; }}; {job["command_line"]}'],
-                                  cwd=self.folder, env=clean_environment(), timeout=60,
-                                  capture_output=True, check=False)
+            done = self.bash(job["command_line"])
             self.assertEqual(done.returncode, status, job["command_line"])
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_the_batchs_own_algorithm_is_repeated(self):
         name = self.manifest(self.job(name="a"), self.job(name="b", output="b.npy", algorithm="im2col_gemm"))
@@ -985,7 +978,7 @@ class Signals(BatchTest):
             self.assertEqual([n for n in names if not re.fullmatch(r"\d+\.npy", n)], [])
             self.assertEqual([n for n in self.listing() if n.startswith(".")], [])
             for n in names:
-                self.assertEqual((self.folder / "out" / n).read_bytes(), want, n)
+                self.assertEqual(self.read(f"out/{n}"), want, n)
             if process.returncode == status:
                 interrupted += 1
                 self.assertEqual(err, b"convgrad: interrupted\n")
@@ -998,7 +991,7 @@ class Signals(BatchTest):
         if interrupted and done_before > 20:
             self.assertIn("skipped", result.out)
         for i in range(count):
-            self.assertEqual((self.folder / f"out/{i}.npy").read_bytes(), want)
+            self.assertEqual(self.read(f"out/{i}.npy"), want)
 
 
 class Golden(CliTest):
@@ -1024,9 +1017,8 @@ class Golden(CliTest):
         path.write_bytes(data)
 
     def test_green(self):
-        result = self.run_here("batch", "testdata/golden.jsonl", "--junit", "report.xml",
-                               timeout=600)
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed("batch", "testdata/golden.jsonl", "--junit", "report.xml",
+                              timeout=600)
         self.assertRegex(result.out, rf"\n{len(self.jobs)} jobs: {len(self.jobs)} match; ")
         root = xml.etree.ElementTree.parse(self.folder / "report.xml").getroot()
         self.assertEqual((root.get("tests"), root.get("failures"), root.get("errors")),
@@ -1111,7 +1103,7 @@ class Documentation(BatchTest):
         save(self.folder / "theirs.npy", self.problem.expected())
         blocks = re.findall(r"(?ms)^```\n(.*?)^```", self.TEXT)
         lines = next(block for block in blocks if block.startswith("{"))
-        (self.folder / "jobs.jsonl").write_text(lines)
+        self.write("jobs.jsonl", lines)
         words, _ = self.words(self.batch("jobs.jsonl"))
         self.assertEqual(words, {"layer1": "ok", "check1": "match"})
 

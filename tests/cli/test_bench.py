@@ -1,7 +1,6 @@
 """bench and info --peaks: what they take and what they print."""
 import csv
 import io
-import json
 import shutil
 import subprocess
 
@@ -32,7 +31,7 @@ class BenchTest(CliTest):
         return parse_report(result.out)
 
     def suite(self, text=SUITE, name="layers.tsv"):
-        (self.folder / name).write_text(text)
+        self.write(name, text)
         return ["--suite", name]
 
     def refuse(self, status, parts, *args, **more):
@@ -228,7 +227,7 @@ class SuitesByName(BenchTest):
             self.assertRegex(line, rf"^{suite['name']} +{len(rows)} problems  \w.*\w")
 
     def test_a_name_wins_over_a_file_of_the_folder(self):
-        (self.folder / "resnet50").write_text(SUITE)
+        self.write("resnet50", SUITE)
         report = self.report("--suite", "resnet50", "--only", "conv1x1_64_64_56", "-t", 1)
         self.assertEqual([p["count"] for p in report["problems"]], [1])
         self.assertEqual(len(self.report("--suite", "./resnet50")["problems"]), 3)
@@ -242,7 +241,7 @@ class SuitesByName(BenchTest):
         installed.parent.mkdir(parents=True)
         shutil.copy(BINARY, installed)
         (self.folder / "moved/share/convgrad/suites").mkdir(parents=True)
-        (self.folder / "moved/share/convgrad/suites/mine.tsv").write_text("# Three layers.\n" + SUITE)
+        self.write("moved/share/convgrad/suites/mine.tsv", "# Three layers.\n" + SUITE)
         done = subprocess.run([installed, "bench", "--list-suites"], env=clean_environment(), capture_output=True,
                               text=True, check=False)
         self.assertEqual((done.returncode, done.stdout), (0, "mine              3 problems  Three layers.\n"))
@@ -345,12 +344,10 @@ class ProblemLines(BenchTest):
         self.refuse(2, ["the problem is given twice"], *line, *TINY)
 
     def test_generate(self):
-        result = self.run_here("generate", "--problem", "g4mb2ic4ih8oc8oh4kh3sh2ph1", "-o", "made")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed("generate", "--problem", "g4mb2ic4ih8oc8oh4kh3sh2ph1", "-o", "made")
         self.assertIn("--op depthwise --filter-sizes 3,3,4,2 --strides 2,2 --explicit-paddings 1,0,1,0 -o dw.npy", result.out)
         self.assertEqual(np.load(self.folder / "made/out_backprop.npy").shape, (2, 4, 4, 8))
-        result = self.run_here("generate", "--problem", "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6", "-o", "half")
-        self.assertEqual((result.status, result.err), (0, ""))
+        self.succeed("generate", "--problem", "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6", "-o", "half")
         self.assertEqual(np.load(self.folder / "half/gradient.npy").shape, (2, 4, 3, 3))
         self.assertEqual(np.load(self.folder / "half/gradient.npy").dtype, np.float16)
         for args, part in ((["--shape", "1,8,8,4"], "--shape"), (["--op", "conv2d"], "--op"), (["-s", 2], "--strides")):
@@ -370,8 +367,8 @@ class Tags(BenchTest):
         job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3, "-p", "same"]
         for command in ([*job, "-o", "dw.npy"], ["verify", *job]):
             self.assertEqual(parse_report(self.run_here(*command, *tags, "--json").out)["tags"], want)
-        (self.folder / "jobs.jsonl").write_text('{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, '
-                                                '"padding": "same"}\n')
+        self.write("jobs.jsonl", '{"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, '
+                                 '"padding": "same"}\n')
         result = self.run_here("batch", "jobs.jsonl", *tags, "--json")
         self.assertEqual((result.status, parse_report(result.out)["tags"]), (0, want))
 

@@ -188,11 +188,9 @@ class Files(CompareTest):
         for descr, order, version in (("'>f8'", "C", (1, 0)), ("'<f8'", "F", (2, 0)),
                                       ("'>f8'", "F", (3, 0))):
             payload = values.astype(descr.strip("'")).tobytes(order)
-            (self.folder / "got.npy").write_bytes(
-                raw_npy(values.shape, descr, payload, order == "F", 8, version))
+            self.write("got.npy", raw_npy(values.shape, descr, payload, order == "F", 8, version))
             self.compare("got.npy", "want.npy", "--bitwise")
-            self.compare("want.npy", "-", "--bitwise",
-                         stdin=(self.folder / "got.npy").read_bytes())
+            self.compare("want.npy", "-", "--bitwise", stdin=self.read("got.npy"))
 
     def test_standard_input_on_either_side(self):
         data = npy_bytes("bfloat16", [[1, 2], [3, 4]])
@@ -205,10 +203,8 @@ class Files(CompareTest):
                               "standard input")
         self.assert_one_error(self.run_here("compare", "-", "a.npy", stdin=data[:-1]), 3,
                               "standard input")
-        line = (f"{BINARY} inspect a.npy >/dev/null && cat a.npy | {BINARY} diff - a.npy -q "
-                f"--bitwise")
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
-                              capture_output=True, check=False, timeout=60)
+        done = self.bash("convgrad inspect a.npy >/dev/null && "
+                         "cat a.npy | convgrad diff - a.npy -q --bitwise")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
     def test_members_of_archives(self):
@@ -219,10 +215,10 @@ class Files(CompareTest):
         self.compare("x.npy", "a.npz:x", "--bitwise")
         self.compare("a.npz:x", "a.npz:y", "--atol", 1)
         self.assertIn("12 / 12", self.compare("a.npz:x", "a.npz:y", status=1))
-        before = (self.folder / "a.npz").read_bytes()
+        before = self.read("a.npz")
         self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", "--save-diff", "a.npz"), 2,
                               "--save-diff", "which would be replaced")
-        self.assertEqual((self.folder / "a.npz").read_bytes(), before)
+        self.assertEqual(self.read("a.npz"), before)
 
     def test_quiet_and_alias(self):
         self.save("a.npy", [1, 2])
@@ -270,8 +266,7 @@ class Files(CompareTest):
         np.testing.assert_array_equal(load(self.folder / "d.npy")[1], [np.nan])
         for shape in ((), (0, 3)):
             self.pair(np.ones(shape), np.ones(shape), "--save-diff", "d.npy")
-            self.assertEqual((self.folder / "d.npy").read_bytes(),
-                             npy_bytes("float32", np.zeros(shape)))
+            self.assertEqual(self.read("d.npy"), npy_bytes("float32", np.zeros(shape)))
 
     def test_a_terminal_learns_how_to_draw_it(self):
         self.save("a.npy", np.ones((1, 1, 1, 1)))
@@ -297,15 +292,15 @@ class Files(CompareTest):
         self.save("a.npy", [1, 2])
         self.save("d.npy", [7])
         self.save("b.npy", [1])
-        before = (self.folder / "d.npy").read_bytes()
+        before = self.read("d.npy")
         for args in (["--save-diff", "d.npy", "--no-clobber"], ["--save-diff", "none/d.npy"],
                      ["--save-diff", "."]):
             self.assert_one_error(self.run_here("compare", "a.npy", "a.npy", *args), 3, args[1])
-        (self.folder / "bad.npy").write_bytes(npy_bytes("float32", [1, 2])[:-1])
+        self.write("bad.npy", npy_bytes("float32", [1, 2])[:-1])
         for other in ("bad.npy", "none.npy"):
             self.assert_one_error(self.run_here("compare", "a.npy", other, "--save-diff", "d.npy"),
                                   3, other)
-        self.assertEqual((self.folder / "d.npy").read_bytes(), before)
+        self.assertEqual(self.read("d.npy"), before)
         self.assertEqual(self.listing(), ["a.npy", "b.npy", "bad.npy", "d.npy"])
 
     def test_large_arrays_in_little_memory(self):
@@ -334,7 +329,7 @@ class Files(CompareTest):
 class Misuse(CompareTest):
     def test_each_is_one_line(self):
         self.save("a.npy", [1, 2])
-        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        self.write("i.npy", raw_npy((2,), "'<i4'"))
         for args, status, parts in (
                 ([], 2, ["GOT and WANT are missing"]),
                 (["a.npy"], 2, ["WANT is missing"]),

@@ -5,8 +5,8 @@ import subprocess
 import threading
 
 import numpy as np
-from harness import (ALGORITHMS, BINARY, DTYPES, OPS, CliTest, Problem, clean_environment, load,
-                     npy_bytes, raw_npy, round_to, run, save, small, to_float64)
+from harness import (ALGORITHMS, DTYPES, OPS, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
+                     run, save, small, to_float64)
 
 
 class EveryOp(CliTest):
@@ -227,12 +227,12 @@ class FileForms(CliTest):
             }
             for name, data in forms.items():
                 with self.subTest(name, op=op, last=last):
-                    (self.folder / "form.npy").write_bytes(data)
+                    self.write("form.npy", data)
                     self.assert_quiet(self.run_here(*problem.args(x="form.npy")))
-                    self.assertEqual((self.folder / "dw.npy").read_bytes(), want)
+                    self.assertEqual(self.read("dw.npy"), want)
                     piped = self.run_here(*problem.args(x="-"), stdin=data)
                     self.assert_quiet(piped)
-                    self.assertEqual((self.folder / "dw.npy").read_bytes(), want)
+                    self.assertEqual(self.read("dw.npy"), want)
 
     def test_bfloat16_spellings(self):
         problem = small("conv2d")
@@ -241,7 +241,7 @@ class FileForms(CliTest):
         for descr in ("'<V2'", "'>V2'", "'|V2'", "'bfloat16'"):
             with self.subTest(descr):
                 payload = bits.astype(">u2" if ">" in descr else "<u2").tobytes()
-                (self.folder / "x.npy").write_bytes(raw_npy(bits.shape, descr, payload))
+                self.write("x.npy", raw_npy(bits.shape, descr, payload))
                 self.assert_computes(problem, "bfloat16", save_tensors=False)
 
     def test_both_byte_orders_of_float16_and_float64(self):
@@ -258,8 +258,8 @@ class Streams(CliTest):
         super().setUp()
         self.problem = small("conv2d")
         self.problem.save(self.folder)
-        self.x = (self.folder / "x.npy").read_bytes()
-        self.dy = (self.folder / "dy.npy").read_bytes()
+        self.x = self.read("x.npy")
+        self.dy = self.read("dy.npy")
         self.want = npy_bytes("float32", self.problem.expected())
 
     def test_standard_output(self):
@@ -280,26 +280,22 @@ class Streams(CliTest):
 
     def test_a_shell_pipe(self):
         words = " ".join(self.problem.args("-", x="-"))
-        line = f"set -o pipefail; cat x.npy | {BINARY} {words} | cat"
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
-                              capture_output=True, check=False, timeout=60)
+        done = self.bash(f"set -o pipefail; cat x.npy | convgrad {words} | cat")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, self.want, b""))
 
     def test_dev_stdin_and_stdout(self):
         words = " ".join(self.problem.args("/dev/stdout", x="/dev/stdin"))
-        done = subprocess.run(["bash", "-c", f"cat x.npy | {BINARY} {words} | cat"],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, timeout=60)
+        done = self.bash(f"cat x.npy | convgrad {words} | cat")
         self.assertEqual((done.stdout, done.stderr), (self.want, b""))
 
     def test_fifos(self):
         received = []
 
         def feed(name, data):
-            (self.folder / name).write_bytes(data)
+            self.write(name, data)
 
         def drain(name):
-            received.append((self.folder / name).read_bytes())
+            received.append(self.read(name))
 
         for name in ("x.fifo", "dy.fifo", "dw.fifo"):
             os.mkfifo(self.folder / name)
@@ -317,11 +313,9 @@ class Streams(CliTest):
 
     def test_two_process_substitutions(self):
         words = " ".join(self.problem.args("dw.npy", "<(cat x.npy)", "<(cat dy.npy)"))
-        done = subprocess.run(["bash", "-c", f"{BINARY} {words}"], cwd=self.folder,
-                              env=clean_environment(), capture_output=True, check=False,
-                              timeout=60)
+        done = self.bash(f"convgrad {words}")
         self.assertEqual((done.returncode, done.stderr), (0, b""))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_a_slow_stream(self):
         # Bytes that come a few at a time, with a small block size.
@@ -360,7 +354,7 @@ class Options(CliTest):
                 old = old.reshape(self.problem.filter_sizes())
                 save(self.folder / "dw.npy", old, dtype)
                 self.assert_quiet(self.run_here(*self.problem.args(), "--accumulate"))
-                self.assertEqual((self.folder / "dw.npy").read_bytes(),
+                self.assertEqual(self.read("dw.npy"),
                                  npy_bytes(dtype, self.problem.expected() + old))
 
     def test_accumulate_in_another_filter_format(self):
@@ -369,20 +363,19 @@ class Options(CliTest):
         save(self.folder / "dw.npy", old)
         self.assert_quiet(self.run_here(*self.problem.args(), "--accumulate", "--filter-format",
                                         "OIHW"))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
+        self.assertEqual(self.read("dw.npy"),
                          npy_bytes("float32", self.problem.expected("OIHW") + old))
 
     def test_accumulate_twice_adds_twice(self):
         self.assert_quiet(self.run_here(*self.problem.args()))
         self.assert_quiet(self.run_here(*self.problem.args(), "--accumulate"))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                         npy_bytes("float32", 2 * self.problem.expected()))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", 2 * self.problem.expected()))
 
     def test_accumulate_refuses(self):
         missing = self.run_here(*self.problem.args("none.npy"), "--accumulate")
         self.assert_one_error(missing, 3, "none.npy", "No such file")
         save(self.folder / "dw.npy", np.zeros((1, 2, 3, 4)))
-        old = (self.folder / "dw.npy").read_bytes()
+        old = self.read("dw.npy")
         self.assert_one_error(self.run_here(*self.problem.args(), "--accumulate"), 3, "dw.npy",
                               "(1, 2, 3, 4)", "(3, 2, 2, 6)")
         save(self.folder / "other.npy", self.problem.expected(), "float64")
@@ -392,30 +385,29 @@ class Options(CliTest):
                               "--accumulate", "--output")
         self.assert_one_error(self.run_here(*self.problem.args(), "--accumulate", "--no-clobber"),
                               2, "--accumulate", "--no-clobber")
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), old)
+        self.assertEqual(self.read("dw.npy"), old)
 
     def test_no_clobber(self):
         self.assert_quiet(self.run_here(*self.problem.args(), "--no-clobber"))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
-        (self.folder / "dw.npy").write_bytes(b"precious")
+        self.assertEqual(self.read("dw.npy"), self.want)
+        self.write("dw.npy", b"precious")
         result = self.run_here(*self.problem.args(), "--no-clobber")
         self.assert_one_error(result, 3, "dw.npy", "exists", "--no-clobber")
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), b"precious")
+        self.assertEqual(self.read("dw.npy"), b"precious")
         self.assertEqual(self.listing(), ["dw.npy", "dy.npy", "x.npy"])
 
     def test_dry_run(self):
-        result = self.run_here(*self.problem.args(), "--dry-run")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed(*self.problem.args(), "--dry-run")
         self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
         for part in ("conv2d float32 NHWC n2 h7 w9 c4 k6 r3 s2", "HWIO [3,2,2,6] float32",
                      "FLOPs", "memory", "limit", "im2col_gemm", "direct", "threads"):
             self.assertIn(part, result.out)
-        (self.folder / "dw.npy").write_bytes(b"old")
+        self.write("dw.npy", b"old")
         for extra in ([], ["--no-clobber"], ["--accumulate"], ["-b", "reference"],
                       ["-a", "direct"]):
             with self.subTest(extra):
                 self.assertEqual(self.run_here(*self.problem.args(), "--dry-run", *extra).status, 0)
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), b"old")
+                self.assertEqual(self.read("dw.npy"), b"old")
 
     def test_dry_run_counts_flops(self):
         problem = Problem(n=2, size=(4, 4), c=3, k=5, taps=(3, 3))
@@ -430,12 +422,10 @@ class Options(CliTest):
         self.assertEqual(self.run_here(*args[:at], *args[at + 2:], "--dry-run").status, 0)
 
     def test_list_algorithms(self):
-        result = self.run_here("--list-algorithms")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed("--list-algorithms")
         for name in (*ALGORITHMS, "auto"):
             self.assertRegex(result.out, rf"(?m)^{name} +\w")
-        result = self.run_here(*self.problem.args(), "--list-algorithms")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed(*self.problem.args(), "--list-algorithms")
         self.assertIn("conv2d float32 NHWC", result.out)
         self.assertEqual(result.out.count("* "), 1)
         self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
@@ -491,7 +481,7 @@ class Options(CliTest):
                     {"LC_ALL": "de_DE.UTF-8"}, {"LANG": "xx"}, {"NO_COLOR": "1"}):
             with self.subTest(env):
                 self.assert_quiet(self.run_here(*self.problem.args(), env=env))
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+                self.assertEqual(self.read("dw.npy"), self.want)
 
 
 class SameBytes(CliTest):
@@ -564,7 +554,7 @@ class SameBytes(CliTest):
         problem = self.normal(Problem(n=5, size=(20, 19), c=8, k=8, taps=(3, 3)))
         problem.save(self.folder)
         want = self.bytes_of(problem)
-        x = (self.folder / "x.npy").read_bytes()
+        x = self.read("x.npy")
         result = self.run_here(*problem.args("-", x="-"), stdin=x)
         self.assertEqual(result.raw, want)
 

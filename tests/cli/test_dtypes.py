@@ -16,13 +16,9 @@ class DtypesTest(CliTest):
         self.write("x.npy", npy_bytes("bfloat16", self.x))
         self.write("dy.npy", npy_bytes("float32", self.dy))
 
-    def write(self, name, data):
-        (self.folder / name).write_bytes(data)
-
     def gradient(self, x="x.npy", dy="dy.npy", *more, **how):
-        result = self.run_here(*ATTRIBUTES, "-i", x, "-g", dy, "-o", "dw.npy", *more, **how)
-        self.assertEqual((result.status, result.err), (0, ""))
-        return (self.folder / "dw.npy").read_bytes()
+        self.succeed(*ATTRIBUTES, "-i", x, "-g", dy, "-o", "dw.npy", *more, **how)
+        return self.read("dw.npy")
 
 
 class Raw(DtypesTest):
@@ -74,11 +70,11 @@ class Raw(DtypesTest):
         self.assert_one_error(result, 3, "ends after 5 of 1008 payload bytes; it is truncated")
         result = self.run_here(*ATTRIBUTES, "-i", "-:float32[2,6,7,3]", "-g", "-", "-o", "dw.npy")
         self.assert_one_error(result, 2, "expected one array on standard input")
-        before = (self.folder / "x.bin").read_bytes()
+        before = self.read("x.bin")
         result = self.run_here(*ATTRIBUTES, "-i", "x.bin:float32[2,6,7,3]", "-g", "dy.npy",
                                "-o", "./x.bin")
         self.assert_one_error(result, 2, "is the file of --input")
-        self.assertEqual((self.folder / "x.bin").read_bytes(), before)
+        self.assertEqual(self.read("x.bin"), before)
 
 
 class Said(DtypesTest):
@@ -151,7 +147,7 @@ class Two(DtypesTest):
             self.assertEqual(result.status, 0, str(result))
         result = self.run_here("reduce", "part1.npz", "part2.npz", "-o", "sum.npy")
         self.assertEqual(result.status, 0, str(result))
-        self.assertEqual((self.folder / "sum.npy").read_bytes(), want)
+        self.assertEqual(self.read("sum.npy"), want)
 
     def test_golden(self):
         shutil.copytree(ROOT / "testdata/types", self.folder / "types")

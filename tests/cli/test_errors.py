@@ -2,12 +2,10 @@
 import itertools
 import os
 import re
-import subprocess
 import time
 
 import numpy as np
-from harness import (BINARY, OPS, CliTest, clean_environment, header_bytes, npy_bytes, raw_npy,
-                     save)
+from harness import OPS, CliTest, header_bytes, npy_bytes, raw_npy, save
 
 USAGE, INPUT = 2, 3
 HUGE = (2**31, 2**31 + 1, 2**62, 2**63 - 1)
@@ -26,7 +24,7 @@ JOBS = {
 class ErrorTest(CliTest):
     """Each case is run twice: with no output yet, and with an old one that must stay."""
 
-    def write(self, name, shape, dtype="float32"):
+    def ones(self, name, shape, dtype="float32"):
         save(self.folder / name, np.ones(shape), dtype)
 
     def job(self, base, **changes):
@@ -35,7 +33,7 @@ class ErrorTest(CliTest):
         for name, shape in (("x.npy", changes.pop("x", sound["x"])),
                             ("dy.npy", changes.pop("dy", sound["dy"]))):
             if shape is not None:
-                self.write(name, shape)
+                self.ones(name, shape)
         flags = {"op": base, "i": "x.npy", "g": "dy.npy", "k": sound["k"], "s": sound["s"],
                  "p": "same", **changes}
         args = []
@@ -163,10 +161,10 @@ class Shapes(ErrorTest):
         for shape in ((2**31, 6, 7, 4), (2**62, 2, 1, 1), (2**63 - 1, 1, 1, 1), (2, 2**63, 7, 4),
                       (2**32, 2**32, 1, 1), (2, 10**30, 7, 4), (-1, 6, 7, 4), (2, -6, -7, 4)):
             args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(raw_npy(shape, payload=b"\0" * 64))
+            self.write("x.npy", raw_npy(shape, payload=b"\0" * 64))
             self.refuse(INPUT, ["x.npy"], *args)
             args = self.job("conv2d")
-            (self.folder / "dy.npy").write_bytes(raw_npy(shape, payload=b"\0" * 64))
+            self.write("dy.npy", raw_npy(shape, payload=b"\0" * 64))
             self.refuse(INPUT, ["dy.npy"], *args)
 
     def test_huge_empty_tensors(self):
@@ -174,16 +172,16 @@ class Shapes(ErrorTest):
         for shape in ((0, 2**62, 2**62, 4), (2**62, 0, 2**40, 2**40), (2**40, 2**40, 2**40, 0),
                       (0, 2**63 - 1, 2**63 - 1, 2**63 - 1)):
             args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(raw_npy(shape, payload=b""))
+            self.write("x.npy", raw_npy(shape, payload=b""))
             self.refuse(INPUT, ["x.npy"] if shape[0] == 2**40 else [], *args)
-            (self.folder / "dy.npy").write_bytes(raw_npy(shape, payload=b""))
+            self.write("dy.npy", raw_npy(shape, payload=b""))
             self.refuse(INPUT, [], *args)
 
     def test_a_gradient_too_large_for_the_machine(self):
         # Sound shapes of an empty batch, but a gradient of 2^50 elements and more.
         for sizes in ((2**25, 2**25), (2**30, 2**30), (2**31, 1)):
-            self.write("x.npy", (0, 6, 7, 4))
-            self.write("dy.npy", (0, 3, 4, 6))
+            self.ones("x.npy", (0, 6, 7, 4))
+            self.ones("dy.npy", (0, 3, 4, 6))
             result = self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy",
                                    "-k", ",".join(map(str, sizes)), "-s", 2, "-p", "same",
                                    timeout=20)
@@ -408,7 +406,7 @@ class FilterSize(ErrorTest):
             "huge shape": raw_npy((2**60,), "'<i8'", b""),
         }
         for name, data in cases.items():
-            (self.folder / "sizes.npy").write_bytes(data)
+            self.write("sizes.npy", data)
             with self.subTest(name):
                 self.refuse(INPUT, ["sizes"], *self.job("conv2d", k=None,
                                                               filter_sizes="sizes.npy"))
@@ -621,7 +619,7 @@ class Files(ErrorTest):
         for descr, name, item in self.DTYPES:
             for file, flag in (("x.npy", "x"), ("dy.npy", "dy")):
                 args = self.job("conv2d")
-                (self.folder / file).write_bytes(raw_npy(JOBS["conv2d"][flag], descr, item=item))
+                self.write(file, raw_npy(JOBS["conv2d"][flag], descr, item=item))
                 self.refuse(INPUT, [file, name, "float16, bfloat16, float32, float64 or an 8-bit float"], *args)
 
     def test_truncated_and_trailing(self):
@@ -629,78 +627,36 @@ class Files(ErrorTest):
         for size in (0, 1, 5, 6, 7, 8, 9, 10, 11, 64, 127, 128, 129, len(sound) - 4,
                      len(sound) - 1):
             args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(sound[:size])
+            self.write("x.npy", sound[:size])
             self.refuse(INPUT, ["x.npy", "empty" if size == 0 else "truncated"], *args)
         for extra in (b"\0", b"\0" * 4, sound):
             args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(sound + extra)
+            self.write("x.npy", sound + extra)
             self.refuse(INPUT, ["x.npy", "exactly one array"], *args)
 
     def test_damaged_headers(self):
+        """A few; npy_malformed_test.cpp has every kind."""
         good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 6, 7, 4), }"
         payload = bytes(2 * 6 * 7 * 4 * 4)
-        cases = {
-            "no dict": "hello", "list": "[1, 2]", "empty text": "", "open": good[:-1],
-            "no descr": good.replace("'descr': '<f4', ", ""),
-            "no shape": good.replace("'shape': (2, 6, 7, 4), ", ""),
-            "no order": good.replace("'fortran_order': False, ", ""),
-            "extra key": good.replace("}", "'more': 1}"),
-            "order 2": good.replace("False", "2"), "order text": good.replace("False", "'no'"),
-            "order None": good.replace("False", "None"),
-            "shape list": good.replace("(2, 6, 7, 4)", "[2, 6, 7, 4]"),
-            "shape int": good.replace("(2, 6, 7, 4)", "336"),
-            "shape text": good.replace("(2, 6, 7, 4)", "('2', 6, 7, 4)"),
-            "shape float": good.replace("(2, 6, 7, 4)", "(2.0, 6, 7, 4)"),
-            "shape bool": good.replace("(2, 6, 7, 4)", "(True, 6, 7, 4)"),
-            "shape negative": good.replace("(2, 6", "(-2, 6"),
-            "shape nested": good.replace("(2, 6, 7, 4)", "((2, 6), 7, 4)"),
-            "shape expression": good.replace("(2, 6", "(1+1, 6"),
-            "65 axes": good.replace("(2, 6, 7, 4)", "(" + "1, " * 65 + ")"),
-            "descr number": good.replace("'<f4'", "4"), "descr None": good.replace("'<f4'", "None"),
-            "descr unknown": good.replace("<f4", "<z9"), "descr empty": good.replace("<f4", ""),
-            "descr f5": good.replace("<f4", "<f5"),
-            "descr huge": good.replace("<f4", "<f" + "9" * 30),
-            "descr nul": good.replace("<f4", "<f4\0"), "code": "__import__('os').system('true')",
-            "deep": "{'descr': " + "(" * 5000 + ")" * 5000 + "}",
-            "unterminated string": good.replace("'descr'", "'descr"),
-            "trailing text": good + " and more",
-            "newline in a string": good.replace("descr", "de\nscr"),
-            "escape": good.replace("<f4", "\\x1b[31m"),
-        }
-        for name, text in cases.items():
-            args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(header_bytes(text) + payload)
-            with self.subTest(name):
-                self.refuse(INPUT, ["x.npy"], *args)
         sound = header_bytes(good)
-        for name, data in {
-                "format 0": sound[:6] + b"\0\0" + sound[8:],
-                "format 4": sound[:6] + b"\4\0" + sound[8:],
-                "format 1.1": sound[:6] + b"\1\1" + sound[8:],
-                "length 0": sound[:8] + b"\0\0",
-                "length 65535": sound[:8] + b"\xff\xff" + sound[10:],
-                "2.0, 4 GiB": sound[:6] + b"\2\0\xff\xff\xff\xff" + sound[10:],
-                "3.0, bad UTF-8": header_bytes(good.replace("descr", "descr"), (3, 0))
-                .replace(b"<f4", b"\xff\xfe4"),
-                "zip": b"PK\3\4" + bytes(100), "gzip": b"\x1f\x8b" + bytes(100),
-                "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100), "pickle": b"\x80\4\x95" + bytes(100),
-                "text": b"1 2 3\n4 5 6\n", "zeros": bytes(500),
-                "wrong magic": b"\x93NUMPX" + sound[6:],
-        }.items():
+        for data in (header_bytes(good[:-1]), header_bytes(good.replace("'shape': (2, 6, 7, 4), ", "")),
+                     header_bytes(good.replace("(2, 6, 7, 4)", "[2, 6, 7, 4]")),
+                     header_bytes(good.replace("<f4", "<z9")), sound[:6] + b"\4\0" + sound[8:],
+                     sound[:8] + b"\xff\xff" + sound[10:], b"PK\3\4" + bytes(100), bytes(500)):
             args = self.job("conv2d")
-            (self.folder / "x.npy").write_bytes(data + payload)
-            with self.subTest(name):
+            self.write("x.npy", data + payload)
+            with self.subTest(data[:100]):
                 self.refuse(INPUT, ["x.npy"], *args)
 
     def test_bit_flips_in_the_header(self):
         # Whatever a flipped bit makes of the header: computed or refused, never a crash.
         args = self.job("conv2d")
-        sound = (self.folder / "x.npy").read_bytes()
+        sound = self.read("x.npy")
         rng = np.random.default_rng(3)
         for _ in range(150):
             data = bytearray(sound)
             data[rng.integers(0, 76)] ^= 1 << rng.integers(0, 8)
-            (self.folder / "x.npy").write_bytes(data)
+            self.write("x.npy", data)
             result = self.run_here(*args, "-o", "dw.npy", timeout=20)
             with self.subTest(header=bytes(data[:80])):
                 self.assertIn(result.status, (0, INPUT), str(result))
@@ -708,7 +664,7 @@ class Files(ErrorTest):
                     self.assert_one_error(result, INPUT)
 
     def test_names_with_odd_characters(self):
-        self.write("x.npy", (2, 6, 7, 3))
+        self.ones("x.npy", (2, 6, 7, 3))
         for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
             self.refuse(INPUT, ["No such file"], *self.job("conv2d", x=None, i=f"./{name}"))
 
@@ -718,8 +674,7 @@ class Files(ErrorTest):
 
     def test_standard_input_is_closed(self):
         words = " ".join(self.job("conv2d", i="-"))
-        done = subprocess.run(["bash", "-c", f"{BINARY} {words} -o dw.npy <&-"], cwd=self.folder,
-                              env=clean_environment(), capture_output=True, check=False, timeout=20)
+        done = self.bash(f"convgrad {words} -o dw.npy <&-")
         self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done.stderr)
         self.assertEqual(done.stderr.count(b"\n"), 1)
         self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
@@ -747,9 +702,9 @@ class Verify(ErrorTest):
                 self.refuse(INPUT, ["r.npy", "shape", "(3, 3, 4, 6)", "HWIO"], "verify", *args,
                             flag, "r.npy", output=False)
             self.refuse(INPUT, ["none.npy"], "verify", *args, flag, "none.npy", output=False)
-            (self.folder / "r.npy").write_bytes(raw_npy((3, 3, 4, 6), "'<i4'"))
+            self.write("r.npy", raw_npy((3, 3, 4, 6), "'<i4'"))
             self.refuse(INPUT, ["r.npy", "int32"], "verify", *args, flag, "r.npy", output=False)
-            (self.folder / "r.npy").write_bytes(npy_bytes("float32", np.zeros((3, 3, 4, 6)))[:-1])
+            self.write("r.npy", npy_bytes("float32", np.zeros((3, 3, 4, 6)))[:-1])
             self.refuse(INPUT, ["r.npy", "truncated"], "verify", *args, flag, "r.npy", output=False)
             (self.folder / "r.npy").unlink()
 

@@ -36,7 +36,7 @@ class FormatsTest(CliTest):
     def contents(self):
         return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
 
-    def write(self, output, *more):
+    def make(self, output, *more):
         self.assert_quiet(self.run_here(*self.args, "-o", output, *more))
 
     def elements(self):
@@ -48,7 +48,7 @@ class Written(FormatsTest):
     def test_npz(self):
         for output, file, member in (("dw.npz", "dw.npz", "dw"), ("a.npz:w/kernel", "a.npz", "w/kernel"),
                                      ("b.npz:g.npy", "b.npz", "g")):
-            self.write(output)
+            self.make(output)
             with zipfile.ZipFile(self.folder / file) as archive:
                 self.assertIsNone(archive.testzip())
                 self.assertEqual(archive.namelist(), [f"{member}.npy"])
@@ -56,40 +56,38 @@ class Written(FormatsTest):
             with np.load(self.folder / file) as arrays:
                 self.assertEqual(list(arrays), [member])
                 np.testing.assert_array_equal(arrays[member], self.problem.expected())
-        first = (self.folder / "dw.npz").read_bytes()
-        self.write("dw.npz")
-        self.assertEqual((self.folder / "dw.npz").read_bytes(), first)
+        first = self.read("dw.npz")
+        self.make("dw.npz")
+        self.assertEqual(self.read("dw.npz"), first)
 
     def test_safetensors(self):
         for dtype, name in DTYPES.items():
             self.problem.save(self.folder, dtype)
-            self.write("dw.npy")
-            self.write("dw.safetensors")
-            tensors = read_safetensors((self.folder / "dw.safetensors").read_bytes())
-            want = (self.folder / "dw.npy").read_bytes()
+            self.make("dw.npy")
+            self.make("dw.safetensors")
+            tensors = read_safetensors(self.read("dw.safetensors"))
+            want = self.read("dw.npy")
             shape = self.problem.filter_sizes()
             size = int(np.prod(shape)) * {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}[name]
             self.assertEqual(tensors, {"dw": (name, shape, want[-size:])})
-            self.write("dw.bin", "--raw")
-            self.assertEqual((self.folder / "dw.bin").read_bytes(), want[-size:])
-        self.write("w.safetensors:layer.0 weight".replace(" ", "."))
-        self.assertEqual(list(read_safetensors((self.folder / "w.safetensors").read_bytes())), ["layer.0.weight"])
+            self.make("dw.bin", "--raw")
+            self.assertEqual(self.read("dw.bin"), want[-size:])
+        self.make("w.safetensors:layer.0 weight".replace(" ", "."))
+        self.assertEqual(list(read_safetensors(self.read("w.safetensors"))), ["layer.0.weight"])
 
     def test_read_back(self):
         for output in ("dw.npz:dw", "dw.safetensors:dw"):
-            self.write(output)
-            done = self.run_here("verify", *self.args, "--result", output)
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.make(output)
+            self.succeed("verify", *self.args, "--result", output)
             done = self.run_here("compare", output, self.saved_want(), "--bitwise")
             self.assertEqual(done.status, 0, str(done))
 
     def saved_want(self):
-        (self.folder / "want.npy").write_bytes(self.want)
+        self.write("want.npy", self.want)
         return "want.npy"
 
     def test_streams(self):
-        done = self.run_here(*self.args, "-o", "-", "--raw")
-        self.assertEqual((done.status, done.err), (0, ""))
+        done = self.succeed(*self.args, "-o", "-", "--raw")
         self.assertEqual(done.raw, self.elements())
         done = subprocess.run(["bash", "-c", 'set -o pipefail; "$@" -o - | cat', "-", BINARY, *map(str, self.args)],
                               cwd=self.folder, env=clean_environment(), capture_output=True)
@@ -140,11 +138,11 @@ class Written(FormatsTest):
             done = self.run_here(*self.args, "-o", output)
             self.assertEqual((done.status, done.out), (0, ""))
             self.assertRegex(done.err, rf"^convgrad: warning: --output: {output} is written as \.npy.*--raw.*\n$")
-            self.assertEqual((self.folder / output).read_bytes(), self.want)
+            self.assertEqual(self.read(output), self.want)
         self.assert_quiet(self.run_here(*self.args, "-o", "/dev/null"))
 
     def test_report(self):
-        self.write("dw.npy")
+        self.make("dw.npy")
         plain = self.report("dw.npy")
         for output, file, extra in (("dw.npz", "dw.npz:dw", []), ("a.safetensors:w", "a.safetensors:w", []),
                                     ("dw.bin", "dw.bin", ["--raw"])):
@@ -153,50 +151,45 @@ class Written(FormatsTest):
             self.assertEqual(gradient["hash"], plain["hash"])
 
     def report(self, output, *more):
-        done = self.run_here(*self.args, "-o", output, "--json", *more)
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        done = self.succeed(*self.args, "-o", output, "--json", *more)
         return parse_report(done.out)["tensors"]["gradient"]
 
     def test_other_commands(self):
         for k in (1, 2):
-            self.write(f"p{k}.npz", "--batch-range", f"{k}/2")
-            self.write(f"p{k}.npz", "--batch-range", f"{k}/2")  # once more: it is the part again
+            self.make(f"p{k}.npz", "--batch-range", f"{k}/2")
+            self.make(f"p{k}.npz", "--batch-range", f"{k}/2")  # once more: it is the part again
         parts = ["p1.npz", "p2.npz"]
         self.assert_quiet(self.run_here("reduce", *parts, "-o", "sum.npz"))
         self.assertEqual(self.run_here("compare", "sum.npz:dw", self.saved_want(), "--bitwise").status, 0)
         self.assert_quiet(self.run_here("reduce", *parts, "-o", "sum.bin", "--raw"))
-        self.assertEqual((self.folder / "sum.bin").read_bytes(), self.elements())
-        done = self.run_here("verify", *self.args, "-o", "v.safetensors", "--save-diff", "d.npz")
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        self.assertEqual(self.read("sum.bin"), self.elements())
+        self.succeed("verify", *self.args, "-o", "v.safetensors", "--save-diff", "d.npz")
         self.assertEqual(self.run_here("compare", "v.safetensors:dw", "want.npy", "--bitwise").status, 0)
         self.assertEqual(np.load(self.folder / "d.npz")["dw"].shape, self.problem.filter_sizes())
-        done = self.run_here("compare", "want.npy", "v.safetensors:dw", "--save-diff", "e.safetensors")
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
-        self.assertEqual(read_safetensors((self.folder / "e.safetensors").read_bytes())["dw"][0], "F32")
+        self.succeed("compare", "want.npy", "v.safetensors:dw", "--save-diff", "e.safetensors")
+        self.assertEqual(read_safetensors(self.read("e.safetensors"))["dw"][0], "F32")
         job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy", "output": "job.npz:w"}
         flags = self.problem.flags()
         job.update({flag.lstrip("-").replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])})
         raw = {**job, "output": "job.bin", "raw": True}
-        (self.folder / "jobs.jsonl").write_text(json.dumps(job) + "\n" + json.dumps(raw) + "\n")
+        self.write("jobs.jsonl", json.dumps(job) + "\n" + json.dumps(raw) + "\n")
         for word in ("ok", "skipped"):
-            done = self.run_here("batch", "jobs.jsonl", "--resume")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            done = self.succeed("batch", "jobs.jsonl", "--resume")
             self.assertEqual([row.split()[0] for row in done.out.splitlines()[:2]], [word] * 2)
         self.assertEqual(list(np.load(self.folder / "job.npz")), ["w"])
-        self.assertEqual((self.folder / "job.bin").read_bytes(), self.elements())
+        self.assertEqual(self.read("job.bin"), self.elements())
 
     def test_accumulate_and_golden(self):
         for name, member in (("dw.npz", "dw"), ("dw.safetensors:w", "w")):
-            self.write(name)
-            self.write(name, "--accumulate")
+            self.make(name)
+            self.make(name, "--accumulate")
             file = name.split(":")[0]
             double = self.folder / "double.npy"
             save(double, 2 * self.problem.expected())
             self.assertEqual(self.run_here("compare", f"{file}:{member}", "double.npy", "--bitwise").status, 0)
         for golden in ("g.npz", "h.safetensors:w"):
             for word in ("is written", "holds it already"):
-                done = self.run_here("verify", *self.args, "--golden", golden, "--update-golden")
-                self.assertEqual((done.status, done.err), (0, ""), str(done))
+                done = self.succeed("verify", *self.args, "--golden", golden, "--update-golden")
                 self.assertIn(word, done.out)
 
 
@@ -210,14 +203,14 @@ class Kept(FormatsTest):
         np.savez(self.folder / "w.npz", dw=np.zeros(3), bias=np.ones(3))
         with zipfile.ZipFile(self.folder / "model.pt", "w") as archive:
             archive.writestr("model/data.pkl", b"x")
-        self.write("one.safetensors:a")
+        self.make("one.safetensors:a")
         for output in ("w.npz", "w.npz:dw", "model.pt", "one.safetensors", "one.safetensors:b"):
             self.refuse(USAGE, ["is an archive that holds", "name another file"], *self.args, "-o", output)
         self.refuse(USAGE, ["model.pt", "holds 'model/data.pkl'"], *self.args, "-o", "model.pt", "--raw")
         self.refuse(USAGE, ["w.npz", "holds 'dw'"], *self.args, "-o", "w.npz", "--batch-range", "1/2")
         self.refuse(USAGE, ["w.npz", "'bias'"], "verify", *self.args, "--golden", "w.npz:dw", "--update-golden")
         self.refuse(USAGE, ["w.npz", "'bias'"], "compare", "x.npy", "x.npy", "--save-diff", "w.npz")
-        (self.folder / "bad.npz").write_bytes(b"PK\x03\x04 and no more")
+        self.write("bad.npz", b"PK\x03\x04 and no more")
         self.refuse(USAGE, ["bad.npz", "is not replaced"], *self.args, "-o", "bad.npz")
 
     def test_names_and_flags_that_disagree(self):
@@ -231,7 +224,7 @@ class Kept(FormatsTest):
                 ("p.npz:x", ["--batch-range", "1/2"], ["--output", "p.npz:x", "FILE.npz"]),
                 ("p.safetensors", ["--batch-range", "1/2"], ["--output", "FILE.npz"])):
             self.refuse(USAGE, parts, *self.args, "-o", output, *more)
-        self.write("dw.npz")
+        self.make("dw.npz")
         self.refuse(INPUT, ["dw.npz", "--no-clobber"], *self.args, "-o", "dw.npz:dw", "--no-clobber")
         os.mkfifo(self.folder / "fifo.npz")
         self.assert_one_error(self.run_here(*self.args, "-o", "fifo.npz"), USAGE, "fifo.npz", "regular file")
@@ -239,8 +232,8 @@ class Kept(FormatsTest):
     def test_no_output_is_an_input(self):
         os.symlink("x.npy", self.folder / "link.npy")
         np.savez(self.folder / "t.npz", x=self.problem.x, w=self.problem.expected().astype(np.float32))
-        (self.folder / "want.npy").write_bytes(self.want)
-        self.write("p.npz", "--batch-range", "1/1")
+        self.write("want.npy", self.want)
+        self.make("p.npz", "--batch-range", "1/1")
         report = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks", "--json=base.json")
         self.assertEqual(report.status, 0, str(report))
         like = [*self.args[:4], *self.problem.flags(["--filter-like", "want.npy"])]
@@ -268,11 +261,11 @@ class Kept(FormatsTest):
         job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy"}
         flags = self.problem.flags()
         job.update({flag.lstrip("-").replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])})
-        (self.folder / "want.npy").write_bytes(self.want)
-        (self.folder / "y.npy").write_bytes((self.folder / "x.npy").read_bytes())
+        self.write("want.npy", self.want)
+        self.write("y.npy", self.read("x.npy"))
         jobs = [{**job, "result": "want.npy", "save_diff": "y.npy"}, {**job, "input": "y.npy", "output": "o.npy"}]
-        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
+        self.write("jobs.jsonl", "".join(json.dumps(j) + "\n" for j in jobs))
         self.refuse(INPUT, ["line 2: input: y.npy is written by line 1"], "batch", "jobs.jsonl")
         jobs[0]["save_diff"] = "jobs.jsonl"
-        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(j) + "\n" for j in jobs))
+        self.write("jobs.jsonl", "".join(json.dumps(j) + "\n" for j in jobs))
         self.refuse(USAGE, ["the manifest", "save_diff"], "batch", "jobs.jsonl")

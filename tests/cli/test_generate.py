@@ -4,12 +4,10 @@ import math
 import re
 import shlex
 import statistics
-import subprocess
 
 import numpy as np
-from harness import (ALL_ALGORITHMS, BINARY, DTYPES, OPS, CliTest, clean_environment,
-                     definition, load, npy_bytes, out_extent, parse_report, round_to, save, small,
-                     to_float64)
+from harness import (ALL_ALGORITHMS, DTYPES, OPS, CliTest, definition, load, npy_bytes, out_extent,
+                     parse_report, round_to, save, small, to_float64)
 
 FILES = ["gradient.npy", "input.npy", "out_backprop.npy"]
 MASK = np.uint64(0xFFFFFFFF)
@@ -80,11 +78,6 @@ class GenerateTest(CliTest):
 
     def made(self, name="input.npy", folder="made"):
         return load(self.folder / folder / name)
-
-    def shell(self, line):
-        return subprocess.run(["bash", "-c", f'convgrad() {{ {BINARY} "$@"; }}; {line}'],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, text=True, timeout=60)
 
 
 def flags_of(problem, shape_flags=None):
@@ -173,14 +166,14 @@ class Values(GenerateTest):
         for extra in (["-t", 1], ["-t", 3], ["--memory-limit", "90MiB"]):
             self.generate("conv2d", "--shape", "3,30,30,5", "--filter-sizes", "3,3,5,7", "-p",
                           "same", "--dist", "normal", "--clobber", *extra)
-            files.add(b"".join((self.folder / "made" / name).read_bytes() for name in FILES))
+            files.add(b"".join(self.read(f"made/{name}") for name in FILES))
         self.assertEqual(len(files), 1)
 
     def test_a_hash_that_must_not_change(self):
         # Files that somebody has made with a seed must come out of every later version.
         self.generate("conv2d", "--shape", "2,8,8,3", "--filter-sizes", "3,3,3,8", "-s", 2, "-p",
                       "same", "--dist", "normal", "--dtype", "float64", "--seed", 123)
-        digest = hashlib.sha256((self.folder / "made/input.npy").read_bytes()).hexdigest()
+        digest = hashlib.sha256(self.read("made/input.npy")).hexdigest()
         self.assertEqual(digest[:16], "3046fd9bcdc2b860")
 
 
@@ -203,7 +196,7 @@ class Gradients(GenerateTest):
             x, dy = np.moveaxis(x, 1, -1), np.moveaxis(dy, 1, -1)
         self.assertEqual((x.shape, dy.shape), (problem.x.shape, problem.dy.shape))
         problem.x, problem.dy = x, dy
-        self.assertEqual((self.folder / "made/gradient.npy").read_bytes(),
+        self.assertEqual(self.read("made/gradient.npy"),
                          npy_bytes(dtype, problem.expected(filter_format)))
 
     def test_filter_formats_and_dtypes(self):
@@ -216,7 +209,7 @@ class Gradients(GenerateTest):
                               "--dtype", "bfloat16", "--clobber")
                 _, problem.x = self.made()
                 _, problem.dy = self.made("out_backprop.npy")
-                self.assertEqual((self.folder / "made/gradient.npy").read_bytes(),
+                self.assertEqual(self.read("made/gradient.npy"),
                                  npy_bytes("float64", problem.expected(form)))
 
     def test_ways_to_give_a_filter(self):
@@ -225,7 +218,7 @@ class Gradients(GenerateTest):
         for flags in (["--filter-sizes", "3,2,2,6"], ["--filter-like", "w.npy"],
                       ["-k", "3,2", "--groups", 2, "--out-channels", 6]):
             self.generate("conv2d", "--shape", "2,7,9,4", *flags, "-p", "same", "--clobber")
-            files.add((self.folder / "made/gradient.npy").read_bytes())
+            files.add(self.read("made/gradient.npy"))
         self.assertEqual(len(files), 1)
         for more, k in (([], 4), (["--multiplier", 3], 12), (["--out-channels", 8], 8)):
             self.generate("depthwise", "--shape", "1,5,5,4", "-k", 2, "-p", "valid", "--clobber",
@@ -325,7 +318,7 @@ class Output(GenerateTest):
                 lines = re.findall(r"^  (convgrad .*)$", out, re.M)
                 self.assertEqual(len(lines), 3 if dist == "int" else 2)
                 for line in lines:
-                    done = self.shell(line)
+                    done = self.bash(line, text=True)
                     self.assertEqual((done.returncode, done.stderr), (0, ""), line)
                 self.assertTrue((self.folder / "dw.npy").exists())
 
@@ -335,7 +328,7 @@ class Output(GenerateTest):
         self.assertEqual((report["command"], report["status"]), ("generate", "ok"))
         for tensor, shape in zip(report["tensors"].values(),
                                  ([2, 8, 8, 3], [2, 4, 4, 8], [3, 3, 3, 8])):
-            data = (self.folder / tensor["file"]).read_bytes()
+            data = self.read(tensor["file"])
             values = np.load(self.folder / tensor["file"])
             self.assertEqual((tensor["shape"], tensor["dtype"], tensor["descr"], tensor["bytes"]),
                              (shape, "float32", "<f4", values.nbytes))
@@ -367,7 +360,7 @@ class Output(GenerateTest):
             result = self.run_here("generate", *self.ARGS, "-o", "made")
             self.assert_one_error(result, 3, f"made/{name}", "exists already", "--clobber")
             self.assertEqual([p.name for p in (self.folder / "made").iterdir()], [name])
-            self.assertEqual((self.folder / "made" / name).read_bytes(), b"mine")
+            self.assertEqual(self.read(f"made/{name}"), b"mine")
             result = self.run_here("generate", *self.ARGS, "-o", "made", "--clobber",
                                    "--no-clobber")
             self.assertEqual(result.status, 3)
@@ -385,18 +378,16 @@ class Output(GenerateTest):
 
     def test_a_full_disk(self):
         # A file size limit stands in for it: nothing may be left.
-        line = (f"ulimit -f 1; {BINARY} generate conv2d --shape 2,64,64,8 --filter-sizes 1,1,8,4 "
-                "-p same -o new")
-        done = subprocess.run(["bash", "-c", line], cwd=self.folder, env=clean_environment(),
-                              capture_output=True, check=False, text=True, timeout=60)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (5, "", 1),
+        done = self.bash("ulimit -f 1; convgrad generate conv2d --shape 2,64,64,8 "
+                         "--filter-sizes 1,1,8,4 -p same -o new")
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (5, b"", 1),
                          done.stderr)
         self.assertEqual(self.listing(), [])
 
 
 class Misuse(GenerateTest):
     def test_each_is_one_line(self):
-        (self.folder / "file").write_bytes(b"")
+        self.write("file", b"")
         sound = ["conv2d", "--shape", "2,8,8,3", "--filter-sizes", "3,3,3,8", "-p", "same"]
         out = ["-o", "made"]
         for args, status, parts in (
@@ -442,5 +433,4 @@ class Misuse(GenerateTest):
         self.assertEqual(self.listing(), ["made"])
         self.generate(*args, "-p", "same", "--seed", 3, out="other")
         for name in FILES:
-            self.assertEqual((self.folder / "made" / name).read_bytes(),
-                             (self.folder / "other" / name).read_bytes())
+            self.assertEqual(self.read(f"made/{name}"), self.read(f"other/{name}"))

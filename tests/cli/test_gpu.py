@@ -38,7 +38,7 @@ class WithoutDevice(CliTest):
         cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
         self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
         self.assert_quiet(self.run_here(*problem.args(), program=alone))
-        (self.folder / "convgrad_cuda.so").write_bytes(b"no module")
+        self.write("convgrad_cuda.so", b"no module")
         cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
         self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
 

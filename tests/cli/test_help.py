@@ -107,6 +107,6 @@ class Examples(CliTest):
             if "convgrad --op" in line and ("-o dw.npy" in line or "> dw.npy" in line):
                 (self.folder / "dw.npy").unlink(missing_ok=True)
                 self.examples.run(line)
-                results.append((self.folder / "dw.npy").read_bytes())
+                results.append(self.read("dw.npy"))
         self.assertGreaterEqual(len(results), 4)
         self.assertEqual(len(set(results)), 1)

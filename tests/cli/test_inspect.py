@@ -15,7 +15,7 @@ class InspectTest(CliTest):
         return parse_report(self.inspect(*files, "--json", status=status, **more))["files"]
 
     def one(self, data):
-        (self.folder / "a.npy").write_bytes(data)
+        self.write("a.npy", data)
         return self.report("a.npy")[0]
 
 
@@ -57,8 +57,7 @@ class Numbers(InspectTest):
                               ("<u8", [2**64 - 1, 0]), ("|u1", [255, 1]), ("|i1", [-128, 5]),
                               (">u2", [65535, 7]), ("|b1", [1, 0])):
             array = np.array(values, dtype=descr)
-            (self.folder / "i.npy").write_bytes(
-                raw_npy(array.shape, f"'{descr}'", array.tobytes()))
+            self.write("i.npy", raw_npy(array.shape, f"'{descr}'", array.tobytes()))
             file = self.report("i.npy")[0]
             with self.subTest(descr):
                 self.assertEqual(file["dtype"], array.dtype.name)
@@ -120,8 +119,8 @@ class Files(InspectTest):
 
     def test_bad_ones_among_them(self):
         save(self.folder / "a.npy", [1, 2])
-        (self.folder / "cut.npy").write_bytes(npy_bytes("float32", [1, 2])[:-1])
-        (self.folder / "c.npy").write_bytes(raw_npy((2,), "'<c8'", item=8))
+        self.write("cut.npy", npy_bytes("float32", [1, 2])[:-1])
+        self.write("c.npy", raw_npy((2,), "'<c8'", item=8))
         result = self.run_here("inspect", "cut.npy", "a.npy", "none.npy", "c.npy")
         self.assertEqual((result.status, result.err.count("\n")), (3, 3), str(result))
         for part in ("cut.npy: has 135 bytes", "none.npy: cannot open", "'<c8' is complex64"):

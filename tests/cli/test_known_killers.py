@@ -148,7 +148,7 @@ class KnownKillers(CliTest):
             self.assert_one_error(result, 4, "cannot compute")
             return 0
         self.assert_quiet(result)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes(dtype, want))
+        self.assertEqual(self.read("dw.npy"), npy_bytes(dtype, want))
         return 1
 
     def test_values(self):
@@ -172,7 +172,7 @@ class KnownKillers(CliTest):
         results = set()
         for threads in (1, 2, 3, 4, 8, 16, 32):
             self.assert_quiet(self.run_here(*problem.args(), "-t", threads))
-            results.add((self.folder / "dw.npy").read_bytes())
+            results.add(self.read("dw.npy"))
         self.assertEqual(len(results), 1)
 
     def test_batches_of_pytorch_96225(self):
@@ -202,7 +202,7 @@ class KnownKillers(CliTest):
         for report, what, x, dy, flags, message in ERRORS:
             with self.subTest(report, what=what, flags=flags):
                 for name, shape in (("x.npy", x), ("dy.npy", dy)):
-                    (self.folder / name).write_bytes(harness.raw_npy(shape))
+                    self.write(name, harness.raw_npy(shape))
                 result = self.run_here("-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", *flags.split())
                 self.assert_one_error(result, 3, message)
                 self.assertEqual(self.listing(), ["dy.npy", "x.npy"])

@@ -17,8 +17,7 @@ class LayeringTest(CliTest):
 
     def plan(self, *args, env=None, command=()):
         """The report of a dry run: what the layers came to."""
-        result = self.run_here(*command, *args, "--dry-run", "--json", env=env)
-        self.assertEqual((result.status, result.err), (0, ""), str(result))
+        result = self.succeed(*command, *args, "--dry-run", "--json", env=env)
         report = parse_report(result.out)
         return {**report["attrs"], **report["execution"]}
 
@@ -80,8 +79,7 @@ class Precedence(LayeringTest):
         args = problem.args()
         env = {names[flag]: str(value) for flag, value in zip(args[::2], args[1::2])}
         self.assert_quiet(self.run_here(env=env))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                         npy_bytes("float32", problem.expected()))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", problem.expected()))
 
     def test_empty_variables_are_not_set(self):
         self.assertEqual(self.plan(*self.base, env={"CONVGRAD_STRIDES": "", "CONVGRAD_OP": ""})["strides"], [1, 1])
@@ -210,8 +208,7 @@ class OtherCommands(LayeringTest):
         # They have no such options.
         env = {"CONVGRAD_THREADS": "2", "CONVGRAD_OP": "conv2d", "CONVGRAD_STRIDES": "2"}
         for args in (["info"], ["inspect", "x.npy"]):
-            result = self.run_here(*args, env=env)
-            self.assertEqual((result.status, result.err), (0, ""))
+            self.succeed(*args, env=env)
 
     def test_the_suites_own_variable_is_no_option(self):
         self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy",

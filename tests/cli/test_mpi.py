@@ -69,7 +69,7 @@ class MpiTest(RangesTest):
     def on_ranks(self, ranks, *extra):
         done = self.mpirun(ranks, *self.args, "-o", "ranks.npy", *extra)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-        return (self.folder / "ranks.npy").read_bytes()
+        return self.read("ranks.npy")
 
     def mpirun_with_another_rank_1(self, prelude, ranks, *args):
         """prelude: what rank 1's shell does before it starts the program."""
@@ -166,10 +166,10 @@ class Fails(MpiTest):
 
     def test_bad_input(self):
         self.use()
-        x = (self.folder / "x.npy").read_bytes()
-        (self.folder / "x.npy").write_bytes(x[:-4])
+        x = self.read("x.npy")
+        self.write("x.npy", x[:-4])
         self.assert_fails_once(self.mpirun(3, *self.args, "-o", "ranks.npy"), 3, "x.npy")
-        (self.folder / "x.npy").write_bytes(x)
+        self.write("x.npy", x)
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "none/ranks.npy"), 3, "none")
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "ranks.npy", "--memory-limit", "1MiB"), 5,
                                "--memory-limit")
@@ -223,7 +223,7 @@ class Fails(MpiTest):
                 file.write(header)
                 file.truncate(len(header) + 4 * int(np.prod(shape)))
         save(self.folder / "ranks.npy", np.ones(3))
-        old = (self.folder / "ranks.npy").read_bytes()
+        old = self.read("ranks.npy")
         with subprocess.Popen([MPIRUN, "-n", "3", BINARY, "--mpi", "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k",
                                "3", "-p", "same", "-t", "1", "-o", "ranks.npy"], cwd=self.folder,
                               env=self.mpi_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -238,5 +238,5 @@ class Fails(MpiTest):
         self.assertNotEqual(process.returncode, 0)
         self.assertRegex(err, re.compile("signal 9|killed", re.I))
         self.assertEqual(self.children(process), [])
-        self.assertEqual((self.folder / "ranks.npy").read_bytes(), old)
+        self.assertEqual(self.read("ranks.npy"), old)
         self.assertEqual(self.listing(), ["dy.npy", "ranks.npy", "session", "x.npy"])

@@ -25,7 +25,7 @@ class OpenBlas(CliTest):
         return self.run_here(*self.problem.args(), "-a", algorithm, *more, env=env)
 
     def assert_computed(self):
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
 
     @unittest.skipUnless(INJECT, "CONVGRAD_FAULT_LIBRARY does not name a library")
     def test_a_library_that_is_not_openblas(self):

@@ -12,8 +12,8 @@ import time
 import unittest
 
 import numpy as np
-from harness import (BINARY, SANITIZED, THREAD_SANITIZED, CliTest, Problem, clean_environment, cpu_seconds, npy_bytes,
-                     run, save, small, start, umask, wait_until)
+from harness import (SANITIZED, THREAD_SANITIZED, CliTest, Problem, cpu_seconds, npy_bytes, run, save, small, start,
+                     umask, wait_until)
 
 OLD = b"an old gradient, precious"
 USAGE = 2
@@ -56,7 +56,7 @@ class Places(OutputTest):
     def test_what_standard_input_is_read_from_is_kept(self):
         problem = self.problem
         for name in ("dw.npy", "gold.npy"):
-            (self.folder / name).write_bytes(self.want)
+            self.write(name, self.want)
         os.link(self.folder / "dw.npy", self.folder / "old.npy")
         flags = ["verify", *problem.flags(), "-i", "x.npy", "-g", "dy.npy"]
         for source, words, flag in (
@@ -75,7 +75,7 @@ class Places(OutputTest):
                 self.kept(words, f"{flag}", "file", stdin=source)
         with open(self.folder / "x.npy", "rb") as source:  # and another one is written
             self.assert_quiet(self.run_here(*problem.args("x2.npy", x="-"), stdin=source))
-        self.assertEqual((self.folder / "x2.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("x2.npy"), self.want)
 
     def test_nothing_is_appended_to_what_is_read(self):
         problem = self.problem
@@ -87,7 +87,7 @@ class Places(OutputTest):
                 ("x.npy", ["inspect", "x.npy", "--json"], "FILE"),
                 ("x.npy", ["compare", "x.npy", "x.npy", "--json"], "GOT"),
                 ("dw.npy", [*problem.args("-"), "--json=dw.npy"], "--output")):
-            (self.folder / "dw.npy").write_bytes(b"")
+            self.write("dw.npy", b"")
             with self.subTest(words):
                 self.kept(words, flag, stdout=target)
         self.kept(problem.args("-", x="-"), "--input", stdin="x.npy", stdout="x.npy")
@@ -101,18 +101,18 @@ class Places(OutputTest):
                 ({"output": "jobs.jsonl"}, ["-"], {"stdin": "jobs.jsonl"}),
                 ({}, ["jobs.jsonl", "--json"], {"stdout": "jobs.jsonl"}),
                 ({}, ["jobs.jsonl", "--json", "--shard", "0"], {"stdout": "jobs.jsonl"})):
-            (self.folder / "jobs.jsonl").write_text(json.dumps({**job, "output": "dw.npy", **more}) + "\n")
+            self.write("jobs.jsonl", json.dumps({**job, "output": "dw.npy", **more}) + "\n")
             with self.subTest(words):
                 self.kept(["batch", *words], stdin=streams.get("stdin", "/dev/null"), stdout=streams.get("stdout"))
         self.kept(["batch", "jobs.jsonl", "--json"], "--json", "input", stdout="x.npy")
 
     def test_over_an_old_file(self):
-        (self.folder / "dw.npy").write_bytes(OLD * 1000)
+        self.write("dw.npy", OLD * 1000)
         self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
 
     def test_a_reader_of_the_old_file_keeps_it(self):
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         with open(self.folder / "dw.npy", "rb") as old:
             self.assert_quiet(self.run_here(*self.problem.args()))
             self.assertEqual(old.read(), OLD)
@@ -131,11 +131,11 @@ class Places(OutputTest):
             self.assertFalse(path.is_symlink())
 
     def test_a_chain_of_links(self):
-        (self.folder / "real.npy").write_bytes(OLD)
+        self.write("real.npy", OLD)
         os.symlink("real.npy", self.folder / "b.npy")
         os.symlink("b.npy", self.folder / "dw.npy")
         self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual((self.folder / "real.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("real.npy"), self.want)
         self.assertTrue((self.folder / "b.npy").is_symlink())
 
     def test_folders_and_long_names(self):
@@ -144,13 +144,13 @@ class Places(OutputTest):
                      "n" * 250 + ".npy", "ü" * 120 + ".npy", "with space.npy", "new\nline.npy"):
             with self.subTest(name):
                 self.assert_quiet(self.run_here(*self.problem.args(name)))
-                self.assertEqual((self.folder / name).read_bytes(), self.want)
+                self.assertEqual(self.read(name), self.want)
 
     def test_a_name_with_a_dash(self):
         done = self.run_here(*self.problem.args("./-"))
         self.assertEqual((done.status, done.out, done.err.count("\n")), (0, "", 1), str(done))
         self.assertIn("warning: --output: ./- is written as .npy", done.err)
-        self.assertEqual((self.folder / "-").read_bytes(), self.want)
+        self.assertEqual(self.read("-"), self.want)
 
     def test_dev_null(self):
         self.assert_quiet(self.run_here(*self.problem.args("/dev/null")))
@@ -158,9 +158,8 @@ class Places(OutputTest):
 
     def test_dev_stdout_into_a_file_and_appended(self):
         words = " ".join(self.problem.args("-"))
-        subprocess.run(["bash", "-c", f"printf head > all; {BINARY} {words} >> all"], check=True,
-                       cwd=self.folder, env=clean_environment(), timeout=60)
-        self.assertEqual((self.folder / "all").read_bytes(), b"head" + self.want)
+        self.assertEqual(self.bash(f"printf head > all; convgrad {words} >> all").returncode, 0)
+        self.assertEqual(self.read("all"), b"head" + self.want)
 
 
 class Modes(OutputTest):
@@ -173,7 +172,7 @@ class Modes(OutputTest):
                 self.assertEqual(oct(mode), oct(0o666 & ~mask))
 
     def test_an_old_files_mode_stays(self):
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         os.chmod(self.folder / "dw.npy", 0o640)
         with umask(0o077):
             self.assert_quiet(self.run_here(*self.problem.args()))
@@ -194,18 +193,17 @@ class Streams(OutputTest):
         problem = {name[2:]: value for name, value in zip(flags[::2], flags[1::2])}
         jobs = [dict(problem, input="x.npy" if i % 2 else "none.npy", out_backprop="dy.npy", output=f"dw{i}.npy")
                 for i in range(200)]
-        (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-        done = subprocess.run(["bash", "-c", f"{BINARY} batch jobs.jsonl --jobs 2 --keep-going <&- >&- 2>&-"],
-                              cwd=self.folder, env=clean_environment(), check=False, timeout=120)
+        self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
+        done = self.bash("convgrad batch jobs.jsonl --jobs 2 --keep-going <&- >&- 2>&-")
         self.assertEqual(done.returncode, 3)
         for i in range(1, 200, 2):
-            self.assertEqual((self.folder / f"dw{i}.npy").read_bytes(), self.want, i)
+            self.assertEqual(self.read(f"dw{i}.npy"), self.want, i)
 
     def test_closed_streams_cannot_be_used(self):
         for redirection, status, args in (("<&-", 3, self.problem.args(x="-")), (">&-", 5, self.problem.args("-"))):
-            done = subprocess.run(["bash", "-c", f"{BINARY} {' '.join(args)} {redirection}"], cwd=self.folder,
-                                  env=clean_environment(), capture_output=True, check=False, timeout=60)
+            done = self.bash(f"convgrad {' '.join(args)} {redirection}")
             self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), done.stderr)
+            self.assertEqual(self.listing(), self.before)
 
     def test_accumulate_needs_a_file(self):
         os.mkfifo(self.folder / "fifo")
@@ -215,10 +213,10 @@ class Streams(OutputTest):
     def test_the_archive_of_filter_sizes_is_kept(self):
         sizes = [*self.problem.taps, self.problem.c, self.problem.k]
         np.savez(self.folder / "f.npz", sizes=np.array(sizes), x=np.ones(3))
-        before = (self.folder / "f.npz").read_bytes()
+        before = self.read("f.npz")
         args = self.problem.args("f.npz", filter_flags=["--filter-sizes", "f.npz:sizes"])
         self.assert_one_error(self.run_here(*args), 2, "--output", "--filter-sizes", "f.npz")
-        self.assertEqual((self.folder / "f.npz").read_bytes(), before)
+        self.assertEqual(self.read("f.npz"), before)
         self.assertEqual(self.run_here(*self.problem.args(filter_flags=["--filter-sizes", "f.npz:sizes"])).status, 0)
 
 
@@ -227,7 +225,7 @@ class Failures(OutputTest):
 
     def check_kept(self, result, *parts):
         self.assert_one_error(result, 5, *parts)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+        self.assertEqual(self.read("dw.npy"), OLD)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
     def test_a_full_device(self):
@@ -246,7 +244,7 @@ class Failures(OutputTest):
                     self.assert_one_error(result, 5, "standard output", "No space left")
 
     def test_a_file_size_limit(self):
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         for limit in (0, 64, 100, 200, len(self.want) - 1):
             if limit == 0 and THREAD_SANITIZED:
                 continue  # which writes a file of its own, before main()
@@ -266,12 +264,11 @@ class Failures(OutputTest):
     def test_ulimit_in_a_shell(self):
         problem = Problem(n=1, size=(2, 2), c=64, k=64, taps=(1, 1))
         problem.save(self.folder)
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         words = " ".join(problem.args())
-        done = subprocess.run(["bash", "-c", f"ulimit -f 4; {BINARY} {words}"], cwd=self.folder,
-                              env=clean_environment(), capture_output=True, check=False, timeout=60)
+        done = self.bash(f"ulimit -f 4; convgrad {words}")
         self.assertEqual(done.returncode, 5, done.stderr)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+        self.assertEqual(self.read("dw.npy"), OLD)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
     def test_a_closed_pipe(self):
@@ -285,24 +282,15 @@ class Failures(OutputTest):
 
     def test_a_reader_that_leaves(self):
         words = " ".join(self.problem.args("-"))
-        done = subprocess.run(["bash", "-c", f"{BINARY} {words} | head -c 10"], cwd=self.folder,
-                              env=clean_environment(), capture_output=True, check=False, timeout=60)
+        done = self.bash(f"convgrad {words} | head -c 10")
         self.assertEqual(done.stdout, self.want[:10])
-
-    def test_standard_output_is_closed(self):
-        words = " ".join(self.problem.args("-"))
-        done = subprocess.run(["bash", "-c", f"{BINARY} {words} >&-"], cwd=self.folder,
-                              env=clean_environment(), capture_output=True, check=False, timeout=60)
-        self.assertIn(done.returncode, (3, 5))
-        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
-        self.assertEqual(self.listing(), self.before)
 
     @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_memory_runs_out(self):
         # 64 MiB of address space beyond the program's own: a status, not a crash.
         problem = Problem(n=1, size=(1, 1), c=2048, k=2048, taps=(3, 3))
         problem.save(self.folder)
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         for megabytes in (300, 500, 700):
             limit = megabytes << 20
             result = self.run_here(
@@ -348,8 +336,8 @@ class Failures(OutputTest):
         # x is 64 MiB and in blocks of at most 40; it is cut when half of dy has gone through a pipe: no SIGBUS.
         problem = Problem(n=64, size=(64, 64), c=64, k=1, taps=(1, 1))
         problem.save(self.folder)
-        (self.folder / "dw.npy").write_bytes(OLD)
-        dy = (self.folder / "dy.npy").read_bytes()
+        self.write("dw.npy", OLD)
+        dy = self.read("dy.npy")
         os.mkfifo(self.folder / "fifo")
         process = start(*problem.args(dy="fifo"), "-b", "reference", "-t", 1, "--memory-limit", "40MiB",
                         cwd=self.folder)
@@ -360,7 +348,7 @@ class Failures(OutputTest):
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, out, err.count(b"\n")), (3, b"", 1), err)
         self.assertIn(b"x.npy: shrank while it was read", err)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+        self.assertEqual(self.read("dw.npy"), OLD)
 
 
 @unittest.skipIf(THREAD_SANITIZED, "the thread sanitizer delivers signals late")
@@ -395,7 +383,7 @@ class Signals(OutputTest):
         return out, err
 
     def test_during_the_work(self):
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         for number, status in self.NAMES.items():
             for output in ("dw.npy", "new.npy"):
                 process = start(*self.long.args(output), "-b", "reference", "-t", 2,
@@ -406,7 +394,7 @@ class Signals(OutputTest):
                     self.assertEqual(process.returncode, status, err)
                     self.assertEqual(out, b"")
                     self.assertLessEqual(err.count(b"\n"), 1)
-                    self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+                    self.assertEqual(self.read("dw.npy"), OLD)
                     self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
     def test_verify(self):
@@ -436,7 +424,7 @@ class Signals(OutputTest):
         # 72 MiB of gradient: the temporary is seen, then the signal comes.
         problem = Problem(n=1, size=(1, 1), c=3072, k=3072, taps=(1, 1))
         problem.save(self.folder, "float64")
-        (self.folder / "dw.npy").write_bytes(OLD)
+        self.write("dw.npy", OLD)
         caught = 0
         for _ in range(6):
             process = start(*problem.args(), cwd=self.folder)
@@ -447,11 +435,11 @@ class Signals(OutputTest):
             self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
             if process.returncode == 143:
                 caught += 1
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), OLD)
+                self.assertEqual(self.read("dw.npy"), OLD)
                 if caught == 2:
                     break
             else:
-                (self.folder / "dw.npy").write_bytes(OLD)
+                self.write("dw.npy", OLD)
         self.assertGreater(caught, 0, "the writes were too quick for a signal")
 
     def test_what_batch_systems_send(self):
@@ -461,7 +449,7 @@ class Signals(OutputTest):
             # Its temporary is there while it waits for what comes after the header.
             process = start("compare", "fifo", "x.npy", "--save-diff", "dw.npy", cwd=self.folder)
             with open(self.folder / "fifo", "wb", buffering=0) as fifo:
-                fifo.write((self.folder / "x.npy").read_bytes()[:128])
+                fifo.write(self.read("x.npy")[:128])
                 wait_until(lambda: any(".tmp" in name for name in self.listing()), process)
                 process.send_signal(number)
                 process.wait(timeout=20)
@@ -493,7 +481,7 @@ class Race(OutputTest):
             for process in processes:
                 self.assertEqual(process.communicate(timeout=60), (b"", b""))
                 self.assertEqual(process.returncode, 0)
-            self.assertIn((self.folder / "dw.npy").read_bytes(), wants)
+            self.assertIn(self.read("dw.npy"), wants)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy", "x2.npy", "dy2.npy"]))
 
     def test_no_clobber_among_many(self):
@@ -504,7 +492,7 @@ class Race(OutputTest):
             process.communicate(timeout=60)
             statuses.append(process.returncode)
         self.assertEqual(sorted(statuses), [0] + [3] * 7)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("dw.npy"), self.want)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
 

@@ -46,7 +46,7 @@ class RangesTest(CliTest):
 
     def one_run(self, *extra):
         self.assert_quiet(self.run_here(*self.args, "-o", "whole.npy", *extra))
-        return (self.folder / "whole.npy").read_bytes()
+        return self.read("whole.npy")
 
     def cuts(self, *extra):
         """Where the batch can be cut, as --dry-run says."""
@@ -61,7 +61,7 @@ class RangesTest(CliTest):
 
     def reduce(self, *names):
         self.assert_quiet(self.run_here("reduce", *names, "-o", "sum.npy"))
-        return (self.folder / "sum.npy").read_bytes()
+        return self.read("sum.npy")
 
 
 class SameBits(RangesTest):
@@ -139,7 +139,7 @@ class SameBits(RangesTest):
             file.seek(size - 4 * image)
             file.write(b"\xff" * 4 * image)   # NaN
         again = self.part("0:4", name="again.npz")
-        self.assertEqual((self.folder / half).read_bytes(), (self.folder / again).read_bytes())
+        self.assertEqual(self.read(half), self.read(again))
 
     def test_a_stream_is_read_through(self):
         self.use()
@@ -147,8 +147,7 @@ class SameBits(RangesTest):
             result = run(*["-" if a == "x.npy" else a for a in self.args], "--batch-range", "2/3", "-o",
                          "stream.npz", cwd=self.folder, stdin=x)
         self.assert_quiet(result)
-        self.assertEqual((self.folder / "stream.npz").read_bytes(),
-                         (self.folder / self.part("2/3")).read_bytes())
+        self.assertEqual(self.read("stream.npz"), self.read(self.part("2/3")))
 
     def test_killed_and_resumed(self):
         self.use(n=64, size=(56, 56), c=32, k=48, groups=1, dilations=(1, 1))
@@ -204,22 +203,22 @@ class TheFile(RangesTest):
 
     def test_it_repeats(self):
         self.use()
-        first = (self.folder / self.part("1/2", "-t", 1)).read_bytes()
-        self.assertEqual((self.folder / self.part("1/2", "-t", 3, name="b.npz")).read_bytes(), first)
+        first = self.read(self.part("1/2", "-t", 1))
+        self.assertEqual(self.read(self.part("1/2", "-t", 3, name="b.npz")), first)
 
     def test_damage_is_found(self):
         self.use()
         name = self.part("2/2")
         other = self.part("1/2")
-        whole = (self.folder / name).read_bytes()
+        whole = self.read(name)
         found = 0
         for at in range(0, len(whole), max(1, len(whole) // 60)):
             flipped = bytearray(whole)
             flipped[at] ^= 0x10
-            (self.folder / "bad.npz").write_bytes(flipped)
+            self.write("bad.npz", flipped)
             result = self.run_here("reduce", other, "bad.npz", "-o", "bad.npy")
             if result.status == 0:   # a date or the like
-                self.assertEqual((self.folder / "bad.npy").read_bytes(), self.reduce(other, name), at)
+                self.assertEqual(self.read("bad.npy"), self.reduce(other, name), at)
                 (self.folder / "bad.npy").unlink()
                 continue
             self.assert_one_error(result, 3, "bad.npz")
@@ -227,7 +226,7 @@ class TheFile(RangesTest):
             found += 1
         self.assertGreater(found, 40)
         for length in (0, 10, len(whole) // 2, len(whole) - 1):
-            (self.folder / "bad.npz").write_bytes(whole[:length])
+            self.write("bad.npz", whole[:length])
             self.assert_one_error(self.run_here("reduce", other, "bad.npz", "-o", "bad.npy"), 3, "bad.npz")
 
     def change(self, name, **changes):
@@ -333,7 +332,7 @@ class Refused(RangesTest):
         self.use()
         self.one_run()
         np.savez(self.folder / "other.npz", x=np.zeros(3))
-        (self.folder / "text.npz").write_text("hello")
+        self.write("text.npz", "hello")
         for name, status in (("whole.npy", 3), ("other.npz", 3), ("text.npz", 3), ("none.npz", 3), ("-", 2)):
             with self.subTest(name):
                 self.assert_one_error(self.run_here("reduce", name, "-o", "sum.npy"), status, name)
@@ -345,8 +344,8 @@ class Refused(RangesTest):
         self.assert_one_error(self.run_here("reduce", a), 2, "--output")
         self.assert_one_error(self.run_here("reduce", a, "-o", a), 2, "--output", a)
         self.assert_one_error(self.run_here("reduce", a, "-o", "sum.npy", f"--json={a}"), 2, "--json")
-        (self.folder / "there.npy").write_text("x")
-        (self.folder / "there").write_text("x")
+        self.write("there.npy", "x")
+        self.write("there", "x")
         self.assert_one_error(self.run_here("reduce", a, "-o", "there.npy", "--no-clobber"), 3, "there.npy")
         self.assert_one_error(self.run_here(*self.args, "--batch-range", "1/1", "-o", "there", "--no-clobber"),
                               3, "there")
@@ -357,7 +356,7 @@ class Progress(RangesTest):
     def test_a_terminal_shows_what_is_left(self):
         """x comes slowly through a pipe: half of it, a pause, the rest."""
         self.use("conv2d", n=40, size=(64, 64), c=32, k=8, groups=1, dilations=(1, 1))
-        x = (self.folder / "x.npy").read_bytes()
+        x = self.read("x.npy")
         words = ["-" if a == "x.npy" else a for a in self.args]
         terminal, other = os.openpty()
         with start(*words, "-o", "dw.npy", "-t", 1, "--memory-limit", "31MiB", cwd=self.folder, stderr=other,

@@ -67,8 +67,7 @@ class Compute(ReportTest):
         self.assertAlmostEqual(perf["gflops"] * time["kernel"] * 1e6 / report["work"]["flops"], 1, 1)
         self.assertAlmostEqual(perf["gbytes_per_s"] / perf["gflops"],
                                report["work"]["bytes"] / report["work"]["flops"], 9)
-        self.assertEqual((self.folder / "dw.npy").read_bytes(),
-                         npy_bytes("float32", self.problem.expected()))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.problem.expected()))
 
     def test_nothing_else_on_stdout(self):
         for extra in (["--json"], ["--json", "-v"], ["--json", "--dry-run"],
@@ -100,8 +99,7 @@ class Compute(ReportTest):
         self.assertEqual(sum(".tmp" in name for name in self.listing()), 0)
 
     def test_a_file_beside_standard_output(self):
-        result = self.run_here(*self.problem.args("-"), "--json=report.json")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed(*self.problem.args("-"), "--json=report.json")
         self.assertEqual(result.raw, npy_bytes("float32", self.problem.expected()))
         self.assertEqual(parse_report((self.folder / "report.json").read_text())["output"], "-")
 
@@ -114,7 +112,7 @@ class Compute(ReportTest):
         self.assert_quiet(self.run_here(*self.problem.args()))
         os.symlink("x.npy", self.folder / "link.npy")
         names = ("x.npy", "dy.npy", "dw.npy")
-        before = [(self.folder / name).read_bytes() for name in names]
+        before = [self.read(name) for name in names]
         verify = ["verify", "-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
         for args in ([*self.problem.args(), "--json=dw.npy"],
                      [*self.problem.args(), "--json=x.npy"],
@@ -125,10 +123,10 @@ class Compute(ReportTest):
             result = self.run_here(*args)
             with self.subTest(args):
                 self.assert_one_error(result, 2, args[-1][:6])
-                after = [(self.folder / name).read_bytes() for name in names]
+                after = [self.read(name) for name in names]
                 self.assertTrue(after == before, "a file was replaced")
             for name, data in zip(names, before):
-                (self.folder / name).write_bytes(data)
+                self.write(name, data)
         # A new output and the report cannot be one file either.
         os.symlink("new.npy", self.folder / "new-link.npy")
         for name in ("new.npy", "./new.npy", str(self.folder / "new.npy"), "new-link.npy"):
@@ -175,7 +173,7 @@ class Compute(ReportTest):
         for swapped, data in ((False, raw_npy(values.shape, "'<f4'", values.tobytes())),
                               (True, raw_npy(values.shape, "'>f4'", values.astype(">f4").tobytes())),
                               (True, raw_npy(values.shape, "'<f4'", values.tobytes("F"), fortran=True))):
-            (self.folder / "x.npy").write_bytes(data)
+            self.write("x.npy", data)
             report = self.report(*problem.args(), "--json")
             self.assertEqual(report["timing_ms"]["convert"] > 0, swapped)
             self.assertGreaterEqual(report["timing_ms"]["read"], 0)
@@ -200,8 +198,8 @@ class Errors(ReportTest):
     def test_hints(self):
         # The part of a message that says what to do, and no other.
         save(self.folder / "a; use b.npy", [1.0])
-        data = (self.folder / "x.npy").read_bytes()
-        (self.folder / "short.npy").write_bytes(data[:-1])
+        data = self.read("x.npy")
+        self.write("short.npy", data[:-1])
         for args, hint in ((["-p", "sam"], "did you mean 'SAME'?"), (["-s", "0"], None),
                            (["--frobnicate"], "see convgrad --help"),
                            (["-i", "none; use x.npy"], None), (["-i", "a; use b.npy"], None),
@@ -319,8 +317,7 @@ class InspectAndInfo(ReportTest):
                     self.assertEqual(file["values"]["count"], int(np.prod(shape)))
 
     def test_inspect_text(self):
-        result = self.run_here("inspect", "x.npy", "dy.npy")
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed("inspect", "x.npy", "dy.npy")
         self.assertIn("x.npy: float32 (2, 7, 9, 4), C order, '<f4', little endian, format 1.0",
                       result.out)
         fortran = raw_npy((2, 3), "'>f8'", np.ones(6, ">f8").tobytes(), fortran=True,
@@ -330,10 +327,10 @@ class InspectAndInfo(ReportTest):
 
     def test_a_report_replaces_nothing_but_a_report(self):
         text = b'{"op": "conv2d"}\n'
-        (self.folder / "jobs.jsonl").write_bytes(text)
+        self.write("jobs.jsonl", text)
         save(self.folder / "other.npy", np.ones(3))
         self.assertEqual(self.run_here(*self.problem.args("part.npz"), "--batch-range", "1/1").status, 0)
-        before = {name: (self.folder / name).read_bytes() for name in self.listing()}
+        before = {name: self.read(name) for name in self.listing()}
         for told, *args in ((True, "inspect", "x.npy", "--json=x.npy"),
                               (True, *self.problem.args(), "--json=other.npy"),
                               (True, "reduce", "part.npz", "-o", "dw.npy", "--json=part.npz"),
@@ -346,14 +343,14 @@ class InspectAndInfo(ReportTest):
             with self.subTest(args):
                 self.assert_one_error(self.run_here(*args), 2,
                                       *(["--json", "another file"] if told else []))
-                self.assertEqual({name: (self.folder / name).read_bytes() for name in self.listing()}, before)
+                self.assertEqual({name: self.read(name) for name in self.listing()}, before)
         (self.folder / "empty.json").touch()
         for name in ("new.json", "new.json", "empty.json"):
             self.assertEqual(self.run_here(*self.problem.args(), f"--json={name}").status, 0)
             self.assertEqual(parse_report((self.folder / name).read_text())["status"], "ok")
 
     def test_inspect_names_what_it_cannot_read(self):
-        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        self.write("i.npy", raw_npy((2,), "'<i4'"))
         for name in ("none.npy", "."):
             self.assert_one_error(self.run_here("inspect", name), 3, name)
         result = self.run_here("inspect", "i.npy")

@@ -206,8 +206,7 @@ class Folder(ReproTest):
 
     def test_nothing_on_a_match(self):
         save(self.folder / "r.npy", self.dw)
-        result = self.run_here(*self.args("--result", "r.npy", "--save-repro", "repro"))
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed(*self.args("--result", "r.npy", "--save-repro", "repro"))
         self.assertFalse((self.folder / "repro").exists())
         self.assertNotIn("repro:", result.out)
 
@@ -234,7 +233,7 @@ class Folder(ReproTest):
 
     def test_wrong_uses(self):
         (self.folder / "full").mkdir()
-        (self.folder / "full/x.npy").write_bytes(b"mine")
+        self.write("full/x.npy", b"mine")
         for folder, status, parts in (("full", 3, ("--save-repro", "full", "not empty")),
                                       ("r.npy", 3, ("--save-repro", "r.npy", "folder")),
                                       ("no/repro", 3, ("--save-repro", "no")),
@@ -242,7 +241,7 @@ class Folder(ReproTest):
             with self.subTest(folder):
                 result = self.run_here(*self.args("--result", "r.npy", "--save-repro", folder))
                 self.assert_one_error(result, status, *parts)
-        self.assertEqual((self.folder / "full/x.npy").read_bytes(), b"mine")
+        self.assertEqual(self.read("full/x.npy"), b"mine")
         self.assertEqual(os.listdir(self.folder / "full"), ["x.npy"])
 
     def test_two_at_a_time(self):
@@ -278,10 +277,8 @@ class Folder(ReproTest):
 
     def test_a_full_disk_leaves_nothing(self):
         limit = "ulimit -f 0; trap '' XFSZ; "
-        args = [BINARY, *self.args("--result", "r.npy", "--save-repro", "repro")]
-        done = subprocess.run(["bash", "-c", limit + shlex.join(map(str, args)) + " | cat; exit ${PIPESTATUS[0]}"],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              check=False, timeout=60)
+        args = ["convgrad", *self.args("--result", "r.npy", "--save-repro", "repro")]
+        done = self.bash(limit + shlex.join(map(str, args)) + " | cat; exit ${PIPESTATUS[0]}")
         self.assertEqual(done.returncode, 5, done)
         self.assertIn(b"repro/x.npy", done.stderr)
         self.assertFalse((self.folder / "repro").exists())

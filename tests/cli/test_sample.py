@@ -123,8 +123,7 @@ class Sample(VerifyTest):
             args = self.args("--result", "r.npy", "--sample", 40)
             save(self.folder / "r.npy", self.dw)
             args[args.index(name) + 1] = "-"
-            result = self.run_here(*args, stdin=npy_bytes("float32", tensor))
-            self.assertEqual((result.status, result.err), (0, ""), str(result))
+            self.succeed(*args, stdin=npy_bytes("float32", tensor))
 
     def test_threads_and_memory_change_nothing(self):
         rng = np.random.default_rng(2)
@@ -139,9 +138,8 @@ class Sample(VerifyTest):
 
     def test_output_and_dry_run(self):
         self.verify("--sample", 20, "-o", "dw.npy")
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", self.dw))
-        result = self.run_here(*self.args("--sample", 20, "--dry-run"))
-        self.assertEqual((result.status, result.err), (0, ""))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.dw))
+        self.succeed(*self.args("--sample", 20, "--dry-run"))
 
     def test_it_needs_less_memory_than_the_reference(self):
         def planned(*extra):
@@ -180,6 +178,6 @@ class Misuse(VerifyTest):
         result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
         self.assert_one_error(result, 3, "r.npy", "shape")
         data = npy_bytes("float32", self.dw)
-        (self.folder / "r.npy").write_bytes(data[:-4])
+        self.write("r.npy", data[:-4])
         result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
         self.assert_one_error(result, 3, "r.npy", "truncated")

@@ -144,7 +144,7 @@ class Reports(SchemaTest):
         save(self.folder / "wrong.npy", want + 1)
         save(self.folder / "nan.npy", want * float("nan"))
         save(self.folder / "short.npy", want[1:])
-        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        self.write("i.npy", raw_npy((2,), "'<i4'"))
         for got, other, extra, status in (("dw.npy", "dw.npy", [], 0), ("wrong.npy", "dw.npy", [], 1),
                                           ("nan.npy", "nan.npy", ["--no-equal-nan"], 1),
                                           ("short.npy", "dw.npy", [], 1), ("i.npy", "dw.npy", [], 3),
@@ -167,7 +167,7 @@ class Reports(SchemaTest):
         job |= {"input": "x.npy", "out_backprop": "dy.npy"}
         lines = [{**job, "output": "o.npy"}, {**job, "result": "wrong.npy"},
                  {**job, "golden": "dw.npy"}, {**job, "input": "none.npy", "output": "p.npy"}]
-        (self.folder / "j.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.write("j.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
         report = self.report("batch", "j.jsonl", "--keep-going", status=3)
         self.assertEqual([one["status"] for one in report["jobs"]],
                          ["ok", "mismatch", "match", "error"])
@@ -175,11 +175,11 @@ class Reports(SchemaTest):
         report = self.report("batch", "j.jsonl", "--keep-going", "--resume", status=3)
         self.assertEqual(report["jobs"][0]["status"], "skipped")
         self.report("batch", "j.jsonl", status=1)
-        (self.folder / "j.jsonl").write_text(json.dumps(lines[0]) + '\n{"op": 3}\n')
+        self.write("j.jsonl", json.dumps(lines[0]) + '\n{"op": 3}\n')
         report = self.report("batch", "j.jsonl", status=3)
         self.assertEqual([one["status"] for one in report["jobs"]], ["not run", "error"])
         self.report("batch", "none.jsonl", status=3)
-        (self.folder / "j.jsonl").write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]) + "\n")
+        self.write("j.jsonl", json.dumps(lines[0]) + "\n" + json.dumps(lines[1]) + "\n")
         report = self.report("batch", "j.jsonl", "--shard", "2/2", "--junit", "2.xml", status=1)
         self.assertEqual(report["batch"]["shard"], "2/2")
 
@@ -217,7 +217,7 @@ class Reports(SchemaTest):
     def test_inspect_and_info(self):
         save(self.folder / "odd.npy", [1.5, float("nan"), float("inf")])
         save(self.folder / "empty.npy", [])
-        (self.folder / "i.npy").write_bytes(raw_npy((2,), "'<i4'"))
+        self.write("i.npy", raw_npy((2,), "'<i4'"))
         self.report("inspect", "x.npy", "odd.npy", "empty.npy", status=0)
         self.report("inspect", "x.npy", "i.npy", "none.npy", status=3)
         self.report("info", status=0)

@@ -42,7 +42,7 @@ class Conv1d(CliTest):
                 ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "0,0,2,2,0,0"],
                 ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "2,2"])):
             self.assert_quiet(self.run_here("--op", op, *files, *rest))
-            self.assertEqual((self.folder / "dw.npy").read_bytes(), want, rest)
+            self.assertEqual(self.read("dw.npy"), want, rest)
         self.assert_quiet(self.run_here("--op", "conv1d", *files, "--filter-like", "o.npy", "--filter-format", "OIW", "-s",
                                         2, "-d", 2, "-p", "same"))
 
@@ -62,11 +62,11 @@ class Conv1d(CliTest):
         want = npy_bytes("float32", problem.expected())
         for algorithm in [a for a in ALGORITHMS if a != "streaming"]:
             self.assert_quiet(self.run_here(*problem.args(), "--algorithm", algorithm))
-            self.assertEqual((self.folder / "dw.npy").read_bytes(), want, algorithm)
+            self.assertEqual(self.read("dw.npy"), want, algorithm)
         for k in (1, 2):
             self.assert_quiet(self.run_here(*problem.args(f"p{k}.npz"), "--batch-range", f"{k}/2"))
         self.assert_quiet(self.run_here("reduce", "p2.npz", "p1.npz", "-o", "sum.npy"))
-        self.assertEqual((self.folder / "sum.npy").read_bytes(), want)
+        self.assertEqual(self.read("sum.npy"), want)
 
     def test_verify_and_its_diagnosis(self):
         problem = line(size=(40,), padding="same", groups=1)
@@ -74,8 +74,7 @@ class Conv1d(CliTest):
         problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(problem.dy.shape)
         problem.save(self.folder, "float64")
         flags = ["-i", "x.npy", "-g", "dy.npy", *problem.flags()]
-        done = self.run_here("verify", *flags)
-        self.assertEqual((done.status, done.err), (0, ""), str(done))
+        self.succeed("verify", *flags)
         right = problem.expected()
         for name, wrong, text in (("flipped", right[::-1], "flipped"), ("divided", right / 3, "1/S"),
                                   ("turned", np.ascontiguousarray(right.transpose(2, 1, 0)).reshape(right.shape), "OIW")):
@@ -87,17 +86,15 @@ class Conv1d(CliTest):
             self.assertNotRegex(done.out, r"\[\d+,\d+,\d+,\d+\]")   # three places: [s,c,k]
 
     def test_other_commands(self):
-        made = self.run_here("generate", "conv1d", "--shape", "2,3,9", "-k", 3, "--out-channels", 4, "-s", 2, "-p", "same",
-                             "-f", "NCW", "-o", "made", "--json")
-        self.assertEqual((made.status, made.err), (0, ""), str(made))
+        made = self.succeed("generate", "conv1d", "--shape", "2,3,9", "-k", 3, "--out-channels", 4, "-s", 2, "-p", "same",
+                            "-f", "NCW", "-o", "made", "--json")
         report = parse_report(made.out)
         self.assertEqual((report["op"], report["attrs"]["filter_shape"], report["attrs"]["strides"]),
                          ("conv1d", [3, 3, 4], [2]))
         for command in report["generate"]["commands"]:
             words = command.split()[1:]
-            done = self.run_here(*words)
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
-        (self.folder / "suite.txt").write_text("line conv1d NWC 2 20 4 6 3 2 1 SAME 1\n")
+            self.succeed(*words)
+        self.write("suite.txt", "line conv1d NWC 2 20 4 6 3 2 1 SAME 1\n")
         done = self.run_here("bench", "--suite", "suite.txt", "--repeat", 1, "--min-time", 0, "--no-peaks", "--json")
         self.assertEqual(done.status, 0, str(done))
         self.assertIn("conv1d float32 NWC n2 w20 c4 k6 s3 stride2", done.out)
@@ -127,10 +124,10 @@ class EmptyGradients(CliTest):
             choices = [("-b", "reference"), ("-b", "cpu"), *(("-a", a) for a in ALGORITHMS if a != "streaming")]
             for choice in choices:
                 self.assert_quiet(self.run_here(*args, *choice, "-o", "dw.npy"))
-                self.assertEqual((self.folder / "dw.npy").read_bytes(), want, (op, sizes, choice))
+                self.assertEqual(self.read("dw.npy"), want, (op, sizes, choice))
             form = {3: "OIW", 4: "OIHW", 5: "OIDHW"}[len(sizes)]
             self.assert_quiet(self.run_here(*args, "--filter-format", form, "-o", "dw.npy"))
-            self.assertEqual(load((self.folder / "dw.npy").read_bytes())[1].shape, other)
+            self.assertEqual(load(self.read("dw.npy"))[1].shape, other)
 
     def test_formats_parts_and_plans(self):
         for op, x, dy, sizes, _ in EMPTY:
@@ -139,18 +136,15 @@ class EmptyGradients(CliTest):
             self.assertEqual(np.load(self.folder / "dw.npz")["dw"].shape, sizes)
             self.assert_quiet(self.run_here(*args, "-o", "dw.safetensors"))
             self.assert_quiet(self.run_here(*args, "-o", "dw.bin", "--raw"))
-            self.assertEqual((self.folder / "dw.bin").read_bytes(), b"")
+            self.assertEqual(self.read("dw.bin"), b"")
             self.assert_quiet(self.run_here(*args, "-o", "dw.npz", "--accumulate"))
             self.assert_quiet(self.run_here(*args, "-o", "part.npz", "--batch-range", "1/1"))
             self.assert_quiet(self.run_here("reduce", "part.npz", "-o", "sum.npy"))
-            self.assertEqual((self.folder / "sum.npy").read_bytes(), npy_bytes("float32", np.zeros(sizes)))
-            done = self.run_here("inspect", "dw.npz", "dw.safetensors")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.assertEqual(self.read("sum.npy"), npy_bytes("float32", np.zeros(sizes)))
+            self.succeed("inspect", "dw.npz", "dw.safetensors")
             for what in ("--dry-run", "--list-algorithms"):
-                done = self.run_here(*args, what)
-                self.assertEqual((done.status, done.err), (0, ""), str(done))
-            done = self.run_here("bench", *args, "--repeat", 1, "--min-time", 0, "--no-peaks", "-a", "all")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+                self.succeed(*args, what)
+            self.succeed("bench", *args, "--repeat", 1, "--min-time", 0, "--no-peaks", "-a", "all")
 
     def test_verify_has_nothing_to_compare(self):
         for op, x, dy, sizes, _ in EMPTY:
@@ -175,14 +169,13 @@ class EmptyGradients(CliTest):
             job = {"op": op, "input": f"x{i}.npy", "out_backprop": f"dy{i}.npy", "padding": "valid", "filter_sizes": sizes}
             computing.append({**job, "output": f"dw{i}.npy"})
             judging.append({**job, "result": f"dw{i}.npy"})
-            done = self.run_here("generate", op, "--shape", ",".join(map(str, x)), "--filter-sizes",
-                                 ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.succeed("generate", op, "--shape", ",".join(map(str, x)), "--filter-sizes",
+                         ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
             self.assertEqual(np.load(self.folder / f"made{i}" / "gradient.npy").shape, sizes)
         for jobs in (computing, judging):
-            (self.folder / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-            done = self.run_here("batch", "jobs.jsonl")
-            self.assertEqual((done.status, done.err), (0, ""), str(done))
+            self.write("jobs.jsonl", "".join(json.dumps(job) + "
+" for job in jobs))
+            self.succeed("batch", "jobs.jsonl")
 
     def test_what_is_no_shape(self):
         for sizes, dy, part in (((2, 2, 0, 0), (1, 1, 2, 0), "--filter-sizes[2] (C/groups) is 0"),

@@ -104,7 +104,7 @@ class Killed(BatchTest):
                 self.assertEqual(words[name], "skipped", out)
             done |= {name for name, word in words.items() if word in ("ok", "skipped")}
             for name in done:
-                self.assertEqual((self.folder / f"{name[1:]}.npy").read_bytes(), self.want)
+                self.assertEqual(self.read(f"{name[1:]}.npy"), self.want)
             state = (self.folder / "jobs.jsonl.state").read_text().splitlines()
             kept = {"j" + json.loads(line)["job"]["output"][0].removesuffix(".npy") for line in state[1:]}
             self.assertLessEqual(done, kept)
@@ -117,7 +117,7 @@ class Killed(BatchTest):
         self.assertLessEqual(done, {name for name, word in words.items() if word == "skipped"})
         self.assertNotIn("error", cases(self.folder / "r.xml").values())
         for i in range(self.count):
-            self.assertEqual((self.folder / f"{i}.npy").read_bytes(), self.want)
+            self.assertEqual(self.read(f"{i}.npy"), self.want)
 
     def test_a_torn_last_line(self):
         state = self.folder / "jobs.jsonl.state"
@@ -166,7 +166,7 @@ class Documentation(BatchTest):
         found = [name for k in range(1, shards + 1) for name in cases(self.folder / f"report-{k}.xml")]
         self.assertEqual(sorted(found), sorted(f"j{i}" for i in range(self.COUNT)))
         for i in range(self.COUNT):
-            self.assertEqual((self.folder / f"{i}.npy").read_bytes(), self.want)
+            self.assertEqual(self.read(f"{i}.npy"), self.want)
 
     def test_the_slurm_array(self):
         """What Slurm does: the script once for each number of the array."""

@@ -136,7 +136,7 @@ class UpdateGolden(VerifyTest):
                  ("r.npy", "--no-clobber"))):
             with self.subTest(extra):
                 self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
-        self.assertEqual((self.folder / "r.npy").read_bytes(), npy_bytes("float32", self.dw))
+        self.assertEqual(self.read("r.npy"), npy_bytes("float32", self.dw))
 
     def test_a_folder_that_cannot_be_written_to(self):
         if os.geteuid() == 0:

@@ -1,10 +1,8 @@
 """verify: the verdict, its status, its report, and each criterion at its edge."""
 import shlex
-import subprocess
 
 import numpy as np
-from harness import (ALGORITHMS, BINARY, DTYPES, OPS, Problem, clean_environment, load,
-                     npy_bytes, raw_npy, save, small)
+from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, raw_npy, save, small
 from verifying import VerifyTest
 
 
@@ -60,8 +58,7 @@ class Match(VerifyTest):
         self.prepare(small("conv2d"))
         for descr, fortran in (("'>f4'", False), ("'<f4'", True), ("'>f4'", True)):
             payload = self.dw.astype(descr.strip("'")).tobytes("F" if fortran else "C")
-            (self.folder / "r.npy").write_bytes(
-                raw_npy(self.dw.shape, descr, payload, fortran=fortran))
+            self.write("r.npy", raw_npy(self.dw.shape, descr, payload, fortran=fortran))
             self.verify("--result", "r.npy", "--bitwise")
 
     def test_result_on_standard_input(self):
@@ -103,7 +100,7 @@ class Match(VerifyTest):
     def test_output_is_written_too(self):
         self.prepare(small("conv2d"))
         self.verify("-o", "dw.npy")
-        self.assertEqual((self.folder / "dw.npy").read_bytes(), npy_bytes("float32", self.dw))
+        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.dw))
         result = self.run_here(*self.args("-o", "dw.npy", "--no-clobber"))
         self.assert_one_error(result, 3, "dw.npy", "--no-clobber")
 
@@ -135,8 +132,7 @@ class Match(VerifyTest):
 
     def test_dry_run_and_list(self):
         self.prepare(small("conv2d"))
-        result = self.run_here(*self.args("--dry-run"))
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed(*self.args("--dry-run"))
         self.assertIn("memory", result.out)
         self.assertNotIn("MATCH", result.out)
         self.assertEqual(self.run_here(*self.args("--list-algorithms")).status, 0)
@@ -581,8 +577,7 @@ class Text(VerifyTest):
     def test_match(self):
         self.assertEqual(self.dw.tolist(), [[[[17.0, 9.0]]], [[[11.0, -4.0]]]])
         self.result_file(self.dw)
-        result = self.run_here("verify", *self.flags)
-        self.assertEqual((result.status, result.err), (0, ""))
+        result = self.succeed("verify", *self.flags)
         self.assertEqual(self.lines(result.out), f"""\
 MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
@@ -639,9 +634,7 @@ repeat: {self.command} --rtol 0.01
             repeat = result.out.rsplit("repeat: ", maxsplit=1)[1].strip()
             words = shlex.split(repeat)
             self.assertEqual(words, ["convgrad", "verify", *self.flags[:-1], name])
-            again = subprocess.run(["bash", "-c", BINARY + repeat[len("convgrad"):]],
-                                   cwd=self.folder, env=clean_environment(), capture_output=True,
-                                   check=False, timeout=60)
+            again = self.bash(repeat)
             self.assertEqual((again.returncode, again.stdout.decode()), (1, result.out))
 
     def test_repeat_with_variables(self):
@@ -652,7 +645,5 @@ repeat: {self.command} --rtol 0.01
                                                       "CONVGRAD_PADDING": "same"})
         self.assertEqual(result.status, 0)
         repeat = result.out.rsplit("repeat: ", maxsplit=1)[1].strip()
-        again = subprocess.run(["bash", "-c", f"convgrad() {{ {BINARY} \"$@\"; }}; {repeat}"],
-                               cwd=self.folder, env=clean_environment(), capture_output=True,
-                               check=False, timeout=60)
+        again = self.bash(repeat)
         self.assertEqual((again.returncode, again.stderr), (0, b""), repeat)

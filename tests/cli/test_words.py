@@ -30,7 +30,7 @@ class WordsTest(CliTest):
         result = self.run_here(*named, "-i", tensors[0], "-g", tensors[1], "-o", "dw.npy", *flags,
                                env=env)
         self.assert_quiet(result)
-        return (self.folder / "dw.npy").read_bytes()
+        return self.read("dw.npy")
 
     def refuse(self, status, parts, *flags, tensors=("x.npy", "dy.npy")):
         result = self.run_here("--op", "conv2d", "-i", tensors[0], "-g", tensors[1], "-o", "no.npy",
@@ -77,7 +77,7 @@ class Spellings(WordsTest):
             '"strides": "2x2", "padding": [[0, 0], [0, 1], [1, 1], [0, 0]], "output": "job.npy", '
             '"data_format": "channels_last", "filter_format": "RSCK", "use_cudnn_on_gpu": "True"}\n')
         self.assertEqual(self.run_here("batch", "jobs.jsonl").status, 0)
-        self.assertEqual((self.folder / "job.npy").read_bytes(), self.want)
+        self.assertEqual(self.read("job.npy"), self.want)
         (self.folder / "suite").write_text(
             "a conv2d_weight channels_first 1 5x5 2 3 3x3 1x1 1 1 1\n"
             "b conv2d NHWC 1 5 2 3 3 1 1 [[1,1],[1,1]] 1\n")
@@ -208,13 +208,13 @@ class Hints(WordsTest):
             archive.writestr("new/data/0", bytes(64))
         stream = io.BytesIO()
         pickle.dump(0x1950a86a20f9469cfc6c, stream, protocol=2)   # torch.serialization.MAGIC_NUMBER
-        (self.folder / "old.pt").write_bytes(stream.getvalue() + bytes(64))
+        self.write("old.pt", stream.getvalue() + bytes(64))
         said = "a torch.save file (save the tensor with safetensors or numpy.save)"
         for name in ("new.pt", "new.pt:x", "old.pt"):
             self.refuse(3, [name.split(":", maxsplit=1)[0], said], *FILTER, tensors=(name, "dy.npy"))
         for name in ("new.pt", "old.pt"):
             self.assert_one_error(self.run_here("inspect", name), 3, said)
-        (self.folder / "other.pkl").write_bytes(pickle.dumps([1]))
+        self.write("other.pkl", pickle.dumps([1]))
         self.refuse(3, ["a Python pickle"], *FILTER, tensors=("other.pkl", "dy.npy"))
 
 

@@ -14,81 +14,45 @@ namespace {
 using namespace testing;
 using Extents = std::vector<std::int64_t>;
 
-std::string golden(std::string_view dict, std::size_t spaces, std::string_view length) {
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  return bytes + std::string(length) + std::string(dict) + std::string(spaces, ' ') + "\n";
+Extents with_threes(std::int64_t last) {
+  Extents extents(13, 3);
+  extents.push_back(last);
+  return extents;
 }
 
 TEST_CASE("npy_header_text is what numpy 1.24 writes") {
   using std::string_literals::operator""s;
-  const std::string short_length = "\x76\x00"s;
-  const std::string long_length = "\xb6\x00"s;
   struct Case {
     DType dtype;
     Extents shape;
-    std::string dict;
+    std::string descr, tuple;
     std::size_t spaces;
-    std::string length;
+    std::string length = "\x76\x00"s;
   };
+  const std::string threes = "3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3";
+  const Extents many(5, 100000000000000000);
+  const std::string text_of_many =
+      "100000000000000000, 100000000000000000, 100000000000000000, 100000000000000000, "
+      "100000000000000000";
   const std::vector<Case> cases = {
-      {DType::f32, {}, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", 62, short_length},
-      {DType::f32,
-       {3},
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }",
-       60,
-       short_length},
-      {DType::f16,
-       {0},
-       "{'descr': '<f2', 'fortran_order': False, 'shape': (0,), }",
-       60,
-       short_length},
-      {DType::f32,
-       {3, 3, 64, 128},
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 64, 128), }",
-       49,
-       short_length},
-      {DType::bf16,
-       {3, 3, 64, 128},
-       "{'descr': '<V2', 'fortran_order': False, 'shape': (3, 3, 64, 128), }",
-       49,
-       short_length},
-      {DType::f64,
-       {3, 3, 3, 64, 128},
-       "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 3, 3, 64, 128), }",
-       46,
-       short_length},
-      {DType::f64,
-       {1099511627776, 1, 1099511627776, 16},
-       "{'descr': '<f8', 'fortran_order': False, "
-       "'shape': (1099511627776, 1, 1099511627776, 16), }",
-       27,
-       short_length},
-      {DType::f32,
-       {9223372036854775807, 1, 1, 1},
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 1, 1, 1), }",
-       34,
-       short_length},
-      {DType::f32,
-       {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 10},
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, "
-       "10), }",
-       21,
-       short_length},
-      {DType::f32,
-       {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 100},
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, "
-       "100), }",
-       84,
-       long_length},
-      {DType::f32, Extents(5, 100000000000000000),
-       "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000000000, 100000000000000000, "
-       "100000000000000000, 100000000000000000, 100000000000000000), }",
-       28, long_length},
+      {DType::f32, {}, "<f4", "", 62},
+      {DType::f32, {3}, "<f4", "3,", 60},
+      {DType::f16, {0}, "<f2", "0,", 60},
+      {DType::f32, {3, 3, 64, 128}, "<f4", "3, 3, 64, 128", 49},
+      {DType::bf16, {3, 3, 64, 128}, "<V2", "3, 3, 64, 128", 49},
+      {DType::f64, {3, 3, 3, 64, 128}, "<f8", "3, 3, 3, 64, 128", 46},
+      {DType::f64, {1L << 40, 1, 1L << 40, 16}, "<f8", "1099511627776, 1, 1099511627776, 16", 27},
+      {DType::f32, {INT64_MAX, 1, 1, 1}, "<f4", "9223372036854775807, 1, 1, 1", 34},
+      {DType::f32, with_threes(10), "<f4", threes + ", 10", 21},
+      {DType::f32, with_threes(100), "<f4", threes + ", 100", 84, "\xb6\x00"s},
+      {DType::f32, many, "<f4", text_of_many, 28, "\xb6\x00"s},
   };
   for (const Case& c : cases) {
-    CAPTURE(c.dict);
+    CAPTURE(c.tuple);
     const std::string text = npy_header_text(c.dtype, c.shape);
-    CHECK(text == golden(c.dict, c.spaces, c.length));
+    CHECK(text == "\x93NUMPY\x01\x00"s + c.length + "{'descr': '" + c.descr +
+                      "', 'fortran_order': False, 'shape': (" + c.tuple + "), }" +
+                      std::string(c.spaces, ' ') + "\n");
     CHECK(text.size() % 64 == 0);
   }
 }
@@ -322,8 +286,6 @@ TEST_CASE("where a flag can say the dtype, it is named") {
     check_error(ErrorKind::input, "x.npy", message, [&] { float_dtype(header, "x.npy", "--d"); });
   }
 }
-
-// --- values ---
 
 }  // namespace
 }  // namespace convgrad

@@ -46,6 +46,8 @@ TEST_CASE("headers that are no dictionary as programs write it") {
       {"# comment\n{'descr': '<f4', " + rest, "expected '{'"},
       {"({'descr': '<f4', " + rest + ")", "expected '{'"},
       {"[('descr', '<f4')]", "expected '{'"},
+      {"hello", "expected '{'"},
+      {"__import__('os').system('true')", "expected '{'"},
       {"\xef\xbb\xbf{'descr': '<f4', " + rest, "found \"\\xef\\xbb\\xbf{'descr'"},
       {"{'descr', 'shape': (2,)}", "expected ':'"},
       {"{'''descr''': '<f4', " + rest, "expected ':'"},
@@ -54,6 +56,7 @@ TEST_CASE("headers that are no dictionary as programs write it") {
       {"{('descr'): '<f4', " + rest, "expected a string in quotes"},
       {"{'descr': <f4, " + rest, "expected a string in quotes"},
       {"{'descr': 4, " + rest, "expected a string in quotes"},
+      {"{'descr': None, " + rest, "expected a string in quotes"},
       {"{'descr': ('<f4', (2,)), " + rest, "expected a string in quotes"},
       {"{'descr': r'<f4', " + rest, "expected a string in quotes"},
       {"{'descr': '<f' '4', " + rest, "expected ',' or '}'"},
@@ -119,27 +122,15 @@ TEST_CASE("shapes that are none") {
     CAPTURE(shape);
     check_refused(header_bytes(dict_text("'<f4'", shape)), "expected integers from 0 to 2^63 - 1");
   }
-  for (const std::string extent : {"-1",
-                                   "-0",
-                                   "+3",
-                                   "-9223372036854775808",
-                                   "9223372036854775808",
-                                   "18446744073709551616",
-                                   "1000000000000000000000000000000000000000000",
-                                   "00",
-                                   "03",
-                                   "007",
-                                   ".5",
-                                   "True",
-                                   "None",
-                                   "'3'",
-                                   "(3,)",
-                                   "()",
-                                   "[3]",
-                                   "{}",
-                                   "\xb3",
-                                   "_1",
-                                   "- 1"}) {
+  std::vector<std::string> extents = {"-1",  "-0",   "+3",   "00",  "03",   "007",
+                                      ".5",  "True", "None", "'3'", "(3,)", "()",
+                                      "[3]", "{}",   "\xb3", "_1",  "- 1"};
+  for (const std::string huge :
+       {"-9223372036854775808", "9223372036854775808", "18446744073709551616",
+        "1000000000000000000000000000000000000000000"}) {
+    extents.push_back(huge);
+  }
+  for (const std::string& extent : extents) {
     CAPTURE(extent);
     for (const std::string& shape :
          {"(" + extent + ",)", "(2, " + extent + ")", "(0, " + extent + ", 1)"}) {
@@ -176,20 +167,27 @@ TEST_CASE("fortran_order that is not True or False") {
 }
 
 TEST_CASE("dtypes that are none, or an alias of one") {
-  for (const std::string descr : {"",        "<",         "4",        "f3x",
-                                  "f0",      "f-4",       "<i",       "f4 ",
-                                  " f4",     "<<f4",      "!f4",      "f4,f4",
-                                  "2f4",     "x4",        "u",        "z",
-                                  "f",       "e",         "?",        "half",
-                                  "float32", "<float32",  "V-1",      "V0",
-                                  "S0",      "|S",        "b2",       "b",
-                                  "\\x3cf4", "<bfloat16", "Bfloat16", "f99999999999999999999"}) {
+  for (const std::string descr : {"",          "<",        "4",
+                                  "f3x",       "f0",       "f-4",
+                                  "<i",        "f4 ",      " f4",
+                                  "<<f4",      "!f4",      "f4,f4",
+                                  "2f4",       "x4",       "<z9",
+                                  "u",         "z",        "f",
+                                  "e",         "?",        "half",
+                                  "float32",   "<float32", "V-1",
+                                  "V0",        "S0",       "|S",
+                                  "b2",        "b",        "\\x3cf4",
+                                  "<bfloat16", "Bfloat16", "f99999999999999999999"}) {
     CAPTURE(descr);
     check_refused(
         header_bytes(dict_text("'" + descr + "'", "(2,)")),
         cat("damaged header: descr is '", descr, "', which is no dtype, expected one such"));
   }
   check_refused(header_bytes(dict_text("'<f4\n'", "(2,)")), "descr is '<f4\\n', which is no dtype");
+  check_refused(header_bytes(dict_text("'\xff\xfe4'", "(2,)"), 3), "descr is '\\xff\\xfe4', which");
+  using std::string_literals::operator""s;
+  check_refused(header_bytes(dict_text("'<f4\0'"s, "(2,)")),
+                "which is no dtype, expected one such");
   check_refused(header_bytes(dict_text("'\xc3\xa9'", "(2,)"), 3), "descr is '\\xc3\\xa9', which");
   for (const std::string descr :
        {"f3", "<f5", "i3", "i16", "u32", "c7", "V2147483648", "U536870912"}) {

@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <functional>
-
 #include "problem/schedule.hpp"
 
 using namespace convgrad;
@@ -366,90 +364,58 @@ TEST_CASE("conv1d is conv2d with one row") {
 
 TEST_CASE("each attribute that is wrong is named with what was expected") {
   const TensorInfo x = tensor("x", {2, 8, 9, 4}), dy = tensor("dy", {2, 8, 9, 8});
-  struct Case {
-    std::string message;
-    std::function<void(WgradAttributes&)> spoil;
-    ErrorKind kind = ErrorKind::input;
-  };
-  const auto explicitly = [](WgradAttributes& a, std::vector<std::int64_t> pads) {
-    a.padding = "EXPLICIT";
-    a.explicit_paddings = std::move(pads);
-  };
-  const auto depthwise = [](WgradAttributes& a, std::vector<std::int64_t> sizes) {
-    a.op = "depthwise";
-    a.kernel = {};
-    a.filter_sizes = std::move(sizes);
-  };
-  const std::string batch = "expected 0,0 for the batch and channel axes";
-  const Case cases[] = {
-      {"--op is missing", [](auto& a) { a.op = ""; }, ErrorKind::usage},
-      {"--kernel: 3 numbers [1,2,3], expected 1 or 2 (R,S)",
-       [](auto& a) {
-         a.kernel = {1, 2, 3};
-       }},
-      {"--filter-sizes: 1 number [3], expected 4 for conv2d",
-       [](auto& a) {
-         a.kernel = {};
-         a.filter_sizes = {3};
-       }},
-      {"the filter's size is given twice",
-       [](auto& a) {
-         a.filter_like = {3, 3, 4, 8};
-       },
-       ErrorKind::usage},
-      {"--strides: 3 numbers [1,1,1], expected 1, 2 or 4 (NHWC)",
-       [](auto& a) {
-         a.strides = {1, 1, 1};
-       }},
-      {"--strides: [2,1,1,1] in NHWC order, expected 1 for the batch and channel axes",
-       [](auto& a) {
-         a.strides = {2, 1, 1, 1};
-       }},
-      {"--dilations: [1,1,1,2] in NHWC order",
-       [](auto& a) {
-         a.dilations = {1, 1, 1, 2};
-       }},
-      {"--explicit-paddings is missing, expected 4 numbers",
-       [](auto& a) { a.padding = "EXPLICIT"; }, ErrorKind::usage},
-      {"--explicit-paddings: 3 numbers, expected 8",
-       [&](auto& a) {
-         explicitly(a, {1, 1, 1});
-       }},
-      {batch,
-       [&](auto& a) {
-         explicitly(a, {1, 0, 1, 1, 1, 1, 0, 0});
-       }},
-      {batch,
-       [&](auto& a) {
-         explicitly(a, {0, 1, 1, 1, 1, 1, 0, 0});
-       }},
-      {batch,
-       [&](auto& a) {
-         explicitly(a, {0, 0, 1, 1, 1, 1, 1, 0});
-       }},
-      {batch,
-       [&](auto& a) {
-         explicitly(a, {0, 0, 1, 1, 1, 1, 0, 1});
-       }},
-      {"--groups is 2, but depthwise has one group per channel: C=4",
-       [](auto& a) {
-         a.op = "depthwise";
-         a.groups = 2;
-       }},
-      {"--filter-sizes[2] (C) is 3, expected 4",
-       [&](auto& a) {
-         depthwise(a, {3, 3, 3, 2});
-       }},
-      {"axis 3 (K) is 8, expected 12 = C*M",
-       [&](auto& a) {
-         depthwise(a, {3, 3, 4, 3});
-       }},
-  };
-  for (const Case& each : cases) {
+  using Numbers = std::vector<std::int64_t>;
+  const auto changed = [](Numbers WgradAttributes::*field, const Numbers& numbers) {
     WgradAttributes a = conv2d_attributes();
-    each.spoil(a);
+    a.*field = numbers;
+    return a;
+  };
+  const auto sized = [](const char* op, const Numbers& sizes) {
+    WgradAttributes a = conv2d_attributes();
+    a.op = op;
+    a.kernel = {};
+    a.filter_sizes = sizes;
+    return a;
+  };
+  const auto padded = [](const Numbers& pads) {
+    WgradAttributes a = conv2d_attributes();
+    a.padding = "EXPLICIT";
+    a.explicit_paddings = pads;
+    return a;
+  };
+  WgradAttributes no_op = conv2d_attributes(), two_groups = no_op;
+  no_op.op = "";
+  two_groups.op = "depthwise";
+  two_groups.groups = 2;
+  const std::string batch = "expected 0,0 for the batch and channel axes";
+  using A = WgradAttributes;
+  const struct {
+    std::string message;
+    WgradAttributes attributes;
+    ErrorKind kind = ErrorKind::input;
+  } cases[] = {
+      {"--op is missing", no_op, ErrorKind::usage},
+      {"--kernel: 3 numbers [1,2,3], expected 1 or 2 (R,S)", changed(&A::kernel, {1, 2, 3})},
+      {"--filter-sizes: 1 number [3], expected 4 for conv2d", sized("conv2d", {3})},
+      {"the filter's size is given twice", changed(&A::filter_like, {3, 3, 4, 8}),
+       ErrorKind::usage},
+      {"--strides: 3 numbers [1,1,1], expected 1, 2 or 4 (NHWC)", changed(&A::strides, {1, 1, 1})},
+      {"--strides: [2,1,1,1] in NHWC order, expected 1 for the batch and channel axes",
+       changed(&A::strides, {2, 1, 1, 1})},
+      {"--dilations: [1,1,1,2] in NHWC order", changed(&A::dilations, {1, 1, 1, 2})},
+      {"--explicit-paddings is missing, expected 4 numbers", padded({}), ErrorKind::usage},
+      {"--explicit-paddings: 3 numbers, expected 8", padded({1, 1, 1})},
+      {batch, padded({1, 0, 1, 1, 1, 1, 0, 0})},
+      {batch, padded({0, 1, 1, 1, 1, 1, 0, 0})},
+      {batch, padded({0, 0, 1, 1, 1, 1, 1, 0})},
+      {batch, padded({0, 0, 1, 1, 1, 1, 0, 1})},
+      {"--groups is 2, but depthwise has one group per channel: C=4", two_groups},
+      {"--filter-sizes[2] (C) is 3, expected 4", sized("depthwise", {3, 3, 3, 2})},
+      {"axis 3 (K) is 8, expected 12 = C*M", sized("depthwise", {3, 3, 4, 3})},
+  };
+  for (const auto& each : cases) {
     CAPTURE(each.message);
-    CHECK(contains(refusal(each.kind, x, dy, a), each.message));
+    CHECK(contains(refusal(each.kind, x, dy, each.attributes), each.message));
   }
   WgradAttributes a = conv2d_attributes();
   make_problem(x, dy, a);  // as it is, it is right
