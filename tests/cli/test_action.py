@@ -59,7 +59,7 @@ class Action(unittest.TestCase):
         folder = os.path.relpath(ROOT / "testdata/quickstart", self.folder)
         job = {"name": "quickstart", "op": "conv2d", "input": f"{folder}/x.npy", "out_backprop": f"{folder}/dy.npy",
                "kernel": 3, "strides": 2, "padding": "same", "golden": f"{folder}/{golden}"}
-        self.write("jobs.jsonl", json.dumps(job) + "\n")
+        (self.folder / "jobs.jsonl").write_text(json.dumps(job) + "\n")
         return "jobs.jsonl"
 
     def test_it_verifies(self):

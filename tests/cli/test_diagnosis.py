@@ -30,6 +30,14 @@ def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
     return problem
 
 
+def plain_problem(op="conv2d", **more):
+    return normal_problem(op, **{**dict(strides=(1, 1), dilations=(1, 1), groups=1), **more})
+
+
+def one_entry(n, size=(4, 4)):
+    return plain_problem(n=n, size=size, c=1, k=1, taps=(1, 1))
+
+
 # The faults that docs/verify.md lists.
 DOCUMENTED = set(re.findall(r"`(\w+)`", "".join(
     line.split("|")[1] for line in (ROOT / "docs/verify.md").read_text().splitlines()
@@ -41,6 +49,7 @@ class DiagnosisTest(CliTest):
         self.problem, self.dtype = problem, dtype
         problem.save(self.folder, dtype)
         self.dw = problem.expected()
+        return problem
 
     def wrong(self, **changes):
         """The gradient that other attributes or tensors give, in TensorFlow's order."""
@@ -138,8 +147,7 @@ class TenFaults(DiagnosisTest):
             return np.moveaxis(tensor.reshape(shape), 1, -1)
 
         for op in ("conv2d", "depthwise", "conv3d"):
-            self.use(normal_problem(op))
-            p = self.problem
+            p = self.use(normal_problem(op))
             last, first = ("NDHWC", "NCDHW") if op == "conv3d" else ("NHWC", "NCHW")
             x, dy = as_channels_first(p.x), as_channels_first(p.dy)
             for changes, which in (({"x": x}, "input"), ({"dy": dy}, "out_backprop"),
@@ -160,16 +168,13 @@ class TenFaults(DiagnosisTest):
 
     def test_the_users_own_mistake(self):
         # The tensors are NCHW; the flags, not the result, are wrong: H = W = C and P = Q = K.
-        p = normal_problem(size=(6, 6), c=6, k=6, taps=(3, 3), strides=(1, 1), dilations=(1, 1),
-                           groups=1)
-        self.use(p)
+        p = self.use(plain_problem(size=(6, 6), c=6, k=6, taps=(3, 3)))
         x, dy = np.moveaxis(p.x, 1, -1), np.moveaxis(p.dy, 1, -1)
         self.names(self.wrong(x=x, dy=dy), "tensor_layout",
                    "the memory of input and out_backprop is taken for NCHW, not NHWC")
 
     def test_axes_swapped(self):
-        p = normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1))
-        self.use(p)
+        p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
         self.names(self.wrong(x=np.swapaxes(p.x, 1, 2)), "tensor_layout",
                    "the memory of input is taken with h and w swapped")
 
@@ -211,16 +216,14 @@ class TenFaults(DiagnosisTest):
 
     def test_stride_and_dilation_swapped(self):
         for op in ("conv2d", "depthwise", "conv3d"):
-            self.use(normal_problem(op))
-            p = self.problem
+            p = self.use(normal_problem(op))
             with self.subTest(op):
                 self.names(self.wrong(strides=p.dilations, dilations=p.strides),
                            "stride_dilation_swapped", "strides and dilations are swapped")
 
     def test_attributes_of_h_and_w_swapped(self):
-        p = normal_problem(size=(12, 12), taps=(3, 3), strides=(2, 1), dilations=(1, 3),
-                           padding=((2, 1), (0, 4)))
-        self.use(p)
+        self.use(normal_problem(size=(12, 12), taps=(3, 3), strides=(2, 1), dilations=(1, 3),
+                                padding=((2, 1), (0, 4))))
         self.names(self.wrong(strides=(1, 2)), "attribute_order",
                    "the strides of h and w are swapped")
         self.names(self.wrong(dilations=(3, 1)), "attribute_order",
@@ -246,8 +249,7 @@ class TenFaults(DiagnosisTest):
         self.names(self.wrong(dilations=(1, 1)), "dilations_ignored", "the dilations are ignored")
 
     def test_group_order(self):
-        p = normal_problem(c=8, k=12, groups=4)
-        self.use(p)
+        p = self.use(normal_problem(c=8, k=12, groups=4))
         each = p.k // p.groups
         blocks = self.dw.reshape(*self.dw.shape[:3], p.groups, each)
         self.names(blocks[..., ::-1, :].reshape(self.dw.shape), "group_order",
@@ -262,8 +264,7 @@ class TenFaults(DiagnosisTest):
         self.assertEqual(self.report["findings"][0]["fault"], "group_order")
 
     def test_group_order_of_the_tensors(self):
-        p = normal_problem(c=8, k=12, groups=4)
-        self.use(p)
+        p = self.use(normal_problem(c=8, k=12, groups=4))
 
         def reverse(tensor):
             parts = tensor.reshape(*tensor.shape[:-1], p.groups, -1)
@@ -304,8 +305,7 @@ class TenFaults(DiagnosisTest):
     def test_half_precision_sums(self):
         for dtype in ("float16", "float32"):
             for op in ("conv2d", "depthwise"):
-                p = normal_problem(op, n=3, size=(12, 11), dtype="float16")
-                self.use(p, dtype)
+                self.use(normal_problem(op, n=3, size=(12, 11), dtype="float16"), dtype)
                 for fused in (False, True):
                     with self.subTest(dtype=dtype, op=op, fused=fused):
                         lines = self.verify(self.half_sums("f2", fused=fused))
@@ -317,9 +317,8 @@ class TenFaults(DiagnosisTest):
 
     def test_half_precision_sums_in_another_order(self):
         for dtype in ("float16", "float32"):
-            p = normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1),
-                               dtype="float16")
-            self.use(p, dtype)
+            self.use(normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1),
+                                    dtype="float16"), dtype)
             lines = self.verify(self.half_sums("f2", slice(None, None, -1)))
             found = self.report["findings"]
             with self.subTest(dtype):
@@ -335,8 +334,7 @@ class TenFaults(DiagnosisTest):
 
     def test_scale(self):
         for op in ("conv2d", "depthwise", "conv3d"):
-            self.use(normal_problem(op))
-            p = self.problem
+            p = self.use(normal_problem(op))
             pixels = int(np.prod(p.out))
             for factor, text in ((1 / p.n, f"{1 / p.n:.9g} (1/N)"), (-1, "-1"), (2.5, "2.5"),
                                  (1 / (p.n * pixels), r" (1/(N*"), (0.999, "0.999")):
@@ -353,8 +351,7 @@ class TenFaults(DiagnosisTest):
 
     def test_missing_image(self):
         for op in ("conv2d", "depthwise", "conv3d"):
-            p = normal_problem(op, n=5)
-            self.use(p)
+            p = self.use(normal_problem(op, n=5))
             for image in range(p.n):
                 kept = [n for n in range(p.n) if n != image]
                 with self.subTest(op=op, image=image):
@@ -371,8 +368,7 @@ class TenFaults(DiagnosisTest):
 
 class OtherFaults(DiagnosisTest):
     def test_last_row_and_column(self):
-        p = normal_problem()
-        self.use(p)
+        p = self.use(normal_problem())
         for axis, name in ((1, "row"), (2, "column")):
             for which, text in ((-1, "last"), (0, "first")):
                 dy = p.dy.copy()
@@ -381,8 +377,7 @@ class OtherFaults(DiagnosisTest):
                            f"the {text} {name} of out_backprop is left out")
 
     def test_inputs_of_lower_precision(self):
-        p = normal_problem()
-        self.use(p)
+        p = self.use(normal_problem())
 
         def tf32(values):
             bits = np.ascontiguousarray(values).astype("<f4").view("<u4")
@@ -410,8 +405,7 @@ class Every(DiagnosisTest):
     def test_dtypes_and_layouts(self):
         for dtype in ("float16", "bfloat16", "float32", "float64"):
             for last in (True, False):
-                p = normal_problem(n=3, last=last, dtype=dtype)
-                self.use(p, dtype)
+                p = self.use(normal_problem(n=3, last=last, dtype=dtype), dtype)
                 with self.subTest(dtype=dtype, last=last):
                     self.names(single(self.dw[::-1, ::-1]) if dtype != "float64"
                                else self.dw[::-1, ::-1],
@@ -422,8 +416,7 @@ class Every(DiagnosisTest):
                                "image 1 is left out")
 
     def test_fortran_order_and_big_endian(self):
-        p = normal_problem()
-        self.use(p)
+        p = self.use(normal_problem())
         wrong = self.wrong(before=(p.before[0] + 1, p.before[1]))
         for name, tensor in (("x.npy", p.x), ("dy.npy", p.dy)):
             np.save(self.folder / name, np.asfortranarray(tensor.astype(">f4")))
@@ -435,8 +428,7 @@ class Every(DiagnosisTest):
             self.names(self.dw[::-1], "filter_flipped", "the filter is flipped in h", *extra)
 
     def test_sampled(self):
-        p = normal_problem(c=16, k=16, groups=4)
-        self.use(p)
+        p = self.use(normal_problem(c=16, k=16, groups=4))
         for wrong, fault, text in (
                 (self.dw[::-1], "filter_flipped", "the filter is flipped in h"),
                 (self.wrong(before=(0, p.before[1])), "padding_off_by_one",
@@ -448,9 +440,7 @@ class Every(DiagnosisTest):
                 self.assertEqual(self.report["findings"][0]["checked"], 40)
 
     def test_a_large_problem_is_sampled(self):
-        p = normal_problem(n=2, size=(40, 40), c=32, k=48, taps=(3, 3), strides=(1, 1),
-                           dilations=(1, 1), groups=1)
-        self.use(p)
+        self.use(plain_problem(n=2, size=(40, 40), c=32, k=48, taps=(3, 3)))
         wrong = single(self.wrong(before=(2, 2)))
         self.names(wrong, "padding_off_by_one", "the padding before h and w is 2,2, not 1,1",
                    whole=False)
@@ -516,8 +506,7 @@ class Golden(DiagnosisTest):
         self.assertRegex(lines[1], "the golden file is within rounding of the reference")
 
     def test_computed_against_a_wrong_golden_file(self):
-        p = normal_problem()
-        self.use(p)
+        p = self.use(normal_problem())
         save(self.folder / "g.npy", self.dw / p.n)
         result = self.run_here("verify", "-i", "x.npy", "-g", "dy.npy", *p.flags(), "--golden",
                                "g.npy")
@@ -547,8 +536,7 @@ class Several(DiagnosisTest):
 
     def test_symmetric_data(self):
         # x is the same in every row and column but for the padding: a flip is a turn by hand too.
-        p = normal_problem(n=1, size=(6, 6), c=1, k=1, taps=(3, 3), strides=(1, 1),
-                           dilations=(1, 1), groups=1, padding="valid")
+        p = plain_problem(n=1, size=(6, 6), c=1, k=1, taps=(3, 3), padding="valid")
         p.dy[:] = (p.dy + np.swapaxes(p.dy, 1, 2)) / 2
         p.x[:] = (p.x + np.swapaxes(p.x, 1, 2)) / 2
         p.dy, p.x = single(p.dy), single(p.x)
@@ -559,8 +547,7 @@ class Several(DiagnosisTest):
 
     def test_everything_fits_constant_data(self):
         # Nothing tells the images apart: some are named, the others counted.
-        p = normal_problem(n=6, size=(4, 4), c=1, k=1, taps=(1, 1), strides=(1, 1),
-                           dilations=(1, 1), groups=1)
+        p = one_entry(6)
         p.x[:] = 1
         p.dy[:] = 1
         self.use(p)
@@ -573,8 +560,7 @@ class Places(DiagnosisTest):
     """Faults in a part of the gradient, which is named as people do."""
 
     def use_tiles(self):
-        self.use(normal_problem(c=35, k=35, taps=(3, 3), strides=(1, 1), dilations=(1, 1),
-                                groups=1))
+        self.use(plain_problem(c=35, k=35, taps=(3, 3)))
 
     def test_zero_and_nan(self):
         self.use_tiles()
@@ -629,8 +615,7 @@ class Places(DiagnosisTest):
 
 class Pixels(DiagnosisTest):
     def test_ranges(self):
-        p = normal_problem(n=4, size=(16, 17), strides=(1, 1), dilations=(1, 1))
-        self.use(p)
+        p = self.use(normal_problem(n=4, size=(16, 17), strides=(1, 1), dilations=(1, 1)))
         row, image = p.out[1], p.out[0] * p.out[1]
         for begin, end, text in ((2 * image + 3 * row, 2 * image + 4 * row, "row 3 of image 2 is"),
                                  (512, 1024, "pixels 512 to 1023 of N*P*Q = 1088 (chunks of 512) "
@@ -658,8 +643,7 @@ class Precision(DiagnosisTest):
             self.names(values, "result_precision", text)
 
     def test_split_sums(self):
-        p = normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1))
-        self.use(p)
+        p = self.use(normal_problem(n=4, size=(16, 15), strides=(1, 1), dilations=(1, 1)))
         pixels = int(np.prod(p.dy.shape[:-1]))
         for splits, text in ((4, "the sums of each image"), (7, "the sums of 7 splits (split-K)")):
             chunk = -(-pixels // splits)
@@ -698,8 +682,7 @@ class Precision(DiagnosisTest):
 
 class Pairs(DiagnosisTest):
     def test_two_faults(self):
-        self.use(normal_problem())
-        p = self.problem
+        p = self.use(normal_problem())
         low = {name: to_float64("bfloat16", round_to("bfloat16", getattr(p, name)))
                for name in ("x", "dy")}
         self.names(single(self.dw[::-1] * 3), "filter_flipped+scale_factor",
@@ -779,8 +762,7 @@ class NoExplanation(DiagnosisTest):
     def test_a_value_within_the_bound_is_not_enough(self):
         # One bfloat16 number: 99.5 is within its rounding of the gradient without image 1, 99.77,
         # as it is of many others, and hardly nearer to that than to the right one, 100.09.
-        p = normal_problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1), strides=(1, 1),
-                           dilations=(1, 1), groups=1)
+        p = one_entry(2, (1, 1))
         p.x[0], p.dy[0] = 1 + 2**-7, 99
         p.x[1], p.dy[1] = 0.5, 0.625
         self.use(p, "bfloat16")
@@ -789,8 +771,8 @@ class NoExplanation(DiagnosisTest):
 
     def test_errors_of_another_size(self):
         # Too small and too large for sums in float16.
-        p = normal_problem(n=4, size=(64, 64), strides=(1, 1), dilations=(1, 1), dtype="float16")
-        self.use(p, "float16")
+        self.use(normal_problem(n=4, size=(64, 64), strides=(1, 1), dilations=(1, 1),
+                                dtype="float16"), "float16")
         rng = np.random.default_rng(6)
         signs = rng.choice([-1, 1], self.dw.shape)
         self.nothing(single(self.dw * (1 + signs * 1.5 * 2.0**-10)))
@@ -803,9 +785,7 @@ class NoExplanation(DiagnosisTest):
 
     def test_one_entry_has_no_factor(self):
         # One number is always a multiple of another; only a known factor may be named.
-        p = normal_problem(n=3, size=(4, 4), c=1, k=1, taps=(1, 1), strides=(1, 1),
-                           dilations=(1, 1), groups=1)
-        self.use(p)
+        self.use(one_entry(3))
         self.nothing(self.dw * 1.2345)
         self.names(single(self.dw / 3), "scale_factor", "it is multiplied by 0.333333333 (1/N)")
 
@@ -832,8 +812,7 @@ class Switch(DiagnosisTest):
         self.assertEqual(len(self.verify(self.dw[::-1], "--no-diagnosis", "--diagnosis")), 1)
 
     def test_streams_cannot_be_read_again(self):
-        p = normal_problem()
-        self.use(p)
+        p = self.use(normal_problem())
         save(self.folder / "r.npy", self.dw[::-1])
         result = self.run_here("verify", "-i", "-", "-g", "dy.npy", *p.flags(), "--result", "r.npy",
                                stdin=npy_bytes("float32", p.x))

@@ -111,22 +111,21 @@ TEST_CASE("a header that announces terabytes allocates nothing") {
 
 TEST_CASE("what is no file") {
   const TempDir dir;
-  const std::string missing = dir.file("missing.npy");
-  check_error(ErrorKind::input, missing, "No such file or directory",
-              [&] { NpyReader reader(missing); });
-  check_error(ErrorKind::input, dir.path(), "is a folder", [&] { NpyReader reader(dir.path()); });
-  const std::string below = dir.write("file", "x") + "/x.npy";
-  check_error(ErrorKind::input, below, "Not a directory", [&] { NpyReader reader(below); });
+  const auto refused = [](const std::string& path, std::string_view text) {
+    check_error(ErrorKind::input, path, text, [&] { NpyReader reader(path); });
+  };
+  refused(dir.file("missing.npy"), "No such file or directory");
+  refused(dir.path(), "is a folder");
+  refused(dir.write("file", "x") + "/x.npy", "Not a directory");
   REQUIRE(::symlink("loop", dir.file("loop").c_str()) == 0);
-  check_error(ErrorKind::input, dir.file("loop"), "Too many levels of symbolic links",
-              [&] { NpyReader reader(dir.file("loop")); });
-  check_error(ErrorKind::input, "/dev/null", "is empty", [&] { NpyReader reader("/dev/null"); });
-  check_error(ErrorKind::input, "/dev/zero", "not a .npy", [&] { NpyReader reader("/dev/zero"); });
-  check_error(ErrorKind::input, "", "cannot open", [&] { NpyReader reader(""); });
+  refused(dir.file("loop"), "Too many levels of symbolic links");
+  refused("/dev/null", "is empty");
+  refused("/dev/zero", "not a .npy");
+  refused("", "cannot open");
   if (::geteuid() == 0) return;  // root may read everything
   const std::string secret = dir.write("secret.npy", good_file());
   REQUIRE(::chmod(secret.c_str(), 0) == 0);
-  check_error(ErrorKind::input, secret, "Permission denied", [&] { NpyReader reader(secret); });
+  refused(secret, "Permission denied");
 }
 
 TEST_CASE("a closed standard input") {
@@ -191,26 +190,16 @@ TEST_CASE("streams that are too short or too long, however they are read") {
   const TempDir dir;
   const std::string fortran =
       header_bytes(dict_text("'<f4'", "(2, 3)", "True")) + kPayload.substr(0, 20);
-  with_fifo(dir, fortran, [&](const std::string& path) {
-    check_error(ErrorKind::input, path, "ends after 20 of 24 payload bytes",
-                [&] { read_completely(path); });
-  });
-  with_fifo(dir, good_file().substr(0, 150), [&](const std::string& path) {
-    check_error(ErrorKind::input, path, "ends after 22 of 24 payload bytes", [&] {
-      NpyReader reader(path);
-      reader.finish();
+  const auto finished = [](const std::string& path) { NpyReader(path).finish(); };
+  const auto refused = [&](const std::string& bytes, std::string_view text, auto&& read) {
+    with_fifo(dir, bytes, [&](const std::string& path) {
+      check_error(ErrorKind::input, path, text, [&] { read(path); });
     });
-  });
-  with_fifo(dir, good_file() + "x", [&](const std::string& path) {
-    check_error(ErrorKind::input, path, "goes on after the 24 payload bytes",
-                [&] { read_completely(path); });
-  });
-  with_fifo(dir, good_file() + "x", [&](const std::string& path) {
-    check_error(ErrorKind::input, path, "goes on after the 24 payload bytes", [&] {
-      NpyReader reader(path);
-      reader.finish();
-    });
-  });
+  };
+  refused(fortran, "ends after 20 of 24 payload bytes", read_completely);
+  refused(good_file().substr(0, 150), "ends after 22 of 24 payload bytes", finished);
+  refused(good_file() + "x", "goes on after the 24 payload bytes", read_completely);
+  refused(good_file() + "x", "goes on after the 24 payload bytes", finished);
 }
 
 TEST_CASE("a short stream whose header announces terabytes allocates little") {

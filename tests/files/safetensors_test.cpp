@@ -36,6 +36,12 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
              begin, ",", end, "]}");
 }
 
+// The header of a tensor x, each value as JSON.
+std::string tensor_x(std::string_view dtype, std::string_view shape, std::string_view offsets) {
+  return cat(R"({"x":{"dtype":)", dtype, R"(,"shape":)", shape, R"(,"data_offsets":)", offsets,
+             "}}");
+}
+
 std::string object(const std::string& entries) { return cat("{", entries, "}"); }
 
 TEST_CASE("tensors of every float dtype, in any order in the header") {
@@ -143,34 +149,25 @@ TEST_CASE("headers that the format forbids") {
       {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", "lacks some of"},
       {object(x + "," + x), "the name 'x' comes twice"},
       {"{\"__metadata__\":{}," + x + ",\"__metadata__\":{}}", "'__metadata__' comes twice"},
-      {"{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
-       "'dtype' of tensor 'x' comes twice"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"strides\":[1]}}",
+      {tensor_x(R"("F32","dtype":"F32")", "[2]", "[0,8]"), "'dtype' of tensor 'x' comes twice"},
+      {tensor_x(R"("F32")", "[2]", R"([0,8],"strides":[1])"),
        "'strides' of tensor 'x' is unknown, expected dtype, shape and data_offsets"},
-      {"{\"x\":{\"dtype\":32,\"shape\":[2],\"data_offsets\":[0,8]}}",
-       "'dtype' of tensor 'x' is a number"},
-      {"{\"x\":{\"dtype\":[],\"shape\":[2],\"data_offsets\":[0,8]}}",
-       "'dtype' of tensor 'x' is a list"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}",
-       "'shape' of tensor 'x' is a number"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":\"2\",\"data_offsets\":[0,8]}}",
-       "'shape' of tensor 'x' is a string"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,8]}}",
-       "'shape' of tensor 'x' is an object"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[[2]],\"data_offsets\":[0,8]}}",
-       "'shape' of tensor 'x' is a list"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}",
-       "'shape' of tensor 'x' is a negative number"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", "is a fraction"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2e0],\"data_offsets\":[0,8]}}", "is a fraction"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}",
-       "is a fraction or too large"},
+      {tensor_x("32", "[2]", "[0,8]"), "'dtype' of tensor 'x' is a number"},
+      {tensor_x("[]", "[2]", "[0,8]"), "'dtype' of tensor 'x' is a list"},
+      {tensor_x(R"("F32")", "2", "[0,8]"), "'shape' of tensor 'x' is a number"},
+      {tensor_x(R"("F32")", R"("2")", "[0,8]"), "'shape' of tensor 'x' is a string"},
+      {tensor_x(R"("F32")", "{}", "[0,8]"), "'shape' of tensor 'x' is an object"},
+      {tensor_x(R"("F32")", "[[2]]", "[0,8]"), "'shape' of tensor 'x' is a list"},
+      {tensor_x(R"("F32")", "[-2]", "[0,8]"), "'shape' of tensor 'x' is a negative number"},
+      {tensor_x(R"("F32")", "[2.0]", "[0,8]"), "is a fraction"},
+      {tensor_x(R"("F32")", "[2e0]", "[0,8]"), "is a fraction"},
+      {tensor_x(R"("F32")", "[99999999999999999999]", "[0,8]"), "is a fraction or too large"},
       {object(entry("x", "F32", "9223372036854775808", 0, 8)), "expected at most 2^63 - 1"},
       {object(entry("x", "F32", "9223372036854775807", 0, 8)), "need more than 2^63 - 1 bytes"},
       {object(entry("x", "F32", "4294967296,4294967296", 0, 8)), "need more than 2^63 - 1"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}",
+      {tensor_x(R"("F32")", "[2]", "[0]"),
        "'data_offsets' of tensor 'x': expected its begin and its end"},
-      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,16]}}", "expected its begin"},
+      {tensor_x(R"("F32")", "[2]", "[0,8,16]"), "expected its begin"},
       {object(entry("x", "F32", "2", 8, 0)), "expected its begin and its end"},
       {object(entry("x", "F32", "3", 0, 8)), "need 12 bytes, but data_offsets give it 8"},
       {object(entry("x", "F16", "2", 0, 8)), "need 4 bytes, but data_offsets give it 8"},

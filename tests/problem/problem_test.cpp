@@ -40,6 +40,11 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+void check_refused(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& a,
+                   const std::string& part, ErrorKind kind = ErrorKind::input) {
+  CHECK(contains(refusal(kind, x, dy, a), part));
+}
+
 }  // namespace
 
 TEST_CASE("SAME pads as TensorFlow does") {
@@ -75,9 +80,8 @@ TEST_CASE("VALID leaves unread rows, an empty output and an error, in this order
   CHECK(problem(2, 0, 1).axis[1].out == 0);
   CHECK(problem(1, 0, 2).axis[1].out == 0);
   a.strides = {1};
-  CHECK(
-      contains(refusal(ErrorKind::input, tensor("x", {1, 1, 9, 1}), tensor("dy", {1, 0, 7, 1}), a),
-               "x: H is 1 with padding 0,0, but the filter reaches over 3"));
+  check_refused(tensor("x", {1, 1, 9, 1}), tensor("dy", {1, 0, 7, 1}), a,
+                "x: H is 1 with padding 0,0, but the filter reaches over 3");
 }
 
 TEST_CASE("the shape of out_backprop follows from the input and the attributes") {
@@ -168,21 +172,20 @@ TEST_CASE("groups follow from the shapes and are checked") {
   a.groups = 4;
   CHECK(make_problem(x, dy, a).groups == 4);
   a.groups = 2;
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--groups is 2"));
+  check_refused(x, dy, a, "--groups is 2");
   a.groups.reset();
   a.filter_sizes = {3, 3, 3, 8};
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[2] (C/groups) is 3"));
+  check_refused(x, dy, a, "--filter-sizes[2] (C/groups) is 3");
   a.filter_sizes = {};
   a.kernel = {3};
   a.groups = 3;
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "3 groups do not divide the input's C=8"));
+  check_refused(x, dy, a, "3 groups do not divide the input's C=8");
   a.kernel = {};
   a.groups.reset();
   a.filter_sizes = {3, 3, 2, 7};
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--filter-sizes[3] (K) is 7, expected 8"));
+  check_refused(x, dy, a, "--filter-sizes[3] (K) is 7, expected 8");
   a.filter_sizes = {3, 3, 2, 6};
-  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 5, 5, 6}), a),
-                 "4 groups do not divide out_backprop's K=6"));
+  check_refused(x, tensor("dy", {2, 5, 5, 6}), a, "4 groups do not divide out_backprop's K=6");
 }
 
 TEST_CASE("a filter's shape is read in the filter format") {
@@ -235,25 +238,25 @@ TEST_CASE("1-D problems, and filters of no channels, are refused as others are")
   a.kernel = {3, 3};
   a.padding = "SAME";
   const TensorInfo x = tensor("x", {2, 9, 3}), dy = tensor("dy", {2, 9, 4});
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--kernel: 2 numbers [3,3], expected 1 (S)"));
+  check_refused(x, dy, a, "--kernel: 2 numbers [3,3], expected 1 (S)");
   a.kernel = {3};
   a.strides = {1, 1};
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--strides"));
+  check_refused(x, dy, a, "--strides");
   a.strides.clear();
   a.explicit_paddings = {1, 1, 1};
   a.padding = "EXPLICIT";
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "--explicit-paddings: 3 numbers"));
-  CHECK(contains(refusal(ErrorKind::input, tensor("x", {9, 3}), dy, a), "expected 3 (NWC)"));
+  check_refused(x, dy, a, "--explicit-paddings: 3 numbers");
+  check_refused(tensor("x", {9, 3}), dy, a, "expected 3 (NWC)");
 
   WgradAttributes depthwise = conv2d_attributes();
   depthwise.op = "depthwise";
   const TensorInfo none = tensor("x", {2, 8, 9, 0}), no_dy = tensor("dy", {2, 8, 9, 0});
-  CHECK(contains(refusal(ErrorKind::input, none, no_dy, depthwise), "give --filter-sizes R,S,0,M"));
+  check_refused(none, no_dy, depthwise, "give --filter-sizes R,S,0,M");
   WgradAttributes sizes = conv2d_attributes();
   sizes.kernel.clear();
   sizes.filter_sizes = {3, 3, 2, 4};
-  CHECK(contains(refusal(ErrorKind::input, none, tensor("dy", {2, 8, 9, 4}), sizes),
-                 "(C/groups) is 2, expected 0, as C is 0 in x"));
+  check_refused(none, tensor("dy", {2, 8, 9, 4}), sizes,
+                "(C/groups) is 2, expected 0, as C is 0 in x");
 }
 
 TEST_CASE("tensors of two dtypes are multiplied in one that has both exactly") {
@@ -289,24 +292,22 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
   const TensorInfo x = tensor("--input (x.npy)", {2, 8, 9, 3});
   const TensorInfo dy = tensor("--out-backprop (dy.npy)", {2, 8, 9, 4});
   WgradAttributes a = conv2d_attributes();
-  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 7, 9, 4}), a),
-                 "dy: axis 1 (P) is 7, expected 8: H=8 R=3 stride 1 dilation 1 padding 1,1"));
-  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {3, 8, 9, 4}), a),
-                 "dy: axis 0 (N) is 3, expected 2"));
-  CHECK(contains(refusal(ErrorKind::input, tensor("x", {8, 9, 3}), dy, a),
-                 "x: 3 axes [8,9,3], expected 4 (NHWC)"));
+  check_refused(x, tensor("dy", {2, 7, 9, 4}), a,
+                "dy: axis 1 (P) is 7, expected 8: H=8 R=3 stride 1 dilation 1 padding 1,1");
+  check_refused(x, tensor("dy", {3, 8, 9, 4}), a, "dy: axis 0 (N) is 3, expected 2");
+  check_refused(tensor("x", {8, 9, 3}), dy, a, "x: 3 axes [8,9,3], expected 4 (NHWC)");
   a.padding = "SMAE";
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "did you mean 'SAME'?"));
+  check_refused(x, dy, a, "did you mean 'SAME'?", ErrorKind::usage);
   a.padding = "";
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "--padding is missing"));
+  check_refused(x, dy, a, "--padding is missing", ErrorKind::usage);
   a.padding = "SAME";
   a.explicit_paddings = {1, 1, 1, 1};
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "expected only with EXPLICIT"));
+  check_refused(x, dy, a, "expected only with EXPLICIT", ErrorKind::usage);
   a.explicit_paddings = {};
   a.kernel = {};
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "the filter's size is missing"));
+  check_refused(x, dy, a, "the filter's size is missing", ErrorKind::usage);
   a.op = "conv4d";
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'conv4d' is not an operation"));
+  check_refused(x, dy, a, "'conv4d' is not an operation", ErrorKind::usage);
 }
 
 TEST_CASE("channels of 0 make an empty gradient of the filter's shape") {
@@ -415,16 +416,15 @@ TEST_CASE("each attribute that is wrong is named with what was expected") {
   };
   for (const auto& each : cases) {
     CAPTURE(each.message);
-    CHECK(contains(refusal(each.kind, x, dy, each.attributes), each.message));
+    check_refused(x, dy, each.attributes, each.message, each.kind);
   }
   WgradAttributes a = conv2d_attributes();
   make_problem(x, dy, a);  // as it is, it is right
-  CHECK(contains(refusal(ErrorKind::input, tensor("x", {7}), dy, a), "x: 1 axis [7], expected 4"));
-  CHECK(contains(refusal(ErrorKind::input, tensor("x", {2, 8, -9, 4}), dy, a),
-                 "x: axis 2 is -9, expected at least 0"));
+  check_refused(tensor("x", {7}), dy, a, "x: 1 axis [7], expected 4");
+  check_refused(tensor("x", {2, 8, -9, 4}), dy, a, "x: axis 2 is -9, expected at least 0");
   a.op = "depthwise";
-  CHECK(contains(refusal(ErrorKind::input, x, tensor("dy", {2, 8, 9, 6}), a),
-                 "dy: axis 3 (K) is 6, expected a multiple of C=4"));
+  check_refused(x, tensor("dy", {2, 8, 9, 6}), a,
+                "dy: axis 3 (K) is 6, expected a multiple of C=4");
 }
 
 TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
@@ -433,14 +433,14 @@ TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
   a.op = "conv3d";
   make_problem(x, dy, a);
   a.kernel = {1, 2};
-  CHECK(contains(refusal(ErrorKind::input, x, dy, a), "expected 1 or 3 (T,R,S)"));
+  check_refused(x, dy, a, "expected 1 or 3 (T,R,S)");
   a.kernel = {};
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "--filter-sizes T,R,S,C,K"));
+  check_refused(x, dy, a, "--filter-sizes T,R,S,C,K", ErrorKind::usage);
   a.filter_format = "OIHW";
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'OIHW' is unknown, expected DHWIO, OIDHW"));
+  check_refused(x, dy, a, "'OIHW' is unknown, expected DHWIO, OIDHW", ErrorKind::usage);
   a.filter_format = "";
   a.data_format = "NHWC";
-  CHECK(contains(refusal(ErrorKind::usage, x, dy, a), "'NHWC' is unknown, expected NDHWC or"));
+  check_refused(x, dy, a, "'NHWC' is unknown, expected NDHWC or", ErrorKind::usage);
 }
 
 TEST_CASE("one number pads every side alike") {
