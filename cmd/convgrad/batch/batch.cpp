@@ -107,7 +107,7 @@ Options job_defaults(const Options& options) {
 void keep_shard(const std::string& shard, Manifest& manifest) {
   const auto share = parse_share(shard);
   if (!share) return;
-  const auto [part, parts] = *share;
+  const std::int64_t part = share->first, parts = share->second;
   std::erase_if(manifest.jobs, [&](const BatchJob& job) { return (job.line - part) % parts != 0; });
 }
 

@@ -59,7 +59,7 @@ class Folder {
   // stays.
   template <typename Write>
   std::string add(const std::string& name, const Write& write) {
-    const std::string path = path_ + "/" + name;
+    std::string path = path_ + "/" + name;
     write(path);
     files_.push_back(path);
     return path;
