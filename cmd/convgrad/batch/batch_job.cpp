@@ -35,6 +35,7 @@ std::optional<Json> input_stamps(const BatchJob& job) {
   std::vector<std::pair<std::string, std::string>> inputs = job.inputs;
   std::ranges::sort(inputs);
   std::vector<std::string> paths;
+  paths.reserve(inputs.size());
   for (const auto& [field, path] : inputs) paths.push_back(path);
   Json stamps = Json::array();
   if (!add_stamps(paths, stamps)) return {};
