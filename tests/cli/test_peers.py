@@ -102,7 +102,7 @@ class TwoVersions(unittest.TestCase):
         self.slower = self.folder / "slower"
         self.slower.write_text(SLOWER % os.path.abspath(BINARY))
         self.slower.chmod(0o755)
-        self.write("suite.tsv", SUITE)
+        (self.folder / "suite.tsv").write_text(SUITE)
 
     def compare(self, before):
         done = subprocess.run(

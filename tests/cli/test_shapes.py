@@ -173,8 +173,7 @@ class EmptyGradients(CliTest):
                          ",".join(map(str, sizes)), "-p", "valid", "-o", f"made{i}")
             self.assertEqual(np.load(self.folder / f"made{i}" / "gradient.npy").shape, sizes)
         for jobs in (computing, judging):
-            self.write("jobs.jsonl", "".join(json.dumps(job) + "
-" for job in jobs))
+            self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
             self.succeed("batch", "jobs.jsonl")
 
     def test_what_is_no_shape(self):
