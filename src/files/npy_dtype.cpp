@@ -68,12 +68,11 @@ void parse_dtype(NpyHeader& header, std::string_view name) {
   header.big_endian = text.starts_with('>');
   if (text.find_first_of("<>|=") == 0) text.remove_prefix(1);
   header.kind = text.empty() ? '\0' : text[0];
-  header.item_bytes = 0;
   const std::string_view size = text.substr(text.empty() ? 0 : 1);
   const char* const end = size.data() + size.size();
-  const bool has_size =
-      std::from_chars(size.data(), end, header.item_bytes).ptr == end && header.item_bytes > 0;
-  const auto bytes = static_cast<std::uint64_t>(header.item_bytes);
+  unsigned bytes = 0;  // stays 0 for more than it holds, which no writer has
+  const bool has_size = std::from_chars(size.data(), end, bytes).ptr == end && bytes > 0;
+  header.item_bytes = bytes;
   const bool is_read = header.kind == 'S' || (header.kind == 'b' && bytes == 1) ||
                        (is_one_of("fiuV", header.kind) && bytes <= 8 && std::has_single_bit(bytes));
   if (has_size && is_read) return;  // S: the text in a file of parts

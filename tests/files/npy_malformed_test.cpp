@@ -183,6 +183,8 @@ TEST_CASE("dtypes that are none, or an alias of one") {
         header_bytes(dict_text("'" + descr + "'", "(2,)")),
         cat("damaged header: descr is '", descr, "', which is no dtype, expected one such"));
   }
+  check_refused(header_bytes(dict_text("'f2222222222222222228'", "(2,)")),
+                "descr is 'f2222222222222222228', which is no dtype");
   check_refused(header_bytes(dict_text("'<f4\n'", "(2,)")), "descr is '<f4\\n', which is no dtype");
   check_refused(header_bytes(dict_text("'\xff\xfe'", "(2,)"), 3), "descr is '\\xff\\xfe', which");
   using std::string_literals::operator""s;
