@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import peers
-from harness import BINARY, ROOT, clean_environment
+from harness import BINARY, ROOT, CliTest, clean_environment
 
 TORCH = """
 __version__ = "0.1"
@@ -94,15 +94,12 @@ second depthwise NCHW 2 6,5 3 2 3,2 2 1 VALID 0
 """
 
 
-class TwoVersions(unittest.TestCase):
+class TwoVersions(CliTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.slower = self.folder / "slower"
-        self.slower.write_text(SLOWER % os.path.abspath(BINARY))
+        super().setUp()
+        self.slower = self.folder / self.write("slower", SLOWER % os.path.abspath(BINARY))
         self.slower.chmod(0o755)
-        (self.folder / "suite.tsv").write_text(SUITE)
+        self.write("suite.tsv", SUITE)
 
     def compare(self, before):
         done = subprocess.run(
@@ -110,7 +107,7 @@ class TwoVersions(unittest.TestCase):
              self.folder / "suite.tsv", "--threads", "1", "--rounds", "3", "--min-time", "0.01", "--json",
              self.folder / "r.json"], env=clean_environment(), capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done)
-        return done, json.loads((self.folder / "r.json").read_text())
+        return done, json.loads(self.read("r.json"))
 
     def test_a_slower_one_comes_out_slower(self):
         done, report = self.compare(self.slower)

@@ -21,8 +21,8 @@ struct BatchJob {
   std::string name;
   bool verifies = false;
   Options options;  // those of compute or verify; paths as this process opens them
-  // Every file that is read: field and path.
-  std::vector<std::pair<std::string, std::string>> inputs;
+  // Every file that is read, and every one that is written: field and path.
+  std::vector<std::pair<std::string, std::string>> inputs, outputs;
   std::map<std::string, std::string> hashes;  // field -> what its file's must be
   Json expected;                              // fields of the report's attrs that must come out
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs

@@ -25,16 +25,13 @@ JobFiles read_by(const BatchJob& job) {
 }
 
 JobFiles written_by(const BatchJob& job) {
-  const VerifyOptions& v = job.options.verify;
   JobFiles files;
-  for (const auto& [field, path] :
-       {std::pair{"output", job.options.problem.output}, {"save_diff", v.save_diff}}) {
-    files.push_back({field, path, tensor_key(path)});
-  }
-  if (!v.save_repro.empty()) {  // a folder, which file_key() does not tell from a device
+  for (const auto& [field, path] : job.outputs) files.push_back({field, path, tensor_key(path)});
+  const std::string& repro = job.options.verify.save_repro;
+  if (!repro.empty()) {  // a folder, which file_key() does not tell from a device
     std::error_code ignored;
-    files.push_back({"save_repro", v.save_repro,
-                     std::filesystem::weakly_canonical(v.save_repro, ignored).string()});
+    files.push_back(
+        {"save_repro", repro, std::filesystem::weakly_canonical(repro, ignored).string()});
   }
   std::erase_if(files, [](const JobFile& file) { return file.key.empty(); });
   return files;

@@ -17,9 +17,11 @@
 namespace convgrad::cli {
 namespace {
 
-// Adds size and time of each file as they are now; false if one is no regular file.
-bool add_stamps(const std::vector<std::string>& paths, Json& stamps) {
-  for (const std::string& path : paths) {
+// Adds size and time of each file as they are now, whatever the order of fields; false if one is no
+// regular file.
+bool add_stamps(std::vector<std::pair<std::string, std::string>> files, Json& stamps) {
+  std::ranges::sort(files);
+  for (const auto& [field, path] : files) {
     struct stat status {};
     if (path.empty()) continue;
     if (::stat(split_tensor_name(path).file.c_str(), &status) != 0) return false;
@@ -30,15 +32,10 @@ bool add_stamps(const std::vector<std::string>& paths, Json& stamps) {
   return true;
 }
 
-// Of the inputs, as they are before the job reads them, whatever the order of fields.
+// Of the inputs, as they are before the job reads them.
 std::optional<Json> input_stamps(const BatchJob& job) {
-  std::vector<std::pair<std::string, std::string>> inputs = job.inputs;
-  std::ranges::sort(inputs);
-  std::vector<std::string> paths;
-  paths.reserve(inputs.size());
-  for (const auto& [field, path] : inputs) paths.push_back(path);
   Json stamps = Json::array();
-  if (!add_stamps(paths, stamps)) return {};
+  if (!add_stamps(job.inputs, stamps)) return {};
   return stamps;
 }
 
@@ -47,8 +44,7 @@ std::optional<Json> input_stamps(const BatchJob& job) {
 std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
   if (!inputs) return {};
   Json files = *inputs;
-  const VerifyOptions& v = job.options.verify;
-  if (!add_stamps({job.options.problem.output, v.save_diff}, files)) return {};
+  if (!add_stamps(job.outputs, files)) return {};
   return Json{{"job", job.spelled}, {"program", cat(kVersion, " ", kGitRevision)}, {"files", files}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }

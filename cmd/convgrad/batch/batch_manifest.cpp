@@ -101,6 +101,7 @@ class JobMaker {
     job.spelled["--algorithm"] = defaults_.execution.algorithm;
     take_own_fields(fields, job);
     set_options(fields, job);
+    std::ranges::sort(job.outputs);
     check(job);
     return job;
   }
@@ -169,7 +170,7 @@ class JobMaker {
       refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
     }
     path = resolved(path);
-    if (!is_in(kWritten, field)) job.inputs.emplace_back(field, path);
+    (is_in(kWritten, field) ? job.outputs : job.inputs).emplace_back(field, path);
   }
 
   const Options& defaults_;
