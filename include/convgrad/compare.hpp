@@ -77,11 +77,19 @@ struct RoundingErrors {
   // root mean square of those of a tap and of the gradient, relative to the gradient's; and how
   // many pixels would have to be left out, or 0: however many are, it would not be seen.
   double element = 0, tap = 0, gradient = 0, pixels = 0;
+  double scale = 0;  // root mean square of Expected::scales
+  double right = 0;  // relative error that right sums typically have
 };
+
+// Three digits: what a relative error tells of an element that has them in right sums.
+inline constexpr double kClear = 0x1p-10;
 
 struct Comparison {
   std::int64_t count = 0, mismatches = 0;
   ElementError abs, rel, ulp, ratio;  // the largest of each; ratio is error / error_bound()
+  // The largest where terms do not cancel: a right sum's error (Expected::scales, if known) is at
+  // most kClear of want, or one step of the result's dtype.
+  ElementError clear_rel, clear_ulp;
   ElementError first_mismatch;
   std::vector<TapErrors> taps;
   NonFinite got_nonfinite, want_nonfinite;

@@ -269,7 +269,7 @@ class Verify(ReportTest):
         compare = report["compare"]
         self.assertEqual(
             set(compare), {"verdict", "got", "dtype", "want", "criterion", "count", "mismatches",
-                           "relative_error", "max_abs", "max_rel", "max_ulp", "max_ratio",
+                           "failing", "relative_error", "max_abs", "max_rel", "max_ulp", "max_ratio",
                            "rounding", "taps", "nonfinite", "all_zero", "vacuous", "repeat"})
         self.assertEqual((compare["count"], compare["mismatches"]), (72, 0))
         self.assertIn(compare["got"], ALL_ALGORITHMS)

@@ -25,7 +25,8 @@ class Sample(VerifyTest):
         self.assertEqual(self.compare("--sample", 50)["sample"]["seed"], 1)
 
     def test_taps_say_how_many_they_have(self):
-        taps = re.findall(r"(?m)^  \[\d,\d\] +0 of (\d+) ", self.verify("--sample", 50))
+        out = self.run_here(*self.args("--sample", 50, "-v")).out
+        taps = re.findall(r"(?m)^  \[\d,\d\] +0 of (\d+) ", out)
         self.assertEqual(len(taps), 6)
         self.assertEqual(sum(map(int, taps)), 50)
 

@@ -1,4 +1,5 @@
 """verify: the verdict, its status, its report, and each criterion at its edge."""
+import re
 import shlex
 
 import numpy as np
@@ -125,8 +126,10 @@ class Match(VerifyTest):
         quiet = self.verify()
         result = self.run_here(*self.args("-v"))
         self.assertEqual(result.status, 0)
-        self.assertEqual(result.out.rsplit("repeat:", maxsplit=1)[0],
+        # The tables of what is right are not needed to see that it is.
+        self.assertEqual(re.split("largest errors|repeat:", result.out)[0],
                          quiet.rsplit("repeat:", maxsplit=1)[0])
+        self.assertIn("\nerrors per tap ", result.out)
         for part in ("thread", "block", " ms"):
             self.assertIn(part, result.err)
 
@@ -250,6 +253,23 @@ class Mismatch(VerifyTest):
         rows = [line for line in out.splitlines() if line.startswith("  [")]
         self.assertEqual(len(rows), 32)
         self.assertRegex(out, r"\n  17 more +17 +1\b")
+
+
+class Cancellation(VerifyTest):
+    def test_relative_errors_and_ulp_are_of_elements_whose_terms_do_not_cancel(self):
+        # Sums of 2^20 - 2^20 + 2^-6 and of 3 + 1 + 1: both are 2^-7 off.
+        problem = Problem(n=3, size=(1, 1), c=1, k=2, taps=(1, 1))
+        problem.x[:] = 1
+        problem.dy[..., 0].flat = [2**20, -2**20, 2**-6]
+        problem.dy[..., 1].flat = [3, 1, 1]
+        self.prepare(problem)
+        self.result_file(self.dw + 2**-7)
+        out = self.verify("--result", "r.npy", status=1)
+        self.assertRegex(out, r"\n  relative +0\.001563 +at \[0,0,0,1\]: got ")
+        self.assertRegex(out, r"\n  ULP +1\.638e\+04 +at \[0,0,0,1\]: got ")
+        compare = self.compare("--result", "r.npy", status=1)
+        self.assertEqual(compare["max_rel"]["value"], 0.5)
+        self.assertEqual(compare["max_ulp"]["index"], [0, 0, 0, 0])
 
 
 class Criteria(VerifyTest):
@@ -409,6 +429,9 @@ class Rounding(VerifyTest):
         compare = self.compare("--result", "r.npy")
         self.assertEqual(compare["verdict"], "match")
         self.assertGreater(compare["rounding"]["rms"], 0.2)
+        # And it agrees to the reference as it is said that right ones do, within a bit.
+        ratio = compare["relative_error"] / compare["rounding"]["right_relative_error"]
+        self.assertLess(abs(np.log2(ratio)), 1)
         # Of a kernel that sums 64 at a time, that is too much.
         out = self.verify("--result", "r.npy", "--longest-sum", 64, status=1)
         self.assertIn("reason: accuracy", out)
@@ -432,6 +455,48 @@ class Rounding(VerifyTest):
             self.verify("--result", "r.npy", status=status)
             self.result_file(self.dw + factor * found["gradient"] * rms)
             self.verify("--result", "r.npy", status=status)
+
+    def test_the_headline_says_which_elements_fail_together(self):
+        self.result_file(self.dw)
+        found = self.compare("--result", "r.npy")["rounding"]["detectable"]
+        rms = np.sqrt(np.mean(self.dw**2))
+        tap = self.dw.copy()
+        tap[2, 0] += found["tap"] * rms
+        for values, which in ((tap, "tap [2,0] does"),
+                              (self.dw + 1.2 * found["gradient"] * rms, "all elements together do")):
+            with self.subTest(which):
+                self.result_file(values)
+                lines = self.verify("--result", "r.npy", "--no-diagnosis", status=1).splitlines()
+                failing = f"no single element fails, but {which}"
+                self.assertEqual(lines[0], "MISMATCH: r.npy against the float64 reference, "
+                                 f"{failing} (accuracy)")
+                self.assertRegex(lines[1], "^reason: accuracy: ")
+                compare = self.compare("--result", "r.npy", "--no-diagnosis", status=1)
+                self.assertEqual((compare["mismatches"], compare["failing"]), (0, failing))
+
+    def test_reason_and_diagnosis_come_first(self):
+        self.result_file(self.wrong(tf32(self.problem.x), tf32(self.problem.dy)))
+        out = self.verify("--result", "r.npy", status=1)
+        starts = ["MISMATCH: ", "reason: ", "diagnosis: ", "agrees to ", "conv2d ", "criterion: ",
+                  "largest errors", "errors per tap ", "repeat: "]
+        places = [out.index(start) if i == 0 else out.index("\n" + start)
+                  for i, start in enumerate(starts)]
+        self.assertEqual(places, sorted(places))
+        # One diagnosis fits: nothing is left to try. Where terms cancel, ULP say nothing.
+        for absent in ("\nnext: ", "\nnon-finite", "\n  ULP"):
+            self.assertNotIn(absent, out)
+        self.assertEqual(out.count("rounding's = "), 1)
+        self.assertGreater(self.compare("--result", "r.npy", status=1)["max_ulp"]["value"], 1000)
+
+    def test_runs_that_differ_though_each_matches(self):
+        self.result_file(self.dw)
+        found = self.compare("--result", "r.npy")["rounding"]["detectable"]
+        off = 0.65 * found["gradient"] * np.sqrt(np.mean(self.dw**2))
+        self.result_file(self.dw + off, name="a.npy")
+        self.result_file(self.dw - off, name="b.npy")
+        out = self.verify("--result", "a.npy", "--result", "b.npy", status=1)
+        self.assertEqual(out.splitlines()[0], "MISMATCH: a.npy against the float64 reference, 0 of 36 "
+                         "elements fail (0 %), but the runs differ")
 
     def test_runs(self):
         rng = np.random.default_rng(1)
@@ -580,21 +645,21 @@ class Text(VerifyTest):
         result = self.succeed("verify", *self.flags)
         self.assertEqual(self.lines(result.out), f"""\
 MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
+agrees to every bit of the reference; right float32 sums of these data agree to 24.3; errors at most 0 times rounding's (13.9 allowed) over all elements; rounding's = 6.6e-07 here
+would have failed, typically: one element off by 1.5e-06 of the gradient's rms, one tap by 1.1e-06, all elements by 8.1e-07; 1 pixel left out
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
 criterion: rms of error/rounding <= 3*g(n) of n elements: all, each tap, channel and element
-agrees to every bit of the reference; errors at most 0 times rounding's (13.9 allowed) over all elements
-would have failed, typically: one element off by 1.5e-06 of the gradient's rms, one tap by 1.1e-06, all elements by 8.1e-07; 1 pixel left out
+repeat: {self.command}
+""")
+        tables = self.lines(self.run_here("verify", *self.flags, "-v").out)
+        self.assertIn("""
 largest errors
   absolute        0
-  relative        0
-  ULP             0
   error/bound     0
 errors per tap   failures    largest |error|  error/bound  rms error/rounding
   [0,0]          0           0                0            0
   [1,0]          0           0                0            0
-non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
-repeat: {self.command}
-""")
+repeat: """, tables)
 
     def test_mismatch(self):
         values = self.dw.copy()
@@ -608,12 +673,15 @@ repeat: {self.command}
         ratios = [line.split()[-1] for line in text.splitlines() if line.startswith("  [")]
         self.assertEqual(len(ratios), 2)
         for ratio in ratios:
-            text = text.replace(f" {ratio}\nnon", " *\nnon").replace(f" {ratio}\n  [", " *\n  [")
+            text = text.replace(f" {ratio}\nrep", " *\nrep").replace(f" {ratio}\n  [", " *\n  [")
         self.assertEqual(text, f"""\
 MISMATCH: r.npy against the float64 reference, 2 of 4 elements fail (50 %)
+diagnosis: none of the 164 faults that were tried explains the result
+diagnosis: the wrong elements are tap (1,0)
+next: --save-repro DIR writes a small problem that fails; --show 5 lists the worst elements; a second run as another --result shows whether it repeats
+agrees to 2.5 bits
 conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
 criterion: |got-want| <= 0 + 0.01*|want|
-agrees to 2.5 bits
 largest errors
   absolute        4            at [1,0,0,1]: got -8, want -4
   relative        1            at [1,0,0,1]: got -8, want -4
@@ -621,9 +689,6 @@ largest errors
   first mismatch  0.5          at [1,0,0,0]: got 11.5, want 11
   [0,0]          0           0                *
   [1,0]          2           4                *
-non-finite: got 0 NaN, 0 Inf; want 0 NaN, 0 Inf
-diagnosis: none of the 164 faults that were tried explains the result
-diagnosis: the wrong elements are tap (1,0)
 repeat: {self.command} --rtol 0.01
 """)
 

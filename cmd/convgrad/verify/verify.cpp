@@ -215,10 +215,8 @@ int verify(const Options& options, Json& report) {
   const Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
   const std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
-  VerifyReport summary{job.problem, tolerance, verdicts};
+  VerifyReport summary{job.problem, tolerance, verdicts, options};
   summary.vacuous = judged.vacuous;
-  summary.fail_vacuous = v.fail_vacuous;
-  summary.repeat = options.command_line;
   if (!needs_reference && verdicts[0].comparison.all_zero) {
     summary.vacuous = "every expected value is 0";
   }
@@ -230,7 +228,7 @@ int verify(const Options& options, Json& report) {
   summary.notes.add(golden_difference(job.problem, judged, tolerance));
   if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
   summary.notes.add(differences(job.problem, options, judged, tolerance));
-  summary.notes.add(explain(job, options, judged, tolerance, verdicts));
+  summary.explained.add(explain(job, options, judged, tolerance, verdicts));
   const bool match = matches(summary);
   if (v.update_golden) {
     summary.notes.add(update_golden(options, job.problem, judged.results[0], match));

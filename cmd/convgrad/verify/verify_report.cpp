@@ -143,6 +143,8 @@ Json rounding_json(const WgradProblem& pb, const RoundingErrors& e) {
           {"rms", number(e.all.rms)},
           {"group", group_json(pb, e.worst)},
           {"failing_groups", e.failing},
+          {"scale", number(e.scale)},
+          {"right_relative_error", number(e.right)},
           {"detectable",
            {{"element", number(e.element)},
             {"tap", number(e.tap)},
@@ -155,16 +157,47 @@ bool is_accuracy(const VerifyReport& r, const Comparison& c) {
   return has_rounding(r) && !c.match() && c.within_bound;
 }
 
-const char* precision_name(const WgradProblem& pb) {
-  return pb.dtype == DType::f64 ? "a float64 sum" : "a float32 sum";
+// "tap [0,1]"
+std::string group_name(const WgradProblem& pb, const GroupError& error) {
+  switch (error.kind) {
+    case GroupKind::all:
+      return "all elements";
+    case GroupKind::tap:
+      return "tap " + tap_text(pb, error.index);
+    case GroupKind::input_channel:
+      return cat("input channel ", error.index);
+    case GroupKind::output_channel:
+      return cat("output channel ", error.index);
+    default:
+      return element_text(pb, error.index);
+  }
 }
 
 std::string reason_text(const VerifyReport& r, const Comparison& c) {
   const GroupError& worst = c.rounding->worst;
   return cat("reason: accuracy: every element is within the worst-case bound, but errors are ",
              group_text(r.problem, worst),
-             worst.kind == GroupKind::limit ? "" : cat("; those of ", precision_name(r.problem)),
+             worst.kind == GroupKind::limit
+                 ? ""
+                 : cat(" of a ", dtype_name(accumulator_dtype(r.problem.dtype)), " sum"),
              ": lower precision or missing terms; --criterion bound accepts it");
+}
+
+// "agrees to 13.4 bits; right float32 sums of these data agree to 19.7".
+std::string agreement_line(const VerifyReport& r, const Compared& v) {
+  const Comparison& c = v.comparison;
+  std::string text = "agrees to " + agreement_text(c.relative_error);
+  if (std::isinf(c.abs.value)) text += " where both are finite";
+  if (!c.rounding) return text;
+  const DType sums = accumulator_dtype(r.problem.dtype);
+  if (c.rounding->right > 0 && c.rounding->right < 1) {
+    text += cat(
+        "; right ", dtype_name(sums), " sums of these data",
+        unit_roundoff(v.dtype) > unit_roundoff(sums) ? cat(", as ", dtype_name(v.dtype), ",") : "",
+        " agree to ", fixed(-std::log2(c.rounding->right), 1));
+  }
+  if (!is_accuracy(r, c)) text += "; errors at most " + group_text(r.problem, c.rounding->worst);
+  return text + cat("; rounding's = ", general(c.rounding->scale, 2), " here");
 }
 
 // What a match does not see.
@@ -182,30 +215,80 @@ bool all_match(const VerifyReport& r) {
 
 // It fails because nothing was tested, and --fail-vacuous says that it should.
 bool is_vacuous_failure(const VerifyReport& r) {
-  return r.fail_vacuous && !r.vacuous.empty() && all_match(r);
+  return r.options.verify.fail_vacuous && !r.vacuous.empty() && all_match(r);
+}
+
+// "3 of 36 elements fail", or which elements do together where none does alone.
+std::string failing_text(const VerifyReport& r, const Comparison& c) {
+  if (c.mismatches > 0 || c.match()) return cat(c.mismatches, " of ", c.count, " elements fail");
+  const GroupError& worst = c.rounding->worst;
+  return cat("no single element fails, but ", group_name(r.problem, worst),
+             worst.kind == GroupKind::all ? " together do" : " does");
+}
+
+const char* but_runs_differ(const VerifyReport& r) {
+  return r.notes.failed && all_match(r) ? ", but the runs differ" : "";
 }
 
 std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   const Comparison& c = v.comparison;
-  if (match && !r.vacuous.empty()) {
-    return cat("MATCH, but nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
-  }
-  if (is_vacuous_failure(r)) {
-    return cat("MISMATCH: nothing was tested: ", r.vacuous, "; ", v.got, " against ", v.want);
+  const std::string compared = cat(v.got, " against ", v.want);
+  if (!r.vacuous.empty() && (match || is_vacuous_failure(r))) {
+    return cat(match ? "MATCH, but " : "MISMATCH: ", "nothing was tested: ", r.vacuous, "; ",
+               compared);
   }
   const double part =
       c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
-  return cat(match ? "MATCH" : "MISMATCH", ": ", v.got, " against ", v.want, ", ", c.mismatches,
-             " of ", c.count, " elements fail (", general(part, 3), " %)");
+  const bool some = c.mismatches > 0 || c.match();
+  return cat(match ? "MATCH: " : "MISMATCH: ", compared, ", ", failing_text(r, c),
+             some                ? cat(" (", general(part, 3), " %)")
+             : is_accuracy(r, c) ? " (accuracy)"
+                                 : "",
+             but_runs_differ(r));
 }
 
 // A line about a gradient that is not reported in full.
 std::string other_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
-  std::string text =
-      cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ", c.mismatches,
-          " of ", c.count, " elements fail, agrees to ", agreement_text(c.relative_error));
+  std::string text = cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
+                         failing_text(r, c), ", agrees to ", agreement_text(c.relative_error));
   if (c.rounding) text += cat(", errors ", group_text(r.problem, c.rounding->worst));
+  return text;
+}
+
+// The largest errors, and those of each tap.
+void tables(std::ostream& text, const VerifyReport& r, const Comparison& c) {
+  text << "largest errors\n";
+  text << error_text(r.problem, "absolute", c.abs);
+  if (c.clear_rel.index >= 0) text << error_text(r.problem, "relative", c.clear_rel);
+  if (c.clear_ulp.index >= 0) text << error_text(r.problem, "ULP", c.clear_ulp);
+  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
+  if (c.mismatches > 0) text << error_text(r.problem, "first mismatch", c.first_mismatch);
+  tap_table(text, r, c);
+  const NonFinite &got = c.got_nonfinite, &want = c.want_nonfinite;
+  if (got.nan + got.inf + want.nan + want.inf == 0) return;
+  text << "non-finite: got " << got.nan << " NaN, " << got.inf << " Inf; want " << want.nan
+       << " NaN, " << want.inf << " Inf\n";
+}
+
+// What to do where no known fault explains a result, or "".
+std::string next_step(const VerifyReport& r, const Comparison& c) {
+  const Json diagnosis = r.explained.json.value("diagnosis", Json::object());
+  if (diagnosis.value("tried", 0) == 0 || !diagnosis["findings"].empty()) return "";
+  const VerifyOptions& v = r.options.verify;
+  std::vector<std::string> steps;
+  if (c.mismatches > 0 && v.save_repro.empty()) {
+    steps.emplace_back("--save-repro DIR writes a small problem that fails");
+  }
+  if (c.mismatches > 0 && c.mismatches < c.count && !v.show) {
+    steps.emplace_back("--show 5 lists the worst elements");
+  }
+  if (v.results.size() == 1 && c.mismatches < c.count) {
+    steps.emplace_back("a second run as another --result shows whether it repeats");
+  }
+  if (v.results.empty()) steps.emplace_back("--algorithm NAME tries another kernel");
+  std::string text;
+  for (const std::string& step : steps) text += (text.empty() ? "next: " : "; ") + step;
   return text;
 }
 
@@ -227,6 +310,7 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
                {"criterion", criterion_text(r.tolerance)},
                {"count", c.count},
                {"mismatches", c.mismatches},
+               {"failing", failing_text(r, c)},
                {"relative_error", number(c.relative_error)},
                {"max_abs", error_json(r.problem, c.abs)},
                {"max_rel", error_json(r.problem, c.rel)},
@@ -251,23 +335,12 @@ std::string agreement_text(double relative_error) {
 }
 
 std::string group_text(const WgradProblem& pb, const GroupError& error) {
-  const std::string size =
-      cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed)");
-  switch (error.kind) {
-    case GroupKind::all:
-      return size + " over all elements";
-    case GroupKind::tap:
-      return size + " at tap " + tap_text(pb, error.index);
-    case GroupKind::input_channel:
-      return cat(size, " at input channel ", error.index);
-    case GroupKind::output_channel:
-      return cat(size, " at output channel ", error.index);
-    case GroupKind::element:
-      return size + " at " + element_text(pb, error.index);
-    default:
-      return cat(general(error.rms, 3), " times the most that rounding can make at ",
-                 element_text(pb, error.index));
+  if (error.kind == GroupKind::limit) {
+    return cat(general(error.rms, 3), " times the most that rounding can make at ",
+               group_name(pb, error));
   }
+  return cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed) ",
+             error.kind == GroupKind::all ? "over " : "at ", group_name(pb, error));
 }
 
 bool matches(const VerifyReport& r) {
@@ -277,39 +350,33 @@ bool matches(const VerifyReport& r) {
 std::string verify_text(const VerifyReport& r) {
   const Compared& shown = r.verdicts[r.shown];
   const Comparison& c = shown.comparison;
+  const bool match = matches(r);
   TextWriter text;
-  text << verdict_line(r, shown, matches(r)) << "\n";
-  text << describe(r.problem) << "\n";
-  text << "criterion: " << criterion_text(r.tolerance) << "\n";
-  for (const std::string& line : r.coverage.lines) text << line << "\n";
-  if (is_accuracy(r, c)) text << reason_text(r, c) << "\n";
-  if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) {
-    text << "agrees to " << agreement_text(c.relative_error);
-    if (std::isinf(c.abs.value)) text << " where both are finite";
-    if (c.rounding) text << "; errors at most " << group_text(r.problem, c.rounding->worst);
-    text << "\n";
-  }
-  if (matches(r) && c.rounding && r.vacuous.empty()) text << detectable_text(*c.rounding) << "\n";
+  const auto add = [&text](const std::string& line) {
+    if (!line.empty()) text << line << "\n";
+  };
+  add(verdict_line(r, shown, match));
+  if (is_accuracy(r, c)) add(reason_text(r, c));
+  for (const std::string& line : r.explained.lines) add(line);
+  add(next_step(r, c));
+  if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(r, shown));
+  if (match && c.rounding && r.vacuous.empty()) add(detectable_text(*c.rounding));
   for (std::size_t i = 0; i < r.verdicts.size(); ++i) {
-    if (i != r.shown) text << other_line(r, r.verdicts[i]) << "\n";
+    if (i != r.shown) add(other_line(r, r.verdicts[i]));
   }
-  text << "largest errors\n";
-  text << error_text(r.problem, "absolute", c.abs);
-  text << error_text(r.problem, "relative", c.rel);
-  text << error_text(r.problem, "ULP", c.ulp);
-  if (c.has_bound) text << error_text(r.problem, "error/bound", c.ratio);
-  if (c.mismatches > 0) text << error_text(r.problem, "first mismatch", c.first_mismatch);
-  tap_table(text, r, c);
-  text << "non-finite: got " << c.got_nonfinite.nan << " NaN, " << c.got_nonfinite.inf
-       << " Inf; want " << c.want_nonfinite.nan << " NaN, " << c.want_nonfinite.inf << " Inf\n";
-  for (const std::string& line : r.notes.lines) text << line << "\n";
-  text << "repeat: " << r.repeat << "\n";
+  for (const std::string& line : r.notes.lines) add(line);
+  add(describe(r.problem));
+  add("criterion: " + criterion_text(r.tolerance));
+  for (const std::string& line : r.coverage.lines) add(line);
+  if (!match || r.options.execution.verbose) tables(text, r, c);
+  add("repeat: " + r.options.command_line);
   return text.str();
 }
 
 Json verify_json(const VerifyReport& r) {
   Json json = comparison_json(r, r.verdicts[r.shown]);
   json["verdict"] = matches(r) ? "match" : "mismatch";
+  json["failing"].get_ref<std::string&>() += but_runs_differ(r);
   json["vacuous"] = !r.vacuous.empty();
   if (is_vacuous_failure(r)) json["reason"] = "vacuous";
   if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
@@ -318,9 +385,10 @@ Json verify_json(const VerifyReport& r) {
     for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));
     json["results"] = all;
   }
+  json.update(r.explained.json);
   json.update(r.coverage.json);
   json.update(r.notes.json);
-  json["repeat"] = r.repeat;
+  json["repeat"] = r.options.command_line;
   return json;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "convgrad/compare.hpp"
+#include "options/options.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
@@ -27,12 +28,12 @@ struct VerifyReport {
   const WgradProblem& problem;
   const Tolerance& tolerance;
   const std::vector<Compared>& verdicts;  // of several gradients
-  std::size_t shown = 0;                  // the one that is reported in full
-  std::string vacuous = {};               // why no fault could be seen, or ""
-  bool fail_vacuous = false;              // which is then a mismatch
-  Notes coverage = {};                    // of a sample
+  const Options& options;
+  std::size_t shown = 0;     // the one that is reported in full
+  std::string vacuous = {};  // why no fault could be seen, or ""
+  Notes explained = {};      // by known faults
+  Notes coverage = {};       // of a sample
   Notes notes = {};
-  std::string repeat = {};  // the command that repeats it
 };
 
 // Whether all match.
