@@ -126,10 +126,10 @@ double rounding_step(DType out, double value);
 bool same_bits(double a, double b);
 
 // Steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are 0. The
-// largest int64 where there are no steps to count: from NaN or an infinity to anything else, also
+// largest uint64 where there are no steps to count: from NaN or an infinity to anything else, also
 // from what becomes an infinity when it is rounded.
-std::int64_t ulp_distance(DType dtype, double a, double b);
+std::uint64_t ulp_distance(DType dtype, double a, double b);
 // The same as an error: infinite where there are no steps to count.
-double ulp_error(std::int64_t distance);
+double ulp_error(std::uint64_t distance);
 
 }  // namespace convgrad

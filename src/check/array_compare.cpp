@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 namespace convgrad {
 namespace {
@@ -36,7 +37,7 @@ DType coarser_dtype(DType a, DType b) { return unit_roundoff(a) >= unit_roundoff
 
 // True if the pair matches.
 template <typename Value>
-bool ArrayComparison::add_pair(Value got, Value want, std::int64_t index) {
+bool ArrayComparison::add_pair(Value got, Value want) {
   const Tolerance& t = tolerance_.tolerance;
   if (std::isnan(got) && std::isnan(want)) return tolerance_.equal_nan;
   const bool equal = got == want;
@@ -45,26 +46,33 @@ bool ArrayComparison::add_pair(Value got, Value want, std::int64_t index) {
   if (equal) return same_bits || t.criterion != Criterion::bitwise;
 
   const Value error = std::fabs(got - want);
-  const PairError here = {static_cast<double>(error), index, got, want};
-  const auto keep = [&](PairError& largest, double value) {
-    largest.keep_larger({value, here.index, here.got, here.want});
-  };
-  keep(abs, here.value);
-  if (want != 0) keep(rel, static_cast<double>(error / std::fabs(want)));
-  std::int64_t steps = 0;
+  std::uint64_t steps = 0;
   if constexpr (std::is_same_v<Value, double>) {
     steps = ulp_distance(tolerance_.ulp_dtype, got, want);
   }
-  const double ulp_here = ulp_error(steps);
-  keep(ulp, ulp_here);
-  switch (t.criterion) {
-    case Criterion::max_ulp:
-      return std::isfinite(ulp_here) && steps <= t.max_ulp;
-    case Criterion::tolerance:
-      return error <= t.atol + t.rtol * std::fabs(want);
-    default:
-      return false;
+  const double ulp = ulp_error(steps);
+  bool match = false;
+  if (t.criterion == Criterion::max_ulp) {
+    match = std::isfinite(ulp) && std::cmp_less_equal(steps, t.max_ulp);
+  } else if (t.criterion == Criterion::tolerance) {
+    match = error <= t.atol + t.rtol * std::fabs(want);
   }
+  // The difference of two finite numbers may be none; that of their halves is.
+  const Value relative = std::fabs(got / 2 - want / 2) / std::fabs(want / 2);
+  for (LargestErrors* largest : {&all, &failing}) {
+    if (largest == &failing && match) continue;
+    const auto keep = [&](PairError& kept, Value value) {
+      kept.keep_larger({static_cast<double>(value), count, got, want});
+    };
+    keep(largest->abs, error);
+    keep(largest->ulp, ulp);
+    if (want != 0) {
+      keep(largest->rel, std::isfinite(error) ? error / std::fabs(want) : relative);
+    } else {
+      ++largest->zero_wants;
+    }
+  }
+  return match;
 }
 
 template <typename Value>
@@ -72,7 +80,7 @@ void ArrayComparison::add_values(std::span<const Value> got, std::span<const Val
                                  std::span<double> difference) {
   for (std::size_t i = 0; i < got.size(); ++i) {
     const Value g = got[i], w = want[i];
-    const bool match = add_pair(g, w, count);
+    const bool match = add_pair(g, w);
     if (!difference.empty()) {
       const bool same = g == w || (std::isnan(g) && std::isnan(w) && tolerance_.equal_nan);
       difference[i] = same ? 0 : static_cast<double>(g - w);

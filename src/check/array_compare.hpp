@@ -29,6 +29,13 @@ DType coarser_dtype(DType a, DType b);
 // In C order, with the values as they are: a double does not hold every integer of 64 bits.
 using PairError = ErrorOf<long double>;
 
+// Of finite pairs that differ: the largest |got - want|, |got - want| / |want| where want is not
+// 0, and steps between numbers of ulp_dtype, to which both are rounded first.
+struct LargestErrors {
+  PairError abs, rel, ulp;
+  std::int64_t zero_wants = 0;  // which have no relative error
+};
+
 // Takes two arrays in pieces and keeps the worst. Indices count elements in C order.
 class ArrayComparison {
  public:
@@ -47,9 +54,7 @@ class ArrayComparison {
   }
 
   std::int64_t count = 0, mismatches = 0;
-  // Of finite pairs: the largest |got - want|, |got - want| / |want| where want is not 0, and steps
-  // between numbers of ulp_dtype, to which both are rounded first.
-  PairError abs, rel, ulp;
+  LargestErrors all, failing;
   PairError first_mismatch;  // value: |got - want|
   // Mismatches where got or want is not finite, and the first of them.
   std::int64_t nonfinite_mismatches = 0;
@@ -59,7 +64,7 @@ class ArrayComparison {
 
  private:
   template <typename Value>
-  bool add_pair(Value got, Value want, std::int64_t index);
+  bool add_pair(Value got, Value want);
   template <typename Value>
   void add_values(std::span<const Value> got, std::span<const Value> want,
                   std::span<double> difference);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <xtensor/xadapt.hpp>
 #include <xtensor/xmath.hpp>
 
@@ -123,7 +124,7 @@ class Judge {
     const double target = rounded(out_, want);
     const bool same = same_bits(got, target);
     e.equal = same || got == target;  // also 0 and -0
-    const std::int64_t ulp = ulp_distance(out_, got, target);
+    const std::uint64_t ulp = ulp_distance(out_, got, target);
     e.ulp = ulp_error(ulp);
     double bound = std::numeric_limits<double>::quiet_NaN();
     if (result.has_bound) bound = error_bound(problem_, out_, want, expected_.magnitudes[at]);
@@ -147,7 +148,7 @@ class Judge {
     return e;
   }
 
-  bool passes(const Errors& e, bool same, double want, std::int64_t ulp) const {
+  bool passes(const Errors& e, bool same, double want, std::uint64_t ulp) const {
     if (e.equal && tolerance_.criterion != Criterion::bitwise) return true;
     switch (tolerance_.criterion) {
       case Criterion::rounding:
@@ -157,7 +158,8 @@ class Judge {
       case Criterion::tolerance:
         return std::isfinite(e.abs) && e.abs <= tolerance_.atol + tolerance_.rtol * std::fabs(want);
       case Criterion::max_ulp:
-        return std::isfinite(e.abs) && std::isfinite(e.ulp) && ulp <= tolerance_.max_ulp;
+        return std::isfinite(e.abs) && std::isfinite(e.ulp) &&
+               std::cmp_less_equal(ulp, tolerance_.max_ulp);
       default:
         return same;
     }
@@ -312,23 +314,21 @@ double unexplained_error(DType out, double got, double want, double tail) {
   return std::max(0.0, std::fabs(difference) - half_step(out, got, inward));
 }
 
-std::int64_t ulp_distance(DType dtype, double a, double b) {
+std::uint64_t ulp_distance(DType dtype, double a, double b) {
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
   if (std::isnan(a) && std::isnan(b)) return 0;
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<std::int64_t>::max();
+  if (std::isnan(a) || std::isnan(b)) return kNone;
   if (a == b) return 0;
-  if (!std::isfinite(rounded(dtype, a)) || !std::isfinite(rounded(dtype, b))) {
-    return std::numeric_limits<std::int64_t>::max();
-  }
-  const std::int64_t first = ordered_bits(dtype, a), second = ordered_bits(dtype, b);
-  std::int64_t distance = 0;
-  if (__builtin_sub_overflow(std::max(first, second), std::min(first, second), &distance)) {
-    return std::numeric_limits<std::int64_t>::max();
-  }
-  return distance;
+  if (!std::isfinite(rounded(dtype, a)) || !std::isfinite(rounded(dtype, b))) return kNone;
+  // Without a sign, so that the distance of any two fits.
+  const auto bits = [dtype](double value) {
+    return static_cast<std::uint64_t>(ordered_bits(dtype, value));
+  };
+  return bits(std::max(a, b)) - bits(std::min(a, b));
 }
 
-double ulp_error(std::int64_t distance) {
-  const bool countable = distance < std::numeric_limits<std::int64_t>::max();
+double ulp_error(std::uint64_t distance) {
+  const bool countable = distance < std::numeric_limits<std::uint64_t>::max();
   return countable ? static_cast<double>(distance) : kInfinity;
 }
 

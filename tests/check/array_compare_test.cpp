@@ -110,13 +110,16 @@ TEST_CASE("the worst of each measure is kept, over all pieces") {
   CHECK(c.count == 8);
   CHECK(c.mismatches == 3);
   CHECK(c.first_mismatch.index == 3);
-  CHECK(c.abs.value == 2);
-  CHECK(c.abs.index == 3);
-  CHECK(c.abs.got == -10);
-  CHECK(c.abs.want == -12);
-  CHECK(c.rel.index == 6);
-  CHECK(c.rel.value == doctest::Approx(9));
-  CHECK(c.ulp.index == 6);
+  CHECK(c.all.abs.value == 2);
+  CHECK(c.all.abs.index == 3);
+  CHECK(c.all.abs.got == -10);
+  CHECK(c.all.abs.want == -12);
+  CHECK(c.all.rel.index == 6);
+  CHECK(c.all.rel.value == doctest::Approx(9));
+  CHECK(c.all.ulp.index == 6);
+  CHECK(c.failing.abs.index == 3);
+  CHECK(c.failing.rel.index == 3);
+  CHECK(c.failing.ulp.index == 3);
   CHECK(c.nonfinite_mismatches == 2);
   CHECK(c.first_nonfinite.index == 5);
   CHECK(c.got_nonfinite.nan == 1);
@@ -125,6 +128,18 @@ TEST_CASE("the worst of each measure is kept, over all pieces") {
   CHECK(difference[0] == 2);
   CHECK(difference[2] == kInf);
   CHECK(std::isnan(difference[4]));
+}
+
+TEST_CASE("differences of float64 numbers that are no float64 number") {
+  ArrayComparison c({{.criterion = Criterion::tolerance, .atol = 1}, true, DType::f64});
+  const double got[] = {0x1.8p1023, 3, 1e-3}, want[] = {-0x1.8p1023, 0, 0};
+  c.add(got, want);
+  CHECK(c.all.abs.value == kInf);
+  CHECK(c.all.rel.value == 2);
+  CHECK(c.all.rel.index == 0);
+  CHECK(c.all.ulp.value == 2.0 * 0x7fe8000000000000);
+  CHECK(c.all.zero_wants == 2);
+  CHECK(c.failing.zero_wants == 1);
 }
 
 TEST_CASE("the difference of equal elements is 0, whatever they are") {

@@ -279,17 +279,18 @@ TEST_CASE("steps between numbers") {
   CHECK(ulp_distance(DType::bf16, -1, 1) == 2 * 0x3f80);
   CHECK(ulp_distance(DType::f64, -0x1p-1074, 0x1p-1074) == 2);
   CHECK(ulp_distance(DType::f32, kNan, kNan) == 0);
-  CHECK(ulp_distance(DType::f32, kNan, 1) == std::numeric_limits<std::int64_t>::max());
-  CHECK(ulp_distance(DType::f64, -kInf, kInf) > 0);
-  // No number of steps leads to an infinity, nor to what becomes one.
-  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  // No number of steps leads to NaN or an infinity, nor to what becomes one.
+  constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  CHECK(ulp_distance(DType::f32, kNan, 1) == kNever);
+  CHECK(ulp_distance(DType::f64, -kInf, kInf) == kNever);
   CHECK(ulp_distance(DType::f16, 65504, 1e30) == kNever);
   CHECK(ulp_distance(DType::f16, -1e30, -65504) == kNever);
   CHECK(ulp_distance(DType::f16, 65504, kInf) == kNever);
   CHECK(ulp_distance(DType::f32, 1e300, 2e300) == kNever);
   CHECK(ulp_distance(DType::bf16, -kInf, -kInf) == 0);
   CHECK(ulp_distance(DType::f16, 65504, 65519) == 0);
-  // 2^63 apart, one more than there is.
-  CHECK(ulp_distance(DType::f64, -2, 2) == std::numeric_limits<std::int64_t>::max());
-  CHECK(ulp_distance(DType::f64, 2, -2) == std::numeric_limits<std::int64_t>::max());
+  // More than int64 holds.
+  CHECK(ulp_distance(DType::f64, -2, 2) == std::uint64_t{1} << 63);
+  CHECK(ulp_distance(DType::f64, 2, -2) == std::uint64_t{1} << 63);
+  CHECK(ulp_distance(DType::f64, -0x1.fp1023, 0x1.fp1023) == 2 * std::uint64_t{0x7fef000000000000});
 }

@@ -70,6 +70,34 @@ First mismatch at [1,2,0,1]: got 23, want 21
                          {"value": 2.0, "index": [1, 2, 0, 1], "got": 23.0, "want": 21.0})
         self.assertEqual(compare["max_ulp"]["value"], 2 * 2**19)
 
+    def test_the_worst_of_those_that_fail_come_first(self):
+        out = self.pair([1000.5, 1e-3, 5, 0.5], [1000, 2e-3, 5, 0], "--rtol", "1e-3", "--atol", "1e-6",
+                        status=1, dtypes=("float64", "float64"))
+        self.assertIn("""
+Max absolute difference among mismatches: 0.5 at [3]: got 0.5, want 0
+Max absolute difference: 0.5 at [0]: got 1000.5, want 1000
+Max relative difference of elements where want is not 0: 0.5 at [1]: got 0.001, want 0.002
+Max ULP difference: 4.60268e+18 at [3]: got 0.5, want 0
+First mismatch at [1]: got 0.001, want 0.002
+""", out)
+        compare = self.report("got.npy", "want.npy", "--rtol", "1e-3", "--atol", "1e-6",
+                              status=1)["compare"]
+        self.assertEqual((compare["max_abs"]["index"], compare["failing"]["max_abs"]["index"]),
+                         ([0], [3]))
+        self.assertEqual((compare["zero_wants"], compare["failing"]["zero_wants"]), (1, 1))
+
+    def test_differences_that_float64_does_not_hold(self):
+        out = self.pair([1.7e308], [-1.7e308], status=1, dtypes=("float64", "float64"))
+        self.assertIn("Max relative difference: 2 at [0]", out)
+        steps = 2 * int(np.array(1.7e308).view("i8"))
+        self.assertIn(f"Max ULP difference: {steps:.6g} at [0]", out)
+        self.pair([1.7e308], [-1.7e308], "--max-ulp", 2**63 - 1, status=1,
+                  dtypes=("float64", "float64"))
+        # Nothing but elements that have no relative error.
+        out = self.pair([1e-16, 1], [0, 1], "--rtol", "1e-14", status=1,
+                        dtypes=("float64", "float64"))
+        self.assertIn("Max relative difference of elements where want is not 0: 0\n", out)
+
     def test_the_worst_are_over_all_elements(self):
         rng = np.random.default_rng(2)
         want = rng.standard_normal((11, 13, 5))

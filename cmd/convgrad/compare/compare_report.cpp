@@ -32,9 +32,20 @@ std::string place(const CompareReport& r, const PairError& error) {
              general(error.got, digits), ", want ", general(error.want, digits));
 }
 
-std::string worst_line(const CompareReport& r, const char* what, const PairError& error) {
-  return cat("Max ", what, " difference: ", general(error.value, 6),
-             error.index < 0 ? "" : place(r, error), "\n");
+// The largest of those that fail, unless it is that of all, and of all.
+std::string worst_lines(const CompareReport& r, const char* what, PairError LargestErrors::*of) {
+  std::string text;
+  const bool relative = of == &LargestErrors::rel;
+  const ArrayComparison& c = r.comparison;
+  for (const LargestErrors* largest : {&c.failing, &c.all}) {
+    const bool failing = largest == &c.failing;
+    const PairError& error = largest->*of;
+    if (failing && (c.match() || error.index == (c.all.*of).index)) continue;
+    text += cat("Max ", what, " difference", failing ? " among mismatches" : "",
+                relative && largest->zero_wants > 0 ? " of elements where want is not 0: " : ": ",
+                general(error.value, 6), error.index < 0 ? "" : place(r, error), "\n");
+  }
+  return text;
 }
 
 std::string nonfinite_text(const NonFinite& counts) {
@@ -48,6 +59,13 @@ Json error_json(const CompareReport& r, const PairError& error) {
     json["got"] = number(error.got, r.integers);
     json["want"] = number(error.want, r.integers);
   }
+  return json;
+}
+
+Json largest_json(const CompareReport& r, const LargestErrors& largest) {
+  Json json = {{"max_abs", error_json(r, largest.abs)}, {"max_rel", error_json(r, largest.rel)}};
+  if (!r.integers) json["max_ulp"] = error_json(r, largest.ulp);
+  if (largest.zero_wants > 0) json["zero_wants"] = largest.zero_wants;
   return json;
 }
 
@@ -67,9 +85,9 @@ std::string compare_text(const CompareReport& r) {
   text += cat(r.match() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
               r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
   text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
-  text += worst_line(r, "absolute", c.abs);
-  text += worst_line(r, "relative", c.rel);
-  if (!r.integers) text += worst_line(r, "ULP", c.ulp);
+  text += worst_lines(r, "absolute", &LargestErrors::abs);
+  text += worst_lines(r, "relative", &LargestErrors::rel);
+  if (!r.integers) text += worst_lines(r, "ULP", &LargestErrors::ulp);
   if (!c.match()) text += cat("First mismatch", place(r, c.first_mismatch), "\n");
   if (c.nonfinite_mismatches > 0) {
     text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
@@ -97,10 +115,11 @@ Json compare_json(const CompareReport& r) {
   }
   json["count"] = c.count;
   json["mismatches"] = c.mismatches;
-  json["max_abs"] = error_json(r, c.abs);
-  json["max_rel"] = error_json(r, c.rel);
-  if (!r.integers) json["max_ulp"] = error_json(r, c.ulp);
-  if (!c.match()) json["first_mismatch"] = error_json(r, c.first_mismatch);
+  json.update(largest_json(r, c.all));
+  if (!c.match()) {
+    json["failing"] = largest_json(r, c.failing);
+    json["first_mismatch"] = error_json(r, c.first_mismatch);
+  }
   json["nonfinite"] = {{"mismatches", c.nonfinite_mismatches},
                        {"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
