@@ -60,6 +60,11 @@ struct NonFinite {
   }
 };
 
+// Whether a result of dtype `out` can show an element: no where the exact sum is finite and
+// overflows it, or is not 0 and becomes 0, as terms of that size with random signs do.
+enum class Shown : std::uint8_t { yes, overflow, underflow };
+Shown shown_in(DType out, const WgradProblem& problem, double want, double magnitude);
+
 // Elements whose errors are judged together. limit: an element by Expected::limits.
 enum class GroupKind : std::uint8_t { all, tap, input_channel, output_channel, element, limit };
 struct GroupError {
@@ -92,7 +97,7 @@ struct Comparison {
   ElementError clear_rel, clear_ulp;
   ElementError first_mismatch;
   std::vector<TapErrors> taps;
-  NonFinite got_nonfinite, want_nonfinite;
+  NonFinite got_nonfinite, want_nonfinite;  // as numbers of the result's dtype
   double relative_error = 0;  // root of sum (got-want)^2 / sum want^2, over finite pairs
   bool all_zero = true;       // of want
   bool all_equal = true;      // got is want, rounded

@@ -56,6 +56,7 @@ double half_step(DType out, double value, bool inward) {
 
 // One element's errors under all measures.
 struct Errors {
+  double target = 0;  // what got should be, as a number of its dtype
   double abs = 0, rel = 0, ulp = 0, ratio = 0;
   double rounding = 0, limit = 0;  // in units of the scale, and of the limit
   bool pass = false, within_bound = false, equal = false;
@@ -90,15 +91,17 @@ class Judge {
     result.ulp.keep_larger({e.ulp, index, got, want});
     const double scale = expected_.scales.empty() ? 0 : expected_.scales[at];
     if (scale <= kClear * std::fabs(want)) result.clear_rel.keep_larger({e.rel, index, got, want});
-    if (scale <= rounding_step(out_, want)) result.clear_ulp.keep_larger({e.ulp, index, got, want});
+    if (e.ulp > result.clear_ulp.value && scale <= rounding_step(out_, want)) {
+      result.clear_ulp = {e.ulp, index, got, want};
+    }
     if (result.has_bound) result.ratio.keep_larger({e.ratio, index, got, want});
     if (!e.pass && result.mismatches++ == 0) result.first_mismatch = {e.abs, index, got, want};
     result.got_nonfinite.count(got);
-    result.want_nonfinite.count(want);
+    result.want_nonfinite.count(e.target);
     result.all_zero = result.all_zero && want == 0;
     result.all_equal = result.all_equal && e.equal;
     result.within_bound = result.within_bound && e.within_bound;
-    if (std::isfinite(e.abs) && std::isfinite(want)) {
+    if (std::isfinite(e.abs) && std::isfinite(got) && std::isfinite(want)) {
       error_squares_ += static_cast<long double>(e.abs) * e.abs;
       want_squares_ += static_cast<long double>(want) * want;
     }
@@ -110,7 +113,6 @@ class Judge {
     result.relative_error = error > 0 ? error / want : 0;
     return std::move(result);
   }
-  double want_norm() const { return norm(want_squares_); }
 
   Comparison result;
 
@@ -121,7 +123,7 @@ class Judge {
     Errors e;
     const double got = got_[at], want = expected_.values[at];
     const double tail = expected_.tails.empty() ? 0 : expected_.tails[at];
-    const double target = rounded(out_, want);
+    const double target = e.target = rounded(out_, want);
     const bool same = same_bits(got, target);
     e.equal = same || got == target;  // also 0 and -0
     const std::uint64_t ulp = ulp_distance(out_, got, target);
@@ -255,17 +257,22 @@ class Groups {
 
 // The smallest faults that would have failed.
 void add_power(const WgradProblem& pb, DType out, const Expected& expected, double slack,
-               double norm, RoundingErrors& result) {
+               RoundingErrors& result) {
   double scales = 0, steps = 0, elements = 0, count = 0;
+  long double squares = 0;  // of numbers that float64 may not hold
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
-    if (!std::isfinite(expected.values[i]) || !std::isfinite(expected.scales[i])) continue;
-    const double half = half_step(out, rounded(out, expected.values[i]), false);
+    const double want = expected.values[i];
+    if (!std::isfinite(want) || !std::isfinite(expected.scales[i])) continue;
+    if (shown_in(out, pb, want, expected.magnitudes[i]) != Shown::yes) continue;
+    squares += static_cast<long double>(want) * want;
+    const double half = half_step(out, rounded(out, want), false);
     ++count;
     scales += expected.scales[i] * expected.scales[i];
     steps += half * half;
     const double element = slack * group_factor(1) * expected.scales[i] + half;
     elements += element * element;
   }
+  const auto norm = static_cast<double>(std::sqrt(squares));
   if (!(norm > 0) || count == 0) return;
   const double scale = std::sqrt(scales / count), step = 2 * std::sqrt(steps / count);
   const double rms = norm / std::sqrt(count);
@@ -299,6 +306,17 @@ double error_bound(const WgradProblem& problem, DType out, double want, double m
   const double underflow = 0.5 * smallest_subnormal(out) + terms * smallest_subnormal(accumulator);
   return unit_roundoff(out) * std::fabs(want) +
          kBoundFactor * std::sqrt(terms) * unit_roundoff(accumulator) * magnitude + underflow;
+}
+
+Shown shown_in(DType out, const WgradProblem& problem, double want, double magnitude) {
+  const double size = std::fabs(want);
+  const bool in_range = size >= smallest_subnormal(out) && size <= largest_finite(out);
+  if (in_range || !std::isfinite(want)) return Shown::yes;
+  const double target = rounded(out, want);
+  if (!std::isfinite(target)) return Shown::overflow;
+  const double at_random = magnitude / std::sqrt(static_cast<double>(term_count(problem)));
+  const bool lost = target == 0 && want != 0 && at_random < smallest_subnormal(out);
+  return lost ? Shown::underflow : Shown::yes;
 }
 
 double rounding_step(DType out, double value) { return 2 * half_step(out, value, false); }
@@ -360,7 +378,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   }
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take();
-    add_power(problem, out, expected, tolerance.slack, judge.want_norm(), *result.rounding);
+    add_power(problem, out, expected, tolerance.slack, *result.rounding);
   }
   return judge.take();
 }

@@ -1,4 +1,5 @@
 """verify: the verdict, its status, its report, and each criterion at its edge."""
+import json
 import re
 import shlex
 
@@ -253,6 +254,200 @@ class Mismatch(VerifyTest):
         rows = [line for line in out.splitlines() if line.startswith("  [")]
         self.assertEqual(len(rows), 32)
         self.assertRegex(out, r"\n  17 more +17 +1\b")
+
+
+class Beyond(VerifyTest):
+    """Sums that the result's dtype does not hold: any gradient that is far enough off matches."""
+
+    def check(self, dtype, x, dy, text):
+        problem = small("conv2d")
+        problem.x = (problem.x + 9) * x  # positive
+        problem.dy = (problem.dy + 9) * dy
+        problem.save(self.folder, dtype)
+        self.problem = problem
+        with np.errstate(over="ignore"):
+            self.result_file(problem.expected(), dtype)
+        with self.subTest(dtype=dtype, text=text):
+            out = self.verify("--result", "r.npy")
+            self.assertIn(f"MATCH, but nothing was tested: every element {text} holds them); ", out)
+            self.assertNotIn("would have failed", out)
+            self.assertIn(f"MISMATCH: nothing was tested: every element {text}",
+                          self.verify("--result", "r.npy", "--fail-vacuous", status=1))
+            self.write("jobs.jsonl", json.dumps({
+                "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "result": "r.npy",
+                "kernel": [3, 2], "strides": [2, 1], "dilations": [1, 2], "padding": "same",
+                "groups": 2, "command": "verify"}) + "\n")
+            self.assertIn(f"warning: nothing was tested: every element {text}",
+                          self.run_here("batch", "jobs.jsonl").out)
+
+    def test_every_element(self):
+        self.check("float16", 60, 60, "overflows float16 (--out-dtype float32")
+        self.check("float16", 1e-6, 1e-6, "underflows float16 (--out-dtype float32")
+        self.check("bfloat16", 1e20, 1e20, "overflows bfloat16 (--out-dtype float64")
+        self.check("float32", 1e20, 1e20, "overflows float32 (--out-dtype float64")
+        self.check("float32", 1e-25, 1e-25, "underflows float32 (--out-dtype float64")
+
+    def test_some_elements(self):
+        problem = small("conv2d")
+        problem.x[..., 0] *= 1000
+        problem.dy[..., 1] *= 1000
+        self.prepare(problem)
+        with np.errstate(over="ignore"):
+            values = self.dw.astype("f2")
+        count = int(np.isinf(values).sum())
+        self.assertGreater(count, 3)
+        self.result_file(values, "float16")
+        out = self.verify("--result", "r.npy", "--fail-vacuous")
+        self.assertIn(f"\nnot tested: {count} of 72 elements, which overflow float16\n", out)
+        self.assertNotIn("non-finite", out)
+        result = self.run_here(*self.args("--result", "r.npy", "-v"))
+        self.assertIn(f"non-finite: got 0 NaN, {count} Inf; want 0 NaN, {count} Inf", result.out)
+        compare = self.compare("--result", "r.npy")
+        self.assertEqual(compare["nonfinite"]["want"], {"nan": 0, "inf": count})
+        self.assertEqual(compare["not_tested"], [f"{count} of 72 elements, which overflow float16"])
+        self.write("jobs.jsonl", json.dumps({
+            "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "result": "r.npy",
+            "kernel": [3, 2], "strides": [2, 1], "dilations": [1, 2], "padding": "same",
+            "groups": 2, "command": "verify"}) + "\n")
+        self.assertRegex(self.run_here("batch", "jobs.jsonl").out,
+                         rf" ms; not tested: {count} of 72 elements, which overflow float16\n")
+        # "Would have failed" speaks of the others: of their root mean square.
+        self.result_file(np.where(np.isinf(values), 0, values), "float16")
+        rms = np.sqrt(np.mean(np.float64(values[np.isfinite(values)]) ** 2))
+        index = np.unravel_index(np.argmin(np.where(np.isinf(values), np.inf, abs(values))),
+                                 values.shape)
+        element = compare["rounding"]["detectable"]["element"]
+        for factor, status in ((3, 1), (0, 0)):
+            off = self.dw.copy()
+            off[index] += factor * element * rms
+            with np.errstate(over="ignore"):
+                self.result_file(off.astype("f2"), "float16")
+            self.verify("--result", "r.npy", status=status)
+        # A saturated element is wrong, and its error is of the sum that overflows.
+        self.result_file(np.clip(self.dw, -65504, 65504), "float16")
+        out = self.verify("--result", "r.npy", "--no-diagnosis", status=1)
+        self.assertIn(f"want 0 NaN, {count} Inf", out)
+
+    def test_small_sums_of_large_terms_are_tested(self):
+        problem = Problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1))
+        problem.x[:] = 1
+        problem.dy.flat = [1, -1 + 2.0**-30]
+        self.prepare(problem)
+        problem.save(self.folder, "float32")
+        problem.dy.flat = [1, -1 + 2.0**-24]
+        problem.save(self.folder, "float32")
+        self.result_file(np.zeros((1, 1, 1, 1)), "float16")
+        self.assertTrue(self.verify("--result", "r.npy").startswith("MATCH: "))
+
+
+class NotTested(VerifyTest):
+    """What a match could not have seen because of the data."""
+
+    def texts(self, change=lambda problem: None, **more):
+        problem = Problem(**{"n": 4, "size": (8, 8), "c": 4, "k": 5, "taps": (3, 3),
+                             "padding": "valid", **more})
+        rng = np.random.default_rng(5)
+        problem.x = rng.standard_normal(problem.x.shape)
+        problem.dy = rng.standard_normal(problem.dy.shape)
+        change(problem)
+        self.prepare(problem)
+        compare = self.compare()
+        texts = compare.get("not_tested", [])
+        line = f"\nnot tested: {'; '.join(texts)}\n"
+        for extra in ([], ["--sample", 40], ["-t", 1]):
+            out = self.verify(*extra)
+            self.assertEqual(line in out, bool(texts), out)
+            self.assertEqual("\nnot tested: " in out, bool(texts), out)
+        return texts
+
+    def test_random_tensors_show_all(self):
+        for last in (True, False):
+            self.assertEqual(self.texts(last=last), [])
+        self.assertEqual(self.texts(op="conv3d", size=(4, 5, 4), taps=(2, 2, 2)), [])
+
+    def test_constants(self):
+        def ones(problem):
+            problem.dy[:] = 1
+        def both(problem):
+            problem.x[:], problem.dy[:] = -3, 1
+        for last in (True, False):
+            self.assertEqual(self.texts(ones, last=last),
+                             ["dy is constant, so no order of its elements"])
+            self.assertEqual(self.texts(both, last=last),
+                             ["x is constant, so no order of its elements",
+                              "dy is constant, so no order of its elements"])
+
+    def test_dy_of_ones_read_backwards(self):
+        problem = Problem(n=4, size=(8, 8), c=4, k=5, taps=(3, 3), padding="valid")
+        problem.dy[:] = 1
+        self.prepare(problem)
+        self.result_file(self.dw)
+        out = self.verify("--result", "r.npy")
+        self.assertEqual(out.splitlines()[3], "not tested: dy is constant, so no order of its "
+                         "elements")
+        # A mismatch is one, whatever else was not tested.
+        self.result_file(self.dw + 1)
+        self.assertNotIn("not tested", self.verify("--result", "r.npy", status=1))
+
+    def test_the_same_along_an_axis(self):
+        names = ("images", "rows", "columns", "channels")
+        for last in (True, False):
+            for axis, name in enumerate(names):
+                for tensor in ("x", "dy"):
+                    def change(problem):
+                        values = getattr(problem, tensor)
+                        values[:] = np.take(values, [0], axis)
+                    self.assertEqual(self.texts(change, last=last),
+                                     [f"{tensor} is the same in all {name}, so not their order"])
+        def planes(problem):
+            problem.x[:] = problem.x[:, :1]
+        self.assertEqual(self.texts(planes, op="conv3d", size=(4, 5, 4), taps=(2, 2, 2)),
+                         ["x is the same in all planes, so not their order"])
+
+    def test_some_images_and_channels(self):
+        def change(problem):
+            problem.x[2] = problem.x[0]
+            problem.x[..., 1] = problem.x[..., 3] = 0
+            problem.dy[..., [1, 3, 4]] = problem.dy[..., [0, 2, 2]]
+            problem.dy[:, 1] = problem.dy[:, 0]  # two rows: that is usual
+        for last in (True, False):
+            self.assertEqual(self.texts(change, last=last),
+                             ["1 of x's 4 images, which are the same as others",
+                              "1 of x's 4 channels, which are the same as others",
+                              "3 of dy's 5 channels, which are the same as others"])
+
+    def test_images_of_several_blocks(self):
+        problem = Problem(n=9, size=(200, 128), c=32, k=1, taps=(1, 1), padding="valid")
+        problem.x[1:] = problem.x[0]
+        self.prepare(problem)
+        self.assertGreater(self.report()["execution"]["blocks"], 1)
+        same = "\nnot tested: x is the same in all images, so not their order"
+        self.assertIn(same, self.verify())
+        # Nor where images are read in pieces: then that is not known.
+        self.verify("--memory-limit", "29MiB")
+        problem.x[8, 77, 77, 7] += 1
+        self.prepare(problem)
+        self.assertNotIn(same, self.verify())
+        self.assertNotIn(same, self.verify("--memory-limit", "29MiB"))
+
+    def test_negative_zeros_and_nan_are_alike(self):
+        def change(problem):
+            problem.x[..., 0], problem.x[..., 1] = 0.0, -0.0
+        self.assertEqual(self.texts(change), ["1 of x's 4 channels, which are the same as others"])
+
+    def test_taps_that_see_padding_alone(self):
+        self.assertEqual(self.texts(size=(1, 1), padding="same"),
+                         ["8 of 9 taps, which see padding alone"])
+        self.assertEqual(self.texts(size=(1, 6), padding="same"),
+                         ["6 of 9 taps, which see padding alone"])
+
+    def test_a_stream(self):
+        problem = Problem(n=4, size=(8, 8), c=4, k=5, taps=(3, 3), padding="valid")
+        problem.dy[:] = 1
+        self.prepare(problem)
+        result = self.run_here("verify", "-i", "-", "-g", "dy.npy", *problem.flags(),
+                               stdin=npy_bytes("float32", problem.x))
+        self.assertIn("not tested: dy is constant", result.out)
 
 
 class Cancellation(VerifyTest):

@@ -50,9 +50,13 @@ std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
   text += cat("  ", one_line(job.name));
   const bool ok = outcome.verdict == Verdict::ok;
   if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
-  return cat(text, "  ", ok ? one_line(job.options.problem.output) + ", " : "",
-             fixed(outcome.elapsed_s * 1e3, 1), " ms",
-             outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
+  text += cat("  ", ok ? one_line(job.options.problem.output) + ", " : "",
+              fixed(outcome.elapsed_s * 1e3, 1), " ms",
+              outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
+  for (const Json& what : outcome.report.value("/compare/not_tested"_json_pointer, Json::array())) {
+    text += "; not tested: " + what.get<std::string>();
+  }
+  return text;
 }
 
 std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,

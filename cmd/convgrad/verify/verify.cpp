@@ -217,6 +217,7 @@ int verify(const Options& options, Json& report) {
   const std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
   VerifyReport summary{job.problem, tolerance, verdicts, options};
   summary.vacuous = judged.vacuous;
+  summary.not_tested = judged.not_tested;
   if (!needs_reference && verdicts[0].comparison.all_zero) {
     summary.vacuous = "every expected value is 0";
   }

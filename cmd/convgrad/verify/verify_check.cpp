@@ -48,51 +48,6 @@ Gradient read_judged(const std::string& path, const WgradProblem& problem, const
   return {path, file.dtype, std::move(file.values)};
 }
 
-// Whether x and dy hold anything but zeros. No more of them is looked at than it takes to see that.
-class NotZero final : public BlockSum {
- public:
-  explicit NotZero(const WgradProblem& problem) : problem_(problem) {}
-  void add(const Block& block, std::int64_t, const Progress&) override {
-    std::array<Range, 3> dy_box;
-    for (std::size_t a = 0; a < 3; ++a) dy_box[a] = block.pixels[a + 1];
-    const std::int64_t images = block.pixels[0].size();
-    with_scalar(problem_.dtype, [&](auto scalar) {
-      using Scalar = decltype(scalar);
-      if (!x)
-        x = any(static_cast<const Scalar*>(block.x), block.x_strides, images, block.input,
-                problem_.C);
-      if (!dy)
-        dy =
-            any(static_cast<const Scalar*>(block.dy), block.dy_strides, images, dy_box, problem_.K);
-    });
-  }
-  double* finish(std::size_t) override { return nullptr; }
-
-  bool x = false, dy = false;
-
- private:
-  template <typename Scalar>
-  static bool any(const Scalar* values, const Strides& strides, std::int64_t images,
-                  const std::array<Range, 3>& box, std::int64_t channels) {
-    for (std::int64_t n = 0; n < images; ++n) {
-      for (std::int64_t a = 0; a < box[0].size(); ++a) {
-        for (std::int64_t b = 0; b < box[1].size(); ++b) {
-          for (std::int64_t c = 0; c < box[2].size(); ++c) {
-            const Scalar* const pixel = values + n * strides.n + a * strides.spatial[0] +
-                                        b * strides.spatial[1] + c * strides.spatial[2];
-            for (std::int64_t i = 0; i < channels; ++i) {
-              if (to_double(pixel[i * strides.c]) != 0) return true;
-            }
-          }
-        }
-      }
-    }
-    return false;
-  }
-
-  const WgradProblem& problem_;
-};
-
 // Several checks, fed with the same blocks.
 class Checks final : public BlockSum {
  public:
@@ -118,7 +73,7 @@ class Pass {
         computes_(options.verify.results.empty()),
         plan_(plan_check(job, options, needs_reference)),
         pool_(plan_.threads),
-        not_zero_(job.problem) {
+        untested_(job.problem) {
     const bool by_reference = job.backend == Backend::reference;
     const bool samples = options.verify.sample.has_value();
     const Summation summation = summation_of(job, options);
@@ -131,7 +86,7 @@ class Pass {
     if (needs_reference && samples) {
       checks_.include(sampled_.emplace(job.problem, pool_, sample.indices, summation));
     }
-    if (needs_reference) checks_.include(not_zero_);
+    if (needs_reference) checks_.include(untested_);
   }
 
   void run(const Options& options, Json& report) {
@@ -152,25 +107,65 @@ class Pass {
     return sampled_ ? sampled_->take_expected() : reference_->take_expected();
   }
 
-  // Why whatever is computed from these tensors would match, or "".
-  std::string vacuous(const Expected& e) const {
+  // Why whatever is computed from these tensors would match, or else what it would match in.
+  void say_untested(Judged& judged) const {
+    const Expected& e = judged.expected;
+    const Elements n = elements(e);
+    judged.vacuous = vacuous(e, n);
+    if (!judged.vacuous.empty()) return;
+    judged.not_tested = untested_.texts();
+    if (n.overflow + n.underflow > 0) {
+      judged.not_tested.push_back(cat(n.overflow + n.underflow, " of ", e.values.size(),
+                                      " elements, which ", beyond_text(n, "")));
+    }
+  }
+
+ private:
+  // How many have terms that a result can show, or would if its dtype held them.
+  struct Elements {
+    std::int64_t tested = 0, overflow = 0, underflow = 0;
+    bool finite = false;
+  };
+  Elements elements(const Expected& e) const {
+    Elements n;
+    for (std::size_t i = 0; i < e.values.size(); ++i) {
+      n.finite = n.finite || std::isfinite(e.values[i]);
+      if (!std::isfinite(e.values[i]) || !(e.magnitudes[i] > 0)) continue;
+      const Shown shown =
+          shown_in(job_.problem.out_dtype, job_.problem, e.values[i], e.magnitudes[i]);
+      ++(shown == Shown::yes ? n.tested : shown == Shown::overflow ? n.overflow : n.underflow);
+    }
+    return n;
+  }
+
+  // "overflows float16"
+  std::string beyond_text(const Elements& n, const char* s) const {
+    return cat(n.overflow > 0 ? cat("overflow", s) : "",
+               n.overflow > 0 && n.underflow > 0 ? " or " : "",
+               n.underflow > 0 ? cat("underflow", s) : "", " ", dtype_name(job_.problem.out_dtype));
+  }
+
+  std::string vacuous(const Expected& e, const Elements& n) const {
     const WgradProblem& pb = job_.problem;
     if (pb.dw_count() == 0) return "the gradient has no elements";
     if (pb.N == 0) return "there are no images";
     if (term_count(pb) == 0) return "out_backprop has no pixels";
-    if (!not_zero_.x) return "x is all zeros";
-    if (!not_zero_.dy) return "dy is all zeros";
-    bool finite = false;
-    for (std::size_t i = 0; i < e.values.size(); ++i) {
-      finite = finite || std::isfinite(e.values[i]);
-      if (std::isfinite(e.values[i]) && e.magnitudes[i] > 0) return "";
+    if (untested_.x_is_zero()) return "x is all zeros";
+    if (untested_.dy_is_zero()) return "dy is all zeros";
+    if (n.tested > 0) return "";
+    if (n.overflow + n.underflow > 0) {
+      const bool single = std::ranges::all_of(e.values, [](double value) {
+        const double held = rounded(DType::f32, value);
+        return std::isfinite(held) == std::isfinite(value) && (held == 0) == (value == 0);
+      });
+      return cat("every element ", beyond_text(n, "s"), " (--out-dtype ",
+                 dtype_name(single ? DType::f32 : DType::f64), " holds them)");
     }
-    if (!finite) return "no expected value is finite";
+    if (!n.finite) return "no expected value is finite";
     return sampled_ ? "the sampled elements have no terms but zeros"
                     : "no element has a term that is not zero";
   }
 
- private:
   Job& job_;
   const bool computes_;
   const Plan plan_;
@@ -178,7 +173,7 @@ class Pass {
   std::unique_ptr<BlockSum> gradient_;
   std::optional<ReferenceSum> reference_;
   std::optional<SampledSum> sampled_;
-  NotZero not_zero_;
+  Untested untested_;
   Checks checks_;
   const double* dw_ = nullptr;
 };
@@ -281,7 +276,7 @@ Judged gather(Job& job, const Options& options, bool needs_reference, Json& repo
   }
   if (needs_reference) {
     judged.expected = pass.take_expected();
-    judged.vacuous = pass.vacuous(judged.expected);
+    pass.say_untested(judged);
   }
   return judged;
 }

@@ -6,6 +6,7 @@
 
 #include "check/reference_sum.hpp"
 #include "check/sample.hpp"
+#include "check/untested.hpp"
 #include "convgrad/compare.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "job/job_plan.hpp"
@@ -25,7 +26,8 @@ struct Judged {
   std::optional<Gradient> golden;  // unless it is the file to write
   // What the results should be: by the reference, or the golden file's values alone.
   Expected expected;
-  std::string vacuous;  // why no fault could be seen, or ""
+  std::string vacuous;                  // why no fault could be seen, or ""
+  std::vector<std::string> not_tested;  // else which could not
 };
 inline constexpr const char* kReferenceName = "the float64 reference";
 

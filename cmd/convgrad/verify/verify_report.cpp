@@ -271,6 +271,13 @@ void tables(std::ostream& text, const VerifyReport& r, const Comparison& c) {
        << " NaN, " << want.inf << " Inf\n";
 }
 
+// "next: A; B", or "" without any.
+std::string listed(const char* label, const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? label : "; ") + item;
+  return text;
+}
+
 // What to do where no known fault explains a result, or "".
 std::string next_step(const VerifyReport& r, const Comparison& c) {
   const Json diagnosis = r.explained.json.value("diagnosis", Json::object());
@@ -287,9 +294,10 @@ std::string next_step(const VerifyReport& r, const Comparison& c) {
     steps.emplace_back("a second run as another --result shows whether it repeats");
   }
   if (v.results.empty()) steps.emplace_back("--algorithm NAME tries another kernel");
-  std::string text;
-  for (const std::string& step : steps) text += (text.empty() ? "next: " : "; ") + step;
-  return text;
+  if (v.longest_sum && is_accuracy(r, c)) {
+    steps.emplace_back("a larger --longest-sum N grants longer sums");
+  }
+  return listed("next: ", steps);
 }
 
 Json comparison_json(const VerifyReport& r, const Compared& v) {
@@ -361,6 +369,7 @@ std::string verify_text(const VerifyReport& r) {
   add(next_step(r, c));
   if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(r, shown));
   if (match && c.rounding && r.vacuous.empty()) add(detectable_text(*c.rounding));
+  if (match) add(listed("not tested: ", r.not_tested));
   for (std::size_t i = 0; i < r.verdicts.size(); ++i) {
     if (i != r.shown) add(other_line(r, r.verdicts[i]));
   }
@@ -368,7 +377,7 @@ std::string verify_text(const VerifyReport& r) {
   add(describe(r.problem));
   add("criterion: " + criterion_text(r.tolerance));
   for (const std::string& line : r.coverage.lines) add(line);
-  if (!match || r.options.execution.verbose) tables(text, r, c);
+  if (!all_match(r) || r.options.execution.verbose) tables(text, r, c);
   add("repeat: " + r.options.command_line);
   return text.str();
 }
@@ -380,6 +389,7 @@ Json verify_json(const VerifyReport& r) {
   json["vacuous"] = !r.vacuous.empty();
   if (is_vacuous_failure(r)) json["reason"] = "vacuous";
   if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
+  if (!r.not_tested.empty()) json["not_tested"] = r.not_tested;
   if (r.verdicts.size() > 1) {
     Json all = Json::array();
     for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));

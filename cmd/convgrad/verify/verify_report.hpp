@@ -31,8 +31,9 @@ struct VerifyReport {
   const Options& options;
   std::size_t shown = 0;     // the one that is reported in full
   std::string vacuous = {};  // why no fault could be seen, or ""
-  Notes explained = {};      // by known faults
-  Notes coverage = {};       // of a sample
+  std::vector<std::string> not_tested = {};
+  Notes explained = {};  // by known faults
+  Notes coverage = {};   // of a sample
   Notes notes = {};
 };
 
