@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/compensated.hpp"
-#include "check/rounding.hpp"
 #include "check/term_batch.hpp"
 #include "engine/kernel.hpp"
 
@@ -81,41 +79,26 @@ struct SumRules {
 
 // The sum of an entry's terms to the bit of the reference's, with what they say of rounding.
 struct EntrySum {
-  double run = 0, earlier = 0, compensation = 0;
-  double magnitude = 0, squares = 0, walk = 0, terms = 0, plain = 0, plain_error = 0;
+  TermValues<double> run{};  // since the last restart, but for the statistics
+  double plain_error = 0, earlier = 0, plain = 0;
   float plain_run = 0;
   std::int64_t pixels = 0;
 
   template <typename Scalar>
   void add(double x, double dy, const SumRules& rules) {
-    const double product = x * dy;
-    if constexpr (std::is_same_v<Scalar, double>) {
-      add_compensated(x, dy, run, compensation);
-    } else {
-      run += product;
-      plain_run += static_cast<float>(x) * static_cast<float>(dy);
-    }
-    magnitude += std::fabs(product);
-    squares += product * product;
-    terms += product != 0 ? 1 : 0;
-    ++pixels;
-    if (rules.every || pixels % kBatchPixels == 0) walk += run * run;
-    if (pixels % kBatchPixels == 0) {
-      const double error = std::is_same_v<Scalar, double> ? compensation : plain_run - run;
-      plain_error = std::max(plain_error, std::fabs(error));
-    }
-    if (rules.longest > 0 && pixels % rules.longest == 0) restart<Scalar>();
+    constexpr bool kCompensated = std::is_same_v<Scalar, double>;
+    run.add<kCompensated, true, false, true>(x, dy);
+    if constexpr (!kCompensated) plain_run += static_cast<float>(x) * static_cast<float>(dy);
+    const bool looked_at = ++pixels % kBatchPixels == 0;
+    if (rules.every || looked_at) run.walk += run.sum * run.sum;
+    if (looked_at) keep_plain_errors(sums(kCompensated), 1);
+    if (rules.longest > 0 && pixels % rules.longest == 0) restart(sums(kCompensated), 1);
   }
-  template <typename Scalar>
-  void restart() {
-    plain += std::is_same_v<Scalar, double> ? run : static_cast<double>(plain_run);
-    if constexpr (std::is_same_v<Scalar, double>) {
-      add_exactly(run, earlier, compensation);
-    } else {
-      earlier += run;
-    }
-    run = 0;
-    plain_run = 0;
+  TermSums sums(bool compensated) {
+    double* const rest = compensated ? &run.compensation : nullptr;
+    float* const in_f32 = compensated ? nullptr : &plain_run;
+    return {&run.sum,   rest,   &run.magnitude, &run.squares, &run.walk,
+            &run.terms, in_f32, &plain_error,   &earlier,     &plain};
   }
 };
 

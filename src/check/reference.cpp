@@ -9,7 +9,6 @@
 #include "check/compensated.hpp"
 #include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
-#include "check/term_batch.hpp"
 #include "engine/run.hpp"
 
 namespace convgrad {
@@ -55,14 +54,11 @@ ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
     run_.resize(count);
     if (compensated) compensation_.resize(count);
     if (!summation) return;
-    for (std::vector<double>* each :
-         {&expected_.magnitudes, &squares_, &walk_, &terms_, &plain_error_}) {
+    for (std::vector<double>* each : {&expected_.magnitudes, &squares_, &walk_, &terms_,
+                                      &plain_error_, &expected_.values, &plain_}) {
       each->resize(count);
     }
     if (!compensated) plain_run_.resize(count);
-    if (summation->longest_sum == 0) return;
-    expected_.values.resize(count);
-    plain_.resize(count);
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::runtime, "out of memory: the reference's sums");
   }
@@ -74,28 +70,16 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
   if (!summation) return values;
   // Of the others, those that are there at the end: scales, limits, plain sums and errors that add
   // up; root mean squares of their neighbours.
-  const std::int64_t arrays = summation->longest_sum == 0 ? 9 : 11;
-  return checked_add(values, checked_mul(arrays * 8, problem.dw_count(), "the reference's sums"),
+  constexpr std::int64_t kArrays = 11;
+  return checked_add(values, checked_mul(kArrays * 8, problem.dw_count(), "the reference's sums"),
                      "the reference's sums");
 }
 
-// The sums since the last restart go to the whole ones. float64 sums keep their compensations.
-void ReferenceSum::restart(const Channels& at) {
-  const std::int64_t Cg = problem_.group_c(), Kg = problem_.group_k();
-  for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
-    const auto cell = static_cast<std::size_t>((at.tap * Cg + c) * problem_.K + at.group * Kg);
-    for (std::size_t i = cell; i < cell + static_cast<std::size_t>(Kg); ++i) {
-      const double plain = plain_run_.empty() ? run_[i] : static_cast<double>(plain_run_[i]);
-      plain_[i] += plain;
-      if (compensation_.empty()) {
-        expected_.values[i] += run_[i];
-      } else {
-        add_exactly(run_[i], expected_.values[i], compensation_[i]);
-      }
-      run_[i] = 0;
-      if (!plain_run_.empty()) plain_run_[i] = 0;
-    }
-  }
+TermSums ReferenceSum::sums_from(std::int64_t cell) {
+  return {from(run_, cell),       from(compensation_, cell), from(expected_.magnitudes, cell),
+          from(squares_, cell),   from(walk_, cell),         from(terms_, cell),
+          from(plain_run_, cell), from(plain_error_, cell),  from(expected_.values, cell),
+          from(plain_, cell)};
 }
 
 template <typename Scalar>
@@ -119,14 +103,14 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
         values[i] = to_double(next.x[i][(at.group * Cg + c) * block.x_strides.c]);
       }
       const std::int64_t cell = (at.tap * Cg + c) * pb.K + at.group * Kg;
-      add_batch(batch, values,
-                {from(run_, cell), from(compensation_, cell), from(expected_.magnitudes, cell),
-                 from(squares_, cell), from(walk_, cell), from(terms_, cell),
-                 from(plain_run_, cell), from(plain_error_, cell)});
+      add_batch(batch, values, sums_from(cell));
     }
     next.pixels = 0;
     next.zeros = false;
-    if (longest > 0 && pixels % longest == 0) restart(at);
+    if (longest == 0 || pixels % longest != 0) return;
+    for (std::int64_t c = at.c_begin; c < at.c_end; ++c) {
+      restart(sums_from((at.tap * Cg + c) * pb.K + at.group * Kg), Kg);
+    }
   };
   const auto add_pixel = [&](const Scalar* x_at, const Scalar* dy_at) {
     double* const row = next.dy_row(next.pixels * Kg);
@@ -197,50 +181,23 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   pixels_ = seen_;
 }
 
-// The scales and limits, in place of the statistics that they follow from.
-void ReferenceSum::judge_rounding() {
+double* ReferenceSum::finish(std::size_t) {
   const std::int64_t cells = problem_.group_c() * problem_.K;
-  plain_.resize(expected_.values.size());
-  for (std::size_t i = 0; i < expected_.values.size(); ++i) {
-    const std::int64_t pixels = pixels_[i / static_cast<std::size_t>(cells)];
-    TermStatistics terms;
-    terms.sum = expected_.values[i];
-    terms.terms = terms_[i];
-    terms.squares = squares_[i];
-    terms.walk = mean_walk(problem_, pixels, walk_[i]);
-    terms.plain_error = std::max(plain_error_[i], std::fabs(plain_[i] - expected_.values[i]));
-    terms.magnitude = expected_.magnitudes[i];
-    const RoundingScale judged = rounding_scale(terms, problem_.dtype, *summation_);
-    if (std::isfinite(terms.squares)) expected_.squares += terms.squares;
-    squares_[i] = judged.limit;
-    walk_[i] = judged.scale;
-    terms_[i] = judged.drift;
-    plain_[i] = judged.plain;
+  if (!summation_) expected_.values = std::move(run_);
+  for (std::size_t i = 0; i < (summation_ ? 0 : compensation_.size()); ++i) {
+    compensate(expected_.values[i], compensation_[i]);
   }
-  widen_scales(problem_, true, plain_, terms_, walk_);
+  for (std::int64_t tap = 0; summation_ && tap < problem_.taps(); ++tap) {
+    judge_terms(sums_from(tap * cells), cells, problem_, pixels_[static_cast<std::size_t>(tap)],
+                *summation_, expected_.squares);
+  }
+  run_ = plain_error_ = {};
+  plain_run_ = {};
+  if (summation_) widen_scales(problem_, true, plain_, terms_, walk_);
+  terms_ = plain_ = {};
+  expected_.tails = std::move(compensation_);
   expected_.scales = std::move(walk_);
   expected_.limits = std::move(squares_);
-}
-
-double* ReferenceSum::finish(std::size_t) {
-  if (summation_ && summation_->longest_sum > 0) {
-    for (std::int64_t tap = 0; tap < problem_.taps(); ++tap) {
-      for (std::int64_t group = 0; group < problem_.groups; ++group) {
-        restart({0, 0, 0, tap, group, 0, problem_.group_c()});
-      }
-    }
-  } else {
-    if (summation_ && !plain_run_.empty()) plain_.assign(plain_run_.begin(), plain_run_.end());
-    if (summation_ && plain_run_.empty()) plain_ = run_;
-    expected_.values = std::move(run_);
-  }
-  expected_.tails = std::move(compensation_);
-  for (std::size_t i = 0; i < expected_.tails.size(); ++i) {
-    compensate(expected_.values[i], expected_.tails[i]);
-  }
-  plain_run_ = {};
-  if (summation_) judge_rounding();
-  terms_ = plain_ = plain_error_ = {};
   return expected_.values.data();
 }
 

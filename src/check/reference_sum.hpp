@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "check/term_batch.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/block_sum.hpp"
 
@@ -33,8 +34,7 @@ class ReferenceSum final : public BlockSum {
   struct Channels;
   template <typename Scalar>
   void add_task(const Block& block, const Channels& at);
-  void restart(const Channels& at);
-  void judge_rounding();
+  TermSums sums_from(std::int64_t cell);
 
   const WgradProblem problem_;
   TaskPool& pool_;

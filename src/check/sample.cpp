@@ -6,7 +6,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "check/entry_sum.hpp"
+#include "check/rounding.hpp"
 
 namespace convgrad {
 namespace {
@@ -103,37 +103,20 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
                      std::span<EntrySum> sums) {
   Expected result;
   std::vector<double> plain, drift;
+  const bool compensated = problem.dtype == DType::f64;
   for (EntrySum& sum : sums) {
-    with_scalar(problem.dtype, [&](auto scalar) { sum.restart<decltype(scalar)>(); });
-    compensate(sum.earlier, sum.compensation);
-    TermStatistics terms;
-    terms.sum = sum.earlier;
-    terms.terms = sum.terms;
-    terms.squares = sum.squares;
-    terms.walk = mean_walk(problem, sum.pixels, sum.walk);
-    terms.plain_error = std::max(sum.plain_error, std::fabs(sum.plain - sum.earlier));
-    terms.magnitude = sum.magnitude;
-    const RoundingScale judged = rounding_scale(terms, problem.dtype, summation);
+    judge_terms(sum.sums(compensated), 1, problem, sum.pixels, summation, result.squares);
     result.values.push_back(sum.earlier);
-    if (problem.dtype == DType::f64) result.tails.push_back(sum.compensation);
-    result.magnitudes.push_back(sum.magnitude);
-    result.scales.push_back(judged.scale);
-    result.limits.push_back(judged.limit);
-    if (std::isfinite(sum.squares)) result.squares += sum.squares;
-    plain.push_back(judged.plain);
-    drift.push_back(judged.drift);
+    if (compensated) result.tails.push_back(sum.run.compensation);
+    result.magnitudes.push_back(sum.run.magnitude);
+    result.scales.push_back(sum.run.walk);
+    result.limits.push_back(sum.run.squares);
+    plain.push_back(sum.plain);
+    drift.push_back(sum.run.terms);
   }
   widen_scales(problem, false, plain, drift, result.scales);
   return result;
 }
-
-struct SampledSum::State {
-  const WgradProblem problem;
-  TaskPool& pool;
-  const Summation summation;
-  std::vector<EntryTerms> entries;
-  std::vector<EntrySum> sums;
-};
 
 std::int64_t SampledSum::memory_bytes(std::int64_t entries) {
   const std::size_t each = sizeof(EntryTerms) + sizeof(EntrySum) + 8 * sizeof(double);
@@ -142,30 +125,26 @@ std::int64_t SampledSum::memory_bytes(std::int64_t entries) {
 
 SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
                        const std::vector<std::int64_t>& indices, const Summation& summation)
-    : state_(new State{problem, pool, summation, {}, {}}) {
-  for (const std::int64_t index : indices) state_->entries.push_back(entry_terms(problem, index));
-  state_->sums.resize(indices.size());
+    : problem_(problem), pool_(pool), summation_(summation), sums_(indices.size()) {
+  for (const std::int64_t index : indices) entries_.push_back(entry_terms(problem, index));
 }
 
-SampledSum::~SampledSum() = default;
-
 void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
-  State& state = *state_;
-  const TensorView view = plain_view(state.problem, block);
-  const SumRules rules(state.problem, state.summation);
-  const auto count = static_cast<std::int64_t>(state.entries.size());
+  const TensorView view = plain_view(problem_, block);
+  const SumRules rules(problem_, summation_);
+  const auto count = static_cast<std::int64_t>(entries_.size());
   std::atomic<std::int64_t> done{0};
-  state.pool.run(count, [&](std::int64_t task, int) {
+  pool_.run(count, [&](std::int64_t task, int) {
     const auto i = static_cast<std::size_t>(task);
-    with_scalar(state.problem.dtype, [&](auto scalar) {
-      add_terms<decltype(scalar)>(view, state.entries[i], rules, state.sums[i]);
+    with_scalar(problem_.dtype, [&](auto scalar) {
+      add_terms<decltype(scalar)>(view, entries_[i], rules, sums_[i]);
     });
     if (progress) progress(++done, count);
   });
 }
 
 double* SampledSum::finish(std::size_t) {
-  expected_ = expected_of(state_->problem, state_->summation, state_->sums);
+  expected_ = expected_of(problem_, summation_, sums_);
   return expected_.values.data();
 }
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <vector>
 
+#include "check/entry_sum.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/block_sum.hpp"
 
@@ -40,7 +40,6 @@ class SampledSum final : public BlockSum {
  public:
   SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
              const Summation& summation);
-  ~SampledSum() override;
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
@@ -51,8 +50,11 @@ class SampledSum final : public BlockSum {
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const WgradProblem problem_;
+  TaskPool& pool_;
+  const Summation summation_;
+  std::vector<EntryTerms> entries_;
+  std::vector<EntrySum> sums_;
   Expected expected_;
 };
 

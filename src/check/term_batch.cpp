@@ -2,9 +2,11 @@
 // loop, compiled for three instruction sets: none of them changes a bit.
 #include "check/term_batch.hpp"
 
+#include <algorithm>
 #include <cmath>
 
-#define CONVGRAD_INLINE inline __attribute__((always_inline))
+#include "check/compensated.hpp"
+#include "check/rounding.hpp"
 
 namespace convgrad {
 namespace {
@@ -15,39 +17,6 @@ typedef double Doubles8 __attribute__((vector_size(64)));
 typedef double Doubles4 __attribute__((vector_size(32)));
 typedef float Floats16 __attribute__((vector_size(64)));
 typedef float Floats4 __attribute__((vector_size(16)));
-template <typename Doubles>
-using Integers = decltype(Doubles{} < Doubles{});
-
-CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
-CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
-// error where value is finite, else 0.
-CONVGRAD_INLINE double if_finite(double value, double error) {
-  return value - value == 0 ? error : 0;
-}
-CONVGRAD_INLINE double product_error(double x, double y, double product) {
-  return __builtin_fma(x, y, -product);
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles size_of(Doubles value) {
-  return (Doubles)((Integers<Doubles>)value & (Integers<Doubles>{} + INT64_MAX));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
-  return (Doubles)((value != 0) & (Integers<Doubles>)(Doubles{} + 1.0));
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
-  return (Doubles)((value - value == 0) & (Integers<Doubles>)error);
-}
-template <typename Doubles>
-CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
-  Doubles error;
-  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
-    error[i] = __builtin_fma(x, y[i], -product[i]);
-  }
-  return error;
-}
-
 template <typename Vector, typename Number>
 inline constexpr std::int64_t kLanes = sizeof(Vector) / sizeof(Number);
 
@@ -95,52 +64,27 @@ CONVGRAD_INLINE std::int64_t add_vectors(const TermBatch& batch, const double* v
   double x[kPixels] = {};
   for (int i = 0; i < kPixels; ++i) x[i] = values[i];
   for (; k + kStep <= b.count; k += kStep) {
-    Vector sum = load<Vector>(s.sum, k), compensation{}, magnitude{}, square{}, walk{}, term{};
-    if constexpr (kCompensated) compensation = load<Vector>(s.compensation, k);
+    TermValues<Vector> v{load<Vector>(s.sum, k), {}, {}, {}, {}, {}};
+    if constexpr (kCompensated) v.compensation = load<Vector>(s.compensation, k);
     for (int i = 0; i < kPixels; ++i) {
-      const Vector y = load<Vector>(b.dy + i * b.count, k), product = x[i] * y;
-      const Vector total = sum + product;
-      if constexpr (kCompensated) {
-        // An infinity has no error that could be added.
-        const Vector part = total - sum;
-        compensation += if_finite(
-            total, product_error(x[i], y, product) + ((sum - (total - part)) + (product - part)));
-      }
-      sum = total;
-      if constexpr (kStatistics) {
-        magnitude += size_of(product);
-        square += product * product;
-        if constexpr (kZeros) term += if_nonzero(product);
-        if constexpr (kEvery) walk += sum * sum;
-      }
+      v.template add<kCompensated, kStatistics, kEvery, kZeros>(
+          x[i], load<Vector>(b.dy + i * b.count, k));
     }
-    store(s.sum, k, sum);
-    if constexpr (kCompensated) store(s.compensation, k, compensation);
+    store(s.sum, k, v.sum);
+    if constexpr (kCompensated) store(s.compensation, k, v.compensation);
     if constexpr (kStatistics) {
-      if (!kZeros) term += kPixels;
-      add_to(s.magnitude, k, magnitude);
-      add_to(s.squares, k, square);
+      if (!kZeros) v.terms += kPixels;
+      add_to(s.magnitude, k, v.magnitude);
+      add_to(s.squares, k, v.squares);
       if constexpr (kEvery) {
-        add_to(s.walk, k, walk);
+        add_to(s.walk, k, v.walk);
       } else if (b.last) {
-        add_to(s.walk, k, sum * sum);
+        add_to(s.walk, k, v.sum * v.sum);
       }
-      add_to(s.terms, k, term);
+      add_to(s.terms, k, v.terms);
     }
   }
   return k;
-}
-
-// A plain sum in float64 is off by what its compensation says.
-CONVGRAD_INLINE void keep_plain_errors(const TermBatch& batch, const TermSums& s) {
-  if (!batch.last) return;
-  const std::int64_t count = batch.count;
-  double* const errors = s.plain_error;
-  for (std::int64_t k = 0; k < count; ++k) {
-    const double error = std::fabs(s.plain != nullptr ? static_cast<double>(s.plain[k]) - s.sum[k]
-                                                      : s.compensation[k]);
-    errors[k] = error > errors[k] ? error : errors[k];
-  }
 }
 
 template <int kPixels, bool kCompensated, bool kStatistics, bool kEvery = false,
@@ -151,11 +95,12 @@ CONVGRAD_INLINE void add_terms(const TermBatch& b, const double* x, const TermSu
   k = add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, Doubles4>(b, x, s, k);
   add_vectors<kPixels, kCompensated, kStatistics, kEvery, kZeros, double>(b, x, s, k);
   if constexpr (!kStatistics) return;
-  if (s.plain == nullptr) return keep_plain_errors(b, s);
-  k = add_plain<kPixels, Floats16>(b, x, s.plain, 0);
-  k = add_plain<kPixels, Floats4>(b, x, s.plain, k);
-  add_plain<kPixels, float>(b, x, s.plain, k);
-  keep_plain_errors(b, s);
+  if (s.plain != nullptr) {
+    k = add_plain<kPixels, Floats16>(b, x, s.plain, 0);
+    k = add_plain<kPixels, Floats4>(b, x, s.plain, k);
+    add_plain<kPixels, float>(b, x, s.plain, k);
+  }
+  if (b.last) keep_plain_errors(s, b.count);
 }
 
 template <int kPixels, bool kEvery>
@@ -226,6 +171,37 @@ bool widen(const float* values, std::int64_t count, double* wide, float* plain) 
     zero = zero || values[k] == 0;
   }
   return zero;
+}
+
+void restart(const TermSums& s, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    s.plain_earlier[i] += s.plain != nullptr ? static_cast<double>(s.plain[i]) : s.sum[i];
+    if (s.compensation != nullptr) {
+      add_exactly(s.sum[i], s.earlier[i], s.compensation[i]);
+    } else {
+      s.earlier[i] += s.sum[i];
+    }
+    s.sum[i] = 0;
+    if (s.plain != nullptr) s.plain[i] = 0;
+  }
+}
+
+void judge_terms(const TermSums& s, std::int64_t count, const WgradProblem& problem,
+                 std::int64_t pixels, const Summation& summation, double& sum) {
+  restart(s, count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (s.compensation != nullptr) compensate(s.earlier[i], s.compensation[i]);
+    if (std::isfinite(s.squares[i])) sum += s.squares[i];
+    const double plain = std::max(s.plain_error[i], std::fabs(s.plain_earlier[i] - s.earlier[i]));
+    const RoundingScale judged =
+        rounding_scale({s.earlier[i], s.terms[i], s.squares[i],
+                        mean_walk(problem, pixels, s.walk[i]), plain, s.magnitude[i]},
+                       problem.dtype, summation);
+    s.squares[i] = judged.limit;
+    s.walk[i] = judged.scale;
+    s.terms[i] = judged.drift;
+    s.plain_earlier[i] = judged.plain;
+  }
 }
 
 std::vector<AddBatch> batch_variants() {

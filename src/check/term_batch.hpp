@@ -1,9 +1,15 @@
 // term_batch.hpp - the reference's innermost loop: some terms of many elements that lie side by
-// side, and what they say of rounding.
+// side, and what they say of rounding. Files that add terms are compiled without contraction into
+// fused multiply-adds.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
+
+#include "convgrad/reference.hpp"
+
+#define CONVGRAD_INLINE inline __attribute__((always_inline))
 
 namespace convgrad {
 
@@ -13,6 +19,65 @@ inline constexpr std::int64_t kBatchPixels = 8;
 // A sum on its way is looked at once in so many terms, and after each of them where they are fewer
 // than kLookedAtEach.
 inline constexpr std::int64_t kLookedAtEach = 1024;
+
+template <typename Doubles>
+using Integers = decltype(Doubles{} < Doubles{});
+
+CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
+CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
+// error where value is finite, else 0.
+CONVGRAD_INLINE double if_finite(double value, double error) {
+  return value - value == 0 ? error : 0;
+}
+CONVGRAD_INLINE double product_error(double x, double y, double product) {
+  return __builtin_fma(x, y, -product);
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles size_of(Doubles value) {
+  return (Doubles)((Integers<Doubles>)value & (Integers<Doubles>{} + INT64_MAX));
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles if_nonzero(Doubles value) {
+  return (Doubles)((value != 0) & (Integers<Doubles>)(Doubles{} + 1.0));
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles if_finite(Doubles value, Doubles error) {
+  return (Doubles)((value - value == 0) & (Integers<Doubles>)error);
+}
+template <typename Doubles>
+CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
+  Doubles error;
+  for (std::size_t i = 0; i < sizeof error / 8; ++i) {
+    error[i] = __builtin_fma(x, y[i], -product[i]);
+  }
+  return error;
+}
+
+// Sums over terms t, as reference.hpp has them, and what rounding takes from the first
+// (compensated.hpp).
+template <typename Doubles>
+struct TermValues {
+  Doubles sum, compensation, magnitude, squares, walk, terms;
+
+  // walk is looked at after each term if kEvery; terms are counted here if some may be 0.
+  template <bool kCompensated, bool kStatistics, bool kEvery, bool kZeros>
+  CONVGRAD_INLINE void add(double x, Doubles y) {
+    const Doubles product = x * y, total = sum + product;
+    if constexpr (kCompensated) {
+      // An infinity has no error that could be added.
+      const Doubles part = total - sum;
+      compensation += if_finite(
+          total, product_error(x, y, product) + ((sum - (total - part)) + (product - part)));
+    }
+    sum = total;
+    if constexpr (kStatistics) {
+      magnitude += size_of(product);
+      squares += product * product;
+      if constexpr (kZeros) terms += if_nonzero(product);
+      if constexpr (kEvery) walk += sum * sum;
+    }
+  }
+};
 
 struct TermBatch {
   std::int64_t pixels = 0;           // at most kBatchPixels
@@ -34,13 +99,35 @@ struct TermSums {
   double* terms = nullptr;
   float* plain = nullptr;         // null for float64 data
   double* plain_error = nullptr;  // the largest |plain - sum| at the end of a batch
+  // What sum and plain were when they were restarted, which batches leave alone.
+  double* earlier = nullptr;
+  double* plain_earlier = nullptr;
 };
+
+// Looks at the plain sums; in float64 they are off by what their compensations say.
+CONVGRAD_INLINE void keep_plain_errors(const TermSums& s, std::int64_t count) {
+  double* const errors = s.plain_error;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double error = std::fabs(s.plain != nullptr ? static_cast<double>(s.plain[k]) - s.sum[k]
+                                                      : s.compensation[k]);
+    errors[k] = error > errors[k] ? error : errors[k];
+  }
+}
 
 // sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
 
 // Numbers that lie side by side, in float64 and in float32; true if one of them is 0.
 bool widen(const float* values, std::int64_t count, double* wide, float* plain);
+
+// Moves sums to the earlier ones. float64 sums keep their compensations.
+void restart(const TermSums& sums, std::int64_t count);
+// Ends the sums of elements of which so many pixels were seen: earlier becomes the float64 number
+// that is nearest, compensation what that leaves out. In the places of what the terms said are put
+// limits (squares), scales (walk), drifts (terms) and plain errors (plain_earlier), as
+// RoundingScale has them. Adds the finite squares to sum.
+void judge_terms(const TermSums& sums, std::int64_t count, const WgradProblem& problem,
+                 std::int64_t pixels, const Summation& summation, double& sum);
 
 using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
 // What this processor can run: the portable code, and what was compiled for more instructions; the

@@ -95,6 +95,20 @@ TEST_CASE("the reference agrees with sums of views") {
   }
 }
 
+TEST_CASE("the reference is the plain one, in any layout, and so is what it says of rounding") {
+  for_each_case(
+      basic_problems(), kDTypes, Fill::normal,
+      [](const WgradProblem& problem, const auto& x, const auto& dy) {
+        // Restarted nowhere, with batches of eight and between them.
+        for (const std::int64_t longest : {0, 64, 13}) {
+          const Summation summation = {longest, longest == 0};
+          CHECK(is_plain(reference_of(problem, x.data(), dy.data(), 2, summation), problem, x, dy,
+                         summation));
+        }
+      },
+      kThin);
+}
+
 TEST_CASE("float64 sums and products are compensated") {
   const auto dot = [](const std::vector<double>& x, const std::vector<double>& dy) {
     const auto count = static_cast<std::int64_t>(x.size());

@@ -78,6 +78,7 @@ TEST_CASE("golden files") {
           read_gradient(kFolder + "/" + job["golden"].get<std::string>(), problem, true);
       const Expected reference = reference_of(problem, x.data(), dy.data());
       CHECK(agrees(problem, reference.values, golden, reference, job["bitwise"]));
+      CHECK(is_plain(reference, problem, x, dy));
       for (const Kernel& kernel : kernels()) {
         if (!kernel.why_not(problem, this_machine()).empty()) continue;
         CAPTURE(kernel.name);

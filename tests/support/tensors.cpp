@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/integers.hpp"
+#include "support/plain_reference.hpp"
 
 namespace convgrad::testing {
 namespace {
@@ -58,6 +59,31 @@ std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double v
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads,
                       const Summation& summation) {
   return expected_gradient(problem, x, dy, {.threads = threads}, summation);
+}
+
+bool is_plain(const Expected& fast, const WgradProblem& pb, const std::vector<std::byte>& x,
+              const std::vector<std::byte>& dy, const Summation& summation) {
+  const auto channels_last = [&](const std::vector<std::byte>& tensor, std::int64_t channels) {
+    const std::vector<double> values = widened(pb.dtype, tensor);
+    if (pb.channels_last || values.empty()) return values;
+    const std::size_t C = static_cast<std::size_t>(channels), image = values.size() / pb.N;
+    std::vector<double> moved(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t n = i / image, c = i % image / (image / C), pixel = i % (image / C);
+      moved[n * image + pixel * C + c] = values[i];
+    }
+    return moved;
+  };
+  const Expected plain =
+      plain_reference(pb, channels_last(x, pb.C).data(), channels_last(dy, pb.K).data(), summation);
+  const auto alike = [](const std::vector<double>& a, const std::vector<double>& b, double most) {
+    return std::ranges::equal(a, b, [most](double one, double other) {
+      return same_bits(one, other) || std::fabs(one - other) <= most * std::fabs(other);
+    });
+  };
+  return alike(fast.values, plain.values, 0) && alike(fast.tails, plain.tails, 0) &&
+         alike(fast.magnitudes, plain.magnitudes, 1e-13) &&
+         alike(fast.limits, plain.limits, 1e-13) && alike(fast.scales, plain.scales, 1e-13);
 }
 
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy) {

@@ -40,6 +40,11 @@ inline constexpr Summation kOwnSums = {kMaxChunkPixels, false};
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2,
                       const Summation& summation = kOwnSums);
 
+// Whether that is what plain_reference() expects: values to the bit, sums that are added up in
+// eights here within their rounding.
+bool is_plain(const Expected& fast, const WgradProblem& problem, const std::vector<std::byte>& x,
+              const std::vector<std::byte>& dy, const Summation& summation = kOwnSums);
+
 // The kernel's float64 sums in [tap][c][k] order, from whole tensors in memory. A plan may name a
 // kernel that is not in the table.
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy);
