@@ -32,7 +32,7 @@ class Search {
     plain.reading = plain_reading(pb);
     consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
     if (term_count(pb) > 0) {
-      const List faults = known_faults(pb);
+      const List faults = known_faults(pb, facts_of(pb, images_, source_));
       try_each(faults);
       const Sample sample = sampled();
       if (!sample.at.empty()) {
@@ -202,7 +202,7 @@ class Search {
     List moves, others;
     for (const Fault& f : faults) {
       if (f.moves_only(pb)) moves.push_back(f);
-      if (!f.moved) others.insert(others.begin(), f);  // those of precision first
+      if (!f.moved && !f.rare) others.insert(others.begin(), f);  // those of precision first
     }
     moves.resize(std::min(moves.size(), kPairedMoves));
     std::vector<std::pair<std::size_t, std::size_t>> order;  // the likeliest of both first
@@ -242,7 +242,8 @@ class Search {
     for (const std::size_t at : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(at)));
     }
-    sample.terms = terms_of(evidence_.problem(), wanted, images_, source_, pool_);
+    sample.terms = terms_of(evidence_.problem(), wanted, plain_reading(evidence_.problem()),
+                            images_, source_, pool_);
     return sample;
   }
 

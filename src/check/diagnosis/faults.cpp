@@ -55,11 +55,19 @@ std::string fields_text(const Reading& reading, const Axes& axes,
 
 constexpr const char* kLines[] = {"plane", "row", "column"};
 
+// Some tap meets what is not in x.
+bool reaches_outside(const WgradProblem& pb) {
+  return std::any_of(pb.axis.begin(), pb.axis.end(), [](const SpatialAxis& a) {
+    const std::int64_t last = (a.out - 1) * a.stride - a.pad_before + (a.taps - 1) * a.dilation;
+    return a.pad_before > 0 || last >= a.in;
+  });
+}
+
 class FaultList {
  public:
   explicit FaultList(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
 
-  std::vector<Fault> take() {
+  std::vector<Fault> take(const Facts& facts) {
     add_flips();
     add_filter_orders();
     add_strides_and_dilations();
@@ -68,7 +76,10 @@ class FaultList {
     add_groups();
     add_left_out();
     add_shifts();
-    add_treatments();
+    for (Fault& f : faults_of_inputs(pb_, facts)) {
+      const auto same = [&](const Fault& other) { return other.reading == f.reading; };
+      if (std::none_of(list_.begin(), list_.end(), same)) list_.push_back(std::move(f));
+    }
     return std::move(list_);
   }
 
@@ -100,8 +111,9 @@ class FaultList {
 
   // With the padding as it is, and as SAME would follow the changed axis.
   void add_with_padding(const std::string& name, const std::string& text, const std::string& cause,
-                        const Axes& axes, const Change& change) {
+                        const Axes& axes, const Change& change, bool follows = true) {
     add_reading(name, text, cause, changed(axes, change));
+    if (!follows) return;
     const auto with_same = [&](SpatialAxis& axis) {
       change(axis);
       pad_same(axis);
@@ -193,10 +205,10 @@ class FaultList {
                   [](SpatialAxis& a) { a.pad_before = a.pad_after; });
     }
     const auto padded = [](const SpatialAxis& a) { return a.pad_before > 0; };
+    const auto ignored = [](SpatialAxis& a) { a.pad_before = 0; };
     sets = subsets(pb_, padded);
     if (!sets.empty()) {
-      add_padding("padding_ignored", "the padding is ignored: ", sets.back(),
-                  [](SpatialAxis& a) { a.pad_before = 0; });
+      add_padding("padding_ignored", "the padding is ignored: ", sets.back(), ignored);
     }
     const auto wide = [](const SpatialAxis& a) { return a.in > 1 || a.taps > 1; };
     for (const Axes& axes : subsets(pb_, wide)) {
@@ -206,43 +218,130 @@ class FaultList {
       }
     }
     add_swapped("padding", &SpatialAxis::pad_before);
-    const auto add_outside = [&](const char* name, const char* text, const char* cause,
-                                 Outside outside) {
-      Reading reading = plain_;
-      reading.outside = outside;
-      add_reading(name, text, cause, reading);
-    };
-    add_outside("padding_multiplied", "0 * out_backprop is added at taps outside input",
-                "NaN and Inf spread from the padding where it is stored as zeros",
-                Outside::multiplied);
-    add_outside("padding_values", "padding repeats the edge of input instead of zeros",
-                "padding_mode='replicate', or coordinates that are clamped", Outside::edge);
-    add_outside("padding_values", "padding reflects input instead of zeros",
-                "padding_mode='reflect'", Outside::reflected);
-    add_outside("padding_values", "padding continues input on its other side instead of zeros",
-                "padding_mode='circular', or the next row in memory", Outside::wrapped);
+    for (const Axes& axes : sets) {
+      add_padding("padding_ignored", "the padding is ignored: ", axes, ignored);
+    }
+    add_of_others("padding", &SpatialAxis::pad_before, false);
+    if (reaches_outside(pb_)) add_outside();
   }
 
+  void add_outside() {
+    struct Row {
+      const char* name;
+      const char* text;
+      const char* cause;
+      Outside outside;
+      Beside beside;
+    };
+    constexpr const char* kName = "padding_values";
+    const char* const mask = "a mask that is missing: what is next in memory is read";
+    const Row rows[] = {
+        {"padding_multiplied", "0 * out_backprop is added at taps outside input",
+         "NaN and Inf spread from the padding where it is stored as zeros", Outside::constant,
+         Beside::none},
+        {kName, "padding repeats the edge of input instead of zeros",
+         "padding_mode='replicate', or coordinates that are clamped", Outside::edge, Beside::none},
+        {kName, "padding reflects input instead of zeros", "padding_mode='reflect'",
+         Outside::reflected, Beside::none},
+        {kName, "padding continues input on its other side instead of zeros",
+         "padding_mode='circular', or the next row in memory", Outside::wrapped, Beside::none},
+        {kName, "padding reads the image before, or after", mask, Outside::past_first,
+         Beside::images},
+        {kName, "padding reads the image before, or after (the last one before the first)", mask,
+         Outside::past_first, Beside::images_wrapped},
+        {kName, "padding reads the row before or after, and the image", mask, Outside::past,
+         Beside::images},
+        {kName, "padding reads the row before or after, and the image (the last before the first)",
+         mask, Outside::past, Beside::images_wrapped},
+        {kName, "padding reads the channel before, or after, in memory", mask, Outside::past_first,
+         Beside::memory},
+        {kName, "padding reads what is before it, or after, in memory", mask, Outside::past,
+         Beside::memory}};
+    for (const Row& row : rows) {
+      // In other words that stands there already.
+      if (row.beside == Beside::memory && pb_.channels_last) continue;
+      if (row.outside == Outside::past && pb_.spatial_rank() == 1) continue;
+      Reading reading = plain_;
+      reading.outside = row.outside;
+      reading.x.beside = row.beside;
+      add_reading(row.name, row.text, row.cause, reading);
+      list_.back().rare = row.beside != Beside::none;
+    }
+  }
+
+  using Field = std::int64_t SpatialAxis::*;
+
   // One field of h and w, each in the other's place.
-  void add_swapped(const std::string& what, std::int64_t SpatialAxis::*field) {
+  void add_swapped(const std::string& what, Field field) {
     Reading reading = plain_;
     std::swap(reading.axis[1].*field, reading.axis[2].*field);
     add_reading("attribute_order", cat("the ", what, " of h and w are swapped"),
                 "the axes' order in the attribute", reading);
   }
 
-  void add_strides_and_dilations() {
+  // One field of an axis for those of others.
+  void add_of_others(const std::string& what, Field field, bool same_padding) {
+    for (const std::size_t from : spatial_axes(pb_)) {
+      const std::int64_t value = pb_.axis[from].*field;
+      const auto other = [&](const SpatialAxis& a) {
+        return a.*field != value && (a.in > 1 || a.taps > 1);
+      };
+      for (const Axes& axes : subsets(pb_, other)) {
+        add_with_padding(
+            "attribute_order",
+            cat("the ", what, " of ", kAxis[from], " is taken for ", axis_names(axes)),
+            "one number of an attribute that is used for all axes", axes,
+            [&](SpatialAxis& a) { a.*field = value; }, same_padding);
+      }
+    }
+  }
+
+  // Strides or dilations: ignored, of another axis, one more or less; along every set of axes.
+  void add_factors(const std::string& what, Field field, const char* ignored,
+                   const char* one_more) {
     const Axes all = spatial_axes(pb_);
+    const bool same = reaches_outside(pb_);
+    const auto named = [&](const Axes& axes) {
+      return axes == all ? cat("the ", what, "s are ")
+                         : cat("the ", what, axes.size() > 1 ? "s" : "", " of ", axis_names(axes),
+                               axes.size() > 1 ? " are " : " is ");
+    };
+    std::vector<Axes> sets = subsets(pb_, [&](const SpatialAxis& a) { return a.*field > 1; });
+    add_with_padding(what + "s_ignored", cat("the ", what, "s are ignored"), ignored, all,
+                     [&](SpatialAxis& a) { a.*field = 1; });
+    for (const Axes& axes : sets) {
+      add_with_padding(what + "s_ignored", cat(named(axes), "ignored"), ignored, axes,
+                       [&](SpatialAxis& a) { a.*field = 1; });
+    }
+    add_swapped(what + "s", field);
+    add_of_others(what, field, same);
+    sets = subsets(pb_, [](const SpatialAxis& a) { return a.in > 1 || a.taps > 1; });
+    std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
+    for (const Axes& axes : sets) {
+      for (const int step : {1, -1}) {
+        const auto change = [&](SpatialAxis& a) { a.*field += step; };
+        const Reading reading = changed(axes, change);
+        if (std::any_of(axes.begin(), axes.end(),
+                        [&](std::size_t a) { return reading.axis[a].*field < 1; })) {
+          continue;
+        }
+        add_with_padding(what + "s_off_by_one",
+                         cat(named(axes), "one ",
+                             step > 0 ? "more: " : "less: ", fields_text(reading, axes, field),
+                             " in place of ", fields_text(plain_, axes, field)),
+                         step > 0 ? one_more : "a distance that is counted in the elements between",
+                         axes, change, same);
+      }
+    }
+  }
+
+  void add_strides_and_dilations() {
     add_with_padding("stride_dilation_swapped", "strides and dilations are swapped",
-                     "the order of arguments", all,
+                     "the order of arguments", spatial_axes(pb_),
                      [](SpatialAxis& a) { std::swap(a.stride, a.dilation); });
-    add_with_padding("dilations_ignored", "the dilations are ignored",
-                     "TensorFlow's depthwise op on the CPU does so", all,
-                     [](SpatialAxis& a) { a.dilation = 1; });
-    add_with_padding("strides_ignored", "the strides are ignored", "", all,
-                     [](SpatialAxis& a) { a.stride = 1; });
-    add_swapped("strides", &SpatialAxis::stride);
-    add_swapped("dilations", &SpatialAxis::dilation);
+    add_factors("dilation", &SpatialAxis::dilation, "TensorFlow's depthwise op on the CPU does so",
+                "a library that counts dilations from 0");
+    add_factors("stride", &SpatialAxis::stride, "", "");
   }
 
   // Ways to number count channels that lie in groups.
@@ -324,52 +423,6 @@ class FaultList {
     }
   }
 
-  void add_treatments() {
-    struct Row {
-      Treatment treatment;
-      const char* name;
-      const char* text;
-      const char* cause;
-    };
-    constexpr Row kRows[] = {
-        {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32"},
-        {Treatment::tf32, "input_precision", "rounded to TF32",
-         "cvt.rna.tf32, torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32"},
-        {Treatment::tf32_cut, "input_precision", "cut off to TF32",
-         "float32 that goes to a tensor core without cvt.rna.tf32"},
-        {Treatment::f16, "input_precision", "rounded to float16", "autocast to float16"},
-        {Treatment::bf16, "input_precision", "rounded to bfloat16",
-         "autocast, or set_float32_matmul_precision('medium')"},
-        {Treatment::bf16_cut, "input_precision", "cut off to bfloat16",
-         "the upper halves of float32 numbers, without rounding"},
-        {Treatment::flushed, "subnormals_flushed", "flushed to 0 where they are subnormal",
-         "-ftz=true, -ffast-math, or torch.set_flush_denormal"},
-        {Treatment::relu, "activation", "cut off at 0 (ReLU)", "an activation that is fused in"}};
-    const double u = unit_roundoff(pb_.dtype);
-    for (const Row& row : kRows) {
-      // Nothing for a type that holds no more digits than that.
-      const bool narrows = row.treatment == Treatment::f32      ? u < 0x1p-24
-                           : row.treatment == Treatment::f16    ? u < 0x1p-11
-                           : row.treatment < Treatment::f16     ? u < 0x1p-11
-                           : row.treatment < Treatment::flushed ? u < 0x1p-8
-                                                                : true;
-      if (!narrows) continue;
-      for (const auto& [x, dy, what] :
-           {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
-            std::tuple{false, true, "dy alone is "}}) {
-        Reading reading = plain_;
-        if (x) reading.x.treatment = row.treatment;
-        if (dy) reading.dy.treatment = row.treatment;
-        add_reading(row.name, cat(what, row.text, " before they are multiplied"), row.cause,
-                    reading);
-      }
-    }
-    Reading reading = plain_;
-    reading.products_flushed = true;
-    add_reading("subnormals_flushed", "products are flushed to 0 where they are subnormal",
-                "-ftz=true, or TensorFlow's CPU ops", reading);
-  }
-
   const WgradProblem& pb_;
   const Reading plain_;
   std::vector<Fault> list_;
@@ -388,6 +441,8 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
   return result;
 }
 
-std::vector<Fault> known_faults(const WgradProblem& problem) { return FaultList(problem).take(); }
+std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts) {
+  return FaultList(problem).take(facts);
+}
 
 }  // namespace convgrad::diagnosis

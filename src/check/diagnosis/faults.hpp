@@ -21,7 +21,8 @@ struct Fault {
   Reading reading;
   // Of indices in [tap][c][k] order, and of channels; null: stays.
   Map moved = nullptr, x_channel = nullptr, dy_channel = nullptr;
-  double bits = 0;  // of what the search has read off the gradient to name it
+  double bits = 0;    // of what the search has read off the gradient to name it
+  bool rare = false;  // too rare to be tried together with another
 
   // Only entries change places: their values are known where the gradient is.
   bool moves_only(const WgradProblem& problem) const;
@@ -29,7 +30,9 @@ struct Fault {
 };
 
 // All that differ from the definition for this problem.
-std::vector<Fault> known_faults(const WgradProblem& problem);
+std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
+// Of these, what the numbers and the images of x and dy are taken for; the usual ones first.
+std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts);
 
 // The axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O. Depthwise has C
 // and M, k = c*M + m, in place of I and O.

@@ -171,7 +171,8 @@ std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
       fault.cause = doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
                             : "a loop or a split of K that ends too early, or a race";
       fault.reading = plain_reading(pb);
-      (doubled ? fault.reading.doubled : fault.reading.skipped) = range;
+      fault.reading.only = range;
+      fault.reading.weight = doubled ? 2 : 0;
       fault.bits = images ? std::log2(static_cast<double>(pb.N))
                           : 2 * std::log2(static_cast<double>(term_count(pb)));
       result.push_back(std::move(fault));

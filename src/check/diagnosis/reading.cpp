@@ -1,20 +1,16 @@
 // reading.cpp - see reading.hpp.
 #include "check/diagnosis/reading.hpp"
 
-#include <bit>
 #include <map>
+#include <set>
 
 namespace convgrad::diagnosis {
 namespace {
 
 using Extents = std::array<std::int64_t, 3>;
 
-constexpr std::int64_t kNowhere = -1, kZero = -2;
-
-Extents x_extents(const WgradProblem& pb) { return {pb.axis[0].in, pb.axis[1].in, pb.axis[2].in}; }
-Extents dy_extents(const WgradProblem& pb) {
-  return {pb.axis[0].out, pb.axis[1].out, pb.axis[2].out};
-}
+constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kPadding = kNowhere + 1;
 
 // Distances between neighbours where the memory of an image is taken for something.
 Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t channels,
@@ -32,50 +28,18 @@ Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t chann
   return s;
 }
 
-// Images as they are read: [n][d][h][w][c].
-std::vector<double> read_tensor(const WgradProblem& pb, const void* data, std::int64_t images,
-                                std::int64_t channels, const Extents& extent,
-                                const TensorReading& as) {
-  const Strides s = memory_strides(pb, as.memory, channels, extent);
-  const std::int64_t pixels = extent[0] * extent[1] * extent[2];
-  const std::int64_t rows = pb.channels_last ? pixels : channels;
-  const std::int64_t columns = pb.channels_last ? channels : pixels;
-  std::vector<double> copy;
-  copy.reserve(static_cast<std::size_t>(images * s.n));
-  with_scalar(pb.dtype, [&](auto scalar) {
-    const auto* from = static_cast<const decltype(scalar)*>(data);
-    for (std::int64_t n = 0; n < images; ++n) {
-      for (std::int64_t d = 0; d < extent[0]; ++d) {
-        for (std::int64_t h = 0; h < extent[1]; ++h) {
-          for (std::int64_t w = 0; w < extent[2]; ++w) {
-            for (std::int64_t c = 0; c < channels; ++c) {
-              std::int64_t at = d * s.spatial[0] + h * s.spatial[1] + w * s.spatial[2] + c * s.c;
-              if (as.memory == Memory::turned) at = at % rows * columns + at / rows;
-              copy.push_back(treated(as.treatment, pb.dtype, to_double(from[n * s.n + at])));
-            }
-          }
-        }
-      }
-    }
-  });
-  return copy;
-}
-
 // The place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap,
-                                 std::int64_t extent, std::int64_t out) {
+                                 bool outermost) {
   const SpatialAxis& axis = reading.axis[a];
   std::vector<std::int64_t> result;
-  for (std::int64_t o = 0; o < out; ++o) {
+  for (std::int64_t o = 0; o < axis.out; ++o) {
     std::int64_t at = o * axis.stride - axis.pad_before + tap * axis.dilation;
-    const std::int64_t last = extent - 1;
+    const std::int64_t last = axis.in - 1;
     if (at < 0 || at > last) {
       switch (reading.outside) {
-        case Outside::skipped:
-          at = kNowhere;
-          break;
-        case Outside::multiplied:
-          at = kZero;
+        case Outside::constant:
+          at = kPadding;
           break;
         case Outside::edge:
           at = at < 0 ? 0 : last;
@@ -85,7 +49,15 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
           if (at < 0 || at > last) at = kNowhere;
           break;
         case Outside::wrapped:
-          at = (at % extent + extent) % extent;
+          at = (at % axis.in + axis.in) % axis.in;
+          break;
+        case Outside::past:
+          break;
+        case Outside::past_first:
+          if (outermost) break;
+          [[fallthrough]];
+        default:
+          at = kNowhere;
       }
     } else if (at < reading.in[a].begin || at >= reading.in[a].end) {
       at = kNowhere;
@@ -96,57 +68,243 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
   return result;
 }
 
-struct Tensors {
-  std::vector<double> x, dy;
-  Range images;
+// A channel of x or dy as it is read, [n][d][h][w], with what stands beside each image.
+struct Channel {
+  bool of_x = false;
+  TensorReading as;
+  std::int64_t channel = 0;
+  auto operator<=>(const Channel&) const = default;  // NOLINT(modernize-use-nullptr)
+  std::int64_t parts() const { return as.beside == Beside::none ? 1 : 3; }
+};
+using Plane = std::vector<double>;
+
+// The channels that some sums need of the images of one block, from all blocks that hold them.
+class Planes {
+ public:
+  Planes(const WgradProblem& problem, const Plan& plan, BlockSource& source, TaskPool& pool)
+      : pb_(problem), plan_(plan), source_(source), pool_(pool) {}
+
+  void read(std::int64_t index, std::span<const Channel> channels) {
+    const Block own = source_.load(plan_, index, own_memory_);
+    images_ = own.pixels[0];
+    planes_.clear();
+    std::set<std::int64_t> blocks;
+    std::vector<std::pair<const Channel*, Plane*>> list;
+    for (const Channel& channel : channels) {
+      const auto [at, added] = planes_.try_emplace(channel);
+      if (!added) continue;
+      const auto size =
+          static_cast<std::size_t>(images_.size() * channel.parts() * size_of(channel));
+      at->second.assign(size, 0);
+      list.emplace_back(&at->first, &at->second);
+      add_blocks(channel, blocks);
+    }
+    for (const std::int64_t other : blocks) {
+      const Block block = other == index ? own : source_.load(plan_, other, other_memory_);
+      pool_.run(std::ssize(list), [&](std::int64_t task, int) {
+        const auto& [channel, plane] = list[static_cast<std::size_t>(task)];
+        with_scalar(pb_.dtype,
+                    [&](auto scalar) { fill<decltype(scalar)>(*channel, block, *plane); });
+      });
+    }
+  }
+
+  const Range& images() const { return images_; }
+  const Plane& of(const Channel& channel) const { return planes_.at(channel); }
+  std::int64_t size_of(const Channel& c) const {
+    std::int64_t size = 1;
+    for (const SpatialAxis& a : pb_.axis) size *= c.of_x ? a.in : a.out;
+    return size;
+  }
+
+ private:
+  std::int64_t count(const Channel& c) const { return c.of_x ? pb_.C : pb_.K; }
+
+  // The first element that is read for image n, counted from the tensor's first; or kNowhere.
+  std::int64_t start(const Channel& c, std::int64_t n) const {
+    const std::int64_t by = c.as.images.by;
+    const std::int64_t image = size_of(c) * count(c);
+    const bool inside = n + by >= 0 && n + by < pb_.N;
+    switch (c.as.images.kind) {
+      case Images::own:
+        return n * image;
+      case Images::one:
+        return by * image;
+      case Images::rotated:
+        return ((n + by) % pb_.N + pb_.N) % pb_.N * image;
+      case Images::dropped:
+        return inside ? (n + by) * image : kNowhere;
+      case Images::clamped:
+        return std::clamp<std::int64_t>(n + by, 0, pb_.N - 1) * image;
+      case Images::reversed:
+        return (n / by * by + std::min(by, pb_.N - n / by * by) - 1 - n % by) * image;
+      case Images::repeated:
+        return n % by * image;
+      case Images::exchanged: {
+        const std::int64_t other = (n / by ^ 1) * by + n % by;
+        return (other < pb_.N ? other : n) * image;
+      }
+      default:
+        return n * by;
+    }
+  }
+
+  // What part 0, 1 or 2 of a plane holds for image n: the start of an image, and a channel.
+  std::pair<std::int64_t, std::int64_t> part(const Channel& c, std::int64_t n,
+                                             std::int64_t part) const {
+    if (c.as.beside == Beside::none || part == 1) return {start(c, n), c.channel};
+    const std::int64_t image = size_of(c) * count(c);
+    if (c.as.beside == Beside::memory && !pb_.channels_last) {
+      const std::int64_t at = n * count(c) + c.channel + part - 1;
+      const bool there = at >= 0 && at < pb_.N * count(c);
+      return {there ? at / count(c) * image : kNowhere, there ? at % count(c) : 0};
+    }
+    std::int64_t other = n + part - 1;
+    if (c.as.beside == Beside::images_wrapped) other = (other + pb_.N) % pb_.N;
+    return {other >= 0 && other < pb_.N ? other * image : kNowhere, c.channel};
+  }
+
+  void add_blocks(const Channel& c, std::set<std::int64_t>& blocks) const {
+    const std::int64_t image = size_of(c) * count(c);
+    for (std::int64_t n = images_.begin; n < images_.end; ++n) {
+      for (std::int64_t p = 0; p < c.parts(); ++p) {
+        const std::int64_t begin = part(c, n, c.parts() == 1 ? 1 : p).first;
+        if (begin == kNowhere) continue;
+        for (const std::int64_t at : {begin / image, (begin + image - 1) / image}) {
+          if (at < pb_.N) blocks.insert(at / plan_.schedule.blocks.step);
+        }
+      }
+    }
+  }
+
+  template <typename Scalar>
+  void fill(const Channel& c, const Block& block, Plane& plane) const {
+    const auto* const from = static_cast<const Scalar*>(c.of_x ? block.x : block.dy);
+    Extents extent;
+    for (std::size_t a = 0; a < 3; ++a) extent[a] = c.of_x ? pb_.axis[a].in : pb_.axis[a].out;
+    const Strides s = memory_strides(pb_, c.as.memory, count(c), extent);
+    const std::int64_t pixels = size_of(c);
+    const std::int64_t rows = pb_.channels_last ? pixels : count(c);
+    const std::int64_t columns = pb_.channels_last ? count(c) : pixels;
+    const Neighbour& neighbour = c.as.neighbour;
+    const Range there = {block.pixels[0].begin * s.n, block.pixels[0].end * s.n};
+    double* to = plane.data();
+    for (std::int64_t i = 0; i < images_.size() * c.parts(); ++i) {
+      const std::int64_t n = images_.begin + i / c.parts();
+      const auto [begin, channel] = part(c, n, c.parts() == 1 ? 1 : i % c.parts());
+      if (begin == kNowhere || begin >= there.end || begin + s.n <= there.begin) {
+        to += pixels;
+        continue;
+      }
+      std::int64_t at[3];
+      for (at[0] = 0; at[0] < extent[0]; ++at[0]) {
+        for (at[1] = 0; at[1] < extent[1]; ++at[1]) {
+          for (at[2] = 0; at[2] < extent[2]; ++at[2], ++to) {
+            std::int64_t place = channel * s.c;
+            for (std::size_t a = 0; a < 3; ++a) place += at[a] * s.spatial[a];
+            if (neighbour.axis >= 0)
+              place += moved(neighbour, at, extent) *
+                       s.spatial[static_cast<std::size_t>(neighbour.axis)];
+            if (c.as.memory == Memory::turned) place = place % rows * columns + place / rows;
+            place += begin;
+            if (place < there.begin || place >= there.end) continue;
+            *to = treated(c.as.treatment, pb_.dtype, to_double(from[place - there.begin]),
+                          c.as.parameter);
+          }
+        }
+      }
+    }
+  }
+
+  static std::int64_t moved(const Neighbour& n, const std::int64_t (&at)[3],
+                            const Extents& extent) {
+    const auto a = static_cast<std::size_t>(n.axis);
+    const std::int64_t line = n.line < 0 ? 0 : n.line > 0 ? extent[a] - 1 : at[a];
+    const bool there = at[a] + n.step >= 0 && at[a] + n.step < extent[a];
+    return at[a] == line && there ? n.step : 0;
+  }
+
+  const WgradProblem& pb_;
+  const Plan& plan_;
+  BlockSource& source_;
+  TaskPool& pool_;
+  BlockMemory own_memory_, other_memory_;
+  Range images_;
+  std::map<Channel, Plane> planes_;
 };
 
-// Calls visit(x, dy, pixel) for the terms of an entry, in the order n, z, p, q.
+// A term: its values, and which pixels of dy and of x they belong to (-1: none).
+struct Term {
+  double x, dy;
+  std::int64_t pixel, x_pixel;
+};
+
+// Calls visit(term) for the terms of an entry, in the order n, z, p, q.
 template <typename Visit>
 void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms& entry,
-                const Tensors& tensors, Visit&& visit) {
-  const Extents in = x_extents(pb), out = dy_extents(pb);
+                const Planes& planes, Visit&& visit) {
+  const Channel x_channel = {true, reading.x, entry.x_channel};
+  const Channel dy_channel = {false, reading.dy, entry.dy_channel};
+  const std::int64_t parts = x_channel.parts(), in = planes.size_of(x_channel);
+  const double* const x = planes.of(x_channel).data() + (parts == 1 ? 0 : in);
+  const double* dy = planes.of(dy_channel).data();
   const std::int64_t taps[] = {entry.t, entry.r, entry.s};
   std::array<std::vector<std::int64_t>, 3> at;
-  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, taps[a], in[a], out[a]);
-  const auto of = [](const std::vector<std::int64_t>& list, std::int64_t i) {
-    return list[static_cast<std::size_t>(i)];
-  };
-  for (std::int64_t n = 0; n < tensors.images.size(); ++n) {
-    for (std::int64_t z = 0; z < out[0]; ++z) {
-      const std::int64_t d = of(at[0], z);
-      if (d == kNowhere) continue;
-      for (std::int64_t p = 0; p < out[1]; ++p) {
-        const std::int64_t h = of(at[1], p);
-        if (h == kNowhere) continue;
-        const std::int64_t row = (n * out[0] + z) * out[1] + p;
-        const double* const x =
-            tensors.x.data() + ((n * in[0] + d) * in[1] + h) * in[2] * pb.C + entry.x_channel;
-        const double* const dy = tensors.dy.data() + row * out[2] * pb.K + entry.dy_channel;
-        const std::int64_t pixel = (tensors.images.begin * out[0] * out[1] + row) * out[2];
-        for (std::int64_t q = 0; q < out[2]; ++q) {
-          const std::int64_t w = at[2][static_cast<std::size_t>(q)];
-          if (w == kNowhere) continue;
-          const bool zero = d == kZero || h == kZero || w == kZero;
-          visit(zero ? 0.0 : x[w * pb.C], dy[q * pb.K], pixel + q);
+  const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
+  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, taps[a], a == outermost);
+  const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
+  const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
+  std::int64_t pixel = planes.images().begin * pb.out_pixels();
+  for (std::int64_t n = 0; n < planes.images().size(); ++n) {
+    const std::int64_t image = (planes.images().begin + n) * in;
+    for (const std::int64_t d : at[0]) {
+      for (const std::int64_t h : at[1]) {
+        for (const std::int64_t w : at[2]) {
+          const double value = *dy++;
+          const std::int64_t own = pixel++;
+          if (d == kNowhere || h == kNowhere || w == kNowhere) continue;
+          if (d == kPadding || h == kPadding || w == kPadding) {
+            visit(Term{reading.padding, value, own, -1});
+            continue;
+          }
+          const std::int64_t place = (d * H + h) * W + w;
+          if (place < least || place >= most) continue;
+          visit(Term{x[n * parts * in + place], value, own, image + place});
         }
       }
     }
   }
 }
 
-// Calls use(tensors) for each block.
-template <typename Use>
-void each_block(const WgradProblem& pb, const TensorReading& x, const TensorReading& dy,
-                const Block& block, Use&& use) {
-  Tensors tensors;
-  tensors.images = block.pixels[0];
-  tensors.x = read_tensor(pb, block.x, tensors.images.size(), pb.C, x_extents(pb), x);
-  tensors.dy = read_tensor(pb, block.dy, tensors.images.size(), pb.K, dy_extents(pb), dy);
-  use(tensors);
+bool holds(const Range& range, std::int64_t at) { return at >= range.begin && at < range.end; }
+
+// The same, of a reading that may hold for some pixels only: visit(reading, term).
+template <typename Visit>
+void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& reading,
+               const EntryTerms& entry, const Planes& planes, Visit&& visit) {
+  const bool everywhere = reading.only.size() <= 0;
+  const auto inside = [&](const Term& term) {
+    return holds(reading.only, reading.only_of_x ? term.x_pixel : term.pixel);
+  };
+  visit_read(pb, reading, entry, planes, [&](const Term& term) {
+    if (everywhere || inside(term)) visit(reading, term);
+  });
+  if (everywhere) return;
+  visit_read(pb, plain, entry, planes, [&](const Term& term) {
+    if (!inside(term)) visit(plain, term);
+  });
 }
 
-bool holds(const Range& range, std::int64_t at) { return at >= range.begin && at < range.end; }
+// Calls use() once the planes of each block are there.
+template <typename Use>
+void each_block(const Plan& plan, BlockSource& source, Planes& planes,
+                const std::vector<Channel>& channels, Use&& use) {
+  for (std::int64_t index = 0; index < plan.schedule.blocks.count; ++index) {
+    planes.read(index, channels);
+    use();
+  }
+  source.finish();
+}
 
 }  // namespace
 
@@ -160,32 +318,9 @@ Reading plain_reading(const WgradProblem& problem) {
   return reading;
 }
 
-double treated(Treatment treatment, DType dtype, double value) {
-  const auto bits = [&] { return std::bit_cast<std::uint32_t>(static_cast<float>(value)); };
-  switch (treatment) {
-    case Treatment::none:
-      return value;
-    case Treatment::f32:
-      return rounded(DType::f32, value);
-    case Treatment::tf32:
-      return std::bit_cast<float>((bits() + 0x1000u) & 0xffffe000u);
-    case Treatment::tf32_cut:
-      return std::bit_cast<float>(bits() & 0xffffe000u);
-    case Treatment::f16:
-      return rounded(DType::f16, value);
-    case Treatment::bf16:
-      return rounded(DType::bf16, value);
-    case Treatment::bf16_cut:
-      return std::bit_cast<float>(bits() & 0xffff0000u);
-    case Treatment::flushed:
-      return std::fabs(value) < smallest_normal(dtype) ? 0 : value;
-    default:
-      return value < 0 ? 0 : value;
-  }
-}
-
 bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
-  const Extents extent = of_x ? x_extents(pb) : dy_extents(pb);
+  Extents extent;
+  for (std::size_t a = 0; a < 3; ++a) extent[a] = of_x ? pb.axis[a].in : pb.axis[a].out;
   const std::int64_t channels = of_x ? pb.C : pb.K;
   const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);
   const Strides other = memory_strides(
@@ -197,67 +332,113 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
   return same;
 }
 
-std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
-                              const Plan& images, BlockSource& source, TaskPool& pool) {
-  std::vector<EntrySum> sums(wanted.size());
-  std::map<std::pair<TensorReading, TensorReading>, std::vector<std::size_t>> by_copies;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    by_copies[{wanted[i].reading->x, wanted[i].reading->dy}].push_back(i);
-  }
-  const SumRules rules(problem, {});
-  const double least = smallest_normal(accumulator_dtype(problem.dtype));
-  const auto add_to = [&](auto scalar, const Wanted& w, const Tensors& tensors, EntrySum& sum) {
-    using Scalar = decltype(scalar);
-    const Reading& reading = *w.reading;
-    visit_read(problem, reading, w.terms, tensors, [&](double x, double dy, std::int64_t pixel) {
-      if (holds(reading.skipped, pixel)) return;
-      if (reading.products_flushed && std::fabs(x * dy) < least) x = 0;
-      sum.add<Scalar>(x, dy, rules);
-      if (holds(reading.doubled, pixel)) sum.add<Scalar>(x, dy, rules);
+Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source) {
+  Facts facts;
+  Timing timing;
+  const auto add = [&](const void* data, std::int64_t count, Facts::Tensor& tensor) {
+    with_scalar(problem.dtype, [&](auto scalar) {
+      const auto* const from = static_cast<const decltype(scalar)*>(data);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double size = std::fabs(to_double(from[i]));
+        if (!(size < HUGE_VAL)) {
+          tensor.special = true;
+        } else if (size > tensor.most) {
+          tensor.most = size;
+        }
+      }
     });
   };
-  Timing timing;
   const auto use = [&](const Block& block, std::int64_t) {
-    for (const auto& [copies, some] : by_copies) {
-      const std::vector<std::size_t>& list = some;
-      each_block(problem, copies.first, copies.second, block, [&](const Tensors& tensors) {
-        pool.run(std::ssize(list), [&](std::int64_t task, int) {
-          const std::size_t i = list[static_cast<std::size_t>(task)];
-          if (problem.dtype == DType::f64) {
-            add_to(double{}, wanted[i], tensors, sums[i]);
-          } else {
-            add_to(float{}, wanted[i], tensors, sums[i]);
-          }
-        });
-      });
-    }
+    const std::int64_t n = block.pixels[0].size();
+    add(block.x, n * (problem.x_count() / problem.N), facts.x);
+    add(block.dy, n * (problem.dy_count() / problem.N), facts.dy);
   };
   stream_blocks(images, source, use, timing);
+  return facts;
+}
+
+double product(Product how, DType dtype, double x, double dy) {
+  switch (how) {
+    case Product::flushed:
+      return std::fabs(x * dy) < smallest_normal(accumulator_dtype(dtype)) ? 0 : x * dy;
+    case Product::f16:
+      return rounded(DType::f16, x * dy);
+    case Product::bf16:
+      return rounded(DType::bf16, x * dy);
+    case Product::without_low: {
+      const double low = treated(Treatment::bf16_twice, dtype, x) - rounded(DType::bf16, x);
+      const double other = treated(Treatment::bf16_twice, dtype, dy) - rounded(DType::bf16, dy);
+      const double high = rounded(DType::bf16, x);
+      return (high + low) * rounded(DType::bf16, dy) + high * other;
+    }
+    default:
+      return x * dy;
+  }
+}
+
+std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
+                              const Plan& images, BlockSource& source, TaskPool& pool) {
+  const Reading plain = plain_reading(problem);
+  std::set<Channel> channels;
+  for (const Wanted& w : wanted) {
+    for (const Reading* reading : {w.reading, &plain}) {
+      channels.insert({true, reading->x, w.terms.x_channel});
+      channels.insert({false, reading->dy, w.terms.dy_channel});
+      if (w.reading->only.size() <= 0) break;
+    }
+  }
+  std::vector<EntrySum> sums(wanted.size());
+  const SumRules rules(problem, {});
+  Planes planes(problem, images, source, pool);
+  const auto add_to = [&](auto scalar, const Wanted& w, EntrySum& sum) {
+    using Scalar = decltype(scalar);
+    visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
+      if (r.weight == 0) return;
+      const bool exact = r.product == Product::exact;
+      const double x = exact ? t.x : product(r.product, problem.dtype, t.x, t.dy);
+      sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
+    });
+  };
+  each_block(images, source, planes, {channels.begin(), channels.end()}, [&] {
+    pool.run(std::ssize(wanted), [&](std::int64_t task, int) {
+      const auto i = static_cast<std::size_t>(task);
+      if (problem.dtype == DType::f64) {
+        add_to(double{}, wanted[i], sums[i]);
+      } else {
+        add_to(float{}, wanted[i], sums[i]);
+      }
+    });
+  });
   return sums;
 }
 
 std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Plan& images, BlockSource& source, TaskPool& pool) {
+                            const Reading& reading, const Plan& images, BlockSource& source,
+                            TaskPool& pool) {
+  std::int64_t count = term_count(problem);
+  if (reading.only_of_x) count = problem.x_count() / problem.C;
   std::vector<Terms> result(entries.size());
   for (Terms& terms : result) {
-    terms.x.resize(static_cast<std::size_t>(term_count(problem)));
+    terms.x.resize(static_cast<std::size_t>(count));
     terms.dy.resize(terms.x.size());
   }
-  const Reading plain = plain_reading(problem);
-  Timing timing;
-  const auto use = [&](const Block& block, std::int64_t) {
-    each_block(problem, {}, {}, block, [&](const Tensors& tensors) {
-      pool.run(std::ssize(result), [&](std::int64_t task, int) {
-        const auto i = static_cast<std::size_t>(task);
-        visit_read(problem, plain, entries[i], tensors,
-                   [&](double x, double dy, std::int64_t pixel) {
-                     result[i].x[static_cast<std::size_t>(pixel)] = x;
-                     result[i].dy[static_cast<std::size_t>(pixel)] = dy;
-                   });
+  std::set<Channel> channels;
+  for (const EntryTerms& entry : entries) {
+    channels.insert({true, reading.x, entry.x_channel});
+    channels.insert({false, reading.dy, entry.dy_channel});
+  }
+  Planes planes(problem, images, source, pool);
+  each_block(images, source, planes, {channels.begin(), channels.end()}, [&] {
+    pool.run(std::ssize(result), [&](std::int64_t task, int) {
+      const auto i = static_cast<std::size_t>(task);
+      visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
+        const std::int64_t at = reading.only_of_x ? term.x_pixel : term.pixel;
+        if (at < 0) return;
+        result[i].x[static_cast<std::size_t>(at)] = term.x;
+        result[i].dy[static_cast<std::size_t>(at)] = term.dy;
       });
     });
-  };
-  stream_blocks(images, source, use, timing);
+  });
   return result;
 }
 

@@ -11,42 +11,119 @@ namespace convgrad::diagnosis {
 // What the memory of a tensor is taken for; turned: it is first turned to the other place of the
 // channels, and then taken for what it was.
 enum class Memory : std::uint8_t { as_it_is, other_channel_place, h_and_w_swapped, turned };
-// What becomes of a value. tf32 has 10 bits behind the point, rounded (ties away from zero);
-// flushed: subnormal numbers become 0.
+// Which image is read for image n: `by` for all; n + by, of those past the end the first, none, or
+// the last; of every `by` images the last one first; n % by; that of the next `by` for one of
+// these; or what begins at n * by elements.
+struct Images {
+  enum Kind : std::uint8_t {
+    own,
+    one,
+    rotated,
+    dropped,
+    clamped,
+    reversed,
+    repeated,
+    exchanged,
+    strided
+  };
+  Kind kind = own;
+  std::int64_t by = 0;
+  auto operator<=>(const Images&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+// Pixels that are read from a neighbour along an axis: of the first (-1) or last (1) line, or all.
+struct Neighbour {
+  std::int8_t axis = -1, line = 0, step = 0;
+  auto operator<=>(const Neighbour&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+// What stands before and after an image for who reads past its ends: the images beside it (of the
+// first the last one, or nothing), or what its memory has there.
+enum class Beside : std::uint8_t { none, images, images_wrapped, memory };
+// What becomes of a value: treatments() says more.
 enum class Treatment : std::uint8_t {
   none,
   f32,
   tf32,
+  tf32_even,
   tf32_cut,
   f16,
+  f16_away,
+  f16_cut,
   bf16,
+  bf16_away,
   bf16_cut,
+  bf16_twice,
+  e4m3,
+  e5m2,
+  int8,
   flushed,
-  relu
+  relu,
+  clamped,
+  clamped_above,
+  small_dropped,
+  nan_zeroed,
+  special_zeroed,
+  made_finite
 };
-// What a tap outside x adds: nothing, 0 * dy (which spreads NaN and Inf), or another pixel's x.
-enum class Outside : std::uint8_t { skipped, multiplied, edge, reflected, wrapped };
+enum class Ties : std::uint8_t { even, away, cut };
+struct TreatmentKind {
+  Treatment treatment;
+  const char* fault;
+  const char* text;  // after "x and dy are "
+  const char* cause;
+  bool rare = false;
+  int bits = 0;      // of a number that it keeps; 0: it does not round
+  int exponent = 0;  // of the smallest normal number
+  Ties ties = Ties::even;
+  double most = 0;  // the largest number; 0: no matter
+};
+std::span<const TreatmentKind> treatments();  // the usual ones first
+// Some number of the type is not what it was.
+bool changes(const TreatmentKind& kind, DType dtype);
+// parameter: the scale of e4m3, e5m2 and int8 (0: none), the limit of clamped and small_dropped.
+double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
+
+// What is added for x and dy: all of it, nothing where it is subnormal, their product rounded, or
+// that of x = hi + lo and dy = hi + lo, two bfloat16 numbers each, without lo * lo.
+enum class Product : std::uint8_t { exact, flushed, f16, bf16, without_low };
+// What a tap outside x adds: nothing, `padding` * dy (which spreads NaN and Inf), or another
+// pixel's x; past: what stands past the ends of the outermost axis, or of all, in TensorReading.
+enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, past_first, past };
 
 struct TensorReading {
   Memory memory = Memory::as_it_is;
+  Images images;
+  Neighbour neighbour;
+  Beside beside = Beside::none;
   Treatment treatment = Treatment::none;
+  double parameter = 0;                                    // of the treatment
   auto operator<=>(const TensorReading&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 struct Reading {
   std::array<SpatialAxis, 3> axis;
   TensorReading x, dy;
-  bool products_flushed = false;
+  Product product = Product::exact;
   Outside outside = Outside::skipped;
+  double padding = 0;
   std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
-  Range skipped, doubled;        // pixels, counted over n, z, p, q, that are not, or are twice
+  double weight = 1;             // of all terms
+  // Where that holds, if not everywhere: pixels of dy, or of x, counted over n, z, p, q.
+  Range only;
+  bool only_of_x = false;
   bool operator==(const Reading&) const = default;
 };
 Reading plain_reading(const WgradProblem& problem);
 
-double treated(Treatment treatment, DType dtype, double value);
-
 // True if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
+
+// What the numbers of x and of dy are like.
+struct Facts {
+  struct Tensor {
+    double most = 0;       // of their sizes
+    bool special = false;  // some are NaN or infinite
+  } x, dy;
+};
+Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
 
 struct Wanted {
   const Reading* reading;
@@ -56,11 +133,14 @@ struct Wanted {
 std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool);
 
-// x and dy of an entry's terms, one for each pixel; zeros where the tap is outside x.
+// x and dy of an entry's terms by a reading, one for each pixel of dy, or of x; zeros where the tap
+// is outside x.
 struct Terms {
   std::vector<double> x, dy;
 };
 std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
-                            const Plan& images, BlockSource& source, TaskPool& pool);
+                            const Reading& reading, const Plan& images, BlockSource& source,
+                            TaskPool& pool);
+double product(Product how, DType dtype, double x, double dy);
 
 }  // namespace convgrad::diagnosis

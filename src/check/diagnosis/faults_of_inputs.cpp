@@ -1,0 +1,245 @@
+// faults_of_inputs.cpp - see faults.hpp: images that are others', and numbers that are not what
+// they were. Each add_ function is one kind of fault.
+#include <algorithm>
+#include <set>
+
+#include "check/diagnosis/faults.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+// Up to so many images every rotation and every split of them is tried, else the usual ones.
+constexpr std::int64_t kFewImages = 16;
+
+class InputFaults {
+ public:
+  InputFaults(const WgradProblem& problem, const Facts& facts)
+      : pb_(problem), facts_(facts), plain_(plain_reading(problem)) {}
+
+  std::vector<Fault> take() {
+    add_treatments();
+    add_products();
+    if (pb_.N > 1) add_images();
+    add_strides();
+    add_borders();
+    return std::move(list_);
+  }
+
+ private:
+  void add(const std::string& name, const std::string& text, const std::string& cause,
+           const Reading& reading, bool rare = true) {
+    const auto same = [&](const Fault& f) { return f.reading == reading; };
+    if (reading == plain_ || std::any_of(list_.begin(), list_.end(), same)) return;
+    list_.push_back({name, text, cause, reading});
+    list_.back().rare = rare;
+  }
+
+  void add_treatment(const TreatmentKind& kind, bool with_scale) {
+    for (const auto& [x, dy, what] :
+         {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
+          std::tuple{false, true, "dy alone is "}}) {
+      Reading reading = plain_;
+      if (x) reading.x.treatment = kind.treatment;
+      if (dy) reading.dy.treatment = kind.treatment;
+      if (with_scale && x) reading.x.parameter = facts_.x.most / kind.most;
+      if (with_scale && dy) reading.dy.parameter = facts_.dy.most / kind.most;
+      add(kind.fault,
+          cat(what, kind.text, with_scale ? ", with a scale for each tensor" : "",
+              " before they are multiplied"),
+          kind.cause, reading, kind.rare);
+    }
+  }
+
+  void add_treatments() {
+    const bool special = facts_.x.special || facts_.dy.special;
+    for (const TreatmentKind& kind : treatments()) {
+      if (!changes(kind, pb_.dtype)) continue;
+      if (kind.treatment >= Treatment::nan_zeroed && !special) continue;
+      const bool scaled = kind.bits > 0 && kind.bits < 5;
+      if (kind.treatment != Treatment::int8) add_treatment(kind, false);
+      if (scaled && facts_.x.most > 0 && facts_.dy.most > 0) add_treatment(kind, true);
+    }
+    if (facts_.x.most > 0 && facts_.dy.most > 0) add_mixed();
+  }
+
+  // Other types for x than for dy.
+  void add_mixed() {
+    Reading reading = plain_;
+    for (const bool scaled : {false, true}) {
+      reading.x.treatment = Treatment::e4m3;
+      reading.dy.treatment = Treatment::e5m2;
+      reading.x.parameter = scaled ? facts_.x.most / 448 : 0;
+      reading.dy.parameter = scaled ? facts_.dy.most / 57344 : 0;
+      add("input_precision",
+          cat("x is rounded to float8 e4m3 and dy to e5m2",
+              scaled ? ", with a scale for each tensor" : "", " before they are multiplied"),
+          "8-bit training", reading);
+    }
+    if (unit_roundoff(pb_.dtype) >= 0x1p-17) return;
+    reading = plain_;
+    for (const bool x : {true, false}) {
+      reading.x.treatment = x ? Treatment::bf16_twice : Treatment::bf16;
+      reading.dy.treatment = x ? Treatment::bf16 : Treatment::bf16_twice;
+      add("input_precision",
+          cat(x ? "dy" : "x", " is rounded to bfloat16, and ", x ? "x" : "dy",
+              " to the sum of two bfloat16 numbers"),
+          "a split of float32 in two terms of one tensor alone", reading);
+    }
+  }
+
+  void add_products() {
+    struct Row {
+      Product product;
+      const char* name;
+      const char* text;
+      const char* cause;
+    };
+    const Row rows[] = {
+        {Product::flushed, "subnormals_flushed",
+         "products are flushed to 0 where they are subnormal",
+         "-ftz=true, or TensorFlow's CPU ops"},
+        {Product::bf16, "product_precision",
+         "products are rounded to bfloat16 before they are added", "a multiplication in bfloat16"},
+        {Product::f16, "product_precision", "products are rounded to float16 before they are added",
+         "a multiplication in float16 (__hmul2)"},
+        {Product::without_low, "input_precision",
+         "x and dy are split into two bfloat16 numbers each, and the product of the lower ones is "
+         "left out",
+         "three products of bfloat16 numbers (bf16x3) for one of float32"}};
+    for (const Row& row : rows) {
+      if (row.product == Product::without_low && unit_roundoff(pb_.dtype) >= 0x1p-17) continue;
+      Reading reading = plain_;
+      reading.product = row.product;
+      add(row.name, row.text, row.cause, reading, row.product != Product::flushed);
+    }
+  }
+
+  void add_map(bool x, Images images, const std::string& text, const char* cause) {
+    Reading reading = plain_;
+    (x ? reading.x : reading.dy).images = images;
+    add("image_order", text, cause, reading);
+  }
+
+  // What only moves images of both against each other is said of input.
+  void add_images() {
+    const std::int64_t N = pb_.N;
+    const char* const offset = "an offset of the batch that is missing or one off";
+    const auto add_each = [&](Images images, const std::string& before, const std::string& after) {
+      for (const bool x : {true, false}) {
+        add_map(x, images, cat(before, x ? "input" : "out_backprop", after), offset);
+      }
+    };
+    add_each({Images::one, 0}, "image 0 of ", " is taken for all images");
+    add_each({Images::one, N - 1}, "the last image of ", " is taken for all images");
+    std::vector<std::int64_t> steps = {-1, 1};
+    if (N % 2 == 0) {
+      add_map(true, {Images::exchanged, N / 2}, "the halves of input's images are exchanged",
+              "a split of N");
+    }
+    for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
+      steps.push_back(by);
+      steps.push_back(-by);
+    }
+    for (const std::int64_t by : steps) {
+      const std::string text =
+          cat("input is ", by == 1 || by == -1 ? "one image" : cat(std::abs(by), " images"),
+              by < 0 ? " behind" : " ahead");
+      if (2 * std::abs(by) <= N) {
+        add_map(true, {Images::rotated, (by + N) % N}, text, offset);
+      }
+      if (std::abs(by) == 1) {
+        add_map(true, {Images::dropped, by}, text + ", and none of the first is left", offset);
+        add_each({Images::clamped, by}, "",
+                 cat(" is one image ", by < 0 ? "behind" : "ahead", ", and its ",
+                     by < 0 ? "first" : "last", " image is read twice"));
+      }
+    }
+    add_map(true, {Images::reversed, N}, "the images of input stand in reverse order", "");
+    std::set<std::int64_t> groups;
+    for (std::int64_t by = 1; by < N; by = N <= kFewImages ? by + 1 : 2 * by) groups.insert(by);
+    for (const std::int64_t parts : {2, 3, 4, 8}) {
+      groups.insert((N + parts - 1) / parts);
+      groups.insert(std::max<std::int64_t>(N / parts, 1));
+    }
+    for (const std::int64_t by : groups) {
+      if (by > 1) {
+        add_each({Images::repeated, by}, "",
+                 cat(" begins again at image 0 after every ", by, " images"));
+        add_map(true, {Images::reversed, by},
+                cat("every ", by, " images of input stand in reverse order"), "a split of N");
+      }
+      add_map(true, {Images::exchanged, by},
+              by == 1 ? std::string("images of input are exchanged in pairs")
+                      : cat("every ", by, " images of input are exchanged with the next ", by),
+              "a split of N");
+    }
+  }
+
+  // Images that follow one another at the wrong distance: products of extents that are another's.
+  void add_strides() {
+    if (pb_.N < 2) return;
+    const auto& [d, h, w] = pb_.axis;
+    const std::int64_t in = d.in * h.in * w.in, out = pb_.out_pixels();
+    const std::int64_t padded = (d.in + d.pad_before + d.pad_after) *
+                                (h.in + h.pad_before + h.pad_after) *
+                                (w.in + w.pad_before + w.pad_after);
+    for (const bool x : {true, false}) {
+      const std::int64_t pixels = x ? in : out, channels = x ? pb_.C : pb_.K;
+      const std::int64_t others[] = {(x ? out : in) * channels,
+                                     pixels * (x ? pb_.K : pb_.C),
+                                     (x ? out : in) * (x ? pb_.K : pb_.C),
+                                     pixels * channels / pb_.groups,
+                                     pixels,
+                                     pixels / (x ? d.in : d.out) * channels,
+                                     (x ? d.in * h.in * h.in : d.out * h.out * h.out) * channels,
+                                     (x ? d.in * w.in * w.in : d.out * w.out * w.out) * channels,
+                                     padded * channels,
+                                     pixels * (channels - 1),
+                                     pixels * (channels + 1),
+                                     pixels * channels - 1,
+                                     pixels * channels + 1,
+                                     (pixels - (x ? w.in : w.out)) * channels,
+                                     (pixels - 1) * channels};
+      for (const std::int64_t by : others) {
+        if (by < 1 || by == pixels * channels) continue;
+        add_map(x, {Images::strided, by},
+                cat("images of ", x ? "input" : "out_backprop", " begin every ", by,
+                    " elements, not every ", pixels * channels),
+                "a distance of images from another tensor's extents");
+      }
+    }
+  }
+
+  // The first or last line of an axis is that beside it.
+  void add_borders() {
+    constexpr const char* kLines[] = {"plane", "row", "column"};
+    for (const bool x : {true, false}) {
+      for (std::int8_t a = 0; a < 3; ++a) {
+        const SpatialAxis& axis = pb_.axis[static_cast<std::size_t>(a)];
+        if ((x ? axis.in : axis.out) < 2) continue;
+        for (const bool last : {true, false}) {
+          Reading reading = plain_;
+          const auto step = static_cast<std::int8_t>(last ? -1 : 1);
+          (x ? reading.x : reading.dy).neighbour = {a, static_cast<std::int8_t>(-step), step};
+          add("line_repeated",
+              cat("the ", last ? "last " : "first ", kLines[a], " of ",
+                  x ? "input" : "out_backprop", " is that ", last ? "before" : "after", " it"),
+              "an index at the border that is one off", reading);
+        }
+      }
+    }
+  }
+
+  const WgradProblem& pb_;
+  const Facts& facts_;
+  const Reading plain_;
+  std::vector<Fault> list_;
+};
+
+}  // namespace
+
+std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts) {
+  return InputFaults(problem, facts).take();
+}
+
+}  // namespace convgrad::diagnosis

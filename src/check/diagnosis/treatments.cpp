@@ -1,0 +1,145 @@
+// treatments.cpp - what becomes of the numbers of x and dy before they are multiplied.
+#include <cmath>
+#include <limits>
+
+#include "check/diagnosis/reading.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+constexpr double kFloat32 = std::numeric_limits<float>::max(), kFloat16 = 65504;
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Numbers of TensorFloat-32 are PTX's, those of 8 bits OCP's (8-bit Floating Point Specification).
+constexpr TreatmentKind kTreatments[] = {
+    {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32", false, 24,
+     -126, Ties::even, 0},
+    {Treatment::tf32, "input_precision", "rounded to TF32",
+     "cvt.rna.tf32, torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32", false, 11, -126,
+     Ties::away, 0},
+    {Treatment::tf32_even, "input_precision", "rounded to TF32 (half to even)",
+     "cvt.rn.tf32, XF32, or a tf32 type of a library", false, 11, -126, Ties::even, 0},
+    {Treatment::tf32_cut, "input_precision", "cut off to TF32",
+     "float32 that goes to a tensor core without cvt.rna.tf32", false, 11, -126, Ties::cut, 0},
+    {Treatment::f16, "input_precision", "rounded to float16", "autocast to float16", false, 11, -14,
+     Ties::even, kFloat16},
+    {Treatment::bf16, "input_precision", "rounded to bfloat16",
+     "autocast, or set_float32_matmul_precision('medium')", false, 8, -126, Ties::even, 0},
+    {Treatment::bf16_cut, "input_precision", "cut off to bfloat16",
+     "the upper halves of float32 numbers, without rounding", false, 8, -126, Ties::cut, 0},
+    {Treatment::bf16_away, "input_precision", "rounded to bfloat16 (half away from 0)",
+     "0x8000 that is added before the upper half is taken", true, 8, -126, Ties::away, 0},
+    {Treatment::f16_cut, "input_precision", "cut off to float16",
+     "a conversion that rounds towards 0", true, 11, -14, Ties::cut, kFloat16},
+    {Treatment::f16_away, "input_precision", "rounded to float16 (half away from 0)",
+     "a conversion of one's own", true, 11, -14, Ties::away, kFloat16},
+    {Treatment::flushed, "subnormals_flushed", "flushed to 0 where they are subnormal",
+     "-ftz=true, -ffast-math, or torch.set_flush_denormal"},
+    {Treatment::relu, "activation", "cut off at 0 (ReLU)", "an activation that is fused in"},
+    {Treatment::bf16_twice, "input_precision", "rounded to the sum of two bfloat16 numbers",
+     "a split of float32 in two terms, where three are needed", true},
+    {Treatment::e4m3, "input_precision", "rounded to float8 e4m3", "8-bit training", true, 4, -6,
+     Ties::even, 448},
+    {Treatment::e5m2, "input_precision", "rounded to float8 e5m2", "8-bit training", true, 3, -14,
+     Ties::even, 57344},
+    {Treatment::int8, "input_precision", "rounded to int8", "quantization", true, 1, 0, Ties::even,
+     127},
+    {Treatment::nan_zeroed, "special_values", "0 where they are NaN",
+     "torch.nan_to_num, or a maximum that drops NaN", true},
+    {Treatment::special_zeroed, "special_values", "0 where they are NaN or infinite",
+     "torch.nan_to_num, or a mask", true},
+    {Treatment::made_finite, "special_values",
+     "made finite, 0 for NaN and the largest number for infinity,", "torch.nan_to_num", true}};
+
+// The nearest number of so many bits that the type has, by its rule for ties.
+double narrowed(const TreatmentKind& kind, double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int unit = std::max(std::ilogb(value), kind.exponent) + 1 - kind.bits;
+  const double steps = std::ldexp(value, -unit);
+  const double kept = kind.ties == Ties::even   ? std::nearbyint(steps)
+                      : kind.ties == Ties::away ? std::round(steps)
+                                                : std::trunc(steps);
+  const double result = std::ldexp(kept, unit);
+  if (kind.most == 0 || std::fabs(result) <= kind.most) return result;
+  // The types of 8 bits saturate, as libraries convert to them.
+  const bool saturates = kind.ties == Ties::cut || kind.most != kFloat16;
+  return std::copysign(saturates ? kind.most : kInfinite, value);
+}
+
+// With a scale, as kernels do it: in float32, but for float64.
+double scaled(const TreatmentKind& kind, DType dtype, double value, double scale) {
+  if (kind.treatment == Treatment::int8) {
+    const double steps =
+        dtype == DType::f64
+            ? value / scale
+            : static_cast<double>(static_cast<float>(value) / static_cast<float>(scale));
+    return std::nearbyint(steps) * scale;
+  }
+  return narrowed(kind, value / scale) * scale;
+}
+
+double finite(DType dtype, double value) {
+  if (std::isnan(value)) return 0;
+  if (!std::isinf(value)) return value;
+  const double most = dtype == DType::f64   ? std::numeric_limits<double>::max()
+                      : dtype == DType::f16 ? kFloat16
+                      : dtype == DType::f32 ? kFloat32
+                                            : 0x1.FEp127;
+  return std::copysign(most, value);
+}
+
+}  // namespace
+
+std::span<const TreatmentKind> treatments() { return kTreatments; }
+
+bool changes(const TreatmentKind& kind, DType dtype) {
+  if (kind.treatment == Treatment::bf16_twice) return unit_roundoff(dtype) < 0x1p-17;
+  if (kind.bits == 0) return true;
+  const bool less_range = std::ldexp(1.0, kind.exponent) > smallest_normal(dtype);
+  return std::ldexp(1.0, -kind.bits) > unit_roundoff(dtype) || less_range;
+}
+
+double treated(Treatment treatment, DType dtype, double value, double parameter) {
+  switch (treatment) {
+    case Treatment::none:
+      return value;
+    case Treatment::f32:
+    case Treatment::f16:
+    case Treatment::bf16:
+      return rounded(treatment == Treatment::f32   ? DType::f32
+                     : treatment == Treatment::f16 ? DType::f16
+                                                   : DType::bf16,
+                     value);
+    case Treatment::bf16_twice: {
+      const double high = rounded(DType::bf16, value);
+      return std::isfinite(high) ? high + rounded(DType::bf16, value - high) : high;
+    }
+    case Treatment::flushed:
+      return std::fabs(value) < smallest_normal(dtype) ? 0 : value;
+    case Treatment::relu:
+      return value < 0 ? 0 : value;
+    case Treatment::clamped:
+      return std::fabs(value) > parameter ? std::copysign(parameter, value) : value;
+    case Treatment::clamped_above:
+      return value > parameter ? parameter : value;
+    case Treatment::small_dropped:
+      return std::fabs(value) < parameter ? 0 : value;
+    case Treatment::nan_zeroed:
+      return std::isnan(value) ? 0 : value;
+    case Treatment::special_zeroed:
+      return std::isfinite(value) ? value : 0;
+    case Treatment::made_finite:
+      return finite(dtype, value);
+    default:
+      break;
+  }
+  for (const TreatmentKind& kind : kTreatments) {
+    if (kind.treatment != treatment) continue;
+    if (parameter != 0) return scaled(kind, dtype, value, parameter);
+    // Wider numbers come there as float32.
+    return narrowed(kind, static_cast<double>(static_cast<float>(value)));
+  }
+  return value;
+}
+
+}  // namespace convgrad::diagnosis
