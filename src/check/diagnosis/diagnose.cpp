@@ -40,9 +40,10 @@ class Search {
         confirm(find_ranges(evidence_, sample));
       }
       if (!settled()) try_each(find_slices(evidence_));
-      if (!settled() && !sample.at.empty()) {
+      if (!sample.at.empty()) {
         ++result_.tried;
-        if (const auto sums = find_partials(evidence_, sample)) fits_.push_back({*sums, 0, 1});
+        const auto sums = find_partials(evidence_, sample, settled());
+        if (sums) fits_.push_back({*sums, 0, 1});
       }
       if (fits_.empty()) try_pairs(faults);
       if (fits_.empty() && !sample.at.empty()) {

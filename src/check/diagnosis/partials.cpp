@@ -18,6 +18,9 @@ constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
 // ... and only if at least this part of all entries is wrong.
 constexpr double kLeastFailing = 0.25;
 constexpr std::int64_t kMostSplits = 256;
+// Images of a group whose sums are added to a total; pixels of a remainder.
+constexpr std::int64_t kMostGroup = 65;
+constexpr std::size_t kMostRemainder = 2048;
 // How many ways to cut and round a sum are tried, in bits.
 constexpr double kSplitBits = 12;
 constexpr std::size_t kFirstLook = 3;
@@ -25,8 +28,9 @@ constexpr std::size_t kFirstLook = 3;
 constexpr double kMostSlips = 0.1;
 
 struct Variant {
-  DType sum;           // type of the sum
-  bool inputs, fused;  // x and dy are rounded to it too; the product is not
+  DType sum;             // type of the sum
+  bool inputs, fused;    // x and dy are rounded to it too; the product is not
+  bool flushed = false;  // what is subnormal becomes 0
 };
 
 std::vector<DType> narrow_types(const WgradProblem& pb) {
@@ -48,16 +52,21 @@ std::vector<Variant> variants(const WgradProblem& pb) {
   return result;
 }
 
-double simulated(const Terms& terms, const Variant& variant) {
-  double sum = 0;
-  for (std::size_t i = 0; i < terms.x.size(); ++i) {
+// Of the terms from begin on, added to sum.
+double simulated(const Terms& terms, const Variant& variant, std::size_t begin = 0,
+                 double sum = 0) {
+  const double least = variant.flushed ? smallest_normal(variant.sum) : 0;
+  const auto stored = [&](double value) {
+    const double kept = rounded(variant.sum, value);
+    return std::fabs(kept) < least ? 0 : kept;
+  };
+  for (std::size_t i = begin; i < terms.x.size(); ++i) {
     double x = terms.x[i], dy = terms.dy[i];
     if (variant.inputs) {
       x = rounded(variant.sum, x);
       dy = rounded(variant.sum, dy);
     }
-    const double product = variant.fused ? std::fma(x, dy, sum) : rounded(variant.sum, x * dy);
-    sum = rounded(variant.sum, variant.fused ? product : sum + product);
+    sum = stored(variant.fused ? std::fma(x, dy, sum) : sum + stored(x * dy));
   }
   return sum;
 }
@@ -69,52 +78,65 @@ std::vector<double> simulated(const Sample& sample, const Variant& variant) {
 }
 
 bool same_bits(const Evidence& evidence, const Sample& sample, const Variant& variant) {
+  bool telling = false;  // zeros and infinities have many causes
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
     const double value = rounded(evidence.problem().out_dtype, simulated(sample.terms[i], variant));
     const double got = evidence.got(sample.at[i]);
     if (!(value == got || (std::isnan(value) && std::isnan(got)))) return false;
+    telling = telling || (got != 0 && std::isfinite(got));
   }
-  return !sample.at.empty();
+  return telling;
 }
+
+// What of a split sum is rounded: its parts, these and their sum after each, or that sum alone.
+enum class Stored : std::uint8_t { parts, both, total };
 
 // Where the parts of a sum end.
 struct Split {
   std::vector<std::int64_t> ends;
-  std::string text;
+  std::string text, unit;  // "the sums of each row are"; "after each row"
   DType type = DType::f16;
-  bool sums_too = false;  // the sum of the parts is rounded after each addition
+  Stored stored = Stored::parts;
 };
 
 std::vector<Split> splits(const WgradProblem& pb) {
   const std::int64_t pixels = term_count(pb), most = std::min(pixels, kMostSplits);
   std::vector<Split> result;
   std::set<std::vector<std::int64_t>> seen;
-  const auto add = [&](std::vector<std::int64_t> ends, const std::string& text) {
+  const auto add = [&](std::vector<std::int64_t> ends, const std::string& text,
+                       const std::string& unit) {
     if (ends.size() < 2 || !seen.insert(ends).second) return;
     Split split;
     split.ends = std::move(ends);
     split.text = text;
+    split.unit = unit;
     result.push_back(std::move(split));
   };
-  const auto add_chunks = [&](std::int64_t chunk, const std::string& text) {
+  const auto add_chunks = [&](std::int64_t chunk, const std::string& text,
+                              const std::string& unit) {
     std::vector<std::int64_t> ends;
     for (std::int64_t end = chunk; end - chunk < pixels; end += chunk) {
       ends.push_back(std::min(end, pixels));
     }
-    add(std::move(ends), text);
+    add(std::move(ends), text, unit);
   };
-  add_chunks(pb.out_pixels(), "the sums of each image");
-  add_chunks(pb.axis[2].out, "the sums of each row of pixels");
+  add_chunks(pb.out_pixels(), "the sums of each image", "each image");
+  for (std::int64_t images = 2; images < std::min(pb.N, kMostGroup); ++images) {
+    add_chunks(images * pb.out_pixels(), cat("the sums of ", images, " images each"),
+               cat("every ", images, " images"));
+  }
+  add_chunks(pb.axis[2].out, "the sums of each row of pixels", "each row of pixels");
   for (std::int64_t chunk = 16; chunk <= 8192; chunk *= 2) {
-    add_chunks(chunk, cat("the sums of ", chunk, " pixels each"));
+    add_chunks(chunk, cat("the sums of ", chunk, " pixels each"), cat("every ", chunk, " pixels"));
   }
   for (std::int64_t count = 2; count <= most; ++count) {
     const std::int64_t chunk = ceil_div(pixels, count);
     const std::string text = cat("the sums of ", count, " splits (split-K)");
-    add_chunks(chunk, text);
+    const std::string unit = cat("each of ", count, " splits (split-K)");
+    add_chunks(chunk, text, unit);
     std::vector<std::int64_t> ends;
     for (std::int64_t i = 1; i <= count; ++i) ends.push_back(pixels * i / count);
-    add(std::move(ends), text);
+    add(std::move(ends), text, unit);
   }
   return result;
 }
@@ -149,8 +171,12 @@ class Splitter {
       for (const std::int64_t end : split.ends) {
         const double part =
             sums_[e][static_cast<std::size_t>(end)] - sums_[e][static_cast<std::size_t>(begin)];
-        if (part != 0) sum += store(part, part_error);
-        if (split.sums_too) sum = rounded(split.type, sum);
+        if (split.stored == Stored::total) {
+          sum = store(sum + part, part_error);
+        } else if (part != 0) {
+          sum += store(part, part_error);
+        }
+        if (split.stored == Stored::both) sum = rounded(split.type, sum);
         begin = end;
       }
       result.values.push_back(sum);
@@ -164,29 +190,111 @@ class Splitter {
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
     for (Split split : splits(pb)) {
       for (const DType type : narrow_types(pb)) {
-        for (const bool sums_too : {false, true}) {
+        for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;
-          split.sums_too = sums_too;
+          split.stored = stored;
           if (!possible(predicted(split, first), 0)) continue;
-          Predicted all = predicted(split, sample_.at.size());
-          if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) continue;
-          const Positions kept = without_slips(all);
-          const auto fit = evidence_.judge(kept, all, kSplitBits, false);
-          if (!fit || !fit->parts.empty()) continue;
-          const std::string text = cat(split.text, " are rounded to ", dtype_name(type),
-                                       sums_too ? ", and so is their sum after each" : "");
-          return finding({"low_precision_sums", text,
-                          sums_too ? "atomicAdd on 16-bit numbers"
-                                   : "a workspace of that type, or cuBLAS's and PyTorch's "
-                                     "reduced-precision reduction"},
-                         *fit, Certainty::match, kept.size());
+          if (auto found = judged(predicted(split, sample_.at.size()), named(split))) return found;
         }
       }
     }
     return std::nullopt;
   }
 
+  // Sums of which only what is left of the pixels, the last ones, is added in another way.
+  std::optional<Finding> find_remainder() const {
+    if (sample_.at.empty()) return std::nullopt;
+    const std::size_t pixels = sample_.terms[0].x.size();
+    const std::size_t most = std::min(pixels - 1, kMostRemainder);
+    const std::size_t first = std::min(kFirstLook, sample_.at.size());
+    for (const Variant& variant : variants(evidence_.problem())) {
+      if (variant.sum == accumulator_dtype(evidence_.problem().dtype)) continue;
+      for (const bool onward : {false, true}) {
+        for (std::size_t left = 2; left <= most; ++left) {
+          if (!possible(remainder(variant, onward, pixels - left, 1), 0) ||
+              !possible(remainder(variant, onward, pixels - left, first), 0)) {
+            continue;
+          }
+          const Fit::Part part = {"low_precision_sums",
+                                  cat("the sum of the last ", left, " pixels is rounded to ",
+                                      dtype_name(variant.sum), " after each addition"),
+                                  "a loop for the remainder that adds in another type"};
+          auto found = judged(remainder(variant, onward, pixels - left, sample_.at.size()), part);
+          if (found) return found;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Of sums that come near the smallest numbers.
+  std::optional<Finding> find_flushed() const {
+    const DType sum = accumulator_dtype(evidence_.problem().dtype);
+    for (const bool fused : {true, false}) {
+      Predicted all;
+      for (std::size_t e = 0; e < sample_.at.size(); ++e) {
+        all.values.push_back(simulated(sample_.terms[e], {sum, false, fused, true}));
+        all.scales.push_back(evidence_.scale(sample_.at[e]));
+      }
+      const Fit::Part part = {"subnormals_flushed",
+                              cat("sums are flushed to 0 where they are subnormal",
+                                  fused ? "" : ", and so are products"),
+                              "-ftz=true, or TensorFlow's CPU ops"};
+      if (auto found = judged(std::move(all), part)) return found;
+    }
+    return std::nullopt;
+  }
+
  private:
+  Predicted remainder(const Variant& variant, bool onward, std::size_t begin,
+                      std::size_t count) const {
+    Predicted result;
+    for (std::size_t e = 0; e < count; ++e) {
+      const double before = sums_[e][begin];
+      result.values.push_back(
+          onward ? simulated(sample_.terms[e], variant, begin, rounded(variant.sum, before))
+                 : before + simulated(sample_.terms[e], variant, begin));
+      result.scales.push_back(evidence_.scale(sample_.at[e]));
+    }
+    return result;
+  }
+
+  Fit::Part named(const Split& split) const {
+    const std::string_view type = dtype_name(split.type);
+    Fit::Part part = {"low_precision_sums", cat(split.text, " are rounded to ", type), ""};
+    switch (split.stored) {
+      case Stored::parts:
+        part.cause =
+            "a workspace of that type, or cuBLAS's and PyTorch's reduced-precision "
+            "reduction";
+        break;
+      case Stored::both:
+        part.text += ", and so is their sum after each";
+        part.cause = "atomicAdd on 16-bit numbers";
+        break;
+      default:
+        part.text =
+            cat("the total is rounded to ", type, " after ", split.unit, ", whose sums are ",
+                dtype_name(accumulator_dtype(evidence_.problem().dtype)));
+        part.cause =
+            cat("a GEMM with beta = 1 into a ", 8 * dtype_bytes(split.type), "-bit gradient");
+    }
+    return part;
+  }
+
+  // A finding if that explains the sample: but for some slips.
+  std::optional<Finding> judged(Predicted all, const Fit::Part& part) const {
+    bool bits = true;
+    for (std::size_t e = 0; e < all.values.size(); ++e) {
+      const double value = rounded(evidence_.problem().out_dtype, all.values[e]);
+      bits = bits && value == evidence_.got(sample_.at[e]);
+    }
+    if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) return std::nullopt;
+    const Positions kept = without_slips(all);
+    const auto fit = evidence_.judge(kept, all, kSplitBits, false);
+    if (!fit || !fit->parts.empty()) return std::nullopt;
+    return finding(part, *fit, bits ? Certainty::bits : Certainty::match, kept.size());
+  }
   bool explains(const Predicted& p, std::size_t e) const {
     const std::size_t at = sample_.at[e];
     return evidence_.fits(at, p.values[e], p.scales[e]) || evidence_.error(at) <= 3;
@@ -246,7 +354,8 @@ bool plausible(const Evidence& evidence, DType type) {
 
 }  // namespace
 
-std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample) {
+std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
+                                     bool bits_only) {
   for (const Variant& variant : variants(evidence.problem())) {
     if (!same_bits(evidence, sample, variant)) continue;
     return finding({"low_precision_sums",
@@ -255,7 +364,12 @@ std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sam
                     "an accumulator of that type"},
                    {}, Certainty::bits, sample.at.size());
   }
-  return Splitter(evidence, sample).find();
+  if (bits_only) return std::nullopt;
+  const Splitter splitter(evidence, sample);
+  auto found = splitter.find();
+  if (!found) found = splitter.find_remainder();
+  if (!found) found = splitter.find_flushed();
+  return found;
 }
 
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample) {

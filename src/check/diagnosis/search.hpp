@@ -111,8 +111,9 @@ struct Sample {
 };
 // Pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
-// Sums that were rounded to a narrower type on the way.
-std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample);
+// Sums that were rounded to a narrower type on the way; bits_only: what is the same bit by bit.
+std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
+                                     bool bits_only);
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
 
 // A finding of a fault that fits.
