@@ -129,6 +129,10 @@ std::vector<Kind> all_kinds() {
   add_padding(kinds);
   add_pairs(kinds);
   add_rarer(kinds);
+  add_inputs(kinds);
+  add_images(kinds);
+  add_axes(kinds);
+  add_totals(kinds);
   add_unknown(kinds);
   return kinds.list;
 }

@@ -45,6 +45,7 @@ Values gradient(const Case& c, const Wrong& wrong) {
     const auto end_part = [&] {
       total = wrong.part ? wrong.part(sum) + total : total + sum;
       if (wrong.part && wrong.add) total = wrong.part(total);
+      if (wrong.total) total = wrong.total(total);
       sum = 0;
     };
     for (std::int64_t n = 0; n < pb.N; ++n) {

@@ -35,6 +35,7 @@ struct Wrong {
   std::function<std::int64_t(std::int64_t, std::int64_t)> outside;
   std::function<double(double, double)> add;  // to the sum
   std::function<double(double)> part;         // of the sum, where it ends
+  std::function<double(double)> total;        // of the parts so far
   std::set<std::int64_t> ends;                // of the parts
 };
 
