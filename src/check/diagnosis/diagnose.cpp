@@ -45,6 +45,14 @@ class Search {
         const auto sums = find_partials(evidence_, sample, settled());
         if (sums) fits_.push_back({*sums, 0, 1});
       }
+      if (!settled() && !sample.at.empty()) {
+        ++result_.tried;
+        confirm(find_limits(evidence_, sample));
+        confirm(find_alternatives(evidence_, sample, [&](const auto& entries, const auto& reading) {
+          budget_.take(cost(entries.size()));
+          return terms_of(pb, entries, reading, images_, source_, pool_);
+        }));
+      }
       if (fits_.empty()) try_pairs(faults);
       if (fits_.empty() && !sample.at.empty()) {
         if (const auto sums = find_size(evidence_, sample)) fits_.push_back({*sums, 0, 1});

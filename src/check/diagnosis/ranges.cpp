@@ -33,27 +33,6 @@ int form(const WgradProblem& pb, Range r) {
   return r.size() == 1 ? 3 : last || r.begin == 0 ? 4 : 5;
 }
 
-std::string range_text(const WgradProblem& pb, Range r) {
-  const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
-  const auto count = [&](const char* name, std::int64_t first, std::int64_t last) {
-    return first == last ? cat(name, " ", first, " is ")
-                         : cat(name, "s ", first, " to ", last, " are ");
-  };
-  const auto of_image = [&] { return cat("of image ", r.begin / image); };
-  const bool one = r.begin / image == (r.end - 1) / image;
-  const int kind = form(pb, r);
-  if (kind == 0) return count("image", r.begin / image, r.end / image - 1);
-  if (kind == 1 && one) {
-    const std::int64_t first = r.begin % image / row, last = (r.end - 1) % image / row;
-    return first == last ? cat("row ", first, " ", of_image(), " is ")
-                         : cat("rows ", first, " to ", last, " ", of_image(), " are ");
-  }
-  return r.size() == 1 ? cat("the pixel p ", r.begin % image / row, ", q ", r.begin % row, " ",
-                             of_image(), " is ")
-                       : cat("pixels ", r.begin, " to ", r.end - 1, " of N*P*Q = ", term_count(pb),
-                             r.size() % kChunk == 0 ? " (chunks of 512)" : "", " are ");
-}
-
 class Finder {
  public:
   Finder(const Evidence& evidence, const Sample& sample) : evidence_(evidence) {
@@ -152,6 +131,35 @@ class Finder {
 
 }  // namespace
 
+std::string range_text(const WgradProblem& pb, Range r, bool of_x, const std::string& verb) {
+  const auto extent = [&](std::size_t a) { return of_x ? pb.axis[a].in : pb.axis[a].out; };
+  const std::int64_t row = extent(2), image = extent(0) * extent(1) * row;
+  const auto text = [&](const std::string& what, bool many) {
+    return cat(what, verb.empty() ? "" : many ? " are " : " is ", verb);
+  };
+  const auto count = [&](const char* name, std::int64_t first, std::int64_t last,
+                         const std::string& after) {
+    return first == last ? text(cat(name, " ", first, after), false)
+                         : text(cat(name, "s ", first, " to ", last, after), true);
+  };
+  const std::string of_image = cat(" of image ", r.begin / image);
+  const bool one = r.begin / image == (r.end - 1) / image;
+  if (r.begin % image == 0 && r.end % image == 0) {
+    return count("image", r.begin / image, r.end / image - 1, "");
+  }
+  if (r.begin % row == 0 && r.end % row == 0 && one) {
+    return count("row", r.begin % image / row, (r.end - 1) % image / row, of_image);
+  }
+  if (r.size() == 1) {
+    const auto [p, q] = of_x ? std::pair("h ", "w ") : std::pair("p ", "q ");
+    return text(cat("the pixel ", p, r.begin % image / row, ", ", q, r.begin % row, of_image),
+                false);
+  }
+  return text(cat("pixels ", r.begin, " to ", r.end - 1, of_x ? " of N*H*W = " : " of N*P*Q = ",
+                  pb.N * image, r.size() % kChunk == 0 ? " (chunks of 512)" : ""),
+              true);
+}
+
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
   const WgradProblem& pb = evidence.problem();
   const Finder finder(evidence, sample);
@@ -167,7 +175,7 @@ std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
       Fault fault;
       const bool images = of_form == 0;
       fault.name = cat(doubled ? "doubled_" : "missing_", images ? "image" : "pixels");
-      fault.text = range_text(pb, range) + (doubled ? "counted twice" : "left out");
+      fault.text = range_text(pb, range, false, doubled ? "counted twice" : "left out");
       fault.cause = doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
                             : "a loop or a split of K that ends too early, or a race";
       fault.reading = plain_reading(pb);

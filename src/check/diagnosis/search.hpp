@@ -111,6 +111,20 @@ struct Sample {
 };
 // Pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
+// "image 3", "the pixel p 2, q 5 of image 0", of dy's pixels or x's; with a verb: "... is left
+// out".
+std::string range_text(const WgradProblem& problem, Range pixels, bool of_x,
+                       const std::string& verb);
+// Terms of some entries by another reading.
+using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
+// Readings that hold in a range of pixels alone; weights of images and constants in the padding.
+std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
+                                     const TermsBy& terms_by);
+// Limits beyond which x or dy is cut off, or below which it is dropped.
+std::vector<Fault> find_limits(const Evidence& evidence, const Sample& sample);
+// The number of the fewest digits for which good() holds, of those that are the value rounded.
+std::optional<std::pair<double, std::string>> fewest_digits(
+    double value, const std::function<bool(double)>& good);
 // Sums that were rounded to a narrower type on the way; bits_only: what is the same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only);
