@@ -17,6 +17,8 @@ constexpr double kLeastError = 8, kTolerance = 12;
 // Up to so many images every range of them is tried, else single ones and what is before or after.
 constexpr std::int64_t kFewImages = 64;
 constexpr std::size_t kKept = 2;
+// A rounder number may leave so much of a tolerance more: other entries need its digits too.
+constexpr double kAsGood = 0.1;
 
 struct Alternative {
   std::string name, text, cause;
@@ -174,10 +176,12 @@ class Alternatives {
     }
     if (!(squares > 0) || !std::isfinite(products / squares)) return std::nullopt;
     return fewest_digits(products / squares + offset, [&](double value) {
+      double most = 0;
       for (std::size_t e = 0; e < units.size(); ++e) {
-        if (!(std::fabs((value - offset) * units[e] - errors_[e]) <= tolerances_[e])) return false;
+        const double off = std::fabs((value - offset) * units[e] - errors_[e]);
+        most = std::max(most, off / tolerances_[e]);
       }
-      return true;
+      return most;
     });
   }
 
@@ -248,13 +252,16 @@ class Alternatives {
 }  // namespace
 
 std::optional<std::pair<double, std::string>> fewest_digits(
-    double value, const std::function<bool(double)>& good) {
+    double value, const std::function<double(double)>& misfit) {
   // More digits tell no double from another.
-  for (int digits = 1; digits <= 17; ++digits) {
+  constexpr int kDigits = 17;
+  const double least = misfit(value);
+  for (int digits = 1; least <= 1 && digits <= kDigits; ++digits) {
     char text[40];
     std::snprintf(text, sizeof text, "%.*g", digits, value);
     const double tried = std::strtod(text, nullptr);
-    if (good(tried)) return std::pair(tried, std::string(text));
+    if (misfit(tried) <= kAsGood + (1 - kAsGood) * least)
+      return std::pair(tried, std::string(text));
   }
   return std::nullopt;
 }

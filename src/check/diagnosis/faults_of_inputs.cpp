@@ -56,7 +56,9 @@ class InputFaults {
       if (!changes(kind, pb_.dtype)) continue;
       if (kind.treatment >= Treatment::nan_zeroed && !special) continue;
       const bool scaled = kind.bits > 0 && kind.bits < 5;
-      if (kind.treatment != Treatment::int8) add_treatment(kind, false);
+      const bool always =
+          kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
+      if (!always) add_treatment(kind, false);
       if (scaled && facts_.x.most > 0 && facts_.dy.most > 0) add_treatment(kind, true);
     }
     if (facts_.x.most > 0 && facts_.dy.most > 0) add_mixed();

@@ -12,10 +12,11 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // Entries that are looked at, of at least two, and their terms in all; wrong by so many scales, and
 // explained within so many.
-constexpr std::size_t kEntries = 32, kMostTerms = std::size_t{1} << 20;
+constexpr std::size_t kEntries = 128, kMostTerms = std::size_t{1} << 20;
 constexpr double kLeastError = 8, kTolerance = 12;
 constexpr std::size_t kMostIntervals = 1000;
 constexpr double kLimitBits = 24;
+constexpr int kRounds = 4;  // of least squares: the limit moves over some numbers
 
 // How the error of an entry depends on the limit: the numbers by size, and sums of those that are
 // cut off or dropped.
@@ -33,8 +34,10 @@ struct Curve {
     const std::size_t i = place(limit);
     return limit * slopes[i] - sums[i];
   }
-  bool near(double value) const { return std::fabs(value - error) <= tolerance; }
+  double misfit(double value) const { return std::fabs(value - error) / tolerance; }
 };
+
+using Limit = std::pair<double, std::string>;
 
 struct Form {
   Treatment treatment;
@@ -138,8 +141,8 @@ class Limits {
   }
 
   // The limit that all entries agree on, near one of the first; of the fewest digits.
-  std::optional<double> refined(double limit) const {
-    for (int round = 0; round < 2; ++round) {
+  std::optional<Limit> refined(double limit) const {
+    for (int round = 0; round < kRounds; ++round) {
       double products = 0, squares = 0;
       for (const Curve& c : curves_) {
         const std::size_t i = c.place(limit);
@@ -151,22 +154,22 @@ class Limits {
       if (!(squares > 0)) return {};
       limit = products / squares;
     }
-    const auto found = fewest_digits(limit, [&](double value) {
-      return std::all_of(curves_.begin(), curves_.end(),
-                         [&](const Curve& c) { return c.near(c.cut(value)); });
+    return fewest_digits(limit, [&](double value) {
+      double most = 0;
+      for (const Curve& c : curves_) most = std::max(most, c.misfit(c.cut(value)));
+      return most;
     });
-    return found ? std::optional(found->first) : std::nullopt;
   }
 
   // Numbers below the limit are dropped: intervals that each entry leaves of those of the others.
-  std::optional<double> dropped() const {
+  std::optional<Limit> dropped() const {
     std::vector<std::pair<double, double>> intervals = {{0, kInfinite}};  // (first, second]
     for (const Curve& c : curves_) {
       std::vector<std::pair<double, double>> left;
       for (const auto& [low, high] : intervals) {
         for (std::size_t i = c.place(std::nextafter(low, kInfinite));
              i <= c.sizes.size() && (i == 0 || c.sizes[i - 1] < high); ++i) {
-          if (!c.near(c.sums[i]) || left.size() >= kMostIntervals) continue;
+          if (c.misfit(c.sums[i]) > 1 || left.size() >= kMostIntervals) continue;
           const double from = std::max(low, i > 0 ? c.sizes[i - 1] : 0);
           const double to = std::min(high, i < c.sizes.size() ? c.sizes[i] : kInfinite);
           if (from < to) left.emplace_back(from, to);
@@ -176,23 +179,22 @@ class Limits {
     }
     for (const auto& [low, high] : intervals) {
       if (low <= 0 || high == kInfinite) continue;
-      const auto found = fewest_digits((low + high) / 2, [&, low = low, high = high](double value) {
-        return value > low && value <= high;
+      return fewest_digits((low + high) / 2, [&, low = low, high = high](double value) {
+        return value > low && value <= high ? 0 : HUGE_VAL;
       });
-      if (found) return found->first;
     }
     return std::nullopt;
   }
 
-  Fault fault(double limit) const {
+  Fault fault(const Limit& limit) const {
     Fault fault;
     fault.name = form_.name;
-    fault.text = cat(form_.of_x ? "x is " : "dy is ", form_.text, limit);
+    fault.text = cat(form_.of_x ? "x is " : "dy is ", form_.text, limit.second);
     fault.cause = form_.cause;
     fault.reading = plain_reading(pb_);
     TensorReading& reading = form_.of_x ? fault.reading.x : fault.reading.dy;
     reading.treatment = form_.treatment;
-    reading.parameter = limit;
+    reading.parameter = limit.first;
     fault.bits = kLimitBits;
     return fault;
   }

@@ -55,6 +55,7 @@ enum class Treatment : std::uint8_t {
   e4m3,
   e5m2,
   int8,
+  int8_wide,
   flushed,
   relu,
   clamped,

@@ -44,6 +44,8 @@ constexpr TreatmentKind kTreatments[] = {
      Ties::even, 57344},
     {Treatment::int8, "input_precision", "rounded to int8", "quantization", true, 1, 0, Ties::even,
      127},
+    {Treatment::int8_wide, "input_precision", "rounded to int8 (in float64)", "quantization", true,
+     1, 0, Ties::even, 127},
     {Treatment::nan_zeroed, "special_values", "0 where they are NaN",
      "torch.nan_to_num, or a maximum that drops NaN", true},
     {Treatment::special_zeroed, "special_values", "0 where they are NaN or infinite",
@@ -66,14 +68,12 @@ double narrowed(const TreatmentKind& kind, double value) {
   return std::copysign(saturates ? kind.most : kInfinite, value);
 }
 
-// With a scale, as kernels do it: in float32, but for float64.
-double scaled(const TreatmentKind& kind, DType dtype, double value, double scale) {
+// With a scale; int8 by float32 division, as kernels and numpy do it of float32.
+double scaled(const TreatmentKind& kind, double value, double scale) {
+  if (kind.treatment == Treatment::int8_wide) return std::nearbyint(value / scale) * scale;
   if (kind.treatment == Treatment::int8) {
-    const double steps =
-        dtype == DType::f64
-            ? value / scale
-            : static_cast<double>(static_cast<float>(value) / static_cast<float>(scale));
-    return std::nearbyint(steps) * scale;
+    const float steps = static_cast<float>(value) / static_cast<float>(scale);
+    return std::nearbyint(static_cast<double>(steps)) * scale;
   }
   return narrowed(kind, value / scale) * scale;
 }
@@ -135,7 +135,7 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
   }
   for (const TreatmentKind& kind : kTreatments) {
     if (kind.treatment != treatment) continue;
-    if (parameter != 0) return scaled(kind, dtype, value, parameter);
+    if (parameter != 0) return scaled(kind, value, parameter);
     // Wider numbers come there as float32.
     return narrowed(kind, static_cast<double>(static_cast<float>(value)));
   }

@@ -15,7 +15,7 @@ const Names kPrecision = {"input_precision"};
 double cut_f16(double v) {
   const double near = rounded(DType::f16, v);
   return std::fabs(near) > std::fabs(v) && std::isfinite(near)
-             ? near - std::copysign(std::ldexp(1.0, std::max(std::ilogb(near), -14) - 10), near)
+             ? near - std::copysign(std::ldexp(1.0, std::max(std::ilogb(v), -14) - 10), near)
              : near;
 }
 double even_tf32(double v) {
@@ -379,6 +379,7 @@ void add_totals(Kinds& kinds) {
                     dtype_name(type)),
                 {"low_precision_sums", "result_precision"},
                 [=](Case& c, Random& random, std::string&) {
+                  if (unit_roundoff(type) < unit_roundoff(c.pb.out_dtype)) return Values();
                   if (type == DType::f32 && c.pb.dtype != DType::f64) return Values();
                   const std::int64_t L = term_count(c.pb);
                   const std::int64_t chunk = how == 0   ? c.pb.out_pixels()
