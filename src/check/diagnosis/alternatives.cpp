@@ -11,13 +11,16 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Entries that are looked at; wrong by so many scales, and explained within so many.
-constexpr std::size_t kEntries = 12;
-constexpr double kLeastError = 8, kTolerance = 12;
+// Entries that are looked at, for a number and for a range; wrong by so many scales, and explained
+// within so many.
+constexpr std::size_t kEntries = 64, kRangeEntries = 12;
+constexpr double kLeastError = 8, kTolerance = 4;
 // Up to so many images every range of them is tried, else single ones and what is before or after.
 constexpr std::int64_t kFewImages = 64;
 constexpr std::size_t kKept = 2;
-// A rounder number may leave so much of a tolerance more: other entries need its digits too.
+// A number of more digits than a person writes must be as good as the best, to this part of what
+// the entries leave of it: others need its digits too.
+constexpr int kRoundDigits = 4, kRoundTries = 9;
 constexpr double kAsGood = 0.1;
 
 struct Alternative {
@@ -60,6 +63,7 @@ class Alternatives {
     }
     find_weights();
     find_padding();
+    entries_.resize(std::min(entries_.size(), kRangeEntries));
     for (const Alternative& a : list()) find_in_ranges(a);
     return std::move(found_);
   }
@@ -166,23 +170,24 @@ class Alternatives {
     }
   }
 
-  // The number that errors are of what one unit of it adds, if it is one.
+  // The number that errors are of what one unit of it adds, if it is one, and `offset` more.
   std::optional<std::pair<double, std::string>> multiple(const std::vector<double>& units,
                                                          double offset) const {
-    double products = 0, squares = 0;
+    double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
     for (std::size_t e = 0; e < units.size(); ++e) {
-      products += errors_[e] * units[e] / std::pow(tolerances_[e], 2);
-      squares += std::pow(units[e] / tolerances_[e], 2);
-    }
-    if (!(squares > 0) || !std::isfinite(products / squares)) return std::nullopt;
-    return fewest_digits(products / squares + offset, [&](double value) {
-      double most = 0;
-      for (std::size_t e = 0; e < units.size(); ++e) {
-        const double off = std::fabs((value - offset) * units[e] - errors_[e]);
-        most = std::max(most, off / tolerances_[e]);
+      if (units[e] == 0) {
+        if (std::fabs(errors_[e]) > tolerances_[e]) return std::nullopt;
+        continue;
       }
-      return most;
-    });
+      const double value = offset + errors_[e] / units[e];
+      const double slack = std::fabs(tolerances_[e] / units[e]);
+      low = std::max(low, value - slack);
+      high = std::min(high, value + slack);
+      products += value / (slack * slack);
+      squares += 1 / (slack * slack);
+    }
+    if (!(squares > 0)) return std::nullopt;
+    return roundest(low, high, products / squares, [](double) { return true; });
   }
 
   // Some images have another weight than the others.
@@ -249,19 +254,33 @@ class Alternatives {
   std::vector<Fault> found_;
 };
 
+std::string digits_of(double value, int digits) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
+  return text;
+}
+
 }  // namespace
 
-std::optional<std::pair<double, std::string>> fewest_digits(
-    double value, const std::function<double(double)>& misfit) {
-  // More digits tell no double from another.
-  constexpr int kDigits = 17;
-  const double least = misfit(value);
-  for (int digits = 1; least <= 1 && digits <= kDigits; ++digits) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.*g", digits, value);
-    const double tried = std::strtod(text, nullptr);
-    if (misfit(tried) <= kAsGood + (1 - kAsGood) * least)
-      return std::pair(tried, std::string(text));
+std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
+                                                       const std::function<bool(double)>& good) {
+  if (!(low <= high)) return std::nullopt;
+  best = std::clamp(best, low, high);
+  const double size = std::max(std::fabs(low), std::fabs(high));
+  for (int digits = 1; digits <= kRoundDigits && size > 0; ++digits) {
+    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - digits);
+    for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
+      const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
+      const std::string text = digits_of((std::round(best / unit) + away) * unit, digits + 1);
+      const double value = std::strtod(text.c_str(), nullptr);
+      if (value >= low && value <= high && good(value)) return std::pair(value, text);
+    }
+  }
+  for (int digits = kRoundDigits + 1; digits <= 17; ++digits) {  // more tell no double from another
+    const std::string text = digits_of(best, digits);
+    const double value = std::strtod(text.c_str(), nullptr);
+    const bool near = std::fabs(value - best) <= kAsGood * (high - low) || digits == 17;
+    if (near && good(value)) return std::pair(value, text);
   }
   return std::nullopt;
 }

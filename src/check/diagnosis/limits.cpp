@@ -13,7 +13,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // Entries that are looked at, of at least two, and their terms in all; wrong by so many scales, and
 // explained within so many.
 constexpr std::size_t kEntries = 128, kMostTerms = std::size_t{1} << 20;
-constexpr double kLeastError = 8, kTolerance = 12;
+constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kMostIntervals = 1000;
 constexpr double kLimitBits = 24;
 constexpr int kRounds = 4;  // of least squares: the limit moves over some numbers
@@ -142,22 +142,29 @@ class Limits {
 
   // The limit that all entries agree on, near one of the first; of the fewest digits.
   std::optional<Limit> refined(double limit) const {
+    double low = -kInfinite, high = kInfinite;
     for (int round = 0; round < kRounds; ++round) {
       double products = 0, squares = 0;
+      low = -kInfinite;
+      high = kInfinite;
       for (const Curve& c : curves_) {
         const std::size_t i = c.place(limit);
-        if (std::fabs(c.cut(limit) - c.error) > 0.1 * std::fabs(c.error) + 30 * c.tolerance)
-          return {};
-        products += c.slopes[i] * (c.error + c.sums[i]) / (c.tolerance * c.tolerance);
-        squares += c.slopes[i] * c.slopes[i] / (c.tolerance * c.tolerance);
+        const double off = std::fabs(c.cut(limit) - c.error);
+        if (off > 0.1 * std::fabs(c.error) + 30 * c.tolerance) return {};
+        if (c.slopes[i] == 0) continue;
+        const double value = (c.error + c.sums[i]) / c.slopes[i];
+        const double slack = std::fabs(c.tolerance / c.slopes[i]);
+        low = std::max(low, value - slack);
+        high = std::min(high, value + slack);
+        products += value / (slack * slack);
+        squares += 1 / (slack * slack);
       }
       if (!(squares > 0)) return {};
       limit = products / squares;
     }
-    return fewest_digits(limit, [&](double value) {
-      double most = 0;
-      for (const Curve& c : curves_) most = std::max(most, c.misfit(c.cut(value)));
-      return most;
+    return roundest(low, high, limit, [&](double value) {
+      return std::all_of(curves_.begin(), curves_.end(),
+                         [&](const Curve& c) { return c.misfit(c.cut(value)) <= 1; });
     });
   }
 
@@ -179,9 +186,8 @@ class Limits {
     }
     for (const auto& [low, high] : intervals) {
       if (low <= 0 || high == kInfinite) continue;
-      return fewest_digits((low + high) / 2, [&, low = low, high = high](double value) {
-        return value > low && value <= high ? 0 : HUGE_VAL;
-      });
+      return roundest(std::nextafter(low, high), high, (low + high) / 2,
+                      [](double) { return true; });
     }
     return std::nullopt;
   }

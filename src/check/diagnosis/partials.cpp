@@ -285,9 +285,15 @@ class Splitter {
   // A finding if that explains the sample: but for some slips.
   std::optional<Finding> judged(Predicted all, const Fit::Part& part) const {
     bool bits = true;
+    std::set<double> told;  // that rounding does not bring about; each may be so by chance
+    const DType out = evidence_.problem().out_dtype;
     for (std::size_t e = 0; e < all.values.size(); ++e) {
-      const double value = rounded(evidence_.problem().out_dtype, all.values[e]);
-      bits = bits && value == evidence_.got(sample_.at[e]);
+      const double got = evidence_.got(sample_.at[e]);
+      bits = bits && rounded(out, all.values[e]) == got;
+      if (rounded(out, evidence_.want(sample_.at[e])) != got) told.insert(got);
+    }
+    if (bits && static_cast<double>(told.size()) >= 2 * kSplitBits) {
+      return finding(part, {}, Certainty::bits, sample_.at.size());
     }
     if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) return std::nullopt;
     const Positions kept = without_slips(all);

@@ -122,9 +122,10 @@ std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sam
                                      const TermsBy& terms_by);
 // Limits beyond which x or dy is cut off, or below which it is dropped.
 std::vector<Fault> find_limits(const Evidence& evidence, const Sample& sample);
-// The value rounded to the fewest digits whose misfit, 1 at the most, is about that of the value.
-std::optional<std::pair<double, std::string>> fewest_digits(
-    double value, const std::function<double(double)>& misfit);
+// The number of the fewest digits from low to high for which good() holds; of many digits, that
+// next to the best.
+std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
+                                                       const std::function<bool(double)>& good);
 // Sums that were rounded to a narrower type on the way; bits_only: what is the same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only);
