@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
+// What fits is not told from what fits so much better, nor errors of right sums from smaller ones
+// (those of float32 sums have 0.1 to 0.7 of the scale: docs/numerics.md).
+constexpr double kAsWell = 1.25, kRoundingAlone = 0.2;
 // Terms of the sample that are held: 16 bytes each.
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
@@ -68,6 +71,7 @@ class Search {
     Finding finding;
     double rms;
     std::size_t complexity;  // faults that it takes, twice, and one more for a place
+    bool rare = false;
   };
 
   double cost(std::size_t entries) const {
@@ -146,7 +150,7 @@ class Search {
         fit->parts.size() +
         static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
     fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
-                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1)});
+                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -256,6 +260,14 @@ class Search {
     return sample;
   }
 
+  // A usual fault that is as simple fits as well as this rare one.
+  bool has_usual(const Fitting& rare) const {
+    return rare.rare && std::any_of(fits_.begin(), fits_.end(), [&](const Fitting& fit) {
+             return !fit.rare && fit.complexity == rare.complexity &&
+                    fit.rms <= kAsWell * std::max(rare.rms, kRoundingAlone);
+           });
+  }
+
   // The simplest of those that fit, and of these the ones that fit about as well as the best.
   void report() {
     std::size_t simplest = SIZE_MAX;
@@ -267,6 +279,7 @@ class Search {
     }
     for (const Fitting& fit : fits_) {
       if (fit.complexity > simplest || fit.rms > std::max(1.5, 2 * best)) continue;
+      if (has_usual(fit)) continue;
       if (result_.findings.size() < kMaxFindings) {
         result_.findings.push_back(fit.finding);
       } else {

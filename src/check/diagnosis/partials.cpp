@@ -194,7 +194,9 @@ class Splitter {
           split.type = type;
           split.stored = stored;
           if (!possible(predicted(split, first), 0)) continue;
-          if (auto found = judged(predicted(split, sample_.at.size()), named(split))) return found;
+          auto found =
+              judged(predicted(split, sample_.at.size()), named(split), stored == Stored::total);
+          if (found) return found;
         }
       }
     }
@@ -283,7 +285,7 @@ class Splitter {
   }
 
   // A finding if that explains the sample: but for some slips.
-  std::optional<Finding> judged(Predicted all, const Fit::Part& part) const {
+  std::optional<Finding> judged(Predicted all, const Fit::Part& part, bool total = false) const {
     bool bits = true;
     std::set<double> told;  // that rounding does not bring about; each may be so by chance
     const DType out = evidence_.problem().out_dtype;
@@ -293,13 +295,13 @@ class Splitter {
       if (rounded(out, evidence_.want(sample_.at[e])) != got) told.insert(got);
     }
     if (bits && static_cast<double>(told.size()) >= 2 * kSplitBits) {
-      return finding(part, {}, Certainty::bits, sample_.at.size());
+      return finding(part, {}, total ? Certainty::bits : Certainty::match, sample_.at.size());
     }
     if (!possible(all, kMostSlips * static_cast<double>(all.values.size()))) return std::nullopt;
     const Positions kept = without_slips(all);
     const auto fit = evidence_.judge(kept, all, kSplitBits, false);
     if (!fit || !fit->parts.empty()) return std::nullopt;
-    return finding(part, *fit, bits ? Certainty::bits : Certainty::match, kept.size());
+    return finding(part, *fit, bits && total ? Certainty::bits : Certainty::match, kept.size());
   }
   bool explains(const Predicted& p, std::size_t e) const {
     const std::size_t at = sample_.at[e];
