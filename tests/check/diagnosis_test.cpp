@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "check/diagnosis/faults.hpp"
@@ -38,14 +39,15 @@ struct Case {
 };
 
 // What a fault makes of the gradient.
-std::vector<double> faulty_values(const Case& c, const Fault& fault) {
+std::vector<double> faulty_values(const Case& c, const Fault& fault,
+                                  std::int64_t block_bytes = 1 << 20) {
   TaskPool pool(2);
   MemorySource source(c.x.data(), c.dy.data());
   std::vector<Wanted> wanted;
   for (std::int64_t i = 0; i < c.pb.dw_count(); ++i) {
     wanted.push_back({&fault.reading, fault.terms(c.pb, i)});
   }
-  std::vector<EntrySum> sums = sums_of(c.pb, wanted, image_plan(c.pb, 1 << 20), source, pool);
+  std::vector<EntrySum> sums = sums_of(c.pb, wanted, image_plan(c.pb, block_bytes), source, pool);
   std::vector<double> values;
   for (const double value : expected_of(c.pb, {}, sums).values) {
     values.push_back(rounded(c.pb.out_dtype, value));
@@ -112,6 +114,16 @@ TEST_CASE("threads and blocks change nothing; a small budget leaves faults untri
   CHECK(thrifty.findings[0].text == shifted.text);
 }
 
+TEST_CASE("images are read from the blocks that hold them") {
+  for (const bool last : {true, false}) {
+    const Case c(make({"3x3", "conv2d", 5, 4, 6, 1, {{7, 3}, {6, 3}}}, DType::f32, last));
+    for (const Fault& e : known_faults(c.pb)) {
+      CAPTURE(e.text);
+      CHECK(faulty_values(c, e, 1) == faulty_values(c, e));
+    }
+  }
+}
+
 TEST_CASE("orders of the filter's axes") {
   const WgradProblem pb = make({"3x2", "conv2d", 1, 4, 5, 1, {{5, 3}, {5, 2}}}, DType::f32, true);
   CHECK(own_order(pb).name == "HWIO");
@@ -162,6 +174,21 @@ TEST_CASE("values of lower precision") {
   CHECK(round(Treatment::flushed, 0x1p-127) == 0);
   CHECK(round(Treatment::flushed, 0x1p-126) == 0x1p-126);
   CHECK(round(Treatment::relu, -1) == 0);
+  CHECK(round(Treatment::tf32_even, 1 + 0x1p-11) == 1);
+  CHECK(round(Treatment::tf32_even, 1 + 0x1.8p-10) == 1 + 0x1p-9);
+  CHECK(round(Treatment::bf16_away, -1 - 0x1p-8) == -1 - 0x1p-7);
+  CHECK(round(Treatment::f16_cut, 0x1.ffcp-15) == 0x1.ff8p-15);  // subnormal
+  CHECK(round(Treatment::f16_cut, 1e6) == 65504);
+  CHECK(round(Treatment::f16_away, 1e6) == HUGE_VAL);
+  CHECK(round(Treatment::e4m3, 17) == 16);
+  CHECK(round(Treatment::e4m3, -1000) == -448);
+  CHECK(round(Treatment::e5m2, 0x1p-17) == 0);
+  CHECK(round(Treatment::bf16_twice, 1 + 0x1p-15) == 1 + 0x1p-15);
+  CHECK(round(Treatment::bf16_twice, 1 + 0x1p-20) == 1 + 0x1p-20);
+  CHECK(treated(Treatment::int8, DType::f32, 3, 2) == 4);
+  CHECK(treated(Treatment::clamped, DType::f32, -3, 2) == -2);
+  CHECK(treated(Treatment::small_dropped, DType::f32, -1, 2) == 0);
+  CHECK(std::isnan(round(Treatment::made_finite, std::nan(""))) == false);
 }
 
 TEST_CASE("places in words") {

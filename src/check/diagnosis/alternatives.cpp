@@ -27,6 +27,7 @@ struct Alternative {
   std::string name, text, cause;
   Reading reading;
   bool pixels = false;  // single ones are likely, and not the last ones
+  bool rare = true;
 };
 
 class Alternatives {
@@ -79,7 +80,7 @@ class Alternatives {
       const bool both = f.reading.x.treatment == f.reading.dy.treatment;
       const bool rounds = f.name == "input_precision" && both;
       if (rounds || f.name == "product_precision" || f.name == "line_repeated") {
-        result.push_back({f.name, f.text, f.cause, f.reading});
+        result.push_back({f.name, f.text, f.cause, f.reading, false, f.rare});
       }
     }
     for (const bool x : {true, false}) {
@@ -101,7 +102,7 @@ class Alternatives {
           (x ? reading.x : reading.dy).neighbour = {a, 0, static_cast<std::int8_t>(by)};
           result.push_back({"pixel_repeated",
                             cat(of, " is that ", by < 0 ? "before" : "after", " it in ", kAlong[a]),
-                            "an index that is one off", reading, true});
+                            "an index that is one off", reading, true, true});
         }
       }
     }
@@ -163,6 +164,7 @@ class Alternatives {
       fault.name = a.name;
       fault.text = cat(a.text, ", in ", range_text(pb_, range, a.reading.only_of_x, ""), " alone");
       fault.cause = a.cause;
+      fault.rare = a.rare;
       fault.reading = a.reading;
       fault.reading.only = range;
       fault.bits = std::log2(static_cast<double>(pixels));

@@ -260,10 +260,12 @@ class Search {
     return sample;
   }
 
-  // A usual fault that is as simple fits as well as this rare one.
+  // A usual fault that is as simple fits as well as this rare one, or one before it of its kind.
   bool has_usual(const Fitting& rare) const {
     return rare.rare && std::any_of(fits_.begin(), fits_.end(), [&](const Fitting& fit) {
-             return !fit.rare && fit.complexity == rare.complexity &&
+             const bool usual =
+                 !fit.rare || (&fit < &rare && fit.finding.fault == rare.finding.fault);
+             return usual && fit.complexity == rare.complexity &&
                     fit.rms <= kAsWell * std::max(rare.rms, kRoundingAlone);
            });
   }

@@ -38,6 +38,10 @@ class InputFaults {
     for (const auto& [x, dy, what] :
          {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
           std::tuple{false, true, "dy alone is "}}) {
+      if (kind.treatment >= Treatment::nan_zeroed &&
+          ((x && !facts_.x.special) || (dy && !facts_.dy.special))) {
+        continue;
+      }
       Reading reading = plain_;
       if (x) reading.x.treatment = kind.treatment;
       if (dy) reading.dy.treatment = kind.treatment;
@@ -51,10 +55,8 @@ class InputFaults {
   }
 
   void add_treatments() {
-    const bool special = facts_.x.special || facts_.dy.special;
     for (const TreatmentKind& kind : treatments()) {
       if (!changes(kind, pb_.dtype)) continue;
-      if (kind.treatment >= Treatment::nan_zeroed && !special) continue;
       const bool scaled = kind.bits > 0 && kind.bits < 5;
       const bool always =
           kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
@@ -164,11 +166,12 @@ class InputFaults {
       groups.insert(std::max<std::int64_t>(N / parts, 1));
     }
     for (const std::int64_t by : groups) {
-      if (by > 1) {
+      if (by > 1) {  // two in reverse order are exchanged
         add_each({Images::repeated, by}, "",
                  cat(" begins again at image 0 after every ", by, " images"));
-        add_map(true, {Images::reversed, by},
-                cat("every ", by, " images of input stand in reverse order"), "a split of N");
+        if (by > 2)
+          add_map(true, {Images::reversed, by},
+                  cat("every ", by, " images of input stand in reverse order"), "a split of N");
       }
       add_map(true, {Images::exchanged, by},
               by == 1 ? std::string("images of input are exchanged in pairs")
