@@ -260,12 +260,11 @@ class Search {
     return sample;
   }
 
-  // A usual fault that is as simple fits as well as this rare one, or one before it of its kind.
-  bool has_usual(const Fitting& rare) const {
-    return rare.rare && std::any_of(fits_.begin(), fits_.end(), [&](const Fitting& fit) {
-             const bool usual =
-                 !fit.rare || (&fit < &rare && fit.finding.fault == rare.finding.fault);
-             return usual && fit.complexity == rare.complexity &&
+  // One before this rare one, which is usual or of its kind, is as simple and fits as well.
+  bool is_shadowed(const Fitting& rare) const {
+    return rare.rare && std::any_of(fits_.data(), &rare, [&](const Fitting& fit) {
+             return (!fit.rare || fit.finding.fault == rare.finding.fault) &&
+                    fit.complexity == rare.complexity &&
                     fit.rms <= kAsWell * std::max(rare.rms, kRoundingAlone);
            });
   }
@@ -281,7 +280,7 @@ class Search {
     }
     for (const Fitting& fit : fits_) {
       if (fit.complexity > simplest || fit.rms > std::max(1.5, 2 * best)) continue;
-      if (has_usual(fit)) continue;
+      if (is_shadowed(fit)) continue;
       if (result_.findings.size() < kMaxFindings) {
         result_.findings.push_back(fit.finding);
       } else {

@@ -18,7 +18,7 @@ constexpr TreatmentKind kTreatments[] = {
      "cvt.rna.tf32, torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32", false, 11, -126,
      Ties::away, 0},
     {Treatment::tf32_even, "input_precision", "rounded to TF32 (half to even)",
-     "cvt.rn.tf32, XF32, or a tf32 type of a library", false, 11, -126, Ties::even, 0},
+     "cvt.rn.tf32, XF32, or a tf32 type of a library", true, 11, -126, Ties::even, 0},
     {Treatment::tf32_cut, "input_precision", "cut off to TF32",
      "float32 that goes to a tensor core without cvt.rna.tf32", false, 11, -126, Ties::cut, 0},
     {Treatment::f16, "input_precision", "rounded to float16", "autocast to float16", false, 11, -14,
