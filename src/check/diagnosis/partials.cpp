@@ -20,7 +20,7 @@ constexpr double kLeastFailing = 0.25;
 constexpr std::int64_t kMostSplits = 256;
 // Images of a group whose sums are added to a total; pixels of a remainder.
 constexpr std::int64_t kMostGroup = 65;
-constexpr std::size_t kMostRemainder = 2048;
+constexpr std::size_t kMostRemainder = 512;
 // How many ways to cut and round a sum are tried, in bits.
 constexpr double kSplitBits = 12;
 constexpr std::size_t kFirstLook = 3;
@@ -207,12 +207,12 @@ class Splitter {
   std::optional<Finding> find_remainder() const {
     if (sample_.at.empty()) return std::nullopt;
     const std::size_t pixels = sample_.terms[0].x.size();
-    const std::size_t most = std::min(pixels - 1, kMostRemainder);
+    const std::set<std::size_t> remainders = remainders_of(pixels);
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
     for (const Variant& variant : variants(evidence_.problem())) {
       if (variant.sum == accumulator_dtype(evidence_.problem().dtype)) continue;
       for (const bool onward : {false, true}) {
-        for (std::size_t left = 2; left <= most; ++left) {
+        for (const std::size_t left : remainders) {
           if (!possible(remainder(variant, onward, pixels - left, 1), 0) ||
               !possible(remainder(variant, onward, pixels - left, first), 0)) {
             continue;
@@ -248,6 +248,20 @@ class Splitter {
   }
 
  private:
+  // All small ones, and those of tiles of a power of two, of a row, an image and a hundredth.
+  std::set<std::size_t> remainders_of(std::size_t pixels) const {
+    const WgradProblem& pb = evidence_.problem();
+    std::set<std::size_t> result = {static_cast<std::size_t>(pb.axis[2].out),
+                                    static_cast<std::size_t>(pb.out_pixels()), pixels / 100,
+                                    (pixels + 99) / 100};
+    for (std::size_t left = 2; left <= kMostRemainder; ++left) result.insert(left);
+    for (std::size_t tile = 2 * kMostRemainder; tile <= 8192; tile *= 2)
+      result.insert(pixels % tile);
+    std::erase_if(result,
+                  [&](std::size_t left) { return left < 2 || left >= pixels || left > 8192; });
+    return result;
+  }
+
   Predicted remainder(const Variant& variant, bool onward, std::size_t begin,
                       std::size_t count) const {
     Predicted result;
