@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -33,81 +34,205 @@ namespace {
 using namespace convgrad;
 using Count = std::int64_t;
 
-enum class Mode { rounded, fma, cut, pairwise, flushed };
+enum class Mode { rounded, fma, cut, compensated, flushed };
 using Narrow = std::optional<DType>;  // what is rounded to
 
-// Sums of blocks of `block` terms in an order of pixels, added up as they end. A block of less
-// than 0 is a share of all terms: -16 is a sixteenth.
+struct Pixel {
+  Count n, z, p, q;
+  Count number, row;  // in the order n, z, p, q, among all
+  Count inside;       // its number in its image
+  Count position;     // in the way's walk
+};
+
+// How one gradient is summed: pixels fall into parts, and each part is summed in the order of the
+// walk, whose last letter is innermost. `tile` parts are added pairwise (0: all), and tiles one
+// after the other.
 struct Way {
   std::string name;
-  std::string order = "npq";
-  Count block = 0;  // 0: all terms
+  std::string walk = "nzpq";
+  std::function<Count(const Pixel&)> part = {};  // empty: one part
   Mode mode = Mode::rounded;
+  Count tile = 1;
   Narrow step = {};     // each product and each sum
-  Narrow partial = {};  // a block's sum
+  Narrow partial = {};  // a part's sum
 
   bool right() const { return !step && !partial && mode != Mode::flushed; }
 };
 
-std::vector<Way> ways_of(const WgradProblem& problem) {
-  const Count row = problem.axis[2].out, image = problem.out_pixels();
-  std::vector<Way> ways{{"plain"},
-                        {.name = "fma", .mode = Mode::fma},
-                        {.name = "pairwise", .mode = Mode::pairwise},
-                        {.name = "flushed", .mode = Mode::flushed},
-                        {"reverse", "reverse"},
-                        {"random", "random"},
-                        {"rows", "npq", row},
-                        {"images", "npq", image},
-                        {"split16", "npq", -16},
-                        {"block64", "npq", 64},
-                        {"block512", "npq", 512},
-                        {"lanes8", "lanes8", -8}};
-  for (const char* order : {"nqp", "pnq", "pqn", "qnp", "qpn"}) ways.push_back({order, order});
-  if (dtype_bytes(problem.dtype) == 2) {
-    // Tensor cores cut what they add; 4096 terms is the longest such run that is granted.
-    ways.push_back({"cut4096", "npq", 4096, Mode::cut});
+constexpr Count ceil_div(Count a, Count b) { return (a + b - 1) / b; }
+
+// Orders that kernels have, each with what has it.
+std::vector<Way> right_ways(const WgradProblem& problem) {
+  using P = const Pixel&;
+  const Count L = term_count(problem), S = problem.out_pixels();
+  std::vector<Way> ways{
+      {"plain"},
+      {.name = "fma", .mode = Mode::fma},
+      {.name = "compensated", .mode = Mode::compensated},
+      {"reverse", "reverse"},
+      {"random", "random"},
+      // numpy, and libraries' GEMMs that split their depth
+      {.name = "pairwise", .part = [](P at) { return at.number / 32; }, .tile = 0},
+      {.name = "pairwise8", .part = [](P at) { return at.number / 8; }, .tile = 0},
+      // a thread per image (oneDNN) or row, and the sums added up
+      {.name = "images", .part = [](P at) { return at.n; }},
+      {.name = "images pairwise", .part = [](P at) { return at.n; }, .tile = 0},
+      {.name = "rows", .part = [](P at) { return at.row; }},
+      {.name = "rows fma", .part = [](P at) { return at.row; }, .mode = Mode::fma}};
+  // XLA on a CPU: p, q, n with an accumulator for even n and one for odd n; 4 where registers
+  // allow.
+  for (const Count m : {2, 4}) {
+    const auto part = [m](P at) { return at.n % m; };
+    ways.push_back({"pqn n mod " + std::to_string(m), "pqn", part, Mode::fma});
   }
+  for (const char* walk : {"nqp", "pnq", "pqn", "qnp", "qpn"}) ways.push_back({walk, walk});
+  ways.push_back({"pqn fma", "pqn", {}, Mode::fma});
+  if (problem.axis[0].out > 1) {
+    for (const char* walk : {"znpq", "pnzq"}) ways.push_back({walk, walk});
+  }
+  for (const Count splits : {2, 8, 16, 64}) {  // split-K
+    const Count block = ceil_div(L, splits);
+    ways.push_back({.name = "split" + std::to_string(splits),
+                    .part = [block](P at) { return at.number / block; }});
+  }
+  for (const Count block : {64, 512}) {  // the depth of a GEMM's block
+    ways.push_back({.name = "block" + std::to_string(block),
+                    .part = [block](P at) { return at.number / block; }});
+  }
+  for (const Count share : {2, 16}) {  // of every image: a thread for each
+    const Count block = ceil_div(S, share);
+    ways.push_back({.name = "image in " + std::to_string(share),
+                    .part = [block](P at) { return at.inside / block; }});
+  }
+  // SIMD lanes and unrolled accumulators over pixels; threads or devices that take rows or images
+  // in turns.
+  for (const Count m : {2, 4, 8, 16, 32}) {
+    const std::string mod = " mod " + std::to_string(m);
+    const auto pixels = [m](P at) { return at.number % m; };
+    ways.push_back({.name = "pixel" + mod, .part = pixels, .tile = 0});
+    if (m >= 8) ways.push_back({"pixel" + mod + " fma", "nzpq", pixels, Mode::fma, 0});
+    ways.push_back({.name = "row" + mod, .part = [m](P at) { return at.row % m; }});
+    ways.push_back({.name = "image" + mod, .part = [m](P at) { return at.n % m; }});
+  }
+  ways.push_back({"image mod 2 fma", "nzpq", [](P at) { return at.n % 2; }, Mode::fma});
+  // CUTLASS's sliced-K: warps of a block take runs of the depth in turns.
+  for (const Count run : {8, 16, 32}) {
+    for (const Count warps : {2, 4}) {
+      const auto part = [=](P at) { return at.number / run % warps; };
+      ways.push_back({"run of " + std::to_string(run) + " mod " + std::to_string(warps), "nzpq",
+                      part, run == 8 ? Mode::fma : Mode::rounded});
+    }
+  }
+  // A dot product over q in lanes, for each row or image anew.
+  for (const Count lanes : {4, 8, 16}) {
+    const auto part = [=](P at) { return at.row * lanes + at.q % lanes; };
+    ways.push_back({"row's lanes " + std::to_string(lanes), "nzpq", part, Mode::rounded, lanes});
+  }
+  ways.push_back(
+      {"image's lanes 4", "nzpq", [](P at) { return at.n * 4 + at.inside % 4; }, Mode::rounded, 4});
+  // A warp per image, lanes stride over its pixels: PyTorch's depthwise kernel with 8 warps in a
+  // block; a warp for every image.
+  ways.push_back(
+      {"8 warps", "nzpq", [](P at) { return at.n % 8 * 32 + at.inside % 32; }, Mode::rounded, 0});
+  ways.push_back({"warps", "nzpq", [](P at) { return at.n * 32 + at.inside % 32; }, Mode::fma, 32});
+  std::vector<Count> turns(static_cast<std::size_t>(ceil_div(L, 32)));  // atomics
+  std::iota(turns.begin(), turns.end(), 0);
+  std::shuffle(turns.begin(), turns.end(), std::mt19937_64(2));
+  ways.push_back({.name = "atomics32", .part = [turns](P at) { return turns[at.number / 32]; }});
+  if (dtype_bytes(problem.dtype) != 2) return ways;
+  // Tensor cores cut what they add; 4096 terms is the longest such run that is granted.
+  ways.push_back({"cut4096", "nzpq", [](P at) { return at.number / 4096; }, Mode::cut});
+  ways.push_back({"cut4096 pqn", "pqn", [](P at) { return at.position / 4096; }, Mode::cut});
+  ways.push_back({"cut4096 run of 16 mod 2", "nzpq",
+                  [](P at) { return at.number / 8192 * 2 + at.number / 16 % 2; }, Mode::cut});
+  return ways;
+}
+
+std::vector<Way> ways_of(const WgradProblem& problem) {
+  std::vector<Way> ways = right_ways(problem);
+  ways.push_back({.name = "flushed", .mode = Mode::flushed});
   const auto rounding = [&](const char* name, Count block, Narrow step, Narrow partial) {
-    ways.push_back({name, "npq", block, Mode::rounded, step, partial});
+    const auto part = [=](const Pixel& at) { return at.number / block; };
+    ways.push_back({name, "nzpq", part, Mode::rounded, 1, step, partial});
   };
+  const Count L = std::max<Count>(1, term_count(problem)), image = problem.out_pixels();
   rounding("bfloat16_images", image, {}, DType::bf16);
   rounding("float16_images", image, {}, DType::f16);
-  rounding("bfloat16_split4", -4, {}, DType::bf16);
-  rounding("bfloat16_split32", -32, {}, DType::bf16);
-  rounding("bfloat16_split256", -256, {}, DType::bf16);
-  rounding("float16_sums", 0, DType::f16, {});
-  rounding("bfloat16_sums", 0, DType::bf16, {});
+  rounding("bfloat16_split4", ceil_div(L, 4), {}, DType::bf16);
+  rounding("bfloat16_split32", ceil_div(L, 32), {}, DType::bf16);
+  rounding("bfloat16_split256", ceil_div(L, 256), {}, DType::bf16);
+  rounding("float16_sums", L, DType::f16, {});
+  rounding("bfloat16_sums", L, DType::bf16, {});
   if (problem.dtype == DType::f64) {
     rounding("float32_images", image, {}, DType::f32);
-    rounding("float32_sums", 0, DType::f32, {});
+    rounding("float32_sums", L, DType::f32, {});
   }
   return ways;
 }
 
-// Numbers of pixels in the order in which they are added. Images are n, rows p (planes and rows in
-// 3-D), columns q; the last of a name is innermost. A number of L is a pixel of zeros.
-std::vector<Count> order_of(const WgradProblem& problem, const std::string& name) {
-  const Count L = term_count(problem), Q = problem.axis[2].out, P = problem.out_pixels() / Q;
-  std::vector<Count> order(static_cast<std::size_t>(L));
-  std::iota(order.begin(), order.end(), 0);
-  if (name == "reverse") std::reverse(order.begin(), order.end());
-  if (name == "random") std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
-  if (name == "lanes8") {  // each lane as long as the others
-    const Count length = (L + 7) / 8;
-    order.assign(static_cast<std::size_t>(8 * length), L);
-    for (Count l = 0; l < L; ++l) order[l % 8 * length + l / 8] = l;
+// All pixels, those of a walk's innermost letter first. Without z in a name, p goes over planes and
+// their rows.
+std::vector<Count> walk_of(const WgradProblem& problem, const std::string& name) {
+  const auto& [d, h, w] = problem.axis;
+  const bool planes = name.find('z') != std::string::npos;
+  const auto axis = [&](char which) {  // extent and distance
+    switch (which) {
+      case 'n':
+        return std::pair{problem.N, problem.out_pixels()};
+      case 'z':
+        return std::pair{d.out, h.out * w.out};
+      case 'p':
+        return std::pair{planes ? h.out : d.out * h.out, w.out};
+      default:
+        return std::pair{w.out, Count{1}};
+    }
+  };
+  std::vector<Count> walk(static_cast<std::size_t>(term_count(problem)));
+  std::iota(walk.begin(), walk.end(), 0);
+  if (name == "reverse") {
+    std::reverse(walk.begin(), walk.end());
+  } else if (name == "random") {
+    std::shuffle(walk.begin(), walk.end(), std::mt19937_64(1));
+  } else {
+    for (Count& pixel : walk) {
+      Count rest = std::exchange(pixel, 0);
+      for (auto letter = name.rbegin(); letter != name.rend(); ++letter) {
+        const auto [extent, distance] = axis(*letter);
+        pixel += rest % extent * distance;
+        rest /= extent;
+      }
+    }
   }
-  if (name.size() == 3) {
-    const auto axis = [&](char which) {  // extent and distance
-      return which == 'n'   ? std::pair{problem.N, P * Q}
-             : which == 'p' ? std::pair{P, Q}
-                            : std::pair{Q, Count{1}};
-    };
-    const Count di = axis(name[0]).second;
-    const auto [J, dj] = axis(name[1]);
-    const auto [M, dm] = axis(name[2]);
-    for (Count l = 0; l < L; ++l) order[l] = l / (J * M) * di + l / M % J * dj + l % M * dm;
+  return walk;
+}
+
+// Numbers of pixels, part by part, and where each part ends.
+struct Order {
+  std::vector<Count> pixels, ends;
+};
+
+Order order_of(const WgradProblem& problem, const Way& way) {
+  const auto& [d, h, w] = problem.axis;
+  Order order{walk_of(problem, way.walk), {}};
+  if (!way.part) {
+    order.ends = {static_cast<Count>(order.pixels.size())};
+    return order;
+  }
+  std::vector<std::pair<Count, Count>> parts;  // of each pixel
+  Count position = 0;
+  for (const Count l : order.pixels) {
+    parts.push_back(
+        {way.part({l / problem.out_pixels(), l / (h.out * w.out) % d.out, l / w.out % h.out,
+                   l % w.out, l, l / w.out, l % problem.out_pixels(), position++}),
+         l});
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    order.pixels[i] = parts[i].second;
+    // A part without pixels is one all the same: tiles count them.
+    order.ends.resize(static_cast<std::size_t>(parts[i].first + 1), static_cast<Count>(i));
+    order.ends.back() = static_cast<Count>(i + 1);
   }
   return order;
 }
@@ -122,7 +247,7 @@ A flushed(A value) {
   return std::abs(value) < std::numeric_limits<A>::min() ? A{} : value;
 }
 
-// What one tap sees of one group: x[pixel][c] and y[pixel][k], with a last pixel of zeros.
+// What one tap sees of one group: x[pixel][c] and y[pixel][k].
 template <typename A>
 struct Terms {
   Count L, C, K;
@@ -130,7 +255,7 @@ struct Terms {
 
   Terms(const WgradProblem& p, const std::vector<A>& all_x, const std::vector<A>& all_y,
         Count group, const std::array<Count, 3>& tap)
-      : L(term_count(p)), C(p.group_c()), K(p.group_k()), x((L + 1) * C), y((L + 1) * K) {
+      : L(term_count(p)), C(p.group_c()), K(p.group_k()), x(L * C), y(L * K) {
     const auto& [d, h, w] = p.axis;
     for (Count l = 0; l < L; ++l) {
       const std::array<Count, 3> out{l / (h.out * w.out) % d.out, l / w.out % h.out, l % w.out};
@@ -169,18 +294,19 @@ void add_pixel(const Terms<A>& terms, Count pixel, const Way& way, A* sums) {
   }
 }
 
+// Kahan's sums: what rounding loses is kept.
 template <typename A>
-std::vector<A> pairwise_sums(const Terms<A>& terms, Count begin, Count end) {
-  std::vector<A> sums(terms.C * terms.K);
-  if (end - begin <= 32) {
-    for (Count l = begin; l < end; ++l) add_pixel(terms, l, Way{}, sums.data());
-    return sums;
+void add_compensated(const Terms<A>& terms, std::span<const Count> pixels, std::vector<A>& sums) {
+  std::vector<A> lost(sums.size());
+  for (const Count pixel : pixels) {
+    for (std::size_t m = 0; m < sums.size(); ++m) {
+      const A product =
+          terms.x[pixel * terms.C + m / terms.K] * terms.y[pixel * terms.K + m % terms.K];
+      const A term = product - lost[m], sum = sums[m] + term;
+      lost[m] = (sum - sums[m]) - term;
+      sums[m] = sum;
+    }
   }
-  const Count middle = begin + (end - begin) / 2;
-  sums = pairwise_sums(terms, begin, middle);
-  const std::vector<A> more = pairwise_sums(terms, middle, end);
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
-  return sums;
 }
 
 // The sums in the way of a tensor core: 16 exact products are added to the sum, then cut.
@@ -202,23 +328,46 @@ void add_cut(const Terms<A>& terms, std::span<const Count> pixels, std::vector<A
 }
 
 template <typename A>
-std::vector<A> summed(const Terms<A>& terms, const Way& way, const std::vector<Count>& order) {
-  if (way.mode == Mode::pairwise) return pairwise_sums(terms, 0, terms.L);
-  std::vector<A> total(terms.C * terms.K), sums(terms.C * terms.K);
-  const Count length = static_cast<Count>(order.size());
-  const Count share = way.block < 0 ? (length - way.block - 1) / -way.block : way.block;
-  const Count block = share == 0 ? length : share;
-  for (Count begin = 0; begin < length; begin += block) {
-    const Count end = std::min(begin + block, length);
-    std::fill(sums.begin(), sums.end(), A{});
-    if (way.mode == Mode::cut) {
-      add_cut(terms, std::span(order).subspan(begin, end - begin), sums);
-    } else {
-      for (Count i = begin; i < end; ++i) add_pixel(terms, order[i], way, sums.data());
+void add_to(std::vector<A>& sums, const std::vector<A>& more) {
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+}
+
+template <typename A>
+std::vector<A> part_sum(const Terms<A>& terms, const Way& way, std::span<const Count> pixels) {
+  std::vector<A> sums(terms.C * terms.K);
+  if (way.mode == Mode::cut) {
+    add_cut(terms, pixels, sums);
+  } else if (way.mode == Mode::compensated) {
+    add_compensated(terms, pixels, sums);
+  } else {
+    for (const Count pixel : pixels) add_pixel(terms, pixel, way, sums.data());
+  }
+  for (A& sum : sums) sum = narrowed<A>(sum, way.partial);
+  return sums;
+}
+
+template <typename A>
+std::vector<A> summed(const Terms<A>& terms, const Way& way, const Order& order) {
+  std::vector<A> total(terms.C * terms.K);
+  std::vector<std::vector<A>> open;  // of 2^i parts each, for the bits of how many there are
+  const std::size_t parts = order.ends.size();
+  const std::size_t tile = way.tile == 0 ? std::max<std::size_t>(1, parts) : way.tile;
+  Count begin = 0;
+  for (std::size_t i = 0; i < parts; ++i) {
+    const Count end = order.ends[i];
+    open.push_back(part_sum(terms, way, std::span(order.pixels).subspan(begin, end - begin)));
+    begin = end;
+    const std::size_t count = i % tile + 1;
+    const bool ends = count == tile || i + 1 == parts;
+    for (std::size_t rest = count; open.size() > 1 && (ends || rest % 2 == 0); rest /= 2) {
+      const std::vector<A> last = std::move(open.back());
+      open.pop_back();
+      add_to(open.back(), last);
     }
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      total[i] = narrowed<A>(total[i] + narrowed<A>(sums[i], way.partial), way.step);
-    }
+    if (!ends) continue;
+    add_to(total, open.front());
+    for (A& sum : total) sum = narrowed<A>(sum, way.step);
+    open.clear();
   }
   return total;
 }
@@ -241,8 +390,8 @@ template <typename A>
 void write_sums(const WgradProblem& problem, NpyReader& x_file, NpyReader& dy_file,
                 const std::string& out, const std::vector<Way>& ways) {
   const std::vector<A> x = read_all<A>(x_file), y = read_all<A>(dy_file);
-  std::vector<std::vector<Count>> orders;
-  for (const Way& way : ways) orders.push_back(order_of(problem, way.order));
+  std::vector<Order> orders;
+  for (const Way& way : ways) orders.push_back(order_of(problem, way));
   std::vector<std::vector<A>> results(ways.size(), std::vector<A>(problem.dw_count()));
   const auto& [d, h, w] = problem.axis;
   for (Count tap = 0; tap < problem.taps(); ++tap) {
