@@ -256,8 +256,37 @@ KINDS = {
                                             y * {1: 1, 10: 1e-20, 100: 1e-155}[powers]),
     "some subnormal": lambda x, y, rng, powers: [values * 10.0 ** rng.uniform(-2 * powers, 0, values.shape) for values in (x, y)],
 }
-# {kind: ways that are not judged}: none is left out.
-LEFT_OUT = {}
+
+
+# ---- Captured tensors: a folder with a manifest of `convgrad batch` -------------------------------
+
+CAPTURED = "problems.jsonl"
+
+
+def keep(folder, name, layer, x, dy):
+    """Adds a problem to a folder."""
+    spatial = [extent for pair in layer.pads for extent in pair]
+    entry = {"name": name, "op": layer.op, "input": f"{name}.x.npy", "out_backprop": f"{name}.dy.npy",
+             "filter_sizes": layer.dw_shape, "strides": [1, *layer.strides, 1], "padding": "EXPLICIT",
+             "explicit_paddings": [0, 0, *spatial, 0, 0], "dilations": [1, *layer.dilations, 1],
+             "data_format": "NHWC" if len(layer.taps) == 2 else "NDHWC", "dtype": layer.dtype}
+    save(folder / entry["input"], x, layer.dtype)
+    save(folder / entry["out_backprop"], dy, layer.dtype)
+    with open(folder / CAPTURED, "a") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def captured(folder):
+    """(name, layer, x, dy) of each problem of a folder, one after the other."""
+    folder = pathlib.Path(folder)
+    for line in (folder / CAPTURED).read_text().splitlines():
+        entry = json.loads(line)
+        x, dy = load(folder / entry["input"]), load(folder / entry["out_backprop"])
+        pads = entry["explicit_paddings"][2:-2]
+        taps, c = tuple(entry["filter_sizes"][:-2]), x.shape[-1]
+        yield entry["name"], Layer(
+            entry["op"], len(x), x.shape[1:-1], c, dy.shape[-1], taps, tuple(entry["strides"][1:-1]), tuple(entry["dilations"][1:-1]),
+            tuple(zip(pads[::2], pads[1::2])), c // entry["filter_sizes"][-2], entry["dtype"]), x, dy
 
 
 def make_data(kind, layer, rng):

@@ -1,7 +1,8 @@
-"""TensorFlow and PyTorch as the measuring scripts run them, each in a Python of its own. Needs the standard library alone.
+"""TensorFlow, PyTorch and others as the measuring scripts run them, each in a Python of its own. Needs the standard library alone.
 
 A worker is the script itself, started as `SCRIPT --worker KIND THREADS`: it calls serve(). The parent's side is Worker.
 """
+import importlib
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}  # those whose speed compare_peers.py measures
 TENSORFLOW_OPS = {"conv2d": "Conv2DBackpropFilter", "depthwise": "DepthwiseConv2dNativeBackpropFilter",
                   "conv3d": "Conv3DBackpropFilterV2"}
 
@@ -28,6 +29,14 @@ def processor():
         return platform.machine()
 
 
+def has(flag):
+    """Whether Linux lists an instruction set of an x86 processor."""
+    try:
+        return flag in pathlib.Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+
+
 def environment():
     # OPENBLAS_CORETYPE would choose other kernels in OpenBLAS than the processor's.
     return {k: v for k, v in os.environ.items()
@@ -42,6 +51,8 @@ def load(kind, threads):
         torch.set_num_interop_threads(1)
         torch.set_grad_enabled(False)
         return torch
+    if not kind.startswith("tensorflow"):
+        return importlib.import_module(kind)
     import tensorflow
     tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
     tensorflow.config.threading.set_inter_op_parallelism_threads(threads)
@@ -88,7 +99,7 @@ def serve(kind, threads, make_answer):
 
     module = load(kind, int(threads))
     answer = make_answer(module)
-    say({"version": module.__version__})
+    say({"version": getattr(module, "__version__", "of unknown version")})
     for line in sys.stdin:
         try:
             say(answer(json.loads(line)))
@@ -117,7 +128,7 @@ class Worker:
         self.selector.register(self.process.stdout, selectors.EVENT_READ)
         ready = self.answer()
         if "version" not in ready:
-            raise DoesNotStart(f"{self.command[0]} cannot run {TITLES[self.kind]}: {ready['error']}")
+            raise DoesNotStart(f"{self.command[0]} cannot run {TITLES.get(self.kind, self.kind)}: {ready['error']}")
         self.version = ready["version"]
 
     def answer(self):
