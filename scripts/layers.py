@@ -110,6 +110,15 @@ class Layer:
         return dw.reshape(self.dw_shape)
 
 
+# With many terms to an element: errors of long sums have a direction.
+LAYERS = (
+    Layer("conv2d", 128, (40, 40), 4, 6, (3, 2), (1, 1), (2, 1), ((2, 2), (0, 1))),
+    Layer("conv2d", 90, (29, 31), 12, 8, (5, 3), (2, 2), (1, 1), ((2, 2), (1, 1)), groups=4),
+    Layer("depthwise", 20, (46, 44), 10, 20, (5, 5), (1, 1), (1, 1), ((2, 2), (2, 2))),
+    Layer("conv3d", 6, (9, 24, 22), 5, 6, (3, 3, 3), (1, 2, 1), (1, 1, 1), ((1, 1), (1, 1), (1, 1))),
+)
+
+
 # ---- Data ----------------------------------------------------------------------------------------
 
 def half_negative(y, axis):
@@ -345,8 +354,8 @@ class Judge:
         for file, one in zip(files.values(), compare["results"] if len(files) > 1 else [compare], strict=True):
             rounding = one.get("rounding", {})
             score = float(rounding.get("score") or 0)  # "inf" is a word
-            if one["verdict"] == "mismatch" and score <= 1:  # a NaN, an infinity
-                score = math.inf
             group = rounding.get("group") or {"kind": "-"}
+            if one["verdict"] == "mismatch" and score <= 1:  # a NaN, an infinity, structure
+                score, group = math.inf, {"kind": one.get("reason", "-")}
             of_file[file] = score, f"{group['kind']} {group['index']}" if "index" in group else group["kind"]
         return {name: of_file[file] for name, file in file_of.items()}

@@ -11,6 +11,7 @@ capture_layers.py made instead.
 """
 import argparse
 import collections
+import dataclasses
 import math
 import subprocess
 import sys
@@ -36,6 +37,8 @@ def random_layer(rng):
     op = rng.choice(["conv2d", "conv2d", "depthwise", "conv3d"])
     dtype = rng.choice(["float32", "float32", "float64", "bfloat16", "float16"])
     out = "float32" if dtype.endswith("16") and rng.random() < .4 else dtype
+    if rng.random() < .05:
+        return dataclasses.replace(layers.LAYERS[rng.integers(len(layers.LAYERS))], dtype=str(dtype), out=str(out))
     while True:
         pixels = log_uniform(rng, 1, 200_000)
         n = log_uniform(rng, 1, pixels)
