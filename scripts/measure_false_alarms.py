@@ -6,12 +6,13 @@
 Each problem has random attributes and data of one kind (scripts/layers.py) and is judged as summed in each of the right ways
 of tests/tools/simulated_sums, by some of convgrad's algorithms, and with --peers by each library of peer_gradients.py that can be
 imported (TORCH_PYTHON, TENSORFLOW_PYTHON, JAX_PYTHON, ONNXRUNTIME_PYTHON, TINYGRAD_PYTHON, NUMPY_PYTHON name their Pythons).
-Problem i of a seed is always the same: --first i --problems 1 repeats it. --captured judges the problems of a folder that
-capture_layers.py made instead.
+Problem i of a seed is always the same: --first i --problems 1 repeats it. Captured problems are judged too: a folder that
+capture_layers.py made, or testdata/captured.
 """
 import argparse
 import collections
 import dataclasses
+import itertools
 import math
 import subprocess
 import sys
@@ -88,8 +89,7 @@ def made_problems(args):
 
 def captured_problems(args):
     for i, (name, layer, x, dy) in enumerate(layers.captured(args.captured)):
-        if args.first <= i < args.first + args.problems:
-            yield name, f"captured {name.split('_')[0]}", layer, x, dy, np.random.default_rng([args.seed, i])
+        yield name, f"captured {name.split('_')[0]}", layer, x, dy, np.random.default_rng([args.seed, i])
 
 
 class Counts:
@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of data, with commas between them")
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--captured", metavar="FOLDER", help="of capture_layers.py")
+    parser.add_argument("--captured", metavar="FOLDER", default=str(layers.ROOT / "testdata" / "captured"), help="of capture_layers.py")
     parser.add_argument("--convgrad", default=str(layers.BUILD / "convgrad"))
     args = parser.parse_args()
     workers = peer_gradients.start() if args.peers else {}
@@ -156,7 +156,7 @@ def main():
     counts, refused, problems = Counts(), collections.Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
         judge = layers.Judge(folder, args.convgrad)
-        for problem in captured_problems(args) if args.captured else made_problems(args):
+        for problem in itertools.chain(made_problems(args), captured_problems(args)):
             what = f"{problem[0]}: {problem[1]}, {problem[2]}"
             problems += 1
             try:
