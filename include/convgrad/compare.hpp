@@ -24,8 +24,8 @@ double error_bound(const WgradProblem& problem, DType out, double want, double m
 
 // rounding: the root mean square of error/scale (Expected::scales) over the gradient, each tap,
 // each input and output channel, and each element, is at most slack * group_factor(n) for n
-// elements, and no error is above Expected::limits. An error counts as far as the last rounding
-// does not explain it.
+// elements, no error is above Expected::limits, and errors have no structure. An error counts as
+// far as the last rounding does not explain it.
 enum class Criterion { rounding, bound, tolerance, max_ulp, bitwise };
 struct Tolerance {
   Criterion criterion = Criterion::rounding;
@@ -89,6 +89,18 @@ struct RoundingErrors {
 // Three digits: what a relative error tells of an element that has them in right sums.
 inline constexpr double kClear = 0x1p-10;
 
+// Errors that have a form which rounding does not give them, however small they are. factor: they
+// are the gradient, times a number. digits: the steps of the result's dtype, away from 0 or towards
+// it. pixel: the terms of one pixel. inputs: what x or dy lose when they are rounded.
+struct Structure {
+  enum class Form : std::uint8_t { factor, digits, pixel, inputs } form = Form::factor;
+  GroupKind kind = GroupKind::all;  // of factor and digits: where
+  std::int64_t index = 0;           // of that; or the pixel, counted over n, z, p, q
+  double size = 0;                  // errors are so many times that
+  double bits = 0;                  // those of right sums are by chance once in 2^bits times
+  std::string text;  // of inputs: "x and dy are rounded to TF32 before they are multiplied"
+};
+
 struct Comparison {
   std::int64_t count = 0, mismatches = 0;
   ElementError abs, rel, ulp, ratio;  // the largest of each; ratio is error / error_bound()
@@ -104,7 +116,10 @@ struct Comparison {
   bool has_bound = false;
   bool within_bound = true;  // every element
   std::optional<RoundingErrors> rounding;
-  bool match() const { return mismatches == 0 && (!rounding || rounding->worst.score() <= 1); }
+  std::optional<Structure> structure;
+  bool match() const {
+    return mismatches == 0 && (!rounding || rounding->worst.score() <= 1) && !structure;
+  }
 };
 
 // got holds values of `out`, one for each of `indices` or for the whole gradient. expected has its

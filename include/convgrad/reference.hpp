@@ -15,9 +15,11 @@ struct Summation {
   // Terms that follow one another in one sum of the accumulator's type, before that goes to a wider
   // one; 0: there may be as many as there are.
   std::int64_t longest_sum = 0;
-  // float16 and bfloat16 data: the adders of tensor cores, which cut digits off, may have been
-  // used.
-  bool cutting_adders = true;
+  // Whether the adders of tensor cores, which cut digits off, may have been used. usual: for
+  // float16 and bfloat16 data; tensor_core: also for float32 data, as three products of TF32
+  // (3xTF32).
+  enum class Adders : std::uint8_t { usual, ieee, tensor_core } adders = Adders::usual;
+  bool cuts(DType data) const;
 };
 
 // What elements should be, and what their own terms t = x*dy say of the error of a right result.
@@ -32,6 +34,8 @@ struct Expected {
   // What that error cannot exceed, sharp where there are few terms.
   std::vector<double> limits;
   double squares = 0;  // sum t^2 over all elements of which it is finite
+  // Whether errors of right results may all make elements smaller, or may have any one sign.
+  enum class Bias : std::uint8_t { none, smaller, any } bias = Bias::none;
 };
 
 // From whole tensors in memory, as filter_gradient() takes them, and by no algorithm or device of

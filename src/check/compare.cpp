@@ -9,6 +9,7 @@
 #include <xtensor/xmath.hpp>
 
 #include "check/rounding.hpp"
+#include "check/structure.hpp"
 
 namespace convgrad {
 namespace {
@@ -59,6 +60,7 @@ struct Errors {
   double target = 0;  // what got should be, as a number of its dtype
   double abs = 0, rel = 0, ulp = 0, ratio = 0;
   double rounding = 0, limit = 0;  // in units of the scale, and of the limit
+  double difference = 0;           // got - want; NaN where one of them is not finite
   bool pass = false, within_bound = false, equal = false;
 };
 
@@ -130,8 +132,9 @@ class Judge {
     e.ulp = ulp_error(ulp);
     double bound = std::numeric_limits<double>::quiet_NaN();
     if (result.has_bound) bound = error_bound(problem_, out_, want, expected_.magnitudes[at]);
+    e.difference = (got - want) - tail;
     if (std::isfinite(got) && std::isfinite(want)) {
-      e.abs = std::fabs((got - want) - tail);
+      e.abs = std::fabs(e.difference);
       e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
       e.ratio = e.abs > 0 ? (std::isinf(bound) ? kInfinity : e.abs / bound) : 0;
     } else if (!e.equal) {
@@ -293,6 +296,15 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
   result.pixels = pixels <= terms ? std::max(1.0, std::ceil(pixels)) : 0;
 }
 
+// What errors that are small enough follow, if anything.
+std::optional<Structure> small_structure(const WgradProblem& problem, const EntryErrors& entries,
+                                         std::span<const double> steps, const Expected& expected) {
+  using Form = Structure::Form;
+  auto found = resemblance(problem, entries, expected.values, Form::factor, expected.bias);
+  auto digits = resemblance(problem, entries, steps, Form::digits, expected.bias);
+  return digits && (!found || digits->bits > found->bits) ? digits : found;
+}
+
 }  // namespace
 
 bool same_bits(double a, double b) {
@@ -359,6 +371,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   Groups groups(problem, indices, tolerance.slack);
   const std::int64_t cells = problem.group_c() * problem.K;
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
+  std::vector<double> differences, units, steps;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const std::int64_t index = indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
     const Errors e = judge.element(index, i);
@@ -369,6 +382,11 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
     tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
     tap.rounding += e.rounding * e.rounding;
     groups.add(e);
+    if (tolerance.criterion == Criterion::rounding) {
+      differences.push_back(e.difference);
+      units.push_back(std::hypot(expected.scales[i], half_step(out, got[i], false)));
+      steps.push_back(std::copysign(half_step(out, expected.values[i], false), expected.values[i]));
+    }
     if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
   }
   for (std::size_t t = 0; t < result.taps.size(); ++t) {
@@ -378,6 +396,8 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   }
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take();
+    if (result.match())
+      result.structure = small_structure(problem, {indices, differences, units}, steps, expected);
     add_power(problem, out, expected, tolerance.slack, *result.rounding);
   }
   return judge.take();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "check/structure.hpp"
 #include "convgrad/reference.hpp"
 #include "engine/run.hpp"
 
@@ -49,5 +50,11 @@ Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 // spent.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
                    double multiply_adds);
+
+// Whether errors are what x or dy lose when they are rounded to a narrower type, by some entries:
+// about multiply_adds are spent. Finds it below the errors of right sums, which a diagnosis does
+// not.
+std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
+                                        BlockSource& source, TaskPool& pool, double multiply_adds);
 
 }  // namespace convgrad

@@ -193,11 +193,11 @@ double* ReferenceSum::finish(std::size_t) {
   }
   run_ = plain_error_ = {};
   plain_run_ = {};
-  if (summation_) widen_scales(problem_, true, plain_, terms_, walk_);
-  terms_ = plain_ = {};
   expected_.tails = std::move(compensation_);
   expected_.scales = std::move(walk_);
   expected_.limits = std::move(squares_);
+  if (summation_) widen_scales(problem_, true, *summation_, plain_, terms_, expected_);
+  terms_ = plain_ = {};
   return expected_.values.data();
 }
 

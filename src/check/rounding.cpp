@@ -10,16 +10,27 @@
 namespace convgrad {
 namespace {
 
-// The longest run of terms that adders of tensor cores are taken to sum before the rest is added in
-// float32; each step cuts at most a sixteenth of u of the largest number, on the average.
-constexpr double kCutRun = 4096, kCutPart = 1.0 / 16;
+// What adders of tensor cores cut off a sum for each of its terms, as a part of u, on the average:
+// 16-bit numbers are added 16 at a time, and TF32 numbers 8 at a time, three times for 3xTF32. Sums
+// of 16-bit numbers are taken to go to float32 after so many terms at most.
+constexpr double kCut16 = 1.0 / 16, kCut16Run = 4096, kCut32 = 3.0 / 8;
 // Plain sums of data that round both ways stay below this times group_factor(n, 8).
 constexpr double kPlainSlack = 1.2;
 // Where errors of one sign would reach 1/64 of what they could at most, a quarter of that is
 // granted: another order of the same sum may well be there.
 constexpr double kDriftSeen = 1.0 / 64, kDriftGranted = 1.0 / 4;
+// Where chance widens scales it does so in far fewer elements: one group in 3,000 is over the
+// limit.
+constexpr double kSystematicPart = 1.0 / 4;
 // Squares of float64 terms may be less than float64 can hold.
 constexpr double kLeastSquares = 0x1p-900;
+
+// What cutting takes from a sum of n terms, as a part of its size.
+double cut_off(double n, DType data, const Summation& summation) {
+  if (!summation.cuts(data)) return 0;
+  const double each = data == DType::f32 ? kCut32 * n : kCut16 * std::min(n, kCut16Run);
+  return unit_roundoff(DType::f32) * each;
+}
 
 // What the root mean square of plain sums' errors over n elements stays below by chance.
 double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cast<double>(n), 8); }
@@ -28,6 +39,11 @@ double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cas
 
 double group_factor(double n, double exponent) {
   return std::sqrt(1 + 2 * std::sqrt(exponent / n) + 2 * exponent / n);
+}
+
+bool Summation::cuts(DType data) const {
+  const bool narrow = data == DType::f16 || data == DType::bf16;
+  return adders == Adders::tensor_core ? data != DType::f64 : adders == Adders::usual && narrow;
 }
 
 double mean_walk(const WgradProblem& problem, std::int64_t pixels, double squares) {
@@ -46,11 +62,9 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   // The mean square of the sum on its way: as it was seen, and at least that of terms in an order
   // that knows nothing of them.
   const double walk = std::max(s.walk, square / 3 * run * run + s.squares / 6 * run);
-  double variance = u * u / 3 * (n * walk + s.squares + square);
-  if ((data == DType::f16 || data == DType::bf16) && summation.cutting_adders) {
-    const double cut = u * kCutPart * std::min(n, kCutRun);
-    variance += cut * cut * std::max({s.squares, square, s.walk});
-  }
+  const double cut = cut_off(n * (data == DType::f32 ? run : 1), data, summation);
+  const double variance = u * u / 3 * (n * walk + s.squares + square) +
+                          cut * cut * std::max({s.squares, square, s.walk});
   const bool countable = std::isfinite(variance) && (s.squares > kLeastSquares || s.magnitude == 0);
   RoundingScale result;
   // Where squares leave float64's range, their roots' bounds by the magnitude have to do.
@@ -63,8 +77,15 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   return result;
 }
 
-void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> plain,
-                  std::span<const double> drift, std::span<double> scales) {
+double walk_scale(double terms, double walk, DType data, const Summation& summation) {
+  const double u = unit_roundoff(accumulator_dtype(data)), n = std::max(terms, 1.0);
+  const double cut = cut_off(n, data, summation);
+  return std::sqrt((u * u / 3 * n + cut * cut) * walk);
+}
+
+void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation,
+                  std::span<const double> plain, std::span<const double> drift,
+                  Expected& expected) {
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
   // Of a sample, all elements are one row.
   const std::size_t taps = whole ? size(pb.taps()) : 1, rows = whole ? size(pb.group_c()) : 1;
@@ -106,6 +127,7 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
   const double limit = plain_limit(1), cell_limit = plain_limit(taps);
   const double column_limit = plain_limit(rows), line_limit = plain_limit(row);
   const bool all_systematic = used > 0 && all > kPlainSlack * group_factor(used, 8);
+  double wider = 0;
   for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
     double largest = std::max({plain[at], lines[line], all});
     bool systematic = all_systematic || plain[at] > limit || lines[line] > line_limit;
@@ -114,10 +136,14 @@ void widen_scales(const WgradProblem& pb, bool whole, std::span<const double> pl
       systematic = systematic || cells[cell] > cell_limit || columns[column] > column_limit;
     }
     if (!systematic) return;
-    const double widened = scales[at] * largest;
-    scales[at] =
+    ++wider;
+    const double widened = expected.scales[at] * largest;
+    expected.scales[at] =
         widened > kDriftSeen * drift[at] ? std::max(widened, kDriftGranted * drift[at]) : widened;
   });
+  expected.bias = wider > kSystematicPart * used ? Expected::Bias::any
+                  : summation.cuts(pb.dtype)     ? Expected::Bias::smaller
+                                                 : Expected::Bias::none;
 }
 
 }  // namespace convgrad

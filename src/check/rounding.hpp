@@ -32,12 +32,15 @@ struct RoundingScale {
 };
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);
 
+// Expected::scales of so many terms whose sums have that mean square on their way.
+double walk_scale(double terms, double walk, DType data, const Summation& summation);
+
 // Terms that are alike (constants, two values) round one way: then errors grow with their number
 // and not with its root, and a plain sum shows it. Widens the scales of elements whose plain sums,
 // or those of their neighbours (the same tap and c, the same tap and k, other taps of c and k; of
-// a sample, which is not whole, all of it), are off by more than chance allows.
-void widen_scales(const WgradProblem& problem, bool whole, std::span<const double> plain,
-                  std::span<const double> drift, std::span<double> scales);
+// a sample, which is not whole, all of it), are off by more than chance allows. Sets the bias.
+void widen_scales(const WgradProblem& problem, bool whole, const Summation& summation,
+                  std::span<const double> plain, std::span<const double> drift, Expected& expected);
 
 // sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n): the root mean square of n numbers of a right result
 // stays below that times the expected one but with probability exp(-exponent) (the tail of chi

@@ -114,7 +114,7 @@ Expected expected_of(const WgradProblem& problem, const Summation& summation,
     plain.push_back(sum.plain);
     drift.push_back(sum.run.terms);
   }
-  widen_scales(problem, false, plain, drift, result.scales);
+  widen_scales(problem, false, summation, plain, drift, result);
   return result;
 }
 

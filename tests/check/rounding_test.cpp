@@ -41,7 +41,7 @@ Expected expected_of_dot(DType dtype, const std::vector<double>& x, const std::v
 }  // namespace
 
 TEST_CASE("the scale is the formula of docs/numerics.md") {
-  const Summation ieee = {0, false};
+  const Summation ieee = {0, Summation::Adders::ieee};
   // The walk that was seen, and the least that it can be taken for.
   CHECK(rounding_scale(statistics(0, 100, 100, 300), DType::f32, ieee).scale ==
         doctest::Approx(kU * std::sqrt((100 * 300 + 100) / 3.0)).epsilon(1e-9));
@@ -100,7 +100,7 @@ TEST_CASE("blocks, threads and whole or sampled sums give one scale") {
   const auto x = filled(pb.dtype, pb.x_count(), Fill::normal, 3);
   const auto dy = filled(pb.dtype, pb.dy_count(), Fill::normal, 4);
   for (const std::int64_t longest : {0, 100, 512}) {
-    const Summation summation = {longest, true};
+    const Summation summation = {longest};
     const Expected want = reference_of(pb, x.data(), dy.data(), 1, summation);
     for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{3000}}) {
       PlanOptions options;

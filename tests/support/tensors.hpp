@@ -34,7 +34,7 @@ std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double v
 
 // What the reference expects of the program's own kernels: sums in the accumulator's type run over
 // one chunk at most, and nothing is cut off.
-inline constexpr Summation kOwnSums = {kMaxChunkPixels, false};
+inline constexpr Summation kOwnSums = {kMaxChunkPixels, Summation::Adders::ieee};
 
 // By the reference, from whole tensors in memory, in [tap][c][k] order.
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2,

@@ -99,8 +99,10 @@ void bind_verify(CLI::App& app, Options& o) {
   count("--longest-sum", o.verify.longest_sum, kComparison, 1, kAnyWhole,
         "the result was summed in runs of at most N pixels, so smaller errors are expected of it");
   text(verify, "--adders", o.verify.adders, "tensor-core|ieee",
-       "of 16-bit data: whether digits may have been cut off, the default, or only rounded",
+       "whether adders may have cut digits off, the default of 16-bit data, or only rounded",
        kComparison);
+  text(verify, "--order", o.verify.order, "natural",
+       "the result was summed in the order n, p, q, not in any that kernels use", kComparison);
   add_criteria(verify, o.verify);
   flag(verify, "--fail-vacuous", o.verify.fail_vacuous, kFailVacuous, kComparison);
   count("--sample", o.verify.sample, kExtent, 1, kAnyWhole,

@@ -47,7 +47,7 @@ struct CriterionOptions {
 
 struct VerifyOptions : CriterionOptions {
   Words results;  // files
-  std::string golden, criterion, adders;
+  std::string golden, criterion, adders, order;
   std::optional<double> slack;
   std::optional<std::int64_t> longest_sum, sample, seed, show;
   bool update_golden = false, diagnosis = true, fail_vacuous = false;

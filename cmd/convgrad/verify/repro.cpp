@@ -34,7 +34,8 @@ std::string summation_flags(const Job& job, const Options& options) {
   const Summation summation = summation_of(job, options);
   std::string text;
   if (summation.longest_sum > 0) text += cat(" --longest-sum ", summation.longest_sum);
-  if (!summation.cutting_adders) text += " --adders ieee";
+  if (summation.adders == Summation::Adders::ieee) text += " --adders ieee";
+  if (summation.adders == Summation::Adders::tensor_core) text += " --adders tensor-core";
   return text;
 }
 

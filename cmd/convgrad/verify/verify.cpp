@@ -212,9 +212,10 @@ int verify(const Options& options, Json& report) {
     return 0;
   }
   check_files(options);
-  const Judged judged = gather(job, options, needs_reference, report);
+  Judged judged = gather(job, options, needs_reference, report);
   report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
-  const std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
+  std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
+  judge_other_orders(job, options, judged, tolerance, subjects_of(judged, tolerance), verdicts);
   VerifyReport summary{job.problem, tolerance, verdicts, options};
   summary.vacuous = judged.vacuous;
   summary.not_tested = judged.not_tested;

@@ -15,6 +15,16 @@ int verify(const Options& options, Json& report);
 Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
                         const std::vector<const Gradient*>& wrong);
 
+// After errors that are larger than the order n, z, p, q makes: whether another order makes such,
+// then the verdicts say which, judged's scales allow it, and structure decides what they would
+// hide. Reads x and dy again.
+void judge_other_orders(Job& job, const Options& options, Judged& judged,
+                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
+                        std::vector<Compared>& verdicts);
+// Whether errors are what x or dy lose when they are rounded to a narrow type.
+std::optional<Structure> rounded_inputs(Job& job, const Options& options, const Judged& judged,
+                                        const Gradient& gradient);
+
 // Of several --result: whether all have the same bits, or differ as sums in other orders do, or by
 // more, which fails.
 Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance);

@@ -190,6 +190,7 @@ Tolerance judged_by(const VerifyOptions& o) {
     if (o.criterion == "bound") tolerance.criterion = Criterion::bound;
   }
   if (!o.adders.empty()) check_known("--adders", o.adders, {"tensor-core", "ieee"});
+  if (!o.order.empty()) check_known("--order", o.order, {"natural"});
   const bool rounding = tolerance.criterion == Criterion::rounding;
   if (o.slack) {
     if (!rounding) misuse("--slack: expected only with --criterion rounding");
@@ -208,8 +209,10 @@ Summation summation_of(const Job& job, const Options& options) {
                                  ? kMaxLongChunkPixels
                                  : kMaxChunkPixels;
   summation.longest_sum = v.longest_sum.value_or(own ? chunk : 0);
-  summation.cutting_adders =
-      v.adders.empty() ? !own || job.backend == Backend::cuda : v.adders == "tensor-core";
+  using Adders = Summation::Adders;
+  summation.adders = v.adders == "tensor-core" ? Adders::tensor_core
+                     : v.adders == "ieee" || (own && job.backend != Backend::cuda) ? Adders::ieee
+                                                                                   : Adders::usual;
   return summation;
 }
 
@@ -291,13 +294,19 @@ std::string why_read_once(const Job& job) {
   return "";
 }
 
-Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices) {
+Plan plan_again(const Job& job, const Options& options, std::int64_t check_bytes) {
   PlanOptions planned = plan_options(job, options);
   planned.backend = Backend::reference;
-  planned.check_bytes = SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size()));
-  const Plan plan = plan_job(job, planned);
+  planned.check_bytes = check_bytes;
+  return plan_job(job, planned);
+}
+
+Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices,
+                       const Summation& summation) {
+  const Plan plan =
+      plan_again(job, options, SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size())));
   TaskPool pool(plan.threads);
-  SampledSum sum(job.problem, pool, indices, summation_of(job, options));
+  SampledSum sum(job.problem, pool, indices, summation);
   run_job(job, plan, nullptr, &sum);
   sum.finish();
   return sum.take_expected();

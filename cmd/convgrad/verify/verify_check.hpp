@@ -47,7 +47,11 @@ Plan plan_check(const Job& job, const Options& options, bool needs_reference);
 Judged gather(Job& job, const Options& options, bool needs_reference, Json& report);
 
 // The reference at some entries, by another pass over x and dy, which must be files.
-Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices);
+Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices,
+                       const Summation& summation);
+
+// The plan of another pass over x and dy, for a check that takes so much memory.
+Plan plan_again(const Job& job, const Options& options, std::int64_t check_bytes);
 
 // Why x and dy cannot be read a second time, as a clause, or "".
 std::string why_read_once(const Job& job);

@@ -10,6 +10,7 @@ namespace {
 
 // Multiply-adds that are spent in any case: seconds. More if the check itself took more.
 constexpr double kLeastDiagnosisBudget = 0x1p30;
+constexpr double kInputsBudget = 0x1p27;  // a second look at what may be right
 constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
@@ -73,8 +74,7 @@ class Diagnoser {
     WgradProblem problem = job_.problem;
     problem.out_dtype = subject.dtype;
     const Suspect suspect = {problem, indices, subject.values, expected};
-    TaskPool pool(options_.execution.threads > 0 ? options_.execution.threads
-                                                 : this_machine().threads);
+    TaskPool pool(threads());
     NpySource source(*job_.x, *job_.dy);
     const double spent =
         static_cast<double>(suspect.got.size()) * static_cast<double>(term_count(problem));
@@ -83,7 +83,23 @@ class Diagnoser {
     report(subject, suspect, found);
   }
 
+  std::optional<Structure> rounded_inputs_of(const Gradient& subject,
+                                             std::span<const std::int64_t> indices,
+                                             const Expected& expected) {
+    WgradProblem problem = job_.problem;
+    problem.out_dtype = subject.dtype;
+    TaskPool pool(threads());
+    NpySource source(*job_.x, *job_.dy);
+    return convgrad::rounded_inputs({problem, indices, subject.values, expected}, images_, source,
+                                    pool, kInputsBudget);
+  }
+
  private:
+  int threads() const {
+    const int asked = options_.execution.threads;
+    return asked > 0 ? asked : this_machine().threads;
+  }
+
   void report(const Gradient& subject, const Suspect& suspect, const Diagnosis& found) {
     const std::int64_t count = suspect.problem.dw_count();
     for (const Finding& f : found.findings) {
@@ -147,7 +163,7 @@ void diagnose_golden(Job& job, const Options& options, const Judged& judged, con
     subjects[0].values.push_back(result.values[i]);
     subjects[1].values.push_back(judged.golden->values[i]);
   }
-  const Expected exact = exact_entries(job, options, indices);
+  const Expected exact = exact_entries(job, options, indices, summation_of(job, options));
   bool right[2];
   for (int i = 0; i < 2; ++i) {
     right[i] =
@@ -169,6 +185,13 @@ std::string subject_name(const Judged& judged, const Gradient& gradient) {
 }
 
 }  // namespace
+
+std::optional<Structure> rounded_inputs(Job& job, const Options& options, const Judged& judged,
+                                        const Gradient& gradient) {
+  Diagnoser diagnoser(job, options);
+  if (!diagnoser.why_not().empty()) return {};
+  return diagnoser.rounded_inputs_of(gradient, judged.sample.indices, judged.expected);
+}
 
 Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
                         const std::vector<const Gradient*>& wrong) {

@@ -154,7 +154,7 @@ Json rounding_json(const WgradProblem& pb, const RoundingErrors& e) {
 
 // Only the errors' size is wrong, and the worst case would allow it.
 bool is_accuracy(const VerifyReport& r, const Comparison& c) {
-  return has_rounding(r) && !c.match() && c.within_bound;
+  return has_rounding(r) && !c.match() && c.within_bound && !c.structure;
 }
 
 // "tap [0,1]"
@@ -173,7 +173,12 @@ std::string group_name(const WgradProblem& pb, const GroupError& error) {
   }
 }
 
-std::string reason_text(const VerifyReport& r, const Comparison& c) {
+// " at tap [0,1]", " over all elements".
+std::string place_text(const WgradProblem& pb, const GroupError& group) {
+  return (group.kind == GroupKind::all ? " over " : " at ") + group_name(pb, group);
+}
+
+std::string accuracy_text(const VerifyReport& r, const Comparison& c) {
   const GroupError& worst = c.rounding->worst;
   return cat("reason: accuracy: every element is within the worst-case bound, but errors are ",
              group_text(r.problem, worst),
@@ -181,6 +186,47 @@ std::string reason_text(const VerifyReport& r, const Comparison& c) {
                  ? ""
                  : cat(" of a ", dtype_name(accumulator_dtype(r.problem.dtype)), " sum"),
              ": lower precision or missing terms; --criterion bound accepts it");
+}
+
+// "[5,9,13]": a pixel of out_backprop.
+std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
+  std::vector<std::int64_t> at;
+  for (std::size_t a = 3; a-- > 0;) {
+    if (static_cast<int>(a) >= 3 - pb.spatial_rank()) at.insert(at.begin(), pixel % pb.axis[a].out);
+    pixel /= pb.axis[a].out;
+  }
+  at.insert(at.begin(), pixel);
+  return bracketed(at);
+}
+
+std::string structure_text(const VerifyReport& r, const Structure& s) {
+  const std::string chance = cat("by chance once in 2^", fixed(s.bits, 0), " times");
+  switch (s.form) {
+    case Structure::Form::pixel:
+      return cat("reason: structure: errors are the terms of pixel ",
+                 pixel_text(r.problem, s.index), " of out_backprop, ",
+                 s.size < 0 ? "which is left out (" : "which is there twice (", chance, ")");
+    case Structure::Form::inputs:
+      return cat("reason: structure: errors are what is lost where ", s.text, " (", chance, ")");
+    case Structure::Form::factor:
+      return cat("reason: structure: errors are ", general(s.size, 3), " times the gradient",
+                 place_text(r.problem, {s.kind, s.index}), " (", chance, ")");
+    default:
+      return cat("reason: structure: errors make elements ", s.size < 0 ? "smaller" : "larger",
+                 place_text(r.problem, {s.kind, s.index}), ", as digits that are cut off do (",
+                 chance, ")");
+  }
+}
+
+// What is wrong besides elements that fail by themselves, or "".
+std::string reason_text(const VerifyReport& r, const Compared& v) {
+  const Comparison& c = v.comparison;
+  if (v.cut) {
+    return "reason: adders: errors are those of 3xTF32 on tensor cores, whose adders cut digits "
+           "off; --adders tensor-core accepts it";
+  }
+  if (c.structure) return structure_text(r, *c.structure);
+  return is_accuracy(r, c) ? accuracy_text(r, c) : "";
 }
 
 // "agrees to 13.4 bits; right float32 sums of these data agree to 19.7".
@@ -220,7 +266,8 @@ bool is_vacuous_failure(const VerifyReport& r) {
 
 // "3 of 36 elements fail", or which elements do together where none does alone.
 std::string failing_text(const VerifyReport& r, const Comparison& c) {
-  if (c.mismatches > 0 || c.match()) return cat(c.mismatches, " of ", c.count, " elements fail");
+  if (c.mismatches > 0 || c.match() || c.structure)
+    return cat(c.mismatches, " of ", c.count, " elements fail");
   const GroupError& worst = c.rounding->worst;
   return cat("no single element fails, but ", group_name(r.problem, worst),
              worst.kind == GroupKind::all ? " together do" : " does");
@@ -239,12 +286,18 @@ std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   }
   const double part =
       c.count > 0 ? 100.0 * static_cast<double>(c.mismatches) / static_cast<double>(c.count) : 0;
-  const bool some = c.mismatches > 0 || c.match();
-  return cat(match ? "MATCH: " : "MISMATCH: ", compared, ", ", failing_text(r, c),
-             some                ? cat(" (", general(part, 3), " %)")
-             : is_accuracy(r, c) ? " (accuracy)"
-                                 : "",
-             but_runs_differ(r));
+  const bool some = c.mismatches > 0 || c.match() || c.structure;
+  std::string text = cat(match ? "MATCH: " : "MISMATCH: ", compared, ", ", failing_text(r, c),
+                         some                ? cat(" (", general(part, 3), " %)")
+                         : is_accuracy(r, c) ? " (accuracy)"
+                                             : "",
+                         but_runs_differ(r));
+  if (v.order) {
+    text +=
+        cat(", as a sum ", v.order->text, " (", general(v.order->rms, 3),
+            " times what the order n, p, q makes, of ", general(v.order->allowed, 3), " allowed)");
+  }
+  return text;
 }
 
 // A line about a gradient that is not reported in full.
@@ -254,6 +307,14 @@ std::string other_line(const VerifyReport& r, const Compared& v) {
                          failing_text(r, c), ", agrees to ", agreement_text(c.relative_error));
   if (c.rounding) text += cat(", errors ", group_text(r.problem, c.rounding->worst));
   return text;
+}
+
+Json structure_json(const VerifyReport& r, const Structure& s) {
+  constexpr const char* kForms[] = {"factor", "digits", "pixel", "inputs"};
+  return {{"form", kForms[static_cast<std::size_t>(s.form)]},
+          {"text", structure_text(r, s)},
+          {"size", number(s.size)},
+          {"bits", number(s.bits)}};
 }
 
 // The largest errors, and those of each tap.
@@ -325,7 +386,17 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
                {"max_ulp", error_json(r.problem, c.ulp)}};
   if (c.has_bound) json["max_ratio"] = error_json(r.problem, c.ratio);
   if (c.rounding) json["rounding"] = rounding_json(r.problem, *c.rounding);
-  if (!c.match()) json["reason"] = is_accuracy(r, c) ? "accuracy" : "elements";
+  if (v.order) {
+    json["order"] = {
+        {"sum", v.order->text}, {"rms", v.order->rms}, {"allowed", number(v.order->allowed)}};
+  }
+  if (c.structure) json["structure"] = structure_json(r, *c.structure);
+  if (!c.match()) {
+    json["reason"] = v.cut               ? "adders"
+                     : c.structure       ? "structure"
+                     : is_accuracy(r, c) ? "accuracy"
+                                         : "elements";
+  }
   if (c.mismatches > 0) json["first_mismatch"] = error_json(r.problem, c.first_mismatch);
   json["taps"] = taps;
   json["nonfinite"] = {{"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
@@ -343,12 +414,12 @@ std::string agreement_text(double relative_error) {
 }
 
 std::string group_text(const WgradProblem& pb, const GroupError& error) {
+  const std::string place = place_text(pb, error);
   if (error.kind == GroupKind::limit) {
-    return cat(general(error.rms, 3), " times the most that rounding can make at ",
-               group_name(pb, error));
+    return cat(general(error.rms, 3), " times the most that rounding can make", place);
   }
-  return cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed) ",
-             error.kind == GroupKind::all ? "over " : "at ", group_name(pb, error));
+  return cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed)",
+             place);
 }
 
 bool matches(const VerifyReport& r) {
@@ -364,7 +435,7 @@ std::string verify_text(const VerifyReport& r) {
     if (!line.empty()) text << line << "\n";
   };
   add(verdict_line(r, shown, match));
-  if (is_accuracy(r, c)) add(reason_text(r, c));
+  add(reason_text(r, shown));
   for (const std::string& line : r.explained.lines) add(line);
   add(next_step(r, c));
   if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(r, shown));

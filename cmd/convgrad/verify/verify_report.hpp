@@ -17,11 +17,20 @@ struct Notes {
   void add(const Notes& more);
 };
 
+// An order of the sum whose errors are larger than those of n, z, p, q.
+struct OrderUsed {
+  std::string text;    // "that takes even and odd images apart", after "a sum"
+  double rms = 0;      // of errors, in units of what the order n, z, p, q makes
+  double allowed = 0;  // by this order
+};
+
 // A gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
 struct Compared {
   std::string got, want;
   DType dtype = DType::f32;
   Comparison comparison;
+  std::optional<OrderUsed> order = {};  // without which it would not match
+  bool cut = false;  // float32 data: with the adders of tensor cores it would match
 };
 
 struct VerifyReport {

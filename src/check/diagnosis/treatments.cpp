@@ -1,5 +1,7 @@
 // treatments.cpp - what becomes of the numbers of x and dy before they are multiplied.
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "check/diagnosis/reading.hpp"
@@ -53,9 +55,22 @@ constexpr TreatmentKind kTreatments[] = {
     {Treatment::made_finite, "special_values",
      "made finite, 0 for NaN and the largest number for infinity,", "torch.nan_to_num", true}};
 
+// The same of a number that the type has as a normal one: of float64's own bits, which is quick.
+double narrowed_normal(const TreatmentKind& kind, std::uint64_t bits) {
+  const std::uint64_t step = std::uint64_t{1} << (53 - kind.bits), half = step / 2;
+  const std::uint64_t added = kind.ties == Ties::even   ? half - 1 + (bits / step & 1)
+                              : kind.ties == Ties::away ? half
+                                                        : 0;
+  return std::bit_cast<double>((bits + added) & ~(step - 1));
+}
+
 // The nearest number of so many bits that the type has, by its rule for ties.
 double narrowed(const TreatmentKind& kind, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  if (kind.most == 0 && static_cast<int>(bits >> 52 & 0x7ff) - 1023 >= kind.exponent) {
+    return narrowed_normal(kind, bits);
+  }
   const int unit = std::max(std::ilogb(value), kind.exponent) + 1 - kind.bits;
   const double steps = std::ldexp(value, -unit);
   const double kept = kind.ties == Ties::even   ? std::nearbyint(steps)

@@ -1,0 +1,129 @@
+// inputs.cpp - x and dy that are rounded before they are multiplied, by the form of the errors.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "check/diagnosis.hpp"
+#include "check/diagnosis/faults.hpp"
+#include "check/rounding.hpp"
+
+namespace convgrad {
+namespace {
+
+using diagnosis::Fault;
+
+// Of the first entries every type is tried, of more those that lose about as much as errors are.
+constexpr std::size_t kFirst = 8, kMostEntries = 2048, kLeastEntries = 64;
+constexpr double kLeastPart = 0.2, kMostPart = 4;
+// Errors that are what rounding loses are once that, but for what rounding of the sum adds.
+constexpr double kLeastSize = 0.5, kMostSize = 1.5;
+constexpr double kMostLeft = 1.0 / 16;  // of the squares, as a diagnosis asks for
+
+// Errors of some entries, and what they would be by each fault.
+class Losses {
+ public:
+  Losses(const Suspect& suspect, std::size_t count) : suspect_(suspect) {
+    const Expected& e = suspect.expected;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = i * suspect.got.size() / count;
+      at_.push_back(at);
+      indices.push_back(suspect.indices.empty() ? static_cast<std::int64_t>(at)
+                                                : suspect.indices[at]);
+      errors.push_back(suspect.got[at] - e.values[at] - (e.tails.empty() ? 0 : e.tails[at]));
+      units.push_back(
+          std::hypot(e.scales[at], rounding_step(suspect.problem.out_dtype, suspect.got[at]) / 2));
+    }
+  }
+
+  // One row for each fault.
+  std::vector<std::vector<double>> of(const std::vector<Fault>& faults, const Plan& images,
+                                      BlockSource& source, TaskPool& pool) const {
+    const WgradProblem& pb = suspect_.problem;
+    std::vector<diagnosis::Wanted> wanted;
+    for (const Fault& fault : faults) {
+      for (const std::int64_t index : indices) {
+        wanted.push_back({&fault.reading, fault.terms(pb, index)});
+      }
+    }
+    std::vector<EntrySum> sums = diagnosis::sums_of(pb, wanted, images, source, pool);
+    const Expected predicted = expected_of(pb, {}, sums);
+    std::vector<std::vector<double>> lost(faults.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      lost[i / indices.size()].push_back(predicted.values[i] -
+                                         suspect_.expected.values[at_[i % indices.size()]]);
+    }
+    return lost;
+  }
+
+  // What the fault does not explain is as large as the errors of right sums, or little of them all.
+  bool explains(const std::vector<double>& lost) const {
+    double sum = 0, all = 0;
+    for (std::size_t i = 0; i < lost.size(); ++i) {
+      const double rest = (errors[i] - lost[i]) / units[i], whole = errors[i] / units[i];
+      sum += rest * rest;
+      all += whole * whole;
+    }
+    const auto count = static_cast<double>(lost.size());
+    return sum <= kMostLeft * all ||
+           std::sqrt(sum / count) <= Tolerance().slack * group_factor(count);
+  }
+
+  std::vector<std::int64_t> indices;
+  std::vector<double> errors, units;
+
+ private:
+  const Suspect& suspect_;
+  std::vector<std::size_t> at_;
+};
+
+// Types of 8 bits in all: what they lose is larger than the errors of any order.
+bool is_coarse(diagnosis::Treatment treatment) {
+  return std::ranges::any_of(diagnosis::treatments(), [&](const diagnosis::TreatmentKind& kind) {
+    return kind.treatment == treatment && kind.bits > 0 && kind.bits < 8;
+  });
+}
+
+double squares(const std::vector<double>& values) {
+  return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
+}
+
+}  // namespace
+
+std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
+                                        BlockSource& source, TaskPool& pool, double multiply_adds) {
+  const WgradProblem& pb = suspect.problem;
+  std::vector<Fault> faults = diagnosis::known_faults(pb);
+  std::erase_if(faults, [](const Fault& fault) {
+    return fault.name != "input_precision" || is_coarse(fault.reading.x.treatment) ||
+           is_coarse(fault.reading.dy.treatment);
+  });
+  if (faults.empty()) return {};
+  const Losses first(suspect, std::min(suspect.got.size(), kFirst));
+  const std::vector<std::vector<double>> each = first.of(faults, images, source, pool);
+  std::vector<Fault> left;
+  for (std::size_t f = 0; f < faults.size(); ++f) {
+    const double part = std::sqrt(squares(each[f]) / squares(first.errors));
+    if (part >= kLeastPart && part <= kMostPart) left.push_back(faults[f]);
+  }
+  if (left.empty()) return {};
+  const double cost = static_cast<double>(term_count(pb)) * static_cast<double>(left.size());
+  const double affordable = std::min(multiply_adds / cost, static_cast<double>(kMostEntries));
+  const Losses some(
+      suspect,
+      std::min(suspect.got.size(), std::max(kLeastEntries, static_cast<std::size_t>(affordable))));
+  const std::vector<std::vector<double>> lost = some.of(left, images, source, pool);
+  std::optional<Structure> found;
+  for (std::size_t f = 0; f < left.size(); ++f) {
+    auto like = resemblance(pb, {some.indices, some.errors, some.units}, lost[f],
+                            Structure::Form::inputs, Expected::Bias::none);
+    if (!like || like->kind != GroupKind::all) continue;
+    if (like->size < kLeastSize || like->size > kMostSize) continue;
+    if (!some.explains(lost[f]) || (found && found->bits >= like->bits)) continue;
+    found = std::move(like);
+    found->text = left[f].text;
+  }
+  return found;
+}
+
+}  // namespace convgrad

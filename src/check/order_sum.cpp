@@ -1,0 +1,238 @@
+// order_sum.cpp - see order_sum.hpp.
+#include "check/order_sum.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+namespace convgrad {
+namespace {
+
+// What is taken apart in turns: by 2, 4, 8, 16 and 32.
+constexpr const char* kTurns[] = {"images", "rows", "pixels", "columns"};
+constexpr std::size_t kMostTurns = 32, kTurnCounts = 5;
+// Runs of pixels in turns of 2, 4 and so on, up to kRunTurns pixels in all.
+constexpr std::size_t kRuns[] = {8, 16, 32}, kRunTurns = 256;
+constexpr std::size_t kPieces[] = {2, 16};  // of an image
+// Of orders that are about as wide, the first is named.
+constexpr double kClearlyWider = 1.1;
+
+// Every order, in the order of their numbers: what a sum does, after "a sum".
+std::vector<std::string> all_orders() {
+  std::vector<std::string> orders;
+  const auto turns = [](const std::string& what, std::size_t count) {
+    return count == 2 ? "that takes even and odd " + what + " apart"
+                      : "that takes " + what + " in " + std::to_string(count) + " turns";
+  };
+  for (const char* what : kTurns) {
+    for (std::size_t count = 2; count <= kMostTurns; count *= 2)
+      orders.push_back(turns(what, count));
+  }
+  for (const std::size_t run : kRuns) {
+    for (std::size_t count = 2; count * run <= kRunTurns; count *= 2) {
+      orders.push_back(turns("runs of " + std::to_string(run) + " pixels", count));
+    }
+  }
+  for (const std::size_t pieces : kPieces) {
+    orders.push_back(pieces == 2
+                         ? "that takes the halves of each image apart"
+                         : "that takes the " + std::to_string(pieces) + "ths of each image apart");
+  }
+  for (const char* walk :
+       {"with the images innermost", "with the rows outermost", "with the columns outermost",
+        "with the planes outermost", "with the images innermost, even and odd ones apart"}) {
+    orders.emplace_back(walk);
+  }
+  return orders;
+}
+
+}  // namespace
+
+std::string order_text(std::size_t order) {
+  static const std::vector<std::string> orders = all_orders();
+  return orders[order];
+}
+
+OrderSum::OrderSum(const WgradProblem& problem, TaskPool& pool,
+                   const std::vector<std::int64_t>& indices, const Summation& summation)
+    : problem_(problem), pool_(pool), summation_(summation) {
+  for (const std::int64_t index : indices) {
+    const std::int64_t k = index % problem.K, cell = index / problem.K;
+    const auto lane = static_cast<std::int64_t>(kLanes);
+    const Unit unit = {cell / problem.group_c(), cell % problem.group_c(), k / lane * lane};
+    const bool last = !units_.empty() && units_.back().tap == unit.tap &&
+                      units_.back().c == unit.c && units_.back().k == unit.k;
+    if (!last) units_.push_back(unit);
+    entries_.emplace_back(units_.size() - 1, static_cast<std::size_t>(k - unit.k));
+  }
+  try {
+    parts_.resize(units_.size());
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::runtime, "out of memory: the sums in other orders");
+  }
+}
+
+std::int64_t OrderSum::memory_bytes(std::size_t entries) {
+  return static_cast<std::int64_t>(std::min<std::size_t>(entries, kEntriesAtOnce / kLanes + 64) *
+                                   sizeof(Parts));
+}
+
+template <typename Scalar>
+void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) const {
+  const WgradProblem& pb = problem_;
+  const auto* x = static_cast<const Scalar*>(block.x);
+  const auto* dy = static_cast<const Scalar*>(block.dy);
+  const auto& [ad, ah, aw] = pb.axis;
+  const std::int64_t t = unit.tap / aw.taps / ah.taps, r = unit.tap / aw.taps % ah.taps;
+  const std::int64_t s = unit.tap % aw.taps;
+  const std::int64_t place_count = ad.out * ah.out * aw.out;
+  std::array<std::int64_t, kLanes> x_at{}, dy_at{};
+  const auto used = static_cast<std::size_t>(std::min<std::int64_t>(kLanes, pb.K - unit.k));
+  for (std::size_t i = 0; i < used; ++i) {
+    const std::int64_t k = unit.k + static_cast<std::int64_t>(i);
+    x_at[i] = (k / pb.group_k() * pb.group_c() + unit.c) * block.x_strides.c;
+    dy_at[i] = k * block.dy_strides.c;
+  }
+  const auto part = [](std::int64_t place, std::int64_t count) {
+    const auto most = static_cast<std::int64_t>(kParts);
+    return static_cast<std::size_t>(count <= most ? place : place * most / count);
+  };
+  const auto turn = [](std::int64_t number) { return static_cast<std::size_t>(number) % kParts; };
+  for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
+    for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
+      const std::int64_t d = z * ad.stride - ad.pad_before + t * ad.dilation;
+      if (d < 0 || d >= ad.in) continue;
+      for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
+        const std::int64_t h = p * ah.stride - ah.pad_before + r * ah.dilation;
+        if (h < 0 || h >= ah.in) continue;
+        const std::int64_t line = (z * ah.out + p) * aw.out;  // its first place in the image
+        const Scalar* const x_line = x + (n - block.pixels[0].begin) * block.x_strides.n +
+                                     (d - block.input[0].begin) * block.x_strides.spatial[0] +
+                                     (h - block.input[1].begin) * block.x_strides.spatial[1];
+        const Scalar* const dy_line = dy + (n - block.pixels[0].begin) * block.dy_strides.n +
+                                      (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
+                                      (p - block.pixels[2].begin) * block.dy_strides.spatial[1];
+        Lanes sum{}, terms{};
+        for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
+          const std::int64_t w = q * aw.stride - aw.pad_before + s * aw.dilation;
+          if (w < 0 || w >= aw.in) continue;
+          const Scalar* const x_pixel =
+              x_line + (w - block.input[2].begin) * block.x_strides.spatial[2];
+          const Scalar* const dy_pixel =
+              dy_line + (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
+          Lanes product{};
+          for (std::size_t i = 0; i < used; ++i) {
+            product[i] = to_double(x_pixel[x_at[i]]) * to_double(dy_pixel[dy_at[i]]);
+          }
+          const std::int64_t pixel = n * place_count + line + q;
+          parts.place[static_cast<std::size_t>(n) % 2][part(line + q, place_count)] += product;
+          parts.column[part(q, aw.out)] += product;
+          parts.pixel[turn(pixel)] += product;
+          parts.run[turn(pixel / 8)] += product;
+          parts.lane[turn(q)] += product;
+          sum += product;
+          terms += (Lanes)((product != 0) & (decltype(product != 0))(Lanes{} + 1.0));
+        }
+        parts.row[part(p, ah.out)] += sum;
+        parts.plane[part(z, ad.out)] += sum;
+        parts.image[turn(n)] += sum;
+        parts.line[turn((n * ad.out + z) * ah.out + p)] += sum;
+        parts.terms += terms;
+      }
+    }
+  }
+}
+
+void OrderSum::add(const Block& block, std::int64_t, const Progress& progress) {
+  std::atomic<std::int64_t> done{0};
+  const auto count = static_cast<std::int64_t>(units_.size());
+  pool_.run(count, [&](std::int64_t task, int) {
+    const auto unit = static_cast<std::size_t>(task);
+    with_scalar(problem_.dtype, [&](auto scalar) {
+      add_unit<decltype(scalar)>(block, units_[unit], parts_[unit]);
+    });
+    if (progress) progress(++done, count);
+  });
+}
+
+OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
+  const WgradProblem& pb = problem_;
+  OrderWalk result;
+  result.terms = parts.terms[lane];
+  // Sums that are restarted after so many terms do not grow further.
+  const auto restarted = [&](double share) {
+    const double longest = static_cast<double>(summation_.longest_sum);
+    const double each = std::max(result.terms * share, 1.0);
+    const double run = longest > 0 ? std::min(longest / each, 1.0) : 1;
+    return run * run;
+  };
+  std::size_t order = 0;
+  const auto keep = [&](double walk) {
+    if (walk > kClearlyWider * result.walk) {
+      result.walk = walk;
+      result.order = order;
+    }
+    ++order;
+  };
+  using Sums = std::array<Lanes, kParts>;
+  // The mean square of the sum of the first parts, which grows evenly in each.
+  const auto walk = [&](const auto& at, std::int64_t count) {
+    const std::size_t used = static_cast<std::size_t>(std::min<std::int64_t>(count, kParts));
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < used; ++i) {
+      const double before = sum;
+      sum += at(i);
+      squares += (before * before + before * sum + sum * sum) / 3;
+    }
+    return squares / static_cast<double>(std::max<std::size_t>(used, 1));
+  };
+  const auto of = [&](const Sums& sums) { return [&](std::size_t i) { return sums[i][lane]; }; };
+  // A third of the mean square of the sums of parts that are taken in turns, runs of them together.
+  const auto turns = [&](const Sums& sums, std::size_t runs, std::size_t count) {
+    std::array<double, kParts> each{};
+    for (std::size_t i = 0; i < kParts; ++i) each[i / runs % count] += sums[i][lane];
+    double squares = 0;
+    for (std::size_t i = 0; i < count; ++i) squares += each[i] * each[i];
+    return squares / 3 / static_cast<double>(count) * restarted(1 / static_cast<double>(count));
+  };
+  const std::int64_t places = pb.axis[0].out * pb.axis[1].out * pb.axis[2].out;
+  const auto both = [&](std::size_t i) {
+    return parts.place[0][i][lane] + parts.place[1][i][lane];
+  };
+  const Sums* const in_turns[] = {&parts.image, &parts.line, &parts.pixel, &parts.lane};
+  const std::int64_t extents[] = {pb.N, pb.N * pb.axis[0].out * pb.axis[1].out, pb.N * places,
+                                  pb.axis[2].out};
+  for (std::size_t what = 0; what < std::size(in_turns); ++what) {
+    for (std::size_t count = 2; count <= kParts; count *= 2) {
+      const bool there = static_cast<std::int64_t>(count) <= extents[what];
+      keep(there ? turns(*in_turns[what], 1, count) : 0);
+    }
+  }
+  for (const std::size_t run : kRuns) {
+    for (std::size_t count = 2; count * run <= kRunTurns; count *= 2) {
+      const bool there = static_cast<std::int64_t>(count * run) <= pb.N * places;
+      keep(there ? turns(parts.run, run / 8, count) : 0);
+    }
+  }
+  for (const std::size_t pieces : kPieces) {
+    Sums sums{};
+    const auto used = static_cast<std::size_t>(std::min<std::int64_t>(places, kParts));
+    for (std::size_t i = 0; i < used; ++i) sums[i * pieces / used][lane] += both(i);
+    keep(used >= pieces ? turns(sums, 1, pieces) : 0);
+  }
+  const double whole = restarted(1), half = restarted(.5);
+  keep(walk(both, places) * whole);
+  keep(walk(of(parts.row), pb.axis[1].out) * whole);
+  keep(walk(of(parts.column), pb.axis[2].out) * whole);
+  keep(walk(of(parts.plane), pb.axis[0].out) * whole);
+  keep((walk(of(parts.place[0]), places) + walk(of(parts.place[1]), places)) / 2 * half);
+  return result;
+}
+
+double* OrderSum::finish(std::size_t) {
+  for (const auto& [unit, lane] : entries_) walks_.push_back(widest(parts_[unit], lane));
+  parts_ = {};
+  return nullptr;
+}
+
+}  // namespace convgrad
