@@ -10,6 +10,10 @@
 
 namespace convgrad::diagnosis {
 
+// Errors in units of the scale: of an entry that is wrong for certain, and of one that may be
+// right.
+inline constexpr double kWrong = 25.4, kRight = 8;
+
 // Entries of the suspect, by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
 
@@ -27,6 +31,30 @@ struct Fit {
   double rms = 0;           // of error/scale
   std::vector<Part> parts;  // besides the fault itself
   std::string only;         // where; empty: everywhere
+};
+
+// A type's numbers, which values become by a rounding.
+enum class Rounding : std::uint8_t { nearest, cut };
+struct Grid {
+  std::string name;
+  DType like;
+  double part = 1;  // of a step of that type
+  Rounding rounding = Rounding::nearest;
+};
+
+// What may stand in the place of what a fault predicts, as it is read off the gradient: numbers of
+// a narrow type, a part that is something else, a multiple. What a fault itself changes is its
+// reading; where it does is a place.
+struct Filling {
+  enum class Number : std::uint8_t { none, factor };
+  enum class Instead : std::uint8_t { nothing, zero, nan, plain };
+  Number number = Number::none;        // is found from what is predicted
+  Instead instead = Instead::nothing;  // plain: outside of where()
+  const Grid* grid = nullptr;          // all numbers are of it
+  double bits = 0;                     // of what was read off the gradient to name it
+  std::vector<Fit::Part> parts;        // but for the number
+  std::string only;                    // the place that is changed
+  bool whole = false;                  // nothing else is left of the gradient
 };
 
 class Evidence {
@@ -54,41 +82,36 @@ class Evidence {
   Positions choose(std::size_t count) const;
 
   bool fits(std::size_t at, double value, double scale) const;
-  // bits: what it cost to find the fault. plain: the values are those that are expected.
-  // lenient: a first look at a few entries, which may not tell enough.
+  // The first of the fillings with which the predicted values explain these entries. bits: what it
+  // cost to find the fault. plain: the values are those that are expected. lenient: a first look at
+  // a few entries, which may not tell enough.
   std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
                            bool lenient = false) const;
 
  private:
-  struct Narrow {
-    const char* name;
-    DType like;
-    double part;  // of a step of that type
-    bool cut;
-  };
-  enum class Instead : std::uint8_t { nothing, zero, nan, plain };
-  struct Variation {
+  // A filling with its number, on top of what is predicted.
+  struct Trial {
+    const Positions& at;
+    const Predicted& predicted;
+    const Filling& filling;
+    bool plain, lenient;
+    double bits;
     double factor = 1;
-    const Narrow* narrow = nullptr;
-    Instead instead = Instead::nothing;
-    double bits = 0;
-    bool lenient = false;
+    Fit::Part number = {};
   };
-  double unexplained(std::size_t at, double value, const Narrow* narrow) const;
-  std::optional<double> misfit(const Positions& at, const Predicted& predicted, bool plain,
-                               const Variation& variation) const;
-  std::optional<std::pair<double, std::string>> factor(const Positions& at,
-                                                       const Predicted& predicted, bool plain,
-                                                       Variation variation) const;
+  double unexplained(std::size_t at, double value, const Grid* grid) const;
+  std::optional<double> misfit(const Trial& trial) const;
+  bool find_factor(Trial& trial) const;
   Place find_where() const;
-  void find_narrow();
+  void find_grids();
+  void make_fillings();
 
   const Suspect& suspect_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_;
-  std::vector<Narrow>
-      narrow_;  // types that hold every value of the suspect, but not the right ones
+  std::vector<Grid> grids_;  // that hold every value of the suspect, but not the right ones
   Place where_, zeros_, nans_;
+  std::vector<Filling> fillings_;  // the simplest and likeliest first
 };
 
 // What is spent: terms of sums.
