@@ -220,4 +220,16 @@ TEST_CASE("places in words") {
         "output channel k 1 of tap (0,0), and output channel k 9 of tap (1,1)");
   CHECK(text([](auto tap, auto c, auto k) { return tap == 0 && c == k; }).substr(0, 37) ==
         "35 of 11025 elements, scattered over ");
+  const auto bits = [&](const std::set<std::int64_t>& channels) {
+    std::vector<Marked> entries;
+    for (std::int64_t i = 0; i < pb.dw_count(); ++i) {
+      entries.push_back({i, channels.count(i % 35) > 0 ? Mark::in : Mark::out});
+    }
+    return place_of(pb, entries).bits;
+  };
+  CHECK(bits({}) == 0);
+  CHECK(bits({4}) == doctest::Approx(std::log2(35)));
+  CHECK(bits({16, 17, 18, 19}) == doctest::Approx(std::log2(35 * 36 / 2)));
+  CHECK(bits({1, 8, 15, 22, 29}) == doctest::Approx(std::log2(35 * 36 / 2)));  // k % 7 == 1
+  CHECK(bits({1, 5, 7, 20, 31}) == doctest::Approx(std::log2(324632)));        // 35 choose 5
 }

@@ -680,6 +680,161 @@ class Precision(DiagnosisTest):
                    "products are flushed to 0 where they are subnormal")
 
 
+class Fillings(DiagnosisTest):
+    """What stands in the place of right sums."""
+
+    def to_grid(self, bits, how, seed=0):
+        """The exact sums between two numbers of so many bits."""
+        mantissa, exponent = np.frexp(self.dw)
+        scaled = np.ldexp(mantissa, bits)
+        low, high = np.floor(scaled), np.ceil(scaled)
+        up = np.random.default_rng(seed).random(scaled.shape) < scaled - low
+        chosen = {"cut off": np.trunc(scaled), "rounded down": low, "rounded up": high,
+                  "rounded away from 0": np.where(scaled < 0, low, high),
+                  "rounded stochastically": np.where(up, high, low)}[how]
+        return np.ldexp(chosen, exponent - bits)
+
+    def test_roundings(self):
+        for dtype, bits in (("bfloat16", 8), ("float16", 11)):
+            self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype=dtype), dtype)
+            for how in ("cut off", "rounded away from 0", "rounded down", "rounded up",
+                        "rounded stochastically"):
+                values = self.to_grid(bits, how)
+                for file in (dtype, "float32"):
+                    name = dtype if dtype == "bfloat16" or file == dtype else "float16 or TF32"
+                    with self.subTest(dtype=dtype, how=how, file=file):
+                        self.names(values, "result_precision", f"it is {how} to {name} once",
+                                   dtype=file)
+
+    def test_a_factor_within_half_a_step_is_none(self):
+        self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype="float16"), "float16")
+        lines = self.verify(self.to_grid(11, "cut off") * (1 - 2.0**-13))
+        self.assertNotIn("scale_factor", [f["fault"] for f in self.report["findings"]], lines)
+
+    def test_noise_is_not_stochastic_rounding(self):
+        # Both leave every element at one of the two neighbours.
+        self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype="bfloat16"), "bfloat16")
+        step = 2.0**np.floor(np.log2(abs(self.dw)) - 7)
+        noise = np.random.default_rng(0).standard_normal(self.dw.shape) * step * 0.15
+        lines = self.verify(to_float64("bfloat16", round_to("bfloat16", self.dw + noise)))
+        self.assertNotIn("result_precision", [f["fault"] for f in self.report["findings"]], lines)
+
+    def test_low_bits(self):
+        self.use(plain_problem(c=12, k=16, taps=(3, 3)))
+        self.names(self.to_grid(16, "cut off"), "result_precision",
+                   "its low 8 bits of float32 are cut off")
+        self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype="float16"), "float16")
+        self.names(self.to_grid(9, "rounded up"), "result_precision",
+                   "its low 2 bits of float16 are rounded up")
+
+    def test_saturation(self):
+        p = normal_problem(n=4, dtype="float16")
+        p.x = p.x.clip(-4, 4) * 512
+        self.use(p, "float16")
+        p.dy = p.dy * 2.0**np.round(np.log2(3 * 65504 / abs(self.dw).max()))
+        self.use(p, "float16")
+        self.assertGreater(np.count_nonzero(abs(self.dw) > 65520), 3)
+        for most, name, verb in ((65504, ", the largest float16", "overflow"),
+                                 (57344, ", the largest float8_e5m2", "be larger"),
+                                 (40000, "", "be larger")):
+            self.names(self.dw.clip(-most, most), "saturated",
+                       f"it is cut off at {most}{name}, where it should {verb}", dtype="float16")
+        self.names(single(self.dw.clip(-65504, 65504)), "saturated",
+                   "it is cut off at 65504, the largest float16, where it should be larger",
+                   dtype="float32")
+
+    def test_every_element_saturates(self):
+        p = one_entry(5)
+        p.x[:] = p.dy[:] = 60
+        self.use(p, "float16")
+        self.names(self.dw * 0 + 65504, "saturated",
+                   "it is cut off at 65504, the largest float16, where it should overflow")
+
+    def test_sums_of_ones_stop(self):
+        for dtype, stop in (("bfloat16", 256), ("float16", 2048)):
+            p = plain_problem(n=2, size=(40, 40), c=2, k=3, taps=(1, 1), dtype=dtype)
+            p.x[:], p.dy[:] = 1, 0.5
+            self.use(p, dtype)
+            lines = self.verify(self.dw * 0 + stop / 2)
+            self.assertEqual(lines[0].split(" (")[0], "the result matches if sums are rounded to "
+                             f"{dtype} after each addition, and stop at {stop / 2:g}")
+
+    def test_a_constant(self):
+        p = self.use(plain_problem(taps=(3, 3)))
+        self.names(single(self.dw + 2.0**-14), "constant_added", "a constant 6.1e-05 is added")
+        for place, text in (((..., 4), "output channel k 4"), ((1, 2), "tap (1,2)")):
+            values = self.dw.copy()
+            values[place] += 30
+            self.names(single(values), "constant_added", f"a constant 30 is added, in {text} alone")
+        self.assertEqual(p.k, 6)
+
+    def test_nonfinite_suppressed(self):
+        for last in (True, False):
+            for value, name in ((np.nan, "NaN"), (np.inf, "Inf")):
+                p = normal_problem(groups=1, last=last)
+                self.use(p)
+                at = (3, 2, 2, 5) if last else (3, 5, 2, 2)
+                without = p.dy.copy()
+                without[3, 2, 2, 5] = 0
+                skipped = self.wrong(dy=without)
+                p.dy[3, 2, 2, 5] = value
+                self.use(p)
+                place = ",".join(map(str, at))
+                touched = ~np.isfinite(self.dw)
+                for values, what in ((skipped, "the sum of the other terms"),
+                                     (np.where(touched, 0, skipped), "0")):
+                    with self.subTest(last=last, value=name, what=what):
+                        lines = self.verify(single(values))
+                        self.assertEqual([f["fault"] for f in self.report["findings"]],
+                                         ["nonfinite_suppressed"], lines)
+                        self.assertIn(f", as dy[{place}] has; it is {what} there", lines[0])
+                        self.assertIn("output channel k 5", lines[0])
+
+    def test_causes_of_factors(self):
+        self.use(normal_problem(n=5))
+        for factor, text, cause in ((2, "2", "added to what was there"),
+                                    (3, "3", "added to what was there"), (-1, "-1", "a sign"),
+                                    (0.2, "0.2 (1/N)", "a mean in place of a sum"),
+                                    (1 / 12, "0.0833333333 (1/12)", "a mean in place of a sum"),
+                                    (2.0**13, "8192 (2^13)", "a loss scale"), (0.37, "0.37", "")):
+            lines = self.verify(single(self.dw * factor))
+            with self.subTest(factor=factor):
+                self.assertIn(f"it is multiplied by {text} (all", lines[0])
+                found = self.report["findings"][0]["cause"]
+                self.assertIn(cause, found) if cause else self.assertEqual(found, "")
+
+    def test_equal_elements_are_one_piece_of_evidence(self):
+        # Equal channels of x and of dy: one number in all 32, which is a multiple of any other.
+        p = plain_problem(n=4, size=(4, 4), c=4, k=8, taps=(1, 1))
+        p.x[:], p.dy[:] = p.x[..., :1], p.dy[..., :1]
+        self.use(p)
+        self.assertEqual(len(np.unique(self.dw)), 1)
+        lines = self.verify(single(self.dw * 1.2345))
+        self.assertEqual(self.report["findings"], [], lines)
+
+
+class Misleading(DiagnosisTest):
+    """Errors of the size of an accumulator's that are none's."""
+
+    def not_an_accumulator(self, values, dtype):
+        lines = self.verify(values, dtype=dtype)
+        self.assertNotIn("low_precision_sums", [f["fault"] for f in self.report["findings"]], lines)
+
+    def test_other_faults_of_that_size(self):
+        for dtype, seed in ((d, s) for d in ("bfloat16", "float16") for s in range(4)):
+            p = self.use(plain_problem(n=4, size=(16, 16), c=8, k=16, taps=(3, 3), dtype=dtype,
+                                       seed=seed), dtype)
+            step = abs(p.dy).max() / 127
+            self.not_an_accumulator(self.wrong(dy=np.round(p.dy / step) * step), dtype)
+            padded = np.pad(p.x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+            before = padded.copy()
+            before[1:, 0, 1:-1] = p.x[:-1, -1]
+            self.not_an_accumulator(self.wrong(x=before, before=(0, 0)), dtype)
+            mean = padded + p.x.mean(axis=(0, 1, 2))
+            mean[:, 1:-1, 1:-1] = p.x
+            self.not_an_accumulator(self.wrong(x=mean, before=(0, 0)), dtype)
+
+
 class Pairs(DiagnosisTest):
     def test_two_faults(self):
         p = self.use(normal_problem())
@@ -716,7 +871,7 @@ class NoExplanation(DiagnosisTest):
     def test_a_channel(self):
         self.use(normal_problem())
         values = self.dw.copy()
-        values[..., 2] += 30
+        values[..., 2] += 30 * np.random.default_rng(0).standard_normal(values[..., 2].shape)
         lines = self.nothing(single(values))
         self.assertEqual(lines[1], "the wrong elements are output channel k 2")
 

@@ -12,6 +12,8 @@ namespace convgrad {
 namespace diagnosis {
 namespace {
 
+// Entries of each look, of pairs, and of the sample, and the moves that are paired. They bound the
+// time, and not what is named: the last look decides, and what 8 or 64 entries rule out is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // What fits is not told from what fits so much better, nor errors of right sums from smaller ones
@@ -39,6 +41,11 @@ class Search {
       try_each(faults);
       const Sample sample = sampled();
       if (!sample.at.empty()) {
+        for (Fitting& fit : fits_) {
+          if (fit.finding.fault == "nonfinite_suppressed") {
+            fit.finding.text += nonfinite_text(evidence_, sample);
+          }
+        }
         ++result_.tried;
         confirm(find_ranges(evidence_, sample));
       }
@@ -58,7 +65,8 @@ class Search {
       }
       if (fits_.empty()) try_pairs(faults);
       if (fits_.empty() && !sample.at.empty()) {
-        if (const auto sums = find_size(evidence_, sample)) fits_.push_back({*sums, 0, 1});
+        const Sample others = by_terms(evidence_.choose_any(sample.at.size()));
+        if (const auto sums = find_size(evidence_, others)) fits_.push_back({*sums, 0, 1});
       }
     }
     report();
@@ -70,7 +78,7 @@ class Search {
   struct Fitting {
     Finding finding;
     double rms;
-    std::size_t complexity;  // faults that it takes, twice, and one more for a place
+    std::size_t complexity;  // faults that it takes, twice, and one more for a place or a weak fit
     bool rare = false;
   };
 
@@ -150,7 +158,7 @@ class Search {
         fit->parts.size() +
         static_cast<std::size_t>(plain ? 0 : 1 + std::count(f.name.begin(), f.name.end(), '+'));
     fits_.push_back({finding({f.name, f.text, f.cause}, *fit, Certainty::match, at.size()),
-                     fit->rms, 2 * faults + (fit->only.empty() ? 0 : 1), f.rare});
+                     fit->rms, 2 * faults + (fit->only.empty() && !fit->weak ? 0 : 1), f.rare});
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
@@ -241,19 +249,20 @@ class Search {
 
   Sample sampled() {
     const std::int64_t terms = term_count(evidence_.problem());
-    const auto entries = static_cast<std::size_t>(
-        std::min<std::int64_t>({kMostTerms / terms, static_cast<std::int64_t>(kSampled),
-                                static_cast<std::int64_t>(budget_.left / 8 / cost(1))}));
+    const auto entries = static_cast<std::size_t>(std::max<std::int64_t>(
+        0, std::min<std::int64_t>({kMostTerms / terms, std::int64_t{kSampled},
+                                   static_cast<std::int64_t>(budget_.left / 8 / cost(1))})));
+    if (entries == 0) ++result_.untried;
+    return entries == 0 ? Sample() : by_terms(evidence_.choose(entries));
+  }
+
+  Sample by_terms(Positions at) {
     Sample sample;
-    if (entries == 0) {
-      ++result_.untried;
-      return sample;
-    }
-    sample.at = evidence_.choose(entries);
+    sample.at = std::move(at);
     budget_.take(cost(sample.at.size()));
     std::vector<EntryTerms> wanted;
-    for (const std::size_t at : sample.at) {
-      wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(at)));
+    for (const std::size_t position : sample.at) {
+      wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
     }
     sample.terms = terms_of(evidence_.problem(), wanted, plain_reading(evidence_.problem()),
                             images_, source_, pool_);

@@ -73,6 +73,7 @@ struct Place {
   bool everything = false;
   bool pattern = true;  // a few words say exactly which entries are in
   std::string text;     // "output channels k 48-63 (a whole tile of 16) of tap (1,2)"
+  double bits = 0;      // what these words choose among: a list of channels costs more than a range
 };
 Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
 

@@ -1,12 +1,11 @@
-// fillings.cpp - see search.hpp: what may stand in the place of what a fault predicts, and whether
-// the suspect is explained with it.
+// fillings.cpp - see search.hpp: what may stand in the place of what a fault predicts.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <set>
 
 #include "check/diagnosis/search.hpp"
-#include "check/rounding.hpp"
 
 namespace convgrad::diagnosis {
 namespace {
@@ -14,16 +13,41 @@ namespace {
 using Instead = Filling::Instead;
 using Number = Filling::Number;
 
-// An explanation must leave at most this part of the sum of squared errors.
-constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
-constexpr double kSlack = Tolerance{}.slack;
-// A fault must be so many bits more likely than chance, besides what it took to find it.
-constexpr double kLeastBits = 12, kMostBits = 24;
-constexpr double kInsteadBits = 8, kFactorBits = 4, kDigitBits = 3.4, kNarrowBits = 4;
-// A factor this near 1 is not told from rounding where a result is rounded twice.
-constexpr double kFactorSeen = 0.01;
-// More digits tell no double from another.
-constexpr int kMostDigits = 17;
+// One of so many parts of the gradient, and one of some types and roundings, in bits;
+// scripts/measure_diagnosis names as many with none and with twice as many.
+constexpr double kInsteadBits = 8, kNarrowBits = 4;
+// Fewer numbers than that may have few digits for reasons of their own: sums of ones.
+constexpr std::size_t kLeastDifferent = 8;
+
+constexpr Rounding kRoundings[] = {Rounding::nearest, Rounding::cut, Rounding::away,
+                                   Rounding::down,    Rounding::up,  Rounding::either};
+
+std::string rounding_text(Rounding rounding) {
+  constexpr const char* kTexts[] = {"rounded",      "cut off",    "rounded away from 0",
+                                    "rounded down", "rounded up", "rounded stochastically"};
+  return kTexts[static_cast<std::size_t>(rounding)];
+}
+
+const char* rounding_cause(Rounding rounding) {
+  constexpr const char* kCauses[] = {"a result that was stored in that type",
+                                     "taking the upper half of a float32",
+                                     "a conversion that does not round to the nearest number",
+                                     "a conversion that does not round to the nearest number",
+                                     "a conversion that does not round to the nearest number",
+                                     "stochastic rounding"};
+  return kCauses[static_cast<std::size_t>(rounding)];
+}
+
+// Bits of the significand that a value needs.
+int digits_of(double value) {
+  int exponent = 0;
+  const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(value, &exponent), 53));
+  return bits == 0 ? 0 : 53 - std::countr_zero(static_cast<std::uint64_t>(bits));
+}
+
+int digits_of(DType dtype) { return static_cast<int>(-std::log2(unit_roundoff(dtype))); }
+
+}  // namespace
 
 std::string digits(double value, int count) {
   char text[40];
@@ -31,44 +55,27 @@ std::string digits(double value, int count) {
   return text;
 }
 
-struct Factor {
-  double value;
-  std::string name;
-};
-
-std::vector<Factor> known_factors(const WgradProblem& pb) {
-  std::vector<Factor> factors;
-  const auto add = [&](double count, const std::string& name) {
-    if (!(count > 1)) return;
-    factors.push_back({1 / count, "1/" + name});
-    factors.push_back({count, name});
-  };
-  const double N = static_cast<double>(pb.N), pixels = static_cast<double>(pb.out_pixels());
-  const int rank = pb.spatial_rank();
-  const char* const out = rank > 2 ? "Z*P*Q)" : rank > 1 ? "P*Q)" : "Q)";
-  add(N, "N");
-  add(N * pixels, cat("(N*", out));
-  add(pixels, cat("(", out));
-  add(static_cast<double>(pb.taps()), rank > 2 ? "(T*R*S)" : rank > 1 ? "(R*S)" : "S");
-  add(static_cast<double>(pb.groups), "groups");
-  add(static_cast<double>(pb.C), "C");
-  add(static_cast<double>(pb.K), "K");
-  return factors;
+// In all ways of rounding. The suspect's own type rounds to the nearest number if it is right.
+void Evidence::add_grids(Grid grid, const std::string& name) {
+  for (const Rounding rounding : kRoundings) {
+    if (grid.own && rounding == Rounding::nearest) continue;
+    grid.rounding = rounding;
+    grid.text = {"result_precision", "", rounding_cause(rounding)};
+    if (rounding == Rounding::cut && (grid.like != DType::bf16 || grid.part != 1)) {
+      grid.text.cause = "a conversion that rounds towards 0";
+    }
+    if (name.empty()) {
+      const int lost = static_cast<int>(std::log2(grid.part));
+      grid.text.text = cat("its low ", lost, lost == 1 ? " bit of " : " bits of ",
+                           dtype_name(grid.like), lost == 1 ? " is " : " are ",
+                           rounding == Rounding::nearest ? "rounded off" : rounding_text(rounding));
+      grid.text.cause = "a conversion through fewer bits";
+    } else {
+      grid.text.text = cat("it is ", rounding_text(rounding), " to ", name, " once");
+    }
+    grids_.push_back(grid);
+  }
 }
-
-Fit::Part factor_part(const std::string& text) {
-  return {"scale_factor", "it is multiplied by " + text,
-          "a mean in place of a sum, or a loss scale that was left in"};
-}
-
-Fit::Part grid_part(const Grid& grid) {
-  const bool cut = grid.rounding == Rounding::cut;
-  return {"result_precision",
-          cat("it is ", cut ? "cut off" : "rounded", " to ", grid.name, " once"),
-          cut ? "taking the upper half of a float32" : "a result that was stored in that type"};
-}
-
-}  // namespace
 
 void Evidence::find_grids() {
   const DType out = problem().out_dtype;
@@ -78,194 +85,154 @@ void Evidence::find_grids() {
     double part;
     Treatment treatment;
   };
+  std::set<double> different;
+  for (const std::size_t at : all_) {
+    if (!std::isfinite(got(at))) continue;
+    digits_ = std::max(digits_, digits_of(got(at)));
+    if (different.size() < kLeastDifferent) different.insert(got(at));
+  }
+  // Of the right values that are not 0.
+  const auto longer = [&](const auto& kept) {
+    double nonzero = 0, others = 0;
+    for (const std::size_t at : all_) {
+      nonzero += want(at) != 0 ? 1 : 0;
+      others += kept(rounded(out, want(at))) ? 0 : 1;
+    }
+    return others / std::max(nonzero, 1.0);
+  };
+  int known = digits_of(out);
   for (const Type& type : {Type{"bfloat16", DType::bf16, 1, Treatment::bf16},
                            Type{"float16", DType::f16, 1, Treatment::f16},
                            Type{"TF32", DType::bf16, 1.0 / 8, Treatment::tf32_cut},
                            Type{"float32", DType::f32, 1, Treatment::f32}}) {
-    if (unit_roundoff(type.like) * type.part <= unit_roundoff(out)) continue;
-    std::size_t others = 0, nonzero = 0;
-    bool holds = true;
-    for (const std::size_t at : all_) {
-      const auto kept = [&](double v) {
-        return !std::isfinite(v) || treated(type.treatment, out, v) == v;
-      };
-      holds = holds && kept(got(at));
-      nonzero += want(at) != 0 ? 1 : 0;
-      others += kept(rounded(out, want(at))) ? 0 : 1;
-    }
-    if (!holds || 2 * others <= nonzero) continue;
+    const double u = unit_roundoff(type.like) * type.part;
+    if (u <= unit_roundoff(out) || known < digits_of(out)) continue;
+    const auto kept = [&](double v) {
+      return !std::isfinite(v) || treated(type.treatment, out, v) == v;
+    };
+    const bool holds =
+        std::all_of(all_.begin(), all_.end(), [&](std::size_t at) { return kept(got(at)); });
+    if (!holds || longer(kept) <= 0.5) continue;
     // Both have 11 bits; numbers within float16's range do not tell them apart.
     const bool either = type.like == DType::f16 && unit_roundoff(out) < unit_roundoff(DType::f16);
-    for (const Rounding rounding : {Rounding::nearest, Rounding::cut}) {
-      grids_.push_back({either ? "float16 or TF32" : type.name, type.like, type.part, rounding});
-    }
-    return;
+    add_grids({type.like, type.part}, either ? "float16 or TF32" : type.name);
+    known = static_cast<int>(-std::log2(u));
+  }
+  const auto short_enough = [&](double v) { return !std::isfinite(v) || digits_of(v) <= digits_; };
+  if (different.size() == kLeastDifferent && digits_ < known && longer(short_enough) >= 0.25) {
+    add_grids({out, std::ldexp(1.0, digits_of(out) - digits_)}, "");
+  }
+  if (unit_roundoff(out) > unit_roundoff(accumulator_dtype(problem().dtype))) {
+    Grid own = {out};
+    own.own = true;
+    add_grids(own, std::string(dtype_name(out)));
   }
 }
 
-// Parts that are 0 or NaN, and places, by themselves and with numbers of a narrow type; then the
-// same multiplied.
+// Where the largest numbers are one and the same: a type's largest, or that at which a sum stops
+// since what is added to it is less than half a step.
+std::vector<Filling> Evidence::clamped() const {
+  const DType out = problem().out_dtype;
+  double most = 0, largest = 0;
+  for (const std::size_t at : all_) {
+    if (std::isfinite(got(at))) most = std::max(most, std::fabs(got(at)));
+    if (std::isfinite(want(at))) largest = std::max(largest, std::fabs(want(at)));
+  }
+  const bool reached = std::any_of(all_.begin(), all_.end(), [&](std::size_t at) {
+    return std::fabs(got(at)) == most && !(std::fabs(want(at)) <= most) &&
+           std::signbit(got(at)) == std::signbit(want(at)) && errors_[at] > 0;
+  });
+  if (most == 0 || !reached) return {};
+  std::vector<Filling> result;
+  const auto add = [&](bool known, double bits, const Fit::Part& part) {
+    Filling& filling = result.emplace_back();
+    filling.most = most;
+    filling.known_most = known;
+    filling.bits = bits;
+    filling.alone = true;
+    filling.parts.push_back(part);
+  };
+  // Sums of terms that are all the same: whole multiples of them, where the scale tells.
+  const std::vector<double>& sizes = suspect_.expected.magnitudes;
+  const auto multiples = [&](double term) {
+    return std::all_of(all_.begin(), all_.end(), [&](std::size_t at) {
+      const double size = std::fabs(want(at)), count = std::round(size / term);
+      return scale(at) < term / 8 && std::fabs(size - count * term) <= 8 * scale(at) &&
+             std::fabs(size - sizes[at]) <= 8 * scale(at);
+    });
+  };
+  const double terms = static_cast<double>(term_count(problem()));
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    const double term = most * unit_roundoff(type);
+    if (term * terms != largest && !(largest <= term * terms && multiples(term))) continue;
+    add(true, kInsteadBits,
+        {"low_precision_sums",
+         cat("sums are rounded to ", dtype_name(type), " after each addition, and stop at ",
+             digits(most, 9)),
+         "an accumulator of that type"});
+  }
+  std::string name;
+  for (const DType type :
+       {DType::f16, DType::bf16, DType::f32, DType::e5m2, DType::e4m3fn, DType::e4m3fnuz}) {
+    if (most == largest_finite(type)) name = cat(", the largest ", dtype_name(type));
+  }
+  const bool overflows = most == largest_finite(out);
+  add(overflows, name.empty() ? kMostBits : kInsteadBits,
+      {"saturated",
+       cat("it is cut off at ", digits(most, 9), name, ", where it should ",
+           overflows ? "overflow" : "be larger"),
+       "a saturating conversion"});
+  return result;
+}
+
+// Parts that are 0 or not finite, and places, by themselves and with numbers of a narrow type; then
+// the same with a number that is added or multiplied.
 void Evidence::make_fillings() {
   std::vector<Filling> parts(1);
-  const auto add_part = [&](Instead instead, const Place& place, const char* name,
-                            const char* value, const char* cause) {
+  const auto add_part = [&](Instead instead, const Place& place, const Fit::Part& part) {
     if (!place.pattern || place.text.empty()) return;
     Filling& filling = parts.emplace_back();
     filling.instead = instead;
-    filling.bits = kInsteadBits;
-    filling.whole = place.everything;
-    filling.parts.push_back({name,
-                             place.everything ? cat("every element is set to ", value)
-                                              : cat(value, " is in place of ", place.text),
-                             cause});
+    filling.bits = instead == Instead::plain ? std::max(kInsteadBits, place.bits) : kInsteadBits;
+    filling.alone = place.everything;
+    if (!part.name.empty()) filling.parts.push_back(part);
   };
-  add_part(Instead::zero, zeros_, "zero", "0", "a part that no block of threads wrote, or a mask");
-  add_part(Instead::nan, nans_, "nan", "NaN", "memory that was never written, or 0 * Inf");
-  if (where_.pattern && !where_.everything && !where_.text.empty()) {
-    Filling& filling = parts.emplace_back();
-    filling.instead = Instead::plain;
-    filling.bits = kInsteadBits;
-    filling.only = where_.text;
-  }
-  for (const Number number : {Number::none, Number::factor}) {
+  const auto in_place = [](const Place& place, const std::string& value) {
+    return place.everything ? cat("every element is set to ", value)
+                            : cat(value, " is in place of ", place.text);
+  };
+  add_part(Instead::zero, zeros_,
+           {"zero", in_place(zeros_, "0"), "a part that no block of threads wrote, or a mask"});
+  add_part(Instead::nan, nans_,
+           {"nan", in_place(nans_, "NaN"), "memory that was never written, or 0 * Inf"});
+  for (Filling& filling : clamped()) parts.push_back(std::move(filling));
+  add_part(
+      Instead::finite, finite_,
+      {"nonfinite_suppressed",
+       cat("NaN and Inf are suppressed: it is finite where the reference is not, ", finite_.text),
+       "nan_to_num, a mask, or minimum and maximum that drop NaN"});
+  if (!where_.everything) add_part(Instead::plain, where_, {});
+  if (parts.back().instead == Instead::plain) parts.back().only = where_.text;
+  for (const Number number : {Number::none, Number::offset, Number::factor}) {
     for (Filling filling : parts) {
+      if (number != Number::none && std::isfinite(filling.most)) continue;
       filling.number = number;
+      if (number == Number::offset) {
+        filling.alone = true;
+        filling.bits += kMostBits;
+      }
       fillings_.push_back(filling);
       for (const Grid& grid : grids_) {
+        if (number != Number::none && grid.own) continue;
         Filling narrow = filling;
         narrow.grid = &grid;
         narrow.bits += kNarrowBits;
-        narrow.parts.push_back(grid_part(grid));
+        narrow.parts.push_back(grid.text);
+        narrow.alone = narrow.alone || grid.own || grid.rounding > Rounding::cut;
         fillings_.push_back(std::move(narrow));
       }
     }
   }
-}
-
-double Evidence::unexplained(std::size_t at, double value, const Grid* grid) const {
-  const double result = got(at);
-  if (grid == nullptr) return unexplained_error(problem().out_dtype, result, value);
-  if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
-  const double step = rounding_step(grid->like, result) * grid->part;
-  if (grid->rounding == Rounding::nearest) {
-    return std::max(0.0, std::fabs(value - result) - step / 2);
-  }
-  const double beyond = std::copysign(1.0, result == 0 ? value : result) * (value - result);
-  return std::max({0.0, -beyond, beyond - step});
-}
-
-bool Evidence::fits(std::size_t at, double value, double scale) const {
-  return unexplained(at, value, nullptr) <= kWrong * scale;
-}
-
-// The root mean square of error/scale, if that and all else are as a right explanation leaves them.
-std::optional<double> Evidence::misfit(const Trial& t) const {
-  const Filling& filling = t.filling;
-  const DType out = problem().out_dtype;
-  double before = 0, after = 0, squares = 0, bits = 0;
-  for (std::size_t i = 0; i < t.at.size(); ++i) {
-    const std::size_t at = t.at[i];
-    const double own = scale(at);
-    const double scaled = std::fabs(t.factor) * t.predicted.scales[i];
-    const double unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
-    const double larger = std::max(unit, own);
-    double left = unexplained(at, t.factor * t.predicted.values[i], filling.grid);
-    // What is scaled, or rounded to a narrow type, may have been rounded before that.
-    if (filling.grid != nullptr || std::fabs(t.factor - 1) > kFactorSeen) {
-      left -= std::fabs(t.factor) * rounding_step(out, t.predicted.values[i]) / 2;
-    }
-    left = left > 0 ? left / unit : 0;
-    const bool replaced = (filling.instead == Instead::zero && got(at) == 0) ||
-                          (filling.instead == Instead::nan && std::isnan(got(at)));
-    if (replaced) left = 0;
-    if (filling.instead == Instead::plain && errors_[at] < left) left = errors_[at];
-    if (!(left <= kWrong)) return std::nullopt;
-    squares += left * left;
-    if (replaced && (!t.plain || errors_[at] <= kWrong)) continue;
-    const double old = std::min(errors_[at] * own / larger, 1e6);
-    before += old * old;
-    after += std::pow(left * unit / larger, 2);
-    const double error = std::fabs(got(at) - want(at));
-    const double tolerance = kSlack * larger + rounding_step(out, want(at)) / 2;
-    bits += replaced || !(error < HUGE_VAL)
-                ? kMostBits
-                : std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
-  }
-  const auto count = static_cast<double>(t.at.size());
-  const double rms = std::sqrt(squares / count);
-  const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;
-  const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
-                    (t.lenient || bits >= kLeastBits + t.bits);
-  return good ? std::optional(rms) : std::nullopt;
-}
-
-// What the predicted values are multiplied by: a known factor, or the number of the fewest digits
-// that explains everything.
-bool Evidence::find_factor(Trial& trial) const {
-  struct Ratio {
-    double ratio, value, got, unit;
-  };
-  std::vector<Ratio> ratios;
-  for (std::size_t i = 0; i < trial.at.size(); ++i) {
-    const std::size_t at = trial.at[i];
-    const double value = trial.predicted.values[i];
-    const double unit = trial.predicted.scales[i] + rounding_step(problem().out_dtype, value);
-    if (trial.filling.instead == Instead::plain && errors_[at] <= kWrong) continue;
-    if (!std::isfinite(got(at)) || !(std::fabs(value) > 4 * unit)) continue;
-    if (trial.filling.instead == Instead::zero && got(at) == 0) continue;
-    ratios.push_back({got(at) / value, value, got(at), unit});
-  }
-  if (ratios.empty()) return false;
-  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
-  std::nth_element(ratios.begin(), middle, ratios.end(),
-                   [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
-  const double median = middle->ratio;
-  double products = 0, squares = 0;
-  for (const Ratio& r : ratios) {
-    if (std::fabs(r.got - median * r.value) > 30 * r.unit + 0.02 * std::fabs(r.got)) continue;
-    products += r.value / r.unit * (r.got / r.unit);
-    squares += r.value / r.unit * (r.value / r.unit);
-  }
-  const double fitted = products / squares;
-  if (!std::isfinite(fitted) || fitted == 0 || fitted == 1) return false;
-  const double bits = trial.bits;
-  const auto good = [&](double value, double more) {
-    trial.factor = value;
-    trial.bits = bits + more;
-    return misfit(trial).has_value();
-  };
-  for (const Factor& known : known_factors(problem())) {
-    if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
-    trial.number = factor_part(cat(digits(known.value, 9), " (", known.name, ")"));
-    return true;
-  }
-  // The fitted number itself need not: it has the errors of what it was fitted to.
-  for (int count = 1; count <= kMostDigits; ++count) {
-    const std::string text = digits(fitted, count);
-    const double value = std::strtod(text.c_str(), nullptr);
-    if (value == 1 || !good(value, kFactorBits + count * kDigitBits)) continue;
-    trial.number = factor_part(text);
-    return true;
-  }
-  return false;
-}
-
-std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
-                                   bool plain, bool lenient) const {
-  for (const Filling& filling : fillings_) {
-    // One or two faults at once; what is 0 everywhere has no other.
-    const std::size_t faults =
-        filling.parts.size() + (filling.number != Number::none ? 1 : 0) + (plain ? 0 : 1);
-    if (faults < 1 || faults > 2 || (filling.whole && !plain)) continue;
-    Trial trial = {at, predicted, filling, plain, lenient, bits + filling.bits};
-    if (filling.number == Number::factor && !find_factor(trial)) continue;
-    const auto rms = misfit(trial);
-    if (!rms) continue;
-    Fit fit = {*rms, filling.parts, filling.only};
-    if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);
-    return fit;
-  }
-  return std::nullopt;
 }
 
 }  // namespace convgrad::diagnosis

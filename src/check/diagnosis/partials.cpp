@@ -1,9 +1,8 @@
 // partials.cpp - sums that were rounded to a narrower type on the way: after each addition, or
 // where the parts of a split sum are stored. Added pixel by pixel they can be repeated to the bit;
-// of those in any other order only the errors' size can tell.
+// sizes.cpp has those in any other order.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "base/integers.hpp"
@@ -12,11 +11,6 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Errors count as those of narrow sums within these factors of the simulated ones: sums in pieces
-// or trees have smaller ones.
-constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
-// ... and only if at least this part of all entries is wrong.
-constexpr double kLeastFailing = 0.25;
 constexpr std::int64_t kMostSplits = 256;
 // Images of a group whose sums are added to a total; pixels of a remainder.
 constexpr std::int64_t kMostGroup = 65;
@@ -32,12 +26,6 @@ struct Variant {
   bool inputs, fused;    // x and dy are rounded to it too; the product is not
   bool flushed = false;  // what is subnormal becomes 0
 };
-
-std::vector<DType> narrow_types(const WgradProblem& pb) {
-  std::vector<DType> types = {DType::f16, DType::bf16};
-  if (pb.dtype == DType::f64) types.push_back(DType::f32);
-  return types;
-}
 
 std::vector<Variant> variants(const WgradProblem& pb) {
   std::vector<DType> types = narrow_types(pb);
@@ -69,12 +57,6 @@ double simulated(const Terms& terms, const Variant& variant, std::size_t begin =
     sum = stored(variant.fused ? std::fma(x, dy, sum) : sum + stored(x * dy));
   }
   return sum;
-}
-
-std::vector<double> simulated(const Sample& sample, const Variant& variant) {
-  std::vector<double> sums;
-  for (const Terms& terms : sample.terms) sums.push_back(simulated(terms, variant));
-  return sums;
 }
 
 bool same_bits(const Evidence& evidence, const Sample& sample, const Variant& variant) {
@@ -343,37 +325,6 @@ class Splitter {
   std::vector<std::vector<double>> sums_;  // of each entry, of the pixels so far
 };
 
-// Root mean square of the errors of values, in units of sum |x||dy|.
-double error_size(const Evidence& evidence, const Sample& sample,
-                  const std::function<double(std::size_t)>& value) {
-  double squares = 0, count = 0;
-  for (std::size_t i = 0; i < sample.at.size(); ++i) {
-    const double size = evidence.suspect().expected.magnitudes[sample.at[i]];
-    const double error = value(i) - evidence.want(sample.at[i]);
-    if (!std::isfinite(error) || !(size > 0)) continue;
-    squares += std::pow(error / size, 2);
-    ++count;
-  }
-  return count > 0 ? std::sqrt(squares / count) : 0;
-}
-
-// Everything about the gradient is as sums in this type would leave it.
-bool plausible(const Evidence& evidence, DType type) {
-  const Expected& expected = evidence.suspect().expected;
-  const DType out = evidence.problem().out_dtype;
-  const bool narrower = unit_roundoff(type) > unit_roundoff(out);
-  const double terms = static_cast<double>(term_count(evidence.problem()));
-  for (const std::size_t at : evidence.all()) {
-    const double error = unexplained_error(out, evidence.got(at), evidence.want(at));
-    const double bound = kBoundFactor * std::sqrt(terms) *
-                         (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
-    if (!(error <= bound)) return false;
-    if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
-  }
-  return static_cast<double>(evidence.wrong().size()) >=
-         kLeastFailing * static_cast<double>(evidence.size());
-}
-
 }  // namespace
 
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
@@ -392,27 +343,6 @@ std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sam
   if (!found) found = splitter.find_remainder();
   if (!found) found = splitter.find_flushed();
   return found;
-}
-
-std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample) {
-  const WgradProblem& pb = evidence.problem();
-  std::optional<Finding> result;
-  double best = std::numeric_limits<double>::infinity();
-  const double got =
-      error_size(evidence, sample, [&](std::size_t i) { return evidence.got(sample.at[i]); });
-  for (const DType type : narrow_types(pb)) {
-    if (unit_roundoff(type) < unit_roundoff(pb.dtype)) continue;
-    const std::vector<double> sums = simulated(sample, {type, false, false});
-    const double size = error_size(evidence, sample, [&](std::size_t i) { return sums[i]; });
-    const double distance = std::fabs(std::log(got / size));
-    const bool of_that_size = got >= kLeastSize * size && got <= kMostSize * size;
-    if (!of_that_size || distance >= best || !plausible(evidence, type)) continue;
-    best = distance;
-    result = finding({"low_precision_sums", cat("sums are rounded to ", dtype_name(type)),
-                      "an accumulator of that type"},
-                     {}, Certainty::size, evidence.size());
-  }
-  return result;
 }
 
 }  // namespace convgrad::diagnosis

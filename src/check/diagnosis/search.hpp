@@ -2,6 +2,8 @@
 // values explain them.
 #pragma once
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "check/diagnosis.hpp"
@@ -10,9 +12,13 @@
 
 namespace convgrad::diagnosis {
 
-// Errors in units of the scale: of an entry that is wrong for certain, and of one that may be
-// right.
+// Errors in units of the scale: of an entry that is wrong for certain, which is what the criterion
+// allows one, slack * group_factor(1); and of one that may be right. Scales are standard
+// deviations: 8 of them are chance in one of 10^15.
 inline constexpr double kWrong = 25.4, kRight = 8;
+
+// The most bits that one element tells: those of a float32.
+inline constexpr double kMostBits = 24;
 
 // Entries of the suspect, by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
@@ -31,30 +37,35 @@ struct Fit {
   double rms = 0;           // of error/scale
   std::vector<Part> parts;  // besides the fault itself
   std::string only;         // where; empty: everywhere
+  bool weak = false;        // any other fault is the likelier one
 };
 
-// A type's numbers, which values become by a rounding.
-enum class Rounding : std::uint8_t { nearest, cut };
+// A type's numbers, which values become by a rounding; either: to one of the two neighbours, the
+// more likely the nearer it is.
+enum class Rounding : std::uint8_t { nearest, cut, away, down, up, either };
 struct Grid {
-  std::string name;
   DType like;
   double part = 1;  // of a step of that type
   Rounding rounding = Rounding::nearest;
+  Fit::Part text = {};
+  bool own = false;  // of the suspect's dtype itself
 };
 
 // What may stand in the place of what a fault predicts, as it is read off the gradient: numbers of
 // a narrow type, a part that is something else, a multiple. What a fault itself changes is its
 // reading; where it does is a place.
 struct Filling {
-  enum class Number : std::uint8_t { none, factor };
-  enum class Instead : std::uint8_t { nothing, zero, nan, plain };
+  enum class Number : std::uint8_t { none, factor, offset };
+  enum class Instead : std::uint8_t { nothing, zero, nan, finite, plain };
   Number number = Number::none;        // is found from what is predicted
-  Instead instead = Instead::nothing;  // plain: outside of where()
+  Instead instead = Instead::nothing;  // finite: of NaN and Inf; plain: outside of where()
   const Grid* grid = nullptr;          // all numbers are of it
+  double most = HUGE_VAL;              // none is larger in size
+  bool known_most = false;             // by the type, or the terms: no number that was read off
   double bits = 0;                     // of what was read off the gradient to name it
-  std::vector<Fit::Part> parts;        // but for the number
-  std::string only;                    // the place that is changed
-  bool whole = false;                  // nothing else is left of the gradient
+  std::vector<Fit::Part> parts = {};   // but for the number
+  std::string only = "";               // the place that is changed
+  bool alone = false;                  // with no other fault
 };
 
 class Evidence {
@@ -77,9 +88,13 @@ class Evidence {
   // Entries that are wrong by themselves, and where; where groups alone show it, those.
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
+  // Bits of significands that the suspect's values need.
+  int needed_digits() const { return digits_; }
 
   // Up to count entries, the more likely the larger their errors. By a fixed seed.
   Positions choose(std::size_t count) const;
+  // count entries, whatever their errors.
+  Positions choose_any(std::size_t count) const;
 
   bool fits(std::size_t at, double value, double scale) const;
   // The first of the fillings with which the predicted values explain these entries. bits: what it
@@ -96,23 +111,39 @@ class Evidence {
     const Filling& filling;
     bool plain, lenient;
     double bits;
-    double factor = 1;
+    double factor = 1, offset = 0;
     Fit::Part number = {};
+    double value(std::size_t i) const {
+      return std::clamp(factor * predicted.values[i] + offset, -filling.most, filling.most);
+    }
   };
   double unexplained(std::size_t at, double value, const Grid* grid) const;
+  bool replaced(const Filling& filling, std::size_t at, double value) const;
+  double told(const Trial& trial, std::size_t i, double larger, bool spared) const;
   std::optional<double> misfit(const Trial& trial) const;
   bool find_factor(Trial& trial) const;
-  Place find_where() const;
+  bool find_offset(Trial& trial) const;
+  bool stochastic(const Trial& trial) const;
+  Place find_where();
+  void find_alike();
   void find_grids();
+  void add_grids(Grid grid, const std::string& name);
+  std::vector<Filling> clamped() const;
   void make_fillings();
 
   const Suspect& suspect_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_;
   std::vector<Grid> grids_;  // that hold every value of the suspect, but not the right ones
-  Place where_, zeros_, nans_;
-  std::vector<Filling> fillings_;  // the simplest and likeliest first
+  Place where_, zeros_, nans_, finite_;
+  int digits_ = 0;
+  std::vector<bool> inside_;        // of where()
+  std::vector<std::size_t> alike_;  // the first entry of the same want; empty: all are different
+  std::vector<Filling> fillings_;   // the simplest and likeliest first
 };
+
+// A number in so many decimal digits.
+std::string digits(double value, int count);
 
 // What is spent: terms of sums.
 struct Budget {
@@ -127,11 +158,20 @@ struct Budget {
 // Parts of the gradient that stand in another's place: taps, channels, groups, tiles.
 std::vector<Fault> find_slices(const Evidence& evidence);
 
+// Multiples of it, modulo count, visit everything, each far from the last: the golden section.
+inline std::size_t golden_stride(std::size_t count) {
+  auto stride = static_cast<std::size_t>(0.618 * static_cast<double>(count)) | 1;
+  while (std::gcd(stride, count) > 1) ++stride;
+  return stride;
+}
+
 // Some entries of the suspect, term by term.
 struct Sample {
   Positions at;
   std::vector<Terms> terms;
 };
+// Which elements of x and dy make entries NaN or infinite that are finite, and what these are.
+std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
 // "image 3", "the pixel p 2, q 5 of image 0", of dy's pixels or x's; with a verb: "... is left
@@ -152,6 +192,8 @@ std::optional<std::pair<double, std::string>> roundest(double low, double high, 
 // Sums that were rounded to a narrower type on the way; bits_only: what is the same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only);
+// Types that sums may have been rounded to by mistake.
+std::vector<DType> narrow_types(const WgradProblem& problem);
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
 
 // A finding of a fault that fits.

@@ -9,6 +9,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
+// The tile is that of WMMA fragments; the others bound the time, and the length of a line.
 constexpr std::int64_t kMostSlices = 1 << 16, kTile = 16;
 constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
 constexpr std::size_t kMostNamed = 16, kMostCopies = 3;

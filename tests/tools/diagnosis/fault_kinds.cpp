@@ -134,6 +134,7 @@ std::vector<Kind> all_kinds() {
   add_axes(kinds);
   add_totals(kinds);
   add_unknown(kinds);
+  add_fillings(kinds);
   return kinds.list;
 }
 

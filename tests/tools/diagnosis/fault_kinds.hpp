@@ -52,6 +52,7 @@ void add_inputs(Kinds& kinds);   // numbers of x and dy
 void add_images(Kinds& kinds);   // images, lines and pixels that are others'
 void add_axes(Kinds& kinds);     // attributes of one axis
 void add_totals(Kinds& kinds);   // sums of parts
+void add_fillings(Kinds& kinds);  // what stands in the place of right sums
 void add_unknown(Kinds& kinds);  // none of the faults: nothing must be named
 
 // The elements as `move` says: each has the value of the place that its own is changed to.

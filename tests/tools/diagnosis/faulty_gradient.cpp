@@ -48,8 +48,10 @@ Values gradient(const Case& c, const Wrong& wrong) {
       if (wrong.total) total = wrong.total(total);
       sum = 0;
     };
-    for (std::int64_t n = 0; n < pb.N; ++n) {
-      for (std::int64_t out = 0; out < pb.out_pixels(); ++out, ++pixel) {
+    for (std::int64_t image = 0; image < pb.N; ++image) {
+      for (std::int64_t place_in = 0; place_in < pb.out_pixels(); ++place_in, ++pixel) {
+        const std::int64_t n = wrong.backwards ? pb.N - 1 - image : image;
+        const std::int64_t out = wrong.backwards ? pb.out_pixels() - 1 - place_in : place_in;
         if (wrong.ends.empty() ? pixel % 512 == 0 : wrong.ends.count(pixel) > 0) end_part();
         std::int64_t rest = out, place = n, o[3];
         bool there = true, zero = false;
@@ -69,7 +71,7 @@ Values gradient(const Case& c, const Wrong& wrong) {
         const double weight = wrong.weight ? wrong.weight(pixel) : 1;
         if (!there || weight == 0) continue;
         double x = zero ? 0 : c.x[static_cast<std::size_t>(place * pb.C + ch)];
-        double dy = c.dy[static_cast<std::size_t>(pixel * pb.K + k)];
+        double dy = c.dy[static_cast<std::size_t>((n * pb.out_pixels() + out) * pb.K + k)];
         if (wrong.x) x = wrong.x(x);
         if (wrong.dy) dy = wrong.dy(dy);
         double product = x * dy * weight;

@@ -37,6 +37,7 @@ struct Wrong {
   std::function<double(double)> part;         // of the sum, where it ends
   std::function<double(double)> total;        // of the parts so far
   std::set<std::int64_t> ends;                // of the parts
+  bool backwards = false;                     // from the last pixel on
 };
 
 Wrong right(const Case& c);  // nothing

@@ -76,14 +76,19 @@ void add_precision(Kinds& kinds) {
                   return gradient(c, wrong);
                 });
     }
-    kinds.add(cat("accumulator ", type.name), {"low_precision_sums"},
-              [=](Case& c, Random&, std::string&) {
-                Wrong wrong = right(c);
-                wrong.ends = {-1};
-                wrong.product = type.round;
-                wrong.add = [=](double sum, double product) { return type.round(sum + product); };
-                return gradient(c, wrong);
-              });
+    for (const bool backwards : {false, true}) {
+      kinds.add(cat("accumulator ", type.name, backwards ? ", backwards" : ""),
+                {"low_precision_sums"}, [=](Case& c, Random&, std::string&) {
+                  // Sums of more digits than the data have are taken for right.
+                  if (backwards && type.u < unit_roundoff(c.pb.dtype)) return Values();
+                  Wrong wrong = right(c);
+                  wrong.backwards = backwards;
+                  wrong.ends = {-1};
+                  wrong.product = type.round;
+                  wrong.add = [=](double sum, double product) { return type.round(sum + product); };
+                  return gradient(c, wrong);
+                });
+    }
   }
 }
 

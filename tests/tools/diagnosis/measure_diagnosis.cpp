@@ -37,7 +37,8 @@ Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb
   for (const Finding& f : found.findings) {
     const bool named = std::any_of(kind.faults.begin(), kind.faults.end(),
                                    [&](const auto& name) { return parts(name) == parts(f.fault); });
-    if (named && f.text.find(words) != std::string::npos) return Verdict::named;
+    const std::string said = f.text + "; usual causes: " + f.cause;
+    if (named && said.find(words) != std::string::npos) return Verdict::named;
     // It predicts every element to within rounding.
     equivalent = equivalent || (f.certainty != Certainty::size && f.checked == pb.dw_count());
   }

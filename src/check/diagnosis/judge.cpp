@@ -1,0 +1,201 @@
+// judge.cpp - see search.hpp: whether the suspect is what a fault predicts, with one of the
+// fillings.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "check/diagnosis/search.hpp"
+#include "check/rounding.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+using Instead = Filling::Instead;
+using Number = Filling::Number;
+
+constexpr double kSlack = Tolerance{}.slack;
+// An explanation must leave at most this part of the sum of squared errors:
+// scripts/measure_diagnosis names as many with 1/2 and with 1/256, and none wrongly. A first look
+// is more patient.
+constexpr double kUnexplained = 1.0 / 16, kUnexplainedAtFirst = 0.5;
+// A fault must be so many bits more likely than chance, besides what it took to find it: one of
+// 4096 that are tried. scripts/measure_diagnosis names 99.8 % with 4 bits, 98.8 % with 24.
+// Stochastic rounding must be so many more likely than noise.
+constexpr double kLeastBits = 12, kStochasticBits = 4;
+// A factor this near 1 is not told from rounding where a result is rounded twice: about a step of
+// bfloat16.
+constexpr double kFactorSeen = 0.01;
+
+// Bits by which a fault is more likely than chance. Elements that hold the same numbers, and of
+// which the same is predicted, count once.
+class Pieces {
+ public:
+  void add(std::size_t want, double predicted, double bits, bool repeated) {
+    double& most = repeated ? pieces_[{want, std::bit_cast<std::uint64_t>(predicted)}] : sum_;
+    most = repeated ? std::max(most, bits) : most + bits;
+  }
+  double sum() const {
+    return std::accumulate(pieces_.begin(), pieces_.end(), sum_,
+                           [](double sum, const auto& piece) { return sum + piece.second; });
+  }
+
+ private:
+  std::map<std::pair<std::size_t, std::uint64_t>, double> pieces_;
+  double sum_ = 0;
+};
+
+}  // namespace
+
+double Evidence::unexplained(std::size_t at, double value, const Grid* grid) const {
+  const double result = got(at);
+  if (grid == nullptr) return unexplained_error(problem().out_dtype, result, value);
+  if (!std::isfinite(result)) return unexplained_error(grid->like, result, value);
+  const double step = rounding_step(grid->like, result) * grid->part;
+  const double sign = std::copysign(1.0, result == 0 ? value : result);
+  const double outward = sign * (value - result);  // of the result, in the direction of its sign
+  double most = step, least = -step;
+  switch (grid->rounding) {
+    case Rounding::nearest:
+      most = step / 2;
+      least = -step / 2;
+      break;
+    case Rounding::cut:
+      least = 0;
+      break;
+    case Rounding::away:
+      most = 0;
+      break;
+    case Rounding::down:
+      (sign > 0 ? least : most) = 0;
+      break;
+    case Rounding::up:
+      (sign > 0 ? most : least) = 0;
+      break;
+    default:
+      break;
+  }
+  return std::max({0.0, least - outward, outward - most});
+}
+
+bool Evidence::fits(std::size_t at, double value, double scale) const {
+  return unexplained(at, value, nullptr) <= kWrong * scale;
+}
+
+// The number stands where the filling puts something else, and is that.
+bool Evidence::replaced(const Filling& filling, std::size_t at, double value) const {
+  const double result = got(at);
+  return (filling.instead == Instead::zero && result == 0) ||
+         (filling.instead == Instead::nan && std::isnan(result)) ||
+         (filling.instead == Instead::finite && std::isfinite(result) && !std::isfinite(value));
+}
+
+// By how many bits an entry that is explained is told from a right one: how often its error exceeds
+// what rounding would hide.
+double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared) const {
+  const std::size_t at = t.at[i];
+  const Filling& filling = t.filling;
+  const double value = t.value(i), error = std::fabs(got(at) - want(at));
+  const bool stops = filling.known_most && std::fabs(got(at)) == filling.most &&
+                     !(std::fabs(t.predicted.values[i]) <= filling.most);
+  if (stops || replaced(filling, at, value) || !(error < HUGE_VAL)) return kMostBits;
+  const double tolerance = kSlack * larger + rounding_step(problem().out_dtype, want(at)) / 2;
+  const double bits = std::clamp(std::log2(error / tolerance), 0.0, kMostBits);
+  // A rounding in one direction is told from one in the other.
+  const bool directed = filling.grid != nullptr && filling.grid->own && !spared &&
+                        std::fabs(got(at) - value) > kSlack * larger;
+  return directed ? std::max(bits, 1.0) : bits;
+}
+
+// The root mean square of error/scale, if that and all else are as a right explanation leaves them.
+std::optional<double> Evidence::misfit(const Trial& t) const {
+  const Filling& filling = t.filling;
+  const Grid* const grid = filling.grid;
+  // What is scaled, or rounded to a narrow type, may have been rounded before that.
+  const bool twice =
+      (grid != nullptr && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen || t.offset != 0;
+  double before = 0, after = 0, squares = 0;
+  Pieces bits;
+  for (std::size_t i = 0; i < t.at.size(); ++i) {
+    const std::size_t at = t.at[i];
+    const double own = scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
+    const double unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
+    const double larger = std::max(unit, own), value = t.value(i);
+    const bool is_replaced = replaced(filling, at, value);
+    double left = is_replaced ? 0 : unexplained(at, value, grid);
+    if (twice) {
+      const double step = rounding_step(problem().out_dtype, t.predicted.values[i]);
+      left -= std::fabs(t.factor) * step / 2;
+    }
+    left = left > 0 ? left / unit : 0;
+    const bool spared = filling.instead == Instead::plain && errors_[at] < left;
+    if (spared) left = errors_[at];
+    if (!(left <= kWrong)) return std::nullopt;
+    squares += left * left;
+    if (is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
+    const double old = std::min(errors_[at] * own / larger, 1e6);
+    before += old * old;
+    after += std::pow(left * unit / larger, 2);
+    bits.add(alike_.empty() ? at : alike_[at], t.predicted.values[i], told(t, i, larger, spared),
+             !alike_.empty());
+  }
+  const auto count = static_cast<double>(t.at.size());
+  const double rms = std::sqrt(squares / count);
+  const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;
+  const bool good = rms <= kSlack * group_factor(count) && after <= part * before &&
+                    (t.lenient || bits.sum() >= kLeastBits + t.bits) &&
+                    (grid == nullptr || grid->rounding != Rounding::either || stochastic(t));
+  return good ? std::optional(rms) : std::nullopt;
+}
+
+// Whether values went to either neighbour as stochastic rounding sends them, and not as noise of
+// any size does, some of which also stays within a step. With m, the distance to the nearest number
+// in steps, that is left with the probability m.
+bool Evidence::stochastic(const Trial& t) const {
+  const Grid& grid = *t.filling.grid;
+  // Sizes of noise, in steps: those at which it is seen, and not seen to leave both neighbours.
+  constexpr double kLeastNoise = 0x1p-4, kMostNoise = 0x1p4;
+  std::vector<double> noise, likelihood;
+  for (double size = kLeastNoise; size <= kMostNoise; size *= 1.25) noise.push_back(size);
+  likelihood.resize(noise.size());
+  double own = 0;
+  for (std::size_t i = 0; i < t.at.size(); ++i) {
+    const double result = got(t.at[i]), value = t.value(i);
+    const double step = rounding_step(grid.like, result) * grid.part;
+    if (!std::isfinite(result) || t.predicted.scales[i] > step / 16) continue;
+    const double off = std::fabs(value - result) / step;  // below 1
+    own += std::log2(std::max(1 - off, 0x1p-20));
+    for (std::size_t s = 0; s < noise.size(); ++s) {
+      const auto below = [&](double z) { return std::erfc(-z / noise[s] / std::sqrt(2.0)) / 2; };
+      likelihood[s] += std::log2(std::max(below(off + 0.5) - below(off - 0.5), 0x1p-100));
+    }
+  }
+  const double best = *std::max_element(likelihood.begin(), likelihood.end());
+  double mean = 0;
+  for (const double bits : likelihood) mean += std::exp2(bits - best);
+  mean = best + std::log2(mean / static_cast<double>(noise.size()));
+  return own - mean >= kStochasticBits;
+}
+
+std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
+                                   bool plain, bool lenient) const {
+  for (const Filling& filling : fillings_) {
+    // One or two faults at once.
+    const std::size_t faults =
+        filling.parts.size() + (filling.number != Number::none ? 1 : 0) + (plain ? 0 : 1);
+    if (faults < 1 || faults > 2 || (filling.alone && !plain)) continue;
+    Trial trial = {at, predicted, filling, plain, lenient, bits + filling.bits};
+    if (filling.number == Number::factor && !find_factor(trial)) continue;
+    if (filling.number == Number::offset && !find_offset(trial)) continue;
+    const auto rms = misfit(trial);
+    if (!rms) continue;
+    Fit fit = {*rms, filling.parts, filling.only};
+    if (!trial.number.name.empty()) fit.parts.insert(fit.parts.begin(), trial.number);
+    fit.weak = filling.grid != nullptr && filling.grid->rounding == Rounding::either;
+    return fit;
+  }
+  return std::nullopt;
+}
+
+}  // namespace convgrad::diagnosis

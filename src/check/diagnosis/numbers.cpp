@@ -1,0 +1,168 @@
+// numbers.cpp - see search.hpp: what predicted values are multiplied by, or what is added to them.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "check/diagnosis/search.hpp"
+
+namespace convgrad::diagnosis {
+namespace {
+
+using Instead = Filling::Instead;
+
+constexpr double kSlack = Tolerance{}.slack;
+// A known factor is one of about 2^4 that are within reach of what is measured; a decimal digit is
+// log2(10) bits, and more digits than 17 tell no double from another.
+constexpr double kFactorBits = 4, kDigitBits = 3.4;
+constexpr int kMostDigits = 17;
+// Sums that are added to over and over are whole multiples, up to this; loss scales begin at 2^16
+// and double as long as nothing overflows (Apex stops at 2^24).
+constexpr int kMostAdded = 16, kLargestScale = 24;
+
+struct Factor {
+  double value;
+  std::string name;
+};
+
+std::vector<Factor> known_factors(const WgradProblem& pb) {
+  std::vector<Factor> factors;
+  // Small whole numbers are sums that were added to, whatever else has that value.
+  for (const double small : {2.0, 3.0, 4.0}) factors.push_back({small, ""});
+  const auto add = [&](double count, const std::string& name) {
+    if (!(count > 1)) return;
+    factors.push_back({1 / count, "1/" + name});
+    factors.push_back({count, name});
+  };
+  const double N = static_cast<double>(pb.N), pixels = static_cast<double>(pb.out_pixels());
+  const int rank = pb.spatial_rank();
+  const char* const out = rank > 2 ? "Z*P*Q)" : rank > 1 ? "P*Q)" : "Q)";
+  add(N, "N");
+  add(N * pixels, cat("(N*", out));
+  add(pixels, cat("(", out));
+  add(static_cast<double>(pb.taps()), rank > 2 ? "(T*R*S)" : rank > 1 ? "(R*S)" : "S");
+  add(static_cast<double>(pb.groups), "groups");
+  add(static_cast<double>(pb.C), "C");
+  add(static_cast<double>(pb.K), "K");
+  for (int count = 2; count <= kMostAdded; ++count) {
+    factors.push_back({1.0 / count, cat("1/", count)});
+  }
+  for (int power = 5; power <= kLargestScale; ++power) {
+    add(std::ldexp(1.0, power), cat("2^", power));
+  }
+  return factors;
+}
+
+// What usually brings a factor about; nothing for most numbers.
+std::string cause_of(double factor) {
+  const double size = std::fabs(factor), inverse = 1 / size;
+  const auto whole = [](double v) { return std::fabs(v - std::round(v)) <= 1e-6 * v; };
+  int exponent = 0;
+  const bool power = std::frexp(size, &exponent) == 0.5 && std::abs(exponent - 1) >= 5;
+  std::string cause;
+  if (factor < 0) cause = "a sign: the gradient of -loss, or an update in place of a gradient";
+  const auto add = [&](const char* more) {
+    cause += (cause.empty() ? "" : "; ") + std::string(more);
+  };
+  if (power) {
+    add("a loss scale that was left in, or divided out twice");
+  } else if (size > 1 && size <= kMostAdded && whole(size)) {
+    add("a sum that is added to what was there: beta = 1, backward twice without zeroing, a "
+        "warm-up run, or atomics on a buffer that was not set to 0");
+  } else if (size > 1 && whole(size)) {
+    add("a sum in place of a mean");
+  }
+  if (size < 1 && whole(inverse) && !(power && exponent > 0)) add("a mean in place of a sum");
+  return cause;
+}
+
+Fit::Part factor_part(double value, const std::string& text) {
+  return {"scale_factor", "it is multiplied by " + text, cause_of(value)};
+}
+
+}  // namespace
+
+// What the predicted values are multiplied by: a known factor, or the number of the fewest digits
+// that explains everything.
+bool Evidence::find_factor(Trial& trial) const {
+  struct Ratio {
+    double ratio, value, got, unit;
+  };
+  std::vector<Ratio> ratios;
+  for (std::size_t i = 0; i < trial.at.size(); ++i) {
+    const std::size_t at = trial.at[i];
+    const double value = trial.predicted.values[i];
+    const double unit = trial.predicted.scales[i] + rounding_step(problem().out_dtype, value);
+    if (trial.filling.instead == Instead::plain && errors_[at] <= kWrong) continue;
+    if (!std::isfinite(got(at)) || !(std::fabs(value) > 4 * unit)) continue;
+    if (trial.filling.instead == Instead::zero && got(at) == 0) continue;
+    ratios.push_back({got(at) / value, value, got(at), unit});
+  }
+  if (ratios.empty()) return false;
+  const auto middle = ratios.begin() + std::ssize(ratios) / 2;
+  std::nth_element(ratios.begin(), middle, ratios.end(),
+                   [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
+  const double median = middle->ratio;
+  double products = 0, squares = 0;
+  for (const Ratio& r : ratios) {
+    if (std::fabs(r.got - median * r.value) > 30 * r.unit + 0.02 * std::fabs(r.got)) continue;
+    products += r.value / r.unit * (r.got / r.unit);
+    squares += r.value / r.unit * (r.value / r.unit);
+  }
+  const double fitted = products / squares;
+  if (!std::isfinite(fitted) || fitted == 0 || fitted == 1) return false;
+  // A factor that changes no number by more than its rounding is none.
+  const Grid* const grid = trial.filling.grid;
+  const double u =
+      grid != nullptr ? unit_roundoff(grid->like) * grid->part : unit_roundoff(problem().out_dtype);
+  if (std::fabs(fitted - 1) <= u) return false;
+  const double bits = trial.bits;
+  const auto good = [&](double value, double more) {
+    trial.factor = value;
+    trial.bits = bits + more;
+    return misfit(trial).has_value();
+  };
+  for (const Factor& known : known_factors(problem())) {
+    if (std::fabs(known.value / fitted - 1) > 0.1 || !good(known.value, kFactorBits)) continue;
+    trial.number = factor_part(
+        known.value,
+        cat(digits(known.value, 9), known.name.empty() ? "" : cat(" (", known.name, ")")));
+    return true;
+  }
+  // The fitted number itself need not: it has the errors of what it was fitted to.
+  for (int count = 1; count <= kMostDigits; ++count) {
+    const std::string text = digits(fitted, count);
+    const double value = std::strtod(text.c_str(), nullptr);
+    if (value == 1 || !good(value, kFactorBits + count * kDigitBits)) continue;
+    trial.number = factor_part(value, text);
+    return true;
+  }
+  return false;
+}
+
+// What is added to the predicted values: the mean of what is left, by which every element must be
+// within its rounding.
+bool Evidence::find_offset(Trial& trial) const {
+  double low = -HUGE_VAL, high = HUGE_VAL, sum = 0, weights = 0;
+  for (std::size_t i = 0; i < trial.at.size(); ++i) {
+    const std::size_t at = trial.at[i];
+    const double rest = got(at) - trial.predicted.values[i];
+    if (trial.filling.instead == Instead::plain && !inside_[at]) continue;
+    if (!std::isfinite(rest) || (trial.filling.instead == Instead::zero && got(at) == 0)) continue;
+    const Grid* const grid = trial.filling.grid;
+    const double step = grid == nullptr ? rounding_step(problem().out_dtype, got(at))
+                                        : rounding_step(grid->like, got(at)) * grid->part;
+    const double off = step / 2 + kSlack * trial.predicted.scales[i];
+    low = std::max(low, rest - off);
+    high = std::min(high, rest + off);
+    sum += rest / (off * off);
+    weights += 1 / (off * off);
+  }
+  const double offset = low <= high ? std::clamp(sum / weights, low, high) : low / 2 + high / 2;
+  if (!std::isfinite(offset) || offset == 0) return false;
+  trial.offset = offset;
+  trial.number = {"constant_added", cat("a constant ", digits(offset, 3), " is added"),
+                  "a bias, an epsilon, or a buffer that was set to another value than 0"};
+  return true;
+}
+
+}  // namespace convgrad::diagnosis

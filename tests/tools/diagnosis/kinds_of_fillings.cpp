@@ -1,0 +1,174 @@
+// kinds_of_fillings.cpp - see fault_kinds.hpp: what stands in the place of right sums.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "check/sample.hpp"
+#include "tools/diagnosis/fault_kinds.hpp"
+
+namespace convgrad::testing {
+namespace {
+
+// The exact gradient, before it is rounded.
+Values exact(const Case& c) {
+  Case wide = c;
+  wide.pb.out_dtype = DType::f64;
+  Wrong wrong = right(wide);
+  wrong.add = [](double sum, double product) { return sum + product; };
+  return gradient(wide, wrong);
+}
+
+double largest(const Values& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0,
+                         [](double most, double v) { return std::max(most, std::fabs(v)); });
+}
+
+// value between the two numbers of so many bits, by name.
+double to_grid(double value, int bits, const std::string& how, Random& random) {
+  if (value == 0) return value;
+  int exponent = 0;
+  const double scaled = std::ldexp(std::frexp(value, &exponent), bits);
+  const double down = std::floor(scaled), up = std::ceil(scaled);
+  const double u = static_cast<double>(draw(random, std::int64_t{1} << 40)) * 0x1p-40;
+  const double chosen = how == "cut off"               ? std::trunc(scaled)
+                        : how == "rounded away from 0" ? (scaled > 0 ? up : down)
+                        : how == "rounded down"        ? down
+                        : how == "rounded up"          ? up
+                                                       : (u < scaled - down ? up : down);
+  return std::ldexp(chosen, exponent - bits);
+}
+
+void add_roundings(Kinds& kinds) {
+  for (const char* how :
+       {"cut off", "rounded away from 0", "rounded down", "rounded up", "rounded stochastically"}) {
+    for (const DType type : {DType::bf16, DType::f16}) {
+      for (const bool own : {true, false}) {
+        kinds.add(cat("result ", how, ", ", dtype_name(type), own ? " file" : " in another"),
+                  {"result_precision"}, [=](Case& c, Random& random, std::string& words) {
+                    const bool is_own = c.pb.out_dtype == type;
+                    const bool wider = unit_roundoff(c.pb.out_dtype) < unit_roundoff(type);
+                    if (own ? !is_own : !wider) return Values();
+                    words = how;
+                    Values dw = exact(c);
+                    const bool positive =
+                        std::all_of(dw.begin(), dw.end(), [](double v) { return v >= 0; });
+                    if (positive) words = "";  // towards 0 and down are one
+                    for (double& v : dw) v = to_grid(v, type == DType::bf16 ? 8 : 11, how, random);
+                    return dw;
+                  });
+      }
+    }
+  }
+  for (const int lost : {3, 8, 10}) {
+    kinds.add(cat("low ", lost, " bits cut off"), {"result_precision"},
+              [=](Case& c, Random& random, std::string& words) {
+                const int all = static_cast<int>(-std::log2(unit_roundoff(c.pb.out_dtype)));
+                if (all - lost < 4 || (all == 24 && lost < 8) || all == 53) return Values();
+                words = "cut off";
+                Values dw = gradient(c, right(c));
+                for (double& v : dw) v = to_grid(v, all - lost, "cut off", random);
+                return dw;
+              });
+  }
+}
+
+void add_limits(Kinds& kinds) {
+  const auto clamp = [](const WgradProblem& pb, Values dw, double most) {
+    for (double& v : dw) v = std::clamp(v, -most, most);
+    return rounded_all(pb, dw);
+  };
+  kinds.add("float16 saturates", {"saturated"}, [=](Case& c, Random&, std::string& words) {
+    if (c.pb.out_dtype != DType::f16) return Values();
+    const double factor = std::exp2(std::round(std::log2(65504 / largest(exact(c)))) + 1);
+    for (double& v : c.dy) v = rounded(DType::f16, v * std::sqrt(factor));
+    for (double& v : c.x) v = rounded(DType::f16, v * std::sqrt(factor));
+    words = "at 65504, the largest float16";
+    return clamp(c.pb, exact(c), 65504);
+  });
+  for (const double most : {65504.0, 57344.0, 448.0}) {
+    kinds.add(cat("a wider file saturates at ", most), {"saturated"},
+              [=](Case& c, Random&, std::string& words) {
+                if (unit_roundoff(c.pb.out_dtype) >= 0x1p-11) return Values();
+                const double factor = 2 * most / largest(exact(c));
+                for (double& v : c.dy) v = rounded(c.pb.dtype, v * std::sqrt(factor));
+                for (double& v : c.x) v = rounded(c.pb.dtype, v * std::sqrt(factor));
+                words = cat("it is cut off at ", most);
+                return clamp(c.pb, exact(c), most);
+              });
+  }
+  kinds.add("cut off at any number", {"saturated"}, [=](Case& c, Random&, std::string&) {
+    const Values dw = exact(c);
+    return clamp(c.pb, dw, rounded(c.pb.out_dtype, 0.6 * largest(dw)));
+  });
+  for (const DType type : {DType::bf16, DType::f16}) {
+    kinds.add(cat("sums of ones stop, ", dtype_name(type)), {"low_precision_sums"},
+              [=](Case& c, Random&, std::string&) {
+                const double most = 1 / unit_roundoff(type);
+                if (static_cast<double>(term_count(c.pb)) < 1.1 * most) return Values();
+                std::fill(c.x.begin(), c.x.end(), 1.0);
+                std::fill(c.dy.begin(), c.dy.end(), 1.0);
+                return clamp(c.pb, exact(c), most);
+              });
+  }
+}
+
+void add_numbers(Kinds& kinds) {
+  for (const char* where : {"everywhere", "in a channel", "in a tap"}) {
+    for (const double size : {1.0, 0.01}) {
+      kinds.add(cat("a constant of ", size, " ", where), {"constant_added"},
+                [=](Case& c, Random&, std::string& words) {
+                  if (c.pb.op == Op::depthwise || c.pb.K < 3 || c.pb.taps() < 2) return Values();
+                  Values dw = exact(c);
+                  const double constant = 0.37 * size * largest(dw);
+                  for (std::size_t i = 0; i < dw.size(); ++i) {
+                    const auto at = static_cast<std::int64_t>(i);
+                    const bool in =
+                        where[3] == 'r' ||
+                        (where[5] == 'c' ? at % c.pb.K == 1 : at / (c.pb.group_c() * c.pb.K) == 0);
+                    if (in) dw[i] += constant;
+                  }
+                  words = where[3] == 'r' ? "is added" : "alone";
+                  return rounded_all(c.pb, dw);
+                });
+    }
+  }
+  for (const auto& [factor, cause] :
+       {std::pair{2.0, "added to what was there"}, std::pair{3.0, "added to what was there"},
+        std::pair{-1.0, "a sign"}, std::pair{65536.0, "a loss scale"},
+        std::pair{1.0 / 12, "a mean"}}) {
+    kinds.add(cat("multiplied by ", factor), {"scale_factor"},
+              [factor = factor, cause = cause](Case& c, Random&, std::string& words) {
+                if (c.pb.out_dtype == DType::f16 && factor > 100) return Values();
+                words = cause;
+                return scaled(c.pb, gradient(c, right(c)), factor);
+              });
+  }
+  for (const bool zero : {false, true}) {
+    for (const double value : {std::nan(""), HUGE_VAL}) {
+      kinds.add(cat(std::isnan(value) ? "NaN" : "Inf", zero ? " becomes 0" : " is skipped"),
+                {"nonfinite_suppressed"}, [=](Case& c, Random& random, std::string& words) {
+                  Case clean = c;
+                  const auto at = static_cast<std::size_t>(draw(random, std::ssize(c.dy)));
+                  c.dy[at] = value;
+                  clean.dy[at] = 0;
+                  Values dw = gradient(clean, right(clean));
+                  const Values bad = gradient(c, right(c));
+                  for (std::size_t i = 0; i < dw.size(); ++i) {
+                    if (zero && !std::isfinite(bad[i])) dw[i] = 0;
+                  }
+                  words = "as dy[";
+                  return dw;
+                });
+    }
+  }
+}
+
+}  // namespace
+
+void add_fillings(Kinds& kinds) {
+  add_roundings(kinds);
+  add_limits(kinds);
+  add_numbers(kinds);
+}
+
+}  // namespace convgrad::testing
