@@ -397,7 +397,8 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take();
     if (result.match())
-      result.structure = small_structure(problem, {indices, differences, units}, steps, expected);
+      result.structure =
+          small_structure(problem, {indices, differences, units, expected.values}, steps, expected);
     add_power(problem, out, expected, tolerance.slack, *result.rounding);
   }
   return judge.take();

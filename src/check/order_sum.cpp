@@ -199,13 +199,14 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
   const auto both = [&](std::size_t i) {
     return parts.place[0][i][lane] + parts.place[1][i][lane];
   };
-  const Sums* const in_turns[] = {&parts.image, &parts.line, &parts.pixel, &parts.lane};
-  const std::int64_t extents[] = {pb.N, pb.N * pb.axis[0].out * pb.axis[1].out, pb.N * places,
-                                  pb.axis[2].out};
-  for (std::size_t what = 0; what < std::size(in_turns); ++what) {
+  const std::pair<const Sums*, std::int64_t> in_turns[] = {
+      {&parts.image, pb.N},
+      {&parts.line, pb.N * pb.axis[0].out * pb.axis[1].out},
+      {&parts.pixel, pb.N * places},
+      {&parts.lane, pb.axis[2].out}};
+  for (const auto& [sums, extent] : in_turns) {
     for (std::size_t count = 2; count <= kParts; count *= 2) {
-      const bool there = static_cast<std::int64_t>(count) <= extents[what];
-      keep(there ? turns(*in_turns[what], 1, count) : 0);
+      keep(static_cast<std::int64_t>(count) <= extent ? turns(*sums, 1, count) : 0);
     }
   }
   for (const std::size_t run : kRuns) {

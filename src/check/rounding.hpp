@@ -15,7 +15,8 @@ struct TermStatistics {
   double terms = 0;    // that are not 0
   double squares = 0;  // sum t^2
   double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
-  // The largest error of a sum in the accumulator's type on its way, which restarts in float64.
+  // The largest error of a sum in the accumulator's type on its way, which restarts in float64;
+  // with the sign of that at its end.
   double plain_error = 0;
   double magnitude = 0;  // sum |t|
 };

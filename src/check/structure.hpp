@@ -2,6 +2,8 @@
 // are.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 
@@ -9,11 +11,31 @@
 
 namespace convgrad {
 
+// Products of errors and a pattern, added up.
+struct Products {
+  double count = 0, product = 0, errors = 0, pattern = 0;
+  void add(double error, double like) {
+    ++count;
+    product += error * like;
+    errors += error * error;
+    pattern += like * like;
+  }
+  double size() const { return product / pattern; }  // errors are so many times the pattern
+  double share() const { return product * product / (errors * pattern); }  // of their squares
+  // Errors that know nothing of the pattern have at least that share with a probability of about
+  // (1 - share)^((n-1)/2) (that of a correlation of normal numbers), n of them being independent.
+  double bits(double dependent) const {
+    const double left = std::max(1 - share(), 1e-15);  // what float64 can tell
+    return -std::log2(left) * (count / dependent - 1) / 2;
+  }
+};
+
 // Errors of entries, and what is usual for them.
 struct EntryErrors {
   std::span<const std::int64_t> indices;  // empty: the whole gradient
   std::span<const double> errors;         // got - want
   std::span<const double> units;
+  std::span<const double> values;  // want
 };
 
 // Whether errors resemble a pattern (what would be the errors of a fault) in the gradient, a tap or

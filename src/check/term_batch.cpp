@@ -192,7 +192,8 @@ void judge_terms(const TermSums& s, std::int64_t count, const WgradProblem& prob
   for (std::int64_t i = 0; i < count; ++i) {
     if (s.compensation != nullptr) compensate(s.earlier[i], s.compensation[i]);
     if (std::isfinite(s.squares[i])) sum += s.squares[i];
-    const double plain = std::max(s.plain_error[i], std::fabs(s.plain_earlier[i] - s.earlier[i]));
+    const double off = s.plain_earlier[i] - s.earlier[i];
+    const double plain = std::copysign(std::max(s.plain_error[i], std::fabs(off)), off);
     const RoundingScale judged =
         rounding_scale({s.earlier[i], s.terms[i], s.squares[i],
                         mean_walk(problem, pixels, s.walk[i]), plain, s.magnitude[i]},

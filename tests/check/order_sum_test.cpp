@@ -113,9 +113,9 @@ TEST_CASE("sums in other orders are those of the definition") {
             {pb.N * D * P, [&](const Term& t) { return (t.n * D + t.z) * P + t.p; }},
             {pb.N * D * P * Q, pixel},
             {Q, [](const Term& t) { return t.q; }}};
-        for (const auto& [extent, number] : turns) {
-          if (m > extent) continue;
-          wide.push_back(apart(terms, m, [&](const Term& t) { return number(t) % m; }));
+        for (const auto& each : turns) {
+          if (m > each.first) continue;
+          wide.push_back(apart(terms, m, [&](const Term& t) { return each.second(t) % m; }));
         }
         for (const std::int64_t run : {8, 16, 32}) {
           if (m * run > std::min<std::int64_t>(256, pb.N * D * P * Q)) continue;

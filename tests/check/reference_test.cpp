@@ -101,7 +101,8 @@ TEST_CASE("the reference is the plain one, in any layout, and so is what it says
       [](const WgradProblem& problem, const auto& x, const auto& dy) {
         // Restarted nowhere, with batches of eight and between them.
         for (const std::int64_t longest : {0, 64, 13}) {
-          const Summation summation = {longest, longest == 0};
+          const Summation summation = {
+              longest, longest == 0 ? Summation::Adders::usual : Summation::Adders::ieee};
           CHECK(is_plain(reference_of(problem, x.data(), dy.data(), 2, summation), problem, x, dy,
                          summation));
         }

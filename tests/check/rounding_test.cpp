@@ -48,7 +48,8 @@ TEST_CASE("the scale is the formula of docs/numerics.md") {
   CHECK(rounding_scale(statistics(30, 100, 120, 0), DType::f32, ieee).scale ==
         doctest::Approx(kU * std::sqrt((100 * (900 / 3.0 + 20) + 120 + 900) / 3)).epsilon(1e-9));
   // Runs of 25: the sum of each is a quarter of the whole, as far as the whole tells.
-  CHECK(rounding_scale(statistics(30, 100, 120, 0), DType::f32, {25, false}).scale ==
+  CHECK(rounding_scale(statistics(30, 100, 120, 0), DType::f32, {25, Summation::Adders::ieee})
+            .scale ==
         doctest::Approx(kU * std::sqrt((100 * (900 / 48.0 + 5) + 120 + 900) / 3)).epsilon(1e-9));
   // Adders that cut off digits of 16-bit data alone.
   const double cut = kU / 16 * 100;

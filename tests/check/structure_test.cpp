@@ -26,13 +26,13 @@ std::vector<double> normal(std::size_t count, unsigned seed) {
 }
 
 const WgradProblem kProblem =
-    make({"3x3", "conv2d", 4, 6, 8, 1, {{6, 3}, {6, 3}}}, DType::f32, true);
+    make({"3x3", "conv2d", 4, 16, 20, 1, {{6, 3}, {6, 3}}}, DType::f32, true);
 const auto kCount = static_cast<std::size_t>(kProblem.dw_count());
 
 std::optional<Structure> found(const std::vector<double>& errors,
                                const std::vector<double>& pattern, Bias bias = Bias::none) {
   const std::vector<double> units(kCount, 1.0);
-  return resemblance(kProblem, {{}, errors, units}, pattern, Form::factor, bias);
+  return resemblance(kProblem, {{}, errors, units, pattern}, pattern, Form::factor, bias);
 }
 
 }  // namespace
@@ -65,10 +65,11 @@ TEST_CASE("a factor in one tap or channel alone is found there") {
     REQUIRE(structure);
     return std::pair{structure->kind, structure->index};
   };
-  CHECK(with([](std::size_t i) { return i / 48 == 4; }) == std::pair{GroupKind::tap, 4L});
-  CHECK(with([](std::size_t i) { return i / 8 % 6 == 2; }) ==
+  CHECK(with([](std::size_t i) { return i / 320 == 4; }) == std::pair{GroupKind::tap, 4L});
+  CHECK(with([](std::size_t i) { return i / 20 % 16 == 2; }) ==
         std::pair{GroupKind::input_channel, 2L});
-  CHECK(with([](std::size_t i) { return i % 8 == 5; }) == std::pair{GroupKind::output_channel, 5L});
+  CHECK(with([](std::size_t i) { return i % 20 == 5; }) ==
+        std::pair{GroupKind::output_channel, 5L});
 }
 
 TEST_CASE("elements that hold the same numbers count once") {
@@ -76,8 +77,8 @@ TEST_CASE("elements that hold the same numbers count once") {
   const std::vector<double> tap_errors = normal(9, 5);
   std::vector<double> errors(kCount), want(kCount), same(kCount, .5), ones(kCount, 1);
   for (std::size_t i = 0; i < kCount; ++i) {
-    errors[i] = tap_errors[i / 48];
-    want[i] = errors[i] + .8 * normal(9, 6)[i / 48];
+    errors[i] = tap_errors[i / 320];
+    want[i] = errors[i] + .8 * normal(9, 6)[i / 320];
   }
   CHECK(!found(errors, want));
   CHECK(!found(same, ones));

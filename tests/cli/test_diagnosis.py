@@ -756,8 +756,8 @@ class Fillings(DiagnosisTest):
             p.x[:], p.dy[:] = 1, 0.5
             self.use(p, dtype)
             lines = self.verify(self.dw * 0 + stop / 2)
-            self.assertEqual(lines[0].split(" (")[0], "the result matches if sums are rounded to "
-                             f"{dtype} after each addition, and stop at {stop / 2:g}")
+            self.assertEqual(lines[0].split(" (")[0], "the result matches bit by bit if sums are rounded to "
+                             f"{dtype} after each addition, pixel by pixel")
 
     def test_a_constant(self):
         p = self.use(plain_problem(taps=(3, 3)))

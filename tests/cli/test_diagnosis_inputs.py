@@ -86,8 +86,8 @@ class Inputs(DiagnosisTest):
         p = normal_problem()
         p.dy[1, 2, 3, 4] = np.nan
         self.use(p)
-        self.names(single(self.wrong(dy=np.nan_to_num(p.dy))), "special_values",
-                   "dy alone is 0 where they are NaN", whole=False)
+        self.names(single(self.wrong(dy=np.nan_to_num(p.dy))), "nonfinite_suppressed", "NaN and Inf are suppressed",
+                   whole=False)
 
 
 class Images(DiagnosisTest):

@@ -76,7 +76,7 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
   std::vector<int> ran(device_kernels().size(), 0);
   for_each_case(Fill::small_integers,
                 [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-                  const Expected reference = reference_of(problem, x.data(), dy.data());
+                  const Expected reference = device_reference_of(problem, x.data(), dy.data());
                   for (const DeviceKernel* kernel : kernels_for(problem)) {
                     CAPTURE(kernel->name);
                     agreements = 0;
@@ -94,7 +94,7 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
 
 TEST_CASE("every device kernel stays within the error bound, in any order of its threads") {
   for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel* kernel : kernels_for(problem)) {
       CAPTURE(kernel->name);
       const Plan plan = plan_with(problem, kernel->name);
@@ -150,7 +150,7 @@ TEST_CASE("what only meets padding contributes nothing on a device") {
           const WgradProblem problem = make(spec, dtype, channels_last);
           const auto dy = dy_with_first_pixel(problem, poison);
           const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-          const Expected reference = reference_of(problem, x.data(), dy.data());
+          const Expected reference = device_reference_of(problem, x.data(), dy.data());
           CHECK(std::isfinite(reference.values[0]));
           CHECK_FALSE(std::isfinite(reference.values.back()));
           for (const DeviceKernel& kernel : device_kernels()) {
@@ -183,7 +183,7 @@ TEST_CASE("data near the ends of the range on tensor cores") {
     const double x_scale = scales.first, dy_scale = scales.second;
     const auto x = scaled_normal(DType::f32, problem.x_count(), x_scale, 1);
     const auto dy = scaled_normal(DType::f32, problem.dy_count(), dy_scale, 2);
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     CAPTURE(x_scale);
     CAPTURE(dy_scale);
     const auto got = emulated_sums(plan_with(problem, "cuda_mma_bf16x3"), x.data(), dy.data());
@@ -205,7 +205,7 @@ TEST_CASE("three bfloat16 terms are as exact as float32, TF32 is not") {
       return tensor_of(DType::f32, values);
     };
     const auto x = data(problem.x_count(), 1), dy = data(problem.dy_count(), 2);
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     const auto mean_error = [&](std::string_view kernel) {  // root mean square
       const auto got = emulated_sums(plan_with(problem, kernel), x.data(), dy.data());
       double squares = 0;
@@ -232,7 +232,7 @@ TEST_CASE("a stage is not overwritten while products read it") {
       make({"many slabs", "conv2d", 1, 9, 10, 1, {{40, 1}, {41, 1}}}, DType::bf16, true);
   const auto x = filled(DType::bf16, problem.x_count(), Fill::small_integers, 1);
   const auto dy = filled(DType::bf16, problem.dy_count(), Fill::small_integers, 2);
-  const Expected reference = reference_of(problem, x.data(), dy.data());
+  const Expected reference = device_reference_of(problem, x.data(), dy.data());
   const Plan plan = plan_with(problem, "cuda_wgmma");
   CHECK(term_count(problem) / plan.schedule.slices.count() >= 10 * cuda::kSlabPixels);
   for (const bool backwards : {false, true}) {

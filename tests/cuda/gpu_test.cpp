@@ -52,7 +52,7 @@ bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Devic
 template <typename Check>
 void for_each_kernel(const Device& device, Fill fill, Check&& check) {
   const auto each = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_run(kernel, problem, device, fill)) continue;
       CAPTURE(kernel.name);
@@ -89,7 +89,7 @@ TEST_CASE("on a device, sums of several stages are bit-exact") {
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 7);
       const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, 8);
-      const Expected reference = reference_of(problem, x.data(), dy.data());
+      const Expected reference = device_reference_of(problem, x.data(), dy.data());
       for (const DeviceKernel& kernel : device_kernels()) {
         if (!is_run(kernel, problem, *found, Fill::small_integers)) continue;
         CAPTURE(spec.name);
@@ -150,7 +150,7 @@ TEST_CASE("on a device, what only meets padding contributes nothing") {
         make({"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}}, dtype, true);
     const auto dy = dy_with_first_pixel(problem, kInf);
     const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_run(kernel, problem, *found)) continue;
       CAPTURE(kernel.name);
@@ -170,7 +170,7 @@ TEST_CASE("on a device, 65535 to 65537 images") {
         make({"images", "conv2d", images, 2, 3, 1, {{1, 1}, {2, 2}}}, DType::f32, true);
     const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 3);
     const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 4);
-    const Expected reference = reference_of(problem, x.data(), dy.data());
+    const Expected reference = device_reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel& kernel : device_kernels()) {
       if (!is_run(kernel, problem, *found)) continue;
       CAPTURE(kernel.name);

@@ -53,7 +53,8 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
     if (wide) compensate(sum, rest);
     terms.sum = sum;
     terms.walk = mean_walk(pb, pixels, walk);
-    terms.plain_error = std::fmax(terms.plain_error, std::fabs(plain - sum));
+    const double off = plain - sum;
+    terms.plain_error = std::copysign(std::fmax(terms.plain_error, std::fabs(off)), off);
     const RoundingScale judged = rounding_scale(terms, pb.dtype, summation);
     e.values.push_back(sum);
     e.magnitudes.push_back(terms.magnitude);
@@ -63,7 +64,7 @@ inline Expected plain_reference(const WgradProblem& pb, const double* x, const d
     drifts.push_back(judged.drift);
     if (wide) e.tails.push_back(rest);
   }
-  widen_scales(pb, true, plains, drifts, e.scales);
+  widen_scales(pb, true, summation, plains, drifts, e);
   return e;
 }
 

@@ -61,6 +61,12 @@ Expected reference_of(const WgradProblem& problem, const void* x, const void* dy
   return expected_gradient(problem, x, dy, {.threads = threads}, summation);
 }
 
+Expected device_reference_of(const WgradProblem& problem, const void* x, const void* dy) {
+  Expected expected = reference_of(problem, x, dy);
+  expected.bias = Expected::Bias::smaller;
+  return expected;
+}
+
 bool is_plain(const Expected& fast, const WgradProblem& pb, const std::vector<std::byte>& x,
               const std::vector<std::byte>& dy, const Summation& summation) {
   const auto channels_last = [&](const std::vector<std::byte>& tensor, std::int64_t channels) {

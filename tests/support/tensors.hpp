@@ -40,6 +40,9 @@ inline constexpr Summation kOwnSums = {kMaxChunkPixels, Summation::Adders::ieee}
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2,
                       const Summation& summation = kOwnSums);
 
+// The same of kernels on a device, whose adders may cut digits off.
+Expected device_reference_of(const WgradProblem& problem, const void* x, const void* dy);
+
 // Whether that is what plain_reference() expects: values to the bit, sums that are added up in
 // eights here within their rounding.
 bool is_plain(const Expected& fast, const WgradProblem& problem, const std::vector<std::byte>& x,

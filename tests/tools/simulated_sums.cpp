@@ -173,7 +173,7 @@ std::vector<Way> ways_of(const WgradProblem& problem) {
 // All pixels, those of a walk's innermost letter first. Without z in a name, p goes over planes and
 // their rows.
 std::vector<Count> walk_of(const WgradProblem& problem, const std::string& name) {
-  const auto& [d, h, w] = problem.axis;
+  const SpatialAxis &d = problem.axis[0], &h = problem.axis[1], &w = problem.axis[2];
   const bool planes = name.find('z') != std::string::npos;
   const auto axis = [&](char which) {  // extent and distance
     switch (which) {

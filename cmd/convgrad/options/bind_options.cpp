@@ -101,8 +101,9 @@ void bind_verify(CLI::App& app, Options& o) {
   text(verify, "--adders", o.verify.adders, "tensor-core|ieee",
        "whether adders may have cut digits off, the default of 16-bit data, or only rounded",
        kComparison);
-  text(verify, "--order", o.verify.order, "natural",
-       "the result was summed in the order n, p, q, not in any that kernels use", kComparison);
+  text(verify, "--order", o.verify.order, "any|natural",
+       "errors of sums in any order that kernels use, the default, or in n, p, q alone",
+       kComparison);
   add_criteria(verify, o.verify);
   flag(verify, "--fail-vacuous", o.verify.fail_vacuous, kFailVacuous, kComparison);
   count("--sample", o.verify.sample, kExtent, 1, kAnyWhole,

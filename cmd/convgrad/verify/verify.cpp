@@ -15,8 +15,6 @@
 namespace convgrad::cli {
 namespace {
 
-constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked for
-
 void check_scope(const Options& options) {
   const VerifyOptions& v = options.verify;
   // A variable or a file may hold one for whoever wants it.

@@ -7,6 +7,8 @@
 
 namespace convgrad::cli {
 
+inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked for
+
 // The command.
 int verify(const Options& options, Json& report);
 
@@ -24,6 +26,11 @@ void judge_other_orders(Job& job, const Options& options, Judged& judged,
 // Whether errors are what x or dy lose when they are rounded to a narrow type.
 std::optional<Structure> rounded_inputs(Job& job, const Options& options, const Judged& judged,
                                         const Gradient& gradient);
+
+// Whether a known fault explains a gradient with errors no larger than those of the order n, z, p,
+// q.
+bool is_known_fault(Job& job, const Options& options, const Judged& judged,
+                    const Gradient& gradient);
 
 // Of several --result: whether all have the same bits, or differ as sums in other orders do, or by
 // more, which fails.

@@ -190,7 +190,7 @@ Tolerance judged_by(const VerifyOptions& o) {
     if (o.criterion == "bound") tolerance.criterion = Criterion::bound;
   }
   if (!o.adders.empty()) check_known("--adders", o.adders, {"tensor-core", "ieee"});
-  if (!o.order.empty()) check_known("--order", o.order, {"natural"});
+  if (!o.order.empty()) check_known("--order", o.order, {"any", "natural"});
   const bool rounding = tolerance.criterion == Criterion::rounding;
   if (o.slack) {
     if (!rounding) misuse("--slack: expected only with --criterion rounding");

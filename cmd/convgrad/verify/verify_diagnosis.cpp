@@ -10,7 +10,7 @@ namespace {
 
 // Multiply-adds that are spent in any case: seconds. More if the check itself took more.
 constexpr double kLeastDiagnosisBudget = 0x1p30;
-constexpr double kInputsBudget = 0x1p27;  // a second look at what may be right
+constexpr double kSecondLookBudget = 0x1p27;  // at what may be right
 constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
@@ -69,39 +69,29 @@ class Diagnoser {
     return "";
   }
 
-  void diagnose_subject(const Gradient& subject, std::span<const std::int64_t> indices,
-                        const Expected& expected) {
+  // Calls search(suspect, images, source, pool, multiply_adds).
+  template <typename Search>
+  auto search(const Search& find, const Gradient& subject, std::span<const std::int64_t> indices,
+              const Expected& expected, double least_budget) {
     WgradProblem problem = job_.problem;
     problem.out_dtype = subject.dtype;
-    const Suspect suspect = {problem, indices, subject.values, expected};
-    TaskPool pool(threads());
+    const int asked = options_.execution.threads;
+    TaskPool pool(asked > 0 ? asked : this_machine().threads);
     NpySource source(*job_.x, *job_.dy);
     const double spent =
-        static_cast<double>(suspect.got.size()) * static_cast<double>(term_count(problem));
-    const Diagnosis found =
-        diagnose(suspect, images_, source, pool, std::max(kLeastDiagnosisBudget, spent));
-    report(subject, suspect, found);
+        static_cast<double>(subject.values.size()) * static_cast<double>(term_count(problem));
+    return find(Suspect{problem, indices, subject.values, expected}, images_, source, pool,
+                std::max(least_budget, spent));
   }
 
-  std::optional<Structure> rounded_inputs_of(const Gradient& subject,
-                                             std::span<const std::int64_t> indices,
-                                             const Expected& expected) {
-    WgradProblem problem = job_.problem;
-    problem.out_dtype = subject.dtype;
-    TaskPool pool(threads());
-    NpySource source(*job_.x, *job_.dy);
-    return convgrad::rounded_inputs({problem, indices, subject.values, expected}, images_, source,
-                                    pool, kInputsBudget);
+  void diagnose_subject(const Gradient& subject, std::span<const std::int64_t> indices,
+                        const Expected& expected) {
+    report(subject, search(diagnose, subject, indices, expected, kLeastDiagnosisBudget));
   }
 
  private:
-  int threads() const {
-    const int asked = options_.execution.threads;
-    return asked > 0 ? asked : this_machine().threads;
-  }
-
-  void report(const Gradient& subject, const Suspect& suspect, const Diagnosis& found) {
-    const std::int64_t count = suspect.problem.dw_count();
+  void report(const Gradient& subject, const Diagnosis& found) {
+    const std::int64_t count = job_.problem.dw_count();
     for (const Finding& f : found.findings) {
       notes_.lines.push_back(finding_line(subject.name, f, count));
       json()["findings"].push_back({{"subject", subject.name},
@@ -190,7 +180,18 @@ std::optional<Structure> rounded_inputs(Job& job, const Options& options, const 
                                         const Gradient& gradient) {
   Diagnoser diagnoser(job, options);
   if (!diagnoser.why_not().empty()) return {};
-  return diagnoser.rounded_inputs_of(gradient, judged.sample.indices, judged.expected);
+  return diagnoser.search(convgrad::rounded_inputs, gradient, judged.sample.indices,
+                          judged.expected, kSecondLookBudget);
+}
+
+bool is_known_fault(Job& job, const Options& options, const Judged& judged,
+                    const Gradient& gradient) {
+  Diagnoser diagnoser(job, options);
+  if (!diagnoser.why_not().empty()) return false;
+  const Diagnosis found = diagnoser.search(diagnose, gradient, judged.sample.indices,
+                                           judged.expected, kSecondLookBudget);
+  return std::ranges::any_of(found.findings,
+                             [](const Finding& f) { return f.certainty != Certainty::size; });
 }
 
 Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,

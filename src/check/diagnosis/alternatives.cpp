@@ -12,7 +12,8 @@ namespace convgrad::diagnosis {
 namespace {
 
 // Entries that are looked at, for a number and for a range; wrong by so many scales, and explained
-// within so many.
+// within so many: right sums stay below 3 with 64 entries (normal errors of 0.7). What passes here
+// is confirmed as any fault is, so these bound the time alone.
 constexpr std::size_t kEntries = 64, kRangeEntries = 12;
 constexpr double kLeastError = 8, kTolerance = 4;
 // Up to so many images every range of them is tried, else single ones and what is before or after.
@@ -94,12 +95,13 @@ class Alternatives {
                             "an offset of the batch that is one off", reading});
         }
         constexpr const char* kAlong[] = {"d", "h", "w"};
-        for (std::int8_t a = 0; a < 3; ++a) {
-          const SpatialAxis& axis = pb_.axis[static_cast<std::size_t>(a)];
+        for (std::size_t a = 0; a < 3; ++a) {
+          const SpatialAxis& axis = pb_.axis[a];
           if ((x ? axis.in : axis.out) < 2) continue;
           reading = plain_;
           reading.only_of_x = x;
-          (x ? reading.x : reading.dy).neighbour = {a, 0, static_cast<std::int8_t>(by)};
+          (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a), 0,
+                                                    static_cast<std::int8_t>(by)};
           result.push_back({"pixel_repeated",
                             cat(of, " is that ", by < 0 ? "before" : "after", " it in ", kAlong[a]),
                             "an index that is one off", reading, true, true});
@@ -117,12 +119,13 @@ class Alternatives {
     for (std::size_t e = 0; e < others.size(); ++e) {
       const Terms& a = others[e];
       const Terms& b = plain[e];
-      std::vector<double>& sum = result.emplace_back(1, 0.0);
+      std::vector<double> sum(1);
       for (std::size_t i = 0; i < a.x.size(); ++i) {
         const double added =
             product(reading.product, pb_.dtype, a.x[i], a.dy[i]) - b.x[i] * b.dy[i];
         sum.push_back(sum.back() + (std::isfinite(added) ? added : 0));
       }
+      result.push_back(std::move(sum));
     }
     return result;
   }
@@ -196,10 +199,11 @@ class Alternatives {
   void find_weights() {
     std::vector<std::vector<double>> of;
     for (const Terms& terms : by_dy_) {
-      std::vector<double>& sum = of.emplace_back(1, 0.0);
+      std::vector<double> sum(1);
       for (std::size_t i = 0; i < terms.x.size(); ++i) {
         sum.push_back(sum.back() + terms.x[i] * terms.dy[i]);
       }
+      of.push_back(std::move(sum));
     }
     for (std::int64_t i = 0; i < pb_.N; ++i) {
       for (std::int64_t j = i + 1; j <= pb_.N; ++j) {

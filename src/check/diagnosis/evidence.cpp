@@ -11,7 +11,6 @@
 namespace convgrad::diagnosis {
 namespace {
 
-constexpr double kSlack = Tolerance{}.slack;
 // Of a place, so much must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
 constexpr double kLeastSeen = 0.25;
 constexpr std::size_t kMostChosen = 4096;

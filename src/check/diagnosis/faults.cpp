@@ -53,8 +53,6 @@ std::string fields_text(const Reading& reading, const Axes& axes,
   return text;
 }
 
-constexpr const char* kLines[] = {"plane", "row", "column"};
-
 // Some tap meets what is not in x.
 bool reaches_outside(const WgradProblem& pb) {
   return std::any_of(pb.axis.begin(), pb.axis.end(), [](const SpatialAxis& a) {

@@ -12,6 +12,8 @@
 
 namespace convgrad::diagnosis {
 
+inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of axes d, h and w
+
 // What it is, what usually brings it about, and what the gradient becomes. The entry at `index` is
 // then that of the definition at moved(index), summed over other channels or by another reading.
 struct Fault {

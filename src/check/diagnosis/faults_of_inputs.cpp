@@ -217,7 +217,6 @@ class InputFaults {
 
   // The first or last line of an axis is that beside it.
   void add_borders() {
-    constexpr const char* kLines[] = {"plane", "row", "column"};
     for (const bool x : {true, false}) {
       for (std::int8_t a = 0; a < 3; ++a) {
         const SpatialAxis& axis = pb_.axis[static_cast<std::size_t>(a)];

@@ -30,6 +30,7 @@ class Losses {
       at_.push_back(at);
       indices.push_back(suspect.indices.empty() ? static_cast<std::int64_t>(at)
                                                 : suspect.indices[at]);
+      values.push_back(e.values[at]);
       errors.push_back(suspect.got[at] - e.values[at] - (e.tails.empty() ? 0 : e.tails[at]));
       units.push_back(
           std::hypot(e.scales[at], rounding_step(suspect.problem.out_dtype, suspect.got[at]) / 2));
@@ -70,7 +71,7 @@ class Losses {
   }
 
   std::vector<std::int64_t> indices;
-  std::vector<double> errors, units;
+  std::vector<double> errors, units, values;
 
  private:
   const Suspect& suspect_;
@@ -115,7 +116,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const std::vector<std::vector<double>> lost = some.of(left, images, source, pool);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
-    auto like = resemblance(pb, {some.indices, some.errors, some.units}, lost[f],
+    auto like = resemblance(pb, {some.indices, some.errors, some.units, some.values}, lost[f],
                             Structure::Form::inputs, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
     if (like->size < kLeastSize || like->size > kMostSize) continue;

@@ -15,7 +15,6 @@ namespace {
 using Instead = Filling::Instead;
 using Number = Filling::Number;
 
-constexpr double kSlack = Tolerance{}.slack;
 // An explanation must leave at most this part of the sum of squared errors:
 // scripts/measure_diagnosis names as many with 1/2 and with 1/256, and none wrongly. A first look
 // is more patient.
@@ -156,9 +155,9 @@ bool Evidence::stochastic(const Trial& t) const {
   const Grid& grid = *t.filling.grid;
   // Sizes of noise, in steps: those at which it is seen, and not seen to leave both neighbours.
   constexpr double kLeastNoise = 0x1p-4, kMostNoise = 0x1p4;
-  std::vector<double> noise, likelihood;
-  for (double size = kLeastNoise; size <= kMostNoise; size *= 1.25) noise.push_back(size);
-  likelihood.resize(noise.size());
+  std::vector<double> noise = {kLeastNoise};
+  while (noise.back() * 1.25 <= kMostNoise) noise.push_back(noise.back() * 1.25);
+  std::vector<double> likelihood(noise.size());
   double own = 0;
   for (std::size_t i = 0; i < t.at.size(); ++i) {
     const double result = got(t.at[i]), value = t.value(i);

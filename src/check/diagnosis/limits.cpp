@@ -11,12 +11,13 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // Entries that are looked at, of at least two, and their terms in all; wrong by so many scales, and
-// explained within so many.
+// explained within so many, as in alternatives.cpp; intervals between values that a limit may lie
+// in. They bound the time alone: what passes is confirmed.
 constexpr std::size_t kEntries = 128, kMostTerms = std::size_t{1} << 20;
 constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kMostIntervals = 1000;
-constexpr double kLimitBits = 24;
-constexpr int kRounds = 4;  // of least squares: the limit moves over some numbers
+constexpr double kLimitBits = 24;  // of the value that is read off: those of a float32
+constexpr int kRounds = 4;         // of least squares: the limit moves over some numbers
 
 // How the error of an entry depends on the limit: the numbers by size, and sums of those that are
 // cut off or dropped.

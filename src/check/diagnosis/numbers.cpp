@@ -10,7 +10,6 @@ namespace {
 
 using Instead = Filling::Instead;
 
-constexpr double kSlack = Tolerance{}.slack;
 // A known factor is one of about 2^4 that are within reach of what is measured; a decimal digit is
 // log2(10) bits, and more digits than 17 tell no double from another.
 constexpr double kFactorBits = 4, kDigitBits = 3.4;

@@ -9,6 +9,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
+// What is looked at bounds the time: what passes is confirmed as any fault is.
 constexpr std::size_t kMostCandidates = 4;
 // Ends that are tried: all pixels, or where a row or a chunk begins where that would be more.
 constexpr std::size_t kMostEnds = std::size_t{1} << 18;

@@ -102,9 +102,9 @@ class Planes {
     for (const std::int64_t other : blocks) {
       const Block block = other == index ? own : source_.load(plan_, other, other_memory_);
       pool_.run(std::ssize(list), [&](std::int64_t task, int) {
-        const auto& [channel, plane] = list[static_cast<std::size_t>(task)];
+        const auto& each = list[static_cast<std::size_t>(task)];
         with_scalar(pb_.dtype,
-                    [&](auto scalar) { fill<decltype(scalar)>(*channel, block, *plane); });
+                    [&](auto scalar) { fill<decltype(scalar)>(*each.first, block, *each.second); });
       });
     }
   }

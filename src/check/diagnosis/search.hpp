@@ -12,6 +12,8 @@
 
 namespace convgrad::diagnosis {
 
+inline constexpr double kSlack = Tolerance{}.slack;
+
 // Errors in units of the scale: of an entry that is wrong for certain, which is what the criterion
 // allows one, slack * group_factor(1); and of one that may be right. Scales are standard
 // deviations: 8 of them are chance in one of 10^15.

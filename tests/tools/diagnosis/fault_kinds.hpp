@@ -48,12 +48,12 @@ void add_parts(Kinds& kinds);    // of the gradient
 void add_padding(Kinds& kinds);  // and activations, shifts
 void add_pairs(Kinds& kinds);    // scales, and two faults at once
 void add_rarer(Kinds& kinds);
-void add_inputs(Kinds& kinds);   // numbers of x and dy
-void add_images(Kinds& kinds);   // images, lines and pixels that are others'
-void add_axes(Kinds& kinds);     // attributes of one axis
-void add_totals(Kinds& kinds);   // sums of parts
+void add_inputs(Kinds& kinds);    // numbers of x and dy
+void add_images(Kinds& kinds);    // images, lines and pixels that are others'
+void add_axes(Kinds& kinds);      // attributes of one axis
+void add_totals(Kinds& kinds);    // sums of parts
 void add_fillings(Kinds& kinds);  // what stands in the place of right sums
-void add_unknown(Kinds& kinds);  // none of the faults: nothing must be named
+void add_unknown(Kinds& kinds);   // none of the faults: nothing must be named
 
 // The elements as `move` says: each has the value of the place that its own is changed to.
 Values moved(const WgradProblem& pb, const Values& dw,
