@@ -218,13 +218,14 @@ class InputFaults {
   // The first or last line of an axis is that beside it.
   void add_borders() {
     for (const bool x : {true, false}) {
-      for (std::int8_t a = 0; a < 3; ++a) {
-        const SpatialAxis& axis = pb_.axis[static_cast<std::size_t>(a)];
+      for (std::size_t a = 0; a < 3; ++a) {
+        const SpatialAxis& axis = pb_.axis[a];
         if ((x ? axis.in : axis.out) < 2) continue;
         for (const bool last : {true, false}) {
           Reading reading = plain_;
           const auto step = static_cast<std::int8_t>(last ? -1 : 1);
-          (x ? reading.x : reading.dy).neighbour = {a, static_cast<std::int8_t>(-step), step};
+          (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a),
+                                                    static_cast<std::int8_t>(-step), step};
           add("line_repeated",
               cat("the ", last ? "last " : "first ", kLines[a], " of ",
                   x ? "input" : "out_backprop", " is that ", last ? "before" : "after", " it"),
