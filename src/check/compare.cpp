@@ -384,7 +384,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
     groups.add(e);
     if (tolerance.criterion == Criterion::rounding) {
       differences.push_back(e.difference);
-      units.push_back(std::hypot(expected.scales[i], half_step(out, got[i], false)));
+      units.push_back(usual_error(expected, i, out, got[i]));
       steps.push_back(std::copysign(half_step(out, expected.values[i], false), expected.values[i]));
     }
     if (!failed.empty()) failed[i] = e.pass ? 0 : 1;

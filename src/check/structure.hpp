@@ -30,6 +30,15 @@ struct Products {
   }
 };
 
+// got - want, to the last bit that is known of want.
+inline double error_of(const Expected& expected, std::size_t at, double got) {
+  return (got - expected.values[at]) - (expected.tails.empty() ? 0 : expected.tails[at]);
+}
+// What is usual for it: the error of a right sum, and that of the last rounding, to out.
+inline double usual_error(const Expected& expected, std::size_t at, DType out, double got) {
+  return std::hypot(expected.scales[at], rounding_step(out, got) / 2);
+}
+
 // Errors of entries, and what is usual for them.
 struct EntryErrors {
   std::span<const std::int64_t> indices;  // empty: the whole gradient

@@ -6,6 +6,7 @@
 #include "check/order_sum.hpp"
 #include "check/pixel_sum.hpp"
 #include "check/rounding.hpp"
+#include "check/structure.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
@@ -203,8 +204,8 @@ class OtherOrders {
     if (!judged_.sample.indices.empty()) return {};
     std::vector<double> errors, units;
     for (std::size_t i = 0; i < e.values.size(); ++i) {
-      errors.push_back(subject.values[i] - e.values[i] - (e.tails.empty() ? 0 : e.tails[i]));
-      units.push_back(std::hypot(e.scales[i], rounding_step(subject.dtype, subject.values[i]) / 2));
+      errors.push_back(error_of(e, i, subject.values[i]));
+      units.push_back(usual_error(e, i, subject.dtype, subject.values[i]));
     }
     const Plan plan = plan_again(job_, options_, 8 * std::ssize(errors));
     TaskPool pool(plan.threads);

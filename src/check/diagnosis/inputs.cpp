@@ -31,9 +31,8 @@ class Losses {
       indices.push_back(suspect.indices.empty() ? static_cast<std::int64_t>(at)
                                                 : suspect.indices[at]);
       values.push_back(e.values[at]);
-      errors.push_back(suspect.got[at] - e.values[at] - (e.tails.empty() ? 0 : e.tails[at]));
-      units.push_back(
-          std::hypot(e.scales[at], rounding_step(suspect.problem.out_dtype, suspect.got[at]) / 2));
+      errors.push_back(error_of(e, at, suspect.got[at]));
+      units.push_back(usual_error(e, at, suspect.problem.out_dtype, suspect.got[at]));
     }
   }
 
