@@ -177,18 +177,21 @@ def heads(*words):
 
 
 def table(verdicts):
-    """A row for the variants of an op that have the same cells, and for layouts that have the same rows."""
-    rows = heads("op", "layout", "variant")
+    """A row for all that have the same cells."""
+    rows = collections.defaultdict(lambda: collections.defaultdict(list))
     for op, variants in VARIANTS.items():
-        layouts = collections.defaultdict(list)
         for layout in LAYOUTS[op]:
-            alike = collections.defaultdict(list)
             for variant in variants:
-                alike[tuple(cell(verdicts[op, variant, layout, dtype]) for dtype in COLUMNS)].append(variant)
-            layouts[tuple(("; ".join(names), cells) for cells, names in alike.items())].append(layout)
-        for found, names in layouts.items():
-            rows += [f"| {op} | {', '.join(names)} | {listed} | {' | '.join(cells)} |" for listed, cells in found]
-    return "\n".join(rows)
+                cells = tuple(cell(verdicts[op, variant, layout, dtype]) for dtype in COLUMNS)
+                rows[cells][op, layout].append(variant.replace(",", " and"))
+    lines = heads("")
+    for cells, alike in rows.items():
+        layouts = collections.defaultdict(list)
+        for (op, layout), variants in alike.items():
+            layouts[op, ", ".join(variants)].append(layout)
+        named = "; ".join(f"{op} {', '.join(found)}: {variants}" for (op, variants), found in layouts.items())
+        lines.append(f"| {named} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def messages(verdicts):
@@ -228,20 +231,16 @@ python3 scripts/measure_support.py --tensorflow-python PATH --torch-python PATH
 """
 
 DEFINITIONS = """
-In the tables:
-- **computes**: every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp
-  of the dtype, e is 2^-24 (float64: 2^-53). A sum carried in float16 or bfloat16 breaks it.
-- **wrong**: it returns a value outside of it. **refuses**: an error. **aborts**: the process dies.
-- **no such attribute**: TensorFlow's conv3d and PyTorch have no uneven padding.
+"computes": every element lies within `u|dw| + 4 sqrt(L) e sum|x||dy|` of the float64 definition, L terms; u is half an ulp of the dtype,
+e is 2^-24 (float64: 2^-53). "wrong" is a value outside of it, "refuses" an error, "aborts" the process's end, and "no such
+attribute" uneven padding, which TensorFlow's conv3d and PyTorch lack.
 """
 
 METHOD = """
 ## How it is measured
-TensorFlow by its raw ops (`Conv2DBackpropFilter`, `DepthwiseConv2dNativeBackpropFilter`, `Conv3DBackpropFilterV2`),
-PyTorch by `torch.ops.aten.convolution_backward` with `output_mask=[False, True, False]`, on tensors in channels_last
-for NHWC and NDHWC. 3x3 (3x3x3) filters, batch 2, 17x15 pixels (5 frames), 8 channels, 2 groups, dilation 2, multiplier 2.
-Each combination is run with SAME and with VALID padding, the explicit ones with uneven padding; a cell has one word,
-or one for each padding. Processor: {processor}.
+TensorFlow by its raw ops, PyTorch by `torch.ops.aten.convolution_backward`, on 3x3 (3x3x3) filters, 2 images of 17x15 pixels (5 frames),
+8 channels, 2 groups, dilation 2, multiplier 2; SAME and VALID padding, and uneven padding for the explicit ones. A cell has one word, or
+one for each padding. The script prints the other two tables, and messages, as well. Processor: {processor}.
 """
 
 
@@ -261,20 +260,24 @@ def main():
     everything = list(all_combinations())
     basic = [c for c in everything if c[1] in BASIC]
     text = INTRODUCTION.format(all=len(everything), basic=len(basic))
-    tables = DEFINITIONS
+    tables, details = DEFINITIONS, ""
     for name, (peer, _) in PEERS.items():
         python = options.tensorflow_python if peer == "tensorflow" else options.torch_python
         verdicts, version = measure(name, python)
         title = name.replace("TensorFlow", f"TensorFlow {version}").replace("PyTorch", f"PyTorch {version}")
         text += (f"| {title} computes | {count_computed(verdicts, everything)} |"
                  f" {count_computed(verdicts, basic)} |\n")
-        tables += f"\n## {title}\n\n{table(verdicts)}\n"
+        found = f"\n## {title}\n\n{table(verdicts)}\n"
+        if tables == DEFINITIONS:
+            tables += found
+        else:
+            details += found
         if messages(verdicts):
-            tables += f"\nIt refuses with (how often):\n{messages(verdicts)}\n"
+            details += f"\n{title} refuses with (how often):\n{messages(verdicts)}\n"
         if worst_of(verdicts):
-            tables += f"\nWrong values, the largest error in bounds:\n\n{worst_of(verdicts)}\n"
+            details += f"\nWrong values of {title}, the largest error in bounds:\n\n{worst_of(verdicts)}\n"
     text += tables + METHOD.format(processor=peers.processor())
-    print(text, end="")
+    print(text + details, end="")
     options.output.write_text(text)
 
 
