@@ -161,10 +161,10 @@ class Everything(LayeringTest):
 
 
 class Page(LayeringTest):
-    """docs/configuration.md: its commands run."""
+    """docs/options.md: its commands run."""
 
     def test_blocks(self):
-        text = (ROOT / "docs/configuration.md").read_text()
+        text = (ROOT / "docs/options.md").read_text()
         save(self.folder / "x.npy", np.ones((2, 8, 8, 3)))
         save(self.folder / "dy.npy", np.ones((2, 4, 4, 8)))
         (script,) = re.findall(r"(?m)^```sh\n(.*?)^```", text, re.S)
