@@ -28,10 +28,10 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kLargePage - 1) / kLargePage * kLargePage;
 }
 
-// What buffers have given back, for the next ones of the same size: the system takes longer to
-// clear its pages than some gradients take. The program's own share of a memory limit has room for
-// kAlways; what is more goes as soon as memory of another size is wanted, so it never adds to what
-// a job was planned to need. Never destroyed, as buffers may be later.
+// Memory that buffers have given back waits here for the next ones of the same size: the system
+// takes longer to clear its pages than some gradients take. The program's own share of a memory
+// limit has room for kAlways; what is more goes as soon as memory of another size is wanted, so it
+// never adds to what a job was planned to need. It has no destructor, as buffers may outlive it.
 class KeptMemory {
  public:
   static KeptMemory& of_process() {
@@ -86,7 +86,7 @@ class KeptMemory {
 };
 
 std::byte* map(std::size_t bytes) {
-  // One page more than wanted, so that whole pages lie in it; what is left over is given back.
+  // One page more than wanted is mapped, so that whole pages lie in it; the rest is given back.
   if (bytes > SIZE_MAX - 2 * kLargePage) return nullptr;
   const std::size_t size = whole_pages(bytes);
   void* memory =
@@ -98,7 +98,7 @@ std::byte* map(std::size_t bytes) {
   if (before > 0) munmap(begin, before);
   if (before < kLargePage) munmap(begin + before + size, kLargePage - before);
 #ifdef MADV_HUGEPAGE
-  madvise(begin + before, size, MADV_HUGEPAGE);  // a wish, no more
+  madvise(begin + before, size, MADV_HUGEPAGE);  // only a wish
 #endif
   return begin + before;
 }

@@ -9,16 +9,16 @@
 
 namespace convgrad {
 
-// Bytes aligned to 64. Their contents are undefined, except that memory fresh from the system is
-// zeros, which zeroed() tells. The process keeps up to 64 MiB of what is given back for buffers of
-// the same size, and of that 12 MiB when another size is asked for. Throws Error(runtime) instead
-// of std::bad_alloc.
+// A buffer is aligned to 64 bytes. Its contents are undefined, except that memory fresh from the
+// system is zeros, which zeroed() tells. The process keeps up to 64 MiB of what is given back for
+// buffers of the same size, and of that 12 MiB when another size is asked for. Throws
+// Error(runtime) instead of std::bad_alloc.
 class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::int64_t bytes, const char* what = "a buffer");
 
-  // Memory from elsewhere, which free gives back.
+  // Takes over memory from elsewhere, which `free` gives back.
   static Buffer adopt(std::byte* memory, std::int64_t bytes, void (*free)(std::byte*));
 
   std::byte* data() const { return data_.get(); }

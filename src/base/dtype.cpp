@@ -40,7 +40,7 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
     const std::uint64_t quiet = fraction != 0 ? std::uint64_t{1} << (fraction_bits - 1) : 0;
     return static_cast<std::uint16_t>(sign | infinity | quiet);
   }
-  if (exponent == 0) return sign;  // below 2^-1022: far under the smallest subnormal
+  if (exponent == 0) return sign;  // below 2^-1022, far under the smallest subnormal
 
   const int bias = (1 << (exponent_bits - 1)) - 1;
   int biased = exponent - 1023 + bias;
@@ -60,8 +60,9 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
   return static_cast<std::uint16_t>(sign | (magnitude < infinity ? magnitude : infinity));
 }
 
-// The same for kBatch values whose results are normal numbers, without branches, so that it is
-// vectorized; false if some result is not, and destination is undefined then.
+// Does what narrow() does for kBatch values whose results are normal numbers, without branches, so
+// that it is vectorized. If some result is not normal it returns false, and destination is
+// undefined.
 constexpr std::int64_t kBatch = 32;
 template <int ExponentBits, int FractionBits>
 inline bool narrow_normal(const double* source, std::uint16_t* destination) {
@@ -82,7 +83,7 @@ inline bool narrow_normal(const double* source, std::uint16_t* destination) {
   return (outside >> 63) == 0;
 }
 
-// Compiled for several instruction sets, of which the loader takes the best.
+// These are compiled for several instruction sets, of which the loader takes the best.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CONVGRAD_VECTOR_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
@@ -194,7 +195,8 @@ const ByteValues& byte_values(DType dtype) {
   return kByteValues[static_cast<std::size_t>(dtype) - static_cast<std::size_t>(DType::e4m3fn)];
 }
 
-// A batch at a time: what is written lies before what is still to be read.
+// Elements are copied out a batch at a time: what is then written lies before what is still to be
+// read.
 template <typename From, typename To, typename Convert>
 void widen_each(std::int64_t count, std::byte* values, const Convert& convert) {
   constexpr std::int64_t kElements = 1024;
@@ -245,7 +247,7 @@ std::uint8_t float8_bits(DType dtype, double value) {
   const double half = (double{above[0]} - above[-1]) / 2, error = magnitude - *above;
   const bool odd = bits % 2 == 1;
   if (error < -half || (error == -half && odd)) --bits;
-  if (error > half || (error == half && odd)) {  // past the largest, as if numbers went on
+  if (error > half || (error == half && odd)) {  // past the largest, rounded as if numbers went on
     return static_cast<std::uint8_t>(dtype == DType::e5m2 ? sign | 124 : nan);
   }
   if (bits == 0 && fnuz) return 0;

@@ -7,7 +7,8 @@
 
 namespace convgrad {
 
-// By an errno: no space, memory or descriptors and a failing disk are runtime, all else is input.
+// `error` is an errno. Missing space, memory or descriptors and a failing disk are runtime errors,
+// all others are input errors.
 inline ErrorKind kind_of_failure(int error) {
   for (const int machine : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM}) {
     if (error == machine) return ErrorKind::runtime;

@@ -8,13 +8,14 @@
 
 namespace convgrad {
 
-// Of counts that are not negative, by divisors above 0; without a sum that could overflow.
+// Counts must not be negative and divisors must be above 0. a + b - 1 is not formed, as it could
+// overflow.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
-// Products and sums of sizes that are refused, not wrapped, past 63 bits.
+// Products and sums of sizes past 63 bits are refused, not wrapped.
 inline std::optional<std::int64_t> checked_multiply(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
@@ -27,7 +28,7 @@ inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
   return sum;
 }
 
-// 0 if one of the factors is, whatever the others.
+// A factor of 0 makes the product 0, also where the others would overflow.
 inline std::optional<std::int64_t> checked_product(std::span<const std::int64_t> factors) {
   std::optional<std::int64_t> product = std::ranges::count(factors, 0) > 0 ? 0 : 1;
   for (const std::int64_t factor : factors) {

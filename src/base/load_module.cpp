@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// Where there is a file of this name, in the order in which folders are asked.
+// Returns the paths at which a file of this name exists, in the order in which folders are asked.
 std::vector<std::filesystem::path> files_called(const char* file) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();

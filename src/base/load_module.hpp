@@ -1,5 +1,5 @@
-// load_module.hpp - convgrad's modules: shared objects that are loaded when what they do is asked
-// for, and that a build or an installation may be without.
+// load_module.hpp - convgrad's modules: shared objects that are loaded when they are needed. A
+// build or an installation may lack them.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@ struct LoadedModule {
   std::string why_none;          // a clause of one line, without a module
 };
 
-// The module called file (convgrad_cuda.so) and what its one symbol, a function without arguments,
-// returns a pointer to. Looked for in the folder that the environment's CONVGRAD_MODULES names,
-// beside the program, where an installation has it as seen from the program, and where the library
-// was to be installed. flags are dlopen's; is_ours tells whether this build can use what the module
-// offers: the next folder's turn, if not.
+// Loads the module called file (convgrad_cuda.so) and calls its one symbol, a function without
+// arguments that returns a pointer. The module is looked for in the folder that the environment's
+// CONVGRAD_MODULES names, beside the program, where an installation has it as seen from the
+// program, and where the library was to be installed. flags are dlopen's; is_ours tells whether
+// this build can use what the module offers; if not, the next folder is tried.
 LoadedModule load_module(const char* file, const char* symbol, int flags,
                          bool (*is_ours)(const void* offers));
 
-// Whether there is a file of this name in one of those folders; nothing is loaded.
+// Tells whether one of those folders has a file of this name; nothing is loaded.
 bool has_module(const char* file);
 
 }  // namespace convgrad

@@ -10,8 +10,8 @@ namespace {
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Edits that turn a into b: insert, delete, replace or swap neighbours (optimal string alignment,
-// a restricted Damerau-Levenshtein distance), case ignored.
+// Counts the edits that turn a into b, case ignored: insert, delete, replace or swap neighbours
+// (optimal string alignment, a restricted Damerau-Levenshtein distance).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -36,8 +36,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > 64) return "";
   const std::string* best = nullptr;
-  // One slip in a short word, two in a usual one, more in a long one; or a beginning of a name. The
-  // dashes of a flag do not make it longer.
+  // A short word may have one slip, a usual one two, a long one more; or the word begins a name.
+  // The dashes of a flag do not make it longer.
   const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
   const std::size_t letters = word.size() - dashes;
   std::size_t best_distance = std::max<std::size_t>(letters < 4 ? 1 : 2, letters / 3) + 1;

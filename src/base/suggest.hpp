@@ -9,14 +9,14 @@
 
 namespace convgrad {
 
-// "; did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored), or
-// "" when none is near.
+// Returns "; did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored),
+// or "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
-// The beginning of text of at most so many bytes, not cut within a UTF-8 character.
+// Returns at most so many bytes of text's beginning and does not cut within a UTF-8 character.
 std::string_view cut_short(std::string_view text, std::size_t most_bytes);
 
-// text on one line, in ASCII, cut off after limit characters.
+// Returns text on one line, in ASCII, cut off after limit characters.
 std::string printable(std::string_view text, std::size_t limit = 60);
 
 // "a, b or c".

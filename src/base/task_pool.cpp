@@ -18,7 +18,7 @@ namespace convgrad {
 
 namespace {
 
-// What a thread waits for is often there in less time than it takes to wake one that sleeps.
+// Waits are often shorter than the time that it takes to wake a sleeping thread.
 template <typename Condition>
 void spin_until(const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
@@ -100,7 +100,7 @@ struct TaskPool::State {
   }
 };
 
-// Threads that wait for the next pool, as starting them takes longer than a small gradient. They
+// Threads wait here for the next pool, as starting them takes longer than a small gradient. They
 // end with the process, so nothing here has a destructor; nor does it allocate, as pools end while
 // memory is out. A forked child has the parent's list, but not its threads.
 struct TaskPool::Idle {
