@@ -19,10 +19,10 @@
 namespace convgrad {
 
 struct OutputOptions {
-  // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" are
+  // An existing file is Error(input), also when it appears meanwhile. Devices, FIFOs and "-" hold
   // nothing that could be lost: they are written to all the same.
   bool no_clobber = false;
-  bool raw = false;  // the elements alone
+  bool raw = false;  // the file has the elements alone
 };
 
 enum class ArrayFormat : std::uint8_t { npy, npz, safetensors, raw };
@@ -32,12 +32,12 @@ struct ArrayTarget {
   ArrayFormat format = ArrayFormat::npy;
   std::string member;  // of an archive
 
-  // As NpyReader takes it. A raw file has no such name.
+  // NpyReader takes this name. A raw file has none.
   std::string readable_name() const { return member.empty() ? file : file + ":" + member; }
 };
 
-// Looks at names alone. Error(usage) for a raw array in a file whose name promises a header, and
-// for a member that cannot be called so.
+// Looks at names alone, not at files. Error(usage) for a raw array in a file whose name promises a
+// header, and for a member that cannot be called so.
 ArrayTarget array_target(const std::string& argument, bool raw = false);
 
 // Throws the Error that ArrayFile would throw for what can be seen before computing: the folder
@@ -57,9 +57,9 @@ class ArrayFile {
   ArrayFile(const ArrayFile&) = delete;
   ArrayFile& operator=(const ArrayFile&) = delete;
 
-  // The next elements, little endian.
+  // Takes the next elements, little endian and in C order, and does not keep the pointer.
   void write(const void* bytes, std::size_t count);
-  // After the last element. Makes the file visible.
+  // Is called after the last element and makes the file visible.
   void commit();
 
  private:

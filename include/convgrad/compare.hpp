@@ -1,5 +1,5 @@
-// compare.hpp - is a gradient right? Its errors are compared with those that rounding makes in a
-// right sum of the same terms, or with the worst that it could make, or with a tolerance.
+// compare.hpp - the verdict on a gradient. Its errors are compared with those that rounding makes
+// in a right sum of the same terms, or with the worst that it could make, or with a tolerance.
 // docs/numerics.md derives both.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace convgrad {
 // L independent roundings of a sum stay within 4*sqrt(L)*u but with probability 1 - 2*exp(-8)
 // (Higham, Mary: A new approach to probabilistic rounding error analysis, 2019).
 inline constexpr double kBoundFactor = 4;
-// out: dtype of the result that is judged.
+// out is the dtype of the result that is judged.
 double error_bound(const WgradProblem& problem, DType out, double want, double magnitude);
 
 // rounding: the root mean square of error/scale (Expected::scales) over the gradient, each tap,
@@ -32,7 +32,7 @@ struct Tolerance {
   double slack = 3;
   double rtol = 0, atol = 0;  // |got - want| <= atol + rtol*|want|
   std::int64_t max_ulp = 0;   // steps between numbers of the result's dtype
-  // Whether errors are judged by what the reference says of the terms.
+  // Tells whether errors are judged by what the reference says of the terms.
   bool needs_terms() const { return criterion <= Criterion::bound; }
 };
 
@@ -60,12 +60,12 @@ struct NonFinite {
   }
 };
 
-// Whether a result of dtype `out` can show an element: no where the exact sum is finite and
-// overflows it, or is not 0 and becomes 0, as terms of that size with random signs do.
+// Tells whether a result of dtype `out` can show an element: it cannot where the exact sum is
+// finite and overflows it, or is not 0 and becomes 0, as terms of that size with random signs do.
 enum class Shown : std::uint8_t { yes, overflow, underflow };
 Shown shown_in(DType out, const WgradProblem& problem, double want, double magnitude);
 
-// Elements whose errors are judged together. limit: an element by Expected::limits.
+// The errors of a group's elements are judged together. limit is an element by Expected::limits.
 enum class GroupKind : std::uint8_t { all, tap, input_channel, output_channel, element, limit };
 struct GroupError {
   GroupKind kind = GroupKind::all;
@@ -78,20 +78,21 @@ struct RoundingErrors {
   GroupError all;
   GroupError worst;          // by score: it matches where that is at most 1
   std::int64_t failing = 0;  // groups other than elements
-  // The smallest faults that would not have passed, typically: the error of one element, and the
-  // root mean square of those of a tap and of the gradient, relative to the gradient's; and how
-  // many pixels would have to be left out, or 0: however many are, it would not be seen.
+  // These are the smallest faults that would not have passed, typically: the error of one element,
+  // and the root mean square of those of a tap and of the gradient, relative to the gradient's.
+  // pixels is how many would have to be left out; 0 means that no number of them would be seen.
   double element = 0, tap = 0, gradient = 0, pixels = 0;
   double scale = 0;  // root mean square of Expected::scales
   double right = 0;  // relative error that right sums typically have
 };
 
-// Three digits: what a relative error tells of an element that has them in right sums.
+// A relative error says something of an element that has three digits in right sums.
 inline constexpr double kClear = 0x1p-10;
 
-// Errors that have a form which rounding does not give them, however small they are. factor: they
-// are the gradient, times a number. digits: the steps of the result's dtype, away from 0 or towards
-// it. pixel: the terms of one pixel. inputs: what x or dy lose when they are rounded.
+// Errors may have a form that rounding does not give them, however small they are. factor: they are
+// the gradient times a number. digits: they are the steps of the result's dtype, away from 0 or
+// towards it. pixel: they are the terms of one pixel. inputs: they are what x or dy lose when they
+// are rounded.
 struct Structure {
   enum class Form : std::uint8_t { factor, digits, pixel, inputs } form = Form::factor;
   GroupKind kind = GroupKind::all;  // of factor and digits: where
@@ -104,8 +105,8 @@ struct Structure {
 struct Comparison {
   std::int64_t count = 0, mismatches = 0;
   ElementError abs, rel, ulp, ratio;  // the largest of each; ratio is error / error_bound()
-  // The largest where terms do not cancel: a right sum's error (Expected::scales, if known) is at
-  // most kClear of want, or one step of the result's dtype.
+  // These are the largest where terms do not cancel: a right sum's error (Expected::scales, if
+  // known) is at most kClear of want, or one step of the result's dtype.
   ElementError clear_rel, clear_ulp;
   ElementError first_mismatch;
   std::vector<TapErrors> taps;
@@ -123,33 +124,32 @@ struct Comparison {
 };
 
 // got holds values of `out`, one for each of `indices` or for the whole gradient. expected has its
-// values alone, or all there is; then errors are measured by the bound and by rounding too, which
-// the criterion must not be otherwise. Elements fail by their own errors, groups do not count.
-// NaN matches NaN and an infinity one of its sign; nothing else that is not finite matches, except
-// an infinity where a finite want is that close to the overflow threshold. failed, if not empty,
-// gets 1 for each element that fails, else 0.
-// Error(unavailable) where the criterion needs what the terms say and that overflows float64 for
-// elements that are finite and differ.
+// values alone, or all its members; with all, errors are measured by the bound and by rounding too,
+// and without, the criterion must be neither. Elements fail by their own errors, groups do not
+// count. NaN matches NaN and an infinity one of its sign; nothing else that is not finite matches,
+// except an infinity where a finite want is that close to the overflow threshold. failed, if not
+// empty, gets 1 for each element that fails, else 0. Error(unavailable) where the criterion needs
+// what the terms say and that overflows float64 for elements that are finite and differ.
 Comparison compare_gradients(const WgradProblem& problem, DType out,
                              std::span<const std::int64_t> indices, std::span<const double> got,
                              const Expected& expected, const Tolerance& tolerance,
                              std::span<unsigned char> failed = {});
 
-// The least error before the last rounding, to out, that explains got; tail: want is want + tail.
-// An infinity is explained by what is at least the overflow threshold.
+// Returns the least error before the last rounding, to out, that explains got where the exact value
+// is want + tail. An infinity is explained by what is at least the overflow threshold.
 double unexplained_error(DType out, double got, double want, double tail = 0);
 
-// The distance from a number of out to the next larger one in size.
+// Returns the distance from a number of out to the next larger one in size.
 double rounding_step(DType out, double value);
 
-// The bits of two values are equal; those of any two NaN are.
+// Tells whether the bits of two values are equal; those of any two NaN count as equal.
 bool same_bits(double a, double b);
 
-// Steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are 0. The
-// largest uint64 where there are no steps to count: from NaN or an infinity to anything else, also
-// from what becomes an infinity when it is rounded.
+// Counts the steps between two values, rounded to a dtype; NaN to NaN and an infinity to itself are
+// 0. Returns the largest uint64 where there are no steps to count: from NaN or an infinity to
+// anything else, also from what becomes an infinity when it is rounded.
 std::uint64_t ulp_distance(DType dtype, double a, double b);
-// The same as an error: infinite where there are no steps to count.
+// Returns a distance as an error, which is infinite where there are no steps to count.
 double ulp_error(std::uint64_t distance);
 
 }  // namespace convgrad

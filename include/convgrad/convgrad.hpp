@@ -1,5 +1,5 @@
-// convgrad.hpp - everything that another program needs which computes and judges filter gradients,
-// reads tensors and writes them.
+// convgrad.hpp - includes all that another program needs to compute and judge filter gradients and
+// to read and write tensors.
 #pragma once
 
 #include "convgrad/array_file.hpp"

@@ -21,7 +21,7 @@ namespace convgrad {
 
 enum class DType : std::uint8_t { f16, bf16, f32, f64, e4m3fn, e5m2, e4m3fnuz, e5m2fnuz };
 
-// All, the four first.
+// Holds all, the four first.
 inline constexpr DType kStoredDTypes[] = {DType::f16,      DType::bf16,    DType::f32,
                                           DType::f64,      DType::e4m3fn,  DType::e5m2,
                                           DType::e4m3fnuz, DType::e5m2fnuz};
@@ -29,28 +29,28 @@ inline constexpr DType kStoredDTypes[] = {DType::f16,      DType::bf16,    DType
 inline constexpr bool is_float8(DType dtype) { return dtype > DType::f64; }
 
 std::string_view dtype_name(DType dtype);  // "float16", "bfloat16", ...
-// One of the four; also f2, half, bf16, float, double, ...
+// Knows the four, also as f2, half, bf16, float, double, ...
 std::optional<DType> dtype_from_name(std::string_view name);
-// The same, or an 8-bit float: float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz.
+// Knows the 8-bit floats too: float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz.
 std::optional<DType> stored_dtype_from_name(std::string_view name);
 std::int64_t dtype_bytes(DType dtype);
 
-// Half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53, ...
+// Returns half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53, ...
 double unit_roundoff(DType dtype);
 double smallest_subnormal(DType dtype);
 double smallest_normal(DType dtype);  // 2^-14, 2^-126, 2^-126, 2^-1022, ...
 double largest_finite(DType dtype);
 
-// The narrowest of the four that has every number of both: what their products are computed from.
+// Returns the narrowest of the four that has every number of both, in which they are multiplied:
 // bfloat16 for 8-bit floats, float32 for float16 with bfloat16.
 DType common_dtype(DType a, DType b);
 
-// The type in which products of this dtype are summed: float32, or float64 for float64.
+// Returns the type in which products of this dtype are summed: float32, or float64 for float64.
 DType accumulator_dtype(DType dtype);
 
 std::uint16_t half_bits(double value);      // value rounded to float16
 std::uint16_t bfloat16_bits(double value);  // value rounded to bfloat16
-// value rounded to an 8-bit float; past the largest it is infinity, or NaN where there is none.
+// Rounds value to an 8-bit float; past the largest it is infinity, or NaN where there is none.
 std::uint8_t float8_bits(DType dtype, double value);
 
 inline float to_float(Float16 value) {
@@ -109,9 +109,9 @@ decltype(auto) with_scalar(DType dtype, Function&& f) {
   }
 }
 
-// count doubles rounded to dtype, into destination.
+// Rounds count doubles to dtype, into destination, which has count * dtype_bytes(dtype) bytes.
 void round_to(DType dtype, const double* source, std::int64_t count, void* destination);
-// value rounded to dtype and widened again.
+// Rounds value to dtype and widens it again.
 double rounded(DType dtype, double value);
 
 // Widens count elements, exactly. They lie at the end of the space for the widened ones: from

@@ -10,7 +10,7 @@
 
 namespace convgrad {
 
-// Why a call failed. The values are the program's exit statuses.
+// The kind says why a call failed. The values are the program's exit statuses.
 enum class ErrorKind {
   usage = 2,        // the request itself: unknown name, flags that exclude each other
   input = 3,        // a file, dtype, shape or attribute
@@ -18,7 +18,7 @@ enum class ErrorKind {
   runtime = 5,      // memory, device or disk, while running
 };
 
-// text with control bytes (a file name may hold any) as \xNN, so that it stays one printable line.
+// Writes control bytes (a file name may hold any) as \xNN, so that text stays one printable line.
 std::string one_line(std::string_view text);
 
 // Streams of the standard take missing memory for the end of the text, and leave the rest out: half
@@ -55,7 +55,7 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// A value, or why there is none: for a choice that another one may follow.
+// Holds a value, or why there is none, for a choice that another one may follow.
 template <typename T>
 class Feasible {
  public:

@@ -1,5 +1,5 @@
-// float16.hpp - the bits of the two 16-bit types. Apart from dtype.hpp, whose functions sources
-// that are built for one instruction set, or for a device, must not see.
+// float16.hpp - the bits of the two 16-bit types. Sources that are built for one instruction set,
+// or for a device, include this and must not see the functions of dtype.hpp.
 #pragma once
 
 #include <cstdint>

@@ -17,16 +17,16 @@ struct GradientOptions {
   int cuda_device = -1;                 // the number of the one that computes; -1: the processor
 };
 
-// Each of these has the same bits for every number of threads and every limit. Error(usage) for an
+// Each gradient has the same bits for every number of threads and every limit. Error(usage) for an
 // unknown algorithm, Error(unavailable) for one that cannot compute the problem and for a device
 // that is not there, Error(runtime) where the memory needed is over the limit.
 
-// Of whole tensors in C order, native byte order, in the problem's dtype and layout. dw gets
-// dw_count() elements of out_dtype in the order of dw_shape().
+// Takes whole tensors in C order and native byte order, in the problem's dtype and layout. The
+// caller owns all three; dw gets dw_count() elements of out_dtype in the order of dw_shape().
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
                      const GradientOptions& options);
 
-// Of two files whose headers the problem was made from, block by block. The sums as
+// Reads two files, whose headers the problem was made from, block by block. Returns the sums as
 // write_gradient() takes them: before rounding, in [tap][c][k] order.
 std::vector<double> filter_gradient(const WgradProblem& problem, NpyReader& x, NpyReader& dy,
                                     const GradientOptions& options);

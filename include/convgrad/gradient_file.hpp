@@ -11,10 +11,11 @@
 
 namespace convgrad {
 
-// What the writer holds at a time.
+// The writer holds at most this much at a time.
 inline constexpr std::int64_t kOutputStagingBytes = std::int64_t{4} << 20;
 
-// dw [begin, begin + count) in the order of dw_shape(), from sums in [tap][c][k] order.
+// Copies entries [begin, begin + count) in the order of dw_shape() from dw, which is in [tap][c][k]
+// order.
 void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t begin,
                      std::int64_t count, double* destination);
 
@@ -24,8 +25,8 @@ void gather_gradient(const WgradProblem& problem, const double* dw, std::int64_t
 void write_gradient(const std::string& path, const WgradProblem& problem, const double* dw,
                     const double* addend, const OutputOptions& options);
 
-// The values of a .npy file that must have the shape of the problem's gradient, in that order, as
-// float64. Any float dtype unless dtype_must_match. Error(input) otherwise.
+// Reads a file that must have the shape of the problem's gradient, else Error(input). The values
+// are in its order, as float64. Any float dtype is taken unless dtype_must_match.
 struct GradientFile {
   DType dtype = DType::f32;
   std::vector<double> values;
@@ -33,10 +34,10 @@ struct GradientFile {
 GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
                            bool dtype_must_match);
 
-// Where the entry at `index` of [tap][c][k] stands in a file of dw_shape().
+// Returns the position in a file of dw_shape() of the entry at `index` of [tap][c][k].
 std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int64_t index);
 
-// The entries at these indices of [tap][c][k] alone, in their order. A stream is read whole.
+// Reads the entries at these indices of [tap][c][k] alone, in their order. A stream is read whole.
 GradientFile read_gradient_entries(const std::string& path, const WgradProblem& problem,
                                    std::span<const std::int64_t> indices);
 

@@ -23,7 +23,7 @@ namespace convgrad {
 struct NpyHeader {
   int major = 1, minor = 0;  // 0.0 for a member of a .safetensors file, 0.1 for a raw file
   std::string descr;         // as spelled in the file, without quotes: "<f4", ">V2", "bfloat16"
-  // f float, i int, u unsigned, b bool, V void/bfloat16, S bytes; c complex in .safetensors
+  // f is float, i int, u unsigned, b bool, V void/bfloat16, S bytes; c is complex in .safetensors.
   char kind = 'f';
   std::int64_t item_bytes = 4;
   std::optional<DType> dtype;  // where kind and item_bytes do not say which float it is
@@ -44,15 +44,15 @@ inline constexpr std::int64_t kMaxNpyHeaderBytes = std::int64_t{64} * 1024;
 // decides what can be computed with.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
-// float16/32/64, bfloat16 ('V2' in any byte order, or 'bfloat16') or an 8-bit float ('f1' is
-// ml_dtypes' float8_e5m2); Error(input) that names the type otherwise ("'<i4' is int32, expected"),
-// and the flag that take_for() is for, if this file has one.
+// Returns float16/32/64, bfloat16 ('V2' in any byte order, or 'bfloat16') or an 8-bit float ('f1'
+// is ml_dtypes' float8_e5m2). Any other type is an Error(input) that names it ("'<i4' is int32,
+// expected"), and the flag that take_for() is for, if this file has one.
 DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag = {});
 
-// "1.0", "safetensors" or "raw".
+// Returns "1.0", "safetensors" or "raw".
 std::string format_name(const NpyHeader& header);
 
-// One array, read once from front to back or (a regular file, a stored member) in boxes.
+// Reads one array, once from front to back or (a regular file, a stored member) in boxes.
 class NpyReader {
  public:
   // Opens a tensor whatever form its name has (FILE, FILE.npz:NAME, FILE.safetensors:NAME, elements
@@ -66,23 +66,23 @@ class NpyReader {
   const std::string& name() const;  // for messages: the argument, or "standard input"
   const NpyHeader& header() const;
 
-  // For files that cannot say their dtype: integers or raw bytes (kinds i, u, V) are taken for
-  // floats of the same size. Error(input), which names the flag, for any other file.
+  // Serves files that cannot say their dtype: integers or raw bytes (kinds i, u, V) are taken for
+  // floats of the same size. Any other file is an Error(input) that names the flag.
   void take_for(DType dtype, std::string_view flag);
   // Boxes are given in this dtype from now on, one of the four, which must have every number of the
   // file's.
   void widen_to(DType dtype);
 
-  // False for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x full
-  // that follow each other are then read straight from the stream; the first other box brings the
-  // rest of the payload into memory, and what has gone by before cannot be read again
+  // Is false for pipes and the like, and for deflated members: "a stream" below. Boxes [n0,n1) x
+  // full that follow each other are then read straight from the stream; the first other box brings
+  // the rest of the payload into memory, and what has gone by before cannot be read again
   // (Error(input)).
   bool seekable() const;
-  // True if that happens at the first box already: a stream in Fortran order.
+  // Is true if that happens at the first box already: for a stream in Fortran order.
   bool needs_whole_payload() const;
 
-  // Before the first box: a stream's whole payload is read into memory, so that boxes may overlap
-  // and come in any order. Without effect on what is seekable.
+  // Is called before the first box and reads a stream's whole payload into memory, so that boxes
+  // may overlap and come in any order. It has no effect on what is seekable.
   void hold();
 
   // Reads the elements with begin[i] <= index[i] < end[i] into out, in C order of the logical axes
@@ -91,11 +91,13 @@ class NpyReader {
   // changed its size, and Error(runtime) if reading fails. Not for two threads at once.
   void read_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end, void* out);
 
-  // Spent in read_box() on byte order and on other orders of axes than C, reading left out.
+  // Counts what read_box() spent on byte order and on other orders of axes than C, reading left
+  // out.
   double convert_seconds() const;
 
-  // After the last box: a stream must be at its end, else Error(input) about trailing bytes. What
-  // was not asked for is read and discarded. A member's CRC-32 is compared: Error(input).
+  // Is called after the last box. A stream must be at its end, else Error(input) about trailing
+  // bytes. What was not asked for is read and discarded. A member whose CRC-32 differs is an
+  // Error(input).
   void finish();
 
  private:
@@ -103,13 +105,14 @@ class NpyReader {
   std::unique_ptr<State> state_;
 };
 
-// A 1-D integer array of any integer dtype (TensorFlow's filter_sizes tensor), at most 16 entries.
+// Reads a 1-D array of any integer dtype (TensorFlow's filter_sizes tensor), at most 16 entries.
 std::vector<std::int64_t> read_npy_integers(const std::string& path);
 
-// Format 1.0 header for a C-order little-endian array, padded so that the payload starts at a
-// multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes does).
+// Returns the format 1.0 header of a C-order little-endian array, padded so that the payload starts
+// at a multiple of 64: byte for byte what numpy >= 1.23 writes (bfloat16 as '<V2', as ml_dtypes
+// does).
 std::string npy_header_text(DType dtype, std::span<const std::int64_t> shape);
-// The same for any dtype, by its descr: "<i8".
+// Takes any dtype, by its descr: "<i8".
 std::string npy_header_text(std::string_view descr, std::span<const std::int64_t> shape);
 
 }  // namespace convgrad

@@ -24,11 +24,11 @@ enum class Op : std::uint8_t { conv2d, depthwise, conv3d, conv1d };
 inline int spatial_rank(Op op) { return op == Op::conv3d ? 3 : op == Op::conv1d ? 1 : 2; }
 
 enum class Padding : std::uint8_t { same, valid, explicit_pads };
-// The order in which the filter gradient is written. hwio is TensorFlow's; with D in front for 3-D,
-// without H for 1-D.
+// The order in which the filter gradient is written. hwio is TensorFlow's. 3-D has D in front, 1-D
+// has no H.
 enum class FilterFormat : std::uint8_t { hwio, oihw, ohwi };
 
-// One spatial axis. All counts in elements, stride and dilation counted from 1.
+// One spatial axis. All counts are in elements; stride and dilation count from 1.
 struct SpatialAxis {
   std::int64_t in = 1;    // extent of x: D, H or W
   std::int64_t out = 1;   // extent of dy: Z, P or Q
@@ -58,7 +58,7 @@ struct WgradProblem {
   int spatial_rank() const { return convgrad::spatial_rank(op); }
   std::int64_t group_c() const { return C / groups; }  // C/groups
   std::int64_t group_k() const { return K / groups; }  // K/groups
-  // M of depthwise, whose K is C*M.
+  // Depthwise calls this M: its K is C*M.
   std::int64_t multiplier() const { return C > 0 ? K / C : empty_multiplier; }
   std::int64_t taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   std::int64_t out_pixels() const { return axis[0].out * axis[1].out * axis[2].out; }  // one image
@@ -72,34 +72,34 @@ double flop_count(const WgradProblem& problem);
 // Terms of the longest sum that one element of dw can have: N*Z*P*Q.
 std::int64_t term_count(const WgradProblem& problem);
 
-// A number of each spatial axis, in the data format's order: 2 of them, 3 of conv3d, 1 of conv1d.
+// Returns one number of each spatial axis, in the data format's order: 2, of conv3d 3, of conv1d 1.
 std::vector<std::int64_t> per_axis(const WgradProblem& problem, std::int64_t SpatialAxis::*field);
-// (before, after) of each spatial axis.
+// Returns (before, after) of each spatial axis.
 std::vector<std::int64_t> paddings(const WgradProblem& problem);
 
-// The shapes of x and dy as their files have them: by data_format.
+// These are the shapes of x and dy in their files, by data_format.
 std::vector<std::int64_t> x_shape(const WgradProblem& problem);
 std::vector<std::int64_t> dy_shape(const WgradProblem& problem);
-// dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front, 1-D
-// without R, or permuted by filter_format (depthwise other than hwio: as the grouped filter, K and
-// 1). Channels or a multiplier of 0 make it empty.
+// This is dw's shape as it is written: [R,S,C/groups,K], depthwise [R,S,C,M], 3-D with T in front,
+// 1-D without R, or permuted by filter_format (depthwise other than hwio: as the grouped filter, K
+// and 1). Channels or a multiplier of 0 make it empty.
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
 
 // One line, enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3 s3 stride2,2 ...".
 std::string describe(const WgradProblem& problem);
 
-// "bfloat16", or of tensors that differ "float8_e4m3fn*float8_e5m2".
+// Returns "bfloat16", or for tensors that differ "float8_e4m3fn*float8_e5m2".
 std::string input_dtypes(const WgradProblem& problem);
 
-// What a tensor file says of itself. name is what messages call it: "--input (x.npy)".
+// A tensor file says this of itself. name is what messages call it: "--input (x.npy)".
 struct TensorInfo {
   std::string name;
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
 };
 
-// The request as it is spelled. Vectors take 1 value (all spatial axes), one for each spatial
-// axis, or one for every axis (data-format order, as TensorFlow's attributes). Empty means not
+// Holds the request as it is spelled. Vectors take 1 value (all spatial axes), one for each spatial
+// axis, or one for every axis (data-format order, as TensorFlow's attributes). An empty one was not
 // given.
 struct WgradAttributes {
   std::string op;
@@ -114,7 +114,7 @@ struct WgradAttributes {
   std::string data_format;                      // default NHWC, NDHWC or NWC
   std::string filter_format;                    // default HWIO, DHWIO or WIO
   std::optional<std::int64_t> groups;           // checked against the shapes
-  // What messages call the paddings, and the filter's shape; with the file that it came from.
+  // Messages call the paddings and the filter's shape so, with the file that it came from.
   std::string explicit_paddings_name = "--explicit-paddings";
   std::string filter_sizes_name = "--filter-sizes";
   std::string filter_like_name = "--filter-like";
@@ -123,30 +123,30 @@ struct WgradAttributes {
 };
 
 // The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
-// or are missing, Error(input) for values and shapes that do not fit each other; that ends with
-// the slips, such as exchanged tensors, without which they would fit.
+// or are missing, Error(input) for values and shapes that do not fit each other; the latter ends
+// with the slips, such as exchanged tensors, without which they would fit.
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
 
-// The shape of the out_backprop that fits x and the attributes, by make_problem's rules and with
-// its errors. K channels, or as many as the filter's shape says where K is not given.
+// Returns the shape of the out_backprop that fits x and the attributes, by make_problem's rules and
+// with its errors. It has K channels, or as many as the filter's shape says where K is not given.
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
                                              std::optional<std::int64_t> K = {});
 
-// The operation by its short name, or by what TensorFlow or PyTorch calls the function; case and
-// underscores do not count. Error(usage) with a suggestion.
+// Takes the operation's short name, or what TensorFlow or PyTorch calls the function; case and
+// underscores do not count. Other names are an Error(usage) with a suggestion.
 Op parse_op(std::string_view name);
 std::optional<Op> op_from_name(std::string_view name);
 
-// Whether the data format, the op's NHWC or NCHW or Keras' channels_last or channels_first, has
-// channels last; Error(usage) for other names.
+// Tells whether the data format, the op's NHWC or NCHW or Keras' channels_last or channels_first,
+// has channels last; Error(usage) for other names.
 bool parse_data_format(Op op, std::string_view name);
-// The letters of cuDNN and CUTLASS as those of TensorFlow, KCRS as OIHW, and all in upper case.
+// Replaces the letters of cuDNN and CUTLASS by those of TensorFlow, KCRS by OIHW, in upper case.
 std::string in_tensorflow_letters(std::string_view filter_format);
 
-// float16, bfloat16, float32 or float64, also by short names; Error(usage) that names the flag.
+// Takes float16, bfloat16, float32 or float64, also by short names; Error(usage) names the flag.
 DType parse_dtype(std::string_view flag, std::string_view name);
-// The same, or an 8-bit float.
+// Takes 8-bit floats too.
 DType parse_stored_dtype(std::string_view flag, std::string_view name);
 
 std::string_view op_name(Op op);  // conv2d, depthwise, conv3d, conv1d
@@ -154,7 +154,7 @@ std::string_view tensorflow_op_name(Op op);
 std::string data_format_name(const WgradProblem& problem);    // NHWC, NCHW, NDHWC, NCDHW, NWC, NCW
 std::string filter_format_name(const WgradProblem& problem);  // HWIO, DHWIO, WIO, ...
 
-// a*b and a+b, or Error(input) that says what overflowed.
+// These return a*b and a+b, or throw an Error(input) that says what overflowed.
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what);
 std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what);
 
