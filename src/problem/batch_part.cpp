@@ -9,7 +9,7 @@
 namespace convgrad {
 namespace {
 
-// "4 or 6", the cuts around an image.
+// Returns the cuts around an image, as "4 or 6".
 std::string nearest(const std::vector<BatchCut>& cuts, std::int64_t image) {
   const auto above = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
   if (above == cuts.end()) return cat(cuts.back().image);
@@ -32,6 +32,7 @@ BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
                 " is no range of the batch's ", count,
                 " images, expected A:B with 0 <= A <= B <= ", count);
   }
+  // Both ends of an empty batch would be its first cut, which leaves no partition to sum.
   if (images == Range{0, count}) return {images, {0, cuts.back().partition}};
   const BatchCut& begin = cut_at(cuts, images.begin, "begins");
   const BatchCut& end = cut_at(cuts, images.end, "ends");
@@ -62,7 +63,7 @@ BatchPart batch_part(const ChunkGrid& grid, const SliceGrid& slices, const Batch
     case BatchRange::Kind::images:
       return images_part(cuts, range.images);
     case BatchRange::Kind::share: {
-      // Rounded up, so that the first share is not the empty one.
+      // Cuts are rounded up, so that the first share is not the empty one.
       const auto cut = [&](std::int64_t part) {
         const std::int64_t pieces = std::ssize(cuts) - 1;
         return cuts[static_cast<std::size_t>(pieces / range.parts * part +

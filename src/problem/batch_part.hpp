@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// What is asked for: images [begin, end), or part number `part` of `parts` (from 0).
+// The request is images [begin, end), or part number `part` of `parts` (from 0).
 struct BatchRange {
   enum class Kind : std::uint8_t { all, images, share };
   Kind kind = Kind::all;
@@ -20,16 +20,16 @@ struct BatchRange {
   std::int64_t part = 0, parts = 1;
 };
 
-// What is summed. Both ranges are empty for a share without an image.
+// These images and partitions are summed. Both ranges are empty for a share without an image.
 struct BatchPart {
   Range images, partitions;
 };
 
-// A partition that begins with an image; the last cut is the end of the batch.
+// A cut is a partition that begins with an image; the last cut is the end of the batch.
 struct BatchCut {
   std::int64_t image = 0, partition = 0;
 };
-// In ascending order. An empty batch has one part, which is empty too.
+// Cuts are in ascending order. An empty batch has one part, which is empty too.
 std::vector<BatchCut> batch_cuts(const ChunkGrid& grid, const SliceGrid& slices);
 
 // Shares are as even as the cuts allow, and the first has something whenever any has. Error(usage)

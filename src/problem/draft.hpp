@@ -9,10 +9,10 @@
 
 namespace convgrad::making {
 
-// How formats are spelled.
+// Formats are spelled so.
 using Names = std::span<const char* const>;
 
-// In the order of their enumerators, channels last first.
+// Names are in the order of their enumerators, channels last first.
 Names data_formats(Op op);
 Names filter_formats(Op op);
 
@@ -50,19 +50,20 @@ template <typename... Parts>
 
 std::string list(const std::vector<std::int64_t>& numbers);  // "[1,2]"
 std::string upper(std::string_view text);
-// The number of the name that value spells, in any case; Error(usage) with a suggestion.
+// Returns the number of the name that value spells, in any case, or throws Error(usage) with a
+// suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);
 FilterFormat parse_filter_format(Op op, std::string_view name);  // Error(usage)
-// From low to the largest attribute that TensorFlow has.
+// Refuses what is below low or above the largest attribute that TensorFlow has.
 void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
-// The taps and groups, by the one of three attributes that is given.
+// Sets the taps and groups by the one of three attributes that is given.
 void read_filter(Draft& draft);
-// Strides, dilations, padding, and the output extents that follow from them.
+// Sets strides, dilations, padding, and the output extents that follow from them.
 void read_windows(Draft& draft);
 
-// Of a problem that does not fit: "; use --data-format NCHW: then it fits", the fewest slips that
-// would explain it, or "". fits says whether a request does.
+// Names the fewest slips that would explain why a problem does not fit, or returns "": "; use
+// --data-format NCHW: then it fits". fits says whether a request does.
 using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
 std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
                  Fits fits);

@@ -9,7 +9,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// Of depthwise, one for each channel; without channels there is one, which is empty.
+// Depthwise has a group for each channel; without channels it has one, which is empty.
 std::int64_t depthwise_groups(const WgradProblem& pb) { return std::max<std::int64_t>(pb.C, 1); }
 
 void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
@@ -56,7 +56,7 @@ void read_kernel(Draft& draft) {
              draft.attributes.groups.value_or(pb.op == Op::depthwise ? pb.C : 1));
 }
 
-// TensorFlow's [.., C, M].
+// Reads TensorFlow's [.., C, M].
 void read_depthwise_channels(Draft& draft, const std::string& flag, std::int64_t c,
                              std::int64_t m) {
   WgradProblem& pb = draft.problem;
@@ -72,6 +72,7 @@ void read_depthwise_channels(Draft& draft, const std::string& flag, std::int64_t
 void read_channels(Draft& draft, const std::string& flag, const Shape& shape, std::size_t in,
                    std::size_t out) {
   const WgradProblem& pb = draft.problem;
+  // A depthwise filter that is not HWIO has 1 channel for each group, also where C is 0.
   const std::int64_t of_none = pb.op == Op::depthwise ? 1 : 0;
   if (pb.C == 0 && shape[in] != of_none) {
     bad(flag, "[", in, "] (C/groups) is ", shape[in], ", expected ", of_none, ", as C is 0 in ",
@@ -85,7 +86,7 @@ void read_channels(Draft& draft, const std::string& flag, const Shape& shape, st
     bad(flag, "[", out, "] (K) is ", shape[out], ", expected ", pb.K, " as ", draft.dy.name,
         " has");
   }
-  // No channels are any number of empty groups.
+  // No channels can be any number of empty groups.
   set_groups(draft, flag, pb.C > 0 ? pb.C / shape[in] : draft.attributes.groups.value_or(1));
 }
 

@@ -1,5 +1,5 @@
-// hints.cpp - what would fit instead of a request that does not: it with one or more usual slips
-// undone, each of which is tried by the validator itself.
+// hints.cpp - finds what would fit instead of a request that does not. One or more usual slips are
+// undone, and the validator itself tries the result.
 #include "problem/draft.hpp"
 
 namespace convgrad::making {
@@ -8,13 +8,13 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 
 struct Reading {
-  bool exchanged = false;   // x and dy
+  bool exchanged = false;   // x and dy are
   bool other_data = false;  // channels first instead of last, or the reverse
   std::size_t filter = 0;   // which other order the filter's shape has; 0: none
   int slips() const { return int{exchanged} + int{other_data} + int{filter != 0}; }
 };
 
-// [K,C,taps] or [K,taps,C] as [taps,C,K].
+// Reorders [K,C,taps] or [K,taps,C] as [taps,C,K].
 Shape in_hwio_order(const Shape& shape, FilterFormat format) {
   const auto taps = shape.begin() + (format == FilterFormat::oihw ? 2 : 1);
   Shape result(taps, taps + std::ssize(shape) - 2);
@@ -23,8 +23,8 @@ Shape in_hwio_order(const Shape& shape, FilterFormat format) {
   return result;
 }
 
-// Whether the filter's shape can be read in the reading's order. What is then to be given goes into
-// attributes, and is returned as words.
+// Tells whether the filter's shape can be read in the reading's order. The changed request goes
+// into attributes, and the change into words.
 bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
                     std::string& words) {
   if (reading.filter == 0) return true;
@@ -46,7 +46,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   const Shape as_oihw = in_hwio_order(sizes, FilterFormat::oihw);
   const Shape as_ohwi = in_hwio_order(sizes, FilterFormat::ohwi);
   const bool is_either = as_oihw == as_ohwi;
-  if (is_either && other == 2) return false;  // said of the other
+  if (is_either && other == 2) return false;  // the other reading says it
   sizes = other == 1 ? as_oihw : as_ohwi;
   const std::string now = list(sizes);
   words = cat("use --filter-sizes ", now.substr(1, now.size() - 2), ", since ", was, " is ",
@@ -54,7 +54,7 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   return true;
 }
 
-// The request as it would be without the slips; "" if it does not fit either.
+// Describes the request without the slips; returns "" if it does not fit either.
 std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const TensorInfo& dy,
                              WgradAttributes attributes, Fits fits) {
   const Op op = parse_op(attributes.op);
@@ -80,11 +80,13 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
 
 std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
                  Fits fits) {
+  // --kernel has no channels, so its order cannot be mistaken.
   const std::size_t orders = given.kernel.empty() ? 3 : 1;
   std::string found;
   int fewest = 4;
   for (int i = 1; i < 4 * static_cast<int>(orders); ++i) {
     const Reading reading = {(i & 1) != 0, (i & 2) != 0, static_cast<std::size_t>(i / 4)};
+    // Readings with equally few slips are all named.
     if (reading.slips() > fewest) continue;
     const std::string words = words_if_it_fits(reading, x, dy, given, fits);
     if (words.empty()) continue;

@@ -96,6 +96,7 @@ void read_tensors(Draft& draft) {
   for (std::size_t a = draft.first(); a < 3; ++a) pb.axis[a].in = x.shape[draft.position(a)];
 }
 
+// The filter's groups have to divide C and K, and windows need its taps, so the order matters.
 void read_attributes(Draft& draft) {
   read_tensors(draft);
   read_filter(draft);
@@ -115,8 +116,8 @@ void check_out_extents(const Draft& draft) {
   }
 }
 
-// 16 times the elements of a tensor, with extents of 0 counted as 1 so that no partial product
-// overflows either: bytes as float64, and as much again.
+// Checks 16 times the elements of a tensor: their bytes as float64, and as much again. Extents of 0
+// count as 1 so that no partial product overflows either.
 void check_size(const TensorInfo& tensor) {
   std::int64_t bytes = 16;
   for (const std::int64_t n : tensor.shape) {
@@ -135,7 +136,7 @@ void check_products(const Draft& draft) {
   checked_mul(checked_mul(dw_bytes, draft.problem.group_c(), what), draft.problem.K, what);
 }
 
-// K by the filter's shape. A shape that is not one gets some K; read_filter() refuses it.
+// Takes K from the filter's shape. A shape of the wrong rank gets any K; read_filter() refuses it.
 std::int64_t channels_of_filter(const Draft& draft, const std::string& filter_name) {
   const WgradAttributes& given = draft.attributes;
   const bool like = !given.filter_like.empty();
@@ -177,6 +178,7 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
   try {
     return made(x, dy, attributes);
   } catch (const Error& error) {
+    // Unknown names and missing flags fail in every reading of the tensors, so they get no hint.
     if (error.kind() != ErrorKind::input) throw;
     throw Error(error.kind(), error.what(), hint(x, dy, attributes, fits));
   }
@@ -184,6 +186,7 @@ WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
 
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
                                              std::optional<std::int64_t> K) {
+  // x stands in for dy until the windows give its extents: rank and batch are the same.
   Draft draft = {x, x, attributes, {}};
   read_op_and_formats(draft);
   check_rank(draft, x);

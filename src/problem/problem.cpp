@@ -15,8 +15,8 @@ constexpr const char* kOps[] = {"conv2d", "depthwise", "conv3d", "conv1d"};
 constexpr const char* kTensorflowOps[] = {"Conv2DBackpropFilter",
                                           "DepthwiseConv2dNativeBackpropFilter",
                                           "Conv3DBackpropFilterV2", "Conv2DBackpropFilter"};
-// tf.raw_ops, tf.nn and tf.compat.v1.nn, torch.nn.grad; what they have in common but for case and
-// underscores stands once.
+// Names are those of tf.raw_ops, tf.nn and tf.compat.v1.nn, and torch.nn.grad; names that differ
+// only in case and underscores stand once.
 constexpr std::pair<const char*, Op> kSpellings[] = {
     {"conv2d", Op::conv2d},
     {"conv2d_backprop_filter", Op::conv2d},
@@ -36,7 +36,7 @@ constexpr std::pair<const char*, Op> kSpellings[] = {
 constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
 constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
 
-// In lower case, without underscores.
+// Returns the name in lower case, without underscores.
 std::string key_of(std::string_view name) {
   std::string key;
   for (const char c : name) {
@@ -45,13 +45,13 @@ std::string key_of(std::string_view name) {
   return key;
 }
 
-// "conv2d_weight" of "torch.nn.grad.conv2d_weight".
+// Returns "conv2d_weight" for "torch.nn.grad.conv2d_weight".
 std::string_view without_module(std::string_view name) {
   const bool has_module = name.starts_with("tf.") || name.starts_with("torch.");
   return has_module ? name.substr(name.rfind('.') + 1) : name;
 }
 
-// "name1,2" for the spatial axes of the problem; nothing when every value is the default.
+// Returns "name1,2" for the spatial axes of the problem, or "" when every value is the default.
 std::string axis_list(const WgradProblem& problem, std::string_view name,
                       std::int64_t SpatialAxis::*field, std::int64_t usual) {
   const std::vector<std::int64_t> values = per_axis(problem, field);
@@ -168,6 +168,7 @@ std::optional<Op> op_from_name(std::string_view name) {
 Op parse_op(std::string_view name) {
   if (const auto op = op_from_name(name)) return *op;
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
+  // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
   throw Error(ErrorKind::usage, "--op: '", name, "' is not an operation, expected conv2d, ",
               "depthwise, conv3d or conv1d", did_you_mean(name, names));
@@ -203,6 +204,7 @@ bool parse_data_format(Op op, std::string_view name) {
 std::string in_tensorflow_letters(std::string_view filter_format) {
   constexpr std::string_view kTheirs = "TRSCK", kOurs = "DHWIO";
   std::string name = making::upper(filter_format);
+  // K is the one letter that every format of theirs has and none of TensorFlow's.
   if (name.find('K') == name.npos) return name;
   for (char& letter : name) {
     const std::size_t at = kTheirs.find(letter);

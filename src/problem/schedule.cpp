@@ -11,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// Of the partial gradients that are in memory at a time, threads left aside; a gradient larger than
-// this has one slice.
+// The partial gradients that are in memory at a time have at most this, threads left aside; a
+// gradient larger than this has one slice.
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
 // A slice of fewer chunks would spend its time on zeroing and adding partials...
 constexpr std::int64_t kMinChunksPerSlice = 4;
@@ -24,13 +24,14 @@ constexpr std::int64_t kFewTasks = 8;
 // Fewer chunks than this are an even number of them, where they can be: 3, 5 or 7 chunks take two
 // threads longer than 4, 6 or 8 smaller ones.
 constexpr std::int64_t kFewChunks = 16;
-// Channels of x, of x of a 1x1 filter, and of dy that most kernels take as one tile.
+// Most kernels take this many channels of x, of x of a 1x1 filter, and of dy as one tile.
 constexpr std::int64_t kTaskC = 64, kTaskC1 = 256, kTaskK = 256;
-// Slices that a large gradient has even when they are shorter than that: its tiles are tasks too.
+// A large gradient has so many slices even when they are shorter than that: its tiles are tasks
+// too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kEarlySlices = 64;
 constexpr std::int64_t kMaxInterleave = 32, kMaxPartitions = 1024;
-// What several processes need; a block that lies in one partition still has interleave for its
+// Several processes need this many; a block that lies in one partition still has interleave for its
 // threads.
 constexpr std::int64_t kPartitions = 8;
 
@@ -41,14 +42,14 @@ PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int
   return {{{begin[0], end[0]}, {begin[1], end[1]}, {begin[2], end[2]}, {begin[3], end[3]}}};
 }
 
-// Extent of x along an axis that `out` neighbouring output positions see, at most. The products
-// stay below in + pads + reach: make_problem has checked those.
+// `out` neighbouring output positions see at most this extent of x along an axis. The products stay
+// below in + pads + reach: make_problem has checked those.
 std::int64_t input_extent(const SpatialAxis& axis, std::int64_t out) {
   return std::min(axis.in, (out - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1);
 }
 
-// Of x and dy in a block of `step` along its axis: never more than the whole tensors, whose bytes
-// make_problem has checked.
+// Returns the bytes of x and dy in a block of `step` along its axis. They are never more than those
+// of the whole tensors, which make_problem has checked.
 std::pair<std::int64_t, std::int64_t> block_bytes(const WgradProblem& problem, int axis,
                                                   std::int64_t step) {
   const std::int64_t item = dtype_bytes(problem.dtype), images = axis == 0 ? step : 1;
@@ -62,23 +63,23 @@ std::pair<std::int64_t, std::int64_t> block_bytes(const WgradProblem& problem, i
   return {x, dy};
 }
 
-// Slices of which no more partials are in memory than may be: all, or those of a partition and one
-// for each level of the tree.
+// Counts the slices of which no more partials are in memory than may be. All are, or those of a
+// partition and one for each level of the tree.
 std::int64_t slices_that_fit(std::int64_t bytes, std::int64_t interleave) {
   const std::int64_t partials = kMaxPartialBytes / bytes;
   const std::int64_t levels = std::clamp<std::int64_t>(partials - interleave - 2, 0, 15);
   return std::max(partials, std::min(std::int64_t{1} << levels, interleave * kMaxPartitions));
 }
 
-// Of the gradient as most kernels cut it, which are tasks too. By the shape alone: the slices are
-// the same for all kernels.
+// Counts the tiles into which most kernels cut the gradient; they are tasks too. The shape alone
+// decides, as the slices are the same for all kernels.
 std::int64_t usual_tiles(const WgradProblem& problem) {
   if (problem.group_c() == 1) return ceil_div(problem.K, kTaskK);
   return problem.groups * ceil_div(problem.group_c(), problem.taps() == 1 ? kTaskC1 : kTaskC) *
          ceil_div(problem.group_k(), kTaskK);
 }
 
-// Of a gradient whose partials take little memory.
+// Counts the slices of a gradient whose partials take little memory.
 std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
   const std::int64_t slices = grid.count / kMinChunksPerSlice;
   if (slices >= kFewTasks || grid.count < 2 || usual_tiles(problem) > 1) return slices;
@@ -86,8 +87,8 @@ std::int64_t short_slices(const WgradProblem& problem, const ChunkGrid& grid) {
       std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(slices, 2))));
 }
 
-// Of short chunks, but no more than it takes for a few tasks: longer chunks make no fewer. Where
-// tiles are tasks too, the partials are large, and half as many have to do.
+// Counts the slices of short chunks, but no more than it takes for a few tasks: longer chunks make
+// no fewer. Where tiles are tasks too, the partials are large, and half as many have to do.
 std::int64_t least_slices(const WgradProblem& problem) {
   const std::int64_t tiles = usual_tiles(problem), tasks = tiles > 1 ? kFewTasks / 2 : kFewTasks;
   return std::clamp<std::int64_t>(short_slices(problem, chunk_grid(problem)), 1,
@@ -102,13 +103,14 @@ PixelBox ChunkGrid::box(std::int64_t chunk) const {
 
 namespace {
 
-// As even as can be, in multiples of `unit` positions of the axis.
+// Chunks are as even as can be. Along the axis that `fine` splits they are whole chunks of `fine`.
 ChunkGrid even_chunks(const WgradProblem& problem, std::int64_t most_pixels,
                       const ChunkGrid* fine) {
   ChunkGrid grid;
   grid.extent = {problem.N, problem.axis[0].out, problem.axis[1].out, problem.axis[2].out};
   if (term_count(problem) == 0 || problem.dw_count() == 0) return grid;  // nothing to add
   std::int64_t inner = 1;
+  // Axes from the innermost on are full as long as a chunk has room for them.
   grid.axis = 3;
   while (grid.axis > 0 && grid.extent[static_cast<std::size_t>(grid.axis)] <= most_pixels / inner) {
     inner *= grid.extent[static_cast<std::size_t>(grid.axis)];
@@ -165,6 +167,7 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
                                  std::max(kMaxPartitions, partitions));
   if (grid.axis > 0 && grid.count > 0) {
     const std::int64_t images = grid.extent[0];
+    // A part of the batch begins and ends between images, so images and partitions must not cross.
     if (images >= result.partitions) {
       result.unit = grid.count / images;
     } else {
@@ -189,6 +192,7 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid) {
 }
 
 std::array<Range, 2> tree_children(Range node) {
+  // Neighbours are added from the bottom up, so the left child has a power of two of slices.
   const auto half =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(node.size()))) / 2;
   return {Range{node.begin, node.begin + half}, Range{node.begin + half, node.end}};
@@ -288,6 +292,8 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
   choice.grid.images = images;
   std::array<std::int64_t, 4> extents = grid.extent;
   extents[0] = images.size();
+  // Whole images come first: a stream can be read through in them, and neighbouring blocks of rows
+  // read some of x twice.
   for (int axis = 0; axis <= grid.axis; ++axis) {
     const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
     const std::int64_t unit = axis == grid.axis ? grid.step : 1;

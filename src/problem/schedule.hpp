@@ -27,7 +27,7 @@ struct Range {
 using PixelBox = std::array<Range, 4>;
 
 inline constexpr std::int64_t kMaxChunkPixels = 512;
-// Of kernels that make longer sums of 16-bit numbers.
+// Kernels that make longer sums of 16-bit numbers have chunks of up to this.
 inline constexpr std::int64_t kMaxLongChunkPixels = 4096;
 
 struct ChunkGrid {
@@ -40,10 +40,10 @@ struct ChunkGrid {
   PixelBox box(std::int64_t chunk) const;
 };
 ChunkGrid chunk_grid(const WgradProblem& problem);
-// For kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of at
-// most `most_pixels` together.
+// Serves kernels that make longer sums: a chunk is a box of neighbours in chunk_grid(problem), of
+// at most `most_pixels` together.
 ChunkGrid chunk_grid(const WgradProblem& problem, std::int64_t most_pixels);
-// Of chunks as long as may be where threads still find enough tasks.
+// Returns the longest chunk that leaves threads enough tasks.
 std::int64_t long_chunk_pixels(const WgradProblem& problem);
 
 // A slice's chunks begin, begin + step, ... below end.
@@ -66,15 +66,15 @@ struct SliceGrid {
   std::int64_t interleave = 1;
 
   std::int64_t count() const { return partitions * interleave; }
-  // The chunks of one slice that lie in `within`.
+  // Returns the chunks of one slice that lie in `within`.
   ChunkRun chunks_of(std::int64_t slice, Range within) const;
-  // The chunks of a partition, and the slices of neighbouring ones.
+  // These are the chunks of a partition, and the slices of neighbouring ones.
   Range chunks_of_partition(std::int64_t partition) const;
   Range slices_of(Range some) const { return {some.begin * interleave, some.end * interleave}; }
 };
 SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
-// `slices` of them, if chunks and images allow: in `partitions` or more, of `most_interleave` at
-// most.
+// Makes `slices` slices, if chunks and images allow: in `partitions` partitions or more, of
+// `most_interleave` at most.
 SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,
                       std::int64_t most_interleave);
 
@@ -82,16 +82,18 @@ SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t p
 // those, and so on; one without a neighbour goes up as it is. A node is the range of its slices.
 // These are the largest nodes that lie within `part`, from left to right: at most two a level.
 std::vector<Range> tree_nodes(std::int64_t slices, Range part);
-// The two nodes that a node of more than one slice is the sum of.
+// A node of more than one slice is the sum of these two.
 std::array<Range, 2> tree_children(Range node);
-// The node and the one it is added to, left and right; none for the root. Each slice but the first
-// begins the right one of exactly one pair.
+// Returns the node and the one it is added to, left and right; none for the root. Each slice but
+// the first begins the right one of exactly one pair.
 std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node);
-// Levels of the tree, its slices included: at most so many sums wait for their neighbours.
+// Counts the levels of the tree, its slices included: at most so many sums wait for their
+// neighbours.
 std::int64_t tree_levels(std::int64_t slices);
 
-// Blocks are what is in memory at a time: whole images, or rows of one when an image is too large,
-// or a part of one when a row is. They are boxes of whole chunks, in the order of the chunks.
+// One block of x and dy is in memory at a time: whole images, or rows of one when an image is too
+// large, or a part of one when a row is. They are boxes of whole chunks, in the order of the
+// chunks.
 struct BlockGrid {
   ChunkGrid chunks;
   Range images;           // that are read: all, or those of a part of the batch
@@ -104,12 +106,13 @@ struct BlockGrid {
   Range chunk_range(std::int64_t block) const;
 };
 
-// The d, h and w that the taps see from the pixels of a box, clipped to x. Empty as {0, 0}.
+// Returns the d, h and w that the taps see from the pixels of a box, clipped to x; {0, 0} if there
+// are none.
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box);
 
-// The largest blocks whose x and dy together have at most budget_bytes. smallest_bytes is what the
-// smallest possible block needs; if that is over the budget, count is -1. They cover `images`,
-// which chunks must not cross.
+// Chooses the largest blocks whose x and dy together have at most budget_bytes. The smallest
+// possible block needs smallest_bytes; if that is over the budget, count is -1. Blocks cover
+// `images`, which chunks must not cross.
 struct BlockChoice {
   BlockGrid grid;
   std::int64_t x_bytes = 0, dy_bytes = 0;  // of the largest block
@@ -120,7 +123,7 @@ BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes);
 
-// The i below count for which first + i * step lies in [0, in).
+// Returns the i below count for which first + i * step lies in [0, in).
 inline Range indices_inside(std::int64_t first, std::int64_t step, std::int64_t count,
                             std::int64_t in) {
   const std::int64_t begin = first >= 0 ? 0 : (-first - 1) / step + 1;
@@ -129,7 +132,7 @@ inline Range indices_inside(std::int64_t first, std::int64_t step, std::int64_t 
   return {low, std::clamp(end, low, count)};
 }
 
-// Output positions of one axis from which a tap sees x.
+// Returns the output positions of one axis from which a tap sees x.
 inline Range outputs_inside(const SpatialAxis& axis, std::int64_t tap) {
   return indices_inside(tap * axis.dilation - axis.pad_before, axis.stride, axis.out, axis.in);
 }

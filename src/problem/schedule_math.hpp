@@ -11,8 +11,8 @@
 
 namespace convgrad {
 
-// The box with this number among those that split `axis` into `pieces` of `step`, are full in the
-// axes inside it and single in those outside.
+// Finds the box with this number among those that split `axis` into `pieces` of `step`, are full in
+// the axes inside it and single in those outside.
 CONVGRAD_SCHEDULE_FUNCTION void split_box(const std::int64_t extent[4], int axis, std::int64_t step,
                                           std::int64_t pieces, std::int64_t index,
                                           std::int64_t begin[4], std::int64_t end[4]) {
@@ -30,25 +30,26 @@ CONVGRAD_SCHEDULE_FUNCTION void split_box(const std::int64_t extent[4], int axis
   }
 }
 
-// The first chunk of a partition: `partitions` of them share the chunks evenly, `unit` chunks at a
-// time.
+// Returns the first chunk of a partition. `partitions` of them share the chunks evenly, `unit`
+// chunks at a time.
 CONVGRAD_SCHEDULE_FUNCTION std::int64_t partition_begin(std::int64_t chunks, std::int64_t unit,
                                                         std::int64_t partitions,
                                                         std::int64_t partition) {
   const std::int64_t units = chunks / unit;
+  // Quotient and remainder are multiplied apart, as units * partition could overflow.
   return (units / partitions * partition + units % partitions * partition / partitions) * unit;
 }
 
-// The first chunk of a slice. Slices come in `partitions` contiguous partitions, each dealt out to
-// `interleave` slices in turn.
+// Returns the first chunk of a slice. Slices come in `partitions` contiguous partitions, each dealt
+// out to `interleave` slices in turn.
 CONVGRAD_SCHEDULE_FUNCTION std::int64_t first_chunk(std::int64_t chunks, std::int64_t unit,
                                                     std::int64_t partitions,
                                                     std::int64_t interleave, std::int64_t slice) {
   return partition_begin(chunks, unit, partitions, slice / interleave) + slice % interleave;
 }
 
-// The chunks of a slice that lie in [within_begin, within_end): begin, begin + interleave, ...
-// below end.
+// Finds the chunks of a slice that lie in [within_begin, within_end): begin, begin + interleave,
+// ... below end.
 CONVGRAD_SCHEDULE_FUNCTION void dealt_chunks(std::int64_t chunks, std::int64_t unit,
                                              std::int64_t partitions, std::int64_t interleave,
                                              std::int64_t slice, std::int64_t within_begin,
