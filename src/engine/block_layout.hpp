@@ -7,7 +7,8 @@
 
 namespace convgrad {
 
-// Strides of a C-order box [images][spatial...][channels] or [images][channels][spatial...].
+// Returns the strides of a C-order box [images][spatial...][channels] or
+// [images][channels][spatial...].
 inline Strides box_strides(bool channels_last, std::int64_t channels,
                            const std::array<std::int64_t, 3>& extent) {
   Strides s;

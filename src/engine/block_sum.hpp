@@ -1,5 +1,5 @@
-// block_sum.hpp - what is summed over the blocks of x and dy: the gradient by kernels, on a device
-// or by the reference, and the checks of verify. One interface for all of them.
+// block_sum.hpp - the interface of all sums over the blocks of x and dy: the gradient by kernels,
+// on a device or by the reference, and the checks of verify.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,29 @@ namespace convgrad {
 
 class BlockSum {
  public:
-  // What is done of a block, of how much; called from the threads that do the work.
+  // Tells how much of a block is done; the threads that do the work call it.
   using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
   virtual ~BlockSum() = default;
-  // The plan's blocks, each once, in their order. Returns when the block's memory may be used
+  // Takes the plan's blocks, each once, in their order. Returns when the block's memory may be used
   // again.
   virtual void add(const Block& block, std::int64_t index, const Progress& progress = {}) = 0;
-  // Before the first block: the whole gradient, rounded, is to be in `result` after the last one
-  // (dw_count() elements of out_dtype in the order of the sums, owned by the caller). False if only
-  // finish() gives it.
+  // Is called before the first block and asks for the whole gradient, rounded, in `result` after
+  // the last one (dw_count() elements of out_dtype in the order of the sums, owned by the caller).
+  // Returns false if only finish() gives it.
   virtual bool round_to_result(void*) { return false; }
-  // After the last block: the sums of one of the plan's nodes (schedule.nodes), once for each,
-  // valid as long as this object; the caller may add to them. dw in [tap][c][k] order, C/groups
-  // channels c and K channels k; a check may have other sums, or none (null).
+  // Is called after the last block, once for each of the plan's nodes (schedule.nodes), and returns
+  // its sums. They are valid as long as this object; the caller may add to them. They are dw in
+  // [tap][c][k] order, C/groups channels c and K channels k; a check may have other sums, or none
+  // (null).
   virtual double* finish(std::size_t node = 0) = 0;
 };
 
-// The gradient by what the plan says. Copies the plan, does not own the pool. Error(unavailable)
-// where the plan's backend is not available, Error(runtime) without the memory.
+// Makes the sum that the plan says. It copies the plan and does not own the pool.
+// Error(unavailable) where the plan's backend is not available, Error(runtime) without the memory.
 std::unique_ptr<BlockSum> make_sum(const Plan& plan, TaskPool& pool);
 
-// By the reference; in src/check.
+// Sums by the reference; the function is in src/check.
 std::unique_ptr<BlockSum> make_reference_sum(const WgradProblem& problem, TaskPool& pool);
 
 }  // namespace convgrad

@@ -13,7 +13,7 @@
 namespace convgrad {
 namespace {
 
-// The chunks of one slice that lie in a block.
+// A run is the chunks of one slice that lie in a block.
 struct SliceRun {
   std::int64_t slice;
   ChunkRun run;

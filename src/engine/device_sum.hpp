@@ -13,19 +13,19 @@ namespace convgrad {
 
 class DeviceSum : public BlockSum {
  public:
-  // The seconds that the kernels of the last block and the tree take once more, by the
+  // Returns the seconds that the kernels of the last block and the tree take once more, by the
   // device's own clock: the mean of many runs behind each other, on copies of the block that no
-  // cache holds together. Of cuDNN the seconds of its own gradient alone.
+  // cache holds together. For cuDNN only its own gradient is timed.
   virtual double time_replay() = 0;
 };
 
-// For a plan with a device. Error(unavailable) where the CUDA module is not available.
+// The plan must have a device. Error(unavailable) says that the CUDA module is not available.
 std::unique_ptr<DeviceSum> make_device_sum(const Plan& plan);
 
-// Memory that the device can copy from while the processor does something else.
+// The device can copy from this memory while the processor does something else.
 Buffer pinned_buffer(std::int64_t bytes, const char* what, int device);
 
-// Why the algorithm cudnn is not available, a clause, or "".
+// Returns a clause that says why the algorithm cudnn is not available, or "".
 std::string why_no_cudnn();
 
 }  // namespace convgrad

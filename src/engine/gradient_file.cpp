@@ -29,6 +29,7 @@ void write_gradient(const std::string& path, const WgradProblem& problem, const 
                     const double* addend, const OutputOptions& options) {
   ArrayFile file(path, problem.out_dtype, dw_shape(problem), options);
   const std::int64_t count = problem.dw_count(), item = dtype_bytes(problem.out_dtype);
+  // An element takes 8 bytes before it is rounded and at most 8 after it.
   const std::int64_t step = std::min<std::int64_t>(count, kOutputStagingBytes / 16);
   const Buffer values(step * 8, "the output buffer"), bytes(step * item, "the output buffer");
   for (std::int64_t begin = 0; begin < count; begin += step) {
@@ -53,7 +54,7 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
 
 namespace {
 
-// What to add if the shape is the gradient's in another order.
+// Returns what to add if the shape is the gradient's in another order.
 std::string order_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
   std::string names;
   for (const FilterFormat format : {FilterFormat::hwio, FilterFormat::oihw, FilterFormat::ohwi}) {
@@ -97,6 +98,7 @@ GradientFile read_gradient_entries(const std::string& path, const WgradProblem& 
                                    std::span<const std::int64_t> indices) {
   GradientFile result;
   NpyReader reader = open_gradient(path, problem, result.dtype);
+  // Entries are read in any order, which a stream cannot do.
   reader.hold();
   const std::int64_t item = dtype_bytes(result.dtype);
   std::vector<std::byte> bytes(indices.size() * static_cast<std::size_t>(item));

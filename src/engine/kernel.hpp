@@ -25,8 +25,9 @@ struct Strides {
   std::array<std::int64_t, 3> spatial{};  // d, h, w or z, p, q
 };
 
-// Part of x and dy in memory, in the files' dtype and native byte order. Both start at the first
-// element of their box: x holds images pixels[0] and the input positions `input`, all channels.
+// Holds a part of x and dy in memory, in the problem's dtype and native byte order. Both start at
+// the first element of their box: x has images pixels[0] and the input positions `input`, all
+// channels.
 struct Block {
   const void* x = nullptr;  // neither is null once the block is loaded, even without elements
   const void* dy = nullptr;
@@ -35,13 +36,14 @@ struct Block {
   std::array<Range, 3> input;  // d, h, w
 };
 
-// Part of dw[tap][c][k]: tap counts t, r, s in one (s fastest), c within a group, k over all.
+// A tile is a part of dw[tap][c][k]: tap counts t, r, s in one (s fastest), c within a group, k
+// over all.
 struct Tile {
   Range tap, c, k;
 };
 
-// How dw is cut into tiles, by the shape alone (a different cut could round differently): so many
-// taps, input and output channels each, the last ones fewer.
+// dw is cut into tiles of so many taps, input and output channels each, the last ones fewer. The
+// shape alone decides, as a different cut could round differently.
 struct TileSteps {
   std::int64_t tap = 1, c = 1, k = 1;
   bool whole_groups = false;  // k is a multiple of a group's channels, else tiles end with groups
@@ -49,7 +51,7 @@ struct TileSteps {
 std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);
 
-// What the sums of a tile go to.
+// The sums of a tile go here.
 struct TileSums {
   double* partial = nullptr;  // dw in [tap][c][k] order, whole; only the tile is touched
   // Nothing has been added to the tile yet: it holds zeros, or anything if the kernel `stores`.
@@ -63,17 +65,19 @@ struct TileSums {
 struct Kernel {
   std::string_view name;
   std::string_view summary;
-  // Empty if it can compute the problem here, else the reason, as a sentence without full stop.
+  // Returns "" if it can compute the problem here, else the reason, as a sentence without full
+  // stop.
   std::string (*why_not)(const WgradProblem&, const Machine&);
-  // Rough time on one core, by which auto chooses. Never measured: the choice must repeat.
+  // Estimates the time on one core, by which auto chooses. It is never measured: the choice must
+  // repeat.
   double (*estimated_seconds)(const WgradProblem&);
   TileSteps (*tile_steps)(const WgradProblem&);
   std::int64_t (*workspace_bytes)(const WgradProblem&);
-  // workspace: workspace_bytes() bytes, aligned to 64, contents undefined.
+  // workspace has workspace_bytes() bytes, aligned to 64; its contents are undefined.
   void (*accumulate)(const WgradProblem&, const ChunkGrid&, const Block&, const ChunkRun&,
                      const Tile&, std::byte* workspace, TileSums&);
-  // Of a chunk, at most, by the shape alone: from kMaxChunkPixels, which null stands for, to
-  // kMaxLongChunkPixels.
+  // A chunk has at most so many pixels, by the shape alone: from kMaxChunkPixels, which null stands
+  // for, to kMaxLongChunkPixels.
   std::int64_t (*chunk_pixels)(const WgradProblem&) = nullptr;
   // The first sums of a fresh tile take the place of what is there: no pass over it to clear it.
   bool stores = false;
@@ -86,21 +90,21 @@ struct Kernel {
 // The one table of kernels. Every kernel the program has is written out there.
 std::span<const Kernel> kernels();
 
-// The named kernel, Error(usage) with a suggestion if there is none.
+// Returns the named kernel, or throws Error(usage) with a suggestion if there is none.
 const Kernel& find_kernel(std::string_view name);
 
-// The same, for how this processor does the kernel's instructions.
+// Corrects the kernel's estimate for how this processor does its instructions.
 double estimated_seconds(const Kernel& kernel, const WgradProblem& problem, const Machine& machine);
 
-// What kernels are asked about: the problem, or, where its gradient is empty, the same with
+// Kernels are asked about the problem, or, where its gradient is empty, about the same with
 // channels that they can count and divide by. Nothing is added to an empty gradient.
 WgradProblem with_channels(const WgradProblem& problem);
 
-// The kernel of the least estimated time among those that can compute the problem, or the named
-// one; or Error(unavailable) with its sentence if that cannot.
+// Returns the kernel of the least estimated time among those that can compute the problem, or the
+// named one; or Error(unavailable) with its sentence if that cannot.
 Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& machine,
                                     std::string_view name = "auto");
-// The same; throws if there is none.
+// Throws if there is none.
 const Kernel& choose_kernel(const WgradProblem& problem, const Machine& machine,
                             std::string_view name = "auto");
 

@@ -20,8 +20,9 @@
 namespace convgrad {
 namespace {
 
-// The beginning of a file of the system's, with more in it than is looked for; "" if there is none.
-// One that is there and cannot be read is an error: other kernels would be chosen without it.
+// Reads the beginning of a file of the system, which has more in it than is looked for; "" if there
+// is none. One that is there and cannot be read is an error: other kernels would be chosen without
+// it.
 std::string system_file(const char* path) {
   if (access(path, R_OK) != 0 && (errno == ENOENT || errno == EACCES)) return "";
   FileSource file(path);
@@ -32,7 +33,7 @@ std::string system_file(const char* path) {
   return text;
 }
 
-// "key : value" of the first processor in what /proc/cpuinfo says.
+// Returns the value of "key : value" of the first processor in /proc/cpuinfo.
 std::string first_value(const std::string& cpuinfo, const std::string& key) {
   TextReader file(cpuinfo);
   for (std::string line; std::getline(file, line);) {
@@ -74,7 +75,7 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// Linux 6.1 does not list it.
+// Linux 6.1 does not list amx_fp16 in /proc/cpuinfo, so the processor is asked itself.
 bool has_amx_fp16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 21 & 1) != 0;
@@ -99,7 +100,7 @@ std::vector<std::string> instruction_sets(const std::string& cpuinfo) {
 
 #else
 
-// Elsewhere Linux knows no processor by its name; by numbers at most.
+// Elsewhere Linux has no names of processors, only numbers at most.
 std::string processor_name(const std::string& cpuinfo) {
   utsname system = {};
   std::string name = uname(&system) == 0 ? system.machine : "";
@@ -110,7 +111,8 @@ std::string processor_name(const std::string& cpuinfo) {
   return name;
 }
 
-// By what the kernel passes to each process: an emulator leaves /proc/cpuinfo as it is outside.
+// Asks for what the kernel passes to each process: an emulator leaves /proc/cpuinfo as it is
+// outside.
 std::vector<std::string> instruction_sets(const std::string&) {
 #ifdef __aarch64__
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0) return {"neon"};

@@ -11,6 +11,7 @@
 namespace convgrad {
 namespace {
 
+// A damaged file must not ask for much memory: a tree of 2^63 slices has fewer nodes in a part.
 constexpr std::int64_t kMostHeaderBytes = 1 << 16, kMostNodes = 1 << 10;
 
 std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t nodes) {
@@ -22,7 +23,7 @@ template <typename... Parts>
   throw Error(ErrorKind::input, parts...);
 }
 
-// One array of the file, whose dtype and rank are known.
+// Opens one array of the file, whose dtype and rank are known.
 NpyReader open_member(const std::string& path, const char* member, std::string_view descr,
                       std::size_t rank) {
   NpyReader reader(cat(path, ":", member));
@@ -37,7 +38,7 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
   return reader;
 }
 
-// The whole of a small array.
+// Reads the whole of a small array.
 std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
   if (reader.header().payload_bytes > most) {
     refuse(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",
@@ -50,7 +51,7 @@ std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
   return bytes;
 }
 
-// The sums of a file's nodes, one after the other.
+// Reads the sums of a file's nodes, one after the other.
 class NodeReader {
  public:
   explicit NodeReader(const PartialFile& file)
@@ -172,7 +173,7 @@ PartialFile open_partial(const std::string& path) {
   if (file.nodes != tree_nodes(file.header.of_slices, file.header.slices)) {
     refuse(path, ": damaged: slices are not those of its part; compute it again");
   }
-  if (!file.nodes.empty()) NodeReader sums(file);  // whether their shape is right
+  if (!file.nodes.empty()) NodeReader sums(file);  // checks their shape
   return file;
 }
 

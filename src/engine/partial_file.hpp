@@ -1,6 +1,6 @@
 // partial_file.hpp - the sums of a part of the batch in a file, and the gradient from such files.
 //
-// A .npz archive that numpy.load reads:
+// The file is a .npz archive that numpy.load reads:
 //   problem  bytes: a JSON object that says what was summed, and how
 //   slices   int64 [nodes, 2]: the slices [begin, end) of each node of the tree
 //   sums     float64 [nodes, taps, C/groups, K]: their sums
@@ -19,7 +19,7 @@
 
 namespace convgrad {
 
-// What a file says of itself. Everything but images and slices must be equal in files that are
+// A file says this of itself. Everything but images and slices must be equal in files that are
 // added.
 struct PartialHeader {
   WgradProblem problem;   // the whole, not the part
@@ -32,21 +32,21 @@ struct PartialHeader {
 };
 PartialHeader partial_header(const Plan& plan, const std::string& program);
 
-// A JSON object on one line, in the words of the command line.
+// Returns a JSON object on one line, in the words of the command line.
 std::string partial_header_text(const PartialHeader& header);
-// Error(input) that begins with name unless the text is what partial_header_text() writes, of a
-// problem that make_problem() accepts.
+// Throws an Error(input) that begins with name unless the text is what partial_header_text()
+// writes, of a problem that make_problem() accepts.
 PartialHeader parse_partial_header(const std::string& text, const std::string& name);
 
-// The first field in which b differs from a, though it must not, and what each has; "" if there is
-// none.
+// Names the first field in which b differs from a, though it must not, and what each has; "" if
+// there is none.
 std::string partial_difference(const PartialHeader& a, const PartialHeader& b,
                                const std::string& name_a, const std::string& name_b);
 
-// The bytes of the file that a plan's sums will make, a little more at most.
+// Returns at least the bytes of the file that a plan's sums will make, and little more.
 std::int64_t partial_file_bytes(const Plan& plan);
 
-// What can be seen before computing: the errors of check_output(), and Error(usage) where an
+// Throws what can be seen before computing: the errors of check_output(), and Error(usage) where an
 // archive that is no such file would be replaced.
 void check_partial_output(const std::string& path, const OutputOptions& options);
 
@@ -61,16 +61,16 @@ struct PartialFile {
   PartialHeader header;
   std::vector<Range> nodes;
 };
-// Error(input) unless it is such a file, whole and of one piece with itself.
+// Throws Error(input) unless it is such a file, whole, and its arrays fit each other.
 PartialFile open_partial(const std::string& path);
 
-// Error(input) that names both files and what differs unless all are of one problem, computed in
-// one way, and each image of it is in exactly one of them. Puts them into the order of their
-// images.
+// Throws an Error(input) that names both files and what differs unless all are of one problem,
+// computed in one way, and each image of it is in exactly one of them. Puts them into the order of
+// their images.
 void check_partials(std::vector<PartialFile>& files);
 
-// The gradient, in [tap][c][k] order, of files that have been checked. One is open at a time;
-// memory is the gradient once for each level of the tree at most.
+// Adds up the gradient, in [tap][c][k] order, of files that have been checked. One is open at a
+// time; memory is the gradient once for each level of the tree at most.
 Buffer add_partials(const std::vector<PartialFile>& files);
 
 }  // namespace convgrad

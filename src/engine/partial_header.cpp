@@ -58,8 +58,9 @@ WgradProblem problem_from(const Json& json) {
                       attributes);
 }
 
-// In the words of the command line, from which make_problem() gets the problem back. SAME allows
-// some that written-out paddings do not: x without rows, paddings of more than 2^31.
+// Writes the problem in the words of the command line, from which make_problem() gets it back. SAME
+// allows some problems that written-out paddings do not: x without rows, paddings of more than
+// 2^31.
 Json problem_json(const WgradProblem& problem) {
   Json json = explicit_json(problem);
   try {
@@ -76,7 +77,7 @@ Range range_from(const Json& json) {
   return {numbers[0], numbers[1]};
 }
 
-// Everything that files of one run share, in the order in which differences are looked for.
+// Returns everything that files of one run share, in the order in which differences are looked for.
 Json shared_json(const PartialHeader& header) {
   Json json = problem_json(header.problem);
   json["algorithm"] = header.algorithm;
@@ -98,6 +99,7 @@ PartialHeader partial_header(const Plan& plan, const std::string& program) {
   header.problem = plan.problem;
   header.algorithm = algorithm_name(plan);
   header.program = program;
+  // The bits of OpenBLAS depend on its version and on the processor whose kernels it chose.
   if (header.algorithm == "im2col_gemm") {
     const BlasInfo blas = blas_info();
     header.blas = cat(blas.config, ", ", blas.core);

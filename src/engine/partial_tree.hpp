@@ -13,9 +13,9 @@
 
 namespace convgrad {
 
-// How many partial gradients a job needs at a time. Slices begin in their order. Those that are
-// complete but wait for their neighbour in the tree are at most one for each level and worker. The
-// sums of all nodes but one may be there before the last slices begin.
+// Counts the partial gradients that a job needs at a time. Slices begin in their order. Those that
+// are complete but wait for their neighbour in the tree are at most one for each level and worker.
+// The sums of all nodes but one may be there before the last slices begin.
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,
                            int threads);
 
@@ -23,21 +23,21 @@ std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& no
 // worker completes the second of a pair. Which one that is changes no bit.
 class PartialTree {
  public:
-  // problem, tiles and memory are the caller's. memory: of `live` partial gradients in float64,
-  // [tap][c][k]. zeroed: it is zeros. nodes: those of the slices that will be completed, neighbours
-  // in ascending order.
+  // problem, tiles and memory are the caller's. memory has room for `live` partial gradients in
+  // float64, [tap][c][k]; zeroed says that it is zeros. nodes are those of the slices that will be
+  // completed, neighbours in ascending order.
   PartialTree(const WgradProblem& problem, std::int64_t slices, const std::vector<Range>& nodes,
               const std::vector<Tile>& tiles, double* memory, std::int64_t live, bool zeroed);
 
-  // The memory of a slice, which may wait for others to complete; null after cancel(). In the end,
-  // that of a node's first slice is the node's.
+  // Returns the memory of a slice, for which it may wait until others are complete; null after
+  // cancel(). In the end, the memory of a node's first slice has the node's sums.
   double* partial(std::int64_t slice);
-  // Whether its memory came as zeros.
+  // Tells whether its memory came as zeros.
   bool is_zero(std::int64_t slice) const { return zeros_[static_cast<std::size_t>(slice)] != 0; }
-  // All chunks of the slice's tile have been added. The tile of the whole gradient, if it is
-  // complete with it, else null.
+  // Is called when all chunks of the slice's tile have been added. Returns the sums of the whole
+  // gradient if its tile is complete with that, else null.
   const double* complete(std::int64_t slice, std::size_t tile);
-  // Lets go of workers that wait: a task has failed.
+  // Wakes workers that wait, as a task has failed.
   void cancel();
 
  private:

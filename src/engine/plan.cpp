@@ -14,11 +14,12 @@ namespace {
 
 // Blocks larger than this gain nothing: there is enough work in them for many threads.
 constexpr std::int64_t kUsualBlockBytes = std::int64_t{48} << 20;
-// Where reading takes longer than computing, blocks that stay in the cache from one to the other.
+// Where reading takes longer than computing, blocks of this size stay in the cache from one to the
+// other.
 constexpr std::int64_t kStreamedBlockBytes = std::int64_t{8} << 20;
 constexpr double kStreamedFlopsPerByte = 16;
-// What the program itself, its libraries and their buffers take (OpenBLAS: 32 MiB a thread, of
-// which it touches what a product of our size needs).
+// The program itself, its libraries and their buffers take this (OpenBLAS reserves 32 MiB a thread,
+// of which it touches what a product of our size needs).
 constexpr std::int64_t kBaseBytes = std::int64_t{24} << 20;
 
 std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool limited) {
@@ -32,10 +33,11 @@ std::int64_t block_budget(const Plan& plan, const PlanOptions& options, bool lim
   const std::int64_t usual = streamed ? kStreamedBlockBytes : kUsualBlockBytes;
   if (!limited) return usual;
   const std::int64_t room = plan.memory_limit_bytes - plan.memory.total();
+  // Two blocks are in memory at a time: one is read while the other is summed.
   return std::min(usual, room / 2);
 }
 
-// "1.1 KiB of partial sums, 24.0 MiB for the program itself": what is there, and adds up.
+// Returns "1.1 KiB of partial sums, 24.0 MiB for the program itself": the parts that are not 0.
 std::string memory_parts(const MemoryNeed& memory) {
   const std::pair<std::int64_t, const char*> parts[] = {
       {memory.partials, "of partial sums"}, {memory.workspaces, "of workspaces for the threads"},
@@ -73,14 +75,14 @@ Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limi
                limited ? "raise the limit, or use --backend cpu" : "use --backend cpu");
 }
 
-// What of the batch is summed, once the slices are known.
+// Sets what is summed of the batch, once the slices are known.
 void set_part(Schedule& schedule, const BatchRange& batch) {
   const SliceGrid& slices = schedule.slices;
   schedule.part = batch_part(schedule.chunks, slices, batch);
   schedule.nodes = tree_nodes(slices.count(), slices.slices_of(schedule.part.partitions));
 }
 
-// The largest blocks within the budget, or the smallest there are.
+// Returns the largest blocks within the budget, or the smallest there are.
 BlockChoice blocks_within(const Plan& plan, std::int64_t budget_bytes) {
   const Schedule& schedule = plan.schedule;
   const auto choose = [&](std::int64_t bytes) {
@@ -94,7 +96,7 @@ bool is_empty(const Schedule& schedule) {
   return schedule.chunks.count == 0 || schedule.nodes.empty();
 }
 
-// Blocks for a device: as set_blocks, and small enough for the device too.
+// Does what set_blocks() does, with blocks that are small enough for the device too.
 void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, bool limited) {
   if (is_empty(plan.schedule)) return;
   const auto choose = [&](std::int64_t budget) {
@@ -106,7 +108,7 @@ void set_device_blocks(Plan& plan, CudaPlan& cuda, const PlanOptions& options, b
     return choice;
   };
   BlockChoice choice = choose(block_budget(plan, options, limited));
-  // Halved until it fits, or cannot become smaller.
+  // The block is halved until it fits or cannot become smaller.
   while (cuda.memory.total() > cuda.memory.limit) {
     const std::int64_t bytes = choice.x_bytes + choice.dy_bytes;
     choice = choose(bytes / 2);
@@ -132,7 +134,7 @@ void set_blocks(Plan& plan, const PlanOptions& options, bool limited) {
 
 constexpr const char* kWhat = "the memory of the job";
 
-// The partials and the workspaces of a kernel on the processor.
+// Adds the partials and the workspaces of a kernel on the processor.
 std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptions& options,
                              std::int64_t dw_bytes, bool limited) {
   CpuPlan cpu{options.kernel};
@@ -156,19 +158,20 @@ std::optional<Error> add_cpu(Plan& plan, const Machine& machine, const PlanOptio
   const std::int64_t line = 64;  // each is aligned to a cache line
   plan.memory.workspaces = plan.threads * round_up(cpu.kernel->workspace_bytes(shape), line);
   set_blocks(plan, options, limited);
+  // The blocks follow from what partials leave of the limit, and one block needs fewer partials.
   if (schedule.blocks.count <= 1) set_partials(true);
   plan.backend = cpu;
   return std::nullopt;
 }
 
-// Of what is free: less what allocations are rounded up by, the code and stacks of kernels, which
-// are loaded later, and what other programs may take in the meantime.
+// Returns what is free, less what allocations are rounded up by, the code and stacks of kernels,
+// which are loaded later, and what other programs may take in the meantime.
 std::int64_t usable_bytes(const Device& device) {
   constexpr std::int64_t kMost = std::int64_t{512} << 20;
   return device.free_bytes - std::min(device.free_bytes / 16, kMost);
 }
 
-// What a device needs, in its memory and in the processor's.
+// Adds what a device needs, in its memory and in the processor's.
 std::optional<Error> add_cuda(Plan& plan, const PlanOptions& options, std::int64_t dw_bytes,
                               bool limited) {
   const Feasible<const DeviceKernel*> found =

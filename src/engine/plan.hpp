@@ -14,7 +14,7 @@
 
 namespace convgrad {
 
-// What computes the gradient.
+// A backend computes the gradient.
 enum class Backend : std::uint8_t { cpu, cuda, reference };
 
 struct PlanOptions {
@@ -25,17 +25,17 @@ struct PlanOptions {
   int threads = 0;                      // 0: all that the machine lets this process run on
   std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
   std::int64_t block_bytes = 0;         // of x and dy in memory at a time; 0: chosen
-  // What sums by the definition take, beside the gradient or instead of it: reference_bytes(), the
-  // bytes of a sample, ... By default reference_bytes() for Backend::reference, and else 0.
+  // Sums by the definition take this, beside the gradient or instead of it: reference_bytes(), the
+  // bytes of a sample, ... The default is reference_bytes() for Backend::reference, and else 0.
   std::optional<std::int64_t> check_bytes;
-  // Memory the sources need besides: whole payloads of streams that cannot be read in blocks.
+  // Sources need this besides: whole payloads of streams that cannot be read in blocks.
   std::int64_t source_bytes = 0;
   // Data already in memory is one block that costs nothing.
   bool in_memory = false;
   BatchRange batch;  // what part of it is summed; all of it by default
 };
 
-// Bytes, as they are compared with the limit.
+// These bytes are compared with the limit.
 struct MemoryNeed {
   std::int64_t partials = 0;    // live_partials * |dw| * 8
   std::int64_t workspaces = 0;  // threads * workspace of the kernel
@@ -55,7 +55,7 @@ struct MemoryNeed {
   }
 };
 
-// Bytes in a device's memory.
+// These bytes are in a device's memory.
 struct DeviceMemory {
   std::int64_t partials = 0;               // slices * |dw| * 8
   std::int64_t x_block = 0, dy_block = 0;  // the largest block
@@ -66,8 +66,8 @@ struct DeviceMemory {
   std::int64_t total() const { return partials + buffers * (x_block + dy_block) + packed; }
 };
 
-// How the sum is cut and in which order it is added up: by the problem and the algorithm alone, but
-// for the blocks and the part of the batch.
+// The schedule says how the sum is cut and in which order it is added up. The problem and the
+// algorithm alone decide all but the blocks and the part of the batch.
 struct Schedule {
   ChunkGrid chunks;
   SliceGrid slices;
@@ -97,30 +97,30 @@ struct Plan {
   std::int64_t memory_limit_bytes = 0;
   std::variant<ReferencePlan, CpuPlan, CudaPlan> backend;
 
-  // Null unless the plan is one of that backend.
+  // These are null unless the plan is one of that backend.
   const CpuPlan* cpu() const { return std::get_if<CpuPlan>(&backend); }
   const CudaPlan* cuda() const { return std::get_if<CudaPlan>(&backend); }
   std::int64_t tiles() const { return cpu() ? cpu()->tiles : cuda() ? cuda()->tiles : 0; }
 };
 
-// What the reference's values take: an array of |dw| doubles, or 2 for float64.
+// The reference's values take an array of |dw| doubles, or 2 for float64.
 std::int64_t reference_bytes(const WgradProblem& problem);
 
-// A plan, or why there is none: Error(unavailable) if the algorithm cannot compute the problem,
-// Error(runtime) if the memory that it needs is over the limit. Throws Error(usage) for what no
-// problem could have, an unknown algorithm or a batch that cannot be cut as asked for. Nothing that
-// it decides but threads, blocks and the part of the batch depends on the options, so the bits of
-// the result depend on the problem and the algorithm alone.
+// Returns a plan, or why there is none: Error(unavailable) if the algorithm cannot compute the
+// problem, Error(runtime) if the memory that it needs is over the limit. Throws Error(usage) for
+// what no problem could have, an unknown algorithm or a batch that cannot be cut as asked for. Of
+// what it decides only threads, blocks and the part of the batch depend on the options, so the bits
+// of the result depend on the problem and the algorithm alone.
 Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
                          const PlanOptions& options);
-// The same; throws if there is none.
+// Throws if there is none.
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
 
-// "cpu", "cuda" or "reference", and the name of the algorithm.
+// Return "cpu", "cuda" or "reference", and the name of the algorithm.
 std::string_view backend_name(const Plan& plan);
 std::string_view algorithm_name(const Plan& plan);
 
-// One line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
+// Returns one line: "im2col_gemm: 28 slices x 2 tiles on 2 threads, 4 blocks of 16 images, ...".
 std::string describe(const Plan& plan);
 
 }  // namespace convgrad

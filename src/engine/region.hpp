@@ -11,12 +11,13 @@
 
 namespace convgrad {
 
-// Nested loops over contiguous pieces of memory.
+// A region is walked in nested loops over contiguous pieces of memory.
 class Region {
  public:
   Region() = default;
-  // Positions begin, begin + step, ... below end of n, three spatial axes and channels, of a tensor
-  // with these strides (in elements of item bytes), relative to first[] (n and the spatial axes).
+  // Takes positions begin, begin + step, ... below end of n, three spatial axes and channels, of a
+  // tensor with these strides (in elements of item bytes), relative to first[] (n and the spatial
+  // axes).
   Region(const void* data, std::int64_t item, const Strides& strides,
          const std::array<Range, 4>& box, const std::array<std::int64_t, 4>& step,
          const std::array<std::int64_t, 4>& first, Range channels)
@@ -47,7 +48,7 @@ class Region {
   const std::byte* piece() const { return data_ + offset_; }
   std::int64_t piece_bytes() const { return bytes_; }
 
-  // Pieces from this one on that begin piece_stride() bytes apart.
+  // Counts the pieces from this one on that begin piece_stride() bytes apart.
   std::int64_t pieces() const { return depth_ > 0 ? innermost().count - index_[depth_ - 1] : 1; }
   std::int64_t piece_stride() const { return depth_ > 0 ? innermost().stride : 0; }
   void advance_pieces() {
@@ -82,8 +83,8 @@ class Region {
   bool done_ = true;
 };
 
-// The part of a block that a chunk's products read: dy's pixels, and x between the first and the
-// last position that a tap sees.
+// These regions are what a chunk's products read of a block: dy's pixels, and x between the first
+// and the last position that a tap sees.
 inline Region dy_region(const WgradProblem& problem, const Block& block, const PixelBox& box,
                         Range k) {
   return {
@@ -128,7 +129,7 @@ class LineCursor {
     return current_ == 2;
   }
   std::int64_t bytes() const { return regions_[0].bytes() + regions_[1].bytes(); }
-  // At most `most` neighbouring lines; 0 when there are none left.
+  // Returns at most `most` neighbouring lines; 0 when there are none left.
   std::int64_t next(std::int64_t most, const char** begin) {
     if (done()) return 0;
     Region& region = regions_[current_];

@@ -15,8 +15,9 @@
 namespace convgrad {
 namespace {
 
-// Positions of x that a block holds: whole axes inside the block's own axis (and whole images when
-// it is made of images, so that a stream can be read through), what the taps see otherwise.
+// Returns the positions of x that a block holds: whole axes inside the block's own axis (and whole
+// images when it is made of images, so that a stream can be read through), what the taps see
+// otherwise.
 std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   std::array<Range, 3> input = input_box(plan.problem, pixels);
   for (int a = 0; a < 3; ++a) {
@@ -27,14 +28,14 @@ std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   return input;
 }
 
-// Images, spatial ranges and channels of one tensor.
+// A box has images, spatial ranges and channels of one tensor.
 struct TensorBox {
   Range images;
   std::array<Range, 3> spatial;
   Range channels;
 };
 
-// The same in the axis order of the problem's files.
+// Returns the box in the axis order of the problem's files.
 void file_box(const WgradProblem& problem, const TensorBox& box, std::vector<std::int64_t>& begin,
               std::vector<std::int64_t>& end) {
   std::vector<Range> axes = {box.images};

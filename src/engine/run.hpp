@@ -14,18 +14,18 @@
 
 namespace convgrad {
 
-// Memory that a source may load a block into; kept from block to block.
+// A source may load a block into this memory, which is kept from block to block.
 struct BlockMemory {
   Buffer x, dy;
 };
 
-// Where blocks come from. load() is called for block 0, 1, ... once each, from one thread at a
-// time, but not always the same. The block is valid until its memory is loaded again.
+// Blocks come from a source. load() is called for block 0, 1, ... once each, by one thread at a
+// time, but not always the same one. The block is valid until its memory is loaded again.
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
   virtual Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) = 0;
-  // After the last block: what is wrong with the rest of the data, if anything, as Error(input).
+  // Is called after the last block. Error(input) says what is wrong with the rest of the data.
   virtual void finish() {}
 };
 
@@ -35,7 +35,8 @@ class BoxSource : public BlockSource {
   Block load(const Plan& plan, std::int64_t block, BlockMemory& memory) final;
 
  protected:
-  // The elements with begin[i] <= index[i] < end[i] to out, in C order: as NpyReader::read_box.
+  // Copies the elements with begin[i] <= index[i] < end[i] to out, in C order, as
+  // NpyReader::read_box does.
   virtual void read_x(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                       void* out) = 0;
   virtual void read_dy(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
@@ -63,12 +64,13 @@ class NpySource final : public BoxSource {
   NpyReader& dy_;
 };
 
-// A plan that counts the payloads of streams that must be held in memory, besides the sources that
-// the options have.
+// Returns a plan that counts the payloads of streams that must be held in memory, besides the
+// sources that the options have.
 Plan plan_for_files(const WgradProblem& problem, const NpyReader& x, const NpyReader& dy,
                     const PlanOptions& options);
 
-// Whole tensors in C order, native byte order, in the problem's dtype and layout. Views, no copies.
+// Views whole tensors in C order and native byte order, in the problem's dtype and layout, and
+// copies nothing.
 class MemorySource final : public BlockSource {
  public:
   MemorySource(const void* x, const void* dy) : x_(x), dy_(dy) {}
@@ -97,8 +99,8 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 // Feeds all blocks to a sum.
 Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum);
 
-// A whole problem from memory: dw in dw_shape() order, rounded to out_dtype, which the caller has
-// room for or gets.
+// Computes a whole problem from memory. dw is in dw_shape() order, rounded to out_dtype; the caller
+// owns it, or gets it.
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
                      const PlanOptions& options);
 std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,

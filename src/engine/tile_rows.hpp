@@ -1,4 +1,4 @@
-// tile_rows.hpp - where a tile is in a partial gradient.
+// tile_rows.hpp - the rows of a partial gradient that belong to a tile.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace convgrad {
 
-// use(first, count) for the runs of neighbours that the tile has in dw[tap][c][k].
+// Calls use(first, count) for the runs of neighbours that the tile has in dw[tap][c][k].
 template <typename Use>
 void for_each_row(const WgradProblem& problem, const Tile& tile, const Use& use) {
   const std::int64_t group_c = problem.group_c(), row = problem.K;
