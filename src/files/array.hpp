@@ -9,13 +9,13 @@
 
 namespace convgrad {
 
-// As numpy writes it: "(2, 3)", "(5,)", "()".
+// Writes a shape as numpy does: "(2, 3)", "(5,)", "()".
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// The position {1, 0, 2} of the element that is number `index` in C order.
+// Returns the position, such as {1, 0, 2}, of the element that is number `index` in C order.
 std::vector<std::int64_t> position_of(std::span<const std::int64_t> shape, std::int64_t index);
 
-// A run of elements in C order that is also a box.
+// A part is a run of elements in C order that is also a box.
 struct ArrayPart {
   std::vector<std::int64_t> begin, end;  // begin[i] <= index[i] < end[i]
   std::int64_t first = 0;                // number of its first element in C order

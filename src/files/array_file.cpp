@@ -25,7 +25,7 @@ template <typename... Parts>
   throw Error(ErrorKind::usage, parts...);
 }
 
-// One that every reader of the format takes for the same name.
+// Refuses names that some reader of the format would not take for the same.
 void check_member(const std::string& argument, const ArrayTarget& target) {
   const bool printable =
       std::ranges::all_of(target.member, [](char c) { return c > ' ' && c < 127; });
@@ -36,7 +36,7 @@ void check_member(const std::string& argument, const ArrayTarget& target) {
   }
 }
 
-// The header's length, the header, and spaces after it so that the elements are aligned.
+// Returns the header's length, the header, and spaces after it so that the elements are aligned.
 std::string safetensors_header(const std::string& member, DType dtype,
                                std::span<const std::int64_t> shape, std::uint64_t bytes) {
   constexpr std::size_t kAlignment = 8;
@@ -95,6 +95,7 @@ void check_archive_is_kept(const std::string& file, const std::vector<std::strin
     others = members_of_archive(file);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;
+    // What is in a damaged archive cannot be seen, so it might be lost.
     misuse(error.what(), "; it is not replaced: remove it, or name another file");
   }
   std::erase_if(others, [&](const std::string& name) { return std::ranges::count(own, name) > 0; });

@@ -10,7 +10,7 @@ std::string shortened(const std::string& name, std::size_t most_bytes) {
   return cat(cut_short(name, most_bytes), name.size() > most_bytes ? "..." : "");
 }
 
-// "x, dy or w"; of long or many names as many as fit on a line.
+// Returns "x, dy or w"; of long or many names as many as fit on a line.
 std::string some(const std::vector<std::string>& names) {
   constexpr std::size_t kMaxName = 40, kMaxTotal = 160;
   std::vector<std::string> shown;

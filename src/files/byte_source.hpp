@@ -1,5 +1,4 @@
-// byte_source.hpp - where the bytes of a tensor come from: a file, a stream, a member of an
-// archive.
+// byte_source.hpp - sources of a tensor's bytes: a file, a stream, a member of an archive.
 #pragma once
 
 #include <cstddef>
@@ -22,15 +21,15 @@ class ByteSource {
 
   const std::string& name() const { return name_; }  // for messages
 
-  // Bytes in all; kUnknown for a stream.
+  // Counts the bytes in all; kUnknown for a stream.
   virtual std::int64_t size() const = 0;
-  // False: every read begins where the one before it ended, the first at 0.
+  // If false, every read begins where the one before it ended, the first at 0.
   virtual bool seekable() const = 0;
   // Reads until count bytes are there or the source ends; returns how many. Error(runtime) if
   // reading fails, Error(input) if what is there turns out to be damaged.
   virtual std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) = 0;
-  // After the last read, which for a source that is not seekable has met its end: Error(input) if
-  // the source has changed since it was opened, or its checksum is wrong.
+  // Is called after the last read, which for a source that is not seekable has met its end. Throws
+  // Error(input) if the source has changed since it was opened, or its checksum is wrong.
   virtual void finish() = 0;
 
   template <typename... Parts>
@@ -43,7 +42,8 @@ class ByteSource {
   std::string name_;
 };
 
-// A file, a FIFO, a device, or standard input ("-"). Plain reads, never a memory map.
+// Reads a file, a FIFO, a device, or standard input ("-") by plain reads. A memory map of a file
+// that shrinks would end in a SIGBUS.
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(const std::string& path);
@@ -54,7 +54,7 @@ class FileSource final : public ByteSource {
   std::int64_t read(std::byte* out, std::int64_t count, std::int64_t offset) override;
   void finish() override;
 
-  // What messages call it from now on.
+  // Messages call it so from now on.
   void rename(std::string name) { name_ = std::move(name); }
 
  private:
@@ -66,7 +66,7 @@ class FileSource final : public ByteSource {
   std::int64_t bytes_ = 0;  // of a regular file, when it was opened
 };
 
-// A number in a header, of at most 8 bytes.
+// Decodes a number in a header, of at most 8 bytes.
 inline std::uint64_t little_endian(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) {

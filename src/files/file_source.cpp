@@ -1,4 +1,4 @@
-// file_source.cpp - bytes of a regular file, in any order, or of a stream, front to back.
+// file_source.cpp - reads a regular file in any order, or a stream front to back.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ constexpr std::int64_t kMaxReadBytes = std::int64_t{1} << 30;  // one system cal
 
 }  // namespace
 
-// The file's fault (missing, no permission) or this process's and the machine's.
+// The kind says whether the file is at fault (missing, no permission) or the machine.
 void FileSource::refuse_to_open(int error) const {
   throw Error(kind_of_failure(error), name(), ": cannot open: ", std::strerror(error));
 }
@@ -40,6 +40,8 @@ FileSource::FileSource(const std::string& path)
     if (error != 0) refuse_to_open(error);
     refuse("is a folder, expected a .npy file");
   }
+  // pread() counts from the beginning of the file, so a standard input that another program has
+  // read from is a stream.
   regular_ = S_ISREG(status.st_mode) && ::lseek(fd_, 0, SEEK_CUR) == 0;
   bytes_ = regular_ ? status.st_size : 0;
   if (regular_) ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);

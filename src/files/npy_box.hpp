@@ -1,4 +1,4 @@
-// npy_box.hpp - which elements of a file make up a box of an array, as nested strides.
+// npy_box.hpp - the elements of a file that make up a box of an array, as nested strides.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ struct Box {
   std::int64_t count = 1;
 };
 
-// One run of elements, in the same order in the file and in the box.
+// Tells whether this is one run of elements, in the same order in the file and in the box.
 inline bool is_run(std::span<const BoxAxis> axes) {
   return axes.empty() || (axes.size() == 1 && axes[0].file_stride == 1 && axes[0].out_stride == 1);
 }
 
-// The logical axes begin <= index < end, which must lie within the shape.
+// The box has begin <= index < end on the logical axes, which must lie within the shape.
 inline Box make_box(const NpyHeader& header, std::span<const std::int64_t> begin,
                     std::span<const std::int64_t> end) {
   const std::size_t rank = header.shape.size();
@@ -94,8 +94,8 @@ void scatter(const std::byte* source, std::byte* out, std::span<const BoxAxis> a
   }
 }
 
-// The same, with the axis that is innermost in the box as the inner loop: writes then fill whole
-// cache lines, and the lines read stay in the cache for the next element.
+// The axis that is innermost in the box becomes the inner loop: writes then fill whole cache lines,
+// and the lines read stay in the cache for the next element.
 inline void scatter(const std::byte* source, std::byte* out, std::vector<BoxAxis> axes,
                     std::size_t item) {
   std::erase_if(axes, [](const BoxAxis& axis) { return axis.count == 1; });

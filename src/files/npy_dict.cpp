@@ -1,5 +1,5 @@
-// npy_dict.cpp - the dictionary in a .npy header, as programs write it. What Python would also take
-// for it (escapes, comments, hexadecimal numbers, sums of strings) is refused.
+// npy_dict.cpp - reads the dictionary in a .npy header, as programs write it. What Python would
+// also take for it (escapes, comments, hexadecimal numbers, sums of strings) is refused.
 
 #include <algorithm>
 #include <charconv>
@@ -25,6 +25,7 @@ class DictParser {
       read_entry();
       if (!accept(",") && !next_is("}")) fail("',' or '}'");
     }
+    // numpy pads the dictionary with spaces and a newline, which this skips.
     next_is("");
     if (!rest().empty()) fail("nothing after the dictionary");
     for (const std::string_view key : {"descr", "fortran_order", "shape"}) {
@@ -62,6 +63,7 @@ class DictParser {
     if (!seen_.insert(key).second) refuse_key("two keys", key);
     if (!accept(":")) fail("':'");
     if (key == "descr") {
+      // A structured dtype is a list in Python; R stands for it here.
       header_.kind = next_is("[") ? 'R' : 'f';
       header_.descr = header_.kind == 'R' ? rest() : string();
       if (header_.kind == 'R') refuse_dtype(header_, name_);
@@ -89,6 +91,7 @@ class DictParser {
     while (!accept(")")) {
       if (header_.shape.size() == kMaxRank) fail(cat("at most ", kMaxRank, " axes"));
       header_.shape.push_back(extent());
+      // (3) is a number in Python, so one axis needs its comma.
       if (!accept(",") && (header_.shape.size() == 1 || !next_is(")"))) fail(kTuple);
     }
   }

@@ -1,4 +1,4 @@
-// npy_dtype.cpp - the dtype strings of .npy headers: what is read, and how all else is named.
+// npy_dtype.cpp - reads the dtype strings of .npy headers, and names those that are refused.
 
 #include <bit>
 #include <charconv>
@@ -36,7 +36,7 @@ std::string description(const NpyHeader& header) {
   return "a structured type";
 }
 
-// Without a flag, what every command takes.
+// Without a flag it advises what every command takes.
 std::string advice(const NpyHeader& header, std::string_view flag) {
   if (header.kind == 'u' && header.item_bytes == 2) {
     return cat("if it is bfloat16, ", flag.empty() ? "save x.view('V2')" : "say so with ", flag,
@@ -75,7 +75,7 @@ void parse_dtype(NpyHeader& header, std::string_view name) {
   header.item_bytes = bytes;
   const bool is_read = header.kind == 'S' || (header.kind == 'b' && bytes == 1) ||
                        (is_one_of("fiuV", header.kind) && bytes <= 8 && std::has_single_bit(bytes));
-  if (has_size && is_read) return;  // S: the text in a file of parts
+  if (has_size && is_read) return;  // files of parts have a text, S
   if (is_one_of(has_size ? "fiucVUMmO" : "MmO", header.kind)) refuse_dtype(header, name);
   refuse(name, "damaged header: descr is '", printable(header.descr),
          "', which is no dtype, expected one such as '<f4'");

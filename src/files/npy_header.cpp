@@ -1,4 +1,4 @@
-// npy_header.cpp - the header of a .npy file: magic, version, length, dictionary.
+// npy_header.cpp - reads and writes the header of a .npy file: magic, version, length, dictionary.
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// npy_integers.cpp - TensorFlow's filter_sizes tensor.
+// npy_integers.cpp - reads TensorFlow's filter_sizes tensor.
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -28,6 +28,7 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path) {
   for (std::size_t at = 0; at < bytes.size(); at += item) {
     const bool negative =
         header.kind == 'i' && (bytes[at + item - 1] & std::byte{0x80}) != std::byte{0};
+    // The bytes that the file does not have extend the sign.
     std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
     std::memcpy(&value, bytes.data() + at, item);
     if (header.kind == 'u' && value >> 63 != 0) {

@@ -13,25 +13,25 @@ namespace convgrad::npy {
 
 inline constexpr std::int64_t kVersionBytes = 8;  // magic, major, minor
 
-// From the first kVersionBytes: where the dictionary starts, 10 (format 1.0) or 12 (2.0, 3.0).
+// Finds from the first kVersionBytes where the dictionary starts: 10 (format 1.0) or 12 (2.0, 3.0).
 // Error(input) for anything that is not the start of a .npy file, a shorter span included.
 std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_view name);
 
-// From the first dictionary_offset() bytes: where the dictionary ends and the payload starts.
+// Finds from the first dictionary_offset() bytes where the dictionary ends and the payload starts.
 // Error(input) for headers past kMaxNpyHeaderBytes.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
 
-// From the whole dictionary: descr, fortran_order and shape.
+// Sets descr, fortran_order and shape from the whole dictionary.
 void parse_dict(std::string_view text, NpyHeader& header, std::string_view name);
 
-// From descr: kind, item_bytes and big_endian.
+// Sets kind, item_bytes and big_endian from descr.
 void parse_dtype(NpyHeader& header, std::string_view name);
 
-// element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
+// Sets element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name);
 
-// Error(input) that says what the elements are, and what to do with such a file; flag: see
-// float_dtype().
+// Throws an Error(input) that says what the elements are, and what to do with such a file. flag is
+// float_dtype()'s.
 [[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
                                std::string_view flag = {});
 

@@ -1,4 +1,4 @@
-// npy_reader.cpp - the payload of a tensor, from a source of bytes in any order or front to back.
+// npy_reader.cpp - reads the payload of a tensor, in any order or front to back.
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,7 +38,7 @@ struct NpyReader::State {
   MallocBytes scratch;  // kScratchBytes
   double convert_s = 0;
   NpyHeader header;
-  std::optional<DType> given;  // what boxes are widened to
+  std::optional<DType> given;  // boxes are widened to it
 
   explicit State(const std::string& argument);
 
@@ -75,7 +75,7 @@ NpyReader::State::State(const std::string& argument) {
   check_size();
 }
 
-// Takes the header and not a byte more: the payload of a stream follows.
+// Takes the header and not a byte more, as the payload of a stream follows.
 void NpyReader::State::read_header() {
   std::vector<std::byte> bytes;
   const auto extend = [&](std::int64_t size) {
@@ -109,7 +109,7 @@ std::byte* NpyReader::State::scratch_bytes() {
   return scratch.get();
 }
 
-// count bytes of the payload of a source that is read in any order.
+// Reads count bytes of the payload of a source that is read in any order.
 void NpyReader::State::read_payload(std::byte* out, std::int64_t offset, std::int64_t count) {
   const std::int64_t begin = header.data_offset + offset;
   const std::int64_t got = source->read(out, count, begin);
@@ -138,8 +138,8 @@ void NpyReader::State::gather(std::span<const npy::BoxAxis> axes, npy::BoxAxis s
   }
 }
 
-// Reads spans that cover several runs, gaps included, and picks from them. False if the gaps or
-// the runs are too large for that to pay.
+// Reads spans that cover several runs, gaps included, and picks from them. Returns false if the
+// gaps or the runs are too large for that to pay.
 bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const npy::BoxAxis& strip,
                                     std::int64_t first, std::byte* out) {
   const std::int64_t item = header.item_bytes;
@@ -156,6 +156,7 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
 
   const npy::BoxAxis outer = axes.empty() ? npy::BoxAxis{1, 1, 1} : axes[0];
   const std::int64_t step = 1 + (room - inner) / outer.file_stride;
+  // Spans this short would each write less than a cache line of the box; a strip fills it.
   const bool wants_strip = axes.size() > 1 && outer.out_stride == 1;
   if (wants_strip && step < outer.count && step * item < kCacheLineBytes) return false;
 
@@ -177,7 +178,7 @@ bool NpyReader::State::gather_spans(std::span<const npy::BoxAxis> axes, const np
   return true;
 }
 
-// The next count bytes of the payload.
+// Reads the next count bytes of the payload.
 void NpyReader::State::take(std::byte* out, std::int64_t count) {
   const std::int64_t got = source->read(out, count, header.data_offset + position);
   position += got;
@@ -223,6 +224,8 @@ void NpyReader::State::hold_rest() {
   }
 }
 
+// Reads to the end also what nobody asked for: only then is the size known to be right, and a
+// deflated member's checksum compared.
 void NpyReader::State::finish_stream() {
   std::byte* const bytes = scratch_bytes();
   while (position < header.payload_bytes) {
@@ -246,6 +249,7 @@ bool NpyReader::seekable() const { return state_->seekable; }
 bool NpyReader::needs_whole_payload() const {
   const NpyHeader& header = state_->header;
   if (state_->seekable || !header.fortran_order || header.element_count == 0) return false;
+  // Fortran order differs from C order only where two axes are longer than 1.
   return std::ranges::count_if(header.shape, [](std::int64_t n) { return n > 1; }) > 1;
 }
 
@@ -280,6 +284,7 @@ void NpyReader::read_box(std::span<const std::int64_t> begin, std::span<const st
   const std::int64_t wider = given ? dtype_bytes(*given) - header.item_bytes : 0;
   auto* const whole = static_cast<std::byte*>(out);
   std::byte* const bytes = whole + box.count * wider;
+  // Elements are read into the end of the box's memory, from where they are widened in place.
   if (state_->seekable) {
     state_->gather(box.axes, {1, 0, 0}, box.first, bytes);
   } else {

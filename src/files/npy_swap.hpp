@@ -10,7 +10,7 @@
 
 namespace convgrad::npy {
 
-// The unit in which the bytes of an element are swapped, 1 where there is nothing to swap.
+// Returns the unit in which the bytes of an element are swapped, 1 where there is nothing to swap.
 inline std::size_t swap_unit(const NpyHeader& header) {
   if (header.big_endian == (std::endian::native == std::endian::big)) return 1;
   const auto item = static_cast<std::size_t>(header.item_bytes);

@@ -10,12 +10,12 @@ namespace convgrad {
 namespace {
 
 constexpr std::uint32_t kInZip64 = 0xffffffff;
-constexpr std::uint16_t kVersion = 45;     // that knows ZIP64
+constexpr std::uint16_t kVersion = 45;     // readers of this version know ZIP64
 constexpr std::uint16_t kFirstDay = 0x21;  // 1980-01-01
 constexpr std::uint16_t kUnixMade = 3 << 8;
 constexpr std::uint32_t kFileMode = 0100644u << 16;
 
-// Little-endian fields one after the other.
+// Appends little-endian fields one after the other.
 class Record {
  public:
   template <typename Number>
@@ -39,7 +39,8 @@ using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-// What the local and the central header share: from the version to the length of the name.
+// Adds the fields that the local and the central header share: from the version to the length of
+// the name.
 void add_common(Record& record, std::uint32_t crc, const std::string& name) {
   record.add(kVersion).add(U16{0}).add(U16{0}).add(U16{0}).add(kFirstDay).add(crc);
   record.add(kInZip64).add(kInZip64).add(static_cast<U16>(name.size()));
@@ -88,6 +89,7 @@ void NpzWriter::write_local_header(const Member& member) {
   Record local;
   local.add(U32{0x04034b50});
   add_common(local, member.crc, member.name);
+  // The extra field has 20 bytes: its id 1 (ZIP64), its length, both sizes.
   local.add(U16{20}).add(member.name);
   local.add(U16{1}).add(U16{16}).add(member.bytes).add(member.bytes);
   write(local.bytes());
@@ -118,6 +120,7 @@ void NpzWriter::finish() {
     Record central;
     central.add(U32{0x02014b50}).add(static_cast<U16>(kUnixMade | kVersion));
     add_common(central, member.crc, member.name);
+    // The extra field has the sizes and the offset: 28 bytes.
     central.add(U16{28}).add(U16{0}).add(U16{0}).add(U16{0}).add(kFileMode).add(kInZip64);
     central.add(member.name).add(U16{1}).add(U16{24});
     central.add(member.bytes).add(member.bytes).add(member.offset);
@@ -125,6 +128,8 @@ void NpzWriter::finish() {
   }
   const U64 end = written_;
   Record last;
+  // ZIP64's end record says how long it is after this field, and its locator where it begins. The
+  // old end record, which comes last, refers to ZIP64's for size and offset.
   last.add(U32{0x06064b50}).add(U64{44}).add(kVersion).add(kVersion).add(U32{0}).add(U32{0});
   last.add(count).add(count).add(end - start).add(start);
   last.add(U32{0x07064b50}).add(U32{0}).add(end).add(U32{1});

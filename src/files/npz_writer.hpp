@@ -16,14 +16,14 @@ class NpzWriter {
   // Writes through to file, which it does not own and does not commit.
   explicit NpzWriter(OutputFile& file) : file_(file) {}
 
-  // The array `name`: the bytes of a .npy file in pieces, its header among them.
+  // Adds the array `name`: pieces are the bytes of a .npy file, its header among them.
   void add(const std::string& name, const std::vector<std::span<const std::byte>>& pieces);
-  // The same with pieces that come one after the other, `bytes` in all. Not to devices and the
-  // like, as the check sum in front of them is only known after them.
+  // Add an array whose pieces come one after the other, `bytes` in all. Devices and the like cannot
+  // take it, as the check sum in front of the pieces is only known after them.
   void begin(const std::string& name, std::uint64_t bytes);
   void append(std::span<const std::byte> piece);
   void end();
-  // After the last array.
+  // Is called after the last array.
   void finish();
 
  private:
@@ -37,10 +37,10 @@ class NpzWriter {
 
   OutputFile& file_;
   std::uint64_t written_ = 0;
-  std::vector<Member> members_;  // of begin(), the last one is not complete before end()
+  std::vector<Member> members_;  // the last one is not complete between begin() and end()
 };
 
-// The CRC-32 of ZIP, of what came before and these bytes; 0 before the first.
+// Returns the CRC-32 of ZIP, of what came before and these bytes. before is 0 for the first.
 std::uint32_t crc32(std::uint32_t before, std::span<const std::byte> bytes);
 
 }  // namespace convgrad

@@ -32,7 +32,7 @@ constinit Temporaries temporaries;
 
 constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;  // one system call
 
-// .NAME.convgrad-XXXXXXXX.tmp, NAME cut off where the file system's limit demands it.
+// Returns .NAME.convgrad-XXXXXXXX.tmp, NAME cut off where the file system's limit demands it.
 std::string temporary_path(const Target& target) {
   static constexpr std::string_view kLetters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
@@ -51,7 +51,7 @@ std::string temporary_path(const Target& target) {
   return target.sibling(cat(".", cut_short(target.base, room), suffix));
 }
 
-// In this thread, as long as it lives.
+// Blocks signals in this thread as long as it lives.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
@@ -67,7 +67,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Odd file systems and pipes know no fsync; that is no failure.
+// Some file systems and pipes know no fsync; that is no failure.
 bool synced(int fd) {
   while (::fsync(fd) != 0) {
     if (errno != EINTR)
@@ -125,6 +125,7 @@ std::string OutputFile::State::consequence() const {
 
 void OutputFile::State::open_direct() {
   if (target.descriptor >= 0) {
+    // The copy is closed in the end, the redirection itself stays open.
     fd = ::fcntl(target.descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   } else {
     do {
@@ -154,8 +155,8 @@ void OutputFile::State::open_temporary() {
   keep_mode();
 }
 
-// Owner and mode of the file that will be replaced. Only root can give files away; a file that
-// keeps another owner must not keep set-user-ID.
+// Gives the new file owner and mode of the one that it will replace. Only root can give files away;
+// a file that keeps another owner must not keep set-user-ID.
 void OutputFile::State::keep_mode() const {
   if (!target.existing) return;
   const struct stat& old = *target.existing;
@@ -169,6 +170,7 @@ void OutputFile::State::keep_mode() const {
 
 void OutputFile::State::rename_without_clobber() {
   const std::string path = target.path();
+  // A test before rename() would miss a file that appears in between.
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) {
     return released();
   }
@@ -243,6 +245,8 @@ void OutputFile::overwrite(std::int64_t offset, const void* bytes, std::size_t c
 void OutputFile::commit() {
   State& state = *state_;
   if (!synced(state.fd)) state.fail_writing(errno);
+  // Network disks report some failed writes at close() only, so that comes before the rename. An
+  // interrupted close() has closed the file.
   const int fd = std::exchange(state.fd, -1);
   if (::close(fd) != 0 && errno != EINTR) state.fail_writing(errno);
   if (state.direct()) return;

@@ -30,7 +30,7 @@ class OutputFile {
 
   // Throws Error(runtime) with the system's reason (disk full, quota, closed pipe) and the path.
   void write(const void* bytes, std::size_t count);
-  // Bytes that have been written already, with others. Not for devices and the like.
+  // Replaces bytes that have been written already. Devices and the like cannot do that.
   void overwrite(std::int64_t offset, const void* bytes, std::size_t count);
   // Makes the file visible. After it returns, the bytes are on the disk under their name.
   void commit();
@@ -40,7 +40,7 @@ class OutputFile {
   std::unique_ptr<State> state_;
 };
 
-// OutputFiles that the function below covers at a time.
+// The function below covers so many OutputFiles at a time.
 inline constexpr int kCoveredOutputFiles = 160;
 
 // Removes the temporaries of this process. Async-signal-safe: for the handler of a signal that ends

@@ -34,8 +34,8 @@ std::string absolute_folder(const std::string& folder, const std::string& name) 
   return result;
 }
 
-// N if folder/base is /proc/self/fd/N, where /dev/stdout and /dev/fd/N lead: a redirection that
-// must be written through, not replaced.
+// Returns N if folder/base is /proc/self/fd/N, to which /dev/stdout and /dev/fd/N lead: a
+// redirection that must be written through, not replaced.
 int own_descriptor(const std::string& folder, const std::string& base) {
   int number = -1;
   if (folder != cat("/proc/", ::getpid(), "/fd")) return -1;
@@ -53,7 +53,7 @@ std::string read_link(const std::string& path, const std::string& name) {
 }
 
 Target resolve(const std::string& name) {
-  constexpr int kMaxLinks = 40;  // as the kernel
+  constexpr int kMaxLinks = 40;  // Linux has the same limit
   if (name.empty()) fail(ErrorKind::input, name, "the name of the output file is empty");
   const TensorName tensor = split_tensor_name(name);
   if (tensor.member && is_archive_name(tensor.file)) {
@@ -65,6 +65,8 @@ Target resolve(const std::string& name) {
     target.descriptor = STDOUT_FILENO;
     return target;
   }
+  // realpath() alone would fail for a last link that leads to nothing yet, so links are followed
+  // one by one.
   std::string path = name;
   for (int links = 0; links < kMaxLinks; ++links) {
     auto [folder, base] = split(path);
@@ -91,6 +93,7 @@ Target resolve(const std::string& name) {
 
 void require_access(const std::string& path, int mode, const std::string& name,
                     std::string_view what) {
+  // access() would ask for the real user, but files are opened by the effective one.
   if (::faccessat(AT_FDCWD, path.c_str(), mode, AT_EACCESS) == 0) return;
   fail(ErrorKind::input, name, "cannot write: ", what, ": ", reason(errno));
 }
@@ -112,6 +115,7 @@ Target checked_target(const std::string& name, const OutputOptions& options) {
   }
   if (target.existing && options.no_clobber) fail_existing(name);
   require_access(target.folder, W_OK | X_OK, name, cat("folder ", target.folder));
+  // rename() would replace a write-protected file without a word.
   if (target.existing) require_access(target.path(), W_OK, name, "the file is write-protected");
   return target;
 }

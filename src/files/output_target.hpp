@@ -1,4 +1,4 @@
-// output_target.hpp - where the bytes of an output go, and whether they may.
+// output_target.hpp - finds the place where the bytes of an output go, and whether they may.
 #pragma once
 
 #include <sys/stat.h>

@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// numpy's names of what can be compared and looked at, but not computed with.
+// These are numpy's names of what can be compared and looked at, but not computed with.
 constexpr struct {
   std::string_view name;
   char kind;
@@ -41,7 +41,7 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
               did_you_mean(std::string(name), names));
 }
 
-// "8,56,56,64", with blanks; "" is an array of one element without axes.
+// Reads "8,56,56,64", with blanks; "" is an array of one element without axes.
 std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
   std::vector<std::int64_t> shape;
   const auto refuse = [&] {

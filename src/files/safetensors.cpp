@@ -44,10 +44,10 @@ const Dtype* find_dtype(std::string_view name) {
   return found == std::end(kDtypes) ? nullptr : found;
 }
 
-constexpr std::size_t kMaxRank = 64;  // as for .npy
+constexpr std::size_t kMaxRank = 64;  // .npy has the same
 
-// Takes the header event by event: a document of it would hide names that come twice, and be many
-// times as large.
+// Takes the header event by event, as a document of it would hide names that come twice, and be
+// many times as large.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string_view name) : name_(name) {}
@@ -143,7 +143,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       return cat("'", printable(tensors.empty() ? "" : tensors.back().name), "'");
     return cat("'", printable(key_), "' of tensor '", printable(tensors.back().name), "'");
   }
-  // A value where none of its kind may be; anything goes in the metadata.
+  // Refuses a value where none of its kind may be; the metadata may hold anything.
   bool value(std::string_view what) {
     if (skips_) return true;
     if (depth_ == 0) refuse("it is ", what, ", expected an object of tensors");
@@ -215,7 +215,7 @@ std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int
 
 namespace {
 
-// At most one more than the most.
+// Returns the header's length, or one more than the most if it is longer.
 std::int64_t header_bytes(std::span<const std::byte> start) {
   constexpr std::uint64_t kMost = kMaxSafetensorsHeaderBytes;
   return static_cast<std::int64_t>(

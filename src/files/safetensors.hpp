@@ -27,9 +27,10 @@ struct SafeTensor {
   std::int64_t begin = 0, end = 0;  // of its payload, in bytes from the end of the header
 };
 
-// From the JSON text of a header and the bytes that follow it in the file. Error(input) that starts
-// with name for anything that the format forbids: names that come twice, payloads that overlap,
-// leave holes, lie outside the file, or whose size is not that of shape and dtype.
+// Takes the JSON text of a header and the number of bytes that follow it in the file. Throws an
+// Error(input) that starts with name for anything that the format forbids: names that come twice,
+// payloads that overlap, leave holes, lie outside the file, or whose size is not that of shape and
+// dtype.
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int64_t payload_bytes,
                                                  std::string_view name);
 
@@ -38,16 +39,16 @@ struct Safetensors {
   std::int64_t data_offset = 0;  // where the payloads begin in the file
 };
 
-// Whether a file may be one, from its first bytes: a length that can be, then '{'.
+// Tells from its first bytes whether a file may be one: a length that can be, then '{'.
 bool looks_like_safetensors(std::span<const std::byte> start, std::int64_t file_bytes);
 
 Safetensors read_safetensors(FileSource& file);
 
-// How the format calls it: "F32".
+// Returns the format's name: "F32".
 std::string_view safetensors_dtype(DType dtype);
 
-// As a .npy header (format 0.0) whose data_offset is that in the file. Any dtype, for
-// float_dtype() to judge; Error(input) that starts with name for one that is not known here.
+// Returns a .npy header (format 0.0) whose data_offset is that in the file. float_dtype() judges
+// the dtype; Error(input) that starts with name for one that is not known here.
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name);
 
 }  // namespace convgrad

@@ -16,7 +16,7 @@
 
 namespace convgrad {
 
-// Absolute paths in fixed buffers, each guarded by one lock-free word. A slot goes
+// Holds absolute paths in fixed buffers, each guarded by one lock-free word. A slot goes
 //   vacant -> creating -> armed -> vacant    by its owner, and
 //   armed -> removing -> vacant              by a signal handler, in whatever thread.
 // Whoever takes a slot out of armed owns the path in it, so a handler never reads a name that is
@@ -56,9 +56,9 @@ class Temporaries {
     slots_[static_cast<std::size_t>(index)].state.compare_exchange_strong(expected, kVacant);
   }
 
-  // Async-signal-safe. A forked child leaves its parent's files alone. Files that other threads are
-  // creating, or removing for a signal of their own, are waited for, though not for ever: a dead
-  // network disk must not keep the process. None is created from now on.
+  // Is async-signal-safe. A forked child leaves its parent's files alone. Files that other threads
+  // are creating, or removing for a signal of their own, are waited for, though not for ever: a
+  // dead network disk must not keep the process. None is created from now on.
   void end() noexcept {
     ended_.store(true);
     const int saved_errno = errno;

@@ -1,5 +1,6 @@
-// tensor_name.hpp - how an argument names a tensor: FILE.npy, FILE.npz:NAME, FILE.safetensors:NAME,
-// - (standard input), or FILE:DTYPE[EXTENTS] (elements alone; FILE may be -).
+// tensor_name.hpp - the forms in which an argument names a tensor: FILE.npy, FILE.npz:NAME,
+// FILE.safetensors:NAME, - (standard input), or FILE:DTYPE[EXTENTS] (elements alone; FILE may be
+// -).
 #pragma once
 
 #include <optional>
@@ -9,12 +10,13 @@
 namespace convgrad {
 
 struct TensorName {
-  std::string file;  // the whole argument unless member is set
-  // Of an archive, "" in "FILE.npz:"; or the dtype and shape of a raw file.
+  std::string file;  // the whole argument if there is no member
+  // An archive's array is a member, "" in "FILE.npz:"; so are the dtype and shape of a raw file.
   std::optional<std::string> member;
 };
 
-// name is that of a raw file: x.bin:bfloat16[16,56,56,64], not an array of an archive.
+// Tells whether name is that of a raw file, x.bin:bfloat16[16,56,56,64], not an array of an
+// archive.
 bool is_raw(const TensorName& name);
 
 // An existing file whose name is the whole argument wins, then the longest existing regular file
@@ -22,14 +24,15 @@ bool is_raw(const TensorName& name);
 // shows what is meant. Looks at names alone, opens nothing.
 TensorName split_tensor_name(const std::string& argument);
 
-// argument is - or, of a raw tensor, -:DTYPE[EXTENTS].
+// Tells whether argument is - or, of a raw tensor, -:DTYPE[EXTENTS].
 bool is_standard_input(const std::string& argument);
 
-// file ends with .npz or .safetensors: archives, which are only read.
+// Tells whether file ends with .npz or .safetensors.
 bool is_archive_name(const std::string& file);
 
-// FILE:NAME for each array of an archive (those members of a .npz that end with .npy), the argument
-// itself for anything else. Error(input) for an archive that is damaged or holds no array.
+// Returns FILE:NAME for each array of an archive (those members of a .npz that end with .npy), and
+// the argument itself for anything else. Error(input) for an archive that is damaged or holds no
+// array.
 std::vector<std::string> tensors_in(const std::string& argument);
 
 }  // namespace convgrad

@@ -19,7 +19,8 @@ bool has_extension(std::string_view file, std::string_view extension) {
   return file.size() > extension.size() && file.ends_with(extension);
 }
 
-// What a regular file is: by its first bytes, or by its name where those are damaged.
+// Tells what a regular file is by its first bytes, or by its name where those are damaged. The
+// start of a .safetensors file, a length and '{', says least, so it comes last.
 Container container_of(FileSource& file, const std::string& path) {
   if (!file.seekable() || file.size() == 0) return Container::none;
   std::array<std::byte, 9> buffer;
@@ -55,7 +56,7 @@ TensorSource open_safetensor(std::unique_ptr<FileSource> file, const std::string
   return {std::move(file), npy_header_of(*found, archive.data_offset, argument)};
 }
 
-// The elements alone. A file's size must be theirs; a stream's is known at its end.
+// Opens the elements alone. A file's size must be theirs; a stream's is known at its end.
 TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
                       const std::string& argument) {
   NpyHeader header = raw_header(text, argument);

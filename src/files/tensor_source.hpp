@@ -1,5 +1,5 @@
-// tensor_source.hpp - opens a tensor, whatever form its name has, and what that takes of archives
-// and raw files.
+// tensor_source.hpp - opens a tensor, whatever form its name has: a file, an array of an archive or
+// a raw file.
 #pragma once
 
 #include <memory>
@@ -15,50 +15,53 @@ namespace convgrad {
 
 struct TensorSource {
   std::unique_ptr<ByteSource> bytes;
-  // Of a .safetensors member; otherwise the bytes begin with a .npy header and are nothing else.
+  // A .safetensors member and a raw file have it; otherwise the bytes begin with a .npy header and
+  // are nothing else.
   std::optional<NpyHeader> header;
 };
 
-// argument as split_tensor_name() takes it. Error(input) that lists the names there are, with a
-// suggestion, where an archive has no such array.
+// Takes an argument as split_tensor_name() does. Where an archive has no such array, Error(input)
+// lists the names there are, with a suggestion.
 TensorSource open_tensor(const std::string& argument);
 
-// What the archive in a file holds, names of arrays without .npy; nothing unless the file is there,
-// a regular one, and an archive. Error(input) if it is damaged.
+// Lists what the archive in a file holds, names of arrays without .npy; nothing unless the file is
+// there, a regular one, and an archive. Error(input) if it is damaged.
 std::vector<std::string> members_of_archive(const std::string& file);
 
-// Of a zip archive (.npz): the names of all members but folders, or of those that end with .npy
-// alone, in the archive's order and without .npy as numpy.load has them (with it where the archive
-// has both). file is a regular file.
+// Lists the members of a zip archive (.npz) but folders, or those that end with .npy alone, in the
+// archive's order and without .npy as numpy.load has them (with it where the archive has both).
+// file is a regular file.
 std::vector<std::string> zip_array_names(FileSource& file, bool npy_only);
 
-// The bytes of a member; .npy may be left out. A stored member can be read in any order, a deflated
-// one front to back. Error(input) unless there is exactly one such member, stored or deflated, not
-// encrypted, whose sizes can be true. Its CRC-32 is checked by finish(), if not before. name is
-// what messages call it.
+// Opens the bytes of a member; .npy may be left out. A stored member can be read in any order, a
+// deflated one front to back. Error(input) unless there is exactly one such member, stored or
+// deflated, not encrypted, whose sizes can be true. Its CRC-32 is checked by finish(), if not
+// before. name is what messages call it.
 std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
                                             const std::string& member, const std::string& name);
 
 inline constexpr std::string_view kTorchFile =
     "a torch.save file (save the tensor with safetensors or numpy.save)";
 
-// Error(input): the archive has no array called member. names is what there is.
+// Throws Error(input): the archive has no array called member. names is what there is.
 [[noreturn]] void refuse_missing_array(const std::string& file, const std::string& member,
                                        const std::vector<std::string>& names);
 
-// Error(input): the archive is named without one of its arrays.
+// Throws Error(input): the archive is named without one of its arrays.
 [[noreturn]] void refuse_whole_archive(const std::string& file,
                                        const std::vector<std::string>& names);
 
 // Raw files are elements alone, whose dtype and shape the argument gives:
 // x.bin:bfloat16[16,56,56,64], and x.bin:>float32[3,4] for big endian.
 
-// text has the form WORD[...], as no name of a file or of an array in an archive is expected to.
+// Tells whether text has the form WORD[...], which no name of a file or of an array in an archive
+// is expected to have.
 bool looks_like_raw(std::string_view text);
 
-// The header that the array would have as .npy, with its payload at byte 0, from "DTYPE[EXTENTS]":
-// names as --out-dtype takes them, 8-bit floats, and numpy's names of integers and booleans.
-// Error(usage) that starts with argument for a dtype that is unknown, or extents that are none.
+// Makes the header that the array would have as .npy, with its payload at byte 0, from
+// "DTYPE[EXTENTS]". Names are those of --out-dtype, 8-bit floats, and numpy's of integers and
+// booleans. Error(usage) that starts with argument for a dtype that is unknown, or extents that are
+// none.
 NpyHeader raw_header(std::string_view text, const std::string& argument);
 
 }  // namespace convgrad

@@ -15,7 +15,7 @@
 namespace convgrad {
 namespace {
 
-// Closed when it goes.
+// Closes the file in its destructor.
 class OpenText {
  public:
   OpenText(const std::string& path, const std::string& prefix) : name_(prefix + path) {
@@ -39,7 +39,7 @@ class OpenText {
     struct stat status {};
     return ::fstat(fd_, &status) == 0 && S_ISDIR(status.st_mode);
   }
-  // 0 at the end.
+  // Returns 0 at the end.
   std::size_t read(char* to, std::size_t most) const {
     for (;;) {
       const ssize_t count = ::read(fd_, to, most);

@@ -23,15 +23,15 @@ struct CloseMember {
 using Zip = std::unique_ptr<zip_t, DiscardZip>;
 using ZipFile = std::unique_ptr<zip_file_t, CloseMember>;
 
-// Whether memory was missing for a call of libzip before which errno was 0. libzip itself takes
-// that for "Not a zip archive" in some places.
+// Tells whether memory was missing for a call of libzip before which errno was 0. libzip itself
+// takes that for "Not a zip archive" in some places.
 bool memory_was_missing(zip_error_t* error) {
   constexpr int kZlibMemory = -4;  // Z_MEM_ERROR
   return errno == ENOMEM || (zip_error_system_type(error) == ZIP_ET_ZLIB &&
                              zip_error_code_system(error) == kZlibMemory);
 }
 
-// The archive's fault, or the machine's.
+// The kind says whether the archive is at fault or the machine.
 [[noreturn]] void refuse(const ZipInput& input, const std::string& name, std::string_view what,
                          zip_error_t* error) {
   const bool memory = memory_was_missing(error);
@@ -45,7 +45,7 @@ bool memory_was_missing(zip_error_t* error) {
 }
 
 // libzip 1.7 takes memory for as many entries as a ZIP64 end record announces before it looks at
-// the first of them.
+// the first of them, so a damaged record could ask for any amount.
 void check_announced_entries(FileSource& file) {
   constexpr std::int64_t kLocator = 20, kEnd = 22, kEnd64 = 56, kEntry = 46;  // shortest
   constexpr std::int64_t kSearched = kLocator + kEnd + 0xffff;  // where libzip looks for it
@@ -90,7 +90,7 @@ Zip open_zip(ZipInput& input) {
 
 constexpr std::string_view kSuffix = ".npy";
 
-// Names by index; empty for folders and entries without a name.
+// Returns names by index; they are empty for folders and entries without a name.
 std::vector<std::string> entry_names(zip_t* zip) {
   std::vector<std::string> names;
   const zip_int64_t count = zip_get_num_entries(zip, 0);
@@ -102,7 +102,7 @@ std::vector<std::string> entry_names(zip_t* zip) {
   return names;
 }
 
-// Without .npy where that names the same member.
+// Leaves .npy out where the rest names the same member.
 std::vector<std::string> array_names(const std::vector<std::string>& entries, bool npy_only) {
   std::vector<std::string> sorted = entries, names;
   std::ranges::sort(sorted);
@@ -117,6 +117,7 @@ std::vector<std::string> array_names(const std::vector<std::string>& entries, bo
 
 zip_uint64_t find_member(const FileSource& file, const std::vector<std::string>& entries,
                          const std::string& member) {
+  // numpy.load looks for the exact name first, too.
   for (const std::string& wanted : {member, cat(member, kSuffix)}) {
     const auto count = std::ranges::count(entries, wanted);
     if (count == 0 || member.empty()) continue;
@@ -128,10 +129,10 @@ zip_uint64_t find_member(const FileSource& file, const std::vector<std::string>&
   refuse_missing_array(file.name(), member, array_names(entries, false));
 }
 
-// What the central directory says about a member, as far as it can be true.
+// Returns what the central directory says about a member and refuses what cannot be true.
 zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_bytes,
                         const std::string& name) {
-  constexpr std::uint64_t kMaxDeflateRatio = 1032;  // 258 bytes from 2 bits
+  constexpr std::uint64_t kMaxDeflateRatio = 1032;  // a match of 258 bytes takes 2 bits at least
   zip_stat_t stat;
   zip_stat_init(&stat);
   constexpr zip_uint64_t kNeeded =
@@ -200,6 +201,7 @@ class ZipMember final : public ByteSource {
   }
 
   // libzip compares the CRC-32 when it meets the end, if it has seen every byte once and in order.
+  // A deflated member has met its end by now.
   void finish() override {
     if (!stored_) return;
     if (!in_order_) open();

@@ -1,5 +1,5 @@
-// zip_input.hpp - the bytes of an archive as libzip takes them. The commands: libzip's
-// zip_source_function(3).
+// zip_input.hpp - the bytes of an archive as libzip takes them. libzip's zip_source_function(3)
+// defines the commands.
 #pragma once
 
 #include <zip.h>
@@ -14,10 +14,10 @@
 
 namespace convgrad {
 
-// A file as a source of libzip. libzip knows of a failed read only that there was one, and takes
-// some for the end of the archive; what it was is kept here. libzip's own source of a file reads
-// through stdio, which stops where a read is interrupted. Stays where it is and outlives the
-// archive, and the file outlives it.
+// Offers a file as a source of libzip. libzip knows of a failed read only that there was one, and
+// takes some for the end of the archive; the exception is kept here. libzip's own source of a file
+// reads through stdio, which stops where a read is interrupted. The object must not move, must
+// outlive the archive, and the file must outlive it.
 class ZipInput {
  public:
   explicit ZipInput(FileSource& file) : file_(file) { zip_error_init(&error_); }
@@ -26,7 +26,7 @@ class ZipInput {
   ZipInput& operator=(const ZipInput&) = delete;
 
   FileSource& file() const { return file_; }
-  // Null and *error set if there is no memory.
+  // Returns null and sets *error if there is no memory.
   zip_source_t* new_source(zip_error_t* error) {
     return zip_source_function_create(on_command, this, error);
   }
