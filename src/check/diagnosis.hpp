@@ -1,5 +1,5 @@
-// diagnosis.hpp - what is wrong with a gradient that is not the reference's? Known faults are tried
-// one after another: each says what the gradient would be, and that is computed and compared.
+// diagnosis.hpp - names what is wrong with a gradient that is not the reference's. Known faults are
+// tried one after another: each says what the gradient would be, and that is computed and compared.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace convgrad {
 
-// A gradient that does not match, and the reference, at some entries or at all.
+// Holds a gradient that does not match, and the reference, at some entries or at all.
 struct Suspect {
   const WgradProblem& problem;            // out_dtype is that of the suspect
   std::span<const std::int64_t> indices;  // in [tap][c][k] order; empty: every entry
@@ -21,39 +21,39 @@ struct Suspect {
   const Expected& expected;
 };
 
-// match: every entry that was checked is within rounding of what the fault would give. bits:
-// equal to it, bit by bit. size: the errors are of the size that the fault makes, no more than
-// that.
+// match: every entry that was checked is within rounding of what the fault would give. bits: it is
+// equal to that, bit by bit. size: only the errors' size is what the fault makes.
 enum class Certainty : std::uint8_t { match, bits, size };
 
 struct Finding {
   std::string fault;  // "filter_flipped", "filter_flipped+zero"; docs/verify.md lists them
   std::string text;   // "the filter is flipped in h and w", after "it matches if"
-  std::string cause;  // what usually brings it about, or ""
+  std::string cause;  // it usually brings this about, or ""
   Certainty certainty = Certainty::match;
   std::int64_t checked = 0;  // entries
 };
 
 struct Diagnosis {
   std::vector<Finding> findings;  // all that fit, at most kMaxFindings of them
-  std::int64_t more = 0;          // that fit as well
+  std::int64_t more = 0;          // so many more fit
   std::int64_t tried = 0;         // explanations
-  std::int64_t untried = 0;       // that would have taken too long
-  std::string where;              // the wrong elements lie, in words; "": everywhere
+  std::int64_t untried = 0;       // these would have taken too long
+  std::string where;              // the place of the wrong elements; "": everywhere
 };
 inline constexpr std::size_t kMaxFindings = 8;
 
-// Whole images in blocks of at most budget_bytes, or of one: explanations read an image in any way.
+// Plans blocks of whole images of at most budget_bytes, or of one image: explanations read an image
+// in any way.
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
-// images: by image_plan(). source is read several times. multiply_adds: about how many may be
+// images comes from image_plan(). source is read several times. About so many multiply-adds may be
 // spent.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
                    double multiply_adds);
 
-// Whether errors are what x or dy lose when they are rounded to a narrower type, by some entries:
-// about multiply_adds are spent. Finds it below the errors of right sums, which a diagnosis does
-// not.
+// Tells from some entries whether errors are what x or dy lose when they are rounded to a narrower
+// type; about multiply_adds are spent. It finds that also below the errors of right sums, where a
+// diagnosis does not.
 std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& images,
                                         BlockSource& source, TaskPool& pool, double multiply_adds);
 

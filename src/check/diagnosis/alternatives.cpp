@@ -1,6 +1,6 @@
-// alternatives.cpp - readings that hold in a range of pixels alone, and those that one number is
-// missing of. What a reading adds at each pixel is summed from the first on: the error of every
-// entry must be a difference of two such sums, or a multiple of one.
+// alternatives.cpp - finds readings that hold in a range of pixels alone, and those of which one
+// number is missing. What a reading adds at each pixel is summed from the first on: the error of
+// every entry must be a difference of two such sums, or a multiple of one.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,9 +11,9 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Entries that are looked at, for a number and for a range; wrong by so many scales, and explained
-// within so many: right sums stay below 3 with 64 entries (normal errors of 0.7). What passes here
-// is confirmed as any fault is, so these bound the time alone.
+// So many entries are looked at for a number and for a range. They are wrong by so many scales, and
+// explained within so many: right sums stay below 3 with 64 entries (normal errors of 0.7). What
+// passes here is confirmed as any fault is, so these bound the time alone.
 constexpr std::size_t kEntries = 64, kRangeEntries = 12;
 constexpr double kLeastError = 8, kTolerance = 4;
 // Up to so many images every range of them is tried, else single ones and what is before or after.
@@ -111,7 +111,7 @@ class Alternatives {
     return result;
   }
 
-  // What the reading adds to each entry, summed over the pixels so far.
+  // Sums what the reading adds to each entry over the pixels so far.
   std::vector<std::vector<double>> sums(const Reading& reading) const {
     const std::vector<Terms> others = terms_by_(entries_, reading);
     const std::vector<Terms>& plain = reading.only_of_x ? by_x_ : by_dy_;
@@ -175,7 +175,7 @@ class Alternatives {
     }
   }
 
-  // The number that errors are of what one unit of it adds, if it is one, and `offset` more.
+  // Returns offset + errors / units, if that is one number: units are what 1 of it adds.
   std::optional<std::pair<double, std::string>> multiple(const std::vector<double>& units,
                                                          double offset) const {
     double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
@@ -186,6 +186,7 @@ class Alternatives {
       }
       const double value = offset + errors_[e] / units[e];
       const double slack = std::fabs(tolerances_[e] / units[e]);
+      // All entries must agree within their slack; the mean weighs each by its precision.
       low = std::max(low, value - slack);
       high = std::min(high, value + slack);
       products += value / (slack * slack);
@@ -207,6 +208,8 @@ class Alternatives {
     }
     for (std::int64_t i = 0; i < pb_.N; ++i) {
       for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
+        // Ranges are single images or begin or end the batch; all images are a factor of the
+        // gradient.
         if ((j - i > 1 && i > 0 && j < pb_.N) || j - i == pb_.N) continue;
         const Range range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
         std::vector<double> units;

@@ -12,14 +12,15 @@ namespace convgrad {
 namespace diagnosis {
 namespace {
 
-// Entries of each look, of pairs, and of the sample, and the moves that are paired. They bound the
-// time, and not what is named: the last look decides, and what 8 or 64 entries rule out is wrong.
+// These count the entries of each look, of pairs, and of the sample, and the moves that are paired.
+// They bound the time, and not what is named: the last look decides, and what 8 or 64 entries rule
+// out is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
-// What fits is not told from what fits so much better, nor errors of right sums from smaller ones
+// A fit is not told from one that is so much better, nor errors of right sums from smaller ones
 // (those of float32 sums have 0.1 to 0.7 of the scale: docs/numerics.md).
 constexpr double kAsWell = 1.25, kRoundingAlone = 0.2;
-// Terms of the sample that are held: 16 bytes each.
+// The sample's terms are held: 16 bytes each.
 constexpr std::int64_t kMostTerms = std::int64_t{1} << 22;
 
 using List = std::vector<Fault>;
@@ -35,6 +36,7 @@ class Search {
     ++result_.tried;
     Fault plain;
     plain.reading = plain_reading(pb);
+    // The definition comes first: with a filling it needs no fault and no sum.
     consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
     if (term_count(pb) > 0) {
       const List faults = known_faults(pb, facts_of(pb, images_, source_));
@@ -49,6 +51,8 @@ class Search {
         ++result_.tried;
         confirm(find_ranges(evidence_, sample));
       }
+      // Where a single fault fits, only sums that repeat to the bit are looked for besides: they
+      // leave no doubt.
       if (!settled()) try_each(find_slices(evidence_));
       if (!sample.at.empty()) {
         ++result_.tried;
@@ -65,6 +69,8 @@ class Search {
       }
       if (fits_.empty()) try_pairs(faults);
       if (fits_.empty() && !sample.at.empty()) {
+        // Entries that were chosen for their large errors would make those of narrow sums too
+        // large.
         const Sample others = by_terms(evidence_.choose_any(sample.at.size()));
         if (const auto sums = find_size(evidence_, others)) fits_.push_back({*sums, 0, 1});
       }
@@ -86,6 +92,7 @@ class Search {
     return static_cast<double>(entries) * static_cast<double>(term_count(evidence_.problem()));
   }
 
+  // One fault that holds everywhere is enough.
   bool settled() const {
     return std::any_of(fits_.begin(), fits_.end(),
                        [](const Fitting& fit) { return fit.complexity <= 2; });
@@ -95,7 +102,7 @@ class Search {
     return f.moves_only(evidence_.problem()) && (evidence_.whole() || !f.moved);
   }
 
-  // By values that are there: no sums.
+  // Predicts by values that are there, without sums.
   Predicted predicted_at(const Fault& f, const Positions& at) const {
     Predicted predicted;
     for (const std::size_t position : at) {
@@ -108,7 +115,7 @@ class Search {
     return predicted;
   }
 
-  // What each of the list predicts for these entries; each sum that several need is formed once.
+  // Predicts for these entries by each of the list; a sum that several need is formed once.
   std::vector<Predicted> predicted(const List& list, const Positions& at) {
     const WgradProblem& pb = evidence_.problem();
     std::vector<Wanted> wanted;
@@ -162,7 +169,7 @@ class Search {
     if (fit->parts.empty()) reported_.push_back(f);
   }
 
-  // One that says the same of every entry stands there already.
+  // Tells whether one that says the same of every entry stands there already.
   bool is_reported(const Fault& f, const Fit& fit, const Positions& at) const {
     const WgradProblem& pb = evidence_.problem();
     return fit.parts.empty() &&
@@ -175,7 +182,8 @@ class Search {
            });
   }
 
-  // Those that a few entries do not rule out. What does not fit the budget is not tried.
+  // Returns those that a few entries do not rule out. Each look may spend a quarter of what is
+  // left, so that later ones have theirs; faults beyond that are not tried, the last ones first.
   List screened(List list, std::size_t entries) {
     while (entries > kPairLook && cost(entries * list.size()) > budget_.left / 4) --entries;
     while (!list.empty() && cost(entries * list.size()) > budget_.left / 4) {
@@ -217,7 +225,7 @@ class Search {
     for (std::size_t f = 0; f < list.size(); ++f) consider(list[f], at, values[f]);
   }
 
-  // Entries that move, of a gradient with another fault.
+  // Tries faults that only move entries together with another one.
   void try_pairs(const List& faults) {
     const WgradProblem& pb = evidence_.problem();
     List moves, others;
@@ -269,7 +277,8 @@ class Search {
     return sample;
   }
 
-  // One before this rare one, which is usual or of its kind, is as simple and fits as well.
+  // Tells whether one before this rare one, which is usual or of its kind, is as simple and fits as
+  // well.
   bool is_shadowed(const Fitting& rare) const {
     return rare.rare && std::any_of(fits_.data(), &rare, [&](const Fitting& fit) {
              return (!fit.rare || fit.finding.fault == rare.finding.fault) &&
@@ -278,7 +287,8 @@ class Search {
            });
   }
 
-  // The simplest of those that fit, and of these the ones that fit about as well as the best.
+  // Reports the simplest of those that fit, and of these the ones that fit about as well as the
+  // best.
   void report() {
     std::size_t simplest = SIZE_MAX;
     double best = HUGE_VAL;

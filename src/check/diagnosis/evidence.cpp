@@ -1,4 +1,4 @@
-// evidence.cpp - see search.hpp: the suspect's errors, and where they are.
+// evidence.cpp - see search.hpp: finds the suspect's errors, and where they are.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -11,7 +11,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Of a place, so much must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
+// So much of a place must be seen to be wrong; scripts/measure_diagnosis says the same with 0.05.
 constexpr double kLeastSeen = 0.25;
 constexpr std::size_t kMostChosen = 4096;
 
@@ -35,6 +35,7 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
     return any ? place_of(problem(), marks) : Place();
   };
   zeros_ = place_where([&](std::size_t at) {
+    // A 0 that may be right may belong to the place or not.
     const bool lost = errors_[at] > kWrong && want(at) != 0 && std::isfinite(want(at));
     return got(at) != 0 ? Mark::out : lost ? Mark::in : Mark::either;
   });
@@ -45,7 +46,8 @@ Evidence::Evidence(const Suspect& suspect) : suspect_(suspect), all_(size()) {
     return !std::isfinite(want(at)) && std::isfinite(got(at)) ? Mark::in : Mark::out;
   });
   find_alike();
-  // Drawn with weights (Efraimidis, Spirakis: Weighted random sampling with a reservoir, 2006).
+  // Entries are drawn with weights (Efraimidis, Spirakis: Weighted random sampling with a
+  // reservoir, 2006). Beyond kWrong a larger error is no more certain.
   std::mt19937_64 random(1);
   std::vector<std::pair<double, std::size_t>> keys;
   for (const std::size_t at : all_) {
@@ -66,7 +68,7 @@ double Evidence::scale(std::size_t at) const {
   return std::isfinite(scale) ? std::max(scale, least) : least;
 }
 
-// Elements that hold the same numbers are one piece of evidence.
+// Elements that hold the same numbers, as of equal channels, are one piece of evidence.
 void Evidence::find_alike() {
   std::unordered_map<double, std::size_t> first;
   for (const std::size_t at : all_) alike_.push_back(first.emplace(want(at), at).first->second);
@@ -83,7 +85,8 @@ Place Evidence::find_where() {
   for (const std::size_t at : all_) inside_.push_back(marks[at].mark == Mark::in);
   Place by_entries = place_of(problem(), marks);
   if (by_entries.pattern && !by_entries.text.empty()) return by_entries;
-  // Where single entries do not show it: where the planes of every axis are wrong.
+  // Where single entries do not show the place, planes do: it is where those of every axis are
+  // wrong.
   const std::vector<EntryAxis> axes = entry_axes(problem());
   struct Group {
     double squares = 0, count = 0;

@@ -1,4 +1,4 @@
-// faults.cpp - see faults.hpp. Each add_ function is one kind of fault.
+// faults.cpp - see faults.hpp. Each add_ function adds one kind of fault.
 #include "check/diagnosis/faults.hpp"
 
 #include <algorithm>
@@ -11,13 +11,13 @@ using Change = std::function<void(SpatialAxis&)>;
 
 constexpr const char* kAxis[] = {"d", "h", "w"};
 
-// The spatial axes of the op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
+// Returns the spatial axes of the op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
 Axes spatial_axes(const WgradProblem& pb) {
   const int rank = pb.spatial_rank();
   return rank > 2 ? Axes{0, 1, 2} : rank > 1 ? Axes{1, 2} : Axes{2};
 }
 
-// Every set of axes that hold `useful`: single ones first.
+// Returns every set of axes for which `useful` holds, single ones first.
 std::vector<Axes> subsets(const WgradProblem& pb,
                           const std::function<bool(const SpatialAxis&)>& useful) {
   std::vector<Axes> result;
@@ -36,7 +36,7 @@ std::vector<Axes> subsets(const WgradProblem& pb,
   return result;
 }
 
-// "h and w".
+// Returns "h and w".
 std::string axis_names(const Axes& axes) {
   std::string text;
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -45,7 +45,7 @@ std::string axis_names(const Axes& axes) {
   return text;
 }
 
-// "1,2": one field of some axes.
+// Returns "1,2", one field of some axes.
 std::string fields_text(const Reading& reading, const Axes& axes,
                         std::int64_t SpatialAxis::*field) {
   std::string text;
@@ -53,7 +53,7 @@ std::string fields_text(const Reading& reading, const Axes& axes,
   return text;
 }
 
-// Some tap meets what is not in x.
+// Tells whether some tap meets what is not in x.
 bool reaches_outside(const WgradProblem& pb) {
   return std::any_of(pb.axis.begin(), pb.axis.end(), [](const SpatialAxis& a) {
     const std::int64_t last = (a.out - 1) * a.stride - a.pad_before + (a.taps - 1) * a.dilation;
@@ -74,6 +74,7 @@ class FaultList {
     add_groups();
     add_left_out();
     add_shifts();
+    // Of faults that read alike the first one names them, so the usual ones come first.
     for (Fault& f : faults_of_inputs(pb_, facts)) {
       const auto same = [&](const Fault& other) { return other.reading == f.reading; };
       if (std::none_of(list_.begin(), list_.end(), same)) list_.push_back(std::move(f));
@@ -87,7 +88,7 @@ class FaultList {
     list_.push_back({name, text, cause, plain_, std::move(moved)});
   }
 
-  // Nothing if the reading is the problem's own or stands in the list already.
+  // Adds nothing if the reading is the problem's own or stands in the list already.
   void add_reading(const std::string& name, const std::string& text, const std::string& cause,
                    const Reading& reading) {
     const auto same = [&](const Fault& f) { return f.reading == reading; };
@@ -101,13 +102,14 @@ class FaultList {
     return reading;
   }
 
-  // The padding before that SAME would take with the axis's stride and dilation.
+  // Sets the padding before that SAME would take with the axis's stride and dilation.
   static void pad_same(SpatialAxis& axis) {
     const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
     axis.pad_before = std::max<std::int64_t>((axis.out - 1) * axis.stride + reach - axis.in, 0) / 2;
   }
 
-  // With the padding as it is, and as SAME would follow the changed axis.
+  // Adds the change with the padding as it is, and with that of SAME for the changed axis, as a
+  // wrong attribute changes SAME too.
   void add_with_padding(const std::string& name, const std::string& text, const std::string& cause,
                         const Axes& axes, const Change& change, bool follows = true) {
     add_reading(name, text, cause, changed(axes, change));
@@ -180,7 +182,7 @@ class FaultList {
     }
   }
 
-  // "before h is 2, not 1".
+  // Returns "before h is 2, not 1".
   std::string before(const Axes& axes, const Reading& reading) const {
     return cat("before ", axis_names(axes), " is ",
                fields_text(reading, axes, &SpatialAxis::pad_before), ", not ",
@@ -256,7 +258,7 @@ class FaultList {
         {kName, "padding reads what is before it, or after, in memory", mask, Outside::past,
          Beside::memory}};
     for (const Row& row : rows) {
-      // In other words that stands there already.
+      // Another row says the same in other words.
       if (row.beside == Beside::memory && pb_.channels_last) continue;
       if (row.outside == Outside::past && pb_.spatial_rank() == 1) continue;
       Reading reading = plain_;
@@ -269,7 +271,7 @@ class FaultList {
 
   using Field = std::int64_t SpatialAxis::*;
 
-  // One field of h and w, each in the other's place.
+  // Adds one field of h and w, each in the other's place.
   void add_swapped(const std::string& what, Field field) {
     Reading reading = plain_;
     std::swap(reading.axis[1].*field, reading.axis[2].*field);
@@ -277,7 +279,7 @@ class FaultList {
                 "the axes' order in the attribute", reading);
   }
 
-  // One field of an axis for those of others.
+  // Adds one field of an axis in place of those of others.
   void add_of_others(const std::string& what, Field field, bool same_padding) {
     for (const std::size_t from : spatial_axes(pb_)) {
       const std::int64_t value = pb_.axis[from].*field;
@@ -294,7 +296,8 @@ class FaultList {
     }
   }
 
-  // Strides or dilations: ignored, of another axis, one more or less; along every set of axes.
+  // Adds strides or dilations that are ignored, of another axis, one more or less, along every set
+  // of axes.
   void add_factors(const std::string& what, Field field, const char* ignored,
                    const char* one_more) {
     const Axes all = spatial_axes(pb_);
@@ -342,7 +345,7 @@ class FaultList {
     add_factors("stride", &SpatialAxis::stride, "", "");
   }
 
-  // Ways to number count channels that lie in groups.
+  // Lists ways to number count channels that lie in groups.
   struct Numbering {
     const char* text;
     Fault::Map map;
@@ -400,7 +403,7 @@ class FaultList {
     }
   }
 
-  // What leaves a tensor on one side does not come back on the other.
+  // Adds shifts: what leaves a tensor on one side does not come back on the other.
   void add_shifts() {
     for (const std::size_t a : spatial_axes(pb_)) {
       for (const int step : {1, -1}) {

@@ -1,6 +1,6 @@
-// faults.hpp - the faults that are tried, but those that only the gradient or the data can name;
-// orders of the gradient's axes in memory; and where in the gradient some entries lie: tiles,
-// remainders, every n-th channel.
+// faults.hpp - the faults that are tried, but for those that only the gradient or the data can
+// name; orders of the gradient's axes in memory; places in the gradient: tiles, remainders, every
+// n-th channel.
 #pragma once
 
 #include <array>
@@ -14,58 +14,60 @@ namespace convgrad::diagnosis {
 
 inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of axes d, h and w
 
-// What it is, what usually brings it about, and what the gradient becomes. The entry at `index` is
-// then that of the definition at moved(index), summed over other channels or by another reading.
+// A fault says what it is, what usually brings it about, and what the gradient becomes. The entry
+// at `index` is then that of the definition at moved(index), summed over other channels or by
+// another reading.
 struct Fault {
   using Map = std::function<std::int64_t(std::int64_t)>;
 
   std::string name, text, cause;
   Reading reading;
-  // Of indices in [tap][c][k] order, and of channels; null: stays.
+  // These map indices in [tap][c][k] order, and channels; null leaves them as they are.
   Map moved = nullptr, x_channel = nullptr, dy_channel = nullptr;
-  double bits = 0;    // of what the search has read off the gradient to name it
+  double bits = 0;    // the search has read so many off the gradient to name it
   bool rare = false;  // too rare to be tried together with another
 
-  // Only entries change places: their values are known where the gradient is.
+  // Tells whether only entries change places: their values are known without a sum.
   bool moves_only(const WgradProblem& problem) const;
   EntryTerms terms(const WgradProblem& problem, std::int64_t index) const;
 };
 
-// All that differ from the definition for this problem.
+// Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
-// Of these, what the numbers and the images of x and dy are taken for; the usual ones first.
+// Returns those of them in which numbers or images of x and dy are taken for others, the usual ones
+// first.
 std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts);
 
-// The axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O. Depthwise has C
-// and M, k = c*M + m, in place of I and O.
+// An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.
+// Depthwise has C and M, k = c*M + m, in place of I and O.
 struct FilterOrder {
   std::string name;                   // "HWIO"
   std::vector<std::int64_t> extents;  // of the axes as they are named
   std::vector<std::int64_t> steps;    // of the same axes in [t][r][s][c][k] order
   std::string exchanged;              // "C and K" if those two alone change places, else ""
 
-  // From the place in memory to the index in [tap][c][k] order, and back.
+  // These map the place in memory to the index in [tap][c][k] order, and back.
   std::int64_t index(std::int64_t position) const;
   std::int64_t position(std::int64_t index) const;
 };
 
-// That of a file in the problem's filter format.
+// Returns the order of a file in the problem's filter format.
 FilterOrder own_order(const WgradProblem& problem);
-// All others that place an element elsewhere, the usual ones first.
+// Returns all others that place an element elsewhere, the usual ones first.
 std::vector<FilterOrder> other_orders(const WgradProblem& problem);
 
-// An axis of the gradient as it is written: t, r and s are taps, c, k (and m) channels.
+// The gradient as it is written has these axes: t, r and s are taps, c, k (and m) channels.
 struct EntryAxis {
   char letter;
   std::int64_t extent;
   const char* name;
 };
 std::vector<EntryAxis> entry_axes(const WgradProblem& problem);
-// The position along these axes of the entry at index, in [tap][c][k] order.
+// Returns the position along these axes of the entry at index, in [tap][c][k] order.
 using EntryPlace = std::array<std::int64_t, 5>;  // what is not an axis is 0
 EntryPlace entry_place(const std::vector<EntryAxis>& axes, std::int64_t index);
 
-// either: it cannot be told.
+// `either` means that it cannot be told.
 enum class Mark : std::uint8_t { out, in, either };
 struct Marked {
   std::int64_t index;
@@ -79,7 +81,7 @@ struct Place {
 };
 Place place_of(const WgradProblem& problem, const std::vector<Marked>& entries);
 
-// "k 48-63 (a whole tile of 16)", "k % 8 == 7 (every 8th)" of values below extent, in order.
+// Says "k 48-63 (a whole tile of 16)" or "k % 8 == 7 (every 8th)" of values below extent, in order.
 std::string values_text(char letter, std::int64_t extent, const std::vector<std::int64_t>& values,
                         std::int64_t group = 0);
 

@@ -1,5 +1,5 @@
 // faults_of_inputs.cpp - see faults.hpp: images that are others', and numbers that are not what
-// they were. Each add_ function is one kind of fault.
+// they were. Each add_ function adds one kind of fault.
 #include <algorithm>
 #include <set>
 
@@ -38,6 +38,7 @@ class InputFaults {
     for (const auto& [x, dy, what] :
          {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
           std::tuple{false, true, "dy alone is "}}) {
+      // Without NaN and Inf these change nothing.
       if (kind.treatment >= Treatment::nan_zeroed &&
           ((x && !facts_.x.special) || (dy && !facts_.dy.special))) {
         continue;
@@ -57,6 +58,7 @@ class InputFaults {
   void add_treatments() {
     for (const TreatmentKind& kind : treatments()) {
       if (!changes(kind, pb_.dtype)) continue;
+      // Types of 8 bits are used with a scale, int8 never without.
       const bool scaled = kind.bits > 0 && kind.bits < 5;
       const bool always =
           kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
@@ -66,7 +68,7 @@ class InputFaults {
     if (facts_.x.most > 0 && facts_.dy.most > 0) add_mixed();
   }
 
-  // Other types for x than for dy.
+  // Adds other types for x than for dy.
   void add_mixed() {
     Reading reading = plain_;
     for (const bool scaled : {false, true}) {
@@ -79,6 +81,7 @@ class InputFaults {
               scaled ? ", with a scale for each tensor" : "", " before they are multiplied"),
           "8-bit training", reading);
     }
+    // Two bfloat16 numbers hold all of a 16-bit number.
     if (unit_roundoff(pb_.dtype) >= 0x1p-17) return;
     reading = plain_;
     for (const bool x : {true, false}) {
@@ -124,7 +127,7 @@ class InputFaults {
     add("image_order", text, cause, reading);
   }
 
-  // What only moves images of both against each other is said of input.
+  // Adds images that are others'. If only the order of both matters, the fault is said of input.
   void add_images() {
     const std::int64_t N = pb_.N;
     const char* const offset = "an offset of the batch that is missing or one off";
@@ -148,6 +151,7 @@ class InputFaults {
       const std::string text =
           cat("input is ", by == 1 || by == -1 ? "one image" : cat(std::abs(by), " images"),
               by < 0 ? " behind" : " ahead");
+      // A rotation by more is one by less the other way.
       if (2 * std::abs(by) <= N) {
         add_map(true, {Images::rotated, (by + N) % N}, text, offset);
       }
@@ -180,7 +184,8 @@ class InputFaults {
     }
   }
 
-  // Images that follow one another at the wrong distance: products of extents that are another's.
+  // Adds images that follow one another at the wrong distance: products of extents that are
+  // another's.
   void add_strides() {
     if (pb_.N < 2) return;
     const auto& [d, h, w] = pb_.axis;
@@ -215,7 +220,7 @@ class InputFaults {
     }
   }
 
-  // The first or last line of an axis is that beside it.
+  // Adds first and last lines of an axis that are those beside them.
   void add_borders() {
     for (const bool x : {true, false}) {
       for (std::size_t a = 0; a < 3; ++a) {

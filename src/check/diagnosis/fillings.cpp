@@ -1,4 +1,4 @@
-// fillings.cpp - see search.hpp: what may stand in the place of what a fault predicts.
+// fillings.cpp - see search.hpp: finds what may stand in the place of what a fault predicts.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,8 +13,8 @@ namespace {
 using Instead = Filling::Instead;
 using Number = Filling::Number;
 
-// One of so many parts of the gradient, and one of some types and roundings, in bits;
-// scripts/measure_diagnosis names as many with none and with twice as many.
+// To choose one of the parts of the gradient, or one of some types and roundings, costs so many
+// bits; scripts/measure_diagnosis names as many faults with none and with twice as many.
 constexpr double kInsteadBits = 8, kNarrowBits = 4;
 // Fewer numbers than that may have few digits for reasons of their own: sums of ones.
 constexpr std::size_t kLeastDifferent = 8;
@@ -38,7 +38,7 @@ const char* rounding_cause(Rounding rounding) {
   return kCauses[static_cast<std::size_t>(rounding)];
 }
 
-// Bits of the significand that a value needs.
+// Counts the bits of the significand that a value needs.
 int digits_of(double value) {
   int exponent = 0;
   const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(value, &exponent), 53));
@@ -55,7 +55,8 @@ std::string digits(double value, int count) {
   return text;
 }
 
-// In all ways of rounding. The suspect's own type rounds to the nearest number if it is right.
+// Adds a grid in all ways of rounding. The suspect's own type rounds to the nearest number if it is
+// right.
 void Evidence::add_grids(Grid grid, const std::string& name) {
   for (const Rounding rounding : kRoundings) {
     if (grid.own && rounding == Rounding::nearest) continue;
@@ -91,7 +92,8 @@ void Evidence::find_grids() {
     digits_ = std::max(digits_, digits_of(got(at)));
     if (different.size() < kLeastDifferent) different.insert(got(at));
   }
-  // Of the right values that are not 0.
+  // Returns the part of the right values that need more than that. Where few do, a suspect of short
+  // numbers tells nothing.
   const auto longer = [&](const auto& kept) {
     double nonzero = 0, others = 0;
     for (const std::size_t at : all_) {
@@ -100,6 +102,7 @@ void Evidence::find_grids() {
     }
     return others / std::max(nonzero, 1.0);
   };
+  // Types come from the narrowest on, and only the first that holds every value counts.
   int known = digits_of(out);
   for (const Type& type : {Type{"bfloat16", DType::bf16, 1, Treatment::bf16},
                            Type{"float16", DType::f16, 1, Treatment::f16},
@@ -129,8 +132,8 @@ void Evidence::find_grids() {
   }
 }
 
-// Where the largest numbers are one and the same: a type's largest, or that at which a sum stops
-// since what is added to it is less than half a step.
+// Finds that the largest numbers are one and the same: a type's largest, or that at which a sum
+// stops since what is added to it is less than half a step.
 std::vector<Filling> Evidence::clamped() const {
   const DType out = problem().out_dtype;
   double most = 0, largest = 0;
@@ -152,7 +155,7 @@ std::vector<Filling> Evidence::clamped() const {
     filling.alone = true;
     filling.parts.push_back(part);
   };
-  // Sums of terms that are all the same: whole multiples of them, where the scale tells.
+  // Sums of terms that are all the same are whole multiples of them, where the scale tells.
   const std::vector<double>& sizes = suspect_.expected.magnitudes;
   const auto multiples = [&](double term) {
     return std::all_of(all_.begin(), all_.end(), [&](std::size_t at) {
@@ -185,8 +188,9 @@ std::vector<Filling> Evidence::clamped() const {
   return result;
 }
 
-// Parts that are 0 or not finite, and places, by themselves and with numbers of a narrow type; then
-// the same with a number that is added or multiplied.
+// Lists parts that are 0 or not finite, and places, by themselves and with numbers of a narrow
+// type; then all of them with a number that is added or multiplied. judge() takes the first that
+// fits, so the simplest come first.
 void Evidence::make_fillings() {
   std::vector<Filling> parts(1);
   const auto add_part = [&](Instead instead, const Place& place, const Fit::Part& part) {

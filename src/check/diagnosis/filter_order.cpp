@@ -12,7 +12,7 @@ struct Axis {
   std::int64_t extent, step;
 };
 
-// The axes in [t][r][s][c][k] order.
+// Returns the axes in [t][r][s][c][k] order.
 std::vector<Axis> plain_axes(const WgradProblem& pb) {
   std::vector<Axis> axes;
   if (pb.spatial_rank() > 2) axes.push_back({'D', pb.axis[0].taps, 0});
@@ -40,7 +40,7 @@ FilterOrder named_order(const std::vector<Axis>& axes, const std::string& name) 
   return order;
 }
 
-// "HWIO" in the letters of the problem.
+// Spells an order such as "HWIO" in the letters of the problem.
 std::string spelled(const WgradProblem& pb, const std::string& hwio) {
   std::string name;
   for (const char letter : hwio) {
@@ -53,7 +53,7 @@ std::string spelled(const WgradProblem& pb, const std::string& hwio) {
   return name;
 }
 
-// Axes of extent 1 are anywhere.
+// Leaves out axes of extent 1, whose place does not matter.
 std::string effective(const FilterOrder& order) {
   std::string name;
   for (std::size_t i = 0; i < order.name.size(); ++i) {
@@ -99,6 +99,7 @@ std::vector<FilterOrder> other_orders(const WgradProblem& problem) {
   }
   std::string letters = own_order(problem).name;
   std::sort(letters.begin(), letters.end());
+  // All permutations follow; one that equals a usual order keeps the usual name.
   do {
     names.push_back(letters);
   } while (std::next_permutation(letters.begin(), letters.end()));

@@ -1,4 +1,4 @@
-// inputs.cpp - x and dy that are rounded before they are multiplied, by the form of the errors.
+// inputs.cpp - finds by the form of the errors that x or dy are rounded before they are multiplied.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,14 +13,15 @@ namespace {
 
 using diagnosis::Fault;
 
-// Of the first entries every type is tried, of more those that lose about as much as errors are.
+// Every type is tried on the first entries; those that lose about as much as errors are go on to
+// more.
 constexpr std::size_t kFirst = 8, kMostEntries = 2048, kLeastEntries = 64;
 constexpr double kLeastPart = 0.2, kMostPart = 4;
-// Errors that are what rounding loses are once that, but for what rounding of the sum adds.
+// Errors that are what rounding loses are as large as that, but for what rounding of the sum adds.
 constexpr double kLeastSize = 0.5, kMostSize = 1.5;
-constexpr double kMostLeft = 1.0 / 16;  // of the squares, as a diagnosis asks for
+constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
-// Errors of some entries, and what they would be by each fault.
+// Holds the errors of some entries, and computes what they would be by each fault.
 class Losses {
  public:
   Losses(const Suspect& suspect, std::size_t count) : suspect_(suspect) {
@@ -36,7 +37,7 @@ class Losses {
     }
   }
 
-  // One row for each fault.
+  // Returns one row for each fault.
   std::vector<std::vector<double>> of(const std::vector<Fault>& faults, const Plan& images,
                                       BlockSource& source, TaskPool& pool) const {
     const WgradProblem& pb = suspect_.problem;
@@ -56,7 +57,8 @@ class Losses {
     return lost;
   }
 
-  // What the fault does not explain is as large as the errors of right sums, or little of them all.
+  // Tells whether what the fault does not explain is as large as the errors of right sums, or
+  // little of all errors.
   bool explains(const std::vector<double>& lost) const {
     double sum = 0, all = 0;
     for (std::size_t i = 0; i < lost.size(); ++i) {
@@ -77,7 +79,7 @@ class Losses {
   std::vector<std::size_t> at_;
 };
 
-// Types of 8 bits in all: what they lose is larger than the errors of any order.
+// Types of 8 bits in all are left to the diagnosis: they lose more than the errors of any order.
 bool is_coarse(diagnosis::Treatment treatment) {
   return std::ranges::any_of(diagnosis::treatments(), [&](const diagnosis::TreatmentKind& kind) {
     return kind.treatment == treatment && kind.bits > 0 && kind.bits < 8;

@@ -1,4 +1,4 @@
-// judge.cpp - see search.hpp: whether the suspect is what a fault predicts, with one of the
+// judge.cpp - see search.hpp: judges whether the suspect is what a fault predicts, with one of the
 // fillings.
 #include <algorithm>
 #include <bit>
@@ -27,8 +27,8 @@ constexpr double kLeastBits = 12, kStochasticBits = 4;
 // bfloat16.
 constexpr double kFactorSeen = 0.01;
 
-// Bits by which a fault is more likely than chance. Elements that hold the same numbers, and of
-// which the same is predicted, count once.
+// Adds up the bits by which a fault is more likely than chance. Elements that hold the same
+// numbers, and of which the same is predicted, count once.
 class Pieces {
  public:
   void add(std::size_t want, double predicted, double bits, bool repeated) {
@@ -82,7 +82,7 @@ bool Evidence::fits(std::size_t at, double value, double scale) const {
   return unexplained(at, value, nullptr) <= kWrong * scale;
 }
 
-// The number stands where the filling puts something else, and is that.
+// Tells whether the number stands where the filling puts something else, and is that.
 bool Evidence::replaced(const Filling& filling, std::size_t at, double value) const {
   const double result = got(at);
   return (filling.instead == Instead::zero && result == 0) ||
@@ -90,8 +90,8 @@ bool Evidence::replaced(const Filling& filling, std::size_t at, double value) co
          (filling.instead == Instead::finite && std::isfinite(result) && !std::isfinite(value));
 }
 
-// By how many bits an entry that is explained is told from a right one: how often its error exceeds
-// what rounding would hide.
+// Returns the bits by which an entry that is explained is told from a right one: how often its
+// error exceeds what rounding would hide.
 double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared) const {
   const std::size_t at = t.at[i];
   const Filling& filling = t.filling;
@@ -107,7 +107,8 @@ double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared)
   return directed ? std::max(bits, 1.0) : bits;
 }
 
-// The root mean square of error/scale, if that and all else are as a right explanation leaves them.
+// Returns the root mean square of error/scale, if that and all else are as a right explanation
+// leaves them.
 std::optional<double> Evidence::misfit(const Trial& t) const {
   const Filling& filling = t.filling;
   const Grid* const grid = filling.grid;
@@ -119,6 +120,7 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
   for (std::size_t i = 0; i < t.at.size(); ++i) {
     const std::size_t at = t.at[i];
     const double own = scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
+    // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
     const double unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
     const double larger = std::max(unit, own), value = t.value(i);
     const bool is_replaced = replaced(filling, at, value);
@@ -132,6 +134,7 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
     if (spared) left = errors_[at];
     if (!(left <= kWrong)) return std::nullopt;
     squares += left * left;
+    // What the filling replaces says nothing for a fault: any fault leaves it explained.
     if (is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
     const double old = std::min(errors_[at] * own / larger, 1e6);
     before += old * old;
@@ -148,12 +151,13 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
   return good ? std::optional(rms) : std::nullopt;
 }
 
-// Whether values went to either neighbour as stochastic rounding sends them, and not as noise of
-// any size does, some of which also stays within a step. With m, the distance to the nearest number
-// in steps, that is left with the probability m.
+// Tells whether values went to either neighbour as stochastic rounding sends them, and not as noise
+// of any size does, some of which also stays within a step. With m, the distance to the nearest
+// number in steps, that is left with the probability m.
 bool Evidence::stochastic(const Trial& t) const {
   const Grid& grid = *t.filling.grid;
-  // Sizes of noise, in steps: those at which it is seen, and not seen to leave both neighbours.
+  // Noise has these sizes, in steps: below them it is not seen, above them it leaves both
+  // neighbours.
   constexpr double kLeastNoise = 0x1p-4, kMostNoise = 0x1p4;
   std::vector<double> noise = {kLeastNoise};
   while (noise.back() * 1.25 <= kMostNoise) noise.push_back(noise.back() * 1.25);
@@ -180,7 +184,7 @@ bool Evidence::stochastic(const Trial& t) const {
 std::optional<Fit> Evidence::judge(const Positions& at, const Predicted& predicted, double bits,
                                    bool plain, bool lenient) const {
   for (const Filling& filling : fillings_) {
-    // One or two faults at once.
+    // Three faults at once would explain anything.
     const std::size_t faults =
         filling.parts.size() + (filling.number != Number::none ? 1 : 0) + (plain ? 0 : 1);
     if (faults < 1 || faults > 2 || (filling.alone && !plain)) continue;

@@ -1,5 +1,6 @@
-// limits.cpp - x or dy cut off at a limit, or dropped below one. Each entry's error as the limit
-// moves tells it: linear between two of its numbers where they are cut off, else a step at each.
+// limits.cpp - finds the limit at which x or dy is cut off, or below which it is dropped. An
+// entry's error tells it: as the limit moves, the error is linear between two of the entry's
+// numbers where they are cut off, else it has a step at each.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,17 +11,17 @@ namespace convgrad::diagnosis {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-// Entries that are looked at, of at least two, and their terms in all; wrong by so many scales, and
-// explained within so many, as in alternatives.cpp; intervals between values that a limit may lie
-// in. They bound the time alone: what passes is confirmed.
+// So many entries are looked at, at least two, with so many terms in all. They are wrong by so many
+// scales and explained within so many; a limit may lie in so many intervals between values. These
+// bound the time alone: what passes is confirmed.
 constexpr std::size_t kEntries = 128, kMostTerms = std::size_t{1} << 20;
 constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kMostIntervals = 1000;
 constexpr double kLimitBits = 24;  // of the value that is read off: those of a float32
 constexpr int kRounds = 4;         // of least squares: the limit moves over some numbers
 
-// How the error of an entry depends on the limit: the numbers by size, and sums of those that are
-// cut off or dropped.
+// A curve says how the error of an entry depends on the limit: it has the numbers by size, and sums
+// of those that are cut off or dropped.
 struct Curve {
   std::vector<double> sizes;   // ascending
   std::vector<double> slopes;  // of the terms from the i-th on: what a unit of the limit adds
@@ -126,7 +127,7 @@ class Limits {
     return curve;
   }
 
-  // Limits at which the first entry has its error.
+  // Returns the limits at which the first entry has its error.
   std::vector<double> crossings() const {
     const Curve& c = curves_[0];
     std::vector<double> result;
@@ -141,7 +142,7 @@ class Limits {
     return result;
   }
 
-  // The limit that all entries agree on, near one of the first; of the fewest digits.
+  // Returns the limit that all entries agree on, near one of the first's, in the fewest digits.
   std::optional<Limit> refined(double limit) const {
     double low = -kInfinite, high = kInfinite;
     for (int round = 0; round < kRounds; ++round) {
@@ -169,7 +170,7 @@ class Limits {
     });
   }
 
-  // Numbers below the limit are dropped: intervals that each entry leaves of those of the others.
+  // Numbers below the limit are dropped. Each entry leaves some of the intervals of the others.
   std::optional<Limit> dropped() const {
     std::vector<std::pair<double, double>> intervals = {{0, kInfinite}};  // (first, second]
     for (const Curve& c : curves_) {

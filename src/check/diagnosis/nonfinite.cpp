@@ -1,4 +1,4 @@
-// nonfinite.cpp - where the NaN and Inf stand in x and dy that a suspect should have, and has not.
+// nonfinite.cpp - finds the NaN and Inf in x and dy that a suspect should show, and does not.
 #include <cmath>
 #include <set>
 
@@ -9,7 +9,7 @@ namespace {
 
 using Index = std::vector<std::int64_t>;
 
-// "dy[3,2,2,5]", in the order of the file.
+// Returns "dy[3,2,2,5]", in the order of the file.
 std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& entry,
                          std::int64_t pixel) {
   const std::int64_t taps[] = {entry.t, entry.r, entry.s};

@@ -1,4 +1,5 @@
-// numbers.cpp - see search.hpp: what predicted values are multiplied by, or what is added to them.
+// numbers.cpp - see search.hpp: finds the number that multiplies predicted values or is added to
+// them.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -51,7 +52,7 @@ std::vector<Factor> known_factors(const WgradProblem& pb) {
   return factors;
 }
 
-// What usually brings a factor about; nothing for most numbers.
+// Says what usually brings a factor about; most numbers have no cause.
 std::string cause_of(double factor) {
   const double size = std::fabs(factor), inverse = 1 / size;
   const auto whole = [](double v) { return std::fabs(v - std::round(v)) <= 1e-6 * v; };
@@ -80,8 +81,8 @@ Fit::Part factor_part(double value, const std::string& text) {
 
 }  // namespace
 
-// What the predicted values are multiplied by: a known factor, or the number of the fewest digits
-// that explains everything.
+// Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
+// digits that explains everything.
 bool Evidence::find_factor(Trial& trial) const {
   struct Ratio {
     double ratio, value, got, unit;
@@ -97,6 +98,8 @@ bool Evidence::find_factor(Trial& trial) const {
     ratios.push_back({got(at) / value, value, got(at), unit});
   }
   if (ratios.empty()) return false;
+  // The median finds the factor among entries of which some are wrong in other ways; the mean of
+  // those near it is sharper.
   const auto middle = ratios.begin() + std::ssize(ratios) / 2;
   std::nth_element(ratios.begin(), middle, ratios.end(),
                    [](const Ratio& a, const Ratio& b) { return a.ratio < b.ratio; });
@@ -127,7 +130,7 @@ bool Evidence::find_factor(Trial& trial) const {
         cat(digits(known.value, 9), known.name.empty() ? "" : cat(" (", known.name, ")")));
     return true;
   }
-  // The fitted number itself need not: it has the errors of what it was fitted to.
+  // The fitted number itself need not be the one: it has the errors of what it was fitted to.
   for (int count = 1; count <= kMostDigits; ++count) {
     const std::string text = digits(fitted, count);
     const double value = std::strtod(text.c_str(), nullptr);
@@ -138,8 +141,8 @@ bool Evidence::find_factor(Trial& trial) const {
   return false;
 }
 
-// What is added to the predicted values: the mean of what is left, by which every element must be
-// within its rounding.
+// Finds what is added to the predicted values: the mean of what is left, by which every element
+// must be within its rounding.
 bool Evidence::find_offset(Trial& trial) const {
   double low = -HUGE_VAL, high = HUGE_VAL, sum = 0, weights = 0;
   for (std::size_t i = 0; i < trial.at.size(); ++i) {

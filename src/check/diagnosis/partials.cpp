@@ -1,6 +1,6 @@
-// partials.cpp - sums that were rounded to a narrower type on the way: after each addition, or
-// where the parts of a split sum are stored. Added pixel by pixel they can be repeated to the bit;
-// sizes.cpp has those in any other order.
+// partials.cpp - finds sums that were rounded to a narrower type on the way: after each addition,
+// or where the parts of a split sum are stored. Added pixel by pixel they can be repeated to the
+// bit; find_size() has those in any other order.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -11,15 +11,15 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// Splits, images of a group whose sums are added to a total, and pixels of a remainder that are
+// So many splits, images of a group whose sums are added to a total, and pixels of a remainder are
 // tried: cuBLAS and cuDNN split by 2 to 32 or so, tiles have 16 to 256 pixels. They bound the time.
 constexpr std::int64_t kMostSplits = 256;
 constexpr std::int64_t kMostGroup = 65;
 constexpr std::size_t kMostRemainder = 512;
-// How many ways to cut and round a sum are tried, in bits.
+// So many ways to cut and round a sum are tried, in bits.
 constexpr double kSplitBits = 12;
 constexpr std::size_t kFirstLook = 3;
-// In so many entries a part may be a step off: where it lies near the middle of two numbers, which
+// A part may be a step off in so many entries: where it lies near the middle of two numbers, which
 // one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as float32 sums are off.
 constexpr double kMostSlips = 0.1;
 
@@ -42,7 +42,7 @@ std::vector<Variant> variants(const WgradProblem& pb) {
   return result;
 }
 
-// Of the terms from begin on, added to sum.
+// Adds the terms from begin on to sum.
 double simulated(const Terms& terms, const Variant& variant, std::size_t begin = 0,
                  double sum = 0) {
   const double least = variant.flushed ? smallest_normal(variant.sum) : 0;
@@ -72,10 +72,10 @@ bool same_bits(const Evidence& evidence, const Sample& sample, const Variant& va
   return telling;
 }
 
-// What of a split sum is rounded: its parts, these and their sum after each, or that sum alone.
+// A split sum is rounded in its parts, in these and in their sum after each, or in that sum alone.
 enum class Stored : std::uint8_t { parts, both, total };
 
-// Where the parts of a sum end.
+// A split says where the parts of a sum end.
 struct Split {
   std::vector<std::int64_t> ends;
   std::string text, unit;  // "the sums of each row are"; "after each row"
@@ -187,7 +187,7 @@ class Splitter {
     return std::nullopt;
   }
 
-  // Sums of which only what is left of the pixels, the last ones, is added in another way.
+  // Finds sums in which only the last pixels, those of a remainder, are added in another way.
   std::optional<Finding> find_remainder() const {
     if (sample_.at.empty()) return std::nullopt;
     const std::size_t pixels = sample_.terms[0].x.size();
@@ -197,6 +197,7 @@ class Splitter {
       if (variant.sum == accumulator_dtype(evidence_.problem().dtype)) continue;
       for (const bool onward : {false, true}) {
         for (const std::size_t left : remainders) {
+          // One entry rules out most remainders, which makes the many that are tried cheap.
           if (!possible(remainder(variant, onward, pixels - left, 1), 0) ||
               !possible(remainder(variant, onward, pixels - left, first), 0)) {
             continue;
@@ -213,7 +214,7 @@ class Splitter {
     return std::nullopt;
   }
 
-  // Of sums that come near the smallest numbers.
+  // Finds sums that are flushed to 0 near the smallest numbers.
   std::optional<Finding> find_flushed() const {
     const DType sum = accumulator_dtype(evidence_.problem().dtype);
     for (const bool fused : {true, false}) {
@@ -232,7 +233,8 @@ class Splitter {
   }
 
  private:
-  // All small ones, and those of tiles of a power of two, of a row, an image and a hundredth.
+  // Returns all small remainders, and those of tiles of a power of two, of a row, an image and a
+  // hundredth.
   std::set<std::size_t> remainders_of(std::size_t pixels) const {
     const WgradProblem& pb = evidence_.problem();
     std::set<std::size_t> result = {static_cast<std::size_t>(pb.axis[2].out),
@@ -282,7 +284,7 @@ class Splitter {
     return part;
   }
 
-  // A finding if that explains the sample: but for some slips.
+  // Returns a finding if that explains the sample but for some slips.
   std::optional<Finding> judged(Predicted all, const Fit::Part& part, bool total = false) const {
     bool bits = true;
     std::set<double> told;  // that rounding does not bring about; each may be so by chance
@@ -331,6 +333,7 @@ class Splitter {
 
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only) {
+  // What repeats to the bit leaves no doubt, so it comes before what matches.
   for (const Variant& variant : variants(evidence.problem())) {
     if (!same_bits(evidence, sample, variant)) continue;
     return finding({"low_precision_sums",

@@ -14,10 +14,10 @@ namespace {
 using Values = std::vector<std::int64_t>;
 using Box = std::vector<std::set<std::int64_t>>;  // of each axis
 
-// So many of a box may look right by chance, for each that is wrong; scripts/measure_diagnosis says
-// the same with 0.1.
+// For each entry of a box that is wrong so many may look right by chance; scripts/measure_diagnosis
+// says the same with 0.1.
 constexpr double kMostRight = 0.02;
-// More places, or numbers in a list, are no longer read.
+// Nobody reads more places, or more numbers in a list.
 constexpr std::size_t kMostBoxes = 3, kMostListed = 6;
 
 bool inside(const Box& box, const EntryPlace& at) {
@@ -27,7 +27,7 @@ bool inside(const Box& box, const EntryPlace& at) {
   return true;
 }
 
-// "c % 8 == 7", or "" without a period that says all.
+// Returns "c % 8 == 7", or "" without a period that says all.
 std::string period_text(char letter, std::int64_t extent, const Values& values) {
   for (std::int64_t period = 2; 2 * period <= extent; ++period) {
     std::set<std::int64_t> rests;
@@ -63,6 +63,7 @@ class Describer {
     if (in_.empty()) return result;
     result.everything = out_.empty();
     std::vector<Box> boxes = {box_of(in_)};
+    // One box is the shortest text; then a box for each place on one axis, then for each tap.
     for (std::size_t a = 0; !exact(boxes) && a < axes_.size(); ++a) {
       boxes = boxes_by(std::vector<std::size_t>{a});
     }
@@ -98,8 +99,8 @@ class Describer {
     return box;
   }
 
-  // The boxes of the entries that have their places on these axes in common; boxes that are alike
-  // but for those are one.
+  // Returns the boxes of the entries that have their places on these axes in common; boxes that are
+  // alike but for those are one.
   std::vector<Box> boxes_by(const std::vector<std::size_t>& axes) const {
     std::map<Values, std::vector<EntryPlace>> parts;
     for (const EntryPlace& at : in_) {
@@ -120,7 +121,7 @@ class Describer {
     for (const auto& [others, box] : merged) result.push_back(box);
     return result;
   }
-  // They hold hardly anything else.
+  // Tells whether the boxes hold hardly anything else.
   bool exact(const std::vector<Box>& boxes) const {
     if (boxes.size() > kMostBoxes) return false;
     const auto right = std::count_if(out_.begin(), out_.end(), [&](const EntryPlace& at) {
@@ -130,8 +131,8 @@ class Describer {
     return static_cast<double>(right) <= kMostRight * static_cast<double>(in_.size());
   }
 
-  // log2 of how many ranges, single places, or sets of as many there are of an axis; periods count
-  // as ranges.
+  // Returns log2 of how many ranges, single places, or sets of as many there are of an axis;
+  // periods count as ranges.
   double bits(const Box& box) const {
     double result = 0;
     for (std::size_t a = 0; a < axes_.size(); ++a) {

@@ -1,5 +1,5 @@
-// ranges.cpp - pixels that are left out or counted twice. The sums of an entry's first pixels tell
-// them: the error of every entry must be a difference of two of them.
+// ranges.cpp - finds pixels that are left out or counted twice. The sums of an entry's first pixels
+// tell them: the error of every entry must be a difference of two of them.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,8 @@ namespace {
 
 // What is looked at bounds the time: what passes is confirmed as any fault is.
 constexpr std::size_t kMostCandidates = 4;
-// Ends that are tried: all pixels, or where a row or a chunk begins where that would be more.
+// Every pixel is tried as an end, or every beginning of a row or a chunk if pixels are more than
+// this.
 constexpr std::size_t kMostEnds = std::size_t{1} << 18;
 constexpr std::int64_t kChunk = 512;
 constexpr double kMostSteps = 3e8;  // comparisons
@@ -22,7 +23,7 @@ struct Candidate {
   double misfit;
 };
 
-// How usual it is that a piece of this form is lost; 0 is the most usual.
+// Ranks how usual it is that a piece of this form is lost; 0 is the most usual.
 constexpr int kForms = 6;
 int form(const WgradProblem& pb, Range r) {
   const std::int64_t image = pb.out_pixels(), row = pb.axis[2].out;
@@ -47,7 +48,7 @@ class Finder {
       const std::size_t at = sample.at[e];
       const double error = evidence.got(at) - evidence.want(at);
       if (!std::isfinite(error)) continue;
-      // Where the fault is in one place only, the others are right.
+      // If the fault is in one place only, the other entries are right.
       if (!evidence.wrong().empty() && evidence.error(at) < 8) continue;
       std::vector<double> sums;
       double sum = 0;
@@ -62,13 +63,15 @@ class Finder {
       const double step = rounding_step(pb.out_dtype, evidence.got(at)) / 2;
       entries_.push_back({std::move(sums), error, step, evidence.scale(at)});
     }
-    // The sharpest first.
+    // The entries whose errors are largest for their tolerance rule out the most, so they come
+    // first.
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::fabs(a.error) * tolerance(b) > std::fabs(b.error) * tolerance(a);
     });
   }
 
-  // Pairs of ends between which the sums differ by sign * error.
+  // Returns pairs of ends between which the sums differ by sign * error. The first entry's sums are
+  // sorted, so each begin finds its ends by bisection; all entries then judge the pair.
   std::vector<Candidate> candidates(double sign) const {
     std::vector<Candidate> found;
     if (entries_.empty()) return found;
@@ -98,7 +101,7 @@ class Finder {
   };
   static double tolerance(const Entry& e) { return e.step + kTolerance * e.scale; }
 
-  // The usual forms first, then those that fit, to a bit; of equal ones the first.
+  // Orders the usual forms first, then those that fit best, to a bit; of equal ones the first.
   std::tuple<int, double, std::size_t> rank(const Candidate& c) const {
     return {form(evidence_.problem(), range(c)), std::floor(std::log2(1 + c.misfit)), c.begin};
   }
@@ -170,7 +173,8 @@ std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
     for (const Candidate& c : finder.candidates(doubled ? 1 : -1)) {
       const Range range = {static_cast<std::int64_t>(c.begin), static_cast<std::int64_t>(c.end)};
       const int of_form = form(pb, range);
-      // All pixels are a zero, or a factor of 2; and what is usual explains enough.
+      // A range of all pixels is a zero or a factor of 2, which fillings name. Less usual forms are
+      // left out where a usual one explains the errors.
       if (range.size() == term_count(pb) || of_form > usual) continue;
       usual = of_form;
       Fault fault;

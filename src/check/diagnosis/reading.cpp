@@ -9,10 +9,11 @@ namespace {
 
 using Extents = std::array<std::int64_t, 3>;
 
+// These places are outside x: the tap adds nothing, or it meets the padding's constant.
 constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kPadding = kNowhere + 1;
 
-// Distances between neighbours where the memory of an image is taken for something.
+// Returns the distances between neighbours if the memory of an image is taken for something.
 Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t channels,
                        const Extents& extent) {
   const bool last = pb.channels_last != (memory == Memory::other_channel_place);
@@ -28,7 +29,7 @@ Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t chann
   return s;
 }
 
-// The place in x that each output position of an axis meets under a tap.
+// Returns the place in x that each output position of an axis meets under a tap.
 std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int64_t tap,
                                  bool outermost) {
   const SpatialAxis& axis = reading.axis[a];
@@ -68,7 +69,7 @@ std::vector<std::int64_t> places(const Reading& reading, std::size_t a, std::int
   return result;
 }
 
-// A channel of x or dy as it is read, [n][d][h][w], with what stands beside each image.
+// A channel of x or dy is read as [n][d][h][w], with what stands beside each image.
 struct Channel {
   bool of_x = false;
   TensorReading as;
@@ -78,7 +79,8 @@ struct Channel {
 };
 using Plane = std::vector<double>;
 
-// The channels that some sums need of the images of one block, from all blocks that hold them.
+// Holds the channels that some sums need of the images of one block, from all blocks that have
+// them: a reading may take other images than its own.
 class Planes {
  public:
   Planes(const WgradProblem& problem, const Plan& plan, BlockSource& source, TaskPool& pool)
@@ -120,7 +122,8 @@ class Planes {
  private:
   std::int64_t count(const Channel& c) const { return c.of_x ? pb_.C : pb_.K; }
 
-  // The first element that is read for image n, counted from the tensor's first; or kNowhere.
+  // Returns the first element that is read for image n, counted from the tensor's first; or
+  // kNowhere.
   std::int64_t start(const Channel& c, std::int64_t n) const {
     const std::int64_t by = c.as.images.by;
     const std::int64_t image = size_of(c) * count(c);
@@ -149,7 +152,8 @@ class Planes {
     }
   }
 
-  // What part 0, 1 or 2 of a plane holds for image n: the start of an image, and a channel.
+  // Returns what part 0, 1 or 2 of a plane holds for image n: the start of an image, and a channel.
+  // Part 1 is the image itself, 0 and 2 stand before and after it.
   std::pair<std::int64_t, std::int64_t> part(const Channel& c, std::int64_t n,
                                              std::int64_t part) const {
     if (c.as.beside == Beside::none || part == 1) return {start(c, n), c.channel};
@@ -233,7 +237,7 @@ class Planes {
   std::map<Channel, Plane> planes_;
 };
 
-// A term: its values, and which pixels of dy and of x they belong to (-1: none).
+// A term has its values, and the pixels of dy and of x that they belong to (-1: none).
 struct Term {
   double x, dy;
   std::int64_t pixel, x_pixel;
@@ -278,7 +282,8 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
 
 bool holds(const Range& range, std::int64_t at) { return at >= range.begin && at < range.end; }
 
-// The same, of a reading that may hold for some pixels only: visit(reading, term).
+// Calls visit(reading, term) for the terms of a reading that may hold for some pixels only; the
+// others are read plainly.
 template <typename Visit>
 void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& reading,
                const EntryTerms& entry, const Planes& planes, Visit&& visit) {
@@ -395,6 +400,7 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
     visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
       if (r.weight == 0) return;
       const bool exact = r.product == Product::exact;
+      // EntrySum multiplies by itself, so another product goes in as x, with 1 for dy.
       const double x = exact ? t.x : product(r.product, problem.dtype, t.x, t.dy);
       sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });

@@ -8,12 +8,13 @@
 
 namespace convgrad::diagnosis {
 
-// What the memory of a tensor is taken for; turned: it is first turned to the other place of the
+// The memory of a tensor is taken for this. turned: it is first turned to the other place of the
 // channels, and then taken for what it was.
 enum class Memory : std::uint8_t { as_it_is, other_channel_place, h_and_w_swapped, turned };
-// Which image is read for image n: `by` for all; n + by, of those past the end the first, none, or
-// the last; of every `by` images the last one first; n % by; that of the next `by` for one of
-// these; or what begins at n * by elements.
+// For image n another one is read: `by` for all (one); n + by, where those past the end are the
+// first ones (rotated), none (dropped) or the last one (clamped); of every `by` images the last one
+// first (reversed); n % by (repeated); that of the next `by` images for one of these (exchanged);
+// or what begins at n * by elements (strided).
 struct Images {
   enum Kind : std::uint8_t {
     own,
@@ -30,15 +31,15 @@ struct Images {
   std::int64_t by = 0;
   auto operator<=>(const Images&) const = default;  // NOLINT(modernize-use-nullptr)
 };
-// Pixels that are read from a neighbour along an axis: of the first (-1) or last (1) line, or all.
+// Pixels of the first (-1) or last (1) line, or all (0), are read from a neighbour along an axis.
 struct Neighbour {
   std::int8_t axis = -1, line = 0, step = 0;
   auto operator<=>(const Neighbour&) const = default;  // NOLINT(modernize-use-nullptr)
 };
-// What stands before and after an image for who reads past its ends: the images beside it (of the
-// first the last one, or nothing), or what its memory has there.
+// A read past the ends of an image meets the images beside it (before the first one nothing, or the
+// last one), or what its memory has there.
 enum class Beside : std::uint8_t { none, images, images_wrapped, memory };
-// What becomes of a value: treatments() says more.
+// A value becomes another one: treatments() says more.
 enum class Treatment : std::uint8_t {
   none,
   f32,
@@ -78,16 +79,17 @@ struct TreatmentKind {
   double most = 0;  // the largest number; 0: no matter
 };
 std::span<const TreatmentKind> treatments();  // the usual ones first
-// Some number of the type is not what it was.
+// Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter: the scale of e4m3, e5m2 and int8 (0: none), the limit of clamped and small_dropped.
+// parameter is the scale of e4m3, e5m2 and int8 (0: none), or the limit of clamped and
+// small_dropped.
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
-// What is added for x and dy: all of it, nothing where it is subnormal, their product rounded, or
-// that of x = hi + lo and dy = hi + lo, two bfloat16 numbers each, without lo * lo.
+// x and dy add their product, nothing where it is subnormal, the product rounded, or that of x = hi
+// + lo and dy = hi + lo, two bfloat16 numbers each, without lo * lo.
 enum class Product : std::uint8_t { exact, flushed, f16, bf16, without_low };
-// What a tap outside x adds: nothing, `padding` * dy (which spreads NaN and Inf), or another
-// pixel's x; past: what stands past the ends of the outermost axis, or of all, in TensorReading.
+// A tap outside x adds nothing, `padding` * dy (which spreads NaN and Inf), or another pixel's x.
+// past_first and past add what TensorReading has past the ends of the outermost axis, or of all.
 enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped, past_first, past };
 
 struct TensorReading {
@@ -107,17 +109,18 @@ struct Reading {
   double padding = 0;
   std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
   double weight = 1;             // of all terms
-  // Where that holds, if not everywhere: pixels of dy, or of x, counted over n, z, p, q.
+  // If the reading does not hold everywhere, it holds for these pixels of dy, or of x, counted over
+  // n, z, p, q.
   Range only;
   bool only_of_x = false;
   bool operator==(const Reading&) const = default;
 };
 Reading plain_reading(const WgradProblem& problem);
 
-// True if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
+// Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
 
-// What the numbers of x and of dy are like.
+// Facts say what the numbers of x and of dy are like.
 struct Facts {
   struct Tensor {
     double most = 0;       // of their sizes
@@ -130,12 +133,12 @@ struct Wanted {
   const Reading* reading;
   EntryTerms terms;
 };
-// The sums of entries by their readings, in one pass over x and dy.
+// Sums entries by their readings, in one pass over x and dy.
 std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool);
 
-// x and dy of an entry's terms by a reading, one for each pixel of dy, or of x; zeros where the tap
-// is outside x.
+// Holds x and dy of an entry's terms by a reading, one for each pixel of dy, or of x; zeros where
+// the tap is outside x.
 struct Terms {
   std::vector<double> x, dy;
 };

@@ -14,24 +14,24 @@ namespace convgrad::diagnosis {
 
 inline constexpr double kSlack = Tolerance{}.slack;
 
-// Errors in units of the scale: of an entry that is wrong for certain, which is what the criterion
-// allows one, slack * group_factor(1); and of one that may be right. Scales are standard
-// deviations: 8 of them are chance in one of 10^15.
+// These are errors in units of the scale. Beyond kWrong, which is what the criterion allows one
+// entry, slack * group_factor(1), an entry is wrong for certain; within kRight it may be right.
+// Scales are standard deviations: 8 of them are chance in one of 10^15.
 inline constexpr double kWrong = 25.4, kRight = 8;
 
-// The most bits that one element tells: those of a float32.
+// One element tells at most the bits of a float32.
 inline constexpr double kMostBits = 24;
 
-// Entries of the suspect, by their positions in its arrays.
+// Entries of the suspect are named by their positions in its arrays.
 using Positions = std::vector<std::size_t>;
 
-// What a fault makes of some entries, and the error that rounding leaves.
+// A fault makes these values of some entries, and rounding leaves errors of these scales.
 struct Predicted {
   std::vector<double> values, scales;
 };
 
-// How predicted values explain the suspect: as they are, or with another fault on top that is read
-// off the gradient (a factor, a narrow type, a part that is 0), or only in one place.
+// Predicted values explain the suspect as they are, with another fault on top that is read off the
+// gradient (a factor, a narrow type, a part that is 0), or only in one place.
 struct Fit {
   struct Part {
     std::string name, text, cause;
@@ -42,8 +42,8 @@ struct Fit {
   bool weak = false;        // any other fault is the likelier one
 };
 
-// A type's numbers, which values become by a rounding; either: to one of the two neighbours, the
-// more likely the nearer it is.
+// A grid is a type's numbers, which values become by a rounding. either: to one of the two
+// neighbours, the more likely the nearer it is.
 enum class Rounding : std::uint8_t { nearest, cut, away, down, up, either };
 struct Grid {
   DType like;
@@ -53,9 +53,9 @@ struct Grid {
   bool own = false;  // of the suspect's dtype itself
 };
 
-// What may stand in the place of what a fault predicts, as it is read off the gradient: numbers of
-// a narrow type, a part that is something else, a multiple. What a fault itself changes is its
-// reading; where it does is a place.
+// A filling may stand in the place of what a fault predicts, as it is read off the gradient:
+// numbers of a narrow type, a part that is something else, a multiple. What a fault itself changes
+// is its reading; where it does is a place.
 struct Filling {
   enum class Number : std::uint8_t { none, factor, offset };
   enum class Instead : std::uint8_t { nothing, zero, nan, finite, plain };
@@ -84,29 +84,30 @@ class Evidence {
   double got(std::size_t at) const { return suspect_.got[at]; }
   double want(std::size_t at) const { return suspect_.expected.values[at]; }
   double scale(std::size_t at) const;
-  // |got - want| beyond the last rounding, in units of the scale.
+  // Returns |got - want| beyond the last rounding, in units of the scale.
   double error(std::size_t at) const { return errors_[at]; }
   const Positions& all() const { return all_; }
-  // Entries that are wrong by themselves, and where; where groups alone show it, those.
+  // These entries are wrong by themselves. where() is their place, or that of groups if only groups
+  // show it.
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
-  // Bits of significands that the suspect's values need.
+  // The suspect's values need so many bits of significands.
   int needed_digits() const { return digits_; }
 
-  // Up to count entries, the more likely the larger their errors. By a fixed seed.
+  // Returns up to count entries, the more likely the larger their errors. The seed is fixed.
   Positions choose(std::size_t count) const;
-  // count entries, whatever their errors.
+  // Returns count entries, whatever their errors.
   Positions choose_any(std::size_t count) const;
 
   bool fits(std::size_t at, double value, double scale) const;
-  // The first of the fillings with which the predicted values explain these entries. bits: what it
-  // cost to find the fault. plain: the values are those that are expected. lenient: a first look at
-  // a few entries, which may not tell enough.
+  // Returns the first of the fillings with which the predicted values explain these entries. bits
+  // is what it cost to find the fault. plain: the values are those that are expected. lenient: this
+  // is a first look at a few entries, which may not tell enough.
   std::optional<Fit> judge(const Positions& at, const Predicted& predicted, double bits, bool plain,
                            bool lenient = false) const;
 
  private:
-  // A filling with its number, on top of what is predicted.
+  // A trial puts a filling with its number on top of what is predicted.
   struct Trial {
     const Positions& at;
     const Predicted& predicted;
@@ -136,7 +137,7 @@ class Evidence {
   const Suspect& suspect_;
   std::vector<double> errors_;
   Positions all_, wrong_, drawn_;
-  std::vector<Grid> grids_;  // that hold every value of the suspect, but not the right ones
+  std::vector<Grid> grids_;  // these hold every value of the suspect, but not the right ones
   Place where_, zeros_, nans_, finite_;
   int digits_ = 0;
   std::vector<bool> inside_;        // of where()
@@ -144,10 +145,10 @@ class Evidence {
   std::vector<Filling> fillings_;   // the simplest and likeliest first
 };
 
-// A number in so many decimal digits.
+// Writes a number in so many decimal digits.
 std::string digits(double value, int count);
 
-// What is spent: terms of sums.
+// Terms of sums are spent.
 struct Budget {
   double left = 0;
   bool take(double cost) {
@@ -157,7 +158,7 @@ struct Budget {
   }
 };
 
-// Parts of the gradient that stand in another's place: taps, channels, groups, tiles.
+// Finds parts of the gradient that stand in another's place: taps, channels, groups, tiles.
 std::vector<Fault> find_slices(const Evidence& evidence);
 
 // Multiples of it, modulo count, visit everything, each far from the last: the golden section.
@@ -167,38 +168,41 @@ inline std::size_t golden_stride(std::size_t count) {
   return stride;
 }
 
-// Some entries of the suspect, term by term.
+// A sample is some entries of the suspect, term by term.
 struct Sample {
   Positions at;
   std::vector<Terms> terms;
 };
-// Which elements of x and dy make entries NaN or infinite that are finite, and what these are.
+// Names the elements of x and dy that should make entries NaN or infinite, and what these are
+// instead.
 std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
-// Pixels that are left out or counted twice, still to be confirmed.
+// Finds pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
-// "image 3", "the pixel p 2, q 5 of image 0", of dy's pixels or x's; with a verb: "... is left
+// Says "image 3" or "the pixel p 2, q 5 of image 0" of dy's pixels or x's; with a verb "... is left
 // out".
 std::string range_text(const WgradProblem& problem, Range pixels, bool of_x,
                        const std::string& verb);
-// Terms of some entries by another reading.
+// Returns the terms of some entries by another reading.
 using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
-// Readings that hold in a range of pixels alone; weights of images and constants in the padding.
+// Finds readings that hold in a range of pixels alone, weights of images and constants in the
+// padding.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
                                      const TermsBy& terms_by);
-// Limits beyond which x or dy is cut off, or below which it is dropped.
+// Finds limits beyond which x or dy is cut off, or below which it is dropped.
 std::vector<Fault> find_limits(const Evidence& evidence, const Sample& sample);
-// The number of the fewest digits from low to high for which good() holds; of many digits, that
-// next to the best.
+// Returns the number of the fewest digits from low to high for which good() holds; if it needs more
+// digits than a person writes, it is the one next to the best.
 std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
                                                        const std::function<bool(double)>& good);
-// Sums that were rounded to a narrower type on the way; bits_only: what is the same bit by bit.
+// Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
+// same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only);
-// Types that sums may have been rounded to by mistake.
+// Returns the types that sums may have been rounded to by mistake.
 std::vector<DType> narrow_types(const WgradProblem& problem);
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
 
-// A finding of a fault that fits.
+// Makes the finding of a fault that fits.
 Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked);
 
 }  // namespace convgrad::diagnosis

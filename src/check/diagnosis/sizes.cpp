@@ -1,5 +1,5 @@
-// sizes.cpp - sums that were rounded to a narrower type in an order that cannot be repeated: only
-// their errors can tell.
+// sizes.cpp - finds sums that were rounded to a narrower type in an order that cannot be repeated:
+// only their errors can tell.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,10 +19,11 @@ constexpr double kLeastFailing = 0.25;
 // half to all of a step, so half to twice the size may be; scripts/measure_diagnosis names as many
 // with 2 and with 6.
 constexpr double kLeastAlike = 1.0 / 3, kMostAlike = 3, kLeastGroup = 8;
-// log2 of how much likelier errors of sums must be than those of inputs or terms: where they are
-// at least half as large as those pixel by pixel, and smaller ones, which more faults have. With
-// 128 entries sums in one run have -1 (all terms positive: they tell nothing) to 80, dy as int8 or
-// without its small numbers -10 and less; in 16-bit results, where rounding hides much, up to -1.
+// Errors of sums must be likelier than those of inputs or terms by this log2: where they are at
+// least half as large as those pixel by pixel, and where they are smaller, as more faults make
+// them. With 128 entries sums in one run have -1 (all terms positive: they tell nothing) to 80, dy
+// as int8 or without its small numbers -10 and less; in 16-bit results, where rounding hides much,
+// up to -1.
 constexpr double kLeastOdds = -1, kLeastOddsOfSmall = 8, kSmall = 0.5;
 
 double narrow_sum(const Terms& terms, DType type) {
@@ -33,7 +34,7 @@ double narrow_sum(const Terms& terms, DType type) {
   return sum;
 }
 
-// Root mean square of the errors of values, in units of sum |x||dy|.
+// Returns the root mean square of the errors of values, in units of sum |x||dy|.
 double error_size(const Evidence& evidence, const Sample& sample,
                   const std::function<double(std::size_t)>& value) {
   double squares = 0, count = 0;
@@ -47,7 +48,7 @@ double error_size(const Evidence& evidence, const Sample& sample,
   return count > 0 ? std::sqrt(squares / count) : 0;
 }
 
-// Everything about the gradient is as sums in this type would leave it.
+// Tells whether everything about the gradient is as sums in this type would leave it.
 bool plausible(const Evidence& evidence, DType type) {
   const Expected& expected = evidence.suspect().expected;
   const DType out = evidence.problem().out_dtype;
@@ -63,14 +64,14 @@ bool plausible(const Evidence& evidence, DType type) {
     const double step = rounding_step(type, evidence.got(at));
     seen = seen || std::fabs(evidence.got(at) - evidence.want(at)) > step;
   }
-  // A type of more digits than the values have, or a single rounding in any direction.
+  // Else it is a type of more digits than the values have, or a single rounding in any direction.
   if (!seen || (narrower && std::ldexp(unit_roundoff(type), evidence.needed_digits()) < 1))
     return false;
   return static_cast<double>(evidence.wrong().size()) >=
          kLeastFailing * static_cast<double>(evidence.size());
 }
 
-// An order in which narrow sums are added: lanes that take pixels in turns, chunks of pixels whose
+// Narrow sums are added in an order: in lanes that take pixels in turns, in chunks of pixels whose
 // sums are added, from the last pixel on, or in no order at all.
 struct Walk {
   std::size_t lanes = 1, chunk = 0;
@@ -78,7 +79,8 @@ struct Walk {
 };
 constexpr Walk kWalks[] = {{}, {1, 0, true}, {1, 0, false, true}, {4}, {1, 16}, {1, 64}};
 
-// The mean square of the errors that roundings of these sums leave: a twelfth of each step's.
+// Returns the mean square of the errors that roundings of these sums leave: a twelfth of each
+// step's.
 double spread(const Terms& terms, DType type, const Walk& walk) {
   const std::size_t count = terms.x.size();
   const std::size_t stride = golden_stride(count);
@@ -101,8 +103,8 @@ double spread(const Terms& terms, DType type, const Walk& walk) {
   return squares;
 }
 
-// log2 of how likely these errors are if their mean squares are as these, times the factor that
-// makes them the likeliest, and those of the last rounding.
+// Returns log2 of how likely these errors are if their mean squares are these, times the factor
+// that makes them the likeliest, plus those of the last rounding.
 double likelihood(std::span<const double> errors, std::span<const double> squares,
                   std::span<const double> rounding) {
   double size = 0, expected = 0, best = -HUGE_VAL;
@@ -121,8 +123,9 @@ double likelihood(std::span<const double> errors, std::span<const double> square
   return best;
 }
 
-// Errors of narrow sums are the larger the larger the sums are on their way. Those of inputs that
-// are off, or of terms, are as large as x, dy or the terms, whatever their sums.
+// Tells whether errors are the larger the larger the sums are on their way, as those of narrow sums
+// are. Those of inputs that are off, or of terms, are as large as x, dy or the terms, whatever
+// their sums.
 bool follows_sums(const Evidence& evidence, const Sample& sample, DType type, double least_odds) {
   const DType out = evidence.problem().out_dtype;
   const DType stored = unit_roundoff(type) > unit_roundoff(out) ? type : out;

@@ -1,4 +1,4 @@
-// slices.cpp - parts of the gradient that stand in another's place, read off the gradient itself.
+// slices.cpp - finds parts of the gradient that stand in another's place, by the gradient itself.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -9,12 +9,12 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// The tile is that of WMMA fragments; the others bound the time, and the length of a line.
+// The tile is that of WMMA fragments; the other numbers bound the time, and the length of a line.
 constexpr std::int64_t kMostSlices = 1 << 16, kTile = 16;
 constexpr std::size_t kMostComparisons = std::size_t{1} << 24;
 constexpr std::size_t kMostNamed = 16, kMostCopies = 3;
 
-// Equal parts of the gradient: all entries of a tap, a channel, a group, a tile.
+// A slicing cuts the gradient into equal parts: all entries of a tap, a channel, a group, a tile.
 struct Slicing {
   std::string order, name, plural;
   char letter;
@@ -63,7 +63,7 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
 
 using Slices = std::vector<Positions>;
 
-// Whether all that stands at `at` is what belongs to `of`.
+// Tells whether all that stands at `at` is what belongs to `of`.
 bool holds(const Evidence& evidence, const Positions& at, const Positions& of) {
   if (at.size() != of.size()) return false;
   for (std::size_t j = 0; j < at.size(); ++j) {
@@ -72,7 +72,7 @@ bool holds(const Evidence& evidence, const Positions& at, const Positions& of) {
   return true;
 }
 
-// What each slice holds, or nothing if that is its own everywhere, or cannot be told.
+// Returns what each slice holds, or nothing if that is its own everywhere, or cannot be told.
 std::vector<std::size_t> contents(const Evidence& evidence, const Slices& slices) {
   std::vector<std::size_t> result;
   std::size_t moved = 0;
@@ -138,6 +138,7 @@ std::string copies_text(const Slicing& s, const std::vector<std::size_t>& from) 
 
 std::vector<Fault> find_slices(const Evidence& evidence) {
   const WgradProblem& pb = evidence.problem();
+  // A sample lacks most entries of a slice.
   if (!evidence.whole()) return {};
   for (const Slicing& s : slicings(pb)) {
     if (s.count < 2 || s.count > kMostSlices) continue;

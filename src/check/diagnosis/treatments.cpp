@@ -1,4 +1,4 @@
-// treatments.cpp - what becomes of the numbers of x and dy before they are multiplied.
+// treatments.cpp - changes the numbers of x and dy before they are multiplied.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace {
 constexpr double kFloat32 = std::numeric_limits<float>::max(), kFloat16 = 65504;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// Numbers of TensorFloat-32 are PTX's, those of 8 bits OCP's (8-bit Floating Point Specification).
+// TensorFloat-32 is PTX's, the 8-bit floats are OCP's (8-bit Floating Point Specification).
 constexpr TreatmentKind kTreatments[] = {
     {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32", false, 24,
      -126, Ties::even, 0},
@@ -55,7 +55,7 @@ constexpr TreatmentKind kTreatments[] = {
     {Treatment::made_finite, "special_values",
      "made finite, 0 for NaN and the largest number for infinity,", "torch.nan_to_num", true}};
 
-// The same of a number that the type has as a normal one: of float64's own bits, which is quick.
+// Rounds a number that the type has as a normal one by float64's own bits, which is quick.
 double narrowed_normal(const TreatmentKind& kind, std::uint64_t bits) {
   const std::uint64_t step = std::uint64_t{1} << (53 - kind.bits), half = step / 2;
   const std::uint64_t added = kind.ties == Ties::even   ? half - 1 + (bits / step & 1)
@@ -64,7 +64,7 @@ double narrowed_normal(const TreatmentKind& kind, std::uint64_t bits) {
   return std::bit_cast<double>((bits + added) & ~(step - 1));
 }
 
-// The nearest number of so many bits that the type has, by its rule for ties.
+// Returns the nearest number of so many bits that the type has, by its rule for ties.
 double narrowed(const TreatmentKind& kind, double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const auto bits = std::bit_cast<std::uint64_t>(value);
@@ -83,7 +83,7 @@ double narrowed(const TreatmentKind& kind, double value) {
   return std::copysign(saturates ? kind.most : kInfinite, value);
 }
 
-// With a scale; int8 by float32 division, as kernels and numpy do it of float32.
+// Rounds with a scale. int8 divides in float32, as kernels and numpy do for float32 data.
 double scaled(const TreatmentKind& kind, double value, double scale) {
   if (kind.treatment == Treatment::int8_wide) return std::nearbyint(value / scale) * scale;
   if (kind.treatment == Treatment::int8) {
@@ -151,7 +151,7 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
   for (const TreatmentKind& kind : kTreatments) {
     if (kind.treatment != treatment) continue;
     if (parameter != 0) return scaled(kind, value, parameter);
-    // Wider numbers come there as float32.
+    // Wider numbers reach these types as float32.
     return narrowed(kind, static_cast<double>(static_cast<float>(value)));
   }
   return value;
