@@ -1,4 +1,3 @@
-// buffer.cpp - see buffer.hpp.
 #include "base/buffer.hpp"
 
 #include <sys/mman.h>

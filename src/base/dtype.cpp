@@ -1,4 +1,3 @@
-// dtype.cpp - see dtype.hpp.
 #include "convgrad/dtype.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// error.cpp - see error.hpp.
 #include "convgrad/error.hpp"
 
 namespace convgrad {

@@ -1,4 +1,3 @@
-// load_module.cpp - see load_module.hpp.
 #include "base/load_module.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,3 @@
-// suggest.cpp - see suggest.hpp.
 #include "base/suggest.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// task_pool.cpp - see task_pool.hpp.
 #include "base/task_pool.hpp"
 
 #include <unistd.h>

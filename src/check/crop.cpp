@@ -1,4 +1,3 @@
-// crop.cpp - see crop.hpp.
 #include "check/crop.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// order_sum.cpp - see order_sum.hpp.
 #include "check/order_sum.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// pixel_sum.cpp - see pixel_sum.hpp.
 #include "check/pixel_sum.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// rounding.cpp - see rounding.hpp.
 #include "check/rounding.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// sample.cpp - see sample.hpp.
 #include "check/sample.hpp"
 
 #include <algorithm>

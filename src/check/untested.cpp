@@ -1,4 +1,3 @@
-// untested.cpp - see untested.hpp.
 #include "check/untested.hpp"
 
 #include <bit>

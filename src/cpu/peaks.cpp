@@ -1,4 +1,3 @@
-// peaks.cpp - see peaks.hpp.
 #include "cpu/peaks.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// cuda_runtime.cpp - see cuda_runtime.hpp.
 #include "cuda/cuda_runtime.hpp"
 
 #include <cudaTypedefs.h>

@@ -1,4 +1,3 @@
-// gradient_file.cpp - see gradient_file.hpp.
 #include "convgrad/gradient_file.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// machine.cpp - see machine.hpp.
 #include "engine/machine.hpp"
 
 #include <sched.h>

@@ -1,4 +1,3 @@
-// partial_file.cpp - see partial_file.hpp.
 #include "engine/partial_file.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// partial_tree.cpp - see partial_tree.hpp.
 #include "engine/partial_tree.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// plan.cpp - see plan.hpp.
 #include "engine/plan.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// run.cpp - see run.hpp.
 #include "engine/run.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// array.cpp - see array.hpp.
 #include "files/array.hpp"
 
 #include <algorithm>

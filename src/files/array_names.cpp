@@ -1,4 +1,4 @@
-// array_names.cpp - see tensor_source.hpp.
+// array_names.cpp - says which arrays an archive has where one is missing or none is named.
 #include "base/suggest.hpp"
 #include "convgrad/error.hpp"
 #include "files/tensor_source.hpp"

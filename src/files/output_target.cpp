@@ -1,4 +1,3 @@
-// output_target.cpp - see output_target.hpp.
 #include "files/output_target.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// raw_tensor.cpp - see tensor_source.hpp.
+// raw_tensor.cpp - reads the dtype and the shape of a raw file from its name.
 #include <algorithm>
 #include <charconv>
 #include <vector>

@@ -1,4 +1,3 @@
-// safetensors.cpp - see safetensors.hpp.
 #include "files/safetensors.hpp"
 
 #include <algorithm>

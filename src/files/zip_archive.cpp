@@ -1,4 +1,4 @@
-// zip_archive.cpp - see tensor_source.hpp.
+// zip_archive.cpp - reads the members of a zip archive through libzip.
 #include <zip.h>
 
 #include <algorithm>

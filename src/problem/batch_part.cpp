@@ -1,4 +1,3 @@
-// batch_part.cpp - see batch_part.hpp.
 #include "problem/batch_part.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// schedule.cpp - see schedule.hpp.
 #include "problem/schedule.hpp"
 
 #include <algorithm>

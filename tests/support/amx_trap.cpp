@@ -1,4 +1,3 @@
-// amx_trap.cpp - see amx_trap.hpp.
 #include "support/amx_trap.hpp"
 
 #include <ucontext.h>

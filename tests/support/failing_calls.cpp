@@ -1,4 +1,3 @@
-// failing_calls.cpp - see failing_calls.hpp.
 #include "support/failing_calls.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,3 @@
-// problems.cpp - see problems.hpp.
 #include "support/problems.hpp"
 
 namespace convgrad::testing {

@@ -1,4 +1,3 @@
-// tensors.cpp - see tensors.hpp.
 #include "support/tensors.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// filter_order.cpp - see faults.hpp.
+// filter_order.cpp - lists the orders that the axes of a filter may have in memory.
 #include <algorithm>
 #include <set>
 

@@ -1,4 +1,4 @@
-// places.cpp - see faults.hpp.
+// places.cpp - says in words where some entries of a gradient lie.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,4 +1,3 @@
-// reading.cpp - see reading.hpp.
 #include "check/diagnosis/reading.hpp"
 
 #include <map>
