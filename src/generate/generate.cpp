@@ -1,4 +1,4 @@
-// generate.cpp - see generate.hpp. Compiled without contraction into fused multiply-adds.
+// generate.cpp - see generate.hpp. It is compiled without contraction into fused multiply-adds.
 #include "generate/generate.hpp"
 
 #include <algorithm>
@@ -15,12 +15,12 @@ namespace {
 
 const std::string kDistributions[] = {"int", "normal", "uniform", "adversarial"};
 
-// The second half of the counter: what the numbers are for.
+// The second half of the counter says what the numbers are for.
 enum Stream : std::uint32_t { kX = 0, kDy = 1, kNonfiniteX = 2, kNonfiniteDy = 3 };
 
 constexpr std::int64_t kMostExact = std::int64_t{1} << 24;  // float32 counts up to here
 
-// Adversarial data in a dtype: the offset that cancels, and the powers of two that are mixed.
+// Adversarial data in a dtype has an offset that cancels and mixes these powers of two.
 struct Extremes {
   double offset;
   int powers;  // exponents from -powers to powers
@@ -41,19 +41,19 @@ Extremes extremes(DType dtype) {
 
 }  // namespace
 
-// 128 random bits, taken as two numbers of 64.
+// Holds 128 random bits as two numbers of 64.
 struct TensorMaker::Random {
   std::uint64_t a, b;
 
-  // In [-1, 1), a multiple of 2^-52.
+  // Returns a multiple of 2^-52 in [-1, 1).
   static double signed_unit(std::uint64_t bits) {
     return static_cast<double>(bits >> 11) * 0x1p-52 - 1;
   }
-  // In (0, 1), an odd multiple of 2^-53.
+  // Returns an odd multiple of 2^-53 in (0, 1).
   static double open_unit(std::uint64_t bits) {
     return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
   }
-  // 0 .. n - 1, n at most 2^32; from the upper half.
+  // Returns 0 .. n - 1, n at most 2^32, from the upper half.
   static std::int64_t below(std::uint64_t bits, std::uint64_t n) {
     return static_cast<std::int64_t>((bits >> 32) * n >> 32);
   }
@@ -129,8 +129,9 @@ double TensorMaker::integer(std::int64_t index) const {
   return static_cast<double>(Random::below(r.a, choices) - largest_);
 }
 
-// x, by channel: an offset with a little noise; numbers of very different size; subnormal numbers.
-// dy: alternating from pixel to pixel, so that the offset cancels; numbers of very different size.
+// x has by channel an offset with a little noise, numbers of very different size, or subnormal
+// numbers. dy alternates from pixel to pixel, so that the offset cancels, or has numbers of very
+// different size.
 double TensorMaker::adversarial(std::int64_t index) const {
   const Random r = random(index, operand_ == Operand::x ? kX : kDy);
   const Extremes e = extremes(dtype_);
@@ -195,7 +196,7 @@ void TensorMaker::fill(std::int64_t first, std::int64_t count, void* out) const 
 
 void TensorMaker::fill_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                            void* out) const {
-  // Runs along the last axis, which all shapes here have.
+  // Runs go along the last axis, which all shapes here have.
   const std::size_t last = shape_.size() - 1;
   const std::int64_t run = end[last] - begin[last];
   std::vector<std::int64_t> at(begin.begin(), begin.end());

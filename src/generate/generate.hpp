@@ -1,9 +1,9 @@
-// generate.hpp - made tensors: x and dy of a problem from a seed, the same bits on every machine.
+// generate.hpp - makes x and dy of a problem from a seed, with the same bits on every machine.
 //
 // Every element is a function of the seed, the tensor, its number in the file's order and the
 // problem's sizes. Only additions, multiplications, divisions and square roots of IEEE arithmetic
-// are used, each rounded on its own; nothing of <random> or the mathematical library, whose results
-// differ between systems. docs/generate.md describes the distributions.
+// are used, each rounded on its own, and nothing of <random> or the mathematical library, whose
+// results differ between systems. docs/generate.md describes the distributions.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct MadeData {
 
 enum class Operand : std::uint8_t { x, dy };
 
-// The shape of x or dy in the file's order.
+// Returns the shape of x or dy in the file's order.
 std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand);
 
-// The largest integer of Distribution::integers: at most 4, and such that no sum of |x||dy| over
-// any pixels exceeds 2^24. So every partial sum is exact in float32, in any order.
+// Returns the largest integer of Distribution::integers: at most 4, and such that no sum of |x||dy|
+// over any pixels exceeds 2^24. So every partial sum is exact in float32, in any order.
 std::int64_t largest_integer(const WgradProblem& problem);
 
 class TensorMaker {
@@ -40,12 +40,12 @@ class TensorMaker {
   TensorMaker(const WgradProblem& problem, Operand operand, const MadeData& data);
 
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  // Elements first .. first + count - 1 of the file's order, rounded to the problem's dtype.
+  // Makes elements first .. first + count - 1 of the file's order, rounded to the problem's dtype.
   void fill(std::int64_t first, std::int64_t count, void* out) const;
-  // The elements of a box, in C order.
+  // Makes the elements of a box, in C order.
   void fill_box(std::span<const std::int64_t> begin, std::span<const std::int64_t> end,
                 void* out) const;
-  // The element before it is rounded.
+  // Returns the element before it is rounded.
   double value(std::int64_t index) const;
 
  private:
@@ -69,7 +69,7 @@ class TensorMaker {
   std::int64_t nan_at_ = -1, inf_at_ = -1;
 };
 
-// Blocks of made tensors, without files.
+// Loads blocks of made tensors, without files.
 class MadeSource final : public BoxSource {
  public:
   MadeSource(const TensorMaker& x, const TensorMaker& dy) : x_(x), dy_(dy) {}

@@ -12,7 +12,8 @@
 
 namespace convgrad {
 
-// The natural logarithm of a normal number, within 2 ULP: atanh's series after ln 2 is taken off.
+// Returns the natural logarithm of a normal number within 2 ULP, by atanh's series after ln 2 is
+// taken off.
 inline double portable_log(double x) {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
   auto exponent = static_cast<int>(bits >> 52) - 1023;
@@ -24,7 +25,7 @@ inline double portable_log(double x) {
   const double s = (m - 1) / (m + 1), s2 = s * s;  // |s| <= 0.1716
   double series = 0;
   for (int i = 23; i >= 3; i -= 2) series = (series + 1.0 / i) * s2;
-  // ln 2 in two parts, the first with trailing zeros, so that its product is exact.
+  // ln 2 is in two parts, the first with trailing zeros, so that its product is exact.
   const double e = exponent;
   return e * 0x1.62e42fefa38p-1 + (2 * s + (2 * s * series + e * 0x1.ef35793c7673p-45));
 }
@@ -35,7 +36,7 @@ inline double horner(const std::array<double, 8>& coefficients, double r) {
   return result;
 }
 
-// p strictly between 0 and 1.
+// p is strictly between 0 and 1.
 inline double normal_quantile(double p) {
   static constexpr std::array<double, 8> kA = {2.5090809287301226727e+3, 3.3430575583588128105e+4,
                                                6.7265770927008700853e+4, 4.5921953931549871457e+4,
