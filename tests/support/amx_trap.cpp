@@ -21,7 +21,7 @@ struct Tiles {
 thread_local Tiles tiles;
 std::atomic<long> multiplications_done = 0;
 
-// The instruction: a three-byte VEX prefix, opcode, ModRM.
+// An instruction has a three-byte VEX prefix, an opcode and ModRM.
 struct Instruction {
   const std::uint8_t* at;
   bool valid() const {  // map 0F38, W 0, L 0
@@ -43,7 +43,7 @@ std::uint64_t register_of(const ucontext_t& context, int number) {
   return static_cast<std::uint64_t>(context.uc_mcontext.gregs[kOrder[number]]);
 }
 
-// A memory operand: its address, the index register times its scale, and where the code goes on.
+// A memory operand has an address, the index register times its scale, and where the code goes on.
 struct Operand {
   std::uint8_t* address = nullptr;
   std::int64_t stride = 0;
@@ -101,7 +101,7 @@ float fp16_at(const std::uint8_t* at) {
 }
 float flushed(float value) { return value < 0x1p-126f && value > -0x1p-126f ? 0 : value; }
 
-// TDPBF16PS and TDPFP16PS; products are exact floats unless they are very small.
+// Does TDPBF16PS and TDPFP16PS, whose products are exact floats unless they are very small.
 template <typename Value>
 bool multiply(int to, int a, int b, Value&& value_at) {
   if (tiles.bytes[a] / 4 != tiles.rows[b] || tiles.rows[to] != tiles.rows[a] ||
@@ -133,7 +133,7 @@ void move_rows(const Operand& operand, int tile, bool load) {
   }
 }
 
-// Where the code goes on, or null for what is none of AMX's, or not allowed.
+// Returns where the code goes on, or null for what is none of AMX's, or not allowed.
 const std::uint8_t* execute(const Instruction& in, const ucontext_t& context) {
   constexpr int kNone = 0, kF3 = 2, kF2 = 3;
   const std::uint8_t* const next = in.at + 5;

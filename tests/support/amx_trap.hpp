@@ -1,12 +1,13 @@
 // amx_trap.hpp - runs AMX's tile instructions on a processor that has none: each raises SIGILL, and
-// the handler decodes it and does what Intel's manual says. Slow, for testing machine code.
+// the handler decodes it and does what Intel's manual says. It is slow, and for testing machine
+// code.
 #pragma once
 
 #include <signal.h>
 
 namespace convgrad::testing {
 
-// While it lives, in all threads. Instructions that it does not know end the program as usual.
+// Works in all threads while it lives. Instructions that it does not know end the program as usual.
 class AmxTrap {
  public:
   AmxTrap();

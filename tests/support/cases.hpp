@@ -1,4 +1,4 @@
-// cases.hpp - problems with their tensors, one after the other.
+// cases.hpp - makes problems with their tensors, one after the other.
 #pragma once
 
 #include <doctest/doctest.h>

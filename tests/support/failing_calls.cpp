@@ -65,7 +65,7 @@ using convgrad::testing::Call;
 using convgrad::testing::fails;
 using convgrad::testing::SyncRecorder;
 
-// The next function of that name: a sanitizer's, or the C library's.
+// Finds the next function of that name: a sanitizer's, or the C library's.
 #define REAL(name)                                                                          \
   ([] {                                                                                     \
     static auto* const real = reinterpret_cast<decltype(&::name)>(dlsym(RTLD_NEXT, #name)); \

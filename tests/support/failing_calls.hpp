@@ -25,7 +25,7 @@ enum class Call {
   write,
 };
 
-// False where a sanitizer hands out the memory: large_allocation never fails there.
+// Is false where a sanitizer hands out the memory: large_allocation never fails there.
 extern const bool large_allocations_can_fail;
 
 // While it lives, calls of this thread fail with error: the first-th and all after it, or as many
@@ -39,10 +39,10 @@ class FailingCall {
   FailingCall(const FailingCall&) = delete;
   FailingCall& operator=(const FailingCall&) = delete;
 
-  // Calls that have failed: a test whose failure never happened has shown nothing.
+  // Counts calls that have failed: a test whose failure never happened has shown nothing.
   int failed() const { return failed_; }
 
-  // The errno that this call of this thread fails with now, 0 if it does not.
+  // Returns the errno that this call of this thread fails with now, 0 if it does not.
   static int error_now(Call call) noexcept;
 
  private:
@@ -63,7 +63,7 @@ class SyncRecorder {
   SyncRecorder(const SyncRecorder&) = delete;
   SyncRecorder& operator=(const SyncRecorder&) = delete;
 
-  // f: fsync of a file, d: of a folder, r: renameat2, l: link
+  // f is fsync of a file, d of a folder, r renameat2, l link.
   const std::string& calls() const { return calls_; }
 
   static void record(char what);

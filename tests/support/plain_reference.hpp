@@ -1,5 +1,5 @@
-// plain_reference.hpp - the reference once more, as docs/numerics.md defines it: one element after
-// another, one term after another. The fast one is compared with it.
+// plain_reference.hpp - computes the reference once more, as docs/numerics.md defines it: one
+// element after another, one term after another. The fast one is compared with it.
 #pragma once
 
 #include "check/compensated.hpp"
@@ -8,7 +8,7 @@
 
 namespace convgrad::testing {
 
-// x [N,D,H,W,C] and dy [N,Z,P,Q,K] of a problem whose channels are last.
+// Takes x [N,D,H,W,C] and dy [N,Z,P,Q,K] of a problem whose channels are last.
 inline Expected plain_reference(const WgradProblem& pb, const double* x, const double* dy,
                                 const Summation& summation) {
   const auto& [ad, ah, aw] = pb.axis;

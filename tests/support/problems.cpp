@@ -82,9 +82,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"depthwise, dilated", "depthwise", 2, 8, 16, 8, {{12, 3, 1, 2}, {11, 3, 2, 3}}},
       {"depthwise, uneven", "depthwise", 2, 8, 8, 8, {{6, 3}, {5, 5}}, "EXPLICIT", {0, 3, 4, 1}},
       {"depthwise 31x31", "depthwise", 1, 3, 3, 3, {{20, 31}, {21, 31}}},
-      // What the kernels choose by the shape: x and dy in place, in several groups of rows
-      // and with a part of a vector left over; groups picked in registers; the wider side in
-      // vectors.
+      // Kernels choose these ways by the shape: x and dy in place, in several groups of rows and
+      // with a part of a vector left over; groups picked in registers; the wider side in vectors.
       {"depthwise, wide", "depthwise", 2, 150, 150, 150, {{20, 3}, {25, 3}}},
       {"depthwise, wide, s2", "depthwise", 1, 33, 33, 33, {{31, 3, 2}, {40, 3, 2}}},
       {"depthwise 7x3, wide, dilated", "depthwise", 1, 20, 20, 20, {{40, 7, 1, 2}, {30, 3}}},

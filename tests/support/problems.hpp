@@ -11,7 +11,8 @@ namespace convgrad::testing {
 
 inline constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64};
 
-// Output extent by the definition, written here again so that make_problem() is tested too.
+// The output extent follows by the definition, written here again so that make_problem() is tested
+// too.
 struct AxisSpec {
   std::int64_t in, taps, stride = 1, dilation = 1;
 };
@@ -25,27 +26,28 @@ struct ProblemSpec {
   std::vector<std::int64_t> pads = {};  // (before, after) for each spatial axis, for EXPLICIT
 };
 
-// In every dtype, data format and filter format that the caller asks for.
+// Makes the problem in the dtype, data format and filter format that the caller asks for.
 WgradProblem make(const ProblemSpec& spec, DType dtype, bool channels_last,
                   const std::string& filter_format = "", const std::string& out_dtype = "");
 
-// First layer, 1x1, 3x3, grouped, depthwise, 3-D x plain, channel tail, strided, dilated, uneven
-// padding, taps that only see padding, P = Q = 1, empty.
+// They are first layer, 1x1, 3x3, grouped, depthwise, 3-D x plain, channel tail, strided, dilated,
+// uneven padding, taps that only see padding, P = Q = 1, empty.
 std::vector<ProblemSpec> basic_problems();
-// Small ones with padding in front: dense, depthwise, 3-D and grouped.
+// They are small, with padding in front: dense, depthwise, 3-D and grouped.
 std::vector<ProblemSpec> padded_problems();
-// Ones of many chunks, that blocks of a few thousand bytes cut in every way.
+// They have many chunks, which blocks of a few thousand bytes cut in every way.
 std::vector<ProblemSpec> many_block_problems();
 
-// One with all channels in a group and one with each in its own: any kernel computes one of them in
+// One has all channels in a group, one has each in its own: any kernel computes one of them in
 // every dtype that it has.
 std::vector<WgradProblem> plain_problems(DType dtype);
 
-// "the processor has no ..." if that is why the kernel cannot compute any problem here, else "".
+// Returns "the processor has no ..." if that is why the kernel can compute no problem here, else
+// "".
 std::string lacking(const Kernel& kernel);
 
-// Of the algorithms for devices, those of this project that multiply what they are given: not TF32,
-// not cuDNN.
+// Tells whether an algorithm for devices is this project's and multiplies what it is given: not
+// TF32, not cuDNN.
 bool is_exact(const DeviceKernel& kernel);
 
 }  // namespace convgrad::testing

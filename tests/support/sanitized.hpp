@@ -1,5 +1,5 @@
-// sanitized.hpp - CONVGRAD_SANITIZED: built with a sanitizer, by GCC or clang; and what is left out
-// then.
+// sanitized.hpp - says by CONVGRAD_SANITIZED that GCC or clang built with a sanitizer, and what is
+// left out then.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -16,8 +16,8 @@
 
 namespace convgrad::testing {
 
-// Sanitized, kernels take ten times as long, and emulated ones longer: of tests that run them all,
-// every kThin-th case is then enough.
+// Sanitized kernels take ten times as long, and emulated ones longer: every kThin-th case of tests
+// that run them all is then enough.
 #if CONVGRAD_SANITIZED || defined(CONVGRAD_EMULATED)
 inline constexpr unsigned kThin = 7;
 #else

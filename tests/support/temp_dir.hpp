@@ -14,7 +14,7 @@
 
 namespace convgrad::testing {
 
-// Made with the object, removed with it.
+// The folder is made with the object and removed with it.
 class TempDir {
  public:
   TempDir() {
@@ -44,7 +44,7 @@ class TempDir {
     return path;
   }
 
-  // The names in the folder, sorted; hidden ones too.
+  // Returns the names in the folder, sorted, hidden ones too.
   std::vector<std::string> names() const {
     std::vector<std::string> result;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {

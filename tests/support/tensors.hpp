@@ -1,4 +1,4 @@
-// tensors.hpp - filling tensors and comparing gradients in tests.
+// tensors.hpp - fills tensors and compares gradients in tests.
 #pragma once
 
 #include <cstddef>
@@ -18,50 +18,50 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 enum class Fill { small_integers, normal };
 
-// count values of dtype. Integers in [-4, 4] make float32 sums of up to 2^20 products exact.
+// Makes count values of dtype. Integers in [-4, 4] make float32 sums of up to 2^20 products exact.
 std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsigned seed);
 
-// Values as a tensor of dtype, rounded, and back.
+// Round values to a tensor of dtype, and widen it again.
 std::vector<std::byte> tensor_of(DType dtype, const std::vector<double>& values);
 std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes);
 
-// Normal numbers times a scale, rounded to the dtype.
+// Makes normal numbers times a scale, rounded to the dtype.
 std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double scale, unsigned seed);
 
-// dy of small integers, but for the first pixel of every channel, which is `value`: where x is
-// padded in front, tap 0 never sees it.
+// Makes dy of small integers, but for the first pixel of every channel, which is `value`: where x
+// is padded in front, tap 0 never sees it.
 std::vector<std::byte> dy_with_first_pixel(const WgradProblem& problem, double value);
 
-// What the reference expects of the program's own kernels: sums in the accumulator's type run over
-// one chunk at most, and nothing is cut off.
+// The program's own kernels sum so: sums in the accumulator's type run over one chunk at most, and
+// nothing is cut off.
 inline constexpr Summation kOwnSums = {kMaxChunkPixels, Summation::Adders::ieee};
 
-// By the reference, from whole tensors in memory, in [tap][c][k] order.
+// Computes by the reference from whole tensors in memory, in [tap][c][k] order.
 Expected reference_of(const WgradProblem& problem, const void* x, const void* dy, int threads = 2,
                       const Summation& summation = kOwnSums);
 
-// The same of kernels on a device, whose adders may cut digits off.
+// Expects what kernels on a device give, whose adders may cut digits off.
 Expected device_reference_of(const WgradProblem& problem, const void* x, const void* dy);
 
-// Whether that is what plain_reference() expects: values to the bit, sums that are added up in
-// eights here within their rounding.
+// Tells whether that is what plain_reference() expects: values to the bit, sums that are added up
+// in eights here within their rounding.
 bool is_plain(const Expected& fast, const WgradProblem& problem, const std::vector<std::byte>& x,
               const std::vector<std::byte>& dy, const Summation& summation = kOwnSums);
 
-// The kernel's float64 sums in [tap][c][k] order, from whole tensors in memory. A plan may name a
-// kernel that is not in the table.
+// Returns the kernel's float64 sums in [tap][c][k] order, from whole tensors in memory. A plan may
+// name a kernel that is not in the table.
 std::vector<double> sums_of(const Plan& plan, const void* x, const void* dy);
 std::vector<double> sums_of(const WgradProblem& problem, const void* x, const void* dy,
                             const PlanOptions& options);
 
-// The same of any kernel, also one that is not in the table.
+// Takes any kernel, also one that is not in the table.
 std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, const void* x,
                             const void* dy, int threads = 1, std::int64_t block_bytes = 0);
-// A plan for the kernel. Sources need not be in memory.
+// Plans for the kernel. Sources need not be in memory.
 Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
               std::int64_t block_bytes);
 
-// By rounding: float64 sums, before they are rounded to a file's dtype.
+// Compares by rounding float64 sums, before they are rounded to a file's dtype.
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,
                         const Expected& reference);
 

@@ -1,5 +1,5 @@
-// emulated_amx.hpp - the kernels of AMX with plain C++ in the place of its tile instructions, so
-// that all around them is tested on processors without AMX. Slow.
+// emulated_amx.hpp - declares the kernels of AMX with plain C++ in the place of its tile
+// instructions, so that all around them is tested on processors without AMX. They are slow.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@ extern const AmxTiles kEmulatedAmxTiles;
 extern const AmxTiles kEmulatedAmxFp16Tiles;
 extern const AmxVectors kPortableAmxVectors;  // packing on any processor
 
-// Packing with AVX-512, and in portable C++.
+// They pack with AVX-512, and in portable C++.
 extern const Kernel kEmulatedAmxKernel;
 extern const Kernel kPortableEmulatedAmxKernel;
 extern const Kernel kEmulatedAmxFp16Kernel;
-// All three, or none.
+// Returns all three, or none.
 #ifdef __x86_64__
 std::span<const Kernel* const> emulated_amx_kernels();
 #else

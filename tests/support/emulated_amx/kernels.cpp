@@ -1,4 +1,4 @@
-// kernels.cpp - see emulated_amx.hpp.
+// kernels.cpp - makes the kernels of emulated_amx.hpp from tiles and vectors.
 #include "cpu/amx/amx_kernel.hpp"
 #include "cpu/isa/isa_set.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"

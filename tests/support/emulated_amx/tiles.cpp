@@ -1,4 +1,4 @@
-// tiles.cpp - what amx_tiles.cpp does, in plain C++.
+// tiles.cpp - does what amx_tiles.cpp does, in plain C++.
 #include <cmath>
 
 #include "support/emulated_amx/emulated_amx.hpp"
@@ -12,10 +12,10 @@ float as_float(unsigned bits) {
   return value;
 }
 
-// What the instructions do to results that are not 0 and smaller than any normal number.
+// The instructions do this to results that are not 0 and smaller than any normal number.
 float flushed(float value) { return std::abs(value) < 0x1p-126f ? 0.0f : value; }
 
-// Vectors that every x86-64 has: written as loops over single floats, they stay that.
+// Every x86-64 has these vectors: loops over single floats would stay what they are.
 constexpr long kLanes = 4;
 typedef float Lanes __attribute__((vector_size(4 * kLanes)));
 typedef int LaneBits __attribute__((vector_size(4 * kLanes)));
@@ -43,10 +43,10 @@ struct Halves {
   }
 };
 
-// Both instructions: the sum of the even products and that of the odd ones begin with 0; together
+// In both instructions the sum of the even products and that of the odd ones begin with 0; together
 // they are added to the tile. (Their multiply-adds round once; so do these, as products are exact
-// floats where they are not flushed.)
-// b's values are converted once for all rows of a: this is what the tests' time goes to.
+// floats where they are not flushed.) b's values are converted once for all rows of a: this is what
+// the tests' time goes to.
 template <typename Values>
 void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   Lanes x[kAmxRow][kAmxChannels / kLanes];
@@ -75,7 +75,7 @@ void multiply_tile(const AmxBits* a, const AmxBits* b, float* sums) {
   }
 }
 
-// Tile by tile, as the sums do not depend on each other.
+// Multiplies tile by tile, as the sums do not depend on each other.
 template <typename Values, int Count>
 void multiply_runs(const AmxProducts<Count>& products, int a_tiles, int b_tiles,
                    const AmxPanels& panels, const AmxRun* runs, long run_count, float* sums) {

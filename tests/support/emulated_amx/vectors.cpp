@@ -1,4 +1,4 @@
-// vectors.cpp - packing for AMX on any processor.
+// vectors.cpp - packs for AMX on any processor.
 #pragma GCC diagnostic ignored "-Wpsabi"  // no vector leaves this file
 #include "cpu/amx/amx_vectors.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
