@@ -35,7 +35,7 @@ Tolerance default_tolerance(DType got, DType want) {
 
 DType coarser_dtype(DType a, DType b) { return unit_roundoff(a) >= unit_roundoff(b) ? a : b; }
 
-// True if the pair matches.
+// Returns true if the pair matches.
 template <typename Value>
 bool ArrayComparison::add_pair(Value got, Value want) {
   const Tolerance& t = tolerance_.tolerance;
@@ -57,7 +57,7 @@ bool ArrayComparison::add_pair(Value got, Value want) {
   } else if (t.criterion == Criterion::tolerance) {
     match = error <= t.atol + t.rtol * std::fabs(want);
   }
-  // The difference of two finite numbers may be none; that of their halves is.
+  // The difference of two finite numbers may be infinite; that of their halves is not.
   const Value relative = std::fabs(got / 2 - want / 2) / std::fabs(want / 2);
   for (LargestErrors* largest : {&all, &failing}) {
     if (largest == &failing && match) continue;

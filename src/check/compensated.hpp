@@ -1,12 +1,12 @@
-// compensated.hpp - sums in float64 whose rounding errors are kept (Ogita, Rump, Oishi: Accurate
-// sum and dot product, 2005, Dot2). Files that include it are compiled with -ffp-contract=off.
+// compensated.hpp - adds in float64 and keeps the rounding errors (Ogita, Rump, Oishi: Accurate sum
+// and dot product, 2005, Dot2). Files that include it are compiled with -ffp-contract=off.
 #pragma once
 
 #include <cmath>
 
 namespace convgrad {
 
-// sum + compensation += x*y, with the rounding errors of the product and of the sum kept.
+// Forms sum + compensation += x*y and keeps the rounding errors of the product and of the sum.
 inline void add_compensated(double x, double y, double& sum, double& compensation) {
   const double product = x * y;
   const double total = sum + product;
@@ -19,7 +19,7 @@ inline void add_compensated(double x, double y, double& sum, double& compensatio
   sum = total;
 }
 
-// sum + compensation += value, the same way.
+// Forms sum + compensation += value in the same way.
 inline void add_exactly(double value, double& sum, double& compensation) {
   const double total = sum + value;
   if (std::isfinite(total)) {
@@ -29,7 +29,8 @@ inline void add_exactly(double value, double& sum, double& compensation) {
   sum = total;
 }
 
-// sum becomes the float64 number nearest to sum + compensation, which becomes what that leaves out.
+// Makes sum the float64 number nearest to sum + compensation, and compensation what that leaves
+// out.
 inline void compensate(double& sum, double& compensation) {
   if (!std::isfinite(sum)) compensation = 0;
   const double total = sum + compensation;

@@ -36,7 +36,7 @@ std::optional<CroppedProblem> cropped(const WgradProblem& whole, const Crop& cro
   for (std::size_t a = 0; a < 3; ++a) {
     SpatialAxis& axis = pb.axis[a];
     const Range taps = crop.taps[a];
-    // What the taps see, from x's first position on.
+    // The taps see this, counted from x's first position.
     const std::int64_t begin = taps.begin * axis.dilation - axis.pad_before;
     const std::int64_t end =
         (axis.out - 1) * axis.stride - axis.pad_before + (taps.end - 1) * axis.dilation + 1;

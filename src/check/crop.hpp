@@ -16,17 +16,17 @@ struct Crop {
   std::int64_t c, k;          // an input channel, counted within the group of an output channel
   std::array<Range, 3> taps;  // t, r, s
 };
-// Of the element at `index` ([tap][c][k]) of the gradient.
+// Returns the crop of the element at `index` ([tap][c][k]) of the gradient.
 Crop element_crop(const WgradProblem& problem, std::int64_t index);
 
 struct CroppedProblem {
   WgradProblem problem;             // with explicit paddings; the same op, dtypes and formats
   std::vector<std::int64_t> x, dy;  // where its tensors begin in those of the whole problem
 };
-// Nothing if the crop sees only padding along an axis.
+// Returns nothing if the crop sees only padding along an axis.
 std::optional<CroppedProblem> cropped(const WgradProblem& problem, const Crop& crop);
 
-// Where the element of one of the crop's taps stands in the whole gradient.
+// Returns the index in the whole gradient of the element of one of the crop's taps.
 std::int64_t whole_index(const WgradProblem& problem, const Crop& crop, const WgradProblem& part,
                          std::int64_t tap);
 

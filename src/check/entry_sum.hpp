@@ -1,5 +1,5 @@
-// entry_sum.hpp - the terms of one entry of the gradient, over tensors read in any way. The sampled
-// check reads them as the problem says; the diagnosis reads them as a faulty kernel might.
+// entry_sum.hpp - sums the terms of one entry of the gradient, over tensors read in any way. The
+// sampled check reads them as the problem says; the diagnosis reads them as a faulty kernel might.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace convgrad {
 
-// Where the terms of an entry come from: a tap, a channel of x and one of dy.
+// The terms of an entry come from a tap, a channel of x and one of dy.
 struct EntryTerms {
   std::int64_t t = 0, r = 0, s = 0, x_channel = 0, dy_channel = 0;
   // clang-tidy 14 sees a 0 for a pointer in what this stands for.
   auto operator<=>(const EntryTerms&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// The entry at index, in [tap][c][k] order.
+// Returns those of the entry at index, in [tap][c][k] order.
 inline EntryTerms entry_terms(const WgradProblem& pb, std::int64_t index) {
   const std::int64_t Cg = pb.C / pb.groups, Kg = pb.K / pb.groups;
   const std::int64_t k = index % pb.K, c = index / pb.K % Cg, tap = index / pb.K / Cg;
@@ -25,8 +25,9 @@ inline EntryTerms entry_terms(const WgradProblem& pb, std::int64_t index) {
   return {tap / S / R, tap / S % R, tap % S, k / Kg * Cg + c, k};
 }
 
-// x and dy as they are read. Distances and origins in elements; the element of image n at (d, h, w)
-// is x[x_origin + n * strides.n + ...], and none outside [0, in) of an axis is touched.
+// A view says how x and dy are read. Distances and origins are in elements; the element of image n
+// at (d, h, w) is x[x_origin + n * strides.n + ...], and none outside [0, in) of an axis is
+// touched.
 struct TensorView {
   std::array<SpatialAxis, 3> axis;
   const void* x = nullptr;
@@ -69,7 +70,7 @@ void visit_terms(const TensorView& view, const EntryTerms& entry, Visit&& visit)
 }
 
 // Sums are looked at after each term where there are fewer of them than this, else after every
-// eighth, and restarted after so many; as ReferenceSum does.
+// eighth, and restarted after so many; ReferenceSum does the same.
 struct SumRules {
   SumRules(const WgradProblem& problem, const Summation& summation)
       : every(term_count(problem) < kLookedAtEach), longest(summation.longest_sum) {}
@@ -77,7 +78,7 @@ struct SumRules {
   std::int64_t longest;
 };
 
-// The sum of an entry's terms to the bit of the reference's, with what they say of rounding.
+// Sums an entry's terms to the bit of the reference's, with what they say of rounding.
 struct EntrySum {
   TermValues<double> run{};  // since the last restart, but for the statistics
   double plain_error = 0, earlier = 0, plain = 0;
@@ -108,11 +109,11 @@ void add_terms(const TensorView& view, const EntryTerms& entry, const SumRules& 
   visit_terms<Scalar>(view, entry, [&](double x, double dy) { total.add<Scalar>(x, dy, rules); });
 }
 
-// What entries with these sums should be. Ends the sums.
+// Ends the sums, and returns what entries with these sums should be.
 Expected expected_of(const WgradProblem& problem, const Summation& summation,
                      std::span<EntrySum> sums);
 
-// A block read as the problem says.
+// Views a block as the problem says.
 inline TensorView plain_view(const WgradProblem& pb, const Block& block) {
   TensorView view;
   view.axis = pb.axis;

@@ -7,16 +7,16 @@
 namespace convgrad {
 namespace {
 
-// What is taken apart in turns: by 2, 4, 8, 16 and 32.
+// These are taken apart in turns of 2, 4, 8, 16 and 32.
 constexpr const char* kTurns[] = {"images", "rows", "pixels", "columns"};
 constexpr std::size_t kMostTurns = 32, kTurnCounts = 5;
-// Runs of pixels in turns of 2, 4 and so on, up to kRunTurns pixels in all.
+// Runs of pixels are taken in turns of 2, 4 and so on, up to kRunTurns pixels in all.
 constexpr std::size_t kRuns[] = {8, 16, 32}, kRunTurns = 256;
 constexpr std::size_t kPieces[] = {2, 16};  // of an image
-// Of orders that are about as wide, the first is named.
+// The first of orders that are about as wide is named.
 constexpr double kClearlyWider = 1.1;
 
-// Every order, in the order of their numbers: what a sum does, after "a sum".
+// Lists every order by its number: what a sum does, after "a sum".
 std::vector<std::string> all_orders() {
   std::vector<std::string> orders;
   const auto turns = [](const std::string& what, std::size_t count) {
@@ -174,7 +174,7 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
     ++order;
   };
   using Sums = std::array<Lanes, kParts>;
-  // The mean square of the sum of the first parts, which grows evenly in each.
+  // Returns the mean square of the sum of the first parts, which grows evenly in each.
   const auto walk = [&](const auto& at, std::int64_t count) {
     const std::size_t used = static_cast<std::size_t>(std::min<std::int64_t>(count, kParts));
     double sum = 0, squares = 0;
@@ -186,7 +186,7 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
     return squares / static_cast<double>(std::max<std::size_t>(used, 1));
   };
   const auto of = [&](const Sums& sums) { return [&](std::size_t i) { return sums[i][lane]; }; };
-  // A third of the mean square of the sums of parts that are taken in turns, runs of them together.
+  // Returns a third of the mean square of the sums of parts that are taken in turns, in runs.
   const auto turns = [&](const Sums& sums, std::size_t runs, std::size_t count) {
     std::array<double, kParts> each{};
     for (std::size_t i = 0; i < kParts; ++i) each[i / runs % count] += sums[i][lane];

@@ -1,5 +1,4 @@
-// order_sum.hpp - how large the sums of a gradient grow on their way in other orders than n, z, p,
-// q.
+// order_sum.hpp - finds how large sums grow on their way in other orders than n, z, p, q.
 #pragma once
 
 #include <array>
@@ -12,38 +11,39 @@
 
 namespace convgrad {
 
-// The widest order of one entry: its number, and the mean square of the sums on their way, as
+// Holds the number of one entry's widest order, and the mean square of the sums on their way, as
 // TermStatistics::walk.
 struct OrderWalk {
   std::size_t order = 0;
   double walk = 0, terms = 0;  // terms that are not 0
 };
 
-// Sums that take parts of the pixels apart (images, rows, columns, pixels or runs of pixels in
-// turns, parts of an image), and that walk in another order (images innermost; rows, columns or
-// planes outermost). The parts' own sums are kept, not each step: of a part that ends with the sum
-// w, the mean square on its way is w^2/3, as of a sum that grows evenly.
+// Orders take parts of the pixels apart (images, rows, columns, pixels or runs of pixels in turns,
+// parts of an image), or walk in another order (images innermost; rows, columns or planes
+// outermost). Only the parts' own sums are kept: a part that ends with the sum w has the mean
+// square w^2/3 on its way, as a sum that grows evenly has.
 class OrderSum final : public BlockSum {
  public:
-  // The entries at indices, ascending, in [tap][c][k] order.
+  // Takes the entries at indices, ascending, in [tap][c][k] order.
   OrderSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
            const Summation& summation);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish(), one for each index.
+  // Returns one for each index after finish().
   const std::vector<OrderWalk>& walks() const { return walks_; }
 
   static std::int64_t memory_bytes(std::size_t entries);
-  // So many entries are summed at once, in about 180 MB where they lie side by side.
+  // So many entries are summed at once, which take about 180 MB where they lie side by side.
   static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 16;
 
  private:
-  // Eight output channels side by side, under one tap, with one input channel of their groups.
+  // A unit is eight output channels side by side, under one tap, with one input channel of their
+  // groups.
   static constexpr std::size_t kLanes = 8, kParts = 32;
   typedef double Lanes __attribute__((vector_size(64)));
-  // Sums of the pixels of a part: by the place in the image (in even and odd images), row, column,
-  // plane; by the number of the image, line, pixel, run of eight pixels and column modulo 32.
+  // Pixels are summed by the place in the image (in even and odd images), row, column, plane; by
+  // the number of the image, line, pixel, run of eight pixels and column modulo 32.
   struct Parts {
     std::array<std::array<Lanes, kParts>, 2> place;
     std::array<Lanes, kParts> row, column, plane, image, line, pixel, run, lane;
@@ -65,7 +65,7 @@ class OrderSum final : public BlockSum {
   std::vector<OrderWalk> walks_;
 };
 
-// "that takes even and odd images apart", after "a sum".
+// Returns "that takes even and odd images apart", after "a sum".
 std::string order_text(std::size_t order);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// pixel_sum.hpp - does the error of a gradient look like what one pixel adds to it?
+// pixel_sum.hpp - finds whether the error of a gradient looks like what one pixel adds to it.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,26 @@
 
 namespace convgrad {
 
-// The pixel whose terms the errors resemble most.
+// Names the pixel whose terms the errors resemble most.
 struct PixelError {
   std::int64_t pixel = -1;  // counted over n, z, p, q
   double times = 0;         // the errors are so many times its terms: -1 if it is left out
   double spreads = 0;       // of that number in right sums
 };
 
-// The projection of e = got - want on the terms of each pixel: the forward convolution of x with e,
-// times dy, summed over k; by its spread if errors are independent and of these units each.
+// Projects e = got - want on the terms of each pixel: the forward convolution of x with e, times
+// dy, summed over k, divided by its spread if errors are independent and of these units each.
 class PixelSum final : public BlockSum {
  public:
-  // errors and units: of the whole gradient, in [tap][c][k] order; what is not finite counts as 0.
+  // errors and units are the whole gradient's, in [tap][c][k] order; what is not finite counts as
+  // 0.
   PixelSum(const WgradProblem& problem, TaskPool& pool, std::span<const double> errors,
            std::span<const double> units);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t) override { return nullptr; }
 
-  // After the last block: that with the most spreads among those that would be left out, or there
-  // twice, within what rounding makes of their number.
+  // Returns, after the last block, the pixel with the most spreads among those that would be left
+  // out, or there twice, within what rounding makes of their number.
   const PixelError& worst() const { return worst_; }
 
  private:

@@ -1,5 +1,5 @@
-// reference.cpp - the sum of the definition, term by term. Deliberately plain: its index arithmetic
-// is written out here again and not taken from the kernels' helpers.
+// reference.cpp - sums the definition term by term. It is plain on purpose: its index arithmetic is
+// written out here again and not taken from the kernels' helpers.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -19,16 +19,16 @@ Number* from(std::vector<Number>& numbers, std::int64_t first) {
   return numbers.empty() ? nullptr : numbers.data() + first;
 }
 
-// What the sums of an element take, and a part of what a core's second cache holds.
+// The sums of an element take kElementBytes; kCachedBytes are a part of a core's second cache.
 constexpr std::int64_t kElementBytes = 72, kCachedBytes = std::int64_t{512} << 10;
 
-// The terms that are added next: where the pixels' input channels are, and dy of a group.
+// Holds the terms that are added next: where the pixels' input channels are, and dy of a group.
 template <typename Scalar>
 struct Pending {
   explicit Pending(std::int64_t channels)
       : dy(kBatchPixels * channels * 8, "the reference's pixels"),
         plain(kBatchPixels * channels * 4, "the reference's pixels") {}
-  // Aligned, as vectors of processors like it.
+  // Rows are aligned, as vectors of processors like it.
   double* dy_row(std::int64_t row) const { return dy.as<double>() + row; }
   float* plain_row(std::int64_t row) const { return plain.as<float>() + row; }
   std::int64_t pixels = 0;
@@ -39,7 +39,7 @@ struct Pending {
 
 }  // namespace
 
-// One task: some channels of one group, under one tap.
+// A task is some channels of one group, under one tap.
 struct ReferenceSum::Channels {
   std::int64_t t, r, s, tap, group, c_begin, c_end;
 };
@@ -68,7 +68,7 @@ std::int64_t ReferenceSum::memory_bytes(const WgradProblem& problem,
                                         const std::optional<Summation>& summation) {
   const std::int64_t values = reference_bytes(problem);
   if (!summation) return values;
-  // Of the others, those that are there at the end: scales, limits, plain sums and errors that add
+  // The others are those that are there at the end: scales, limits, plain sums and errors that add
   // up; root mean squares of their neighbours.
   constexpr std::int64_t kArrays = 11;
   return checked_add(values, checked_mul(kArrays * 8, problem.dw_count(), "the reference's sums"),
@@ -161,8 +161,8 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
 
 void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const std::int64_t Cg = problem_.group_c(), taps = problem_.taps();
-  // Enough parts to keep the threads busy, and of sums that stay in a core's cache while all pixels
-  // go by; how many has no influence on any element's sum.
+  // There are enough parts to keep the threads busy, of sums that stay in a core's cache while all
+  // pixels go by; their number has no influence on any element's sum.
   const std::int64_t whole = taps * problem_.groups;
   const std::int64_t busy = ceil_div(std::int64_t{8} * pool_.threads(), whole);
   const std::int64_t cached = ceil_div(Cg * problem_.group_k() * kElementBytes, kCachedBytes);

@@ -1,4 +1,4 @@
-// reference_sum.hpp - the sums of the reference, block after block.
+// reference_sum.hpp - sums the reference, block after block.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace convgrad {
 
-// float64 accumulators; for float64 data the products and sums are
-// compensated (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2). The order of each
-// element's sum is n, z, p, q, whatever the blocks and threads. Shares no code with the kernels.
+// Accumulators are float64; for float64 data the products and sums are compensated (Ogita, Rump,
+// Oishi: Accurate sum and dot product, 2005, Dot2). The order of each element's sum is n, z, p, q,
+// whatever the blocks and threads. It shares no code with the kernels.
 class ReferenceSum final : public BlockSum {
  public:
   // Without a summation it forms the values alone.
@@ -23,7 +23,7 @@ class ReferenceSum final : public BlockSum {
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish(); the first one leaves nothing behind.
+  // Both are for after finish(); the first one leaves nothing behind.
   Expected take_expected() { return std::move(expected_); }
   const Expected& expected() const { return expected_; }
 
@@ -40,10 +40,10 @@ class ReferenceSum final : public BlockSum {
   TaskPool& pool_;
   const std::optional<Summation> summation_;
   Expected expected_;
-  // Of each element: the sum in float64 since it was restarted, and what rounding took from the
-  // whole; the same sum in float32, the earlier ones, and the largest error of it on its way;
-  // sum t^2, the sum of squares of the sum on its way, and how many terms are not 0. finish() puts
-  // other numbers in their places.
+  // Each element has the sum in float64 since it was restarted, and what rounding took from the
+  // whole; the sum in float32, the earlier ones, and its largest error on its way; sum t^2, the sum
+  // of squares of the sum on its way, and how many terms are not 0. finish() puts other numbers in
+  // their places.
   std::vector<double> run_, compensation_, plain_, plain_error_, squares_, walk_, terms_;
   std::vector<float> plain_run_;
   std::vector<std::int64_t> pixels_, seen_;  // of each tap: that lay in x so far, with this block

@@ -10,7 +10,7 @@
 namespace convgrad {
 namespace {
 
-// What adders of tensor cores cut off a sum for each of its terms, as a part of u, on the average:
+// Adders of tensor cores cut this off a sum for each of its terms, as a part of u, on the average:
 // 16-bit numbers are added 16 at a time, and TF32 numbers 8 at a time, three times for 3xTF32. Sums
 // of 16-bit numbers are taken to go to float32 after so many terms at most.
 constexpr double kCut16 = 1.0 / 16, kCut16Run = 4096, kCut32 = 3.0 / 8;
@@ -28,14 +28,14 @@ constexpr double kBiasedBits = 7;
 // Squares of float64 terms may be less than float64 can hold.
 constexpr double kLeastSquares = 0x1p-900;
 
-// What cutting takes from a sum of n terms, as a part of its size.
+// Returns what cutting takes from a sum of n terms, as a part of its size.
 double cut_off(double n, DType data, const Summation& summation) {
   if (!summation.cuts(data)) return 0;
   const double each = data == DType::f32 ? kCut32 * n : kCut16 * std::min(n, kCut16Run);
   return unit_roundoff(DType::f32) * each;
 }
 
-// What the root mean square of plain sums' errors over n elements stays below by chance.
+// The root mean square of plain sums' errors over n elements stays below this by chance.
 double plain_limit(std::size_t n) { return kPlainSlack * group_factor(static_cast<double>(n), 8); }
 
 }  // namespace
@@ -62,7 +62,7 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   const double run =
       summation.longest_sum > 0 ? std::min(n, static_cast<double>(summation.longest_sum)) / n : 1;
   const double square = s.sum * s.sum;
-  // The mean square of the sum on its way: as it was seen, and at least that of terms in an order
+  // The mean square of the sum on its way is as it was seen, and at least that of terms in an order
   // that knows nothing of them.
   const double walk = std::max(s.walk, square / 3 * run * run + s.squares / 6 * run);
   const double cut = cut_off(n * (data == DType::f32 ? run : 1), data, summation);
@@ -90,12 +90,12 @@ void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation
                   std::span<const double> plain, std::span<const double> drift,
                   Expected& expected) {
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-  // Of a sample, all elements are one row.
+  // All elements of a sample are one row.
   const std::size_t taps = whole ? size(pb.taps()) : 1, rows = whole ? size(pb.group_c()) : 1;
   const std::size_t groups = whole ? size(pb.groups) : 1;
   const std::size_t row = whole ? size(pb.group_k()) : plain.size();
-  // Squares, and then their root means, of what has the same c and k, the same tap and k, and the
-  // same tap, c and group.
+  // These are squares, and then their root means, over elements of the same c and k, of the same
+  // tap and k, and of the same tap, c and group.
   std::vector<double> cells(whole ? rows * groups * row : 0);
   std::vector<double> columns(whole ? taps * groups * row : 0), lines(taps * rows * groups);
   double all = 0, used = 0;

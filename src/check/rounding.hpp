@@ -9,20 +9,20 @@
 
 namespace convgrad {
 
-// One element's terms t = x*dy, added in the order n, z, p, q.
+// Describes one element's terms t = x*dy, added in the order n, z, p, q.
 struct TermStatistics {
   double sum = 0;      // the exact one
   double terms = 0;    // that are not 0
   double squares = 0;  // sum t^2
   double walk = 0;     // mean square of the sum as it grows; since its last restart, if any
-  // The largest error of a sum in the accumulator's type on its way, which restarts in float64;
-  // with the sign of that at its end.
+  // This is the largest error of a sum in the accumulator's type on its way, which restarts in
+  // float64; it has the sign of the error at the sum's end.
   double plain_error = 0;
   double magnitude = 0;  // sum |t|
 };
 
-// TermStatistics::walk from the sum of the squares that were looked at, of an element that sees so
-// many pixels.
+// Returns TermStatistics::walk from the sum of the squares that were looked at, for an element that
+// sees so many pixels.
 double mean_walk(const WgradProblem& problem, std::int64_t pixels, double squares);
 
 struct RoundingScale {
@@ -33,7 +33,7 @@ struct RoundingScale {
 };
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);
 
-// Expected::scales of so many terms whose sums have that mean square on their way.
+// Returns Expected::scales of so many terms whose sums have that mean square on their way.
 double walk_scale(double terms, double walk, DType data, const Summation& summation);
 
 // Terms that are alike (constants, two values) round one way: then errors grow with their number
@@ -43,9 +43,9 @@ double walk_scale(double terms, double walk, DType data, const Summation& summat
 void widen_scales(const WgradProblem& problem, bool whole, const Summation& summation,
                   std::span<const double> plain, std::span<const double> drift, Expected& expected);
 
-// sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n): the root mean square of n numbers of a right result
-// stays below that times the expected one but with probability exp(-exponent) (the tail of chi
-// squared; Laurent, Massart: Adaptive estimation of a quadratic functional, 2000, Lemma 1).
+// Returns sqrt(1 + 2*sqrt(exponent/n) + 2*exponent/n). The root mean square of n numbers of a right
+// result stays below that times the expected one but with probability exp(-exponent) (the tail of
+// chi squared; Laurent, Massart: Adaptive estimation of a quadratic functional, 2000, Lemma 1).
 double group_factor(double n, double exponent = 30);
 
 }  // namespace convgrad

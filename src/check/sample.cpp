@@ -35,9 +35,9 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::mt19937_64& random) 
   return numbers;
 }
 
-// Entries that take taps, input and output channels in turn, each in an order of its own: so many
-// in a row as there are of them hit each tap, c and k, and taps times as many each c and k of each
-// tap.
+// Draws entries that take taps, input and output channels in turn, each in an order of its own. As
+// many in a row as there are taps, c or k hit each of them; taps times as many hit each c and k of
+// each tap.
 class Diagonals {
  public:
   Diagonals(const WgradProblem& pb, std::mt19937_64& random)

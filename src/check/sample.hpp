@@ -1,4 +1,4 @@
-// sample.hpp - some entries of the gradient, computed exactly: a check of problems whose whole
+// sample.hpp - computes some entries of the gradient exactly, to check problems whose whole
 // reference would take too long. Each entry costs N*Z*P*Q multiply-adds.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace convgrad {
 
-// Uniform in [0, count), count > 0: the same with every standard library, whose own distributions
-// are not.
+// Draws uniformly from [0, count), count > 0. Standard libraries' own distributions differ, this is
+// the same with all.
 inline std::int64_t draw(std::mt19937_64& random, std::int64_t count) {
   const auto n = static_cast<std::uint64_t>(count);
   const std::uint64_t most = std::mt19937_64::max() - std::mt19937_64::max() % n;
@@ -25,17 +25,17 @@ struct Sample {
   std::vector<std::int64_t> indices;  // ascending, in [tap][c][k] order
   std::int64_t corners = 0;           // how many of them are corners
 };
-// `wanted` entries by the seed (all where there are no more), with the corners of [t][r][s][c][k]
-// always among them: 16 at most in 2-D, 32 in 3-D, also when fewer are wanted. The others are
-// spread: `wanted` of at least the number of taps, of c or of k hit each of them, and of that times
-// taps each c or k of each tap.
+// Draws `wanted` entries by the seed (all where there are no more), with the corners of
+// [t][r][s][c][k] always among them: 16 at most in 2-D, 32 in 3-D, also when fewer are wanted. The
+// others are spread: `wanted` of at least the number of taps, of c or of k hit each of them, and of
+// that times taps each c or k of each tap.
 Sample choose_entries(const WgradProblem& problem, std::int64_t wanted, std::uint64_t seed);
 
-// The smallest share of wrong entries that the chosen ones miss with a probability of 1 % at most:
-// 1 - 0.01^(1/chosen).
+// Returns the smallest share of wrong entries that the chosen ones miss with a probability of 1 %
+// at most: 1 - 0.01^(1/chosen).
 double detectable_share(std::int64_t chosen, std::int64_t count);
 
-// The reference for those entries alone, to the bit: the same terms in the same order.
+// Computes the reference for those entries alone, to the bit: the same terms in the same order.
 class SampledSum final : public BlockSum {
  public:
   SampledSum(const WgradProblem& problem, TaskPool& pool, const std::vector<std::int64_t>& indices,
@@ -43,7 +43,7 @@ class SampledSum final : public BlockSum {
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;
   double* finish(std::size_t node = 0) override;
 
-  // After finish(), one number for each index; the first one leaves nothing behind.
+  // Both have one number for each index after finish(); the first one leaves nothing behind.
   Expected take_expected() { return std::move(expected_); }
   const Expected& expected() const { return expected_; }
 

@@ -1,5 +1,5 @@
-// term_batch.cpp - see term_batch.hpp. Compiled without contraction into fused multiply-adds. One
-// loop, compiled for three instruction sets: none of them changes a bit.
+// term_batch.cpp - see term_batch.hpp. It is compiled without contraction into fused multiply-adds.
+// One loop is compiled for three instruction sets, none of which changes a bit.
 #include "check/term_batch.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// Neighbouring elements at once: compilers make of these what the processor has. Vectors of unlike
-// counts follow one another, down to single elements.
+// Neighbouring elements are added at once: compilers make of these what the processor has. Vectors
+// of unlike counts follow one another, down to single elements.
 typedef double Doubles8 __attribute__((vector_size(64)));
 typedef double Doubles4 __attribute__((vector_size(32)));
 typedef float Floats16 __attribute__((vector_size(64)));
@@ -35,7 +35,7 @@ CONVGRAD_INLINE void add_to(double* numbers, std::int64_t k, Vector vector) {
   store(numbers, k, load<Vector>(numbers, k) + vector);
 }
 
-// The sums of the products in float32, as a plain loop would have them, from element k on.
+// Sums the products in float32, as a plain loop would, from element k on.
 template <int kPixels, typename Vector>
 CONVGRAD_INLINE std::int64_t add_plain(const TermBatch& b, const double* x, float* plain,
                                        std::int64_t k) {

@@ -25,7 +25,7 @@ using Integers = decltype(Doubles{} < Doubles{});
 
 CONVGRAD_INLINE double size_of(double value) { return std::fabs(value); }
 CONVGRAD_INLINE double if_nonzero(double value) { return value != 0 ? 1 : 0; }
-// error where value is finite, else 0.
+// Returns error where value is finite, else 0.
 CONVGRAD_INLINE double if_finite(double value, double error) {
   return value - value == 0 ? error : 0;
 }
@@ -53,7 +53,7 @@ CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
   return error;
 }
 
-// Sums over terms t, as reference.hpp has them, and what rounding takes from the first
+// Holds sums over terms t, as reference.hpp has them, and what rounding takes from the first
 // (compensated.hpp).
 template <typename Doubles>
 struct TermValues {
@@ -88,8 +88,8 @@ struct TermBatch {
   bool zeros = true;                 // of dy, if there may be any
 };
 
-// Where the sums of the first element are; reference.hpp says what they are. compensation is null
-// but for float64 data, magnitude and what follows if values alone are asked for.
+// These point at the sums of the first element; reference.hpp says what they are. compensation is
+// null but for float64 data, magnitude and what follows if values alone are asked for.
 struct TermSums {
   double* sum = nullptr;
   double* compensation = nullptr;
@@ -99,7 +99,7 @@ struct TermSums {
   double* terms = nullptr;
   float* plain = nullptr;         // null for float64 data
   double* plain_error = nullptr;  // the largest |plain - sum| at the end of a batch
-  // What sum and plain were when they were restarted, which batches leave alone.
+  // sum and plain were this when they were restarted; batches leave it alone.
   double* earlier = nullptr;
   double* plain_earlier = nullptr;
 };
@@ -114,10 +114,10 @@ CONVGRAD_INLINE void keep_plain_errors(const TermSums& s, std::int64_t count) {
   }
 }
 
-// sums += x[pixel] * dy[pixel][element]. The same bits on every processor.
+// Forms sums += x[pixel] * dy[pixel][element], with the same bits on every processor.
 void add_batch(const TermBatch& batch, const double* x, const TermSums& sums);
 
-// Numbers that lie side by side, in float64 and in float32; true if one of them is 0.
+// Converts numbers that lie side by side to float64 and float32; returns true if one of them is 0.
 bool widen(const float* values, std::int64_t count, double* wide, float* plain);
 
 // Moves sums to the earlier ones. float64 sums keep their compensations.
@@ -130,8 +130,8 @@ void judge_terms(const TermSums& sums, std::int64_t count, const WgradProblem& p
                  std::int64_t pixels, const Summation& summation, double& sum);
 
 using AddBatch = void (*)(const TermBatch& batch, const double* x, const TermSums& sums);
-// What this processor can run: the portable code, and what was compiled for more instructions; the
-// last one is what add_batch() takes.
+// Returns what this processor can run: the portable code, and what was compiled for more
+// instructions; add_batch() takes the last one.
 std::vector<AddBatch> batch_variants();
 
 }  // namespace convgrad

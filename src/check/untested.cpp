@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kImages = 0, kChannels = 4;
 constexpr const char* kSliceNames[] = {"images", "planes", "rows", "columns", "channels"};
 
-// What a product makes of an element: both zeros are one number, and so is every NaN.
+// A product sees both zeros as one number, and every NaN as one.
 template <typename Scalar>
 std::uint64_t bits_of(Scalar element) {
   const double value = to_double(element);

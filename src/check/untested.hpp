@@ -1,5 +1,5 @@
-// untested.hpp - what tensors cannot show, however wrong a kernel is: x or dy that are constant,
-// slices that are the same.
+// untested.hpp - finds what tensors cannot show, however wrong a kernel is: x or dy that are
+// constant, slices that are the same.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace convgrad {
 
-// Looks at x and dy in blocks, and no longer than it takes to see that elements differ: of most
-// tensors at a few. Slices along an axis that a block does not hold whole are not compared, but
+// Looks at x and dy in blocks, and no longer than it takes to see that elements differ, which a few
+// show in most tensors. Slices along an axis that a block does not hold whole are not compared, but
 // for images that are all alike.
 class Untested final : public BlockSum {
  public:
@@ -25,18 +25,18 @@ class Untested final : public BlockSum {
 
   bool x_is_zero() const { return x_.is_zero(); }
   bool dy_is_zero() const { return dy_.is_zero(); }
-  // "dy is constant, so no order of its elements", "8 of 9 taps, which see padding alone".
+  // Returns "dy is constant, so no order of its elements", "8 of 9 taps, which see padding alone".
   std::vector<std::string> texts() const;
 
  private:
-  // A tensor's elements in memory; axes n, three of space, c.
+  // Views a tensor's elements in memory; axes are n, three of space, c.
   struct Elements {
     const void* data;
     std::array<std::int64_t, 5> strides;
     std::array<Range, 5> box;
   };
-  // Along an axis: the first slice that each is like so far, and those that are like an earlier
-  // one.
+  // Knows, along an axis, the first slice that each is like so far, and those that are like an
+  // earlier one.
   struct Slices {
     template <typename Scalar>
     void split(const Elements& elements, std::size_t axis);

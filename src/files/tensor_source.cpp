@@ -1,4 +1,4 @@
-// tensor_source.cpp - see tensor_source.hpp and convgrad/tensor_name.hpp.
+// tensor_source.cpp - see tensor_source.hpp and tensor_name.hpp.
 #include "files/tensor_source.hpp"
 
 #include <algorithm>
