@@ -1,6 +1,6 @@
-// blas.cpp - OpenBLAS, loaded when it is first asked for: that takes half as long as all else that
-// a short job does, and most jobs never call it. Always on one thread: its results depend on its
-// thread count, and ours must not. Threads are the task pool's business.
+// blas.cpp - loads OpenBLAS when it is first needed: that takes half as long as all else that a
+// short job does, and most jobs never call it. It is called on one thread always: its results
+// depend on its thread count, and ours must not. Threads are the task pool's business.
 #include "cpu/blas.hpp"
 
 #include <cblas.h>
@@ -33,7 +33,7 @@ struct OpenBlas {
   decltype(&openblas_get_parallel) parallel = nullptr;
 };
 
-// By its name first: where the system has it now, then where it was when this was built.
+// Opens it by its name first, where the system has it now, then where it was when this was built.
 void* open_library(int flags, std::string& why_not) {
   for (const char* file : {CONVGRAD_OPENBLAS_NAME, CONVGRAD_OPENBLAS_FILE}) {
     void* const library = dlopen(file, flags | RTLD_NOW | RTLD_LOCAL);
@@ -60,14 +60,14 @@ void end_workers(void* library) {
   // and waiting for its end would hang: there it is left alone.
   rlimit limit = {};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
-  // Not in OpenBLAS's headers, and not in its serial and OpenMP builds, which have no such threads.
+  // OpenBLAS's headers lack it, and so do its serial and OpenMP builds, which have no such threads.
   using Stop = int (*)();
   const auto stop = reinterpret_cast<Stop>(dlsym(library, "blas_thread_shutdown_"));
   if (stop != nullptr) stop();
 }
 
 // libgfortran, which comes with OpenBLAS, ends the process with status 1 where it cannot have its
-// first blocks (42 KB in all, with the loader's): that there is room for them is seen to before.
+// first blocks (42 KB in all, with the loader's), so the room for them is tried before.
 void make_room() {
   void* volatile room = std::malloc(std::size_t{100} << 10);
   if (room == nullptr) throw Error(ErrorKind::runtime, "out of memory: no room for OpenBLAS");

@@ -1,11 +1,11 @@
-// blas.hpp - the two GEMM calls the kernels make, with 64-bit sizes checked on the way in.
+// blas.hpp - the two GEMM calls that kernels make, with 64-bit sizes checked on the way in.
 #pragma once
 
 #include <cstdint>
 
 namespace convgrad {
 
-// A row-major matrix as GEMM sees it: op(data) with leading dimension ld.
+// GEMM sees a row-major matrix so: op(data) with leading dimension ld.
 template <typename Acc>
 struct GemmOperand {
   const Acc* data = nullptr;
@@ -20,7 +20,7 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<float>
 void gemm(std::int64_t m, std::int64_t n, std::int64_t depth, GemmOperand<double> a,
           GemmOperand<double> b, double beta, double* c, std::int64_t ldc);
 
-// Leading dimensions that OpenBLAS, built with 32-bit sizes, can take.
+// Tells whether OpenBLAS, built with 32-bit sizes, can take a leading dimension.
 bool fits_blas(std::int64_t ld);
 
 }  // namespace convgrad

@@ -1,5 +1,6 @@
-// direct_wgrad.cpp - for each output row and tap, a sum over the row's pixels with 16 output
-// channels in registers. Suits depthwise and small groups; the portable kernel for everything else.
+// direct_wgrad.cpp - for each output row and tap, sums over the row's pixels with 16 output
+// channels in registers. It suits depthwise and small groups, and is the portable kernel for
+// everything else.
 #include "cpu/direct_wgrad.hpp"
 
 #include <algorithm>
@@ -10,17 +11,17 @@
 namespace convgrad {
 namespace {
 
-// Sums in registers: four SSE2 vectors of floats or eight of doubles, which leave half or more of
-// the 16 registers for operands.
+// Sums in registers are four SSE2 vectors of floats or eight of doubles, which leave half or more
+// of the 16 registers for operands.
 constexpr std::int64_t kLanes = 16;
-// Output channels of a tile: eight cache lines of the partial for each tap and input channel.
+// A tile's output channels are eight cache lines of the partial for each tap and input channel.
 constexpr std::int64_t kTileK = 64;
-// Elements of dw in a tile: 128 KiB of float64 sums, which every row of pixels visits, so that they
-// should stay in the second cache.
+// A tile's elements of dw are 128 KiB of float64 sums, which every row of pixels visits, so that
+// they should stay in the second cache.
 constexpr std::int64_t kTileCells = 16384;
 constexpr std::int64_t kExpandedC = 8;  // input channels of a tile that crosses groups
 
-// x for the pixels of one run: x[i*pixel + c*channel + lane*Expanded].
+// The pixels of one run have x[i*pixel + c*channel + lane*Expanded].
 template <typename Acc>
 struct Run {
   const Acc* x;
@@ -66,8 +67,8 @@ void add_run(const Run<Acc>& run, std::int64_t c_count, std::int64_t k_count, st
   }
 }
 
-// One tile's work on one chunk, for one storage type. dy is packed once for a row and serves all
-// taps; x is packed for each tap, since taps of a row see it from different pixels on.
+// Does one tile's work on one chunk, for one storage type. dy is packed once for a row and serves
+// all taps; x is packed for each tap, since taps of a row see it from different pixels on.
 template <typename Scalar, typename Acc>
 class DirectTile {
  public:
@@ -107,7 +108,7 @@ class DirectTile {
 
   std::int64_t x_width() const { return tile_.c.size() * (expanded_ ? tile_.k.size() : 1); }
 
-  // dy of the row as [q][k]; in place where the file has it so.
+  // Loads dy of the row as [q][k]; it stays in place where the file has it so.
   void load_dy(std::int64_t n, std::int64_t z, std::int64_t p, Range q) {
     const Scalar* source = static_cast<const Scalar*>(block_.dy) +
                            dy_offset(block_, n, z, p, q.begin) +
@@ -131,7 +132,7 @@ class DirectTile {
     const std::int64_t channel_stride = block_.x_strides.c;
     run_.pixels = pixels;
     const std::int64_t first_channel = group_ * pb_.group_c() + tile_.c.begin;
-    // Depthwise with channels last, every lane has its own x beside its dy already.
+    // In depthwise with channels last, every lane has its own x beside its dy already.
     if constexpr (kSameType) {
       const bool lanes_in_place = pb_.group_c() == 1 && pb_.group_k() == 1;
       if (!expanded_ || (lanes_in_place && channel_stride == 1)) {
@@ -149,7 +150,8 @@ class DirectTile {
                   channel_stride, x_pack_, x_width());
       return;
     }
-    // Once for all output channels of a tile, which is most of this kernel's time for small groups.
+    // x is spread once for all output channels of a tile, which is most of this kernel's time for
+    // small groups.
     Acc* lane = x_pack_;
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
@@ -158,7 +160,7 @@ class DirectTile {
     }
   }
 
-  // One value of x for each group of the tile, repeated for the group's output channels.
+  // Takes one value of x for each group of the tile, repeated for the group's output channels.
   Acc* spread_groups(const Scalar* source, std::int64_t channel_stride, Acc* lane) const {
     const std::int64_t group_k = pb_.group_k();
     for (std::int64_t g = group_; g * group_k < tile_.k.end; ++g) {
@@ -183,7 +185,7 @@ std::string why_not(const WgradProblem&, const Machine&) { return ""; }
 
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k(), group_c = problem.group_c();
-  // Whole groups side by side when they are small, else a part of one group.
+  // A tile has whole groups side by side when they are small, else a part of one group.
   const std::int64_t k_step = group_k >= kLanes
                                   ? std::min(kTileK, group_k)
                                   : std::max<std::int64_t>(1, kTileK / group_k) * group_k;

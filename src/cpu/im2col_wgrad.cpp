@@ -1,4 +1,4 @@
-// im2col_wgrad.cpp - im2col of one chunk at a time, multiplied by OpenBLAS.
+// im2col_wgrad.cpp - makes im2col of one chunk at a time and multiplies by OpenBLAS.
 //
 // For a tile (taps x input channels of one group, output channels) and a chunk of at most 512
 // pixels: columns[pixel][tap, c] is built (or x used in place for 1x1), dy is used in place where
@@ -16,12 +16,12 @@
 namespace convgrad {
 namespace {
 
-// Upper limits of a tile: the columns of a chunk (512 x 384 floats, 768 KiB) stay in a 1 MiB second
+// These limit a tile: the columns of a chunk (512 x 384 floats, 768 KiB) stay in a 1 MiB second
 // cache, from where OpenBLAS packs them once more.
 constexpr std::int64_t kMaxM = 384;
 constexpr std::int64_t kMaxN = 512;
 
-// Even cuts, so that no tile is a thin remainder, on which GEMM is slow: input channels first, as
+// Cuts evenly, so that no tile is a thin remainder, on which GEMM is slow: input channels first, as
 // those of a pixel are neighbours in x, then taps.
 TileSteps tile_steps(const WgradProblem& problem) {
   const std::int64_t c = problem.group_c(), k = problem.group_k(), taps = problem.taps();
@@ -30,7 +30,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {ceil_div(taps, ceil_div(taps, tap_most)), c_step, ceil_div(k, ceil_div(k, kMaxN))};
 }
 
-// x as the file has it is the matrix of columns then: nothing is copied.
+// If so, x as the file has it is the matrix of columns, and nothing is copied.
 bool is_pointwise(const WgradProblem& problem) {
   for (const SpatialAxis& axis : problem.axis) {
     if (axis.taps != 1 || axis.stride != 1 || axis.pad_before != 0 || axis.in != axis.out) {
@@ -57,7 +57,8 @@ class Im2colTile {
         dy_pack_(workspace + kMaxChunkPixels * m_),
         product_(dy_pack_ + kMaxChunkPixels * tile.k.size()) {}
 
-  // False if the chunk's dy is not finite where taps see padding: 0 * Inf must not be added.
+  // Returns false if the chunk's dy is not finite where taps see padding: 0 * Inf must not be
+  // added.
   bool add_chunk(const PixelBox& box, const PixelBox*, double* partial) {
     const bool padded = !x_operand(box);
     dy_operand(box);
@@ -92,7 +93,7 @@ class Im2colTile {
     return kSameType && fits_blas(channel_stride) && (pb_.channels_last || box[0].size() == 1);
   }
 
-  // Sets x_; false if zeros stand in it for positions outside x.
+  // Sets x_; returns false if zeros stand in it for positions outside x.
   bool x_operand(const PixelBox& box) {
     const Scalar* x = static_cast<const Scalar*>(block_.x);
     const std::int64_t channel = first_channel_ * block_.x_strides.c;
@@ -129,8 +130,8 @@ class Im2colTile {
     dy_ = {dy_pack_, n, false};
   }
 
-  // Pixel by pixel, as a pixel's columns are neighbours. columns_[pixel][tap][c]. x points at the
-  // tile's first channel. False if any zero was filled in.
+  // Fills columns_[pixel][tap][c] pixel by pixel, as a pixel's columns are neighbours. x points at
+  // the tile's first channel. Returns false if any zero was filled in.
   bool im2col(const PixelBox& box, const Scalar* x) {
     bool complete = true;
     Acc* row = columns_;

@@ -22,7 +22,7 @@ constexpr std::string_view kOfOneProcessor[] = {
 }  // namespace
 
 std::span<const Kernel> kernels() {
-  // In the order in which they are listed; auto takes the first of those that take equally long.
+  // They are listed in this order; auto takes the first of those that take equally long.
   static const std::array table = {
 #if defined(__x86_64__)
     kStreamingAvx512Kernel,
@@ -116,8 +116,8 @@ Feasible<const Kernel*> find_kernel(const WgradProblem& problem, const Machine& 
     return Error(ErrorKind::unavailable, "--algorithm: ", name, " cannot compute ",
                  describe(problem), ": ", reason);
   }
-  // By estimates from the shape alone: a choice by measured times could change from run to run, and
-  // the bits of the result with it.
+  // Estimates from the shape alone decide: a choice by measured times could change from run to run,
+  // and the bits of the result with it.
   const Kernel* best = nullptr;
   double best_seconds = 0;
   for (const Kernel& kernel : kernels()) {

@@ -6,7 +6,7 @@
 
 namespace convgrad {
 
-// Sums of outer products from packed panels, for dense layers and groups.
+// These sum outer products from packed panels, for dense layers and groups.
 extern const Kernel kOuterProductAmxKernel;        // AMX-BF16, 16-bit data
 extern const Kernel kOuterProductAmxBf16x3Kernel;  // AMX-BF16, float32
 extern const Kernel kOuterProductAmxFp16Kernel;    // AMX-FP16, float16 alone
@@ -16,7 +16,7 @@ extern const Kernel kOuterProductAvx2Kernel;
 extern const Kernel kOuterProductNeonKernel;
 extern const Kernel kOuterProductKernel;
 
-// Depthwise and small groups: neighbouring taps and many lanes in registers.
+// These are for depthwise and small groups, with neighbouring taps and many lanes in registers.
 extern const Kernel kStreamingAvx512Kernel;
 extern const Kernel kStreamingAvx2Kernel;
 extern const Kernel kStreamingNeonKernel;

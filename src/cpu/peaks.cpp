@@ -17,12 +17,13 @@ namespace convgrad {
 namespace {
 
 constexpr double kSeconds = 0.15;  // for each figure
-// Long beside taking a task from the pool, short beside a time slice of the system: a thread that
-// loses its core for a while leaves its tasks to the others.
+// A task is long beside taking it from the pool, and short beside a time slice of the system: a
+// thread that loses its core for a while leaves its tasks to the others.
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 
-// The shortest of 3 runs at least: the first also starts the threads and wakes the wide units.
+// Returns the shortest of 3 runs at least: the first also starts the threads and wakes the wide
+// units.
 double shortest(const std::function<void()>& work) {
   double best = seconds_of(work), total = best;
   for (int run = 1; run < 3 || total < kSeconds; ++run) {
@@ -33,7 +34,7 @@ double shortest(const std::function<void()>& work) {
   return best;
 }
 
-// GFLOP/s. The rounds of a task, of so many FLOPs each, are doubled until it takes kTaskSeconds.
+// Returns GFLOP/s. A task's rounds of so many FLOPs each are doubled until it takes kTaskSeconds.
 double arithmetic_peak(TaskPool& pool, double flops, const std::function<void(long)>& work) {
   long rounds = 16;
   while (seconds_of([&] { work(rounds); }) < kTaskSeconds) rounds *= 2;
@@ -45,7 +46,7 @@ double arithmetic_peak(TaskPool& pool, double flops, const std::function<void(lo
 template <typename Element>
 double multiply_add_peak(TaskPool& pool, const OuterProductIsa<Element>& isa) {
   const double flops = 2 * (isa.multiply_chains(2, 1, 1) - isa.multiply_chains(1, 1, 1));
-  // The chains tend to 0.5: no overflow, no subnormal numbers.
+  // The chains tend to 0.5, which neither overflows nor becomes subnormal.
   return arithmetic_peak(pool, flops, [&](long rounds) { isa.multiply_chains(rounds, 0.5, 0.25); });
 }
 
@@ -54,7 +55,8 @@ double amx_tile_peak(TaskPool& pool) {
   constexpr long kSteps = 4, kBlock = kSteps * kAmxTile, kCount = (kAmxMostA + kAmxMostB) * kBlock;
   constexpr double kFlops = 2.0 * kAmxMostA * kAmxMostB * kSteps * kAmxSums * kAmxRow;
   alignas(64) AmxBits a[kCount];
-  // Of both signs, around 1, and changing: with the same ones again and again tiles are faster.
+  // Numbers have both signs, lie around 1, and change: with the same ones again and again tiles are
+  // faster.
   for (long i = 0; i < kCount; ++i) {
     a[i] = static_cast<AmxBits>(0x3f00 | i * 7919 % 256 | (i * i % 7 < 3 ? 0x8000 : 0));
   }
@@ -70,7 +72,7 @@ double amx_tile_peak(TaskPool& pool) {
 }
 #endif
 
-// 0 if a quarter of the memory is not enough to measure the memory and not the caches.
+// Returns 0 if a quarter of the memory is not enough to measure the memory and not the caches.
 std::int64_t read_size(std::int64_t memory_bytes) {
   std::int64_t caches = 0, kib = 0;
   std::set<int> seen;

@@ -1,4 +1,4 @@
-// peaks.hpp - what this machine can do at best, measured: kernels' speeds are compared with it.
+// peaks.hpp - measures what this machine can do at best, with which kernels' speeds are compared.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ struct PeakRequest {
   std::int64_t memory_limit_bytes = 0;  // 0: what the machine has
 };
 
-// GFLOP/s count a multiply-add as 2, GB/s are 10^9 bytes. Empty: not asked for, or not there.
+// GFLOP/s count a multiply-add as 2, GB/s are 10^9 bytes. An empty figure was not asked for, or is
+// not there.
 struct Peaks {
   int threads = 1;
   std::string instruction_set;             // of the multiply-adds: avx512, avx2, neon or portable

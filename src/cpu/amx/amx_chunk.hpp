@@ -1,4 +1,4 @@
-// amx_chunk.hpp - the chunks of one tile of a gradient, packed for AMX and multiplied.
+// amx_chunk.hpp - packs the chunks of one tile of a gradient for AMX and multiplies them.
 //
 // dy is packed once for a chunk, x once for all taps that can share the packing (amx_can_share()):
 // both stay in the second cache while all taps and blocks read them. Taps are outside of blocks, as
@@ -27,10 +27,10 @@ class AmxChunks {
   AmxChunks(const AmxChunks&) = delete;
   AmxChunks& operator=(const AmxChunks&) = delete;
 
-  // False if the chunk must be left to plain multiply-adds: zeros of one panel meet whatever is in
-  // the other one (0 * Inf must not be added), and numbers may be too small for the instruction.
-  // What the next chunk reads is not fetched meanwhile, as outer_product does, nor packed: loads of
-  // tiles would wait (docs/measurements/performance.md).
+  // Returns false if the chunk must be left to plain multiply-adds: zeros of one panel meet
+  // whatever is in the other one (0 * Inf must not be added), and numbers may be too small for the
+  // instruction. What the next chunk reads is not fetched meanwhile, as outer_product does, nor
+  // packed: loads of tiles would wait (docs/measurements/performance.md).
   bool add_chunk(const PixelBox& box, double* partial) {
     at_.start_chunk(box);
     AmxExponents x = {254, 0}, dy = {254, 0};
@@ -80,7 +80,7 @@ class AmxChunks {
     return at_.pb.dtype == DType::f16 ? x.most < 31 && dy.most < 31 : bf16_products_in_range(x, dy);
   }
 
-  // Taps that one packing of x serves, along each axis.
+  // Returns the number of taps along each axis that one packing of x serves.
   AmxTap served() const {
     const AmxSharing& sharing = at_.plan.sharing;
     AmxTap taps;
@@ -89,7 +89,8 @@ class AmxChunks {
     return taps;
   }
 
-  // The outputs of an axis that see x with a tap in one of the halves, counted from its first.
+  // Returns the outputs of an axis that see x with a tap in one of the halves, counted from its
+  // first.
   Range outputs_of(std::size_t axis, std::int64_t tap) const {
     const Range all = outputs_inside(at_.pb.axis[axis], tap);
     const auto in_half = [&](std::size_t half) {
@@ -103,8 +104,8 @@ class AmxChunks {
     if (b.size() <= 0) return a;
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
   }
-  // Whether a tap of those that a packing serves from `first` on sees x from somewhere. Taps of a
-  // wide panel are all in its pixels.
+  // Tells whether a tap of those that a packing serves from `first` on sees x from somewhere. Taps
+  // of a wide panel are all in its pixels.
   bool sees_x(const AmxTap& first, const AmxTap& tap) const {
     const std::size_t axes = at_.plan.sharing.wide ? 2 : 3;
     for (std::size_t a = 0; a < axes; ++a) {
@@ -113,7 +114,7 @@ class AmxChunks {
     return true;
   }
 
-  // Whether the one tap of each axis whose taps do not share a packing sees x from somewhere.
+  // Tells whether the one tap of each axis whose taps share no packing sees x from somewhere.
   bool sees_any(const AmxTap& first, const AmxTap& step) const {
     for (std::size_t a = 0; a < 3; ++a) {
       if (step[a] == 1 && outputs_of(a, first[a]).size() <= 0) return false;
@@ -153,7 +154,8 @@ class AmxChunks {
     group_size_ = 0;
   }
 
-  // The runs of pixels that a tap of the group sees. Rows that none does are left out at both ends.
+  // Lists the runs of pixels that a tap of the group sees. Rows that none sees are left out at both
+  // ends.
   void list_runs(const AmxTap& first) {
     const AmxShape& shape = at_.shape;
     run_count_ = 0;
@@ -175,8 +177,9 @@ class AmxChunks {
       }
     }
   }
-  // `pairs` of dy from `dy` on, and what each tap sees from `begin` behind output (n, z, 0, 0). A
-  // single tap takes several blocks of channels instead: of x, or of dy if the panels are turned.
+  // Adds `pairs` of dy from `dy` on, and what each tap sees from `begin` behind output (n, z, 0,
+  // 0). A single tap takes several blocks of channels instead: of x, or of dy if the panels are
+  // turned.
   void add_run(std::int64_t n, std::int64_t z, std::int64_t begin, std::int64_t dy,
                std::int64_t pairs) {
     AmxRun& run = at_.work.runs[run_count_++];
@@ -195,8 +198,8 @@ class AmxChunks {
     }
   }
 
-  // The listed runs, for a part of the tile. 16 channels of x meet all of dy before the next ones
-  // do, so that rows of the partial are visited from their front to their end.
+  // Multiplies the listed runs, for a part of the tile. 16 channels of x meet all of dy before the
+  // next ones do, so that rows of the partial are visited from their front to their end.
   void add_blocks(double* const* cells) {
     const bool turned = at_.shape.turned, by_tap = group_size_ > 1;
     const std::int64_t c_most = turned ? kAmxMostA : by_tap ? 1 : kAmxMostB;
@@ -222,7 +225,7 @@ class AmxChunks {
     });
   }
 
-  // function(first, count) for equal parts of at most `most` tiles.
+  // Calls function(first, count) for equal parts of at most `most` tiles.
   template <typename Function>
   static void for_parts(std::int64_t channels, std::int64_t most, const Function& function) {
     const std::int64_t tiles = ceil_div(channels, kAmxChannels), parts = ceil_div(tiles, most);

@@ -1,7 +1,7 @@
-// amx_isa.hpp - what outer_product_amx needs from the tile registers and from vectors.
+// amx_isa.hpp - the functions that outer_product_amx needs of the tile registers and of vectors.
 //
-// Included by sources that are compiled with the flags of their instruction set: plain structs only
-// (isa_load.hpp says why). Panels hold 16-bit elements, all distances are in elements.
+// Sources that are compiled with the flags of their instruction set include it, so it has plain
+// structs only (isa_load.hpp says why). Panels hold 16-bit elements, all distances are in elements.
 #pragma once
 
 namespace convgrad {
@@ -16,16 +16,17 @@ inline constexpr long kAmxChannels = 16;  // rows of an A tile, columns of a B t
 inline constexpr long kAmxRow = 32;       // elements: a tile's row, or a pair of 16 channels
 inline constexpr long kAmxTile = kAmxPairs * kAmxRow;
 
-// Neighbouring pairs in both panels, `steps` times kAmxPairs of them: those of A meet those of each
-// B in use, which may be of other channels or of what another tap sees.
+// A run is neighbouring pairs in both panels, `steps` times kAmxPairs of them: those of A meet
+// those of each B in use, which may be of other channels or of what another tap sees.
 inline constexpr long kAmxMostA = 2, kAmxMostB = 3;  // tiles whose products are added together
 struct AmxRun {
   long a, b[kAmxMostB], steps;
 };
 
-// dy (and turned round: x) in a[term*a_term + k/16*a_block + pair/16*kAmxTile + k%16*32 + pair%16*2
-// + half], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pair*32 + c%16*2 +
-// half], where they begin with any pair. Every tile is 1 KiB of neighbours, and whole cache lines.
+// dy (and turned round: x) is in a[term*a_term + k/16*a_block + pair/16*kAmxTile + k%16*32 +
+// pair%16*2 + half], where runs begin with a tile, and x in b[term*b_term + c/16*b_block + pair*32
+// + c%16*2 + half], where they begin with any pair. Every tile is 1 KiB of neighbours, and whole
+// cache lines.
 struct AmxPanels {
   const AmxBits* a;
   const AmxBits* b;
@@ -34,28 +35,28 @@ struct AmxPanels {
   int terms;  // bfloat16 or float16 that one value is the sum of
 };
 
-// A product of term a of one panel and term b of the other, for all pixels of the runs.
+// A product is of term a of one panel and term b of the other, for all pixels of the runs.
 struct AmxProduct {
   int a, b;
 };
-// In an order that needs one side anew for the next.
+// Products are in an order in which the next one keeps a side.
 template <int Count>
 struct AmxProducts {
   AmxProduct of[Count];
 };
-// float16 as two bfloat16.
+// float16 is two bfloat16.
 inline constexpr AmxProducts<4> kAmxAllOfTwo = {{{0, 0}, {0, 1}, {1, 1}, {1, 0}}};
-// float32 as three: the small products of all pixels are added before the first of the others, so
+// float32 is three: the small products of all pixels are added before the first of the others, so
 // that they are rounded by their own size. Three are left out, of at most 2^-25 of the whole.
 inline constexpr AmxProducts<5> kAmxSmallOfThree = {{{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}}};
 inline constexpr AmxProducts<1> kAmxFirst = {{{0, 0}}};
 
-// Of the sums of one tile, which are stored one tile behind the other.
+// One tile has so many sums; tiles are stored one behind the other.
 inline constexpr long kAmxSums = kAmxChannels * kAmxChannels;
 
 struct AmxTiles {
   int f16_terms;  // 1 if float16 is multiplied as it is, 2 if as two bfloat16
-  // Around all multiplications of a thread.
+  // These are called around all multiplications of a thread.
   void (*begin)();
   void (*end)();
   // sums[(i*kAmxMostB + j)*kAmxSums + row*16 + column] = sum over runs, their pixels and products
@@ -67,30 +68,31 @@ struct AmxTiles {
 extern const AmxTiles kAmxTiles;      // the instructions of AMX-BF16
 extern const AmxTiles kAmxFp16Tiles;  // of AMX-FP16: for float16 alone
 
-// `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is negative.
+// A piece is `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is
+// negative.
 struct AmxPiece {
   long count, source;
 };
 
-// The least exponent of values that are not 0, and the greatest, as they are stored.
+// Holds the least exponent of values that are not 0, and the greatest, as they are stored.
 struct AmxExponents {
   unsigned least, most;
 };
 
-// From values as a file has them to panels of `count` pairs, a multiple of kAmxPairs; term t of a
+// Packs values as a file has them to panels of `count` pairs, a multiple of kAmxPairs; term t of a
 // panel is t * term behind the first. Distances of values are in values; channels of pixels are
 // filled up with zeros to a multiple of kAmxChannels. The exponents of what is packed extend
 // `range`.
 struct AmxPacking {
   long bytes;  // of a value
-  // The form of AmxPanels::a, of first[i][k] and second[i][k], and of rows[k%16*row + i] and
-  // rows[k%16*row + count + i] of 16 channels.
+  // These make the form of AmxPanels::a from first[i][k] and second[i][k], and from rows[k%16*row +
+  // i] and rows[k%16*row + count + i] of 16 channels.
   void (*tiles_from_pixels)(const void* const* first, const void* const* second, long count,
                             long channels, AmxBits* tiles, long block, long term,
                             AmxExponents& range);
   void (*tiles_from_rows)(const void* rows, long row, long count, AmxBits* tiles, long term,
                           AmxExponents& range);
-  // The form of AmxPanels::b, of the same.
+  // These make the form of AmxPanels::b from the same.
   void (*pairs_from_pixels)(const void* const* first, const void* const* second, long count,
                             long channels, AmxBits* pairs, long block, long term,
                             AmxExponents& range);
@@ -100,7 +102,7 @@ struct AmxPacking {
   void (*rows_from_channels)(const void* data, long channel_stride, long pixel_stride,
                              const AmxPiece* pieces, long piece_count, long channels, void* rows,
                              long row);
-  // Of `pieces` pieces of count values, `stride` bytes apart.
+  // Looks at `pieces` pieces of count values, `stride` bytes apart.
   void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
                          unsigned* most);
 };

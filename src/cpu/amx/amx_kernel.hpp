@@ -36,7 +36,7 @@ class AmxKernel {
                     otherwise.workspace_bytes(problem));
   }
 
-  // One chunk by another kernel, whose tiles and chunks may be smaller.
+  // Adds one chunk by another kernel, whose tiles and chunks may be smaller.
   static void accumulate_chunk(const WgradProblem& problem, const ChunkGrid& grid,
                                const Block& block, std::int64_t chunk, const Tile& tile,
                                std::byte* workspace, double* partial) {
@@ -66,8 +66,9 @@ class AmxKernel {
     }
   }
 
-  // All tiles and chunks alike: the last ones are smaller, but groups and channels that fill no
-  // tile cost as much as those that do, which is what keeps small problems from being given to AMX.
+  // All tiles and chunks count alike: the last ones are smaller, but groups and channels that fill
+  // no tile cost as much as those that do, which is what keeps small problems from being given to
+  // AMX.
   static double estimated_seconds(const WgradProblem& problem) {
     constexpr double kStart = 3e-6;  // of the tiles
     const AmxPlan& plan = plan_of(problem);

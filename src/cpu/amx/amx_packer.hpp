@@ -1,4 +1,4 @@
-// amx_packer.hpp - x and dy of a chunk, packed for AMX.
+// amx_packer.hpp - packs x and dy of a chunk for AMX.
 //
 // Where channels are side by side, vectors of them go from the file to the panel at once, found by
 // a list of addresses. Where they are apart, 16 channels are first copied to rows of pixels in the
@@ -43,7 +43,7 @@ class AmxPacker {
     }
   }
 
-  // For the taps that one packing serves, from `first` on.
+  // Packs x for the taps that one packing serves, from `first` on.
   void pack_x(const AmxTap& first, AmxExponents& range) {
     const AmxShape& shape = at_.shape;
     const std::int64_t stride = at_.block.x_strides.c;
@@ -94,7 +94,7 @@ class AmxPacker {
     return at_.work.rows + channel * at_.work.row * packing_.bytes;
   }
 
-  // The listed pixels, or 16 channels of rows from `channel` on, as tiles or as pairs.
+  // Puts the listed pixels, or 16 channels of rows from `channel` on, in tiles or pairs.
   void put_pixels(bool tiles, std::int64_t channels, std::int64_t pairs, AmxBits* panel,
                   std::int64_t term, AmxExponents& range) {
     const auto put = tiles ? packing_.tiles_from_pixels : packing_.pairs_from_pixels;
@@ -111,7 +111,7 @@ class AmxPacker {
              at_.work.x + 2 * c * at_.shape.x_pairs, at_.work.x_term, range);
   }
 
-  // Addresses, not offsets: padding is one more address, where there are zeros.
+  // Lists addresses, not offsets: padding is one more address, where there are zeros.
   void list_pixels(const std::byte* data, const AmxPieces& pieces, std::size_t half) {
     alignas(64) static constexpr float kZeros[512] = {};  // as many as channels of a panel
     const void** out = at_.work.pixels[half];
@@ -125,7 +125,7 @@ class AmxPacker {
     }
   }
 
-  // The second half behind the first, which has `pairs` pixels.
+  // Copies the second half behind the first, which has `pairs` pixels.
   void copy_rows(const std::byte* data, std::int64_t channel_stride, const AmxPieces& pieces,
                  std::int64_t channels, std::int64_t first_row, std::size_t half,
                  std::int64_t pairs) {
@@ -133,16 +133,16 @@ class AmxPacker {
     packing_.rows_from_channels(data, channel_stride, pieces.stride(), pieces.data(),
                                 pieces.count(), channels, rows, at_.work.row);
   }
-  // Channels that a square of 16 has, and x or dy has not: what is left there may be NaN.
+  // Zeroes channels that a square of 16 has, and x or dy has not: what is left there may be NaN.
   void zero_rows(std::int64_t begin, std::int64_t end, std::int64_t pairs) {
     for (std::int64_t c = begin; c < end; ++c) {
       std::fill_n(row(c), 2 * pairs * packing_.bytes, std::byte{0});
     }
   }
 
-  // The channels of each tap of a filter row, one after the other, as if they were channels of one
-  // pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not 49
-  // times 3).
+  // Packs the channels of each tap of a filter row, one after the other, as if they were channels
+  // of one pixel: then few channels fill the 16 of a tile (7x7 taps of 3 channels: 7 times 21, not
+  // 49 times 3).
   void pack_wide_rows(const std::byte* data, const AmxTap& first, AmxExponents& range) {
     const std::int64_t tap_channels = at_.tile.c.size(), pairs = at_.shape.x_pairs;
     AmxTap tap = first;

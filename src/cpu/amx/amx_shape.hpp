@@ -1,4 +1,4 @@
-// amx_shape.hpp - how outer_product_amx packs x and dy, by the shape of the problem alone.
+// amx_shape.hpp - decides how outer_product_amx packs x and dy, by the problem's shape alone.
 //
 // A chunk is cut in two halves along one axis, and a pair is a pixel of the first and the one in
 // its place in the second. x's panel holds what output pair (n,z,p,q) sees with tap (t,r,s) at
@@ -18,7 +18,7 @@
 
 namespace convgrad {
 
-// One axis of a panel: tap j sees, from output o, line o + j*dilation/stride of phase j % period.
+// On one axis of a panel tap j sees, from output o, line o + j*dilation/stride of phase j % period.
 struct AmxAxis {
   std::int64_t taps = 1, period = 1, phases = 1, lines = 1;
 };
@@ -58,11 +58,12 @@ struct AmxShape {
     return positions / axis[2].lines;
   }
   std::int64_t phase_pairs() const { return extent[0] * axis[0].lines * sheet; }
-  // Where dy's panel has the first pair of image n and depth z.
+  // Returns the place of the first pair of image n and depth z in dy's panel.
   std::int64_t dy_start(std::int64_t n, std::int64_t z) const {
     return joined ? (n * axis[0].lines + z) * sheet : (n * extent[1] + z) * pitch;
   }
-  // Where tap (t, r, s), counted from the first that the panel serves, sees output (n, z, 0, 0).
+  // Returns the place that tap (t, r, s), counted from the first that the panel serves, sees from
+  // output (n, z, 0, 0).
   std::int64_t x_start(const WgradProblem& pb, std::int64_t n, std::int64_t z,
                        const std::array<std::int64_t, 3>& tap) const {
     std::array<std::int64_t, 3> phase, line;
@@ -104,18 +105,18 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
   return s;
 }
 
-// Channels of a tile of the gradient.
+// A tile of the gradient has so many channels.
 struct AmxSteps {
   std::int64_t c = 0, k = 0;
 };
 
-// Channels of x's panel, for c channels of x.
+// Counts the channels of x's panel, for c channels of x.
 inline std::int64_t amx_channels(const WgradProblem& pb, const AmxSharing& sharing,
                                  std::int64_t c) {
   return sharing.wide ? pb.axis[2].taps * c : c;
 }
 
-// Panels of each of x and dy: terms that a value is the sum of.
+// Counts the panels of each of x and dy: a value is the sum of so many terms.
 inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
   if (pb.dtype == DType::f32) return 3;
   return pb.dtype == DType::f16 ? f16_terms : 1;
@@ -123,7 +124,7 @@ inline std::int64_t amx_terms(const WgradProblem& pb, int f16_terms) {
 
 inline constexpr std::int64_t kAmxBlock = 2 * kAmxChannels;
 
-// Tiles of c x k channels, where a block's one or two sums take as long as 3.25 that do not wait
+// Counts tiles of c x k channels; a block's one or two sums take as long as 3.25 that do not wait
 // for themselves.
 inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
   const auto whole = [](std::int64_t count) { return (count + kAmxChannels - 1) / kAmxBlock; };
@@ -132,7 +133,7 @@ inline double amx_waiting_blocks(std::int64_t c, std::int64_t k) {
   return static_cast<double>(full * 4) + static_cast<double>(all - full) * 3.25;
 }
 
-// Rough seconds for one chunk and one tile of a gradient: what amx_plan() compares, so only the
+// Estimates seconds for one chunk and one tile of a gradient. amx_plan() compares them, so only the
 // order of the forms of packing has to be right.
 inline double amx_chunk_seconds(const WgradProblem& pb, const AmxShape& s,
                                 const AmxSharing& sharing, const AmxSteps& steps, double terms) {
@@ -180,14 +181,14 @@ struct AmxPlan {
   double chunk_seconds = 0;
 };
 
-// Equal parts of at most `most`, in whole blocks of two tiles where there are as many.
+// Returns equal parts of at most `most`, in whole blocks of two tiles where there are as many.
 inline std::int64_t amx_step(std::int64_t count, std::int64_t most) {
   const std::int64_t step = ceil_div(count, ceil_div(count, most));
   return count > kAmxBlock ? round_up(step, kAmxBlock) : step;
 }
 
-// Whether x may be packed like that: within 1 MiB, which leaves room for dy in the second cache,
-// and wide only where a filter row of few channels is one piece in the file.
+// Tells whether x may be packed like that: within 1 MiB, which leaves room for dy in the second
+// cache, and wide only where a filter row of few channels is one piece in the file.
 inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
                           const std::array<std::int64_t, 4>& extent, const AmxSteps& steps,
                           double terms) {
@@ -214,7 +215,7 @@ inline bool amx_can_share(const WgradProblem& pb, const AmxSharing& sharing,
   return !shares || (positions <= kMostPositions && elements <= kMostElements);
 }
 
-// Of a chunk: long ones, so that sums and partials are added up seldom, as far as panels fit the
+// Returns the pixels of a chunk. Long ones add up sums and partials seldom; panels have to fit the
 // second cache beside a tile's partial. Sums of so many products of 16-bit numbers are still far
 // more exact than a result of 16 bits; those of float32 stay short.
 inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
@@ -227,9 +228,9 @@ inline std::int64_t amx_chunk_pixels(const WgradProblem& pb, std::int64_t terms,
   return std::max(std::min(kMostBytes / bytes, long_chunk_pixels(pb)), kMaxChunkPixels);
 }
 
-// The cheapest of all 32 ways to share a packing of x between taps, with halves along any axis.
-// dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache for each of
-// its terms.
+// Finds the cheapest of all 32 ways to share a packing of x between taps, with halves along any
+// axis. dy's part of a tile, 512 pixels of 256 channels, takes 256 KiB of the second cache for each
+// of its terms.
 inline AmxPlan find_amx_plan(const WgradProblem& pb, int f16_terms) {
   constexpr std::int64_t kMostK = 256, kMostC = 64;
   constexpr std::int64_t kMostC1 = 256;  // of 1x1 filters, for which packing dy is most of the rest

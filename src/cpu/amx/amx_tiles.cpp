@@ -1,6 +1,6 @@
 // amx_tiles.cpp - AMX-BF16 and AMX-FP16: tdpbf16ps adds the product of a tile of 16 x 32 bfloat16
-// and one of 32 x 16 to a tile of 16 x 16 floats, tdpfp16ps does it for float16. Only for processes
-// that Linux has given the tiles (this_machine() asks).
+// and one of 32 x 16 to a tile of 16 x 16 floats, tdpfp16ps does it for float16. A process needs
+// the tiles from Linux first (this_machine() asks).
 #include <immintrin.h>
 
 #include "cpu/amx/amx_isa.hpp"
@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// The operand of ldtilecfg.
+// This is the operand of ldtilecfg.
 struct alignas(64) TileConfig {
   unsigned char palette, start_row, reserved[14];
   unsigned short bytes_per_row[16];
@@ -34,7 +34,7 @@ void end() { _tile_release(); }
 // The two instructions differ in nothing else than the prefix in their encoding.
 enum class Multiply { bf16 = 2, fp16 = 3 };
 
-// Tile `to` += tile a * tile b. Encoded by hand, since GCC 12 has no tdpfp16ps.
+// Tile `to` += tile a * tile b. It is encoded by hand, since GCC 12 has no tdpfp16ps.
 template <Multiply kind, int to, int a, int b>
 void add_product() {
   asm volatile(".byte 0xc4, 0xe2, %c0, 0x5c, %c1"
@@ -50,7 +50,7 @@ constexpr int sum_tile(int b_tiles, int i, int j) { return i * b_tiles + j; }
 
 template <Multiply kind, int A, int B, int i, int j = 0>
 void add_row(const AmxBits* a, const AmxBits* const (&b)[kAmxMostB]) {
-  // Back again with the second A: it begins with the B that is there.
+  // The second A goes back through B: it begins with the one that is there.
   constexpr int column = i == 0 ? j : B - 1 - j;
   if constexpr (j == 0) _tile_loadd(6, a, kTileRow);
   if constexpr (i == 0 || j > 0) _tile_loadd(7, b[column], kTileRow);
@@ -58,7 +58,7 @@ void add_row(const AmxBits* a, const AmxBits* const (&b)[kAmxMostB]) {
   if constexpr (j + 1 < B) add_row<kind, A, B, i, j + 1>(a, b);
 }
 
-// The products of 32 pixels, from the I-th in the list on.
+// Adds the products of 32 pixels, from the I-th in the list on.
 template <Multiply kind, int A, int B, const auto& products, int I = 0>
 void multiply_step(const AmxPanels& panels, const AmxBits* a,
                    const AmxBits* const (&b)[kAmxMostB]) {
@@ -119,7 +119,7 @@ void store_sums(float* sums) {
   if constexpr (A * B > 5) _tile_stored(5, place(5), kTileRow);
 }
 
-// A function for each number of tiles, as their names are in the instructions. The sums of a block
+// Each number of tiles has a function, as tiles' names are in the instructions. The sums of a block
 // stay in the tiles over all runs: storing them and adding them to the partial takes as long as ten
 // multiplications (amx_chunk_seconds()).
 template <Multiply kind, int A, int B>

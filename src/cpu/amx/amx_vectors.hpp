@@ -1,4 +1,4 @@
-// amx_vectors.hpp - packing for AMX, and adding its sums up: templates over an instruction set, as
+// amx_vectors.hpp - packs for AMX and adds its sums up, in templates over an instruction set, as
 // those of isa_load.hpp, with vectors of 64 bytes. Where the processor has smaller ones, GCC makes
 // several of each.
 //
@@ -15,8 +15,8 @@ namespace convgrad {
 typedef std::uint32_t PairVector __attribute__((vector_size(64)));
 typedef AmxBits ChannelVector __attribute__((vector_size(32)));
 
-// A file's values, in vectors of magnitudes, and the terms of a panel that each is the sum of. As
-// it is:
+// These are a file's values, in vectors of magnitudes, and the terms of a panel that each is the
+// sum of. Whole takes a value as it is.
 template <int FractionBits>
 struct Whole {
   using Bits = AmxBits;
@@ -49,7 +49,7 @@ void extend(const AmxRange<Set, Source>& found, AmxExponents& range) {
   found.template extend<Source::kFractionBits>(&range.least, &range.most);
 }
 
-// The first count of 16 channels, zeros behind them.
+// Loads the first count of 16 channels, zeros behind them.
 template <typename Set>
 void load_channels(const AmxBits* from, long count, ChannelVector& value) {
   if (count == kAmxChannels) {
@@ -64,7 +64,7 @@ void load_channels(const AmxBits* from, long count, ChannelVector& value) {
   }
 }
 
-// The first count of 16 values, zeros behind them, as bfloat16 in the upper halves of lanes.
+// Loads the first count of 16 values, zeros behind them, as bfloat16 in the upper halves of lanes.
 template <typename Set, typename Source>
 void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms],
                 AmxRange<Set, Source>& range) {
@@ -95,7 +95,7 @@ void load_terms(const void* from, long count, PairVector (&terms)[Source::kTerms
   terms[Source::kTerms - 1] = (PairVector)value;
 }
 
-// A pair of pixels: the first one in the low halves of lanes, as the instruction reads them.
+// Loads a pair of pixels, the first one in the low halves of lanes, as the instruction reads them.
 // Channels stay in their order, so that conversion and a shift are enough, without a shuffle across
 // the vector.
 template <typename Set, typename Source>
@@ -129,8 +129,8 @@ static inline void store_tile(const PairVector (&square)[kAmxPairs], AmxBits* ti
   for (long j = 0; j < kAmxChannels; ++j) store(tile + j * kAmxRow, square[j]);
 }
 
-// A vector of each term to that row of its square. Functions that do not depend on Set are static:
-// isa_load.hpp says why.
+// Puts a vector of each term in that row of its square. Functions that do not depend on Set are
+// static: isa_load.hpp says why.
 template <int Terms>
 static inline void put_row(const PairVector (&vectors)[Terms], long row,
                            PairVector (&squares)[Terms][kAmxPairs]) {
@@ -151,14 +151,15 @@ static inline const void* channel_of(const void* pixel, long channel) {
   return static_cast<const typename Source::Bits*>(pixel) + channel;
 }
 
-// All channels of a pixel, cache line by cache line: in this order the processor fetches further on
-// its own.
+// Fetches all channels of a pixel, cache line by cache line: in this order the processor fetches
+// further on its own.
 static inline void fetch(const void* pixel, long bytes) {
   for (long at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(pixel) + at);
 }
 
-// 16 pairs of 16 channels at a time: a column of pairs would fill few sets of the first cache.
-// put(pairs, channel, channels left, its place in the panel). Meanwhile the next pairs are fetched.
+// Takes 16 pairs of 16 channels at a time: a column of pairs would fill few sets of the first
+// cache. put(pairs, channel, channels left, its place in the panel). Meanwhile the next pairs are
+// fetched.
 template <typename Source, typename Put>
 static inline void for_squares(const void* const* first, const void* const* second, long count,
                                long channels, AmxBits* panel, long block, const Put& put) {
@@ -197,8 +198,8 @@ void tiles_from_pixels(const void* const* first, const void* const* second, long
   extend<Set, Source>(found, range);
 }
 
-// A B tile has pairs of pixels in its rows, channel by channel: no transposition, which is what
-// makes pairs cheaper to pack than tiles where channels are side by side.
+// A B tile has pairs of pixels in its rows, channel by channel. It needs no transposition, so pairs
+// are cheaper to pack than tiles where channels are side by side.
 template <typename Set, typename Source>
 void pairs_from_pixels(const void* const* first, const void* const* second, long count,
                        long channels, AmxBits* pairs, long block, long term, AmxExponents& range) {
@@ -253,7 +254,7 @@ static inline void copy_second_ones(const Bits* from, Bits* out) {
   }
   __builtin_memcpy(out, &both, sizeof both);
 }
-// The same for any count. Lines of a small image fill few vectors: the last one overlaps.
+// Takes any count. Lines of a small image fill few vectors: the last one overlaps.
 template <typename Bits>
 static inline void copy_second_ones(const Bits* from, long count, Bits* out) {
   if (count >= 16) {
@@ -269,7 +270,7 @@ static inline void copy_second_ones(const Bits* from, long count, Bits* out) {
   }
 }
 
-// Channel by channel and from front to back, as the file has them.
+// Copies channel by channel and from front to back, as the file has them.
 template <typename Set, typename Bits>
 void rows_from_channels(const void* data, long channel_stride, long pixel_stride,
                         const AmxPiece* pieces, long piece_count, long channels, void* rows,

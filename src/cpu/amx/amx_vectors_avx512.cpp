@@ -1,4 +1,4 @@
-// amx_vectors_avx512.cpp - packing for AMX with AVX-512, which every processor with AMX has.
+// amx_vectors_avx512.cpp - packs for AMX with AVX-512, which every processor with AMX has.
 #include "cpu/amx/amx_vectors.hpp"
 #include "cpu/isa/avx512.hpp"
 
@@ -26,7 +26,7 @@ void add_row(__m512 row, __mmask16 columns, double* out, bool store) {
   add_half<Whole>(high, static_cast<__mmask8>(columns >> 8), out + 8, store);
 }
 
-// Columns 0 to 3 of rows 0, 4, 8 and 12.
+// Loads columns 0 to 3 of rows 0, 4, 8 and 12.
 [[gnu::always_inline]] inline __m512 every_fourth_row(const float* sums) {
   __m512 rows = _mm512_castps128_ps512(_mm_load_ps(sums));
   rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_load_ps(sums + 4 * kAmxChannels));
@@ -40,7 +40,7 @@ __m512d high_pairs(__m512 a, __m512 b) {
   return _mm512_castps_pd(_mm512_maskz_unpackhi_ps(0xffff, a, b));
 }
 
-// Columns 0 to 3 of 16 rows become rows. Loads put the quarters of the vectors into their places,
+// Makes rows of columns 0 to 3 of 16 rows. Loads put the quarters of the vectors into their places,
 // which leaves two shuffles for each, half of what a transposition of registers takes.
 [[gnu::always_inline]] inline void columns_as_rows(const float* sums, __m512 (&row)[4]) {
   const __m512 r0 = every_fourth_row(sums), r1 = every_fourth_row(sums + kAmxChannels),

@@ -11,7 +11,7 @@
 
 namespace convgrad {
 
-// Consecutive positions of a panel and where a tensor has them; neighbours become one piece, so
+// Pairs consecutive positions of a panel with places in a tensor. Neighbours become one piece, so
 // that a layer without padding has a handful of pieces, and copies are long.
 class AmxPieces {
  public:
@@ -21,7 +21,7 @@ class AmxPieces {
     count_ = 0;
     position_ = 0;
   }
-  // `count` pixels from element `source` on.
+  // Adds `count` pixels from element `source` on.
   void pixels(std::int64_t count, std::int64_t source) {
     if (count <= 0) return;
     position_ += count;
@@ -67,12 +67,12 @@ struct AmxWorkspace {
   std::int64_t bytes;
 };
 
-// Kernels allocate nothing: the plan counts this for each thread before anything is computed.
-// The same in every call, whatever the chunk: sizes are those of the largest.
+// Kernels allocate nothing: the plan counts this for each thread before anything is computed. It is
+// the same in every call, as sizes are those of the largest chunk.
 inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, std::byte* memory) {
   const AmxShape& s = plan.shape;
   const std::int64_t channels = amx_channels(pb, plan.sharing, plan.steps.c);
-  // A line is a piece, and what is between it and the next one.
+  // A line is a piece, and so is what lies between it and the next one.
   const std::int64_t pieces = 2 * std::max(s.lines(), s.extent[0] * s.extent[1] * s.extent[2]) + 2;
   AmxWorkspace w = {};
   const auto take = [&](std::int64_t items, std::size_t item) {
@@ -106,7 +106,7 @@ inline AmxWorkspace amx_workspace(const WgradProblem& pb, const AmxPlan& plan, s
 
 using AmxTap = std::array<std::int64_t, 3>;  // along t, r and s
 
-// One for a task, which is its thread's alone. Its plan and memory follow from the shape, so all
+// A task has one, which is its thread's alone. Its plan and memory follow from the shape, so all
 // tasks of a problem have the same; box, input and shape are the present chunk's.
 struct AmxContext {
   AmxContext(const WgradProblem& problem, const Block& its_block, const Tile& its_tile,

@@ -1,4 +1,4 @@
-// amx_x_pixels.hpp - which pixels of x a panel of outer_product_amx holds.
+// amx_x_pixels.hpp - lists the pixels of x that a panel of outer_product_amx holds.
 //
 // They are listed before anything is packed: the same list serves all channels of a tile, and a
 // panel's zeros are in it, too, so that packing has no branches for borders.
@@ -12,8 +12,8 @@ class AmxXPixels {
  public:
   explicit AmxXPixels(const AmxContext& context) : at_(context) {}
 
-  // What the pairs have of one half of the chunk, from what tap `first` sees on; `width` neighbours
-  // in x make a pixel.
+  // Lists what the pairs have of one half of the chunk, from what tap `first` sees on; `width`
+  // neighbours in x make a pixel.
   AmxPieces list(const AmxTap& first, std::size_t half, std::int64_t width) const {
     const AmxShape& shape = at_.shape;
     AmxPieces pieces;
@@ -64,7 +64,8 @@ class AmxXPixels {
   }
 
  private:
-  // x at the positions `seen`, of which it has `in` from data on; returns the end of the copy.
+  // Copies x at the positions `seen`, of which it has `in` from data on; returns the end of the
+  // copy.
   std::byte* copy_edge(Range seen, Range in, const std::byte* data, std::byte* edge) const {
     const std::int64_t pixel = at_.pb.C * at_.value_bytes;
     edge = std::fill_n(edge, (in.begin - seen.begin) * pixel, std::byte{0});
@@ -72,7 +73,7 @@ class AmxXPixels {
     return std::fill_n(edge, (seen.end - in.end) * pixel, std::byte{0});
   }
 
-  // The position in x of a phase's first pixel.
+  // Returns the position in x of a phase's first pixel.
   AmxTap origin_of(const AmxTap& first, std::size_t half, const AmxTap& phase) const {
     AmxTap origin;
     for (std::size_t a = 0; a < 3; ++a) {
@@ -83,7 +84,7 @@ class AmxXPixels {
     return origin;
   }
 
-  // Columns of a line that begins at `origin` whose `width` positions are all in x.
+  // Returns the columns of a line that begins at `origin` whose `width` positions are all in x.
   Range columns_with(std::int64_t origin, std::int64_t width) const {
     const std::int64_t columns = at_.shape.axis[2].lines, stride = at_.pb.axis[2].stride;
     const auto columns_until = [&](std::int64_t position) {
@@ -110,8 +111,8 @@ class AmxXPixels {
     }
   }
 
-  // A stride of 2 has two phases of each axis: what even taps see is dense, and what odd ones do.
-  // All images, depths, lines and columns of one phase.
+  // Lists all images, depths, lines and columns of one phase. A stride of 2 has two phases of each
+  // axis: what even taps see is dense, and what odd ones do.
   void list_phase(const AmxTap& origin, std::size_t half, std::int64_t width,
                   AmxPieces& pieces) const {
     const std::int64_t columns = at_.shape.axis[2].lines, stride = at_.pb.axis[2].stride;

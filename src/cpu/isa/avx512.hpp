@@ -1,5 +1,5 @@
-// avx512.hpp - what AVX-512 does that GCC's vector types cannot say. Only for sources that are
-// compiled with its flags; isa_load.hpp has the rules for them.
+// avx512.hpp - does with AVX-512 what GCC's vector types cannot say. Only sources that are compiled
+// with its flags may include it; isa_load.hpp has the rules for them.
 #pragma once
 
 #include <immintrin.h>
@@ -13,16 +13,17 @@ struct Avx512 {
   // 14 x 2 sums, the two vectors of dy that they share and a broadcast x leave one of 32 registers.
   static constexpr int kMaxRows = 14;
   static constexpr int kStreamVectors = 4;
-  // The same for streaming: 28 sums, dy in up to 4 registers; x is an operand in memory.
+  // Streaming has 28 sums, and dy in up to 4 registers; x is an operand in memory.
   static constexpr int kMaxSums = 28;
-  // Besides, up to 4 vectors of picked lanes and their indices are in registers.
+  // With groups up to 4 vectors of picked lanes and their indices are in registers, too.
   static constexpr int kGroupSums = 24;
   static constexpr double kPeak = 3.5e9;
   static constexpr bool kHasMasks = true, kConvertsFloat16 = true;
 
   typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));
 
-  // The first count values, zeros behind them; what is there is not read, and may be no memory.
+  // Loads the first count values, zeros behind them; what is there is not read, and may be no
+  // memory.
   [[gnu::always_inline]] static __m512 first(const float* from, long count) {
     return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask(count)), from);
   }
@@ -33,11 +34,11 @@ struct Avx512 {
     return (Bits16s)_mm256_maskz_loadu_epi16(static_cast<__mmask16>(mask(count)), from);
   }
 
-  // In one instruction; GCC 12 converts vectors of integers by halves.
+  // Widens in one instruction; GCC 12 converts vectors of integers by halves.
   [[gnu::always_inline]] static __m512i widened(Bits16s bits) {
     return _mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits);
   }
-  // With a mask that takes all: GCC 12 warns of the undefined operand of the one without.
+  // The mask takes all: GCC 12 warns of the undefined operand of the intrinsic without.
   [[gnu::always_inline]] static __m512 from_float16(Bits16s bits) {
     return _mm512_maskz_cvtph_ps(0xffff, (__m256i)bits);
   }

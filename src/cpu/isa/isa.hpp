@@ -1,15 +1,14 @@
-// isa.hpp - what outer_product_wgrad.cpp and streaming_wgrad.cpp need from each
-// instruction set.
+// isa.hpp - the functions that outer_product and streaming need from each instruction set.
 //
-// Included by sources that are compiled with the flags of their instruction set: plain structs only
-// (isa_load.hpp says why).
+// Sources that are compiled with the flags of their instruction set include it, so it has plain
+// structs only (isa_load.hpp says why).
 #pragma once
 
 namespace convgrad {
 
-// A strided view of pixels and channels in a file's dtype: DType as an int. `second` is for panels
-// whose elements hold two pixels: where the second pixel of the first element is. Either may be
-// null, which stands for zeros.
+// A source is a strided view of pixels and channels in a file's dtype, which is DType as an int.
+// For panels whose elements hold two pixels, `second` is the second pixel of the first element.
+// Either may be null, which stands for zeros.
 struct PackSource {
   const void* data;
   const void* second;
@@ -17,8 +16,8 @@ struct PackSource {
   long pixel_stride, channel_stride;  // in elements of the file
 };
 
-// The shape of panels: [panel][pixel][step channels], zeros behind the last channel of the last
-// panel. Packing pixels may spoil up to kPanelSlack elements behind them, so a panel is packed from
+// Panels have the shape [panel][pixel][step channels], with zeros behind the last channel of the
+// last. Packing pixels may spoil up to kPanelSlack elements behind them, so a panel is packed from
 // its first pixel to its last and has room behind that.
 struct PanelShape {
   int step;
@@ -26,8 +25,8 @@ struct PanelShape {
 };
 inline constexpr long kPanelSlack = 16;
 
-// One run of neighbouring pixels in the panels, in elements, and what to fetch meanwhile:
-// neighbouring cache lines, one for each pixel until prefetch_end.
+// A run is neighbouring pixels in the panels, in elements. Meanwhile neighbouring cache lines are
+// fetched, one for each pixel until prefetch_end.
 struct PanelRun {
   long a, b;  // of the two panels
   long pixels;
@@ -35,20 +34,20 @@ struct PanelRun {
   const char* prefetch_end;
 };
 
-// Two pixels of one channel, the first in the low half.
+// Holds two pixels of one channel, the first in the low half.
 struct BFloat16Pair {
   unsigned bits;
 };
 
-// What happens to the sums of a register tile.
+// The sums of a register tile go to cells, which are
 enum class Cells {
   added_to,  // float64 cells
   stored,    // to float64 cells
   results    // to cells of their own type
 };
 
-// What a register tile of outer_product reads, distances in elements. Of each run, the last `trim`
-// pixels are left out.
+// A register tile of outer_product reads this; distances are in elements. The last `trim` pixels of
+// each run are left out.
 template <typename Element>
 struct ProductView {
   const Element* a;  // broadcast
@@ -69,11 +68,11 @@ struct OuterProductIsa {
   void (*pack)(const PackSource& source, long pixels, long channels, const PanelShape& shape,
                Element* panel);
 
-  // False if any of count values is NaN or infinite.
+  // Returns false if any of count values is NaN or infinite.
   bool (*all_finite)(const Element* values, long count);
 
-  // For elements whose products are not those of IEEE arithmetic at the ends of the range, else
-  // null: see ExponentRangeFunction in exponent_range.hpp.
+  // Is null unless products of the elements differ from IEEE arithmetic's at the ends of the range;
+  // ExponentRangeFunction (exponent_range.hpp) says what it does.
   void (*exponent_range)(const void* values, long count, long pieces, long stride, unsigned* least,
                          unsigned* most);
 
@@ -88,16 +87,17 @@ struct OuterProductIsa {
   double (*multiply_chains)(long rounds, double factor, double term);
 };
 
-// Neighbouring output pixels of one row that see x with the same taps of those that are summed
-// together: a bit for each filter row and one for each of its taps. The others see padding there,
-// and have no products: with runs of every such set, all sums stay in registers.
+// A run is neighbouring output pixels of one row that see x with the same taps of those that are
+// summed together: a bit for each filter row and one for each of its taps. The others see padding
+// there, and have no products: with runs of every such set, all sums stay in registers.
 struct StreamRun {
   long x, dy;  // what the first pixel reads of x with the first of these taps, and its dy
   int pixels;
   unsigned char rows, taps;  // neighbouring bits, at least one
 };
 
-// What streaming reads and adds to: every lane has its own x and its own dy. Distances in elements.
+// Streaming reads this and adds to it: every lane has its own x and its own dy. Distances are in
+// elements.
 template <typename Element>
 struct StreamView {
   const Element* x;
@@ -105,7 +105,7 @@ struct StreamView {
   long x_row, x_tap, x_pixel;  // between filter rows, their taps, and output pixels
   long dy_pixel;
   long sum_row, sum_tap;
-  // What to fetch into the second cache meanwhile, so many cache lines with each pixel.
+  // Meanwhile so many cache lines are fetched into the second cache with each pixel.
   const char* fetch_x;
   const char* fetch_dy;
   long fetch_x_lines, fetch_dy_lines;
@@ -119,10 +119,10 @@ template <typename Element>
 using StreamFunction = void (*)(const StreamView<Element>& view, const StreamRun* runs,
                                 long run_count, Element* sums);
 
-// The same for one vector of lanes that stand for input channels, and `outputs` output channels of
-// the group of each: sums[r*sum_row + s*sum_tap + j*lanes + l] += x[... + l] *
-// dy[... + pick[j*lanes + l]] for j < outputs, lanes l. pick[] is below lanes, or below 2 * lanes
-// if `wide`, and as many values of dy are read.
+// Takes one vector of lanes that stand for input channels, and `outputs` output channels of the
+// group of each: sums[r*sum_row + s*sum_tap + j*lanes + l] += x[... + l] * dy[... + pick[j*lanes +
+// l]] for j < outputs, lanes l. pick[] is below lanes, or below 2 * lanes if `wide`, and as many
+// values of dy are read.
 template <typename Element>
 using GroupFunction = void (*)(const StreamView<Element>& view, const int* pick,
                                const StreamRun* runs, long run_count, Element* sums);
@@ -137,8 +137,8 @@ struct StreamingIsa {
   int sums;     // rows * taps * vectors at most; rows and taps at most kMostTaps
   StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
 
-  // Where lanes can be permuted at will, else null: rows * taps * outputs at most group_sums, rows,
-  // taps and outputs at most kMostGroupRows, kMostTaps and kMostGroupOutputs.
+  // stream_group is null unless lanes can be permuted at will. rows * taps * outputs is at most
+  // group_sums; rows, taps and outputs are at most kMostGroupRows, kMostTaps and kMostGroupOutputs.
   int group_sums;
   GroupFunction<Element> (*stream_group)(int rows, int taps, int outputs, bool wide);
 
@@ -164,7 +164,7 @@ extern const IsaSet kAvx2Isa;
 extern const IsaSet kAvx512Isa;
 extern const IsaSet kNeonIsa;
 
-// AVX512-BF16: products of bfloat16 pairs, summed in float.
+// AVX512-BF16 sums products of bfloat16 pairs in float.
 extern const OuterProductIsa<BFloat16Pair> kAvx512Bf16Isa;
 
 }  // namespace convgrad

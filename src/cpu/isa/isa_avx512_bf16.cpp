@@ -17,7 +17,7 @@ struct Avx512Bf16 : Avx512 {
   }
 };
 
-// Either half of a pair: an exponent of ones.
+// Looks in both halves of each pair for an exponent of ones.
 bool all_pairs_finite(const BFloat16Pair* values, long count) {
   std::uint32_t any = 0;
   for (long i = 0; i < count; ++i) {

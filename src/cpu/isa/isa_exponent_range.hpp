@@ -1,5 +1,5 @@
-// isa_exponent_range.hpp - the least and the greatest exponent of values: the function behind
-// ExponentRangeFunction (exponent_range.hpp). In vectors, since it reads all of x and dy
+// isa_exponent_range.hpp - finds the least and the greatest exponent of values, as
+// ExponentRangeFunction (exponent_range.hpp) says. It uses vectors, since it reads all of x and dy
 // once more, before anything else has brought them into a cache.
 #pragma once
 
@@ -49,7 +49,7 @@ void exponent_range(const void* values, long count, long pieces, long stride, un
     for (; i + all.kLanes <= count; i += all.kLanes) {
       all.add(load<decltype(all.most)>(bits + i));
     }
-    // What fills no vector: all of a piece where channels are few.
+    // The rest fills no vector; where channels are few it is all of a piece.
     if (i < count) {
       decltype(all.most) rest = {};
       for (long j = 0; i + j < count; ++j) rest[j] = bits[i + j];

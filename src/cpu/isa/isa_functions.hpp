@@ -1,4 +1,4 @@
-// isa_functions.hpp - the functions of one instruction set for outer_product and streaming.
+// isa_functions.hpp - makes the functions of one instruction set for outer_product and streaming.
 #pragma once
 
 #include "cpu/isa/isa_multiply.hpp"
@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// In integers, so that the loop becomes vectors: the compiler must not reorder sums of floats. No
-// early end either, which would keep it from doing so.
+// Works in integers, so that the loop becomes vectors: the compiler must not reorder sums of
+// floats. An early end would keep it from doing so, too.
 template <typename Set, typename Bits, typename Element>
 bool all_finite(const Element* values, long count) {
   constexpr Bits kExponent = sizeof(Bits) == 8 ? Bits(0x7ff0000000000000ul) : Bits(0x7f800000u);
@@ -30,7 +30,7 @@ constexpr IsaTable<Element> table_of() {
        multiply_rows<Set, Set::kMaxRows, Element>, multiply_chains<Set, Element>},
       {kLanes, Set::kStreamVectors, Set::kMaxSums, stream_for<Set, Element>, 0, nullptr,
        spread<Set, Element>}};
-  // For the others null, and small groups go through panels.
+  // The others have null, and small groups go through panels.
   if constexpr (kPermutes && Set::kGroupSums > 0) {
     table.streaming.group_sums = Set::kGroupSums;
     table.streaming.stream_group = group_for<Set, Element>;

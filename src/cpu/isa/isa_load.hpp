@@ -1,4 +1,4 @@
-// isa_load.hpp - vectors of a file's values, converted to the element type of a panel.
+// isa_load.hpp - loads vectors of a file's values, converted to the element type of a panel.
 //
 // The headers isa_*.hpp are templates over a struct that names an instruction set, `Set` below, and
 // are written with GCC's vector types: a library of portable vectors has no place for AMX's tiles,
@@ -33,7 +33,7 @@ inline constexpr bool kPermutes = false;  // it has no shuffle with a variable m
 inline constexpr bool kPermutes = true;
 #endif
 
-// What a lane holds of an element of a panel.
+// A lane holds this of an element of a panel.
 template <typename Element>
 struct LaneOf {
   using Type = Element;
@@ -54,7 +54,7 @@ struct VectorOf {
   static constexpr long kLanes = Set::kVectorBytes / sizeof(Element);
 };
 
-// Half a vector of 16 bits, zeros above them.
+// Widens half a vector of 16 bits, with zeros above them.
 template <typename Set, typename Bits16s>
 static inline typename VectorOf<Set, std::uint32_t>::Type widened(Bits16s bits) {
   using Bits32s = typename VectorOf<Set, std::uint32_t>::Type;
@@ -76,7 +76,7 @@ static inline void store(void* to, const V& value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
-// Without a branch, so that loops over it become vectors.
+// Converts without a branch, so that loops over it become vectors.
 static inline float convert(Float16 v) {
   const std::uint32_t magnitude = v.bits & 0x7fffu,
                       sign = static_cast<std::uint32_t>(v.bits & 0x8000u) << 16;
@@ -95,8 +95,8 @@ static inline float convert(BFloat16 v) {
 static inline float convert(float v) { return v; }
 static inline double convert(double v) { return v; }
 
-// Through memory, which is slow: for ends of rows, and for pixels that are apart in the file.
-// count values of a Reader `stride` apart, zeros behind them.
+// Gathers count values of a Reader `stride` apart, zeros behind them. It goes through memory, which
+// is slow: it is for ends of rows, and for pixels that are apart in the file.
 template <typename Reader>
 static inline typename Reader::V gather(const Reader& from, long at, long stride, long count) {
   alignas(typename Reader::V) typename Reader::Lane lanes[Reader::kLanes] = {};
@@ -104,7 +104,7 @@ static inline typename Reader::V gather(const Reader& from, long at, long stride
   return *reinterpret_cast<const typename Reader::V*>(lanes);
 }
 
-// The strided view that packers read, one pixel or a pair of them at a time.
+// Packers read this strided view, one pixel or a pair of them at a time.
 template <typename Set, typename Scalar, typename Element>
 struct Reader {
   using V = typename VectorOf<Set, Element>::Type;
@@ -128,7 +128,7 @@ struct Reader {
     }
   }
 
-  // The first count lanes, zeros behind them.
+  // Loads the first count lanes, zeros behind them.
   V first(long at, long count) const {
     if constexpr (!Set::kHasMasks) {
       return gather(*this, at, 1, count);
@@ -154,8 +154,8 @@ struct Reader {
 };
 
 // vdpbf16ps takes the two values of a lane from two pixels of one channel, which are apart in the
-// file where channels are side by side. Pairs: bfloat16 data and the pixel that goes with each,
-// either of which may be all zeros.
+// file where channels are side by side. A pair is a pixel of bfloat16 data and the one that goes
+// with it, either of which may be all zeros.
 template <typename Set>
 struct Reader<Set, BFloat16, BFloat16Pair> {
   using V = typename VectorOf<Set, BFloat16Pair>::Type;

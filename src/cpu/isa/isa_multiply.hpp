@@ -1,4 +1,4 @@
-// isa_multiply.hpp - the register tile of outer_product: M values of x, broadcast one by one, times
+// isa_multiply.hpp - the register tile of outer_product. M values of x, broadcast one by one, meet
 // NV vectors of dy, for one pixel after the other.
 //
 // Each sum waits for the one of the pixel before, 4 cycles with AVX-512 and AVX2, and two can be
@@ -99,7 +99,7 @@ void multiply_tile(int columns, const ProductView<Element>& view, const PanelRun
           sum[i][v] = multiply_add<Set, Element>(sum[i][v], broadcast, d[v]);
         }
       }
-      // Always, without a branch: where nothing is to be fetched, the same line again.
+      // Fetches always, without a branch: where nothing is to be fetched, the same line again.
       __builtin_prefetch(fetch, 0, 2);
       fetch += fetch_step;
       pa += a_pixel;

@@ -1,5 +1,5 @@
-// isa_neon.cpp - packers and register tiles for NEON, which every aarch64 processor has. Multiplied
-// and added in one step, as AVX2 does: the sums are its sums, bit for bit.
+// isa_neon.cpp - packers and register tiles for NEON, which every aarch64 processor has. It
+// multiplies and adds in one step, as AVX2 does: the sums are AVX2's, bit for bit.
 #include <arm_neon.h>
 
 #include "cpu/isa/isa_functions.hpp"

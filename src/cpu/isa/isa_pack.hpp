@@ -1,4 +1,4 @@
-// isa_pack.hpp - from a file's layout and dtype to panels.
+// isa_pack.hpp - packs from a file's layout and dtype to panels.
 //
 // Vectors are stored whole, pixel after pixel: what they write behind a pixel's channels is
 // overwritten by the next pixel, and behind the last pixel there is room (PanelShape).
@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// A vector's first lanes, zeros behind them: where all of the vector may be read, faster than to
-// read a part of it.
+// Keeps a vector's first lanes, zeros behind them. Where all of the vector may be read, that is
+// faster than to read a part of it.
 template <typename Set, typename Element>
 class FirstLanes {
   using V = typename VectorOf<Set, Element>::Type;
@@ -25,8 +25,9 @@ class FirstLanes {
   Index index_;
 };
 
-// Channels side by side in the file: vectors along the channels. A panel's vectors may read beyond
-// its `step` channels where that is still inside the tensor; those lanes are never used.
+// Packs channels that are side by side in the file in vectors along them. A panel's vectors may
+// read beyond its `step` channels where that is still inside the tensor; those lanes are never
+// used.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_channels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                          Element* panel) {
@@ -48,7 +49,7 @@ void pack_along_channels(const PackSource& s, long pixels, long channels, const 
     const long readable = i + 1 < pixels && s.pixel_stride >= kLanes ? channels + kLanes : channels;
     const long at = i * s.pixel_stride;
     Element* out = panel + i * step;
-    // Panels of which nothing has to be cut off: nearly all.
+    // Nearly all panels come first, those of which nothing has to be cut off.
     const long last = channels - step < readable - width ? channels - step : readable - width;
     long c = 0;
     if (width == kLanes) {
@@ -91,7 +92,7 @@ static inline void exchange_bit(V& a, V& b, Indices<Lane...>) {
   b = high;
 }
 
-// rows[i][j] becomes rows[j][i], one bit of the indices at a time: log2(Count) steps of Count
+// rows[i][j] becomes rows[j][i], one bit of the indices at a time, in log2(Count) steps of Count
 // shuffles of two registers.
 template <long Bit, typename V, long Count>
 static inline void transpose_from(V (&rows)[Count]) {
@@ -104,8 +105,9 @@ static inline void transpose_from(V (&rows)[Count]) {
   }
 }
 
-// Channels apart in the file: squares of lanes x lanes, transposed in registers. Pixel by pixel,
-// each value would be a load of its own, and each from another page where images are large.
+// Packs channels that are apart in the file in squares of lanes x lanes, transposed in registers.
+// Pixel by pixel, each value would be a load of its own, and each from another page where images
+// are large.
 template <typename Set, typename Scalar, typename Element>
 void pack_along_pixels(const PackSource& s, long pixels, long channels, const PanelShape& shape,
                        Element* panel) {

@@ -1,12 +1,12 @@
-// isa_peak.hpp - what a register tile would be without its loads, for peaks.cpp to time.
+// isa_peak.hpp - a register tile without its loads, which measure_peaks() times.
 #pragma once
 
 #include "cpu/isa/isa_multiply.hpp"
 
 namespace convgrad {
 
-// Multiply-adds that wait for each other in as many chains as the tile has sums. It returns the sum
-// of all lanes, which each product of a round raises by 1 if factor and term are 1.
+// Multiply-adds wait for each other in as many chains as the tile has sums. It returns the sum of
+// all lanes, which each product of a round raises by 1 if factor and term are 1.
 template <typename Set, typename Element>
 double multiply_chains(long rounds, double factor, double term) {
   using Acc = typename SumOf<Element>::Type;

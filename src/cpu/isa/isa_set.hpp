@@ -1,4 +1,4 @@
-// isa_set.hpp - what the drivers of the register-tile kernels share.
+// isa_set.hpp - functions that the drivers of the register-tile kernels share.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ const IsaTable<Acc>& isa_table(const IsaSet& set) {
   }
 }
 
-// What panels and workspaces have to hold. The largest extent of a chunk along n, z, p, q: at most
-// most_pixels together, also where there is no chunk because a tensor is empty.
+// Returns the largest extent of a chunk along n, z, p, q, which panels and workspaces have to hold:
+// at most most_pixels together, also where there is no chunk because a tensor is empty.
 inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem,
                                                 std::int64_t most_pixels = kMaxChunkPixels) {
   const ChunkGrid grid = chunk_grid(problem, most_pixels);
@@ -36,18 +36,18 @@ inline std::array<std::int64_t, 4> chunk_extent(const WgradProblem& problem,
   return extent;
 }
 
-// Input positions that the taps of one axis span from `outputs` neighbouring output positions.
+// Counts the input positions that an axis' taps span from `outputs` neighbouring output positions.
 inline std::int64_t spanned_inputs(const SpatialAxis& axis, std::int64_t outputs) {
   return (outputs - 1) * axis.stride + (axis.taps - 1) * axis.dilation + 1;
 }
 
-// Whether some tap sees positions outside x along an axis: then zeros of a panel meet dy, which
-// must be finite.
+// Tells whether some tap sees positions outside x along an axis: then zeros of a panel meet dy,
+// which must be finite.
 inline bool sees_padding(const SpatialAxis& axis) {
   return axis.pad_before > 0 || spanned_inputs(axis, axis.out) - axis.pad_before > axis.in;
 }
 
-// Empty, or which instructions of those that isa_*.cpp are compiled for are missing.
+// These return "", or which instructions of those that isa_*.cpp are compiled for are missing.
 inline std::string lacks_avx512(const Machine& machine) {
   return lacks(machine, {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "f16c"});
 }
@@ -57,7 +57,7 @@ inline std::string lacks_avx2(const Machine& machine) {
 inline std::string lacks_neon(const Machine& machine) { return lacks(machine, {"neon"}); }
 inline std::string lacks_nothing(const Machine&) { return ""; }
 
-// The first reason not to compute something, if any.
+// Returns the first reason not to compute something, if any.
 inline std::string first_of(std::string reason, std::string other) {
   return reason.empty() ? other : reason;
 }

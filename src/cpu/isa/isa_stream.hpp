@@ -1,8 +1,8 @@
-// isa_stream.hpp - the register tile of streaming, and spreading x for it.
+// isa_stream.hpp - the register tile of streaming, and the spreading of x for it.
 //
 // Without a sum over channels, every product needs a value of x of its own: a multiply-add has x as
-// an operand in memory, and two loads a cycle are the limit, as two multiply-adds are. What is
-// saved is dy, which all taps in registers share, and the second pass over x and dy that each
+// an operand in memory, and two loads a cycle are the limit, as two multiply-adds are. Loads of dy
+// can be saved, which all taps in registers share, and the second pass over x and dy that each
 // further set of taps would take. So as many taps as there are registers are summed at once.
 #pragma once
 
@@ -78,7 +78,7 @@ static inline const Element* opaque(const Element* at) {
   return at;
 }
 
-// Unrolled, as what is in a register has no index.
+// The loops are unrolled, as what is in a register has no index.
 template <int Rows, int Taps, int Count, typename Use>
 [[gnu::always_inline]] static inline void for_each_sum(const Use& use) {
 #pragma GCC unroll 8
@@ -91,10 +91,10 @@ template <int Rows, int Taps, int Count, typename Use>
   }
 }
 
-// What stream_tile() and stream_group_tile() share: Count vectors of sums for each of Rows x Taps,
-// in registers over all runs. They meet Count vectors of x that are XStep apart (0: the same one)
-// and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory and end there, so
-// that any number of calls, for a few rows each, add to them.
+// Holds Count vectors of sums for each of Rows x Taps, in registers over all runs, for
+// stream_tile() and stream_group_tile(). They meet Count vectors of x that are XStep apart (0: the
+// same one) and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory and end
+// there, so that any number of calls, for a few rows each, add to them.
 template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element>
 struct RegisterSums {
   using V = typename VectorOf<Set, Element>::Type;
@@ -104,9 +104,9 @@ struct RegisterSums {
   const char* fetch_x;
   const char* fetch_dy;
 
-  // Where only some taps see x, each is asked for: the same answers for all pixels of a run, and
-  // the same runs in each image, which a processor foresees. A loop for each set of taps would take
-  // four times as long to compile.
+  // Where only some taps see x, each is asked for. The answers are the same for all pixels of a
+  // run, and the runs in each image, which a processor foresees. A loop for each set of taps would
+  // take four times as long to compile.
   template <bool All, typename LoadDy>
   [[gnu::always_inline]] void add_run(const StreamView<Element>& view, const StreamRun& run,
                                       const LoadDy& load_dy) {
@@ -133,7 +133,7 @@ struct RegisterSums {
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
       }
-      // With each pixel: the loads of all lines at once would keep those of x waiting.
+      // Lines are fetched with each pixel: all of them at once would keep the loads of x waiting.
       for (long i = view.fetch_x_lines; i > 0; --i, fetch_x += 64)
         __builtin_prefetch(fetch_x, 0, 2);
       for (long i = view.fetch_dy_lines; i > 0; --i, fetch_dy += 64) {
@@ -195,8 +195,8 @@ StreamFunction<Element> stream_at(int index, Indices<I...>) {
   return kFunctions[index];
 }
 
-// One function for each shape, as the sums must be in registers. Those that were left out for want
-// of them are never asked for: see StreamingIsa::sums.
+// Each shape has a function, as the sums must be in registers. Shapes with too many sums have none,
+// and are never asked for (StreamingIsa::sums).
 template <typename Set, typename Element>
 StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
   constexpr long kFunctions = long{Set::kStreamVectors} * kMostTaps * kMostTaps;
@@ -204,7 +204,7 @@ StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
                                  typename UpTo<kFunctions>::Type{});
 }
 
-// Groups of a few channels: a lane is an input channel, and the output channels of its group are
+// In groups of a few channels a lane is an input channel, and the output channels of its group are
 // picked from one or two vectors of dy in registers. Spreading x into panels instead took 45 % of
 // the time (docs/measurements/performance.md).
 template <typename Set, int Rows, int Taps, int Outputs, bool Wide, typename Element>

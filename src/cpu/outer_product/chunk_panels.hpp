@@ -1,4 +1,4 @@
-// chunk_panels.hpp - dy and x of a chunk, packed for outer_product.
+// chunk_panels.hpp - packs dy and x of a chunk for outer_product.
 //
 // dy is packed once into panels of output channels. The rows of x that the chunk sees are packed
 // into panels of input channels, padding columns as zeros; all taps of a filter row (with luck, of
@@ -17,7 +17,7 @@
 
 namespace convgrad {
 
-// A row of dy that sees x with the filter row at work.
+// This is a row of dy that sees x with the filter row at work.
 struct PanelRow {
   std::int64_t line, dy, start;  // of the x panel, of the dy panel, in the block
   bool partner;                  // whether the image has one
@@ -42,9 +42,9 @@ class ChunkPanels {
   const XPanels& shape() const { return panels_; }
   const TileForm& form() const { return form_; }
 
-  // Packs dy, once for all taps. False if the chunk must be left to plain multiply-adds: dy is not
-  // finite where x panels hold zeros for padding (0 * Inf must not be added), or numbers are too
-  // small for this instruction.
+  // Packs dy, once for all taps. Returns false if the chunk must be left to plain multiply-adds: dy
+  // is not finite where x panels hold zeros for padding (0 * Inf must not be added), or numbers are
+  // too small for this instruction.
   bool start(const PixelBox& box) {
     box_ = box;
     input_ = input_box(pb_, box);
@@ -52,7 +52,7 @@ class ChunkPanels {
     return in_range() && dy_.pack(box);
   }
 
-  // Elements of a row of dy, and of all rows.
+  // Count the elements of a row of dy, and of all rows.
   std::int64_t steps() const { return steps_; }
   std::int64_t all_steps() const {
     return image_steps() * box_[1].size() * box_[2].size() * steps_;
@@ -61,11 +61,11 @@ class ChunkPanels {
   Region dy_of(const PixelBox& box) const { return dy_region(pb_, block_, box, tile_.k); }
 
   const Element* dy_panel(std::int64_t k) const { return dy_.panel(k); }
-  // From channel c of the tile on, or from element c of joined (s, c) pairs.
+  // Returns the panel from channel c of the tile on, or from element c of joined (s, c) pairs.
   const Element* x_panel(std::int64_t c) const {
     return x_panels_ + (panels_.joined ? c : c / form_.x_step * x_shape_.panel_stride);
   }
-  // Elements from one output pixel to the next, and from one row of x to the next.
+  // Count the elements from one output pixel to the next, and from one row of x to the next.
   std::int64_t x_pixel() const { return form_.pixels * panels_.pixel_columns * x_shape_.step; }
   std::int64_t x_line() const { return columns_ * x_shape_.step; }
 
@@ -99,7 +99,7 @@ class ChunkPanels {
       for (std::int64_t d = input_[0].begin; d < input_[0].end; ++d) pack_plane(n, d, line);
     }
   }
-  // For the taps of one t, where all planes of x together are too large (kMostXElements).
+  // Packs x for the taps of one t, where all planes of x together are too large (kMostXElements).
   void pack_planes(std::int64_t t) {
     begin_panels(image_steps() * box_[1].size() * input_[1].size(), pb_.axis[2].taps);
     std::int64_t line = 0;
@@ -114,7 +114,7 @@ class ChunkPanels {
       }
     }
   }
-  // The listed rows, for taps first_tap, ... of the filter row.
+  // Packs the listed rows, for taps first_tap, ... of the filter row.
   void pack_rows(std::int64_t first_tap, std::int64_t taps) {
     begin_panels(row_count_, taps);
     for (std::int64_t row = 0; row < row_count_; ++row) {
@@ -129,7 +129,7 @@ class ChunkPanels {
     return {first + tile_.c.begin, first + tile_.c.end};
   }
 
-  // Where products of pairs are as IEEE arithmetic has them.
+  // Tells whether products of pairs are as IEEE arithmetic has them.
   bool in_range() const {
     if (isa_.exponent_range == nullptr) return true;
     return bf16_products_in_range(exponent_range_of(x_of(box_), isa_.exponent_range),
@@ -160,13 +160,13 @@ class ChunkPanels {
     }
   }
 
-  // One row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside of
-  // what the chunk's pixels see. Behind the last pixel of an odd number, pairs would read on: in x
-  // there may be anything, or it may not be in the block.
+  // Packs one row of x: columns_ columns from what first_tap sees of the first pixel, zeros outside
+  // of what the chunk's pixels see. Behind the last pixel of an odd number, pairs would read on: in
+  // x there may be anything, or it may not be in the block.
   void pack_line(std::int64_t line, std::int64_t row_start, std::int64_t first_tap, bool partner) {
     const SpatialAxis& w = pb_.axis[2];
     const std::int64_t first = input_position(w, box_[3].begin, first_tap);
-    // Columns for which the pixel, and for pairs its partner, is inside.
+    // For these columns the pixel, and for pairs its partner, is inside.
     const Range low = panels_.columns_of(input_[2], first, columns_);
     const Range high = panels_.columns_of(input_[2], first + w.stride, columns_);
     if (form_.pixels == 1) {  // padding, x, padding
@@ -185,8 +185,8 @@ class ChunkPanels {
     }
   }
 
-  // One part of a line: where neither pixel of an element is in x, zeros; where one is, the other
-  // is read as zeros.
+  // Packs one part of a line: where neither pixel of an element is in x, zeros; where one is, the
+  // other is read as zeros.
   void pack_columns(std::int64_t line, std::int64_t row_start, std::int64_t first, Range columns,
                     bool low, bool high) {
     if (columns.size() <= 0) return;
@@ -214,7 +214,7 @@ class ChunkPanels {
     isa_.pack(from, columns.size(), channels, x_shape_, out);
   }
 
-  // In all panels of the line.
+  // Zeroes columns in all panels of the line.
   void zero_columns(Element* out, std::int64_t count) {
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
     for (std::int64_t b = 0; b < blocks; ++b) {

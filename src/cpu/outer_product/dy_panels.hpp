@@ -1,4 +1,4 @@
-// dy_panels.hpp - dy of a chunk, packed for outer_product into panels of output channels: once for
+// dy_panels.hpp - packs dy of a chunk for outer_product into panels of output channels, once for
 // all taps. They stay in the second cache until the chunk is done.
 #pragma once
 
@@ -24,11 +24,11 @@ class DyPanels {
            const Tile& tile, const TileForm& form, Element* memory)
       : isa_(isa), pb_(problem), block_(block), tile_(tile), form_(form), data_(memory) {}
 
-  // From output channel k of the tile on, a multiple of k_step.
+  // Returns the panel from output channel k of the tile on, a multiple of k_step.
   const Element* panel(std::int64_t k) const { return data_ + k / form_.k_step * panel_elements(); }
 
-  // False if dy is not finite where x panels hold zeros for padding.
-  // data_[k / k_step][row][pixel][k % k_step], zeros behind the last k.
+  // Returns false if dy is not finite where x panels hold zeros for padding. Fills data_[k /
+  // k_step][row][pixel][k % k_step], zeros behind the last k.
   bool pack(const PixelBox& box) {
     const std::int64_t steps = ceil_div(box[3].size(), form_.pixels);
     const PanelShape shape = {static_cast<int>(form_.k_step), panel_elements()};
@@ -36,7 +36,7 @@ class DyPanels {
     const std::int64_t stride = strides.spatial[2], k = tile_.k.size();
     const std::int64_t partner = form_.images > 1 ? strides.n : stride;
     const std::int64_t whole = box[3].size() / form_.pixels;
-    // Whole rows follow each other in the file as in the panel: one call for all of them.
+    // Where whole rows follow each other in the file as in the panel, one call packs all of them.
     const bool together = strides.spatial[1] == box[3].size() * stride && whole == steps;
     const std::int64_t rows = together ? box[2].size() : 1;
     Element* out = data_;
@@ -64,7 +64,7 @@ class DyPanels {
  private:
   std::int64_t panel_elements() const { return kMaxChunkPixels * form_.k_step + kPanelSlack; }
 
-  // The panels, not the file: they have just been written, and are in the cache.
+  // Looks at the panels, not the file: they have just been written, and are in the cache.
   bool is_finite(std::int64_t elements) const {
     for (std::int64_t k = 0; k < tile_.k.size(); k += form_.k_step) {
       if (!isa_.all_finite(panel(k), elements)) return false;

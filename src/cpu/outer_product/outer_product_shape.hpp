@@ -1,5 +1,5 @@
-// outer_product_shape.hpp - how outer_product cuts a problem, and which rows and columns its panels
-// of x hold, by the shape alone.
+// outer_product_shape.hpp - decides how outer_product cuts a problem, and which rows and columns
+// its panels of x hold, by the shape alone.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// For how much of the filter one packing of x serves.
+// One packing of x serves
 enum class Reuse {
   filter,  // all taps: the panel has every input row that the chunk sees
   plane,   // the taps of one t
@@ -20,8 +20,8 @@ enum class Reuse {
   tap      // one tap, where neighbouring taps are too far apart to share columns
 };
 
-// By the shape of the problem alone, as the order of sums follows from it. A panel's columns are
-// `step` input columns apart.
+// The shape of the problem alone decides, as the order of sums follows from it. A panel's columns
+// are `step` input columns apart.
 struct XPanels {
   Reuse reuse = Reuse::row;
   bool joined = false;             // few channels: the rows of a register tile are (s, c) pairs
@@ -34,7 +34,7 @@ struct XPanels {
   std::int64_t columns(std::int64_t outputs, std::int64_t taps) const {
     return (outputs - 1) * pixel_columns + (taps - 1) * tap_columns + 1;
   }
-  // Those of `count` columns from input column `first` on that are in `seen`.
+  // Returns those of `count` columns from input column `first` on that are in `seen`.
   Range columns_of(Range seen, std::int64_t first, std::int64_t count) const {
     const std::int64_t begin = first >= seen.begin ? 0 : ceil_div(seen.begin - first, step);
     const std::int64_t end = first >= seen.end ? 0 : (seen.end - 1 - first) / step + 1;
@@ -43,8 +43,8 @@ struct XPanels {
   }
 };
 
-// A register tile of fewer rows would wait for its sums: it needs 8 vectors of them.
-// Channels up to this many join those of neighbouring taps: a register tile has 14 rows.
+// Channels up to this many join those of neighbouring taps: a register tile has 14 rows, and one of
+// fewer would wait for its sums, of which it needs 8 vectors.
 inline constexpr std::int64_t kFewChannels = 16;
 
 inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
@@ -63,9 +63,9 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
     p.tap_columns = aw.dilation / p.step;
   }
   const std::int64_t rows = extent[0] * extent[1] * extent[2];
-  // Taps that are so far apart that most columns between them would be packed for nothing, or so
-  // many columns that a row does not fit, or strides over the filter, so that no column serves two
-  // taps: each tap for itself.
+  // Each tap is packed for itself where taps are so far apart that most columns between them would
+  // be packed for nothing, a row of columns does not fit, or strides leave no column that serves
+  // two taps.
   const bool shares =
       S == 1 || problem.group_c() <= kFewChannels || spanned_inputs(aw, 1) > aw.stride;
   const bool near = shares &&
@@ -82,8 +82,8 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   }
   p.most_columns = p.columns(q, S);
   p.joined = S > 1 && p.tap_columns == 1 && problem.group_c() <= kFewChannels;
-  // The packing that copies the fewest rows, if it fits: one for all taps copies each row of x
-  // once, one for each filter row copies it as often as rows of the filter see it.
+  // The packing that copies the fewest rows is taken, if it fits: one for all taps copies each row
+  // of x once, one for each filter row copies it as often as rows of the filter see it.
   const auto seen = [](const SpatialAxis& axis, std::int64_t outputs) {  // 1 of an empty axis
     const std::int64_t in = std::max<std::int64_t>(axis.in, 1);
     return static_cast<double>(std::min(in, spanned_inputs(axis, outputs)));
@@ -110,9 +110,9 @@ inline XPanels x_panels(const WgradProblem& problem, std::int64_t most_elements,
   return p;
 }
 
-// Limits of a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (256 KiB) share the second
+// These limit a tile: dy's panels (512 x 256 floats, 512 KiB) and x's (256 KiB) share the second
 // cache. Tiles of 128 channels of x, or of 128 or 512 of dy, were no faster
-// (docs/measurements/performance.md). Of 1x1 filters each packing of dy serves one tap, so that
+// (docs/measurements/performance.md). In 1x1 filters each packing of dy serves one tap, so that
 // packing is most of the rest: x's panels are as large as dy's.
 inline constexpr std::int64_t kOuterProductTileK = 256;
 inline constexpr std::int64_t kOuterProductTileC = 64;
@@ -121,8 +121,8 @@ inline constexpr std::int64_t kMostXElements = 64 << 10;
 inline constexpr std::int64_t kMostXElements1 = 128 << 10;
 inline constexpr std::int64_t kMostTileCells = 448;  // of a register tile: 14 x 32
 
-// In equal parts: a thin remainder would fill no register tile. As many channels of x as a panel
-// for all taps has room for.
+// Tiles are equal parts: a thin remainder would fill no register tile. They have as many channels
+// of x as a panel for all taps has room for.
 struct OuterProductSteps {
   std::int64_t c, k;
 };
@@ -142,7 +142,8 @@ inline XPanels panels_of(const WgradProblem& problem) {
   return x_panels(problem, kMostXElements, outer_product_steps(problem).c);
 }
 
-// Room for the panels of any instruction set, of 6 channels and more (fewer only if there is one).
+// These make room for the panels of any instruction set, of 6 channels and more (fewer only if
+// there is one).
 inline std::int64_t dy_elements(const WgradProblem& problem) {
   return (kMaxChunkPixels + kPanelSlack) * round_up(outer_product_steps(problem).k, 32);
 }
@@ -152,14 +153,14 @@ inline std::int64_t x_elements(const WgradProblem& problem) {
   return panels.most_lines * panels.most_columns * (c + 32) + (c / 3 + 1) * kPanelSlack + 64;
 }
 
-// The largest step of at most `most` that cuts count into equal parts.
+// Returns the largest step of at most `most` that cuts count into equal parts.
 inline std::int64_t even_step(std::int64_t count, std::int64_t most) {
   return ceil_div(count, ceil_div(count, most));
 }
 
-// What decides whether x or dy is broadcast: the side that fills whole vectors better is in
-// vectors. Vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. Fewer
-// than 8 sums in registers wait for each other.
+// Counts vector multiply-adds for a pixel, with `rows` broadcast to `columns` side by side. It
+// decides whether x or dy is broadcast: the side that fills whole vectors better is in vectors.
+// Fewer than 8 sums in registers wait for each other.
 template <typename Element>
 double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::int64_t columns) {
   const std::int64_t step = even_step(rows, isa.max_rows), lanes = isa.max_columns / 2;
@@ -171,13 +172,13 @@ double tile_cost(const OuterProductIsa<Element>& isa, std::int64_t rows, std::in
          (static_cast<double>(whole) * cost(isa.max_columns) + (rest > 0 ? cost(rest) : 0));
 }
 
-// How a tile is multiplied, by its shape and the problem's alone.
+// The form says how a tile is multiplied, by its shape and the problem's alone.
 struct TileForm {
   bool swapped = false;                 // dy is broadcast to channels of x side by side
   std::int64_t x_step = 1, k_step = 1;  // channels of a register tile
   std::int64_t images = 1, pixels = 1;  // of an element of the panels
 
-  // Whether an element of image n has a second one in the chunk.
+  // Tells whether an element of image n has a second one in the chunk.
   bool has_partner(const PixelBox& box, std::int64_t n) const {
     return images > 1 && n + 1 < box[0].end;
   }
@@ -195,7 +196,7 @@ TileForm tile_form(const OuterProductIsa<Element>& isa, const WgradProblem& prob
   const std::int64_t rows = panels.joined ? problem.axis[2].taps * c : c;
   // Swapped sums pass through memory once more on their way to the partial.
   form.swapped = 4 * tile_cost(isa, k, rows) < 3 * tile_cost(isa, rows, k);
-  // One vector of columns where more are not needed: panels half as large.
+  // One vector of columns, where more are not needed, makes panels half as large.
   const auto columns = [&](std::int64_t count) {
     return count <= isa.max_columns / 2 ? isa.max_columns / 2 : isa.max_columns;
   };

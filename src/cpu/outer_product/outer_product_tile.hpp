@@ -1,4 +1,4 @@
-// outer_product_tile.hpp - one tile's work of outer_product.
+// outer_product_tile.hpp - does one tile's work of outer_product.
 //
 // The sums of a register tile stay in registers over all the chunk's pixels, also across rows and
 // images, and are added to the float64 partial at the end. Taps are outside of the panels of dy,
@@ -12,14 +12,15 @@
 
 namespace convgrad {
 
-// Rows of pixels as the runs that a register tile goes through, and what is fetched meanwhile.
+// Lists rows of pixels as the runs that a register tile goes through, and what is fetched
+// meanwhile.
 //
 // While a chunk is computed, the next one is fetched into the second cache, a line for each pixel
 // of the last register tiles: late enough to be still there when it is packed. From the start of a
 // chunk on, it would evict panels of many channels (docs/measurements/performance.md).
 class RunList {
  public:
-  // For a chunk whose register tiles go through `steps` elements of dy in each of `calls` calls.
+  // Starts a chunk whose register tiles go through `steps` elements of dy in each of `calls` calls.
   void start(const Region& x, const Region& dy, std::int64_t calls, std::int64_t steps) {
     const auto worth_it = [](const Region& region) {
       return region.piece_bytes() < kLeastPiece ? Region() : region;
@@ -32,8 +33,9 @@ class RunList {
   void skip(std::int64_t calls) { calls_left_ -= calls; }
   void forget_rows() { rows_stay_ = false; }
 
-  // Before each call. True if lines are to be fetched in it: then runs are parts of rows. Otherwise
-  // each is a whole row, and they serve all register tiles until other rows are listed.
+  // Is called before each call. Returns true if lines are to be fetched in it: then runs are parts
+  // of rows. Otherwise each is a whole row, and they serve all register tiles until other rows are
+  // listed.
   template <typename Panels>
   bool list(const Panels& panels) {
     const bool fetches = calls_left_-- <= fetch_calls_ && !fetch_.done();
@@ -47,10 +49,10 @@ class RunList {
   std::int64_t count() const { return count_; }
 
  private:
-  // Runs end with pieces of memory: of few lines, as with few channels of many, they would be so
-  // short that listing them takes longer than waiting for what they fetch.
+  // Runs end with pieces of memory. Pieces of few lines, as with few channels of many, would make
+  // them so short that listing them takes longer than waiting for what they fetch.
   static constexpr std::int64_t kLeastPiece = 4 * LineCursor::kLineBytes;
-  // Pixels of a run: short enough to give each its own lines to fetch.
+  // Runs have so many pixels, few enough to give each its own lines to fetch.
   static constexpr std::int64_t kRunPixels = 32;
 
   template <typename Panels>
@@ -95,7 +97,7 @@ class OuterProductTile {
         sums_(sums),
         first_sums_(problem, tile, sums.fresh) {}
 
-  // False if the chunk must be left to plain multiply-adds: see ChunkPanels::start().
+  // Returns false if the chunk must be left to plain multiply-adds, as ChunkPanels::start() says.
   bool add_chunk(const PixelBox& box, const PixelBox* next, double* partial) {
     box_ = box;
     const bool starts = panels_.start(box);
@@ -139,7 +141,7 @@ class OuterProductTile {
     return cells_ == Cells::results ? static_cast<void*>(results() + cell) : sums_.partial + cell;
   }
 
-  // Of isa_.multiply.
+  // Counts calls of isa_.multiply.
   std::int64_t calls_in_filter_row() const {
     const std::int64_t c = tile_.c.size(), taps = pb_.axis[2].taps, step = form().x_step;
     const std::int64_t blocks =
@@ -188,15 +190,16 @@ class OuterProductTile {
     }
   }
 
-  // The elements of a row of dy for which tap s is in x, or a few more.
+  // Returns the elements of a row of dy for which tap s is in x, or a few more.
   Range seen_by(std::int64_t s) const {
     const Range inside = intersect(box_[3], outputs_inside(pb_.axis[2], s));
     return {(inside.begin - box_[3].begin) / form().pixels,
             ceil_div(inside.end - box_[3].begin, form().pixels)};
   }
 
-  // The listed rows of `count` channels of x against every dy panel, for `count` rows of the filter
-  // from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left out.
+  // Multiplies the listed rows of `count` channels of x by every dy panel, for `count` rows of the
+  // filter from `out` on. Elements of a row that are not in `seen` meet zeros in x and may be left
+  // out.
   void add_rows(std::int64_t count, const Element* x, Range seen, std::int64_t out) {
     const std::int64_t x_pixel = panels_.x_pixel(), k_step = form().k_step;
     for (std::int64_t k = 0; k < tile_.k.size(); k += k_step) {

@@ -1,4 +1,4 @@
-// outer_product_wgrad.cpp - a filter gradient without im2col: a sum of outer products over pixels,
+// outer_product_wgrad.cpp - sums a filter gradient without im2col as outer products over pixels,
 // dw[tap][c][k] += x[pixel seen by the tap][c] * dy[pixel][k], from packed panels.
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), steps.c, steps.k};
 }
 
-// Of the type of the sums, also for bfloat16 pairs, which are as large.
+// Elements are of the type of the sums, also for bfloat16 pairs, which are as large.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   const OuterProductSteps steps = outer_product_steps(problem);
   // direct_chunk() works in the same space when dy is not finite.
@@ -38,7 +38,7 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   });
 }
 
-// Rough seconds on one core with `peak` vector multiply-adds a second, of float; double takes as
+// Estimates seconds on one core with `peak` vector multiply-adds of float a second; double takes as
 // long for half as many. Packing moves x once or more for each tile of k, dy for each tile of c.
 // Joined tiles have fewer filter rows to go through, and rows that are broadcast to wide vectors
 // are turned round, which is what the third is for.
@@ -61,7 +61,7 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
          (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
 }
 
-// A row of the table.
+// Makes a row of the table.
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
   return {name,

@@ -1,5 +1,5 @@
-// exponent_range.hpp - whether instructions that multiply bfloat16 and know no subnormal numbers
-// give the sums of IEEE arithmetic.
+// exponent_range.hpp - tells whether instructions that multiply bfloat16 and know no subnormal
+// numbers give the sums of IEEE arithmetic.
 #pragma once
 
 #include "engine/region.hpp"
@@ -7,8 +7,9 @@
 namespace convgrad {
 
 // Lowers *least to the least exponent, as it is stored, of values that are not 0, and raises *most
-// to the greatest. Values as they are in the file, in pieces of `count` that begin `stride` bytes
-// apart: one call for many pieces, since a row of few channels is too short to be worth a call.
+// to the greatest. Values are as they are in the file, in pieces of `count` that begin `stride`
+// bytes apart: one call looks at many pieces, since a row of few channels is too short to be worth
+// a call.
 using ExponentRangeFunction = void (*)(const void* values, long count, long pieces, long stride,
                                        unsigned* least, unsigned* most);
 
@@ -33,9 +34,9 @@ inline bool bf16_products_in_range(const ExponentRange& x, const ExponentRange& 
          x.least + dy.least >= 2 * 127 - 112;
 }
 
-// The same for float32 as three bfloat16, whose least bit is 23 places behind the first of their
-// sum: no term is subnormal from an exponent of -103 on, no product from -80 on. Nor may a sum of
-// 512 products overflow, or a term that was rounded up.
+// Judges float32 as three bfloat16, whose least bit is 23 places behind the first of their sum: no
+// term is subnormal from an exponent of -103 on, no product from -80 on. Nor may a sum of 512
+// products overflow, or a term that was rounded up.
 inline bool f32_products_in_range(const ExponentRange& x, const ExponentRange& dy) {
   return x.most < 254 && dy.most < 254 && x.most + dy.most < 2 * 127 + 116 &&
          x.least >= 127 - 103 && dy.least >= 127 - 103 && x.least + dy.least >= 2 * 127 - 80;

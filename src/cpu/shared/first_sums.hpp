@@ -1,4 +1,4 @@
-// first_sums.hpp - how the first sums of a tile take the place of what its partial held: a pass
+// first_sums.hpp - lets the first sums of a tile take the place of what its partial held: a pass
 // over a partial to clear it takes as long as many a small layer's products.
 #pragma once
 
@@ -8,12 +8,12 @@ namespace convgrad {
 
 class FirstSums {
  public:
-  // fresh: as Kernel::accumulate gets it.
+  // fresh is what Kernel::accumulate gets.
   FirstSums(const WgradProblem& problem, const Tile& tile, bool fresh)
       : problem_(problem), tile_(tile), fresh_(fresh) {}
 
-  // Before each chunk: true if its sums are to be stored, else they are added. `adds` is false for
-  // a chunk that is left to another kernel, which adds always.
+  // Is called before each chunk. Returns true if its sums are to be stored, else they are added.
+  // `adds` is false for a chunk that is left to another kernel, which adds always.
   bool are_of(const PixelBox& box, bool adds, double* partial) {
     const bool stores = fresh_ && adds && all_taps_see_x(box);
     if (fresh_ && !stores) clear_tile(problem_, tile_, partial);

@@ -1,4 +1,4 @@
-// pack.hpp - copying pixels of x and dy into the [pixel][channel] form that the kernels read,
+// pack.hpp - copies pixels of x and dy into the [pixel][channel] form that the kernels read,
 // converted to the accumulator's type. One place knows the layouts and the dtypes.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// The type of the sums.
+// Sums have this type.
 template <typename Scalar>
 using AccumulatorOf = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
 
@@ -22,7 +22,7 @@ Acc to_sum_type(Scalar value) {
   }
 }
 
-// Offset of dy[n,z,p,q,k=0] and of x[n,d,h,w,c=0] in a block.
+// These return the offset of dy[n,z,p,q,k=0] and of x[n,d,h,w,c=0] in a block.
 inline std::int64_t dy_offset(const Block& block, std::int64_t n, std::int64_t z, std::int64_t p,
                               std::int64_t q) {
   return (n - block.pixels[0].begin) * block.dy_strides.n +
@@ -38,9 +38,9 @@ inline std::int64_t x_offset(const Block& block, std::int64_t n, std::int64_t d,
          (w - block.input[2].begin) * block.x_strides.spatial[2];
 }
 
-// For the kernels without an instruction set of their own.
-// destination[pixel * ld + channel] = source[pixel * pixel_stride + channel * channel_stride].
-// The inner loop runs along whichever axis is contiguous in the source.
+// Serves the kernels without an instruction set of their own: destination[pixel * ld + channel] =
+// source[pixel * pixel_stride + channel * channel_stride]. The inner loop runs along whichever axis
+// is contiguous in the source.
 template <typename Acc, typename Scalar>
 void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_stride,
                  std::int64_t channels, std::int64_t channel_stride, Acc* destination,
@@ -60,7 +60,7 @@ void pack_pixels(const Scalar* source, std::int64_t pixels, std::int64_t pixel_s
   }
 }
 
-// function(n, z, p) for each row of output pixels.
+// Calls function(n, z, p) for each row of output pixels.
 template <typename Function>
 void for_each_row(const PixelBox& box, Function&& function) {
   for (std::int64_t n = box[0].begin; n < box[0].end; ++n) {
@@ -70,7 +70,7 @@ void for_each_row(const PixelBox& box, Function&& function) {
   }
 }
 
-// The tap's position along t, r and s.
+// Holds the tap's position along t, r and s.
 struct TapIndex {
   std::int64_t t, r, s;
 };
@@ -79,8 +79,8 @@ inline TapIndex tap_index(const WgradProblem& problem, std::int64_t tap) {
   return {tap / S / R, tap / S % R, tap % S};
 }
 
-// x has no padding in memory, so positions before it are negative. Position along one axis of x
-// that a tap sees from an output position; outside x it is not in [0, in).
+// Returns the position along one axis of x that a tap sees from an output position. x has no
+// padding in memory, so a position outside x is not in [0, in).
 inline std::int64_t input_position(const SpatialAxis& axis, std::int64_t out, std::int64_t tap) {
   return out * axis.stride - axis.pad_before + tap * axis.dilation;
 }

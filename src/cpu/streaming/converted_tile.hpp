@@ -1,6 +1,6 @@
-// converted_tile.hpp - one tile's work of streaming for small groups that cannot be read in place:
-// of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in the
-// type of the sums, and then read as if it were the tensors.
+// converted_tile.hpp - does one tile's work of streaming for small groups that cannot be read in
+// place: of 16 bits, or with channels apart. What a chunk reads is copied, channels side by side in
+// the type of the sums, and then read as if it were the tensors.
 #pragma once
 
 #include "cpu/isa/isa_set.hpp"
@@ -11,7 +11,7 @@
 
 namespace convgrad {
 
-// The problem of the copies.
+// Returns the problem of the copies.
 inline WgradProblem converted_problem(const WgradProblem& problem) {
   WgradProblem converted = problem;
   converted.dtype = accumulator_dtype(problem.dtype);
@@ -19,7 +19,7 @@ inline WgradProblem converted_problem(const WgradProblem& problem) {
   return converted;
 }
 
-// Elements of the copies for one chunk and one tile's channels, by the shape alone.
+// Counts elements of the copies for one chunk and one tile's channels, by the shape alone.
 struct ConvertedShape {
   // Reading a vector may begin before the first element and end behind the last one.
   static constexpr std::int64_t kSlack = 64;
@@ -33,7 +33,7 @@ struct ConvertedShape {
     x = pixels * (k / problem.group_k() * problem.group_c()) + 2 * kSlack;
     dy = kMaxChunkPixels * k + 2 * kSlack;
   }
-  // 2 MiB of floats: what is copied must still be in a cache when it is read.
+  // Copies are at most 2 MiB of floats: they must still be in a cache when they are read.
   bool fits() const { return x <= kMostElements; }
 };
 
@@ -42,7 +42,7 @@ class ConvertedTile {
   using Acc = AccumulatorOf<Scalar>;
 
  public:
-  // workspace: room for the copies, then GroupTile's.
+  // workspace has room for the copies, then GroupTile's.
   ConvertedTile(const IsaTable<Acc>& isa, const WgradProblem& problem, const Block& block,
                 const Tile& tile, Acc* workspace)
       : packer_(isa.outer_product),
@@ -68,7 +68,7 @@ class ConvertedTile {
   }
 
  private:
-  // All that the chunk sees, once: filters overlap, so most values are read by several taps.
+  // Copies all that the chunk sees once: filters overlap, so most values are read by several taps.
   void copy_x(Range images) {
     const std::array<Range, 3>& in = copy_.input;
     copy_.x_strides = box_strides(true, c_.size(), {in[0].size(), in[1].size(), in[2].size()});

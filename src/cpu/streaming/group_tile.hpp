@@ -1,4 +1,4 @@
-// group_tile.hpp - one tile's work of streaming for small groups that are read in place.
+// group_tile.hpp - does one tile's work of streaming for small groups that are read in place.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace convgrad {
 
-// Small groups in place: lanes are input channels, and each meets the output channels of its
+// Reads small groups in place: lanes are input channels, and each meets the output channels of its
 // group, which are picked from a vector of dy (or two) in registers.
 template <typename Acc>
 class GroupTile {
  public:
-  // Whether this instruction set and shape can do so; by the shape of the problem alone.
+  // Tells whether this instruction set can do so, by the shape of the problem alone.
   static bool fits(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
     if (isa.stream_group == nullptr || !is_in_layout(problem)) return false;
     const std::int64_t lanes = isa.lanes, c = problem.group_c(), k = problem.group_k();
@@ -70,10 +70,11 @@ class GroupTile {
   }
 
  private:
-  // Of x or dy at a time: both are in the second cache while all taps and lanes read them.
+  // A group has at most so much of x or dy: both are in the second cache while all taps and lanes
+  // read them.
   static constexpr std::int64_t kGroupBytes = 64 << 10;
 
-  // All taps of a row first: they share the loads of dy, and neighbouring taps the lines of x.
+  // All taps of a row come first: they share the loads of dy, and neighbouring taps the lines of x.
   std::int64_t filter_rows() const {
     return std::clamp<std::int64_t>(isa_.group_sums / (pb_.axis[2].taps * outputs_), 1,
                                     std::min<std::int64_t>(pb_.axis[1].taps, kMostGroupRows));
@@ -106,8 +107,8 @@ class GroupTile {
   }
 
   // Indices are made in memory and loaded by each call, which is nothing beside its hundreds of
-  // pixels. For lanes that begin with channel `row` of a group whose dy begins at `first`: the same
-  // for nearly all blocks.
+  // pixels. They are for lanes that begin with channel `row` of a group whose dy begins at `first`,
+  // which nearly all blocks have in common.
   void list_picks(std::int64_t row, std::int64_t first) {
     if (row == picked_row_ && first == picked_first_) return;
     picked_row_ = row;

@@ -1,4 +1,4 @@
-// lane_panels.hpp - dy and x of some pixels, packed for the lanes that streaming works on.
+// lane_panels.hpp - packs dy and x of some pixels for the lanes that streaming works on.
 //
 // In x's panel every lane has the value of its own group, beside its dy: no product is wasted on
 // other groups. A panel is a block of its own, in the type of the sums, with the pixels of the
@@ -27,7 +27,7 @@ class LanePanels {
     panels_.x = x_;
   }
 
-  // The output channels k, in `width` lanes: zeros behind them.
+  // Takes the output channels k in `width` lanes, zeros behind them.
   void use_lanes(Range k, std::int64_t width) {
     k_ = k;
     width_ = width;
@@ -39,7 +39,7 @@ class LanePanels {
     panels_.x_strides = box_strides(true, width_, {in[0].size(), in[1].size(), in[2].size()});
     panels_.dy_strides = box_strides(true, width_, {box[1].size(), box[2].size(), box[3].size()});
   }
-  // Lane 0 is channel 0 of it.
+  // Lane 0 is channel 0 of the block.
   const Block& block() const { return panels_; }
 
   void pack_dy() {

@@ -1,4 +1,4 @@
-// stream_shape.hpp - how streaming reads x and dy, by the shape of the problem alone.
+// stream_shape.hpp - decides how streaming reads x and dy, by the shape of the problem alone.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// Neighbouring output positions of one axis that see x with the same taps.
+// A span is neighbouring output positions of one axis that see x with the same taps.
 struct TapSpan {
   Range outputs, taps;
 };
@@ -25,7 +25,7 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
     const Range taps = taps_inside(axis, o);
     std::int64_t end = o + 1;
     if (taps == Range{0, axis.taps}) {
-      // All taps, up to the last output whose last tap is inside.
+      // All taps see x up to the last output whose last tap is inside.
       const std::int64_t reach = axis.in - 1 - input_position(axis, 0, axis.taps - 1);
       end = std::min(outputs.end, reach / axis.stride + 1);
     } else {
@@ -36,15 +36,15 @@ void for_each_span(const SpatialAxis& axis, Range outputs, Use&& use) {
   }
 }
 
-// Input pixels that a chunk's panel may hold: more, and taps are too far apart for this kernel.
+// A chunk's panel may hold so many input pixels; with more, taps are too far apart for this kernel.
 inline constexpr std::int64_t kMostPanelPixels = 8 * kMaxChunkPixels;
 
-// Whether x and dy hold vectors of the type of the sums.
+// Tells whether x and dy hold vectors of the type of the sums.
 inline bool is_in_layout(const WgradProblem& problem) {
   return problem.channels_last && problem.dtype == accumulator_dtype(problem.dtype);
 }
 
-// Whether nothing is copied: vectors of the type of the sums, and no lane that shares its x.
+// Nothing is copied where there are vectors of the type of the sums, and no lane shares its x.
 struct InPlace {
   bool dy = false, x = false;
 };
@@ -53,7 +53,7 @@ inline InPlace reads_in_place(const WgradProblem& problem) {
   return {vectors, vectors && problem.group_c() == 1 && problem.group_k() == 1};
 }
 
-// Of x that a chunk's taps see, at most one more than `most`.
+// Counts the pixels of x that a chunk's taps see, at most one more than `most`.
 inline std::int64_t seen_pixels(const WgradProblem& problem, std::int64_t most) {
   const auto extent = chunk_extent(problem);
   double pixels = static_cast<double>(extent[0]);
@@ -67,7 +67,7 @@ inline std::int64_t panel_pixels(const WgradProblem& problem) {
   return seen_pixels(problem, kMostPanelPixels);
 }
 
-// Distances between taps and between output pixels in x, from those between its rows and columns.
+// Sets distances between taps and output pixels in x from those between its rows and columns.
 template <typename Element>
 void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std::int64_t row,
                      std::int64_t column) {
@@ -77,15 +77,15 @@ void set_x_distances(StreamView<Element>& view, const WgradProblem& problem, std
 }
 
 inline constexpr std::int64_t kMostLanes = 64;  // of a panel
-// Output channels of a tile with one input channel each: 16 vectors of floats, a pixel of which are
-// 16 neighbouring cache lines.
+// A tile has so many output channels with one input channel each: 16 vectors of floats, a pixel of
+// which are 16 neighbouring cache lines.
 inline constexpr std::int64_t kStreamTileK = 256;
 // Groups wider than this fill the lanes of outer_product.
 inline constexpr std::int64_t kMostGroupC = 16;
-// Sets of lanes in a tile: of the 2 doubles that the narrowest vector has, at least.
+// A tile has at most so many sets of lanes, of the 2 doubles that the narrowest vector has.
 inline constexpr std::size_t kMostLaneSets = kStreamTileK / 2 + 1;
 
-// Output channels of a tile: whole groups.
+// Counts the output channels of a tile, which are whole groups.
 inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   const std::int64_t group_k = problem.group_k();
   const std::int64_t most = std::max(kStreamTileK / problem.group_c(), kMostLanes);
@@ -93,9 +93,9 @@ inline std::int64_t stream_tile_k(const WgradProblem& problem) {
   return ceil_div(problem.groups, ceil_div(problem.groups, groups)) * group_k;
 }
 
-// Room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector may
-// begin earlier or end later than a tile's channels. In panels a few lanes are summed at a time,
-// with all channels of a group.
+// Makes room for the sums of a tile's taps and lanes, and for those of its last vectors: a vector
+// may begin earlier or end later than a tile's channels. In panels a few lanes are summed at a
+// time, with all channels of a group.
 inline std::int64_t stream_sum_elements(const WgradProblem& problem) {
   const std::int64_t lanes =
       std::max(stream_tile_k(problem) + 2 * kMostLanes, problem.group_c() * kMostLanes);

@@ -22,7 +22,7 @@ class StreamWalk {
   template <typename Use>
   void for_each_group(const PixelBox& box, std::int64_t pixel_bytes, std::int64_t group_bytes,
                       Use&& use) {
-    // Images before rows of one: a group of whole images has no border inside.
+    // Images come before rows of one: a group of whole images has no border inside.
     const std::size_t axis = box[0].size() > 1 ? 0 : box[1].size() > 1 ? 1 : 2;
     std::int64_t x_pixels = box[0].size(), dy_pixels = 1;
     for (const Range& range : input_box(pb_, box)) x_pixels *= range.size();
@@ -85,7 +85,7 @@ class StreamWalk {
     view.fetch_dy =
         static_cast<const char*>(block.dy) + dy * item + share * pixels * view.fetch_dy_lines * 64;
   }
-  // Whether there are such rows, and whole ones.
+  // Tells whether there are such rows, and whole ones.
   bool fetches(const PixelBox& group, Range k) const {
     return group[2].size() < pb_.axis[1].out && group[3].size() == pb_.axis[2].out &&
            pb_.axis[0].in == 1 && k.size() == pb_.K;
@@ -103,7 +103,7 @@ class StreamWalk {
     return static_cast<unsigned char>((1 << range.end) - (1 << range.begin));
   }
 
-  // Outputs of a row that see the same of the taps [s, s + taps).
+  // Lists outputs of a row that see the same of the taps [s, s + taps).
   void list_columns(Range q, std::int64_t s, std::int64_t taps) {
     column_count_ = 0;
     for_each_span(pb_.axis[2], q, [&](const TapSpan& span) {
@@ -120,8 +120,8 @@ class StreamWalk {
     });
   }
 
-  // Those of the first image, in the order of its pixels, then the same of the others. Groups with
-  // as many whole images have the same ones, where panels are as wide.
+  // Lists the runs of the first image, in the order of its pixels, then those of the others. Groups
+  // with as many whole images have the same runs, where panels are as wide.
   void list_runs(const PixelBox& group, const TapIndex& first, std::int64_t rows, std::int64_t taps,
                  const Block& x, const Block& dy) {
     const Listed wanted = {{group[0].size(), group[1].begin, group[1].end, group[2].begin,

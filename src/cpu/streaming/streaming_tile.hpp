@@ -1,4 +1,5 @@
-// streaming_tile.hpp - one tile's work of streaming: the sums of several taps in registers.
+// streaming_tile.hpp - does one tile's work of streaming with the sums of several taps in
+// registers.
 //
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
@@ -51,7 +52,7 @@ class StreamingTile {
   bool in_place_dy() const { return reads_.dy && tile_.k.size() >= isa_.lanes; }
   bool in_place_x() const { return reads_.x && in_place_dy(); }
 
-  // Taps of a row first, then rows, each in equal parts; what registers are left then takes more
+  // Taps of a row come first, then rows, each in equal parts; the registers that are left take more
   // lanes.
   static std::int64_t equal_part(std::int64_t taps, std::int64_t most) {
     return ceil_div(taps, ceil_div(taps, std::min<std::int64_t>(most, kMostTaps)));
@@ -60,7 +61,7 @@ class StreamingTile {
     return equal_part(problem.axis[2].taps, isa.sums);
   }
 
-  // Output channels that are worked on together: whole vectors, and what is then left as the last
+  // These output channels are worked on together: whole vectors, and what is then left as the last
   // lanes of a vector that begins earlier, or, packed, as the first of one with zeros.
   struct Lanes {
     Range k;
@@ -87,8 +88,8 @@ class StreamingTile {
   std::int64_t width(const Lanes& lanes) const { return lanes.vectors * isa_.lanes; }
   std::int64_t sum_count(const Lanes& lanes) const { return pb_.taps() * width(lanes); }
 
-  // Adds sums [tap][lane] to the partial of channel c. Once for a chunk of at most 512 pixels: that
-  // is where sums of floats must end.
+  // Adds sums [tap][lane] to the partial of channel c, once for a chunk of at most 512 pixels:
+  // there sums of floats must end.
   void flush(const Lanes& lanes, const Acc* sums, std::int64_t c, double* partial) const {
     for (std::int64_t tap = 0; tap < pb_.taps(); ++tap, sums += width(lanes)) {
       double* out = partial + (tap * pb_.group_c() + c) * pb_.K + lanes.k.begin;
@@ -176,8 +177,8 @@ class StreamingTile {
     view_.dy_pixel = dy.dy_strides.spatial[2];
   }
 
-  // The listed runs, for the taps from `first` on. The function for a shape is looked up for each
-  // call: the last taps of a filter may be fewer.
+  // Streams the listed runs, for the taps from `first` on. The function for a shape is looked up
+  // for each call: the last taps of a filter may be fewer.
   void stream(const Lanes& lanes, const TapIndex& first, std::int64_t rows, std::int64_t taps,
               Acc* sums) {
     view_.sum_tap = width(lanes);
@@ -187,8 +188,8 @@ class StreamingTile {
         sums + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row + first.s * view_.sum_tap);
   }
 
-  // Of x or dy at a time. In place, both are in the second cache while all lanes read them; panels
-  // are for one set of lanes, in the first cache.
+  // A group has at most so much of x or dy. In place, both are in the second cache while all lanes
+  // read them; panels are for one set of lanes, in the first cache.
   static constexpr std::int64_t kGroupBytes = 64 << 10, kPanelBytes = 12 << 10;
 
   const StreamingIsa<Acc>& isa_;

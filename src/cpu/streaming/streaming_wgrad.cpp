@@ -1,7 +1,7 @@
-// streaming_wgrad.cpp - depthwise and small groups. A lane is an output channel; x is spread so
-// that each lane has the value of its own group beside its dy, and no product is wasted on other
-// groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its group
-// (group_tile.hpp), for which tensors of 16 bits or with channels first are copied
+// streaming_wgrad.cpp - computes depthwise and small groups. A lane is an output channel; x is
+// spread so that each lane has the value of its own group beside its dy, and no product is wasted
+// on other groups (streaming_tile.hpp); or a lane is an input channel that meets the outputs of its
+// group (group_tile.hpp), for which tensors of 16 bits or with channels first are copied
 // (converted_tile.hpp).
 #include <algorithm>
 #include <cmath>
@@ -21,14 +21,14 @@ TileSteps tile_steps(const WgradProblem& problem) {
   return {problem.taps(), problem.group_c(), stream_tile_k(problem), true};
 }
 
-// Tensors that GroupTile reads once they are copied.
+// Tells whether GroupTile reads the tensors once they are copied.
 template <typename Acc>
 bool is_converted(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
   return !is_in_layout(problem) && ConvertedShape(problem).fits() &&
          GroupTile<Acc>::fits(isa, converted_problem(problem));
 }
 
-// The most of what any instruction set may do, as plans are made before one is chosen.
+// Returns the most of what any instruction set may need, as plans are made before one is chosen.
 std::int64_t workspace_bytes(const WgradProblem& problem) {
   std::int64_t elements = stream_sum_elements(problem);
   const std::int64_t tile_k = stream_tile_k(problem);
@@ -48,10 +48,10 @@ std::int64_t workspace_bytes(const WgradProblem& problem) {
   return elements * dtype_bytes(accumulator_dtype(problem.dtype));
 }
 
-// In place where x and dy allow it, which no packing beats. Else groups are copied, if the copies
-// can be read in place: each value is moved once for all taps and channels of its group. Else
-// packed in panels, for which x is moved once for each channel of a group, as every lane needs its
-// own.
+// Reads in place where x and dy allow it, which no packing beats. Else groups are copied, if the
+// copies can be read in place: each value is moved once for all taps and channels of its group.
+// Else they are packed in panels, for which x is moved once for each channel of a group, as every
+// lane needs its own.
 template <const IsaSet& set>
 void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block& block,
                 const ChunkRun& run, const Tile& tile, std::byte* workspace, TileSums& sums) {
@@ -73,9 +73,9 @@ void accumulate(const WgradProblem& problem, const ChunkGrid& grid, const Block&
   });
 }
 
-// Rough seconds on one core. A multiply-add waits a little
-// for its operands, half as long again; a packed value of x or dy takes as long as a few of them.
-// 16 for each channel of a group is for spreading, which gathers lanes one by one.
+// Estimates seconds on one core. A multiply-add waits a little for its operands, half as long
+// again; a packed value of x or dy takes as long as a few of them. 16 for each channel of a group
+// is for spreading, which gathers lanes one by one.
 template <const IsaSet& set>
 double seconds(const WgradProblem& problem) {
   const bool is_double = problem.dtype == DType::f64;
@@ -109,7 +109,7 @@ std::string why_not_shape(const WgradProblem& problem) {
   return "";
 }
 
-// A row of the table.
+// Makes a row of the table.
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
   return {name,
