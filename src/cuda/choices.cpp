@@ -1,4 +1,4 @@
-// choices.cpp - see choices.hpp. Tiles and units fix the order of additions: so they follow from
+// choices.cpp - see choices.hpp. Tiles and units fix the order of additions, so they follow from
 // the problem alone, never from the device, its memory or a measurement.
 #include "cuda/choices.hpp"
 
@@ -14,12 +14,13 @@ static_assert(MmaTf32Wide::kColumns == MmaSplitWide::kColumns);
 
 namespace {
 
-// Of what a tile of rows x columns computes, the part that is wanted.
+// Returns the part that is wanted of what a tile computes.
 double share(std::int64_t extent, std::int64_t tile) {
   return static_cast<double>(extent) / static_cast<double>(ceil_div(extent, tile) * tile);
 }
 
-// Pixels of a full chunk along n, z, p, q: chunks at the ends are smaller, and use the same units.
+// A full chunk has these pixels along n, z, p, q; those at the ends are smaller, with the same
+// units.
 std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   std::array<int, 4> sizes{};
   for (int a = 0; a < 4; ++a) {
@@ -30,12 +31,12 @@ std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   return sizes;
 }
 
-// Positions of x that neighbouring outputs see; 64 bits, as a dilation may be anything.
+// Counts positions of x that neighbouring outputs see, in 64 bits, as a dilation may be anything.
 std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
   return (outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1;
 }
 
-// The unit with which a chunk needs the fewest instructions. Their weights are counted in the
+// Finds the unit with which a chunk needs the fewest instructions. Their weights are counted in the
 // kernel's machine code, not measured. All that fit are tried, which are at most a chunk's pixels.
 struct UnitSearch {
   const WgradProblem& problem;
@@ -45,9 +46,9 @@ struct UnitSearch {
   StreamUnit best{};
   double best_cost = 0;
 
-  // Channels last: they are on end in shared memory, so that a warp's copies are. Channels first:
-  // single elements are stored by lanes that differ in the pixel, and an odd number of words, or of
-  // groups' channels, lets them meet different banks.
+  // With channels last they are on end in shared memory, so that a warp's copies are. With channels
+  // first single elements are stored by lanes that differ in the pixel, and an odd number of words,
+  // or of groups' channels, lets them meet different banks.
   StreamRow row_of(int channels, int piece, int group) const {
     const int odd = group > 1 ? group : dtype_bytes(problem.dtype) == 2 ? 2 : 1;
     const int pitch = problem.channels_last ? channels : (ceil_div(channels, odd) | 1) * odd;
@@ -55,8 +56,8 @@ struct UnitSearch {
     while (row.log < 5 && 1 << row.log < row.pieces) ++row.log;
     return row;
   }
-  // The largest pieces that are aligned in every pixel: 16 bytes, also across groups where all of
-  // their channels are taken; or the channels of a group; or elements.
+  // Takes the largest pieces that are aligned in every pixel: 16 bytes, also across groups where
+  // all of their channels are taken; or the channels of a group; or elements.
   void set_rows() {
     const int vector = static_cast<int>(16 / dtype_bytes(problem.dtype));
     const std::int64_t c = problem.group_c(), k = problem.group_k();
@@ -74,7 +75,7 @@ struct UnitSearch {
     }
   }
 
-  // The unit of so many pixels; images is 0 if it does not fit shared memory.
+  // Returns the unit of so many pixels; images is 0 if it does not fit shared memory.
   StreamUnit unit(int images, int rows, int columns) const {
     const std::int64_t capacity = kStreamBytes / dtype_bytes(problem.dtype);
     const std::int64_t dy_columns = ceil_div(columns, kStreamRun) * kStreamRun;
@@ -96,14 +97,14 @@ struct UnitSearch {
     result.band = runs >= kStreamWarps ? rows : ceil_div(rows, kStreamWarps / runs);
     return result;
   }
-  // Instructions of a warp to copy rows of pixels.
+  // Counts a warp's instructions to copy rows of pixels.
   double copied(double rows, const StreamRow& row) const {
     const double steps = problem.channels_last ? ceil_div(row.pixels << row.log, kWarp)
                                                : ceil_div(row.pixels, kWarp) * row.channels;
     return rows * (30 + 8 * steps);
   }
-  // Of a chunk: its strips' first units load all rows that they see, those after them the new ones.
-  // 150 a warp for a unit's barriers and the walk to the next.
+  // Counts a chunk's instructions: its strips' first units load all rows that they see, those after
+  // them the new ones. A unit's barriers and the walk to the next take 150 a warp.
   double cost(const StreamUnit& u) const {
     const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows),
                  parts = ceil_div(chunk[0], u.images);
@@ -126,7 +127,7 @@ struct UnitSearch {
     best_cost = value;
     best = u;
   }
-  // Two units at a time if they fit at all. Several images only if they are whole.
+  // Takes two units at a time if they fit at all, and several images only if they are whole.
   StreamUnit search() {
     set_rows();
     for (common.buffers = 2; common.buffers > 0 && best.images == 0; --common.buffers) {
@@ -147,9 +148,9 @@ struct UnitSearch {
   }
 };
 
-// The pixels of a slab along axes 0 to last; `size` has those of the axes after it. A slab is a
-// box, as one bulk copy takes a box; the fewest slabs filled the least of the instructions, which
-// multiply kSlabPixels pixels whatever a slab has.
+// Finds the pixels of a slab along axes 0 to last; `size` has those of the axes after it. A slab is
+// a box, as one bulk copy takes a box. The fewest slabs leave the least of the instructions unused,
+// which multiply kSlabPixels pixels whatever a slab has.
 struct SlabSearch {
   std::array<int, 4> chunk;    // pixels of a full chunk
   std::array<int, 4> largest;  // along each axis
@@ -157,7 +158,7 @@ struct SlabSearch {
   std::array<int, 4> size = {1, 1, 1, 1}, best = {1, 1, 1, 1};
   std::int64_t best_count = 0;
 
-  // The first of those with the fewest slabs: the one with the longest rows.
+  // Keeps the first of those with the fewest slabs, which has the longest rows.
   void consider() {
     std::int64_t count = 1;
     for (std::size_t a = 0; a < 4; ++a) count *= ceil_div(chunk[a], size[a]);
@@ -232,8 +233,8 @@ Chunks chunks_of(const ChunkGrid& grid) {
 
 SimtChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
-  // Narrow where at least a third of a wide tile's products would be thrown away. A wide tile's
-  // values from shared memory serve twice as many products.
+  // A tile is narrow where at least a third of a wide one's products would be thrown away. A wide
+  // tile's values from shared memory serve twice as many products.
   const auto used = [&](int size) { return share(rows, size) * share(columns, size); };
   const bool narrow = used(kSimtNarrow) > 1.5 * used(kSimtWide);
   const int size = narrow ? kSimtNarrow : kSimtWide;
@@ -245,15 +246,15 @@ StreamChoice stream_choice(const WgradProblem& problem) {
   StreamChoice choice{};
   const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
   const auto C = static_cast<int>(problem.group_c()), M = static_cast<int>(problem.group_k());
-  // Few variants, as each is compiled for four dtypes; taps beyond the filter's are not stored.
-  // Four channels leave registers for 3 x 3 taps only.
+  // There are few variants, as each is compiled for four dtypes; taps beyond the filter's are not
+  // stored. Four channels leave registers for 3 x 3 taps only.
   choice.c = C > 1 ? 4 : 1;
   choice.r = choice.s = choice.c == 4 || std::max(R, S) <= 3 ? 3 : std::max(R, S) <= 5 ? 5 : 7;
   choice.r_tiles = ceil_div(R, choice.r);
   choice.s_tiles = ceil_div(S, choice.s);
   choice.c_tiles = ceil_div(C, choice.c);
   choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
-  // The most groups that 32 neighbouring output channels can belong to, of M channels each.
+  // 32 neighbouring output channels can belong to at most so many groups of M channels each.
   int groups = kStreamLanes % M == 0   ? kStreamLanes / M
                : M % kStreamLanes == 0 ? 1
                                        : (kStreamLanes - 1) / M + 2;
@@ -285,8 +286,8 @@ MmaChoice mma_choice(const WgradProblem& problem) {
               static_cast<int>(ceil_div<std::int64_t>(rows, Tile::kRows)),
               static_cast<int>(ceil_div<std::int64_t>(columns, Tile::kColumns))};
     };
-    // Wide if no more than 30 % of its products are thrown away on top of a narrow tile's. A wide
-    // tile reads less of x and dy for each product.
+    // A tile is wide if no more than 30 % of its products are thrown away on top of a narrow
+    // tile's. A wide tile reads less of x and dy for each product.
     const bool wide =
         filled.template operator()<Wide>() > 0.7 * filled.template operator()<Narrow>();
     return wide ? with.template operator()<Wide>(true) : with.template operator()<Narrow>(false);

@@ -1,4 +1,4 @@
-// choices.hpp - which variant of a kernel a problem gets, and its tiles: by the shape alone.
+// choices.hpp - chooses a kernel's variant and tiles for a problem, by the shape alone.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace convgrad::cuda {
 
-// Why the problem's numbers do not fit what kernels count with, or "".
+// Says why the problem's numbers do not fit what kernels count with, or "".
 std::string too_large(const WgradProblem& problem);
 
 Shape shape_of(const WgradProblem& problem);
@@ -34,9 +34,9 @@ struct StreamChoice {
 };
 StreamChoice stream_choice(const WgradProblem& problem);
 
-// Channels of a group in memory as mma_gemm.hpp reads them: whole vectors of 16 bytes.
+// Counts the channels of a group in memory as mma_gemm.hpp reads them: whole vectors of 16 bytes.
 std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels);
-// Whether a tensor with so many channels in a group must be rearranged for that.
+// Tells whether a tensor with so many channels in a group must be rearranged for that.
 bool needs_pack(const WgradProblem& problem, std::int64_t group_channels);
 
 struct MmaChoice {
@@ -52,11 +52,11 @@ struct WgmmaChoice {
 };
 WgmmaChoice wgmma_choice(const WgradProblem& problem);
 
-// A view of a block with contiguous channels (of all groups, so many), as copies of slabs read it:
-// at every step-th position along d, h, w.
+// Maps a view of a block with contiguous channels (of all groups, so many) as copies of slabs read
+// it: at every step-th position along d, h, w.
 BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
                  const int (&step)[3]);
-// The step of x along an axis on which a slab has this many pixels.
+// Returns the step of x along an axis on which a slab has this many pixels.
 int slab_step(const Axis& axis, int pixels);
 
 }  // namespace convgrad::cuda

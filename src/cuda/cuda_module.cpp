@@ -1,4 +1,4 @@
-// cuda_module.cpp - convgrad_cuda.so: module.hpp by the CUDA runtime, which is linked statically.
+// cuda_module.cpp - makes convgrad_cuda.so, module.hpp by the statically linked CUDA runtime.
 #include <cuda_runtime_api.h>
 
 #include "convgrad/error.hpp"
@@ -75,8 +75,8 @@ std::unique_ptr<DeviceSum> make_sum(const Plan& plan) {
 Buffer pinned(std::int64_t bytes, const char* what, int device) {
   const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
   void* memory = nullptr;
-  // Without it, ordinary memory works too: the driver copies through pinned memory of its own, and
-  // the calling thread waits.
+  // Without pinned memory ordinary one works too: the driver copies through pinned memory of its
+  // own, and the calling thread waits.
   if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
     cudaGetLastError();
     return Buffer(bytes, what);

@@ -35,7 +35,7 @@ CurrentDevice::~CurrentDevice() {
 struct CudaRuntime::State {
   int device = 0;
   cudaStream_t copies = nullptr, kernels = nullptr;
-  // Of each buffer: its block has been copied; kernels have read it.
+  // Each buffer has two events: its block has been copied, and kernels have read it.
   std::array<cudaEvent_t, 2> uploaded{}, computed{};
   std::array<cudaEvent_t, 2> timer{};
   cudaGraphExec_t graph = nullptr;  // what is timed
@@ -43,8 +43,8 @@ struct CudaRuntime::State {
   std::int64_t spare_bytes = 0;
   std::optional<Cudnn> library;
 
-  // Whatever exists, also after a constructor that failed half-way. Streams are waited for first:
-  // memory must not be freed under a copy.
+  // Destroys whatever exists, also after a constructor that failed half-way. Streams are waited for
+  // first: memory must not be freed under a copy.
   ~State() {
     const CurrentDevice current(device);
     for (const cudaStream_t stream : {copies, kernels}) {
@@ -71,7 +71,7 @@ CudaRuntime::CudaRuntime(int device, std::int64_t spare_bytes) : state_(std::mak
   s.spare_bytes = spare_bytes;
   const CurrentDevice current(device);
   check(cudaSetDevice(device), cat("taking device ", device));
-  // Non-blocking: they do not wait for the default stream, which belongs to the caller's own code.
+  // They do not wait for the default stream, which belongs to the caller's own code.
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
   check(cudaStreamCreateWithFlags(&s.kernels, cudaStreamNonBlocking), "creating a stream");
   // Events without times cost less to record; the timer's are created when it is started.
@@ -110,8 +110,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
                 "--algorithm: cuda_wgmma: this convgrad was built for " CONVGRAD_CUDA_ARCHITECTURES
                 ", expected 90a among them; use another");
   }
-  // Asked of the driver through the runtime: linked to libcuda, the module would not load without a
-  // driver. 12000 is the version of the interface, which newer drivers keep.
+  // The driver is asked through the runtime: linked to libcuda, the module would not load without
+  // one. 12000 is the version of the interface, which newer drivers keep.
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
@@ -152,7 +152,7 @@ void CudaRuntime::zero(void* memory, std::int64_t bytes) {
         "clearing partial sums");
 }
 
-// On the device, not here: the calling thread goes on to read the next block. An event that was
+// The device waits, not the calling thread, which goes on to read the next block. An event that was
 // never recorded is not waited for, as with the first blocks.
 void CudaRuntime::begin_upload(std::int64_t buffer) {
   check(cudaStreamWaitEvent(state_->copies, state_->computed[static_cast<std::size_t>(buffer)], 0),
@@ -178,7 +178,7 @@ void CudaRuntime::end_compute(std::int64_t buffer) {
         "recording an event");
 }
 
-// In the kernels' stream, behind the tree.
+// Copies in the kernels' stream, behind the tree.
 void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
   check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
                         state_->kernels),
@@ -189,7 +189,7 @@ void CudaRuntime::download(void* to, const void* from, std::int64_t bytes) {
 void CudaRuntime::cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic,
                         const void* x, const void* dy, void* dw) {
   if (!state_->library) state_->library.emplace();
-  // A function and a pointer, as cudnn.hpp knows nothing of this class.
+  // cudnn.hpp knows nothing of this class, so it gets a function and a pointer.
   const auto allocate = [](void* runtime, std::int64_t bytes) {
     auto* self = static_cast<CudaRuntime*>(runtime);
     self->state_->spare_bytes -= bytes;
@@ -205,8 +205,8 @@ void CudaRuntime::copy(void* to, const void* from, std::int64_t bytes) {
         "copying on the device");
 }
 
-// Relaxed: a library may allocate while it is recorded. Nothing that fails here is reported, as
-// what is started without a graph fails again.
+// The mode is relaxed, as a library may allocate while it is recorded. Nothing that fails here is
+// reported, as what is started without a graph fails again.
 void CudaRuntime::record(const std::function<void()>& start) {
   State& s = *state_;
   if (cudaStreamBeginCapture(s.kernels, cudaStreamCaptureModeRelaxed) == cudaSuccess) {

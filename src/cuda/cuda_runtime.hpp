@@ -1,4 +1,4 @@
-// cuda_runtime.hpp - Runtime (launch.hpp, device_adder.hpp) on a CUDA device.
+// cuda_runtime.hpp - the Runtime of launch.hpp and device_adder.hpp on a CUDA device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,8 +16,8 @@ struct WgradProblem;  // .cu files need no more of it
 
 namespace convgrad::cuda {
 
-// Error(runtime) that names the call and has the driver's text. CUDA keeps an error until it is
-// asked for it, and would have the next kernel that starts fail: it is not kept behind this.
+// Throws an Error(runtime) that names the call and has the driver's text. CUDA keeps an error until
+// it is asked for it, and would have the next kernel that starts fail: it is not kept behind this.
 void check(cudaError_t status, std::string_view what);
 
 // Makes a device the calling thread's current one, while it lives. A failure is not reported here:
@@ -33,24 +33,24 @@ class CurrentDevice {
   int before_ = -1;  // -1: unknown, or the same
 };
 
-// Launches Body for the tasks first, first + 1, ..., count of them. Compiled in the .cu files.
+// Launches Body for the tasks first, first + 1, ..., count of them. The .cu files compile it.
 template <class Body>
 void launch_tasks(const typename Body::Params& params, std::int64_t first, std::int64_t count,
                   cudaStream_t stream);
 
-// One stream for copies, one for kernels, so that a block is copied while kernels work on the one
+// One stream copies, one runs kernels, so that a block is copied while kernels work on the one
 // before; events order the two. Memory is freed by the destructor. All but the constructor and the
 // destructor expect current() of the calling thread to be alive.
 class CudaRuntime {
  public:
-  // spare_bytes: of device memory, for the workspaces of libraries.
+  // spare_bytes of device memory are for the workspaces of libraries.
   CudaRuntime(int device, std::int64_t spare_bytes);
   ~CudaRuntime();
   CudaRuntime(CudaRuntime&&) noexcept;
 
   CurrentDevice current() const;
   void* allocate(std::int64_t bytes);
-  // Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
+  // Throws Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
   BulkTensor bulk_tensor(const BulkMap& map) const;
   void zero(void* memory, std::int64_t bytes);
   void begin_upload(std::int64_t buffer);
@@ -58,13 +58,13 @@ class CudaRuntime {
   void end_upload(std::int64_t buffer);
   void end_compute(std::int64_t buffer);
   void download(void* to, const void* from, std::int64_t bytes);
-  // The filter gradient of whole images by cuDNN, in the problem's dtype.
+  // Computes the filter gradient of whole images by cuDNN, in the problem's dtype.
   void cudnn(const WgradProblem& problem, std::int64_t images, bool deterministic, const void* x,
              const void* dy, void* dw);
   void copy(void* to, const void* from, std::int64_t bytes);
-  // Seconds of what start() starts, by the device's clock. It is recorded as a graph once, so that
-  // starting kernels does not count where they are short; where it cannot be recorded, as a library
-  // may do what no graph holds, it is started anew each time.
+  // Returns the seconds of what start() starts, by the device's clock. It is recorded as a graph
+  // once, so that starting kernels does not count where they are short; where it cannot be
+  // recorded, as a library may do what no graph holds, it is started anew each time.
   double time(const std::function<void()>& start);
   cudaStream_t compute_stream() const;
 
@@ -77,7 +77,7 @@ class CudaRuntime {
   }
 
  private:
-  // Of a grid's x; y and z end at 65535 and are not used.
+  // A grid's x has at most so many; y and z end at 65535 and are not used.
   static constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;
 
   void record(const std::function<void()>& start);

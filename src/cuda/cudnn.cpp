@@ -20,7 +20,7 @@
 namespace convgrad::cuda {
 namespace {
 
-// Tags instead of cudnn.h's types: pointers to incomplete types, as those are.
+// Tags stand for cudnn.h's types, which are pointers to incomplete types, too.
 using Handle = struct HandleTag*;
 using Descriptor = struct DescriptorTag*;  // of a tensor, a filter or a convolution
 using Status = int;
@@ -54,7 +54,7 @@ static_assert(offsetof(AlgorithmPerf, determinism) ==
               offsetof(cudnnConvolutionBwdFilterAlgoPerf_t, determinism));
 #endif
 
-// Functions of libcudnn.so.9 by name. One load serves all computations.
+// Holds functions of libcudnn.so.9 by name. One load serves all computations.
 struct Library {
   void* handle = nullptr;
   std::string missing;
@@ -122,7 +122,7 @@ void check(Status status, const char* what) {
               "; use another --algorithm");
 }
 
-// Tensor cores for 16 bits, which cuDNN offers only if asked; float32 without TF32.
+// 16 bits take tensor cores, which cuDNN offers only if asked; float32 goes without TF32.
 int arithmetic_of(DType dtype) {
   if (dtype_bytes(dtype) == 2) return kTensorOpMath;
   return dtype == DType::f32 ? kFmaMath : kDefaultMath;
@@ -141,8 +141,8 @@ int data_type(DType dtype) {
   }
 }
 
-// Extents n, c, (d,) h, w and the strides of a dense block. cuDNN names axes in that order whatever
-// the layout, and has the layout from the strides.
+// Sets extents n, c, (d,) h, w and the strides of a dense block. cuDNN names axes in that order
+// whatever the layout, and has the layout from the strides.
 void describe_tensor(Descriptor descriptor, const WgradProblem& pb, std::int64_t images,
                      std::int64_t channels, std::int64_t SpatialAxis::*extent) {
   std::vector<int> dims = {static_cast<int>(images), static_cast<int>(channels)};
@@ -185,14 +185,14 @@ struct Cudnn::State {
     AlgorithmPerf algorithm;
     void* memory;
   };
-  // By the number of images, as the last block has fewer, and an algorithm's workspace depends on
-  // it.
+  // The key is the number of images, as the last block has fewer, and an algorithm's workspace
+  // depends on it.
   std::map<std::int64_t, Workspace> chosen;
 
-  // The first algorithm for what has been described that may be taken.
+  // Returns the first algorithm for what has been described that may be taken.
   AlgorithmPerf choose(const WgradProblem& pb, bool deterministic, std::int64_t most_bytes) const;
 
-  // Whatever exists, also after a constructor that failed half-way.
+  // Destroys whatever exists, also after a constructor that failed half-way.
   ~State() {
     const Library& lib = library();
     if (x != nullptr) lib.destroy_tensor(x);
@@ -221,7 +221,7 @@ AlgorithmPerf Cudnn::State::choose(const WgradProblem& pb, bool deterministic,
                                    std::int64_t most_bytes) const {
   std::array<AlgorithmPerf, kMaxAlgorithms> found{};
   int count = 0;
-  // By cuDNN's heuristics, which measure nothing: the same answer in every run.
+  // cuDNN's heuristics measure nothing, so they give the same answer in every run.
   check(library().find(handle, x, dy, convolution, dw, kMaxAlgorithms, &count, found.data()),
         "choosing an algorithm");
   std::size_t too_large = 0;  // the least workspace of those that are
@@ -279,7 +279,7 @@ void Cudnn::filter_gradient(const WgradProblem& pb, std::int64_t images, bool de
     s.chosen.emplace(images, State::Workspace{algorithm, memory});
   }
   const State::Workspace& work = s.chosen.at(images);
-  // An algorithm is one with its arithmetic: so it was timed, and so much memory it takes.
+  // An algorithm comes with its arithmetic, on which its memory depends.
   check(lib.set_math(s.convolution, work.algorithm.math_type), "setting the arithmetic");
   // dw = 1 * gradient + 0 * dw; scalars are float64 for float64 alone.
   const double one64 = 1, zero64 = 0;

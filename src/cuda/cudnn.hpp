@@ -8,7 +8,7 @@
 
 namespace convgrad::cuda {
 
-// Why libcudnn.so.9 and its functions are not available, or "".
+// Says why libcudnn.so.9 and its functions are not available, or "".
 std::string cudnn_missing();
 
 class Cudnn {
@@ -18,11 +18,11 @@ class Cudnn {
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
 
-  // The filter gradient of `images` whole images of the problem, in its dtype, to dw: [k][c][taps],
-  // with channels last [k][taps][c]. By the first algorithm in cuDNN's own order, or of those that
-  // it calls deterministic, whose workspace has no more than most_bytes; Error(unavailable) if
-  // there is none. Everything is in device memory, stream is a cudaStream_t, and allocate gives
-  // device memory that is kept.
+  // Computes the filter gradient of `images` whole images of the problem, in its dtype, to dw:
+  // [k][c][taps], with channels last [k][taps][c]. It takes the first algorithm in cuDNN's own
+  // order, or of those that it calls deterministic, whose workspace has no more than most_bytes;
+  // Error(unavailable) if there is none. Everything is in device memory, stream is a cudaStream_t,
+  // and allocate gives device memory that is kept.
   void filter_gradient(const WgradProblem& problem, std::int64_t images, bool deterministic,
                        const void* x, const void* dy, void* dw, void* stream,
                        std::int64_t most_bytes, void* (*allocate)(void*, std::int64_t),

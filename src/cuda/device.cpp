@@ -1,4 +1,4 @@
-// device.cpp - the functions of device_kernel.hpp and device_sum.hpp, by the module that has CUDA.
+// device.cpp - calls the module that has CUDA for device_kernel.hpp and device_sum.hpp.
 #include <dlfcn.h>
 
 #include "base/load_module.hpp"
@@ -35,7 +35,7 @@ Loaded load() { return {nullptr, "this convgrad was built without the CUDA Toolk
 
 #endif
 
-// Once: what CUDA says of devices does not change while a program runs.
+// It is loaded once: what CUDA says of devices does not change while a program runs.
 const Loaded& loaded() {
   static const Loaded once = load();
   return once;
@@ -59,7 +59,7 @@ CudaInfo cuda_info() {
 
 namespace {
 
-// One that others hold alone, or whose memory is full, is there but not available.
+// A device that others hold alone, or whose memory is full, is there but not available.
 Feasible<Device> started(Device device) {
   try {
     device.free_bytes = module().free_bytes(device.number);

@@ -1,4 +1,4 @@
-// device_adder.hpp - a plan carried out on a device: blocks up, kernels, the tree, the sums down.
+// device_adder.hpp - carries a plan out on a device: blocks up, kernels, the tree, the sums down.
 //
 // While a block is copied to one buffer of the device's block memory, kernels work on the other.
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
@@ -87,13 +87,13 @@ class DeviceAdder final : public DeviceSum {
   }
 
  private:
-  // Of what is timed together: an event's clock counts half a microsecond.
+  // So many runs are timed together: an event's clock counts half a microsecond.
   static constexpr std::size_t kReplays = 20;
-  // More than any cache has: 60 MB on the H200, 126 MB on the B200.
+  // No cache has as much: the H200's has 60 MB, the B200's 126 MB.
   static constexpr std::int64_t kRotatedBytes = std::int64_t{256} << 20;
 
-  // Copies of the last block, so many that each has left the caches when its turn comes again; or
-  // as many as the memory has room for.
+  // Copies the last block so many times that each copy has left the caches when its turn comes
+  // again, or as often as the memory has room for.
   void copy_block() {
     const auto aligned = [](std::int64_t bytes) {
       return ceil_div<std::int64_t>(bytes, 256) * 256;
@@ -124,8 +124,8 @@ class DeviceAdder final : public DeviceSum {
     launch_tree(runtime_, pb.dtype, partials_, pb.dw_count(), plan_.schedule.slices.count());
   }
 
-  // A part of a tensor to the device, where it is dense, in C order. In pieces that are contiguous
-  // in the source: one copy for a block of whole rows of a dense tensor.
+  // Copies a part of a tensor to the device, where it is dense, in C order. It goes in pieces that
+  // are contiguous in the source: a block of whole rows of a dense tensor is one copy.
   View upload(void* to, std::int64_t capacity, const void* from, const Strides& strides,
               std::int64_t channels, Range images, const std::array<Range, 3>& spatial) {
     const WgradProblem& pb = plan_.problem;
@@ -158,7 +158,7 @@ class DeviceAdder final : public DeviceSum {
     return view;
   }
 
-  // Kernels for the slices that have chunks in the block: one launch for all from the first to the
+  // Runs kernels for the slices that have chunks in the block, in one launch from the first to the
   // last, as thread blocks of slices without any end at once.
   void run_slices(BlockParams& work, Range chunks, Range images) {
     work.chunks = chunks_of(plan_.schedule.chunks);

@@ -14,14 +14,14 @@
 namespace convgrad {
 namespace {
 
-// Rough rates of a large device (H100, H200), none of them measured. Only their proportions matter,
-// to choose between kernels. The choice, and the bits with it, follows from the problem and the
-// compute capability.
+// These are rough rates of a large device (H100, H200), none of them measured. Only their
+// proportions matter, to choose between kernels. The choice, and the bits with it, follows from the
+// problem and the compute capability.
 constexpr double kBytesPerSecond = 3e12;
 constexpr double kSimtF32 = 25e12, kSimtF64 = 12e12;  // FLOP/s
 
-// Thread blocks at a time on its 128 or so multiprocessors: two of those that fill shared memory
-// and registers for tensor cores, eight small ones.
+// So many thread blocks run at a time on its 128 or so multiprocessors: two of those that fill
+// shared memory and registers for tensor cores, eight small ones.
 constexpr std::int64_t kTensorWave = 256, kSimtWave = 1024;
 
 double tensor_bytes(const WgradProblem& problem) {
@@ -29,7 +29,7 @@ double tensor_bytes(const WgradProblem& problem) {
          (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
 }
 
-// How many products of bfloat16 tensor cores take in the time of one of float32 without them, by
+// Tensor cores take so many products of bfloat16 in the time of one of float32 without them, by
 // NVIDIA's figures, dense and with float32 sums: 16 on 8.0, 15 on 9.0, about 28 on 10.0 (A100, H100
 // and B200); but 2 on the GeForces of 8.6, 8.9 and 12.0 (whitepapers of GA102, Ada and RTX
 // Blackwell), at most 4 on their siblings for workstations, and 8 on 8.7. Six products for one are
@@ -56,7 +56,8 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
   return problem.groups * choice.row_tiles * choice.column_tiles;
 }
 
-// What tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each product.
+// Counts what tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each
+// product.
 double simt_seconds(const WgradProblem& problem, const Device&) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.size * choice.size *
@@ -89,7 +90,7 @@ double streaming_seconds(const WgradProblem& problem, const Device&) {
   const double passes = static_cast<double>(choice.tiles) / choice.k_tiles;
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.r * choice.s *
                        choice.c * cuda::kStreamLanes * static_cast<double>(choice.tiles);
-  // Copies, loads of shared memory and addresses for each product, about one and a half.
+  // Copies, loads of shared memory and addresses take about one and a half for each product.
   return passes * tensor_bytes(problem) / kBytesPerSecond + 2.5 * flops / simt_rate(problem);
 }
 
@@ -123,7 +124,7 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   if (problem.dtype != DType::f64) {
     return cat("it multiplies float64, not ", dtype_name(problem.dtype));
   }
-  // Those of data centres; 11.0 and 12.0 are others.
+  // Only devices of data centres are fast; 11.0 and 12.0 are others.
   const bool fast = device.major >= 8 && device.major <= 10 && device.minor == 0;
   std::string reason = tensor_cores_why_not(problem, device);
   if (!reason.empty() || fast) return reason;
@@ -140,13 +141,13 @@ std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                               std::int64_t dy_bytes) {
   const auto packed = [&](std::int64_t bytes, std::int64_t channels) {
     if (!cuda::needs_pack(problem, channels)) return std::int64_t{0};
-    // A whole number of pixels of all groups; and room to align what follows.
+    // The copy has whole pixels of all groups, and room to align what follows.
     return bytes / channels * cuda::mma_pitch(problem, channels) + 256;
   };
   return packed(x_bytes, problem.group_c()) + packed(dy_bytes, problem.group_k());
 }
 
-// Bytes of tensors that are read and written; packed copies are written and read once more.
+// Counts bytes of tensors that are read and written; packed copies are written and read once more.
 double mma_bytes(const WgradProblem& problem) {
   const bool packs =
       cuda::needs_pack(problem, problem.group_c()) || cuda::needs_pack(problem, problem.group_k());
@@ -204,7 +205,7 @@ std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
     return "it computes float64 with channels first only";
   }
   for (const SpatialAxis& axis : problem.axis) {
-    // It pads both ends alike, and follows from that how many outputs there are.
+    // cuDNN pads both ends alike, and computes the number of outputs from that.
     const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
     const std::int64_t out = (axis.in + 2 * axis.pad_before - reach) / axis.stride + 1;
     if (out != axis.out) {
@@ -295,11 +296,11 @@ const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Devi
   return *find_device_kernel(problem, device, name).or_throw();
 }
 
-// What a kernel takes with these slices, in units of the time of a chunk. Thread blocks run in
-// waves, of which the last may be a few; each takes its chunks and half a chunk's time to begin and
-// end. A partial gradient is written and read again, 16 bytes an element, while a chunk is up to
-// 1024 operations an element: at 100 operations a byte, of tensor cores with 16-bit data, that is
-// 1.6 chunks of all the device.
+// Estimates what a kernel takes with these slices, in units of the time of a chunk. Thread blocks
+// run in waves, of which the last may be a few; each takes its chunks and half a chunk's time to
+// begin and end. A partial gradient is written and read again, 16 bytes an element, while a chunk
+// is up to 1024 operations an element: at 100 operations a byte, of tensor cores with 16-bit data,
+// that is 1.6 chunks of all the device.
 double slice_cost(const SliceGrid& slices, std::int64_t tiles, std::int64_t wave) {
   constexpr double kStart = 0.5, kPartial = 1.6;
   const std::int64_t units = slices.chunks / slices.unit, blocks = slices.count() * tiles;
@@ -312,12 +313,12 @@ double slice_cost(const SliceGrid& slices, std::int64_t tiles, std::int64_t wave
 
 SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
                             const DeviceKernel& kernel, std::int64_t tiles) {
-  // At least two chunks a slice, whose partials take no more memory than the processor's; and no
-  // more slices than fill a device several times.
+  // A slice has at least two chunks; partials take no more memory than the processor's, and slices
+  // fill a device a few times at most.
   constexpr std::int64_t kMinChunks = 2, kMaxSlices = 4096, kWaves = 4;
   constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-  // Few partitions, as chunks are dealt to slices within each: a block of the tensors that is
-  // within one of them still has chunks of an eighth of all slices.
+  // Partitions are few, as chunks are dealt to slices within each: a block within one of them still
+  // has chunks of an eighth of all slices.
   constexpr std::int64_t kPartitions = 8;
   if (kernel.one_slice) return deal_slices(grid, 1, 1, 1);
   const std::int64_t most = std::clamp<std::int64_t>(
@@ -340,7 +341,7 @@ SliceGrid device_slice_grid(const WgradProblem& problem, const ChunkGrid& grid,
 DeviceRule device_rule(const WgradProblem& problem) {
   // A context takes about half a second, and the bus some 10 GB/s (PCIe 3.0 with 16 lanes).
   constexpr double kStart = 0.5, kBus = 10e9, kMargin = 4;
-  // The table of the processor, as if it had no more than AVX2: the same rule on every machine.
+  // The processor counts as if it had no more than AVX2, so that every machine has the same rule.
   Machine plain;
   plain.instruction_sets = {"avx2", "fma"};
   const Kernel& kernel = choose_kernel(problem, plain);

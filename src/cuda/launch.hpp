@@ -1,4 +1,4 @@
-// launch.hpp - one block's work as launches of kernels. Runtime is a device's (cuda_runtime.hpp) or
+// launch.hpp - launches kernels for one block's work. Runtime is a device's (cuda_runtime.hpp) or
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
@@ -20,7 +20,7 @@
 
 namespace convgrad::cuda {
 
-// f(Float16{}), f(float{}), ... for the dtype: kernels are compiled for each.
+// Calls f(Float16{}), f(float{}), ... for the dtype: kernels are compiled for each.
 template <class Function>
 void with_device_scalar(DType dtype, Function&& f) {
   switch (dtype) {
@@ -76,8 +76,8 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, const Block
   });
 }
 
-// The whole tree: afterwards the first dw_count of partials are float64 sums. At least one level
-// even for one slice, as that makes a float64 of a pair.
+// Adds the whole tree: afterwards the first dw_count of partials are float64 sums. Even one slice
+// takes a level, as that makes a float64 of a pair.
 template <class Runtime>
 void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_count,
                  std::int64_t slices) {
@@ -98,9 +98,9 @@ void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_
   }
 }
 
-// x or dy of a block, as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves on to
-// the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no more
-// than the block: positions that no tap sees are not there.
+// Views x or dy of a block as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves
+// on to the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no
+// more than the block: positions that no tap sees are not there.
 template <class Runtime>
 View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, std::int64_t n,
               std::int64_t images, std::int64_t channels, std::byte*& packed) {
@@ -132,7 +132,7 @@ View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, s
   return result;
 }
 
-// The block's tensors as kernels for tensor cores read them; packed: memory for copies.
+// Describes the block's tensors as kernels for tensor cores read them; memory is for copies.
 template <class Runtime>
 GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParams work,
                        Range images, int row_tiles, int column_tiles, void* memory) {
@@ -145,8 +145,8 @@ GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParam
           static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
 }
 
-// What a block without products adds to the partials of `slices` slices: zeros, where it has their
-// first chunk.
+// Adds what a block without products adds to the partials of `slices` slices: zeros, where it has
+// their first chunk.
 template <class Runtime>
 void zero_first_slices(Runtime& runtime, const BlockParams& work, std::int64_t slices) {
   const std::int64_t bytes = work.dw_count * 8;
@@ -204,8 +204,8 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   }
 }
 
-// The gradient of a block by cuDNN, in the dtype. Whole images, as cuDNN pads every tensor at its
-// edges: it would take the edge of a part for the edge of an image.
+// Computes the gradient of a block by cuDNN, in the dtype. Blocks are whole images, as cuDNN pads
+// every tensor at its edges: it would take the edge of a part for the edge of an image.
 template <class Runtime>
 void compute_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                    const BlockParams& work, Range images, void* dw) {
@@ -217,7 +217,7 @@ void compute_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem
   runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
 }
 
-// The same, added to the only slice.
+// Adds that gradient to the only slice.
 template <class Runtime>
 void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, Range images, void* dw) {
@@ -230,8 +230,8 @@ void launch_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem&
   });
 }
 
-// Adds the products of a block of these images to the partials of `slices` slices. packed: memory
-// of the kernel's packed_bytes().
+// Adds the products of a block of these images to the partials of `slices` slices. packed has the
+// kernel's packed_bytes().
 template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, std::int64_t slices, Range images, void* packed) {

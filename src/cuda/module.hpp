@@ -1,6 +1,7 @@
-// module.hpp - what convgrad_cuda.so offers the library: everything that calls the CUDA runtime.
+// module.hpp - the offers of convgrad_cuda.so to the library: everything that calls the CUDA
+// runtime.
 //
-// A module, loaded when a device is asked for. Linked in, the runtime registers its kernels
+// The module is loaded when a device is needed. Linked in, the runtime registers its kernels
 // whenever a program starts (and ends it where memory is missing for that), and whoever links the
 // library would need the CUDA Toolkit. Both sides come from one build, so C++ objects and
 // exceptions cross.
@@ -16,7 +17,7 @@
 
 namespace convgrad::cuda {
 
-// To be raised with each change of the types below; those of Plan show in its size.
+// It rises with each change of the types below; changes of Plan show in its size.
 inline constexpr int kModuleVersion = 2;
 
 struct Module {
@@ -29,7 +30,7 @@ struct Module {
   std::string (*cudnn_missing)() = nullptr;                       // why_no_cudnn()
 };
 
-// The module's one symbol: extern "C" const Module* convgrad_cuda_module().
+// The module has one symbol: extern "C" const Module* convgrad_cuda_module().
 inline constexpr const char* kModuleSymbol = "convgrad_cuda_module";
 
 }  // namespace convgrad::cuda

@@ -35,7 +35,7 @@ struct DeviceBlock {
 
   __device__ __forceinline__ explicit DeviceBlock(Shared& memory) : shared(memory) {}
 
-  // f in all threads, then a barrier.
+  // Runs f in all threads, then a barrier.
   template <class F>
   CONVGRAD_HD void each([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
@@ -43,14 +43,15 @@ struct DeviceBlock {
     __syncthreads();
 #endif
   }
-  // The same without the barrier: what follows only reads what the thread itself wrote.
+  // Leaves the barrier out: what follows only reads what the thread itself wrote.
   template <class F>
   CONVGRAD_HD void each_unsynced([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
     f(static_cast<int>(threadIdx.x), regs);
 #endif
   }
-  // each(), and whether any thread's f returned true: the barrier itself collects that.
+  // Does what each() does and tells whether any thread's f returned true, which the barrier
+  // collects.
   template <class F>
   CONVGRAD_HD bool each_any([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)
@@ -60,11 +61,11 @@ struct DeviceBlock {
 #endif
   }
 
-  // 16, 8 or 4 bytes from global to shared memory on their own, or zeros if there is no source: a
-  // source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived when the
-  // thread has waited for their group, and for others after a barrier. They pass no registers and,
-  // by .cg, which is for 16 bytes, no L1 cache, which has nothing to keep: a block reads each
-  // element once. Below compute capability 8.0 they arrive at once.
+  // Copies 16, 8 or 4 bytes from global to shared memory on their own, or zeros if there is no
+  // source: a source of 0 bytes leaves zeros (PTX ISA, "cp.async", src-size). They have arrived
+  // when the thread has waited for their group, and for others after a barrier. They pass no
+  // registers and, by .cg, which is for 16 bytes, no L1 cache, which has nothing to keep: a block
+  // reads each element once. Below compute capability 8.0 they arrive at once.
   template <int kBytes = 16>
   CONVGRAD_HD void copy_async(int, [[maybe_unused]] void* to, [[maybe_unused]] const void* from,
                               [[maybe_unused]] bool there) {
@@ -100,8 +101,8 @@ struct DeviceBlock {
 #endif
   }
 
-  // Four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane 8*j + i
-  // gives the address of row i of matrix j, and gets elements (2*(lane%4), lane/4) and
+  // Loads four 8x8 matrices of 16-bit elements, transposed (PTX ISA, "ldmatrix", .trans): lane 8*j
+  // + i gives the address of row i of matrix j, and gets elements (2*(lane%4), lane/4) and
   // (2*(lane%4) + 1, lane/4) of each. address(lane) is a function because the emulation asks it for
   // other lanes' addresses.
   template <class Address>
@@ -115,7 +116,7 @@ struct DeviceBlock {
 #endif
   }
 
-  // In every warp, for all i < kRows and j < kColumns: c(regs, i, j) += a(regs, i) * b(regs, j).
+  // Forms c(regs, i, j) += a(regs, i) * b(regs, j) in every warp, for i < kRows and j < kColumns.
   // Neighbouring instructions add to different sums, so none waits for the one before.
   template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
   CONVGRAD_HD void multiply([[maybe_unused]] FragmentA&& a, [[maybe_unused]] FragmentB&& b,
@@ -152,13 +153,13 @@ struct DeviceBlock {
 #endif
   }
 
-  // By one thread, before a barrier of all. A round is over when so many threads have arrived, and
-  // all bytes that they expect.
+  // One thread calls it, before a barrier of all. A round is over when so many threads have
+  // arrived, and all bytes that they expect.
   CONVGRAD_HD void init_barrier([[maybe_unused]] BulkBarrier& barrier,
                                 [[maybe_unused]] int arrivals) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    // Descriptors and swizzles need a block of shared memory that is aligned as declared. Read by
-    // assembly: the compiler takes the declared alignment for granted and would drop the check.
+    // Descriptors and swizzles need a block of shared memory that is aligned as declared. Assembly
+    // reads it: the compiler takes the declared alignment for granted and would drop the check.
     std::uint32_t address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(&shared)));
     if (address % kSwizzleBytes != 0) __trap();
@@ -178,8 +179,8 @@ struct DeviceBlock {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
   }
-  // By all warps of a role, each of which arrives as one when its threads are here: what they have
-  // done before is done for those who wait for the round.
+  // All warps of a role call it. Each arrives as one when its threads are here: what they have done
+  // before is done for those who wait for the round.
   CONVGRAD_HD void arrive_by_warps([[maybe_unused]] BulkBarrier& barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __syncwarp();
@@ -191,7 +192,7 @@ struct DeviceBlock {
     }
 #endif
   }
-  // By one thread, which arrives before copies of so many bytes, that the round waits for too.
+  // One thread calls it and arrives before copies of so many bytes, for which the round waits, too.
   CONVGRAD_HD void expect_bulk([[maybe_unused]] BulkBarrier& barrier, [[maybe_unused]] int bytes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -213,7 +214,7 @@ struct DeviceBlock {
         : "memory");
 #endif
   }
-  // Until a round is over: 0 for the first, third, ... one, which is the parity of the barrier's
+  // Waits until a round is over: 0 is the first, third, ... one, by the parity of the barrier's
   // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
   // arrived; try_wait suspends the thread for a while before it returns. Where bytes never arrive,
   // that is for ever; with CONVGRAD_BOUNDED_WAITS the kernel ends and says which did not.
@@ -239,7 +240,7 @@ struct DeviceBlock {
 #endif
   }
 
-  // In every warpgroup, begins c(regs) += A * B for kSteps times Op::kK of k, or c(regs) = A * B
+  // Begins in every warpgroup c(regs) += A * B for kSteps times Op::kK of k, or c(regs) = A * B
   // where `fresh`: step i's operands are at a(warpgroup, i) and b(i).
   template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
   CONVGRAD_HD void multiply_shared([[maybe_unused]] bool fresh, [[maybe_unused]] int panel_bytes,
@@ -275,8 +276,8 @@ struct DeviceBlock {
 #endif
   }
 
-  // *least = the least of itself and value, which all threads may do in one phase: the order does
-  // not matter to a minimum.
+  // Sets *least to the least of itself and value. All threads may do so in one phase, as the order
+  // does not matter to a minimum.
   CONVGRAD_HD void atomic_min([[maybe_unused]] std::uint32_t* least,
                               [[maybe_unused]] std::uint32_t value) {
 #if defined(__CUDA_ARCH__)
@@ -286,12 +287,12 @@ struct DeviceBlock {
 
  private:
 #if defined(CONVGRAD_BOUNDED_WAITS)
-  // Seconds, where copies take microseconds. Counted in cycles, as it is not documented for how
-  // long one try_wait suspends a thread.
+  // These are seconds, where copies take microseconds. Cycles are counted, as it is not documented
+  // for how long one try_wait suspends a thread.
   static constexpr long long kMostWaitCycles = 1ll << 33;
 
-  // A barrier's number among `arrived`, and behind it `used`; -1 where a kernel calls them
-  // otherwise. By overloads, as .cu files are C++17.
+  // Returns a barrier's number among `arrived`, and behind it `used`; -1 where a kernel calls them
+  // otherwise. Overloads do it, as .cu files are C++17.
   template <class S>
   CONVGRAD_HD static auto number_of(const S& s, const BulkBarrier& barrier, int)
       -> decltype(static_cast<int>(&barrier - s.arrived)) {
@@ -301,7 +302,7 @@ struct DeviceBlock {
   CONVGRAD_HD static int number_of(const S&, const BulkBarrier&, long) {
     return -1;
   }
-  // Not inlined, and static, so that the threads' registers stay registers.
+  // It is static and not inlined, so that the threads' registers stay registers.
   __device__ __noinline__ static void stop_waiting(int number, unsigned round) {
     const unsigned waiting = __activemask();  // one thread, where one copies for all
     if ((waiting & ((1u << threadIdx.x % kWarp) - 1)) == 0) {

@@ -13,15 +13,15 @@ namespace convgrad::cuda {
 // multiples of kSwizzleBytes.
 inline constexpr int kRowBytes = 128, kSwizzleBytes = 1024;
 
-// Where the byte is that would be at this offset without it, counted from a multiple of
-// kSwizzleBytes.
+// Returns the offset of the byte that would be at this one without it, from a multiple of
+// kSwizzleBytes on.
 CONVGRAD_HD constexpr std::uint32_t swizzled(std::uint32_t offset) {
   return offset ^ (offset >> 7 & 7u) << 4;
 }
 
-// A tensor of 16-bit elements, and the box that each copy takes of it: of every step-th element
-// along dimension i, box[i]. Dimension 0 is contiguous. What of a box lies outside the tensor is
-// zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]].
+// Describes a tensor of 16-bit elements and the box that each copy takes of it: box[i] of every
+// step-th element along dimension i. Dimension 0 is contiguous. What of a box lies outside the
+// tensor is zero in shared memory, where a copy is [box[4]][box[3]][box[2]][box[1]][box[0]].
 struct BulkMap {
   const void* data;        // at a multiple of 16 bytes
   std::int64_t extent[5];  // 1 to 2^32
@@ -29,17 +29,17 @@ struct BulkMap {
   int box[5];              // box[0] elements are one row of shared memory
   int step[5];             // 1 to kMaxBulkStep
 };
-// Limits of cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management"): its
-// elementStrides and boxDim.
+// cuTensorMapEncodeTiled (CUDA Driver API, "Tensor Map Object Management") limits elementStrides
+// and boxDim to these.
 inline constexpr int kMaxBulkStep = 8;
 inline constexpr int kMaxBulkBox = 256;  // box * step is at most that
 
-// A BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
+// Is a BulkMap as the device reads it (CUtensorMap), by Runtime::bulk_tensor().
 struct BulkTensor {
   alignas(128) unsigned char bytes[128];
 };
 
-// In shared memory: counts the bytes of the copies that it was told to expect ("mbarrier").
+// Counts in shared memory the bytes of the copies that it was told to expect ("mbarrier").
 struct BulkBarrier {
   alignas(8) std::uint64_t state;
 };

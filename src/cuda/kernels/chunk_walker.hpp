@@ -1,5 +1,5 @@
-// chunk_walker.hpp - the order in which a thread block takes the pixels of its slice: the chunks
-// that the slice has in the block.
+// chunk_walker.hpp - walks through the chunks that a slice has in the block, in the order in which
+// a thread block takes them.
 //
 // The order fixes the bits of the result. It follows from the problem, never from the device.
 #pragma once

@@ -1,8 +1,9 @@
 // gemm_tile.hpp - a tile of dw in an implicit GEMM on tensor cores: some input channels by some
 // output channels of a group, of one tap.
 //
-// One tap, because a slab's pixels that a tap sees outside x can then be left out as a whole, for
-// all channels, before anything is multiplied: matrix instructions cannot leave out products.
+// It has one tap, because a slab's pixels that a tap sees outside x can then be left out as a
+// whole, for all channels, before anything is multiplied: matrix instructions cannot leave out
+// products.
 #pragma once
 
 #include "cuda/kernels/chunk_walker.hpp"
@@ -33,7 +34,7 @@ CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::
   return tile;
 }
 
-// Where a tap sees x from the outputs at position 0.
+// Holds where a tap sees x from the outputs at position 0.
 struct TapStart {
   int at[3];
 
@@ -44,7 +45,7 @@ struct TapStart {
   TapStart() = default;  // in shared memory
 };
 
-// Where a tap sees x from an output position; false if that is outside x on some axis.
+// Finds where a tap sees x from an output position; false if that is outside x on some axis.
 CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int out[3], int in[3]) {
   bool inside = true;
   for (int a = 0; a < 3; ++a) {
@@ -54,7 +55,7 @@ CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int 
   return inside;
 }
 
-// Where the tile's first channels of pixel number i of a chunk are; false if the tap sees nothing.
+// Finds the tile's first channels of pixel number i of a chunk; false if the tap sees nothing.
 CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStart& start,
                         const Box& box, int i, std::int64_t& x, std::int64_t& dy) {
   const BlockParams& w = p.work;
@@ -69,8 +70,8 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStar
   return inside;
 }
 
-// What a block's threads need to know once a chunk, in shared memory: each would keep it in
-// registers all the time.
+// A block's threads need to know this once a chunk. It is in shared memory, as each would keep it
+// in registers all the time.
 struct GemmTask {
   GemmTile tile;
   TapStart start;
@@ -78,8 +79,8 @@ struct GemmTask {
   Box first, box;  // the chunks that are loaded first and next
 };
 
-// Of each pixel of a chunk: where the tile's first channels are in x and in dy, in bytes, which all
-// channels of the pixel share; or kNothing if the tap sees nothing there.
+// Holds for each pixel of a chunk where the tile's first channels are in x and in dy, in bytes,
+// which all channels of the pixel share; or kNothing if the tap sees nothing there.
 struct PixelTable {
   static constexpr std::int64_t kNothing = std::int64_t{1} << 62;
   std::int64_t x[kChunkPixels], dy[kChunkPixels];
@@ -98,8 +99,8 @@ struct PixelTable {
   }
 };
 
-// What an entry of a table stands for, at bytes `at` of its channels, and whether it is to be read:
-// the address is a multiple of 16 in any case.
+// An entry of a table stands for this, at bytes `at` of its channels; `there` tells whether it is
+// to be read. The address is a multiple of 16 in any case.
 struct Piece {
   const void* from;
   bool there;
@@ -108,10 +109,10 @@ struct Piece {
         there(entry < PixelTable::kNothing && inside) {}
 };
 
-// Where a thread's sums are in a slice's partial gradient, for TileSums::load() and store();
-// nullptr outside of dw. Addresses are counted from that of the thread's first sum, of a row and a
-// column of the tile, by numbers that are constants but for the length of a row: step(sum, down,
-// right).
+// Returns where a thread's sums are in a slice's partial gradient, for TileSums::load() and
+// store(); nullptr outside of dw. Addresses are counted from that of the thread's first sum, of a
+// row and a column of the tile, by numbers that are constants but for the length of a row:
+// step(sum, down, right).
 template <typename Acc, class Step>
 CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, std::int64_t slice,
                                int row, int column, Step step) {
@@ -131,9 +132,10 @@ CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, st
   };
 }
 
-// A thread's sums of a chunk once more from device memory, without tensor cores and without what
-// the tap sees outside x: for data that the matrix instructions do not sum well enough. Slow, and
-// meant to be rare. place(fragment, element, row, column) is that of a sum within the tile.
+// Computes a thread's sums of a chunk once more from device memory, without tensor cores and
+// without what the tap sees outside x, for data that the matrix instructions do not sum well
+// enough. It is slow, and meant to be rare. place(fragment, element, row, column) is that of a sum
+// within the tile.
 template <typename Scalar, class Sums, class Place>
 CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, const Box& box,
                                Sums& sums, Place&& place) {

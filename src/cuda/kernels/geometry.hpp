@@ -1,5 +1,5 @@
-// geometry.hpp - one problem, one block of its tensors and the cut of its pixels, as kernels get
-// them: plain numbers, the same on device and processor.
+// geometry.hpp - describes to kernels one problem, one block of its tensors and the cut of its
+// pixels, in plain numbers, the same on device and processor.
 //
 // Extents, taps and positions fit 32 bits with room (kMaxExtent, checked before anything is
 // launched), as devices have no 64-bit integer units: a 64-bit product is several instructions and
@@ -19,8 +19,8 @@ namespace convgrad::cuda {
 inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 29;
 inline constexpr int kNowhere = -(1 << 30);
 
-// The most pixels of a chunk: what kernels size their tables of offsets in shared memory by. That
-// of schedule.hpp, which nvcc cannot read (choices.cpp compares them).
+// A chunk has at most so many pixels, for which kernels' tables of offsets in shared memory have
+// room. schedule.hpp has the same number, but nvcc cannot read it (choices.cpp compares them).
 inline constexpr int kChunkPixels = 512;
 
 struct Axis {
@@ -42,9 +42,9 @@ struct Shape {
   CONVGRAD_HD int tap_s(int tap) const { return tap % axis[2].taps; }
 };
 
-// A block of x or dy in device memory. The element of image n, position (a, b, c) and channel k is
-// data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] + k*c_stride], all counted
-// from the tensor's own origin. Elements are there for positions lo <= position < hi only.
+// Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
+// k is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] + k*c_stride], all
+// counted from the tensor's own origin. Elements are there for positions lo <= position < hi only.
 struct View {
   const void* data;
   std::int64_t base, n_stride, c_stride, spatial[3];
@@ -55,7 +55,7 @@ struct View {
   }
 };
 
-// A chunk: a box of output pixels n, z, p, q.
+// A chunk is a box of output pixels n, z, p, q.
 struct Box {
   std::int64_t n;  // first image
   int begin[3];    // first z, p, q
@@ -64,9 +64,10 @@ struct Box {
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
 };
 
-// i / divisor for i below kChunkPixels by a product, as devices have no instruction to divide:
-// i * ceil(2^18 / divisor) / 2^18. Rounding up adds less than 2^9 / 2^18 = 1 / 512 to it, and i /
-// divisor is at least 1 / divisor below the next integer. Divisors above 512 give 0 throughout.
+// quotient() is i / divisor for i below kChunkPixels by a product, as devices have no instruction
+// to divide: i * ceil(2^18 / divisor) / 2^18. Rounding up adds less than 2^9 / 2^18 = 1 / 512 to
+// it, and i / divisor is at least 1 / divisor below the next integer. Divisors above 512 give 0
+// throughout.
 CONVGRAD_HD constexpr std::uint32_t reciprocal(std::int64_t divisor) {
   return static_cast<std::uint32_t>(((std::int64_t{1} << 18) + divisor - 1) / divisor);
 }
@@ -75,9 +76,9 @@ CONVGRAD_HD constexpr int quotient(int i, std::uint32_t reciprocal) {
 }
 static_assert(kChunkPixels <= 1 << 9);
 
-// The cut of all output pixels into chunks (split_box), so that boxes follow without 64-bit
-// divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one pixel long
-// on axes outside the one that chunks split, and the whole extent on those inside it.
+// Describes the cut of all output pixels into chunks (split_box), so that boxes follow without
+// 64-bit divisions: along each axis chunks are pieces of `full` pixels, q fastest. They are one
+// pixel long on axes outside the one that chunks split, and the whole extent on those inside it.
 struct Chunks {
   std::int64_t images;           // pixels along n
   int extent[3];                 // along z, p, q
@@ -96,8 +97,8 @@ struct Chunks {
     cut(result);
     return result;
   }
-  // From a chunk to the one as many later as box(that many) is from the first: the digits of its
-  // number are added, with what is carried.
+  // Goes from a chunk to the one as many later as box(that many) is from the first: the digits of
+  // its number are added, with what is carried.
   CONVGRAD_HD void advance(Box& box, const Box& by) const {
     int carried = 0;
     for (int a = 3; a > 0; --a) {  // nothing is carried into an axis that is cut: it is the last
@@ -110,8 +111,9 @@ struct Chunks {
     box.n += by.n + carried;
     cut(box);
   }
-  // Pixel number i of a chunk's box, q fastest; the image within the box. Axes inside
-  // the one that is cut are whole in every chunk, and a pixel is the first along those outside.
+  // Finds pixel number i of a chunk's box, q fastest; the image is counted within the box. Axes
+  // inside the one that is cut are whole in every chunk, and a pixel is the first along those
+  // outside.
   CONVGRAD_HD void pixel(const Box& box, int i, int& image, int out[3]) const {
     int at = i;
     for (int a = 2; a >= 0; --a) {
@@ -133,7 +135,7 @@ struct Chunks {
   }
 };
 
-// What every kernel that adds to partial gradients gets. A task is (slice, tile): tiles are inside,
+// Every kernel that adds to partial gradients gets this. A task is (slice, tile): tiles are inside,
 // so that thread blocks that run at a time share a slice's pixels, which the L2 cache then holds.
 struct BlockParams {
   Shape shape;
@@ -149,12 +151,12 @@ struct BlockParams {
 
   CONVGRAD_HD std::int64_t slice_of(std::int64_t task) const { return first_slice + task / tiles; }
   CONVGRAD_HD std::int64_t tile_of(std::int64_t task) const { return task % tiles; }
-  // Whether this block has the first chunk of a slice: its partial gradient is then written without
-  // being read, and nobody has to set it to zero.
+  // Tells whether this block has the first chunk of a slice: its partial gradient is then written
+  // without being read, and nobody has to set it to zero.
   CONVGRAD_HD bool begins(std::int64_t slice) const {
     return first_chunk(chunk_count, unit, partitions, interleave, slice) >= chunk_begin;
   }
-  // The sum of a slice's partial gradient for a row (tap, c) and an output channel k.
+  // Returns the sum of a slice's partial gradient for a row (tap, c) and an output channel k.
   template <typename Acc>
   CONVGRAD_HD Sum<Acc>* sum_at(std::int64_t slice, std::int64_t row, std::int64_t k) const {
     return static_cast<Sum<Acc>*>(partials) + slice * dw_count + row * shape.K + k;

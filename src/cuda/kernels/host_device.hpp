@@ -1,5 +1,5 @@
-// host_device.hpp - what the kernels' code needs to be compiled twice: for a device by nvcc, and as
-// plain C++ that tests run on the processor. Nothing here may round differently on the two.
+// host_device.hpp - lets the kernels' code be compiled twice: for a device by nvcc, and as plain
+// C++ that tests run on the processor. Nothing here may round differently on the two.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace convgrad::cuda {
 
 inline constexpr int kWarp = 32;  // threads
 
-// Bits are copied: what devices have for this (__float_as_uint) is not there for the processor.
+// Bits are copied, as the processor lacks what devices have for this (__float_as_uint).
 CONVGRAD_HD std::uint32_t float_bits(float value) {
   std::uint32_t bits;
   static_assert(sizeof(bits) == sizeof(value));
@@ -43,7 +43,7 @@ CONVGRAD_HD float bits_float(std::uint32_t bits) {
   return value;
 }
 
-// Exact for all: 16-bit values are converted before they are multiplied, never after.
+// Conversion is exact for all: 16-bit values are converted before they are multiplied, never after.
 template <typename Acc, typename Scalar>
 CONVGRAD_HD Acc convert(Scalar value) {
   return static_cast<Acc>(value);
@@ -63,7 +63,7 @@ CONVGRAD_HD float convert<float, Float16>(Float16 value) {
 #endif
 }
 
-// The type in which products of Scalar are summed, until a chunk ends (sum.hpp).
+// Products of Scalar are summed in this type until a chunk ends (sum.hpp).
 template <typename Scalar>
 struct AccumulatorOf {
   using type = float;
@@ -73,7 +73,7 @@ struct AccumulatorOf<double> {
   using type = double;
 };
 
-// By bits, not by std::isfinite: the same on both sides under any option of the compiler.
+// Looks at bits, not at std::isfinite: both sides are the same under any option of the compiler.
 CONVGRAD_HD bool is_finite(float value) { return (float_bits(value) & 0x7f800000u) != 0x7f800000u; }
 CONVGRAD_HD bool is_finite(double value) {
   std::uint64_t bits;
@@ -81,9 +81,9 @@ CONVGRAD_HD bool is_finite(double value) {
   return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
 }
 
-// The same number, which the compiler takes for another. What is computed from it is computed where
-// it is needed: a kernel's addresses of sums, needed before and after its loops, would otherwise be
-// kept in registers all the way, and others spilled for them.
+// Returns the same number, which the compiler takes for another. What is computed from it is
+// computed where it is needed: a kernel's addresses of sums, needed before and after its loops,
+// would otherwise be kept in registers all the way, and others spilled for them.
 CONVGRAD_HD int opaque(int value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(value));
@@ -98,8 +98,8 @@ CONVGRAD_HD T* opaque(T* pointer) {
   return pointer;
 }
 
-// An element of device memory by an address that was kept in shared memory, which does not say what
-// kind of memory it is of: the compiler would ask that of each address.
+// Takes an element of device memory by an address that was kept in shared memory, which does not
+// say what kind of memory it is of: the compiler would ask that of each address.
 template <typename Scalar>
 CONVGRAD_HD const Scalar* in_global(const unsigned char* address) {
 #if defined(__CUDA_ARCH__)

@@ -1,4 +1,4 @@
-// launch_tasks.cuh - a Body (block.hpp) as a kernel; for the .cu files, which name their bodies.
+// launch_tasks.cuh - makes a Body (block.hpp) a kernel, for the .cu files, which name their bodies.
 #pragma once
 
 #include "cuda/cuda_runtime.hpp"
@@ -9,9 +9,9 @@ namespace convgrad::cuda {
 // __grid_constant__: parameters are read from constant memory, and not copied for each thread where
 // a reference to them is passed on; descriptors of bulk copies must be there (CUDA C++ Programming
 // Guide, "Tensor Memory Access"). The bound on threads lets the compiler use all registers that a
-// block of that size can have. 1024: bulk.hpp.
-// Blocks that a multiprocessor must have registers for, if the Body says so: the compiler's own
-// choice spills some to reach more blocks than shared memory lets in. 0: its own choice.
+// block of that size can have. 1024: bulk.hpp. A multiprocessor must have registers for so many
+// blocks, if the Body says so: the compiler's own choice, which 0 leaves to it, spills some to
+// reach more blocks than shared memory lets in.
 template <class Body>
 constexpr auto least_blocks(int) -> decltype(int{Body::kLeastBlocks}) {
   return Body::kLeastBlocks;

@@ -15,7 +15,7 @@
 
 namespace convgrad::cuda {
 
-// Fragments of registers, two 16-bit elements in each.
+// Fragments are registers with two 16-bit elements in each.
 template <int kCount>
 struct Words {
   std::uint32_t word[kCount];
@@ -30,7 +30,7 @@ struct MmaSums {
   }
 };
 
-// m16n8k16 for 16-bit elements, C in float32: products of 16-bit values are exact in it.
+// Is m16n8k16 for 16-bit elements, C in float32: products of 16-bit values are exact in it.
 template <typename Scalar>
 struct Mma16 : MmaSums {
   static constexpr int kM = 16, kN = 8, kK = 16;
@@ -56,8 +56,8 @@ struct Mma16 : MmaSums {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction), C
-// in float32.
+// Is m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction),
+// C in float32.
 struct MmaTf32 : MmaSums {
   static constexpr int kM = 16, kN = 8, kK = 8;
   static constexpr int kElementsA = 4, kElementsB = 2, kElementsC = 4;
@@ -79,7 +79,7 @@ struct MmaTf32 : MmaSums {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// m16n8k16 for float64, which compute capability 9.0 has. Before it there is m8n8k4 alone; its
+// Is m16n8k16 for float64, which compute capability 9.0 has. Before it there is m8n8k4 alone; its
 // fragments are parts of these, so eight of them take its place. Either adds the products one by
 // one with a fused multiply-add each, k upwards (Xie et al., MMA-Sim, arXiv:2511.10909, measured
 // that; the PTX manual says only that each is as exact as fma), so the bits are the same.
@@ -108,13 +108,13 @@ struct MmaF64 : MmaSums {
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// value rounded to bfloat16, ties to even; finite values only, which is what split_bf16 is for.
+// Rounds to bfloat16, ties to even, finite values only: split_bf16() has no others.
 CONVGRAD_HD std::uint16_t bf16_nearest(float value) {
   const std::uint32_t bits = float_bits(value);
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
-// Each value = the sum of three bfloat16, exactly, where none of them underflows: each has 8 bits,
-// and what is left after a rounding has the sign's bit more. words: the terms of both, the first
+// Each value is the sum of three bfloat16, exactly, where none of them underflows: each has 8 bits,
+// and what is left after a rounding has the sign's bit more. words are the terms of both, the first
 // value's in the lower half. Devices round two values with one instruction.
 CONVGRAD_HD void split_bf16(float first, float second, std::uint32_t words[3]) {
   CONVGRAD_UNROLL
@@ -129,14 +129,14 @@ CONVGRAD_HD void split_bf16(float first, float second, std::uint32_t words[3]) {
     second -= bits_float(words[i] & 0xffff0000u);
   }
 }
-// value rounded to the 10 stored bits of TF32, ties away from zero, as cvt.rna.tf32 does.
+// Rounds to the 10 stored bits of TF32, ties away from zero, as cvt.rna.tf32 does.
 CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
   const std::uint32_t bits = float_bits(value);
   return is_finite(value) ? (bits + 0x1000u) & 0xffffe000u : bits;
 }
 
 #if defined(__CUDACC__)
-// Compute capability 8.0 and above; for others this compiles, and is never launched.
+// Compute capability 8.0 and above have it; for others this compiles, and is never launched.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define CONVGRAD_MMA(INSTRUCTION)                                                                \
   asm volatile(INSTRUCTION " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"              \

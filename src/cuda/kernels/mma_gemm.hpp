@@ -6,11 +6,11 @@
 // nothing comes of them whatever dy is. Channels are contiguous and start at multiples of 16 bytes
 // (pack.hpp sees to it). After a chunk its sums are added to Sum<> pairs.
 //
-// Registers limit a warp's tile (mma_operand.hpp): a sum takes one for the chunk and two for the
-// slice's pair. Pairs in device memory instead would leave room for 64 x 64 sums a warp; but to
-// read and write them after each chunk, 16 bytes a sum, is as much again as a tile of 128 x 128
-// reads of x and dy for 512 pixels of 16 bits. Shared memory limits stages: the wide tile's four
-// are 64 KiB, and its table 8 KiB, of the 99 that devices of compute capability 8.6 give a block.
+// Registers limit a warp's tile: a sum takes one for the chunk and two for the slice's pair. Pairs
+// in device memory instead would leave room for 64 x 64 sums a warp; but to read and write them
+// after each chunk, 16 bytes a sum, is as much again as a tile of 128 x 128 reads of x and dy for
+// 512 pixels of 16 bits. Shared memory limits stages: the wide tile's four are 64 KiB, and its
+// table 8 KiB, of the 99 that devices of compute capability 8.6 give a block.
 #pragma once
 
 #include "cuda/kernels/mma.hpp"
@@ -18,11 +18,11 @@
 
 namespace convgrad::cuda {
 
-// The dtypes: what is in shared memory, and how it becomes the fragments of matrix instructions.
-// kM x kN are the sums of a warp. kDepth is the pixels of a stage: enough instructions between two
-// barriers, few enough that several stages fit shared memory. kPad is added to rows of shared
-// memory where lanes read single elements: lanes that differ in k must meet other banks than lanes
-// that differ in the channel. There are 32 banks of 4 bytes.
+// Each dtype says what is in shared memory, and how it becomes the fragments of matrix
+// instructions. kM x kN are the sums of a warp. kDepth is the pixels of a stage: enough
+// instructions between two barriers, few enough that several stages fit shared memory. kPad is
+// added to rows of shared memory where lanes read single elements: lanes that differ in k must meet
+// other banks than lanes that differ in the channel. There are 32 banks of 4 bytes.
 
 // float16 and bfloat16 by ldmatrix, which a swizzle serves (mma_tile.hpp). For 16 pixels a warp
 // reads kM + kN channels of shared memory, 32 bytes each, and multiplies for kM * kN / 64 cycles of
@@ -40,7 +40,7 @@ struct MmaF64Operand {
   using Element = double;
   using Op = MmaF64;
   using Acc = double;
-  // Four values of k, 8 banks (32 bytes) apart, by four channels in each half of a warp.
+  // A half of a warp reads four values of k, 8 banks (32 bytes) apart, by four channels.
   static constexpr int kM = 32, kN = 32, kDepth = 16, kPad = 4;
   static constexpr bool kByMatrix = false;
   template <class Fragment>
@@ -52,7 +52,7 @@ struct MmaTf32Operand {
   using Element = float;
   using Op = MmaTf32;
   using Acc = float;
-  // Four values of k, 8 banks apart, by eight channels.
+  // A warp reads four values of k, 8 banks apart, by eight channels.
   static constexpr int kM = 32, kN = 32, kDepth = 16, kPad = 8;
   static constexpr bool kByMatrix = false;
   template <class Fragment>
@@ -125,7 +125,7 @@ struct MmaGemm {
     queue.push(ahead);
   }
 
-  // Op::kK pixels of a stage, from `first`, to fragments.
+  // Loads Op::kK pixels of a stage, from `first`, to fragments.
   template <class Block>
   CONVGRAD_HD static void load_fragments(Block& block, int thread, int stage, int first, Regs& r) {
     const Shared& s = block.shared;
@@ -183,7 +183,8 @@ struct MmaGemm {
     int stage = 0, free = kStages - 1;
     while (!queue.empty()) {
       block.each([&](int thread, Regs&) { block.template wait_copies<kStages - 2>(thread); });
-      // Into the stage that all have left behind at this barrier: one barrier a stage suffices.
+      // The stage is the one that all have left behind at this barrier: one barrier a stage
+      // suffices.
       issue(block, p, queue, free);
       compute(block, stage);
       free = stage;
@@ -204,7 +205,7 @@ template <typename Scalar>
 using Mma16Narrow = MmaGemm<Mma16Operand<Scalar>, 1, 2, 4>;
 using MmaTf32Wide = MmaGemm<MmaTf32Operand, 2, 4, 4>;
 using MmaTf32Narrow = MmaGemm<MmaTf32Operand, 2, 2, 4>;
-// Three stages: a float64 takes as much memory as four 16-bit elements.
+// There are three stages, as a float64 takes as much memory as four 16-bit elements.
 using MmaF64Gemm = MmaGemm<MmaF64Operand, 2, 2, 3>;
 
 }  // namespace convgrad::cuda

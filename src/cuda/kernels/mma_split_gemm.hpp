@@ -21,7 +21,7 @@
 
 namespace convgrad::cuda {
 
-// The range of the values that have been split, as bits: of float32, smaller bits are smaller
+// Holds the range of the values that have been split, as bits: smaller bits of float32 are smaller
 // magnitudes. Every thread keeps that of the values it has split since the chunk began.
 struct SplitRange {
   std::uint32_t least_x, least_dy;  // the smallest magnitudes but 0, less one; 2^32 - 1 if none
@@ -37,10 +37,10 @@ struct SplitRange {
     lowest = least(lowest, bits - 1);
     most = bits > most ? bits : most;
   }
-  // Whether three terms might not be exact: 24 bits below the smallest values, and below their
-  // products, must not underflow, and the largest must not overflow when it is rounded. The third
-  // term's last bit is 2^-24 of the value: 2^-102 is the smallest whose 24 bits are normal numbers
-  // (2^-126), and biased exponents have 127 added.
+  // Tells whether three terms might not be exact: 24 bits below the smallest values, and below
+  // their products, must not underflow, and the largest must not overflow when it is rounded. The
+  // third term's last bit is 2^-24 of the value: 2^-102 is the smallest whose 24 bits are normal
+  // numbers (2^-126), and biased exponents have 127 added.
   CONVGRAD_HD bool exceeded() const {
     constexpr std::uint32_t kLowest = 127 - 102, kLargest = 0x7f000000u;
     const std::uint32_t x = least_x >> 23, dy = least_dy >> 23;
@@ -63,7 +63,7 @@ struct MmaSplitGemm {
   struct alignas(16) Vector {
     float value[kVector];
   };
-  // Terms of four neighbouring channels, stored at once where there are 16-bit elements.
+  // Holds terms of four neighbouring channels, stored at once where there are 16-bit elements.
   struct [[gnu::may_alias]] alignas(8) Terms {
     std::uint32_t word[2];
   };
@@ -143,7 +143,7 @@ struct MmaSplitGemm {
     queue.push(ahead);
   }
 
-  // The loaded slab to shared memory.
+  // Stores the loaded slab in shared memory.
   template <class Block>
   CONVGRAD_HD static void store_slab(Block& block, int buffer) {
     Shared& s = block.shared;
@@ -153,8 +153,8 @@ struct MmaSplitGemm {
     });
   }
 
-  // The products of one term of x with one of dy, for all sums of each warp. Only registers are
-  // read and written, so no barrier is needed.
+  // Adds the products of one term of x with one of dy, for all sums of each warp. Only registers
+  // are read and written, so no barrier is needed.
   template <int kTermA, int kTermB, class Block>
   CONVGRAD_HD static void multiply_terms(Block& block) {
     block.template multiply<Op, kTilesM, kTilesN>(
@@ -233,7 +233,7 @@ struct MmaSplitGemm {
           r.range.clear();
         });
       }
-      // Into the buffer that all left behind at the last barrier: one a slab suffices.
+      // It goes to the buffer that all left behind at the last barrier: one a slab suffices.
       if (!queue.empty()) store_slab(block, 1 - buffer);
     }
     block.each_unsynced([&](int thread, Regs& r) {

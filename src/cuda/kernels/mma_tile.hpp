@@ -1,5 +1,5 @@
-// mma_tile.hpp - a tile of dw among the warps of a thread block: which of its sums a thread has,
-// and how 16-bit elements in shared memory become the fragments of matrix instructions.
+// mma_tile.hpp - divides a tile of dw among the warps of a thread block, and makes 16-bit elements
+// in shared memory the fragments of matrix instructions.
 #pragma once
 
 #include "cuda/kernels/gemm_tile.hpp"
@@ -7,18 +7,18 @@
 
 namespace convgrad::cuda {
 
-// Where channel `at` is in a row of 16-bit elements in shared memory. ldmatrix reads 16 bytes of
-// each of eight rows at a time; rows are multiples of 128 bytes, so without a swizzle all eight
-// would be in the same four banks. A pad would do as well, but take up to 1/8 more memory.
+// Returns the place of channel `at` in a row of 16-bit elements in shared memory. ldmatrix reads 16
+// bytes of each of eight rows at a time; rows are multiples of 128 bytes, so without a swizzle all
+// eight would be in the same four banks. A pad would do as well, but take up to 1/8 more memory.
 CONVGRAD_HD int swizzled_channel(int pixel, int at) {
   return ((at / 8) ^ (pixel % 8)) * 8 + at % 8;
 }
 
-// The slabs of a task in the order in which they are loaded, some before they are multiplied.
+// Queues the slabs of a task as they are loaded, some before they are multiplied.
 struct SlabQueue {
   int chunks = 0;           // that have not been loaded to their end
   int slab = 0, slabs = 0;  // of the chunk: which is loaded next, and of how many
-  // Bit i: there is a slab that is multiplied i slabs from now; bit i + 16: it ends its chunk.
+  // Bit i says that a slab is multiplied i slabs from now, bit i + 16 that it ends its chunk.
   unsigned waiting = 0;
 
   // The next slab has been loaded; `ahead` others are multiplied before it.
@@ -30,7 +30,7 @@ struct SlabQueue {
     --chunks;
   }
   CONVGRAD_HD bool empty() const { return (waiting & 1u) == 0; }
-  // Whether the slab that has been multiplied was the last of its chunk.
+  // Tells whether the slab that has been multiplied was the last of its chunk.
   CONVGRAD_HD bool pop() {
     const bool ended = (waiting & 0x10000u) != 0;
     waiting = waiting >> 1 & 0x7fff7fffu;
@@ -38,7 +38,7 @@ struct SlabQueue {
   }
 };
 
-// kWarpRows x kWarpColumns warps, of kM x kN sums each.
+// A tile has kWarpRows x kWarpColumns warps, of kM x kN sums each.
 template <class Op, typename Acc, int kWarpRows, int kWarpColumns, int kM, int kN>
 struct MmaTile {
   static constexpr int kRows = kWarpRows * kM, kColumns = kWarpColumns * kN;
@@ -46,11 +46,11 @@ struct MmaTile {
   static constexpr int kTilesM = kM / Op::kM, kTilesN = kN / Op::kN;
   using Sums = TileSums<Acc, kTilesM * kTilesN, Op::kElementsC>;
 
-  // The first row and column of a thread's warp.
+  // These return the first row and column of a thread's warp.
   CONVGRAD_HD static int row_of(int thread) { return thread / kWarp % kWarpRows * kM; }
   CONVGRAD_HD static int column_of(int thread) { return thread / kWarp / kWarpRows * kN; }
 
-  // Row and column of a thread's first sum, and of the others from there: element e of fragment i.
+  // These return row and column of a thread's first sum, and of element e of fragment i from there.
   // Places in fragments are what a lane adds plus what an element adds.
   CONVGRAD_HD static void first_place(int thread, int& row, int& column) {
     Op::c_place(thread % kWarp, 0, row, column);
@@ -63,7 +63,7 @@ struct MmaTile {
     column += i % kTilesN * Op::kN;
   }
 
-  // Begins a task, if it has chunks in the block: in shared memory, for all.
+  // Begins a task, if it has chunks in the block, in shared memory for all.
   template <class Block>
   CONVGRAD_HD static SlabQueue begin(Block& block, const GemmParams& p, std::int64_t task) {
     const ChunkWalker chunks(p.work, task);
@@ -79,7 +79,8 @@ struct MmaTile {
     queue.chunks = chunks.left;
     return queue;
   }
-  // Before the first slab of a chunk is loaded. A barrier must be between this and loads before it.
+  // Is called before the first slab of a chunk is loaded. A barrier must be between this and loads
+  // before it.
   template <int kDepth, int kElementBytes, class Block>
   CONVGRAD_HD static void begin_chunk(Block& block, const GemmParams& p, SlabQueue& queue) {
     GemmTask& task = block.shared.task;
@@ -101,7 +102,7 @@ struct MmaTile {
                               });
   }
 
-  // sum_by_pixels() for a thread's sums.
+  // Calls sum_by_pixels() for a thread's sums.
   template <typename Scalar>
   CONVGRAD_HD static void resum(const GemmParams& p, const GemmTile& tile, const Box& box,
                                 int thread, Sums& sums) {
@@ -114,12 +115,12 @@ struct MmaTile {
     });
   }
 
-  // Op::kK pixels from shared memory to fragments. Shared memory is [pixel][channel] and fragments
-  // are [channel][pixel], with two pixels a register: ldmatrix transposes them on the way (PTX ISA,
-  // "ldmatrix", .trans). Its four matrices are the four registers of one A, in the manual's order,
-  // or those of two neighbouring B. x and dy: the first of these pixels, a multiple of 8. A lane's
-  // other rows are 16 channels apart, by exclusive or in swizzled rows, since the first ones are
-  // multiples of kM and kN: all follow from one number.
+  // Loads Op::kK pixels from shared memory to fragments. Shared memory is [pixel][channel] and
+  // fragments are [channel][pixel], with two pixels a register: ldmatrix transposes them on the way
+  // (PTX ISA, "ldmatrix", .trans). Its four matrices are the four registers of one A, in the
+  // manual's order, or those of two neighbouring B. x and dy are the first of these pixels, a
+  // multiple of 8. A lane's other rows are 16 channels apart, by exclusive or in swizzled rows,
+  // since the first ones are multiples of kM and kN: all follow from one number.
   template <int kTerms, class Block, typename Element, class A>
   CONVGRAD_HD static void load_a(Block& block, int thread, const Element (*x)[kRows], int term,
                                  A (&a)[kTilesM][kTerms]) {

@@ -1,5 +1,5 @@
-// pack.hpp - a copy of a block with the channels last, each group's padded with zeros to whole
-// vectors of 16 bytes: what mma_gemm.hpp reads where a tensor is not like that.
+// pack.hpp - copies a block with the channels last, each group's padded with zeros to whole vectors
+// of 16 bytes, for mma_gemm.hpp where a tensor is not like that.
 //
 // cp.async and bulk copies move 16 bytes between addresses that are multiples of 16. To gather
 // single elements in the kernel instead would be done again for every tile and tap; this reads and
@@ -10,7 +10,7 @@
 
 namespace convgrad::cuda {
 
-// Element: an integer as wide as the dtype, since only bits are moved.
+// Element is an integer as wide as the dtype, since only bits are moved.
 template <typename Element>
 struct Pack {
   static constexpr int kThreads = 256, kVector = 16 / static_cast<int>(sizeof(Element));

@@ -1,20 +1,20 @@
-// reduce.hpp - the partial gradients of all slices, added in a fixed binary tree.
+// reduce.hpp - adds the partial gradients of all slices in a fixed binary tree.
 //
-// In float64, and once per slice and element: the time is that of reading the partials. Nothing is
-// added atomically, as the order of atomic additions, and the bits with it, would vary from run to
-// run.
+// It adds in float64, once per slice and element: the time is that of reading the partials. Nothing
+// is added atomically, as the order of atomic additions, and the bits with it, would vary from run
+// to run.
 #pragma once
 
 #include "cuda/kernels/sum.hpp"
 
 namespace convgrad::cuda {
 
-// One level of the tree: slots first, first + step, ... (at most kFan of them) of each element
-// become one float64 in slot first. The first level reads sums, the others float64. The tree is
-// that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those, the odd one
-// is kept. It does not depend on kFan, a power of two: a launch does kDepth levels for kFan slots,
-// which reads them once where a launch a level would read and write them kDepth times. In place,
-// since each thread reads and writes only its own element.
+// One level of the tree takes slots first, first + step, ... (at most kFan of them) of each
+// element, which become one float64 in slot first. The first level reads sums, the others float64.
+// The tree is that of src/engine/partial_tree.hpp: neighbours are added, then neighbours of those,
+// the odd one is kept. It does not depend on kFan, a power of two: a launch does kDepth levels for
+// kFan slots, which reads them once where a launch a level would read and write them kDepth times.
+// It works in place, since each thread reads and writes only its own element.
 template <typename Acc>
 struct ReduceSlices {
   static constexpr int kThreads = 256, kFan = 16, kDepth = 4;
@@ -39,8 +39,8 @@ struct ReduceSlices {
     block.each_unsynced([&](int thread, Regs&) {
       const std::int64_t element = task % p.pieces * kThreads + thread;
       if (element >= p.elements) return;
-      // waiting[b]: a sum of 2^b neighbours that has no partner yet; bit b of count says whether
-      // there is one. A binary counter, unrolled over b so that it stays in registers.
+      // waiting[b] is a sum of 2^b neighbours that has no partner yet; bit b of count says whether
+      // there is one. It is a binary counter, unrolled over b so that it stays in registers.
       double waiting[kDepth + 1] = {};
       int count = 0;
       for (std::int64_t slot = first; count < kFan && slot < p.slots; slot += p.step, ++count) {
@@ -52,7 +52,7 @@ struct ReduceSlices {
         }
         if (count == kFan - 1) waiting[kDepth] = value;
       }
-      // What is left without a partner, from the last and smallest on.
+      // Adds what is left without a partner, from the last and smallest on.
       double result = 0;
       bool any = false;
       CONVGRAD_UNROLL

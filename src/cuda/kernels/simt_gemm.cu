@@ -1,4 +1,4 @@
-// simt_gemm.cu - cuda_simt_gemm and the tree of slices, compiled for devices.
+// simt_gemm.cu - compiles cuda_simt_gemm and the tree of slices for devices.
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/simt_gemm.hpp"

@@ -22,10 +22,11 @@ namespace convgrad::cuda {
 template <typename Scalar, int kRows, int kColumns, int kThreadRows, int kThreadColumns>
 struct SimtGemm {
   using Acc = typename AccumulatorOf<Scalar>::type;
-  // Pixels of a slab: with channels first, those of float32 are two 32-byte sectors of a row.
+  // A slab has so many pixels; with channels first, those of float32 are two 32-byte sectors of a
+  // row.
   static constexpr int kDepth = 16;
   static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
-  // Blocks of a multiprocessor for which registers must suffice: of 256 threads together.
+  // Registers must suffice for so many blocks of a multiprocessor: for 256 threads together.
   static constexpr int kLeastBlocks = 256 / kThreads;
   static constexpr std::int64_t kItem = sizeof(Scalar);
   static constexpr int kLoadsX = kRows * kDepth / kThreads;
@@ -45,16 +46,16 @@ struct SimtGemm {
     bool inside[kLoadsX];             // masked
   };
 
-  // A pixel of the chunk: bytes to its first tap in x, and to itself in dy; and through which of
-  // the tile's taps x is seen. A tile's rows are of at most kRows taps on end.
+  // A pixel of the chunk has the bytes to its first tap in x and to itself in dy, and the tile's
+  // taps through which x is seen. A tile's rows are of at most kRows taps on end.
   struct alignas(16) Pixel {
     std::int64_t x;
     std::uint64_t taps;
     std::int64_t dy;
   };
   static_assert(kRows <= 64);
-  // A row of the tile: what Pixel::x is added to, for its tap and channel, and its tap's bit; none
-  // beyond dw.
+  // A row of the tile has what Pixel::x is added to, for its tap and channel, and its tap's bit;
+  // none beyond dw.
   struct alignas(16) Row {
     const unsigned char* x;
     std::uint64_t tap;
@@ -73,7 +74,7 @@ struct SimtGemm {
     const unsigned char* columns[kColumns];  // what Pixel::dy is added to, for a channel
   };
 
-  // Where a task's tile is in its group's matrix.
+  // Says where a task's tile is in its group's matrix.
   struct Tile {
     int group, row, column;  // the first of each
   };
@@ -88,9 +89,9 @@ struct SimtGemm {
     return result;
   }
 
-  // Rows and columns of a thread's sums: groups of 4 neighbours, so that a warp's reads of shared
-  // memory are contiguous. Lanes of a warp differ in rows first: lanes of one column read the same
-  // dy, which shared memory broadcasts.
+  // Rows and columns of a thread's sums are groups of 4 neighbours, so that a warp's reads of
+  // shared memory are contiguous. Lanes of a warp differ in rows first: lanes of one column read
+  // the same dy, which shared memory broadcasts.
   CONVGRAD_HD static int row_of(int thread, int i) {
     return i / 4 * (kRows / (kThreadRows / 4)) + thread % (kRows / kThreadRows) * 4 + i % 4;
   }
@@ -98,9 +99,9 @@ struct SimtGemm {
     return j / 4 * (kColumns / (kThreadColumns / 4)) + thread / (kRows / kThreadRows) * 4 + j % 4;
   }
 
-  // (pixel of the slab, row or column) of load number i of a thread: neighbours in memory belong to
-  // neighbouring threads, whose loads then are few transactions. Which axis is contiguous depends
-  // on the layout; the other is the same for all loads of a thread, or nearly.
+  // Finds (pixel of the slab, row or column) of load number i of a thread: neighbours in memory
+  // belong to neighbouring threads, whose loads then are few transactions. Which axis is contiguous
+  // depends on the layout; the other is the same for all loads of a thread, or nearly.
   template <int kWidth, bool kChannelsLast>
   CONVGRAD_HD static void load_place(int thread, int i, int& pixel, int& at) {
     constexpr int kOther = kThreads / (kChannelsLast ? kWidth : kDepth);
@@ -109,8 +110,8 @@ struct SimtGemm {
     at = kChannelsLast ? thread % kWidth : i * kOther + thread / kDepth;
   }
 
-  // Once a task: the rows and columns of a tile are the same for all pixels. Columns beyond the
-  // group are another's once more: their sums are not stored.
+  // Is called once a task: the rows and columns of a tile are the same for all pixels. Columns
+  // beyond the group are another's once more: their sums are not stored.
   CONVGRAD_HD static void fill_rows(const BlockParams& w, const Tile& tile, int thread, Shared& s) {
     const Shape& shape = w.shape;
     const int first = tile.row / shape.group_c;
@@ -134,7 +135,7 @@ struct SimtGemm {
     }
   }
 
-  // Through which of the tile's taps an output position sees x.
+  // Returns the tile's taps through which an output position sees x.
   CONVGRAD_HD static std::uint64_t taps_inside(const Shape& shape, const Tile& tile,
                                                const int (&in)[3]) {
     const int first = tile.row / shape.group_c;
@@ -158,8 +159,8 @@ struct SimtGemm {
     return result;
   }
 
-  // Once a chunk. Pixels up to a whole slab, so that the loops over a slab have constant bounds and
-  // unroll; those beyond the chunk see nothing, with the dy of its last pixel.
+  // Is called once a chunk and fills pixels up to a whole slab, so that the loops over a slab have
+  // constant bounds and unroll; those beyond the chunk see nothing, with the dy of its last pixel.
   CONVGRAD_HD static void fill_pixels(const BlockParams& w, const Tile& tile, const Box& box,
                                       int pixels, int thread, Shared& s) {
     const int slabs = ceil_div(pixels, kDepth);
@@ -174,7 +175,8 @@ struct SimtGemm {
     }
   }
 
-  // A slab to registers; store() puts it into shared memory after the products of the slab before.
+  // Loads a slab to registers; store() puts it in shared memory after the products of the one
+  // before.
   template <bool kMasked, bool kChannelsLast>
   CONVGRAD_HD static void load(const Shared& s, int first, int thread, Regs& r) {
     CONVGRAD_UNROLL
@@ -213,8 +215,8 @@ struct SimtGemm {
   }
 
   // Pixels are outermost: each is an outer product of values in registers, and every sum gets its
-  // products in the order of pixels, as on the processor. Two copies of the code, since the masked
-  // one has a branch in each row.
+  // products in the order of pixels, as on the processor. There are two copies of the code, since
+  // the masked one has a branch in each row.
   template <bool kMasked>
   CONVGRAD_HD static void multiply(int thread, int buffer, const Shared& s, Regs& r) {
     CONVGRAD_UNROLL
@@ -244,8 +246,8 @@ struct SimtGemm {
     };
   }
 
-  // The slabs of a chunk whose tables are filled. One barrier a slab: a slab is stored in the
-  // buffer that was read before the last barrier.
+  // Adds the slabs of a chunk whose tables are filled. One barrier a slab suffices: a slab is
+  // stored in the buffer that was read before the last barrier.
   template <bool kMasked, bool kChannelsLast, class Block>
   CONVGRAD_HD static void add_slabs(Block& block, int slabs) {
     Shared& s = block.shared;
@@ -302,7 +304,7 @@ struct SimtGemm {
   }
 };
 
-// Wide tiles, and narrow ones for matrices of few rows or columns. Rows and columns of a tile:
+// Tiles are wide, or narrow for matrices of few rows or columns, with so many rows and columns.
 inline constexpr int kSimtWide = 64, kSimtNarrow = 32;
 // float64 sums take two registers each, so a thread has half as many.
 template <typename Scalar>

@@ -1,5 +1,5 @@
-// stream_unit.hpp - the units of cuda_streaming: which outputs are worked on at a time, and how
-// what they need comes to shared memory.
+// stream_unit.hpp - the units of cuda_streaming: outputs that are worked on at a time, and copies
+// of what they need to shared memory.
 #pragma once
 
 #include "cuda/kernels/chunk_walker.hpp"
@@ -7,18 +7,18 @@
 namespace convgrad::cuda {
 
 inline constexpr int kStreamLanes = kWarp;
-// Few, as every warp goes through the loops over units, which are small: a block's shared memory
-// holds two of them. Four blocks or more are on a multiprocessor.
+// Warps are few, as each goes through the loops over units, which are small: a block's shared
+// memory holds two of them. Four blocks or more are on a multiprocessor.
 inline constexpr int kStreamWarps = 4;
-// Neighbouring pixels of a row that share loads: for kS taps, kStreamRun + kS - 1 values of x serve
-// kStreamRun * kS products. Longer runs save little more, leave more pixels over at the ends of
-// rows, and take registers from the sums.
+// So many neighbouring pixels of a row share loads: for kS taps, kStreamRun + kS - 1 values of x
+// serve kStreamRun * kS products. Longer runs save little more, leave more pixels over at the ends
+// of rows, and take registers from the sums.
 inline constexpr int kStreamRun = 4;
-// Of shared memory, beside the warps' sums: together within the 48 KiB that every device gives
-// without being asked.
+// Units have so much shared memory beside the warps' sums, together within the 48 KiB that every
+// device gives without being asked.
 inline constexpr int kStreamBytes = 40 * 1024;
 
-// How rows of pixels of x or dy come to shared memory, where each is [pixel][channel].
+// Says how rows of pixels of x or dy come to shared memory, where each is [pixel][channel].
 struct StreamRow {
   int pixels, pitch;  // pitch: elements of a pixel
   int channels;       // that are copied of each
@@ -26,8 +26,8 @@ struct StreamRow {
   int pieces, log;    // of a pixel; 2^log is that many lanes or more, 32 at most
 };
 
-// The outputs that are worked on at a time, and what they see of x. Chosen on the host, so that all
-// fits kStreamBytes (choices.cpp).
+// Holds the outputs that are worked on at a time, and what they see of x. The host chooses them so
+// that all fits kStreamBytes (choices.cpp).
 struct StreamUnit {
   int images, rows, columns;  // images is 1, or rows and columns are all of a chunk's
   int band;                   // rows that a warp goes down at a time
@@ -44,16 +44,15 @@ struct StreamParams {
 
   CONVGRAD_HD int x_line() const { return unit.x.pixels * unit.x.pitch; }
   CONVGRAD_HD int dy_line() const { return unit.dy.pixels * unit.dy.pitch; }
-  // The place in the ring of a row that is less than the ring's length behind one with place i. No
-  // remainder, which would be a division for every row of taps.
+  // Returns the place in the ring of a row that is less than the ring's length behind one with
+  // place i. A remainder would be a division for every row of taps.
   CONVGRAD_HD int ring_place(int i) const { return i < unit.ring ? i : i - unit.ring; }
-  // Behind the ring, at a multiple of 16 bytes of any dtype's elements.
+  // dy is behind the ring, at a multiple of 16 bytes of any dtype's elements.
   CONVGRAD_HD int dy_begin(int buffer) const {
     return (unit.ring * x_line() + 7) / 8 * 8 + buffer * (unit.images * unit.rows * dy_line());
   }
 };
 
-// One task's part of dw.
 struct StreamTile {
   int t, r, s, c, k;  // the first of each; c within a group
   int group;          // of k
@@ -75,7 +74,7 @@ CONVGRAD_HD StreamTile stream_tile(const StreamParams& p, int rows, int columns,
   return tile;
 }
 
-// One unit of a task's pixels, and where in the ring the rows of x are that it sees: from place
+// Is one unit of a task's pixels, and where in the ring the rows of x are that it sees: from place
 // `first` on `seen` rows for each image, of which `kept` are there already.
 struct StreamStep {
   std::int64_t n;
@@ -83,12 +82,11 @@ struct StreamStep {
   int first, seen, kept;
   int buffer;  // of dy
 
-  // To other rows, none of which is there; behind so many places of the ring.
+  // Goes to other rows, none of which is there, behind so many places of the ring.
   CONVGRAD_HD void start(const StreamParams& params, int places, int filter_rows, int count) {
     advance(params, places, filter_rows, count);
     kept = 0;
   }
-  // To the next rows of a strip.
   CONVGRAD_HD void move_down(const StreamParams& params, int filter_rows, int count) {
     const int passed = least(rows * params.work.shape.axis[1].stride, seen);
     const int left = seen - passed;
@@ -107,8 +105,9 @@ struct StreamStep {
   }
 };
 
-// The units of a slice, in order. Strips of columns are outside, rows inside: down a strip, the
-// ring keeps the rows that two units see, which are more than the columns that two strips see.
+// Walks through the units of a slice in order. Strips of columns are outside, rows inside: down a
+// strip, the ring keeps the rows that two units see, which are more than the columns that two
+// strips see.
 template <int kR>
 struct StreamWalker : ChunkWalker {
   const StreamParams& params;
@@ -135,8 +134,8 @@ struct StreamWalker : ChunkWalker {
     }
     begin_strip();
   }
-  // To the first unit of the chunk with which so many are left, once more: from the task's first.
-  // Walkers do not go back, and a copy of each chunk's would take registers of all threads.
+  // Goes once more to the first unit of the chunk with which so many are left, from the task's
+  // first. Walkers do not go back, and a copy of each chunk's would take registers of all threads.
   CONVGRAD_HD void return_to(const ChunkWalker& first, int chunks) {
     left = first.left;
     box = first.box;
@@ -164,21 +163,21 @@ struct StreamWalker : ChunkWalker {
   }
 };
 
-// The channels of a tile in x or dy: `inside` of each of `groups` groups, and where they are.
+// Says where a tile's channels are in x or dy: `inside` of each of `groups` groups.
 struct StreamChannels {
   std::int64_t first, apart, group_apart;
   int inside, groups;
 };
 
-// Copies of a unit to shared memory, where elements are as they are in device memory. A warp takes
-// a row of pixels at a time.
+// Copies a unit to shared memory, where elements are as they are in device memory. A warp takes a
+// row of pixels at a time.
 template <typename Scalar, int kS, int kC>
 struct StreamLoad {
   static constexpr int kVector = 16 / static_cast<int>(sizeof(Scalar));
   static constexpr int kBatch = 8;  // loads of a thread under way where no copy takes them
 
-  // `count` pieces of kPiece elements, `apart` in device memory and `step` in shared memory; zeros
-  // but for those from lo to hi - 1.
+  // Copies `count` pieces of kPiece elements, `apart` in device memory and `step` in shared memory;
+  // all but those from lo to hi - 1 are zeros.
   template <int kPiece, class Block>
   CONVGRAD_HD static void copy(Block& block, int thread, const Scalar* from, std::int64_t apart,
                                Scalar* to, int step, int count, int lo, int hi) {
@@ -203,14 +202,14 @@ struct StreamLoad {
     }
   }
 
-  // Channels last: lanes go along the pieces of a pixel, then the pixels.
+  // With channels last lanes go along the pieces of a pixel, then the pixels.
   template <int kPiece, int kInGroup, class Block>
   CONVGRAD_HD static void copy_pixels(Block& block, int thread, const StreamRow& row,
                                       const StreamChannels& channels, const Scalar* from,
                                       std::int64_t apart, Scalar* to, int lo, int hi) {
     static_assert(kWarp == 1 << 5);
     const int lane = thread % kWarp, first = lane >> row.log, shift = 5 - row.log;
-    // How many of the lane's pixels are before one.
+    // Counts the lane's pixels before one.
     const auto before = [&](int end) {
       return end > first ? (end - first + (1 << shift) - 1) >> shift : 0;
     };
@@ -225,7 +224,7 @@ struct StreamLoad {
     }
   }
 
-  // A row whose pixels begin at `from`, `apart`; zeros outside lo <= pixel < hi.
+  // Copies a row whose pixels begin at `from`, `apart`; zeros outside lo <= pixel < hi.
   template <int kInGroup, class Block>
   CONVGRAD_HD static void copy_row(Block& block, int thread, const StreamRow& row,
                                    const StreamChannels& channels, bool channels_last,
@@ -242,7 +241,7 @@ struct StreamLoad {
       }
       return;
     }
-    // Channels first: lanes go along the pixels, and steps along the channels.
+    // With channels first lanes go along the pixels, and steps along the channels.
     CONVGRAD_NO_UNROLL
     for (int i = thread % kWarp; i < row.pixels; i += kWarp) {
       const bool there = i >= lo && i < hi;
@@ -262,7 +261,7 @@ struct StreamLoad {
     }
   }
 
-  // The rows of x that the ring has not yet.
+  // Copies the rows of x that the ring has not yet.
   template <class Block>
   CONVGRAD_HD static void x(Block& block, const StreamParams& p, const StreamTile& tile,
                             const StreamStep& u, int thread, Scalar* ring) {
@@ -291,7 +290,7 @@ struct StreamLoad {
     }
   }
 
-  // dy of the unit, a row of each image after the other.
+  // Copies dy of the unit, a row of each image after the other.
   template <class Block>
   CONVGRAD_HD static void dy(Block& block, const StreamParams& p, const StreamTile& tile,
                              const StreamStep& u, int thread, Scalar* to) {

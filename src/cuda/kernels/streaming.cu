@@ -1,5 +1,5 @@
-// streaming.cu - cuda_streaming, compiled for devices. A source of its own, compiled beside the
-// others: its unrolled loops take the longest.
+// streaming.cu - compiles cuda_streaming for devices. It is a source of its own, compiled beside
+// the others, as its unrolled loops take the longest.
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/streaming.hpp"
 

@@ -1,4 +1,4 @@
-// streaming.hpp - depthwise and small groups: what is read of x and dy serves all taps.
+// streaming.hpp - computes depthwise and small groups: what is read of x and dy serves all taps.
 //
 // A block of threads has 32 output channels, one in each lane, and up to kR x kS taps of kC input
 // channels of each one's group in registers. It goes through the chunks of one slice in strips of
@@ -26,7 +26,7 @@ struct Streaming {
   using Acc = typename AccumulatorOf<Scalar>::type;
   static constexpr int kThreads = kStreamLanes * kStreamWarps;
   static constexpr int kSums = kR * kS * kC;
-  // Blocks of a multiprocessor for which registers must suffice.
+  // Registers must suffice for so many blocks of a multiprocessor.
   static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36    ? 4
                                       : kSums * sizeof(Acc) <= 144 ? 3
                                                                    : 2;
@@ -37,20 +37,21 @@ struct Streaming {
 
   using Params = StreamParams;
   struct Regs {
-    // Sums of this warp's pixels of the chunk for all taps of kC channels; but pairs of the slice
-    // only for every kStreamWarps-th of them: each warp keeps its share of the block's.
+    // These are sums of this warp's pixels of the chunk for all taps of kC channels, but pairs of
+    // the slice only for every kStreamWarps-th of them: each warp keeps its share of the block's.
     Sums sums;
     int channel;  // the first of the lane's group in a pixel of the ring
   };
-  // The ring [row][column][channel], and behind it dy [buffer][image][row][column][channel], as
-  // they are in device memory: threads convert what they read. Two rounds of the warps' sums.
+  // memory has the ring [row][column][channel], and behind it dy
+  // [buffer][image][row][column][channel], as they are in device memory: threads convert what they
+  // read. exchange has two rounds of the warps' sums.
   struct Shared {
     alignas(16) Scalar memory[kStreamBytes / sizeof(Scalar)];
     Acc exchange[2][kStreamWarps][kStreamWarps][kStreamLanes];
   };
 
-  // The kC channels of a pixel of x that a lane multiplies; together, as they are neighbours and
-  // begin at multiples of kC (choices.cpp).
+  // A lane multiplies these kC channels of a pixel of x. They are read together, as they are
+  // neighbours and begin at multiples of kC (choices.cpp).
   struct alignas(sizeof(Scalar) * kC < 16 ? sizeof(Scalar) * kC : 16) Pixel {
     Scalar channel[kC];
   };
@@ -79,7 +80,7 @@ struct Streaming {
     }
   }
 
-  // A warp's pixels of a unit: `rows` rows of kStreamRun columns.
+  // A warp's pixels of a unit are `rows` rows of kStreamRun columns.
   struct Band {
     const StreamStep& u;
     int image, top, rows, column;
@@ -87,8 +88,8 @@ struct Streaming {
     int at;                // of the first row of x, in the ring's elements
   };
 
-  // Without strides and dilations. Rows of x stay in registers while the taps' rows pass them, if
-  // there are registers for kR of them.
+  // Adds without strides and dilations. Rows of x stay in registers while the taps' rows pass them,
+  // if there are registers for kR of them.
   static constexpr bool kKeep = kC == 1 && kR * sizeof(Acc) <= 24;
   CONVGRAD_HD static void add_fast(const Params& p, const Band& band, Regs& r) {
     const int line = p.x_line(), end = p.unit.ring * line, dy_line = p.dy_line();
@@ -101,7 +102,7 @@ struct Streaming {
       for (int i = 0; i < kR - 1; ++i, at = wrapped(at + line)) read_row(band.x + at, values[i]);
     }
     for (int row = 0; row < band.rows;) {
-      // As many rows as there are in registers, which then are where they have been.
+      // The loop takes as many rows as there are in registers, which then are where they have been.
       CONVGRAD_UNROLL
       for (int phase = 0; phase < (kKeep ? kR : 1); ++phase) {
         if (row >= band.rows) return;
@@ -121,7 +122,8 @@ struct Streaming {
     }
   }
 
-  // For any strides and dilations. Masked: without what is outside x or beyond the unit's columns.
+  // Adds for any strides and dilations; masked, without what is outside x or beyond the unit's
+  // columns.
   template <bool kMasked>
   CONVGRAD_HD static void add_any(const Params& p, const StreamTile& tile, const Band& band,
                                   Regs& r) {
@@ -141,7 +143,7 @@ struct Streaming {
         const Scalar* x = band.x + wrapped(at + i * axis[1].dilation * line);
         const int h =
             axis[1].first_input(band.u.p + band.top + row) + (tile.r + i) * axis[1].dilation;
-        // Opaque: the addresses and positions of all taps would be kept in registers otherwise.
+        // opaque() keeps the addresses and positions of all taps from being kept in registers.
         const int stride = opaque(axis[2].stride), dilation = opaque(axis[2].dilation);
         const int step = stride * p.unit.x.pitch, apart = dilation * p.unit.x.pitch;
         const int w = axis[2].first_input(band.u.q + band.column) + tile.s * dilation;
@@ -215,9 +217,9 @@ struct Streaming {
     };
   }
 
-  // Adds the warps' sums of the chunk: those of kStreamWarps elements at a time, as many as there
-  // are warps to add them. In the order of warps, which fixes the bits. A barrier a round, as
-  // rounds take two places in turn.
+  // Adds the warps' sums of the chunk, those of kStreamWarps elements at a time, as many as there
+  // are warps to add them. The order of warps fixes the bits. A barrier a round suffices, as rounds
+  // take two places in turn.
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
     auto& exchange = block.shared.exchange;
@@ -242,7 +244,8 @@ struct Streaming {
     }
   }
 
-  // Begins to copy the unit, if there is one. One group in any case: wait_copies() counts groups.
+  // Begins to copy the unit, if there is one, as one group in any case: wait_copies() counts
+  // groups.
   template <class Block>
   CONVGRAD_HD static void issue(Block& block, const Params& p, const StreamTile& tile,
                                 const Walker& load) {

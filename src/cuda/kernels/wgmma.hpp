@@ -14,23 +14,23 @@ namespace convgrad::cuda {
 inline constexpr int kWarpgroup = 4 * kWarp;  // threads
 inline constexpr int kPanel = kRowBytes / 2;  // elements of a row
 
-// The descriptor of an operand (PTX ISA, "Matrix-descriptor format") that starts at this address of
-// shared memory, a multiple of 1024; its next panel is panel_bytes behind it. Offsets are counted
-// in 16 bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and 63 is the
-// 128-byte swizzle.
+// Returns the descriptor of an operand (PTX ISA, "Matrix-descriptor format") that starts at this
+// address of shared memory, a multiple of 1024; its next panel is panel_bytes behind it. Offsets
+// are counted in 16 bytes: of panels in bits 16 to 29, of blocks in bits 32 to 45; 1 in bits 62 and
+// 63 is the 128-byte swizzle.
 CONVGRAD_HD constexpr std::uint64_t operand_at(std::uint32_t address, int panel_bytes) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
          static_cast<std::uint64_t>(kSwizzleBytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
-// The operand so many bytes behind another: the address is in the lower bits, and never beyond
-// them, as shared memory ends before 2^18.
+// Returns the operand so many bytes behind another: the address is in the lower bits, and never
+// beyond them, as shared memory ends before 2^18.
 CONVGRAD_HD constexpr std::uint64_t operand_after(std::uint64_t operand, std::uint32_t bytes) {
   return (operand & 0xffffffff00000000u) | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
 }
 
-// m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
+// Is m64n128k16 for 16-bit elements, C in float32: 64 elements a thread. Each warp has 16 rows, of
 // which its lanes have what they have of m16n8k16 (mma.hpp), 16 times side by side.
 template <typename Scalar>
 struct Wgmma16 {
@@ -46,7 +46,7 @@ struct Wgmma16 {
   // Begins c += A * B, or c = A * B where `fresh`. c's registers belong to the instruction until it
   // has been waited for, which the compiler does not know.
   CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh);
-  // An empty instruction that reads and writes c: the compiler moves no use of c across it.
+  // Is an empty instruction that reads and writes c: the compiler moves no use of c across it.
   CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDA_ARCH__)
     CONVGRAD_UNROLL

@@ -23,23 +23,23 @@
 
 namespace convgrad::cuda {
 
-// At most; 64 pixels by 64 channels are a panel of 8 KiB, four steps of k for the instruction.
+// A slab has at most so many; 64 pixels by 64 channels are a panel of 8 KiB, four steps of k.
 inline constexpr int kSlabPixels = 64;
 inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
 
-// The output pixels of a slab along n, z, p, q.
+// Holds the output pixels of a slab along n, z, p, q.
 struct Slab {
   int size[4];
   // Chunks differ in length along one axis alone: every band of so many pixels, or what is left of
   // one, is so many slabs.
   int band_pixels, band_slabs;
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
-  // How many there are in a chunk.
+  // Counts the slabs of a chunk.
   CONVGRAD_HD int count(const Box& box) const {
     return ceil_div(box.pixels(), band_pixels) * band_slabs;
   }
-  // f(n, {z, p, q}) for the first pixel of each, q fastest; what it has beyond the chunk is outside
-  // dy.
+  // Calls f(n, {z, p, q}) for the first pixel of each, q fastest; what it has beyond the chunk is
+  // outside dy.
   template <class F>
   CONVGRAD_HD void each(const Box& box, F&& f) const {
     for (int n = 0; n < box.size[0]; n += size[0]) {
@@ -58,7 +58,7 @@ struct Slab {
 template <typename Scalar>
 struct WgmmaGemm {
   using Op = Wgmma16<Scalar>;
-  // Of the producer's warpgroup one thread works (Block::divide).
+  // One thread of the producer's warpgroup works (Block::divide).
   static constexpr int kGroups = kWgmmaRows / Op::kM, kConsumers = kGroups * kWarpgroup;
   static constexpr int kThreads = kConsumers + kWarpgroup;
   static constexpr int kStages = 6;  // 32 KiB each
@@ -75,18 +75,18 @@ struct WgmmaGemm {
   struct Regs {
     Sums sums;
   };
-  // Panels of 64 channels, each a copy's box: what wgmma.hpp takes as operands. Of each stage one
-  // barrier counts the bytes that arrive, and one the warps that have used them.
+  // Panels of 64 channels, each a copy's box, are wgmma.hpp's operands. One barrier of each stage
+  // counts the bytes that arrive, and one the warps that have used them.
   struct Shared {
     alignas(kSwizzleBytes) Scalar x[kStages][kPanelsX][kSlabPixels][kPanel];
     alignas(kSwizzleBytes) Scalar dy[kStages][kPanelsDy][kSlabPixels][kPanel];
     BulkBarrier arrived[kStages], used[kStages];
-    // From the producer, so that consumers keep no walk in registers: whether a stage's slab ends a
-    // chunk, 0 or 1, and which one.
+    // The producer says whether a stage's slab ends a chunk, 0 or 1, and which one, so that
+    // consumers keep no walk in registers.
     int last[kStages];
     Box chunk[kStages];
   };
-  // The stage that is next, and which time it is, modulo 2.
+  // Holds the stage that is next, and which time it is, modulo 2.
   struct Turn {
     int stage = 0;
     unsigned round = 0;
@@ -97,7 +97,7 @@ struct WgmmaGemm {
     }
   };
 
-  // Rows of a stage that no copy writes, as slabs of this problem are smaller: zeros, once a task.
+  // Zeroes, once a task, rows of a stage that no copy writes, as slabs of this problem are smaller.
   CONVGRAD_HD static void clear_rest(const Params& p, int thread, Shared& s) {
     const int first = p.slab.pixels();
     for (int i = thread; i < (kSlabPixels - first) * kPanel; i += kThreads) {
@@ -109,8 +109,8 @@ struct WgmmaGemm {
     }
   }
 
-  // The copies of a slab. Positions that are outside x or dy count among the bytes that arrive, as
-  // zeros do; so every slab has the same number.
+  // Begins the copies of a slab. Positions that are outside x or dy count among the bytes that
+  // arrive, as zeros do; so every slab has the same number.
   template <class Block>
   CONVGRAD_HD static void copy_slab(Block& block, const Params& p, const GemmTile& tile,
                                     std::int64_t n, const int (&out)[3], const int (&first)[3],
@@ -138,7 +138,7 @@ struct WgmmaGemm {
     }
   }
 
-  // The producer: a stage is filled when the products of what was in it are done.
+  // Fills a stage when the products of what was in it are done.
   template <class Block>
   CONVGRAD_HD static void produce(Block& block, const Params& p, const GemmTile& tile,
                                   ChunkWalker load) {
