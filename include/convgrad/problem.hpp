@@ -28,7 +28,7 @@ enum class Padding : std::uint8_t { same, valid, explicit_pads };
 // has no H.
 enum class FilterFormat : std::uint8_t { hwio, oihw, ohwi };
 
-// One spatial axis. All counts are in elements; stride and dilation count from 1.
+// Describes one spatial axis. All counts are in elements; stride and dilation count from 1.
 struct SpatialAxis {
   std::int64_t in = 1;    // extent of x: D, H or W
   std::int64_t out = 1;   // extent of dy: Z, P or Q
@@ -85,7 +85,8 @@ std::vector<std::int64_t> dy_shape(const WgradProblem& problem);
 // and 1). Channels or a multiplier of 0 make it empty.
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
 
-// One line, enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3 s3 stride2,2 ...".
+// Returns one line, which is enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3
+// s3 stride2,2 ...".
 std::string describe(const WgradProblem& problem);
 
 // Returns "bfloat16", or for tensors that differ "float8_e4m3fn*float8_e5m2".
@@ -122,9 +123,9 @@ struct WgradAttributes {
                           // if one of them is; float32 otherwise
 };
 
-// The one validator. Throws Error(usage) for unknown names and attributes that exclude each other
-// or are missing, Error(input) for values and shapes that do not fit each other; the latter ends
-// with the slips, such as exchanged tensors, without which they would fit.
+// This is the one validator. It throws Error(usage) for unknown names and attributes that exclude
+// each other or are missing, Error(input) for values and shapes that do not fit each other; the
+// latter ends with the slips, such as exchanged tensors, without which they would fit.
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
 

@@ -155,7 +155,7 @@ void round_to(DType dtype, const double* source, std::int64_t count, void* desti
 
 namespace {
 
-// What each of the 256 bytes stands for.
+// Each of the 256 bytes stands for one value.
 using ByteValues = std::array<float, 256>;
 
 constexpr float power_of_two(int exponent) {

@@ -8,7 +8,7 @@
 
 namespace convgrad {
 
-// 1536 -> "1.5 KiB".
+// format_bytes(1536) is "1.5 KiB".
 inline std::string format_bytes(double bytes) {
   static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;

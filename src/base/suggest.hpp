@@ -19,10 +19,10 @@ std::string_view cut_short(std::string_view text, std::size_t most_bytes);
 // Returns text on one line, in ASCII, cut off after limit characters.
 std::string printable(std::string_view text, std::size_t limit = 60);
 
-// "a, b or c".
+// Returns "a, b or c".
 std::string join_or(std::span<const std::string> words);
 
-// "1 number", "2 numbers".
+// Returns "1 number", "2 numbers".
 template <typename Count>
 std::string counted(Count count, const char* noun) {
   return cat(count, " ", noun, count == 1 ? "" : "s");

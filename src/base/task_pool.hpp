@@ -18,7 +18,7 @@ class TaskPool {
   TaskPool& operator=(const TaskPool&) = delete;
 
   int threads() const;
-  // task(index, worker), 0 <= worker < threads(). Not reentrant.
+  // Calls task(index, worker), 0 <= worker < threads(). It is not reentrant.
   void run(std::int64_t count, const std::function<void(std::int64_t, int)>& task);
 
  private:
