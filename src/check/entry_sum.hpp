@@ -113,7 +113,6 @@ void add_terms(const TensorView& view, const EntryTerms& entry, const SumRules& 
 Expected expected_of(const WgradProblem& problem, const Summation& summation,
                      std::span<EntrySum> sums);
 
-// Views a block as the problem says.
 inline TensorView plain_view(const WgradProblem& pb, const Block& block) {
   TensorView view;
   view.axis = pb.axis;

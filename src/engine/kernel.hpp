@@ -19,7 +19,7 @@
 
 namespace convgrad {
 
-// Distances between neighbours along each axis, in elements.
+// Strides are distances between neighbours along each axis, in elements.
 struct Strides {
   std::int64_t n = 0, c = 0;              // image and channel
   std::array<std::int64_t, 3> spatial{};  // d, h, w or z, p, q
@@ -51,12 +51,11 @@ struct TileSteps {
 std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);
 
-// The sums of a tile go here.
 struct TileSums {
   double* partial = nullptr;  // dw in [tap][c][k] order, whole; only the tile is touched
   // Nothing has been added to the tile yet: it holds zeros, or anything if the kernel `stores`.
   bool fresh = false;
-  // Not null where a fresh tile's sums are of one chunk, the gradient's only one, and need no
+  // Is not null where a fresh tile's sums are of one chunk, the gradient's only one, and need no
   // rounding: they may be stored here, in their own type, instead of in partial.
   void* result = nullptr;
   bool are_in_result = false;  // set by the kernel
@@ -87,7 +86,7 @@ struct Kernel {
   }
 };
 
-// The one table of kernels. Every kernel the program has is written out there.
+// Returns the one table of kernels. Every kernel the program has is written out there.
 std::span<const Kernel> kernels();
 
 // Returns the named kernel, or throws Error(usage) with a suggestion if there is none.

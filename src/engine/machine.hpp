@@ -17,7 +17,6 @@ struct Machine {
   std::vector<std::string> instruction_sets;
 };
 const Machine& this_machine();
-// Returns all that instruction_sets may have.
 std::vector<std::string> known_instruction_sets();
 
 // Returns "the processor has no avx2" for the first of the sets that it lacks, or "".

@@ -37,7 +37,6 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
   return reader;
 }
 
-// Reads the whole of a small array.
 std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
   if (reader.header().payload_bytes > most) {
     refuse(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",

@@ -14,7 +14,6 @@
 
 namespace convgrad {
 
-// A backend computes the gradient.
 enum class Backend : std::uint8_t { cpu, cuda, reference };
 
 struct PlanOptions {

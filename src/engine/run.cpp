@@ -27,7 +27,6 @@ std::array<Range, 3> block_input(const Plan& plan, const PixelBox& pixels) {
   return input;
 }
 
-// A box has images, spatial ranges and channels of one tensor.
 struct TensorBox {
   Range images;
   std::array<Range, 3> spatial;

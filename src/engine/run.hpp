@@ -96,7 +96,6 @@ void stream_blocks(const Plan& plan, BlockSource& source,
                    const std::function<void(const Block&, std::int64_t)>& use, Timing& timing,
                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
-// Feeds all blocks to a sum.
 Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum);
 
 // Computes a whole problem from memory. dw is in dw_shape() order, rounded to out_dtype; the caller

@@ -15,7 +15,6 @@
 namespace convgrad {
 namespace {
 
-// Closes the file in its destructor.
 class OpenText {
  public:
   OpenText(const std::string& path, const std::string& prefix) : name_(prefix + path) {

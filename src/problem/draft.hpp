@@ -9,7 +9,6 @@
 
 namespace convgrad::making {
 
-// Formats are spelled so.
 using Names = std::span<const char* const>;
 
 // Names are in the order of their enumerators, channels last first.

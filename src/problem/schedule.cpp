@@ -13,9 +13,9 @@ namespace {
 // The partial gradients that are in memory at a time have at most this, threads left aside; a
 // gradient larger than this has one slice.
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{128} << 20;
-// A slice of fewer chunks would spend its time on zeroing and adding partials...
+// A slice of fewer chunks would spend its time on zeroing and adding partials.
 constexpr std::int64_t kMinChunksPerSlice = 4;
-// ... which stays below a hundredth of the work in one of this many.
+// In a slice of so many chunks that stays below a hundredth of the work.
 constexpr std::int64_t kManyChunks = 64;
 // Where slices are the only tasks, and fewer than this, there are 2, 4 or 8, as long as each has a
 // chunk: one leaves a second thread idle, and 3 take two threads as long as 4.

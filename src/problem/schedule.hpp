@@ -23,7 +23,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// A box of output pixels: n, z, p, q.
+// This is a box of output pixels n, z, p, q.
 using PixelBox = std::array<Range, 4>;
 
 inline constexpr std::int64_t kMaxChunkPixels = 512;

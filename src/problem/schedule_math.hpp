@@ -40,8 +40,7 @@ CONVGRAD_SCHEDULE_FUNCTION std::int64_t partition_begin(std::int64_t chunks, std
   return (units / partitions * partition + units % partitions * partition / partitions) * unit;
 }
 
-// Returns the first chunk of a slice. Slices come in `partitions` contiguous partitions, each dealt
-// out to `interleave` slices in turn.
+// Returns the first chunk of a slice: a partition's chunks go to `interleave` slices in turn.
 CONVGRAD_SCHEDULE_FUNCTION std::int64_t first_chunk(std::int64_t chunks, std::int64_t unit,
                                                     std::int64_t partitions,
                                                     std::int64_t interleave, std::int64_t slice) {

@@ -120,7 +120,6 @@ Reading plain_reading(const WgradProblem& problem);
 // Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
 
-// Facts say what the numbers of x and of dy are like.
 struct Facts {
   struct Tensor {
     double most = 0;       // of their sizes

@@ -145,10 +145,8 @@ class Evidence {
   std::vector<Filling> fillings_;   // the simplest and likeliest first
 };
 
-// Writes a number in so many decimal digits.
 std::string digits(double value, int count);
 
-// Terms of sums are spent.
 struct Budget {
   double left = 0;
   bool take(double cost) {
@@ -202,7 +200,6 @@ std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sam
 std::vector<DType> narrow_types(const WgradProblem& problem);
 std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample);
 
-// Makes the finding of a fault that fits.
 Finding finding(const Fit::Part& fault, const Fit& fit, Certainty certainty, std::size_t checked);
 
 }  // namespace convgrad::diagnosis

@@ -13,11 +13,11 @@ namespace {
 // Errors count as those of narrow sums within these factors of the simulated ones: sums in pieces
 // or trees have smaller ones (0.2 to 0.7 of them in 4 lanes, or chunks of 16 and 64).
 constexpr double kLeastSize = 1.0 / 6, kMostSize = 3;
-// ... and only if at least this part of all entries is wrong.
+// They count only if at least this part of all entries is wrong.
 constexpr double kLeastFailing = 0.25;
-// ... of a tap and of a channel, of so many elements, within these factors of all. A rounding is
-// half to all of a step, so half to twice the size may be; scripts/measure_diagnosis names as many
-// with 2 and with 6.
+// Errors of a tap or channel of so many elements must be within these factors of all errors. A
+// rounding is half to all of a step, so half to twice the size may be; scripts/measure_diagnosis
+// names as many with 2 and with 6.
 constexpr double kLeastAlike = 1.0 / 3, kMostAlike = 3, kLeastGroup = 8;
 // Errors of sums must be likelier than those of inputs or terms by this log2: where they are at
 // least half as large as those pixel by pixel, and where they are smaller, as more faults make

@@ -105,7 +105,6 @@ inline AmxShape amx_shape(const WgradProblem& pb, const AmxSharing& sharing,
   return s;
 }
 
-// A tile of the gradient has so many channels.
 struct AmxSteps {
   std::int64_t c = 0, k = 0;
 };

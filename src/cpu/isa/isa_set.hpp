@@ -57,7 +57,6 @@ inline std::string lacks_avx2(const Machine& machine) {
 inline std::string lacks_neon(const Machine& machine) { return lacks(machine, {"neon"}); }
 inline std::string lacks_nothing(const Machine&) { return ""; }
 
-// Returns the first reason not to compute something, if any.
 inline std::string first_of(std::string reason, std::string other) {
   return reason.empty() ? other : reason;
 }

@@ -214,7 +214,6 @@ class ChunkPanels {
     isa_.pack(from, columns.size(), channels, x_shape_, out);
   }
 
-  // Zeroes columns in all panels of the line.
   void zero_columns(Element* out, std::int64_t count) {
     const std::int64_t blocks = panels_.joined ? 1 : ceil_div(tile_.c.size(), form_.x_step);
     for (std::int64_t b = 0; b < blocks; ++b) {

@@ -61,7 +61,6 @@ double seconds(const WgradProblem& problem, const OuterProductIsa<Element>& isa,
          (std::is_same_v<Element, BFloat16Pair> ? 2.0 : 1.0);
 }
 
-// Makes a row of the table.
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
   return {name,

@@ -9,7 +9,6 @@
 
 namespace convgrad {
 
-// Sums have this type.
 template <typename Scalar>
 using AccumulatorOf = std::conditional_t<std::is_same_v<Scalar, double>, double, float>;
 
@@ -70,7 +69,6 @@ void for_each_row(const PixelBox& box, Function&& function) {
   }
 }
 
-// Holds the tap's position along t, r and s.
 struct TapIndex {
   std::int64_t t, r, s;
 };

@@ -11,7 +11,6 @@
 
 namespace convgrad {
 
-// Returns the problem of the copies.
 inline WgradProblem converted_problem(const WgradProblem& problem) {
   WgradProblem converted = problem;
   converted.dtype = accumulator_dtype(problem.dtype);

@@ -109,7 +109,6 @@ std::string why_not_shape(const WgradProblem& problem) {
   return "";
 }
 
-// Makes a row of the table.
 template <const IsaSet& set, std::string (*lacks)(const Machine&)>
 constexpr Kernel kernel(std::string_view name, std::string_view summary) {
   return {name,
