@@ -50,6 +50,7 @@ void refuse_whole_archive(const std::string& file, const std::vector<std::string
   if (names.empty()) {
     throw Error(ErrorKind::input, file, ": is an archive without any array, expected one");
   }
+  // Standard input has no name to put before ':', so the message says FILE.
   const std::string path = file == "standard input" ? "FILE" : file;
   throw Error(ErrorKind::input, file, ": is an archive, expected one of its arrays, ", path,
               ":NAME with NAME ", some(names));

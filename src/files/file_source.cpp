@@ -29,6 +29,7 @@ FileSource::FileSource(const std::string& path)
     fd_ = STDIN_FILENO;
   } else {
     do {
+      // O_NOCTTY keeps a terminal from becoming the process's controlling one.
       fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
     } while (fd_ < 0 && errno == EINTR);  // a FIFO waits for its writer
     if (fd_ < 0) refuse_to_open(errno);
@@ -44,6 +45,7 @@ FileSource::FileSource(const std::string& path)
   // read from is a stream.
   regular_ = S_ISREG(status.st_mode) && ::lseek(fd_, 0, SEEK_CUR) == 0;
   bytes_ = regular_ ? status.st_size : 0;
+  // Linux then reads twice as far ahead (posix_fadvise(2)).
   if (regular_) ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 

@@ -25,6 +25,7 @@ constexpr std::int64_t kFirstHoldBytes = std::int64_t{16} << 20;
 struct Free {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
+// realloc() can grow these, which it cannot do with a Buffer.
 using MallocBytes = std::unique_ptr<std::byte, Free>;
 
 }  // namespace

@@ -39,8 +39,7 @@ using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-// Adds the fields that the local and the central header share: from the version to the length of
-// the name.
+// Adds the fields that local and central headers share, from the version to the name's length.
 void add_common(Record& record, std::uint32_t crc, const std::string& name) {
   record.add(kVersion).add(U16{0}).add(U16{0}).add(U16{0}).add(kFirstDay).add(crc);
   record.add(kInZip64).add(kInZip64).add(static_cast<U16>(name.size()));

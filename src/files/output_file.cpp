@@ -37,6 +37,8 @@ std::string temporary_path(const Target& target) {
   static constexpr std::string_view kLetters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
   std::uint64_t random = 0;
+  // Early after a start of the machine getrandom() would wait. A name only has to be unlikely, as
+  // O_EXCL refuses one that is there.
   if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);

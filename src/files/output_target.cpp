@@ -64,8 +64,7 @@ Target resolve(const std::string& name) {
     target.descriptor = STDOUT_FILENO;
     return target;
   }
-  // realpath() alone would fail for a last link that leads to nothing yet, so links are followed
-  // one by one.
+  // realpath() would fail for a last link that leads to nothing yet: links are followed one by one.
   std::string path = name;
   for (int links = 0; links < kMaxLinks; ++links) {
     auto [folder, base] = split(path);

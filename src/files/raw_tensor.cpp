@@ -67,6 +67,7 @@ std::vector<std::int64_t> extents_of(std::string_view list, const std::string& a
 
 bool looks_like_raw(std::string_view text) {
   const std::size_t bracket = text.find('[');
+  // A folder's name may have brackets, but a shape has no slash.
   return bracket != text.npos && bracket > 0 && text.ends_with(']') &&
          text.find_first_of("/]") == text.size() - 1;
 }

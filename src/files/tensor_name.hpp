@@ -15,8 +15,7 @@ struct TensorName {
   std::optional<std::string> member;
 };
 
-// Tells whether name is that of a raw file, x.bin:bfloat16[16,56,56,64], not an array of an
-// archive.
+// Tells whether name is a raw file's, x.bin:bfloat16[16,56,56,64], and not an archive's array.
 bool is_raw(const TensorName& name);
 
 // An existing file whose name is the whole argument wins, then the longest existing regular file

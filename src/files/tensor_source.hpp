@@ -1,5 +1,4 @@
-// tensor_source.hpp - opens a tensor, whatever form its name has: a file, an array of an archive or
-// a raw file.
+// tensor_source.hpp - opens a tensor, whether its name is a file, an archive's array or a raw file.
 #pragma once
 
 #include <memory>
