@@ -44,6 +44,7 @@ class Alternatives {
       const double error = evidence.got(at) - evidence.want(at);
       if (!std::isfinite(error)) continue;
       if (evidence.error(at) >= kLeastError)
+        // Large errors with small tolerances rule out the most.
         order.emplace_back(-std::fabs(error) / tolerance(at), at);
     }
     std::sort(order.begin(), order.end());
@@ -208,8 +209,7 @@ class Alternatives {
     }
     for (std::int64_t i = 0; i < pb_.N; ++i) {
       for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
-        // Ranges are single images or begin or end the batch; all images are a factor of the
-        // gradient.
+        // Ranges are one image, or begin or end the batch; all images are a factor instead.
         if ((j - i > 1 && i > 0 && j < pb_.N) || j - i == pb_.N) continue;
         const Range range = {i * pb_.out_pixels(), j * pb_.out_pixels()};
         std::vector<double> units;
@@ -227,6 +227,7 @@ class Alternatives {
         fault.reading = plain_;
         fault.reading.only = range;
         fault.reading.weight = weight->first;
+        // A decimal digit that was read off costs log2(10) bits.
         fault.bits = std::log2(static_cast<double>(pb_.N)) +
                      3.4 * static_cast<double>(weight->second.size());
         found_.push_back(std::move(fault));
@@ -237,6 +238,7 @@ class Alternatives {
   void find_padding() {
     Reading reading = plain_;
     reading.outside = Outside::constant;
+    // Sums are linear in the constant, so what 1 adds tells it.
     reading.padding = 1;
     std::vector<double> units;
     for (const auto& sum : sums(reading)) units.push_back(sum.back());

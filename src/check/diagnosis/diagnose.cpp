@@ -13,8 +13,8 @@ namespace diagnosis {
 namespace {
 
 // These count the entries of each look, of pairs, and of the sample, and the moves that are paired.
-// They bound the time, and not what is named: the last look decides, and what 8 or 64 entries rule
-// out is wrong.
+// They bound the time, not what is named: the last look decides, and what 8 or 64 entries rule out
+// is wrong.
 constexpr std::size_t kLooks[] = {8, 64}, kConfirmed = 4096, kPairLook = 4;
 constexpr std::size_t kSampled = 128, kPairedMoves = 32;
 // A fit is not told from one that is so much better, nor errors of right sums from smaller ones
@@ -69,8 +69,7 @@ class Search {
       }
       if (fits_.empty()) try_pairs(faults);
       if (fits_.empty() && !sample.at.empty()) {
-        // Entries that were chosen for their large errors would make those of narrow sums too
-        // large.
+        // Entries that are chosen for large errors would make narrow sums' too large.
         const Sample others = by_terms(evidence_.choose_any(sample.at.size()));
         if (const auto sums = find_size(evidence_, others)) fits_.push_back({*sums, 0, 1});
       }
@@ -243,6 +242,7 @@ class Search {
     });
     List pairs;
     for (const auto& [m, o] : order) {
+      // A move goes with any reading; two readings do not go together.
       Fault pair = others[o];
       pair.name = moves[m].name + "+" + others[o].name;
       pair.text = moves[m].text + ", and " + others[o].text;
@@ -277,8 +277,7 @@ class Search {
     return sample;
   }
 
-  // Tells whether one before this rare one, which is usual or of its kind, is as simple and fits as
-  // well.
+  // Tells whether one before this rare one, usual or of its kind, is as simple and fits as well.
   bool is_shadowed(const Fitting& rare) const {
     return rare.rare && std::any_of(fits_.data(), &rare, [&](const Fitting& fit) {
              return (!fit.rare || fit.finding.fault == rare.finding.fault) &&
@@ -287,8 +286,7 @@ class Search {
            });
   }
 
-  // Reports the simplest of those that fit, and of these the ones that fit about as well as the
-  // best.
+  // Reports the simplest that fit, and of these the ones that fit about as well as the best.
   void report() {
     std::size_t simplest = SIZE_MAX;
     double best = HUGE_VAL;

@@ -197,6 +197,7 @@ class FaultList {
   }
 
   void add_paddings() {
+    // Only the padding before moves taps; the one after decides the output's extent alone.
     const auto uneven = [](const SpatialAxis& a) { return a.pad_before != a.pad_after; };
     std::vector<Axes> sets = subsets(pb_, uneven);
     std::reverse(sets.begin(), sets.end());  // all of them is the likeliest
@@ -296,8 +297,8 @@ class FaultList {
     }
   }
 
-  // Adds strides or dilations that are ignored, of another axis, one more or less, along every set
-  // of axes.
+  // Adds strides or dilations that are ignored, another axis', one more or less, along any set of
+  // axes.
   void add_factors(const std::string& what, Field field, const char* ignored,
                    const char* one_more) {
     const Axes all = spatial_axes(pb_);
@@ -372,6 +373,7 @@ class FaultList {
                   return index / pb.K * pb.K + map(index % pb.K);
                 });
     }
+    // Groups of the gradient only move; those of a tensor meet other groups, which takes new sums.
     const std::vector<Numbering> x = numberings(pb_.groups, pb_.C);
     const std::vector<Numbering> dy = numberings(pb_.groups, pb_.K);
     for (const Numbering& n : x) {
@@ -410,6 +412,8 @@ class FaultList {
         const auto add = [&](const char* tensor, std::int64_t padding,
                              std::array<Range, 3> Reading::*positions) {
           Reading reading = plain_;
+          // A shifted tensor is read with another padding and without the line that has left it. A
+          // step of dy is `stride` positions of x.
           reading.axis[a].pad_before += padding;
           Range& range = (reading.*positions)[a];
           step > 0 ? --range.end : ++range.begin;

@@ -34,8 +34,7 @@ struct Fault {
 
 // Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
-// Returns those of them in which numbers or images of x and dy are taken for others, the usual ones
-// first.
+// Returns those in which numbers or images of x and dy are taken for others, the usual ones first.
 std::vector<Fault> faults_of_inputs(const WgradProblem& problem, const Facts& facts);
 
 // An order names the axes of [t][r][s][c][k], outermost first, by letters: D, H, W, I and O.

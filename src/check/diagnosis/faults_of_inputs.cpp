@@ -184,8 +184,7 @@ class InputFaults {
     }
   }
 
-  // Adds images that follow one another at the wrong distance: products of extents that are
-  // another's.
+  // Adds images at a wrong distance in memory: products of extents that are another's.
   void add_strides() {
     if (pb_.N < 2) return;
     const auto& [d, h, w] = pb_.axis;
@@ -195,6 +194,8 @@ class InputFaults {
                                 (w.in + w.pad_before + w.pad_after);
     for (const bool x : {true, false}) {
       const std::int64_t pixels = x ? in : out, channels = x ? pb_.C : pb_.K;
+      // These are the distances of a kernel that takes the other tensor's extents, a group's
+      // channels, one channel, a depth of 1, a square image or a padded one, or is one off.
       const std::int64_t others[] = {(x ? out : in) * channels,
                                      pixels * (x ? pb_.K : pb_.C),
                                      (x ? out : in) * (x ? pb_.K : pb_.C),

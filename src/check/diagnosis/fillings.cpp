@@ -55,8 +55,7 @@ std::string digits(double value, int count) {
   return text;
 }
 
-// Adds a grid in all ways of rounding. The suspect's own type rounds to the nearest number if it is
-// right.
+// Adds a grid in all ways of rounding. The suspect's own type may round to the nearest number.
 void Evidence::add_grids(Grid grid, const std::string& name) {
   for (const Rounding rounding : kRoundings) {
     if (grid.own && rounding == Rounding::nearest) continue;
@@ -141,6 +140,7 @@ std::vector<Filling> Evidence::clamped() const {
     if (std::isfinite(got(at))) most = std::max(most, std::fabs(got(at)));
     if (std::isfinite(want(at))) largest = std::max(largest, std::fabs(want(at)));
   }
+  // Some right value must be larger, or the largest number is no limit.
   const bool reached = std::any_of(all_.begin(), all_.end(), [&](std::size_t at) {
     return std::fabs(got(at)) == most && !(std::fabs(want(at)) <= most) &&
            std::signbit(got(at)) == std::signbit(want(at)) && errors_[at] > 0;

@@ -13,8 +13,7 @@ namespace {
 
 using diagnosis::Fault;
 
-// Every type is tried on the first entries; those that lose about as much as errors are go on to
-// more.
+// Every type is tried on the first entries; those whose losses are of the errors' size stay.
 constexpr std::size_t kFirst = 8, kMostEntries = 2048, kLeastEntries = 64;
 constexpr double kLeastPart = 0.2, kMostPart = 4;
 // Errors that are what rounding loses are as large as that, but for what rounding of the sum adds.

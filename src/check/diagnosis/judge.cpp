@@ -1,5 +1,4 @@
-// judge.cpp - see search.hpp: judges whether the suspect is what a fault predicts, with one of the
-// fillings.
+// judge.cpp - judges whether the suspect is what a fault predicts, with one of the fillings.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -107,8 +106,7 @@ double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared)
   return directed ? std::max(bits, 1.0) : bits;
 }
 
-// Returns the root mean square of error/scale, if that and all else are as a right explanation
-// leaves them.
+// Returns the root mean square of error/scale, if all is as a right explanation leaves it.
 std::optional<double> Evidence::misfit(const Trial& t) const {
   const Filling& filling = t.filling;
   const Grid* const grid = filling.grid;
@@ -136,6 +134,7 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
     squares += left * left;
     // What the filling replaces says nothing for a fault: any fault leaves it explained.
     if (is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
+    // Errors may be infinite, and any rest would then be a small part of them.
     const double old = std::min(errors_[at] * own / larger, 1e6);
     before += old * old;
     after += std::pow(left * unit / larger, 2);
@@ -156,8 +155,7 @@ std::optional<double> Evidence::misfit(const Trial& t) const {
 // number in steps, that is left with the probability m.
 bool Evidence::stochastic(const Trial& t) const {
   const Grid& grid = *t.filling.grid;
-  // Noise has these sizes, in steps: below them it is not seen, above them it leaves both
-  // neighbours.
+  // These are sizes of noise in steps: smaller is not seen, larger leaves both neighbours.
   constexpr double kLeastNoise = 0x1p-4, kMostNoise = 0x1p4;
   std::vector<double> noise = {kLeastNoise};
   while (noise.back() * 1.25 <= kMostNoise) noise.push_back(noise.back() * 1.25);

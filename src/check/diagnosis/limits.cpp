@@ -152,6 +152,7 @@ class Limits {
       for (const Curve& c : curves_) {
         const std::size_t i = c.place(limit);
         const double off = std::fabs(c.cut(limit) - c.error);
+        // Rounds only refine a limit: one that is far off for another entry is wrong.
         if (off > 0.1 * std::fabs(c.error) + 30 * c.tolerance) return {};
         if (c.slopes[i] == 0) continue;
         const double value = (c.error + c.sums[i]) / c.slopes[i];

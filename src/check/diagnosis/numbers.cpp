@@ -1,5 +1,4 @@
-// numbers.cpp - see search.hpp: finds the number that multiplies predicted values or is added to
-// them.
+// numbers.cpp - finds the number that multiplies predicted values or is added to them.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -93,6 +92,7 @@ bool Evidence::find_factor(Trial& trial) const {
     const double value = trial.predicted.values[i];
     const double unit = trial.predicted.scales[i] + rounding_step(problem().out_dtype, value);
     if (trial.filling.instead == Instead::plain && errors_[at] <= kWrong) continue;
+    // The ratio of small values is mostly rounding.
     if (!std::isfinite(got(at)) || !(std::fabs(value) > 4 * unit)) continue;
     if (trial.filling.instead == Instead::zero && got(at) == 0) continue;
     ratios.push_back({got(at) / value, value, got(at), unit});

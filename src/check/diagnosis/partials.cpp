@@ -114,6 +114,7 @@ std::vector<Split> splits(const WgradProblem& pb) {
     add_chunks(chunk, cat("the sums of ", chunk, " pixels each"), cat("every ", chunk, " pixels"));
   }
   for (std::int64_t count = 2; count <= most; ++count) {
+    // Splits have equal chunks and a shorter last one, or are as even as can be.
     const std::int64_t chunk = ceil_div(pixels, count);
     const std::string text = cat("the sums of ", count, " splits (split-K)");
     const std::string unit = cat("each of ", count, " splits (split-K)");
@@ -177,6 +178,7 @@ class Splitter {
         for (const Stored stored : {Stored::parts, Stored::both, Stored::total}) {
           split.type = type;
           split.stored = stored;
+          // A few entries rule out most splits, which makes the many that are tried cheap.
           if (!possible(predicted(split, first), 0)) continue;
           auto found =
               judged(predicted(split, sample_.at.size()), named(split), stored == Stored::total);
@@ -233,8 +235,7 @@ class Splitter {
   }
 
  private:
-  // Returns all small remainders, and those of tiles of a power of two, of a row, an image and a
-  // hundredth.
+  // Returns all small remainders, and those of powers of two, of a row, an image and a hundredth.
   std::set<std::size_t> remainders_of(std::size_t pixels) const {
     const WgradProblem& pb = evidence_.problem();
     std::set<std::size_t> result = {static_cast<std::size_t>(pb.axis[2].out),

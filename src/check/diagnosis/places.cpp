@@ -205,6 +205,7 @@ std::string values_text(char letter, std::int64_t extent, const Values& values,
   if (count == 1) return cat(letter, " ", first);
   if (last - first + 1 == count) {
     std::string note;
+    // Tiles and vectors have these widths. The largest that fits names the note.
     for (const std::int64_t tile : {4, 8, 16, 32, 64, 128}) {
       const bool remainder = last == extent - 1 && first > 0 && first % tile == 0 && count < tile;
       if (remainder)

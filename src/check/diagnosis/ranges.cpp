@@ -11,8 +11,7 @@ namespace {
 
 // What is looked at bounds the time: what passes is confirmed as any fault is.
 constexpr std::size_t kMostCandidates = 4;
-// Every pixel is tried as an end, or every beginning of a row or a chunk if pixels are more than
-// this.
+// Every pixel is tried as an end, or only beginnings of rows and chunks if they are more than this.
 constexpr std::size_t kMostEnds = std::size_t{1} << 18;
 constexpr std::int64_t kChunk = 512;
 constexpr double kMostSteps = 3e8;  // comparisons
@@ -63,8 +62,7 @@ class Finder {
       const double step = rounding_step(pb.out_dtype, evidence.got(at)) / 2;
       entries_.push_back({std::move(sums), error, step, evidence.scale(at)});
     }
-    // The entries whose errors are largest for their tolerance rule out the most, so they come
-    // first.
+    // Entries with the largest errors for their tolerance rule out the most: they come first.
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::fabs(a.error) * tolerance(b) > std::fabs(b.error) * tolerance(a);
     });

@@ -121,8 +121,7 @@ class Planes {
  private:
   std::int64_t count(const Channel& c) const { return c.of_x ? pb_.C : pb_.K; }
 
-  // Returns the first element that is read for image n, counted from the tensor's first; or
-  // kNowhere.
+  // Returns the tensor's element at which image n is read, or kNowhere.
   std::int64_t start(const Channel& c, std::int64_t n) const {
     const std::int64_t by = c.as.images.by;
     const std::int64_t image = size_of(c) * count(c);
@@ -173,6 +172,7 @@ class Planes {
       for (std::int64_t p = 0; p < c.parts(); ++p) {
         const std::int64_t begin = part(c, n, c.parts() == 1 ? 1 : p).first;
         if (begin == kNowhere) continue;
+        // An image that begins at a wrong distance lies across two.
         for (const std::int64_t at : {begin / image, (begin + image - 1) / image}) {
           if (at < pb_.N) blocks.insert(at / plan_.schedule.blocks.step);
         }
@@ -208,6 +208,7 @@ class Planes {
             if (neighbour.axis >= 0)
               place += moved(neighbour, at, extent) *
                        s.spatial[static_cast<std::size_t>(neighbour.axis)];
+            // A tensor that was turned has its columns where its rows were.
             if (c.as.memory == Memory::turned) place = place % rows * columns + place / rows;
             place += begin;
             if (place < there.begin || place >= there.end) continue;
@@ -255,6 +256,7 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   std::array<std::vector<std::int64_t>, 3> at;
   const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
   for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, taps[a], a == outermost);
+  // Places past the ends of an image are in the parts beside it.
   const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
   const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
   std::int64_t pixel = planes.images().begin * pb.out_pixels();
@@ -327,6 +329,7 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
   for (std::size_t a = 0; a < 3; ++a) extent[a] = of_x ? pb.axis[a].in : pb.axis[a].out;
   const std::int64_t channels = of_x ? pb.C : pb.K;
   const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);
+  // Turning changes nothing where taking the memory for the other layout does not.
   const Strides other = memory_strides(
       pb, memory == Memory::turned ? Memory::other_channel_place : memory, channels, extent);
   bool same = channels == 1 || plain.c == other.c;
@@ -388,6 +391,7 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
     for (const Reading* reading : {w.reading, &plain}) {
       channels.insert({true, reading->x, w.terms.x_channel});
       channels.insert({false, reading->dy, w.terms.dy_channel});
+      // A reading that holds everywhere needs no plain terms.
       if (w.reading->only.size() <= 0) break;
     }
   }

@@ -81,8 +81,7 @@ struct TreatmentKind {
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
 bool changes(const TreatmentKind& kind, DType dtype);
-// parameter is the scale of e4m3, e5m2 and int8 (0: none), or the limit of clamped and
-// small_dropped.
+// parameter is e4m3's, e5m2's and int8's scale (0: none), or clamped's and small_dropped's limit.
 double treated(Treatment treatment, DType dtype, double value, double parameter = 0);
 
 // x and dy add their product, nothing where it is subnormal, the product rounded, or that of x = hi
@@ -109,8 +108,7 @@ struct Reading {
   double padding = 0;
   std::array<Range, 3> in, out;  // positions of x that are there, and of dy that are summed
   double weight = 1;             // of all terms
-  // If the reading does not hold everywhere, it holds for these pixels of dy, or of x, counted over
-  // n, z, p, q.
+  // The reading may hold only for these pixels of dy, or of x, counted over n, z, p, q.
   Range only;
   bool only_of_x = false;
   bool operator==(const Reading&) const = default;

@@ -87,8 +87,7 @@ class Evidence {
   // Returns |got - want| beyond the last rounding, in units of the scale.
   double error(std::size_t at) const { return errors_[at]; }
   const Positions& all() const { return all_; }
-  // These entries are wrong by themselves. where() is their place, or that of groups if only groups
-  // show it.
+  // These entries are wrong by themselves. where() is their place, or that of groups.
   const Positions& wrong() const { return wrong_; }
   const Place& where() const { return where_; }
   // The suspect's values need so many bits of significands.
@@ -171,19 +170,16 @@ struct Sample {
   Positions at;
   std::vector<Terms> terms;
 };
-// Names the elements of x and dy that should make entries NaN or infinite, and what these are
-// instead.
+// Names elements of x and dy that should make entries NaN or infinite, and says what these are.
 std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Finds pixels that are left out or counted twice, still to be confirmed.
 std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample);
-// Says "image 3" or "the pixel p 2, q 5 of image 0" of dy's pixels or x's; with a verb "... is left
-// out".
+// Says "image 3" or "the pixel p 2, q 5 of image 0", of dy or x; with a verb "... is left out".
 std::string range_text(const WgradProblem& problem, Range pixels, bool of_x,
                        const std::string& verb);
 // Returns the terms of some entries by another reading.
 using TermsBy = std::function<std::vector<Terms>(std::span<const EntryTerms>, const Reading&)>;
-// Finds readings that hold in a range of pixels alone, weights of images and constants in the
-// padding.
+// Finds readings that hold in some pixels alone, weights of images and constants in the padding.
 std::vector<Fault> find_alternatives(const Evidence& evidence, const Sample& sample,
                                      const TermsBy& terms_by);
 // Finds limits beyond which x or dy is cut off, or below which it is dropped.

@@ -60,6 +60,7 @@ bool plausible(const Evidence& evidence, DType type) {
     const double bound = kBoundFactor * std::sqrt(terms) *
                          (unit_roundoff(type) * expected.magnitudes[at] + smallest_subnormal(type));
     if (!(error <= bound)) return false;
+    // A result of a wider dtype then holds nothing but values of the narrow type.
     if (narrower && rounded(type, evidence.got(at)) != evidence.got(at)) return false;
     const double step = rounding_step(type, evidence.got(at));
     seen = seen || std::fabs(evidence.got(at) - evidence.want(at)) > step;
@@ -79,8 +80,7 @@ struct Walk {
 };
 constexpr Walk kWalks[] = {{}, {1, 0, true}, {1, 0, false, true}, {4}, {1, 16}, {1, 64}};
 
-// Returns the mean square of the errors that roundings of these sums leave: a twelfth of each
-// step's.
+// Returns the mean square of these sums' rounding errors: a twelfth of each step's.
 double spread(const Terms& terms, DType type, const Walk& walk) {
   const std::size_t count = terms.x.size();
   const std::size_t stride = golden_stride(count);

@@ -35,6 +35,7 @@ std::vector<Slicing> slicings(const WgradProblem& pb) {
     return cat("(", text, ")");
   };
   const std::int64_t tiles_k = ceil_div(K, kTile), tiles = ceil_div(Cg, kTile) * tiles_k;
+  // find_slices() takes the first that explains all, so larger parts come before smaller ones.
   std::vector<Slicing> result;
   if (pb.groups > 1) {
     result.push_back({"group_order", "group", "groups", 'g', pb.groups,

@@ -110,6 +110,7 @@ std::span<const TreatmentKind> treatments() { return kTreatments; }
 bool changes(const TreatmentKind& kind, DType dtype) {
   if (kind.treatment == Treatment::bf16_twice) return unit_roundoff(dtype) < 0x1p-17;
   if (kind.bits == 0) return true;
+  // A type of as many bits changes numbers beyond its range alone.
   const bool less_range = std::ldexp(1.0, kind.exponent) > smallest_normal(dtype);
   return std::ldexp(1.0, -kind.bits) > unit_roundoff(dtype) || less_range;
 }
