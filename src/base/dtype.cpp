@@ -60,8 +60,7 @@ std::uint16_t narrow(double value, int exponent_bits, int fraction_bits) {
 }
 
 // Does what narrow() does for kBatch values whose results are normal numbers, without branches, so
-// that it is vectorized. If some result is not normal it returns false, and destination is
-// undefined.
+// that it is vectorized. Returns false if some result is not; destination is undefined then.
 constexpr std::int64_t kBatch = 32;
 template <int ExponentBits, int FractionBits>
 inline bool narrow_normal(const double* source, std::uint16_t* destination) {
@@ -194,8 +193,7 @@ const ByteValues& byte_values(DType dtype) {
   return kByteValues[static_cast<std::size_t>(dtype) - static_cast<std::size_t>(DType::e4m3fn)];
 }
 
-// Elements are copied out a batch at a time: what is then written lies before what is still to be
-// read.
+// Copies elements out by batches: what is then written lies before what is still to be read.
 template <typename From, typename To, typename Convert>
 void widen_each(std::int64_t count, std::byte* values, const Convert& convert) {
   constexpr std::int64_t kElements = 1024;

@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// Counts must not be negative and divisors must be above 0. a + b - 1 is not formed, as it could
-// overflow.
+// Counts must not be negative, divisors must be above 0. a + b - 1 could overflow, so it is
+// avoided.
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }

@@ -1,6 +1,5 @@
 // array_compare.hpp - compares two arrays, element by element, within a tolerance. No operation is
-// known here, so no bound on the error either; compare.hpp is for gradients whose x and dy are
-// known.
+// known here, so no bound on the error either; compare.hpp knows x and dy.
 #pragma once
 
 #include <cstdint>

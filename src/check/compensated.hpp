@@ -29,8 +29,7 @@ inline void add_exactly(double value, double& sum, double& compensation) {
   sum = total;
 }
 
-// Makes sum the float64 number nearest to sum + compensation, and compensation what that leaves
-// out.
+// Makes sum the float64 number nearest to sum + compensation, and compensation the rest.
 inline void compensate(double& sum, double& compensation) {
   if (!std::isfinite(sum)) compensation = 0;
   const double total = sum + compensation;

@@ -42,12 +42,11 @@ struct Diagnosis {
 };
 inline constexpr std::size_t kMaxFindings = 8;
 
-// Plans blocks of whole images of at most budget_bytes, or of one image: explanations read an image
-// in any way.
+// Plans blocks of whole images, as explanations read an image in any way: at most budget_bytes, or
+// one.
 Plan image_plan(const WgradProblem& problem, std::int64_t budget_bytes);
 
-// images comes from image_plan(). source is read several times. About so many multiply-adds may be
-// spent.
+// images is image_plan()'s. source is read several times. About so many multiply-adds may be spent.
 Diagnosis diagnose(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
                    double multiply_adds);
 

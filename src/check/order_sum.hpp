@@ -38,8 +38,7 @@ class OrderSum final : public BlockSum {
   static constexpr std::int64_t kEntriesAtOnce = std::int64_t{1} << 16;
 
  private:
-  // A unit is eight output channels side by side, under one tap, with one input channel of their
-  // groups.
+  // A unit is eight output channels side by side, under one tap, with one input channel of a group.
   static constexpr std::size_t kLanes = 8, kParts = 32;
   typedef double Lanes __attribute__((vector_size(64)));
   // Pixels are summed by the place in the image (in even and odd images), row, column, plane; by

@@ -20,8 +20,7 @@ struct PixelError {
 // dy, summed over k, divided by its spread if errors are independent and of these units each.
 class PixelSum final : public BlockSum {
  public:
-  // errors and units are the whole gradient's, in [tap][c][k] order; what is not finite counts as
-  // 0.
+  // errors and units are the gradient's, in [tap][c][k] order; what is not finite counts as 0.
   PixelSum(const WgradProblem& problem, TaskPool& pool, std::span<const double> errors,
            std::span<const double> units);
   void add(const Block& block, std::int64_t index = 0, const Progress& progress = {}) override;

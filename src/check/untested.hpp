@@ -35,8 +35,7 @@ class Untested final : public BlockSum {
     std::array<std::int64_t, 5> strides;
     std::array<Range, 5> box;
   };
-  // Knows, along an axis, the first slice that each is like so far, and those that are like an
-  // earlier one.
+  // Knows along an axis the first slice that each is like, and those that are like an earlier one.
   struct Slices {
     template <typename Scalar>
     void split(const Elements& elements, std::size_t axis);

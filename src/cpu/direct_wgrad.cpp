@@ -150,8 +150,7 @@ class DirectTile {
                   channel_stride, x_pack_, x_width());
       return;
     }
-    // x is spread once for all output channels of a tile, which is most of this kernel's time for
-    // small groups.
+    // x is spread once for all output channels of a tile: for small groups that takes most time.
     Acc* lane = x_pack_;
     for (std::int64_t i = 0; i < pixels; ++i) {
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {

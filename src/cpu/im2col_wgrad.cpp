@@ -57,8 +57,7 @@ class Im2colTile {
         dy_pack_(workspace + kMaxChunkPixels * m_),
         product_(dy_pack_ + kMaxChunkPixels * tile.k.size()) {}
 
-  // Returns false if the chunk's dy is not finite where taps see padding: 0 * Inf must not be
-  // added.
+  // Returns false if dy is not finite where taps see padding: 0 * Inf must not be added.
   bool add_chunk(const PixelBox& box, const PixelBox*, double* partial) {
     const bool padded = !x_operand(box);
     dy_operand(box);

@@ -22,8 +22,7 @@ constexpr double kSeconds = 0.15;  // for each figure
 constexpr double kTaskSeconds = 0.5e-3;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 
-// Returns the shortest of 3 runs at least: the first also starts the threads and wakes the wide
-// units.
+// Returns the shortest of 3 runs at least: the first also starts threads and wakes wide units.
 double shortest(const std::function<void()>& work) {
   double best = seconds_of(work), total = best;
   for (int run = 1; run < 3 || total < kSeconds; ++run) {
@@ -55,8 +54,7 @@ double amx_tile_peak(TaskPool& pool) {
   constexpr long kSteps = 4, kBlock = kSteps * kAmxTile, kCount = (kAmxMostA + kAmxMostB) * kBlock;
   constexpr double kFlops = 2.0 * kAmxMostA * kAmxMostB * kSteps * kAmxSums * kAmxRow;
   alignas(64) AmxBits a[kCount];
-  // Numbers have both signs, lie around 1, and change: with the same ones again and again tiles are
-  // faster.
+  // Numbers have both signs, lie around 1, and change: tiles are faster with the same ones.
   for (long i = 0; i < kCount; ++i) {
     a[i] = static_cast<AmxBits>(0x3f00 | i * 7919 % 256 | (i * i % 7 < 3 ? 0x8000 : 0));
   }

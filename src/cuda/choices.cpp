@@ -19,8 +19,7 @@ double share(std::int64_t extent, std::int64_t tile) {
   return static_cast<double>(extent) / static_cast<double>(ceil_div(extent, tile) * tile);
 }
 
-// A full chunk has these pixels along n, z, p, q; those at the ends are smaller, with the same
-// units.
+// A full chunk has these pixels along n, z, p, q; smaller ones at the ends use the same units.
 std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   std::array<int, 4> sizes{};
   for (int a = 0; a < 4; ++a) {

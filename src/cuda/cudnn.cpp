@@ -185,8 +185,7 @@ struct Cudnn::State {
     AlgorithmPerf algorithm;
     void* memory;
   };
-  // The key is the number of images, as the last block has fewer, and an algorithm's workspace
-  // depends on it.
+  // The key is the number of images: the last block has fewer, and workspaces depend on it.
   std::map<std::int64_t, Workspace> chosen;
 
   // Returns the first algorithm for what has been described that may be taken.

@@ -56,8 +56,7 @@ std::int64_t simt_tiles(const WgradProblem& problem) {
   return problem.groups * choice.row_tiles * choice.column_tiles;
 }
 
-// Counts what tiles compute, also beyond dw's edges. Narrow tiles load twice as much for each
-// product.
+// Counts what tiles compute, also beyond dw's edges. Narrow tiles load twice as much a product.
 double simt_seconds(const WgradProblem& problem, const Device&) {
   const cuda::SimtChoice choice = cuda::simt_choice(problem);
   const double flops = 2 * static_cast<double>(term_count(problem)) * choice.size * choice.size *

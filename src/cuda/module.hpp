@@ -1,5 +1,4 @@
-// module.hpp - the offers of convgrad_cuda.so to the library: everything that calls the CUDA
-// runtime.
+// module.hpp - the library's way to convgrad_cuda.so, which has all calls of the CUDA runtime.
 //
 // The module is loaded when a device is needed. Linked in, the runtime registers its kernels
 // whenever a program starts (and ends it where memory is missing for that), and whoever links the

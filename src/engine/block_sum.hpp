@@ -19,7 +19,7 @@ class BlockSum {
   using Progress = std::function<void(std::int64_t done, std::int64_t total)>;
 
   virtual ~BlockSum() = default;
-  // Takes the plan's blocks, each once, in their order. Returns when the block's memory may be used
+  // Takes the plan's blocks, each once, in order. When it returns, the block's memory is free
   // again.
   virtual void add(const Block& block, std::int64_t index, const Progress& progress = {}) = 0;
   // Is called before the first block and asks for the whole gradient, rounded, in `result` after

@@ -44,8 +44,7 @@ struct DeviceKernel {
   std::string_view name;
   std::string_view summary;
   bool by_name_only = false;  // auto never chooses it
-  // Returns "" if it can compute the problem there, else the reason, as a sentence without full
-  // stop.
+  // Returns "" if it can compute the problem there, else why not, in a sentence without full stop.
   std::string (*why_not)(const WgradProblem&, const Device&) = nullptr;
   // Estimates the time on a large device with tensor cores as this compute capability has them, by
   // which auto chooses. The shape and the capability alone decide; nothing is measured, as the
@@ -53,8 +52,7 @@ struct DeviceKernel {
   double (*estimated_seconds)(const WgradProblem&, const Device&) = nullptr;
   // Counts the thread blocks that one slice is worth.
   std::int64_t (*tiles)(const WgradProblem&) = nullptr;
-  // Returns the device memory for a rearranged copy of a block of x and dy of so many bytes; 0 if
-  // none is made.
+  // Returns the device memory for a rearranged copy of a block of x and dy of so many bytes, or 0.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
   // A large device runs about this many thread blocks at a time.
@@ -66,8 +64,7 @@ struct DeviceKernel {
 std::span<const DeviceKernel> device_kernels();
 bool is_device_kernel(std::string_view name);
 
-// These work as find_kernel() and choose_kernel() do. A name that is in no table is an
-// Error(usage).
+// These work as find_kernel() and choose_kernel() do. An unknown name is an Error(usage).
 Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, const Device& device,
                                                  std::string_view name = "auto");
 const DeviceKernel& choose_device_kernel(const WgradProblem& problem, const Device& device,

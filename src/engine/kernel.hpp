@@ -36,8 +36,7 @@ struct Block {
   std::array<Range, 3> input;  // d, h, w
 };
 
-// A tile is a part of dw[tap][c][k]: tap counts t, r, s in one (s fastest), c within a group, k
-// over all.
+// A tile is a part of dw[tap][c][k]: tap counts t, r, s (s fastest), c within a group, k over all.
 struct Tile {
   Range tap, c, k;
 };
@@ -64,11 +63,9 @@ struct TileSums {
 struct Kernel {
   std::string_view name;
   std::string_view summary;
-  // Returns "" if it can compute the problem here, else the reason, as a sentence without full
-  // stop.
+  // Returns "" if it can compute the problem here, else why not, in a sentence without full stop.
   std::string (*why_not)(const WgradProblem&, const Machine&);
-  // Estimates the time on one core, by which auto chooses. It is never measured: the choice must
-  // repeat.
+  // Estimates the time on one core for auto. It is never measured, as the choice must repeat.
   double (*estimated_seconds)(const WgradProblem&);
   TileSteps (*tile_steps)(const WgradProblem&);
   std::int64_t (*workspace_bytes)(const WgradProblem&);

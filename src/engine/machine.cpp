@@ -110,8 +110,7 @@ std::string processor_name(const std::string& cpuinfo) {
   return name;
 }
 
-// Asks for what the kernel passes to each process: an emulator leaves /proc/cpuinfo as it is
-// outside.
+// Asks for what the kernel tells each process: an emulator leaves /proc/cpuinfo as it is outside.
 std::vector<std::string> instruction_sets(const std::string&) {
 #ifdef __aarch64__
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0) return {"neon"};

@@ -75,8 +75,7 @@ class NodeReader {
   std::size_t next_ = 0;
 };
 
-// Walks down the tree to the nodes that files hold, from left to right, and adds up on the way
-// back.
+// Walks down the tree to the nodes that files hold, left to right, and adds up on the way back.
 class TreeSum {
  public:
   explicit TreeSum(const std::vector<PartialFile>& files)

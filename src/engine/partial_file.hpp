@@ -19,8 +19,7 @@
 
 namespace convgrad {
 
-// A file says this of itself. Everything but images and slices must be equal in files that are
-// added.
+// A file says this of itself. All but images and slices must be equal in files that are added.
 struct PartialHeader {
   WgradProblem problem;   // the whole, not the part
   std::string algorithm;  // a row of the tables of kernels
@@ -38,8 +37,7 @@ std::string partial_header_text(const PartialHeader& header);
 // writes, of a problem that make_problem() accepts.
 PartialHeader parse_partial_header(const std::string& text, const std::string& name);
 
-// Names the first field in which b differs from a, though it must not, and what each has; "" if
-// there is none.
+// Names the first field in which b differs from a, though it must not, and what each has; or "".
 std::string partial_difference(const PartialHeader& a, const PartialHeader& b,
                                const std::string& name_a, const std::string& name_b);
 

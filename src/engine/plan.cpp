@@ -13,8 +13,7 @@ namespace {
 
 // Blocks larger than this gain nothing: there is enough work in them for many threads.
 constexpr std::int64_t kUsualBlockBytes = std::int64_t{48} << 20;
-// Where reading takes longer than computing, blocks of this size stay in the cache from one to the
-// other.
+// Where reading takes longer than computing, such blocks stay in the cache from one to the other.
 constexpr std::int64_t kStreamedBlockBytes = std::int64_t{8} << 20;
 constexpr double kStreamedFlopsPerByte = 16;
 // The program itself, its libraries and their buffers take this (OpenBLAS reserves 32 MiB a thread,

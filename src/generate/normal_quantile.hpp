@@ -12,8 +12,7 @@
 
 namespace convgrad {
 
-// Returns the natural logarithm of a normal number within 2 ULP, by atanh's series after ln 2 is
-// taken off.
+// Returns a normal number's logarithm within 2 ULP: atanh's series after ln 2 is taken off.
 inline double portable_log(double x) {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
   auto exponent = static_cast<int>(bits >> 52) - 1023;

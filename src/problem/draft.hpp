@@ -49,8 +49,7 @@ template <typename... Parts>
 
 std::string list(const std::vector<std::int64_t>& numbers);  // "[1,2]"
 std::string upper(std::string_view text);
-// Returns the number of the name that value spells, in any case, or throws Error(usage) with a
-// suggestion.
+// Returns the number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);
 FilterFormat parse_filter_format(Op op, std::string_view name);  // Error(usage)
 // Refuses what is below low or above the largest attribute that TensorFlow has.

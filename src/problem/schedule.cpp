@@ -25,13 +25,11 @@ constexpr std::int64_t kFewTasks = 8;
 constexpr std::int64_t kFewChunks = 16;
 // Most kernels take this many channels of x, of x of a 1x1 filter, and of dy as one tile.
 constexpr std::int64_t kTaskC = 64, kTaskC1 = 256, kTaskK = 256;
-// A large gradient has so many slices even when they are shorter than that: its tiles are tasks
-// too.
+// A large gradient has so many slices even if they are shorter than that: its tiles are tasks too.
 constexpr std::int64_t kEarlyPartialBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kEarlySlices = 64;
 constexpr std::int64_t kMaxInterleave = 32, kMaxPartitions = 1024;
-// Several processes need this many; a block that lies in one partition still has interleave for its
-// threads.
+// Several processes need so many; a block within one partition still has interleave for threads.
 constexpr std::int64_t kPartitions = 8;
 
 PixelBox split_box(const std::array<std::int64_t, 4>& extent, int axis, std::int64_t step,

@@ -87,13 +87,11 @@ std::array<Range, 2> tree_children(Range node);
 // Returns the node and the one it is added to, left and right; none for the root. Each slice but
 // the first begins the right one of exactly one pair.
 std::optional<std::array<Range, 2>> tree_pair(std::int64_t slices, Range node);
-// Counts the levels of the tree, its slices included: at most so many sums wait for their
-// neighbours.
+// Counts the tree's levels, its slices included: at most so many sums wait for neighbours.
 std::int64_t tree_levels(std::int64_t slices);
 
-// One block of x and dy is in memory at a time: whole images, or rows of one when an image is too
-// large, or a part of one when a row is. They are boxes of whole chunks, in the order of the
-// chunks.
+// x and dy come to memory in blocks: whole images, or rows of one when an image is too large, or a
+// part of one when a row is. They are boxes of whole chunks, in the order of the chunks.
 struct BlockGrid {
   ChunkGrid chunks;
   Range images;           // that are read: all, or those of a part of the batch
@@ -106,8 +104,7 @@ struct BlockGrid {
   Range chunk_range(std::int64_t block) const;
 };
 
-// Returns the d, h and w that the taps see from the pixels of a box, clipped to x; {0, 0} if there
-// are none.
+// Returns the d, h and w that taps see from the pixels of a box, clipped to x, or {0, 0}.
 std::array<Range, 3> input_box(const WgradProblem& problem, const PixelBox& box);
 
 // Chooses the largest blocks whose x and dy together have at most budget_bytes. The smallest

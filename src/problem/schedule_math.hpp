@@ -47,8 +47,7 @@ CONVGRAD_SCHEDULE_FUNCTION std::int64_t first_chunk(std::int64_t chunks, std::in
   return partition_begin(chunks, unit, partitions, slice / interleave) + slice % interleave;
 }
 
-// Finds the chunks of a slice that lie in [within_begin, within_end): begin, begin + interleave,
-// ... below end.
+// Finds a slice's chunks in [within_begin, within_end): begin, begin + interleave, ... below end.
 CONVGRAD_SCHEDULE_FUNCTION void dealt_chunks(std::int64_t chunks, std::int64_t unit,
                                              std::int64_t partitions, std::int64_t interleave,
                                              std::int64_t slice, std::int64_t within_begin,

@@ -89,8 +89,7 @@ class AmxChunks {
     return taps;
   }
 
-  // Returns the outputs of an axis that see x with a tap in one of the halves, counted from its
-  // first.
+  // Returns an axis' outputs that see x with a tap in one of the halves, counted from its first.
   Range outputs_of(std::size_t axis, std::int64_t tap) const {
     const Range all = outputs_inside(at_.pb.axis[axis], tap);
     const auto in_half = [&](std::size_t half) {
@@ -154,8 +153,8 @@ class AmxChunks {
     group_size_ = 0;
   }
 
-  // Lists the runs of pixels that a tap of the group sees. Rows that none sees are left out at both
-  // ends.
+  // Lists the runs of pixels that a tap of the group sees, without rows at both ends that none
+  // sees.
   void list_runs(const AmxTap& first) {
     const AmxShape& shape = at_.shape;
     run_count_ = 0;

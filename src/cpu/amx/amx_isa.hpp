@@ -68,8 +68,7 @@ struct AmxTiles {
 extern const AmxTiles kAmxTiles;      // the instructions of AMX-BF16
 extern const AmxTiles kAmxFp16Tiles;  // of AMX-FP16: for float16 alone
 
-// A piece is `count` neighbouring pixels of a panel, from element `source` on, or zeros if that is
-// negative.
+// A piece is `count` neighbouring pixels of a panel, from element `source` on; if negative, zeros.
 struct AmxPiece {
   long count, source;
 };

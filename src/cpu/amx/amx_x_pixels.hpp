@@ -64,8 +64,7 @@ class AmxXPixels {
   }
 
  private:
-  // Copies x at the positions `seen`, of which it has `in` from data on; returns the end of the
-  // copy.
+  // Copies x at positions `seen`, of which it has `in` from data on; returns the copy's end.
   std::byte* copy_edge(Range seen, Range in, const std::byte* data, std::byte* edge) const {
     const std::int64_t pixel = at_.pb.C * at_.value_bytes;
     edge = std::fill_n(edge, (in.begin - seen.begin) * pixel, std::byte{0});

@@ -22,8 +22,7 @@ struct Avx512 {
 
   typedef std::uint16_t Bits16s __attribute__((vector_size(kVectorBytes / 2)));
 
-  // Loads the first count values, zeros behind them; what is there is not read, and may be no
-  // memory.
+  // Loads the first count values and zeros; what is behind is not read, and may be no memory.
   [[gnu::always_inline]] static __m512 first(const float* from, long count) {
     return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask(count)), from);
   }

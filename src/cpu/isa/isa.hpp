@@ -96,8 +96,7 @@ struct StreamRun {
   unsigned char rows, taps;  // neighbouring bits, at least one
 };
 
-// Streaming reads this and adds to it: every lane has its own x and its own dy. Distances are in
-// elements.
+// Streaming reads this: every lane has its own x and its own dy. Distances are in elements.
 template <typename Element>
 struct StreamView {
   const Element* x;

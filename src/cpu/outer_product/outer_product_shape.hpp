@@ -142,8 +142,7 @@ inline XPanels panels_of(const WgradProblem& problem) {
   return x_panels(problem, kMostXElements, outer_product_steps(problem).c);
 }
 
-// These make room for the panels of any instruction set, of 6 channels and more (fewer only if
-// there is one).
+// These make room for any instruction set's panels, of 6 channels and more (fewer if there is one).
 inline std::int64_t dy_elements(const WgradProblem& problem) {
   return (kMaxChunkPixels + kPanelSlack) * round_up(outer_product_steps(problem).k, 32);
 }

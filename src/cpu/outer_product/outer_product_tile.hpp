@@ -12,8 +12,7 @@
 
 namespace convgrad {
 
-// Lists rows of pixels as the runs that a register tile goes through, and what is fetched
-// meanwhile.
+// Lists rows of pixels as runs that a register tile goes through, and what is fetched meanwhile.
 //
 // While a chunk is computed, the next one is fetched into the second cache, a line for each pixel
 // of the last register tiles: late enough to be still there when it is packed. From the start of a

@@ -70,8 +70,7 @@ class GroupTile {
   }
 
  private:
-  // A group has at most so much of x or dy: both are in the second cache while all taps and lanes
-  // read them.
+  // A group has at most so much of x or dy: both stay in the second cache for all taps and lanes.
   static constexpr std::int64_t kGroupBytes = 64 << 10;
 
   // All taps of a row come first: they share the loads of dy, and neighbouring taps the lines of x.

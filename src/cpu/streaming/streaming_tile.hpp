@@ -1,5 +1,4 @@
-// streaming_tile.hpp - does one tile's work of streaming with the sums of several taps in
-// registers.
+// streaming_tile.hpp - does one tile's work of streaming, with several taps' sums in registers.
 //
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
@@ -52,8 +51,7 @@ class StreamingTile {
   bool in_place_dy() const { return reads_.dy && tile_.k.size() >= isa_.lanes; }
   bool in_place_x() const { return reads_.x && in_place_dy(); }
 
-  // Taps of a row come first, then rows, each in equal parts; the registers that are left take more
-  // lanes.
+  // Taps of a row come first, then rows, each in equal parts; registers that are left take lanes.
   static std::int64_t equal_part(std::int64_t taps, std::int64_t most) {
     return ceil_div(taps, ceil_div(taps, std::min<std::int64_t>(most, kMostTaps)));
   }

@@ -50,8 +50,7 @@ struct DeviceBlock {
     f(static_cast<int>(threadIdx.x), regs);
 #endif
   }
-  // Does what each() does and tells whether any thread's f returned true, which the barrier
-  // collects.
+  // Does what each() does; the barrier collects whether any thread's f returned true.
   template <class F>
   CONVGRAD_HD bool each_any([[maybe_unused]] F&& f) {
 #if defined(__CUDA_ARCH__)

@@ -183,8 +183,7 @@ struct MmaGemm {
     int stage = 0, free = kStages - 1;
     while (!queue.empty()) {
       block.each([&](int thread, Regs&) { block.template wait_copies<kStages - 2>(thread); });
-      // The stage is the one that all have left behind at this barrier: one barrier a stage
-      // suffices.
+      // All have left this stage behind at this barrier: one barrier a stage suffices.
       issue(block, p, queue, free);
       compute(block, stage);
       free = stage;

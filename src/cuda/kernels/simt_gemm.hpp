@@ -22,8 +22,7 @@ namespace convgrad::cuda {
 template <typename Scalar, int kRows, int kColumns, int kThreadRows, int kThreadColumns>
 struct SimtGemm {
   using Acc = typename AccumulatorOf<Scalar>::type;
-  // A slab has so many pixels; with channels first, those of float32 are two 32-byte sectors of a
-  // row.
+  // A slab has so many pixels, with channels first two 32-byte sectors of a row of float32.
   static constexpr int kDepth = 16;
   static constexpr int kThreads = (kRows / kThreadRows) * (kColumns / kThreadColumns);
   // Registers must suffice for so many blocks of a multiprocessor: for 256 threads together.
@@ -175,8 +174,7 @@ struct SimtGemm {
     }
   }
 
-  // Loads a slab to registers; store() puts it in shared memory after the products of the one
-  // before.
+  // Loads a slab to registers; store() puts it in shared memory after the one before is multiplied.
   template <bool kMasked, bool kChannelsLast>
   CONVGRAD_HD static void load(const Shared& s, int first, int thread, Regs& r) {
     CONVGRAD_UNROLL

@@ -122,8 +122,7 @@ struct Streaming {
     }
   }
 
-  // Adds for any strides and dilations; masked, without what is outside x or beyond the unit's
-  // columns.
+  // Adds for any strides and dilations; masked, only what is in x and the unit's columns.
   template <bool kMasked>
   CONVGRAD_HD static void add_any(const Params& p, const StreamTile& tile, const Band& band,
                                   Regs& r) {
@@ -244,8 +243,7 @@ struct Streaming {
     }
   }
 
-  // Begins to copy the unit, if there is one, as one group in any case: wait_copies() counts
-  // groups.
+  // Begins to copy the unit, if any. It is one group always, as wait_copies() counts groups.
   template <class Block>
   CONVGRAD_HD static void issue(Block& block, const Params& p, const StreamTile& tile,
                                 const Walker& load) {

@@ -38,8 +38,7 @@ struct Slab {
   CONVGRAD_HD int count(const Box& box) const {
     return ceil_div(box.pixels(), band_pixels) * band_slabs;
   }
-  // Calls f(n, {z, p, q}) for the first pixel of each, q fastest; what it has beyond the chunk is
-  // outside dy.
+  // Calls f(n, {z, p, q}) for each one's first pixel, q fastest; beyond the chunk it is outside dy.
   template <class F>
   CONVGRAD_HD void each(const Box& box, F&& f) const {
     for (int n = 0; n < box.size[0]; n += size[0]) {
