@@ -39,9 +39,10 @@ class Search {
     // The definition comes first: with a filling it needs no fault and no sum.
     consider(plain, evidence_.all(), predicted_at(plain, evidence_.all()), true);
     if (term_count(pb) > 0) {
+      // The sample comes first: of large problems, faults take all of the budget that is left.
+      const Sample sample = sampled();
       const List faults = known_faults(pb, facts_of(pb, images_, source_));
       try_each(faults);
-      const Sample sample = sampled();
       if (!sample.at.empty()) {
         for (Fitting& fit : fits_) {
           if (fit.finding.fault == "nonfinite_suppressed") {
@@ -261,7 +262,11 @@ class Search {
         0, std::min<std::int64_t>({kMostTerms / terms, std::int64_t{kSampled},
                                    static_cast<std::int64_t>(budget_.left / 8 / cost(1))})));
     if (entries == 0) ++result_.untried;
-    return entries == 0 ? Sample() : by_terms(evidence_.choose(entries));
+    Positions at = evidence_.choose(entries);
+    // The first entries rule most out, where they have errors.
+    std::ranges::stable_sort(
+        at, [&](std::size_t a, std::size_t b) { return evidence_.error(a) > evidence_.error(b); });
+    return at.empty() ? Sample() : by_terms(std::move(at));
   }
 
   Sample by_terms(Positions at) {
