@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "check/sample.hpp"
+#include "convgrad/npy.hpp"
 
 namespace convgrad::testing {
 
@@ -187,6 +190,41 @@ Case random_case(Random& random, double scale) {
       continue;
     }
   }
+}
+
+std::vector<Case> captured_cases(const std::string& folder, double most) {
+  std::ifstream list(folder + "/problems.jsonl");
+  std::vector<Case> cases;
+  for (std::string line; std::getline(list, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line);
+    NpyReader x(cat(folder, "/", entry.at("input").get<std::string>()));
+    NpyReader dy(cat(folder, "/", entry.at("out_backprop").get<std::string>()));
+    const auto read = [](NpyReader& reader) {
+      const NpyHeader& header = reader.header();
+      const std::vector<std::int64_t> begin(header.shape.size());
+      Values values(static_cast<std::size_t>(header.element_count));
+      if (float_dtype(header, reader.name()) != DType::f64) reader.widen_to(DType::f64);
+      reader.read_box(begin, header.shape, values.data());
+      return values;
+    };
+    const DType dtype = float_dtype(x.header(), x.name());
+    WgradAttributes attributes;
+    attributes.op = entry.at("op");
+    entry.at("filter_sizes").get_to(attributes.filter_sizes);
+    entry.at("strides").get_to(attributes.strides);
+    entry.at("dilations").get_to(attributes.dilations);
+    attributes.padding = entry.at("padding");
+    entry.at("explicit_paddings").get_to(attributes.explicit_paddings);
+    attributes.data_format = entry.at("data_format");
+    Case c;
+    c.pb =
+        make_problem({"x", dtype, x.header().shape}, {"dy", dtype, dy.header().shape}, attributes);
+    if (static_cast<double>(c.pb.dw_count() * term_count(c.pb)) > most) continue;
+    c.x = read(x);
+    c.dy = read(dy);
+    cases.push_back(std::move(c));
+  }
+  return cases;
 }
 
 }  // namespace convgrad::testing

@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "convgrad/problem.hpp"
@@ -53,5 +54,7 @@ Values other_format(const WgradProblem& pb, const Values& values, std::int64_t c
 
 // A small problem with data of one of three kinds, times scale.
 Case random_case(Random& random, double scale);
+// The problems of a folder that scripts/capture_layers.py made, of at most so many multiply-adds.
+std::vector<Case> captured_cases(const std::string& folder, double most);
 
 }  // namespace convgrad::testing

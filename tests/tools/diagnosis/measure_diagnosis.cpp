@@ -1,6 +1,8 @@
-// measure_diagnosis.cpp - puts faults into gradients of random problems and counts how many of them
-// the diagnosis names. The faulty gradients are made here, from the definition, by code of its own.
-//   measure_diagnosis [--short] [--problems COUNT] [--kind WORD] [--seed N] [--verbose]
+// measure_diagnosis.cpp - puts faults into gradients of random problems, or of captured ones, and
+// counts how many of them the diagnosis names. The faulty gradients are made here, from the
+// definition, by code of its own.
+//   measure_diagnosis [--short] [--problems COUNT] [--kind WORD] [--seed N] [--captured FOLDER]
+//     [--verbose]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -65,6 +67,7 @@ int main(int argc, char** argv) {
   bool verbose = false;
   std::uint64_t seed = 0;
   std::string only;
+  std::vector<Case> captured;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--short") problems = 2;
@@ -73,6 +76,7 @@ int main(int argc, char** argv) {
       seed = static_cast<std::uint64_t>(std::atoi(argv[++i])) << 32;
     if (word == "--problems" && i + 1 < argc) problems = std::atoi(argv[++i]);
     if (word == "--kind" && i + 1 < argc) only = argv[++i];
+    if (word == "--captured" && i + 1 < argc) captured = captured_cases(argv[++i], 2e7);
   }
   TaskPool pool(2);
   int totals[4] = {};
@@ -82,8 +86,10 @@ int main(int argc, char** argv) {
     if (kind.name.find(only) == std::string::npos) continue;
     Random random(seed);
     int counts[4] = {};
-    for (int done = 0, drawn = 0; done < problems && drawn < 200 * problems; ++drawn) {
-      Case c = random_case(random, 1);
+    // Few kinds of faults are possible in every problem; captured ones are few.
+    const int most = captured.empty() ? 200 * problems : 20 * problems;
+    for (int done = 0, drawn = 0; done < problems && drawn < most; ++drawn) {
+      Case c = captured.empty() ? random_case(random, 1) : captured[random() % captured.size()];
       std::string words;
       const Values got = kind.make(c, random, words);
       if (got.empty()) continue;
