@@ -15,6 +15,7 @@ namespace convgrad {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+const double kAlone = group_factor(1);  // of one element
 // An error that is uniform in a gradient with steps h takes elements over the middle between two
 // numbers in error/h of the cases; what is then unexplained has the mean square kStepShare *
 // error^3 / h (measured by simulation; the integral over a uniform place in a step gives 1/2).
@@ -47,12 +48,12 @@ std::int64_t ordered_bits(DType dtype, double value) {
 
 // Half the distance from a number of out to the next one, away from or towards 0.
 double half_step(DType out, double value, bool inward) {
-  const double least = smallest_subnormal(out) / 2;
-  if (value == 0) return least;
-  int exponent = 0;
-  const double fraction = std::frexp(std::fabs(value), &exponent);
-  if (inward && fraction == 0.5) --exponent;
-  return std::max(std::ldexp(unit_roundoff(out), exponent - 1), least);
+  // Without its significand, a number is the power of two below it, or 0 if it is subnormal.
+  constexpr std::uint64_t kExponent = 0x7ffULL << 52;
+  const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & kExponent);
+  const double half = unit_roundoff(out) * power;
+  const bool below_power = inward && power == std::fabs(value);
+  return std::max(below_power ? half / 2 : half, smallest_subnormal(out) / 2);
 }
 
 // One element's errors under all measures.
@@ -157,7 +158,7 @@ class Judge {
     if (e.equal && tolerance_.criterion != Criterion::bitwise) return true;
     switch (tolerance_.criterion) {
       case Criterion::rounding:
-        return e.rounding <= tolerance_.slack * group_factor(1) && e.limit <= 1;
+        return e.rounding <= tolerance_.slack * kAlone && e.limit <= 1;
       case Criterion::bound:
         return e.within_bound;
       case Criterion::tolerance:
@@ -188,7 +189,7 @@ class Groups {
   void add(const Errors& e) {
     squares_.push_back(e.rounding * e.rounding);
     const std::int64_t index = index_of(squares_.size() - 1);
-    keep({GroupKind::element, index, e.rounding, slack_ * group_factor(1)});
+    keep({GroupKind::element, index, e.rounding, slack_ * kAlone});
     keep({GroupKind::limit, index, e.limit, 1});
   }
 
@@ -272,7 +273,7 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
     ++count;
     scales += expected.scales[i] * expected.scales[i];
     steps += half * half;
-    const double element = slack * group_factor(1) * expected.scales[i] + half;
+    const double element = slack * kAlone * expected.scales[i] + half;
     elements += element * element;
   }
   const auto norm = static_cast<double>(std::sqrt(squares));
@@ -294,15 +295,6 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
   const double c = count * least(count) * least(count);
   const double pixels = a > 0 ? (std::sqrt(b * b + 4 * a * c) - b) / (2 * a) : c / b;
   result.pixels = pixels <= terms ? std::max(1.0, std::ceil(pixels)) : 0;
-}
-
-// What errors that are small enough follow, if anything.
-std::optional<Structure> small_structure(const WgradProblem& problem, const EntryErrors& entries,
-                                         std::span<const double> steps, const Expected& expected) {
-  using Form = Structure::Form;
-  auto found = resemblance(problem, entries, expected.values, Form::factor, expected.bias);
-  auto digits = resemblance(problem, entries, steps, Form::digits, expected.bias);
-  return digits && (!found || digits->bits > found->bits) ? digits : found;
 }
 
 }  // namespace
@@ -371,7 +363,9 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   Groups groups(problem, indices, tolerance.slack);
   const std::int64_t cells = problem.group_c() * problem.K;
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
-  std::vector<double> differences, units, steps;
+  std::vector<double> differences, units;
+  differences.reserve(expected.values.size());
+  units.reserve(expected.values.size());
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const std::int64_t index = indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
     const Errors e = judge.element(index, i);
@@ -385,7 +379,6 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
     if (tolerance.criterion == Criterion::rounding) {
       differences.push_back(e.difference);
       units.push_back(usual_error(expected, i, out, got[i]));
-      steps.push_back(std::copysign(half_step(out, expected.values[i], false), expected.values[i]));
     }
     if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
   }
@@ -396,9 +389,10 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   }
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take();
-    if (result.match())
-      result.structure =
-          small_structure(problem, {indices, differences, units, expected.values}, steps, expected);
+    if (result.match()) {
+      result.structure = factor_or_digits(problem, {indices, differences, units, expected.values},
+                                          out, expected.bias, false);
+    }
     add_power(problem, out, expected, tolerance.slack, *result.rounding);
   }
   return judge.take();

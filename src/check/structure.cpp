@@ -7,50 +7,71 @@
 #include <set>
 #include <vector>
 
+#include "check/rounding.hpp"
+
 namespace convgrad {
 namespace {
 
-// What right sums do not have by chance, were there 10^6 of them with 10^3 groups each; the pattern
-// makes a quarter of the squares of the errors, or systematic parts of rounding would do.
-constexpr double kLeastBits = 40, kLeastShare = 1.0 / 4;
+// What right sums do not have by chance, were there 10^6 of them with 10^3 groups each.
+constexpr double kLeastBits = 40;
 // Elements that are the same to a sixtieth may be sums of the same terms: in an octave there are so
 // many others.
 constexpr double kOctave = 44;
-// Of fewer it is not known how many are independent; what inputs lose looks random in each.
-constexpr double kLeastElements = 64, kLeastOfInputs = 16;
+// The pattern makes a quarter of the squares of the errors, or systematic parts of rounding would
+// do, and is four roundings, as those of one large term are in all elements (right sums of a
+// captured layer had 0.6 in a channel). Of fewer elements it is not known how many are independent.
+constexpr Sought kFaint = {Structure::Form::factor, 1.0 / 4, 4, 64};
+// Of right sums in other orders, which walk further, it made up to 0.73, and 0.89 in 16 elements,
+// and was up to 11 roundings.
+constexpr Sought kClearly = {Structure::Form::factor, 0.9, 32, 16};
+// Groups of right sums in other orders had up to 1.9 times the errors of the others, in units of
+// group_factor (the widest order of one group need not be that of another); those of a part that is
+// wrong alone have more. Groups with more than a quarter of the elements are not judged by the
+// others.
+constexpr double kMostUneven = 3;
 
 // The places of an entry: its tap, channel of a group, x channel, dy channel and channel of a
 // group.
 struct EntryPlaces {
   std::size_t tap, c, x, k, in_group;
-  double value = 0;
 };
 
 std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-EntryPlaces places_of(const WgradProblem& pb, std::int64_t index, double value) {
-  const std::int64_t k = index % pb.K, c = index / pb.K % pb.group_c();
-  return {size_of(index / pb.K / pb.group_c()),
-          size_of(c),
-          size_of(k / pb.group_k() * pb.group_c() + c),
-          size_of(k),
-          size_of(k % pb.group_k()),
-          value};
-}
+// Visits entries in their order. Of a whole gradient, places are counted up, which costs less than
+// to divide.
+class Places {
+ public:
+  Places(const WgradProblem& pb, std::span<const std::int64_t> indices)
+      : indices_(indices),
+        Cg_(size_of(pb.group_c())),
+        K_(size_of(pb.K)),
+        Kg_(size_of(pb.group_k())) {}
 
-// Calls visit(error, pattern, places), both in units, for each entry that has them.
-template <typename Visit>
-void for_each_entry(const WgradProblem& pb, const EntryErrors& entries,
-                    std::span<const double> pattern, const Visit& visit) {
-  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
-    const double error = entries.errors[i] / entries.units[i];
-    const double like = pattern[i] / entries.units[i];
-    if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
-    const std::int64_t index =
-        entries.indices.empty() ? static_cast<std::int64_t>(i) : entries.indices[i];
-    visit(error, like, places_of(pb, index, entries.values[i]));
+  EntryPlaces next() {
+    if (!indices_.empty()) {
+      const std::size_t index = size_of(indices_[at_++]);
+      k_ = index % K_;
+      c_ = index / K_ % Cg_;
+      tap_ = index / K_ / Cg_;
+    }
+    const std::size_t group = K_ == Kg_ ? 0 : k_ / Kg_;
+    const EntryPlaces places = {tap_, c_, group * Cg_ + c_, k_, k_ - group * Kg_};
+    if (++k_ == K_) {
+      k_ = 0;
+      if (++c_ == Cg_) {
+        c_ = 0;
+        ++tap_;
+      }
+    }
+    return places;
   }
-}
+
+ private:
+  const std::span<const std::int64_t> indices_;
+  const std::size_t Cg_, K_, Kg_;
+  std::size_t at_ = 0, tap_ = 0, c_ = 0, k_ = 0;
+};
 
 // Sums of the gradient as a whole, of each tap, each x channel or each dy channel.
 using Groups = std::vector<Products>;
@@ -60,6 +81,34 @@ std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
          : kind == GroupKind::input_channel ? at.x
          : kind == GroupKind::all           ? 0
                                             : at.k;
+}
+
+using GroupKinds = std::vector<std::pair<GroupKind, Groups>>;
+
+// One for each pattern, in a pass over all of them.
+std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entries,
+                                std::span<const std::span<const double>> patterns) {
+  std::vector<GroupKinds> sums(patterns.size(),
+                               {{GroupKind::all, Groups(1)},
+                                {GroupKind::tap, Groups(size_of(pb.taps()))},
+                                {GroupKind::input_channel, Groups(size_of(pb.C))},
+                                {GroupKind::output_channel, Groups(size_of(pb.K))}});
+  Places places(pb, entries.indices);
+  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
+    const EntryPlaces at = places.next();
+    const double per_unit = 1 / entries.units[i], error = entries.errors[i] * per_unit;
+    for (std::size_t p = 0; p < patterns.size(); ++p) {
+      const double like = patterns[p][i] * per_unit;
+      if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
+      sums[p][1].second[at.tap].add(error, like);
+      sums[p][2].second[at.x].add(error, like);
+      sums[p][3].second[at.k].add(error, like);
+    }
+  }
+  for (GroupKinds& kinds : sums) {
+    for (const Products& tap : kinds[1].second) kinds[0].second[0].add(tap);
+  }
+  return sums;
 }
 
 // Elements that have about the same terms have about the same errors: under other taps, in other
@@ -75,17 +124,23 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
       std::vector<double>(taps * Cg * Kg)};
   double all = 0, count = 0;
   std::set<double> different;
-  for_each_entry(pb, entries, pattern, [&](double error, double like, const EntryPlaces& at) {
-    if (group_of(found.kind, at) != size_of(found.index)) return;
+  Places places(pb, entries.indices);
+  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
+    const EntryPlaces at = places.next();
+    if (group_of(found.kind, at) != size_of(found.index)) continue;
+    const double error = entries.errors[i] / entries.units[i];
+    const double like = pattern[i] / entries.units[i];
+    if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
     ++count;
-    different.insert(std::copysign(std::rint(kOctave * std::log2(std::fabs(at.value))), at.value));
+    const double value = entries.values[i];
+    different.insert(std::copysign(std::rint(kOctave * std::log2(std::fabs(value))), value));
     const double left = (error - found.size * like) * like;
     all += left * left;
     alike[0][at.c * K + at.k] += left;
     alike[1][at.tap * K + at.k] += left;
     alike[2][at.tap * C + at.x] += left;
     alike[3][(at.tap * Cg + at.c) * Kg + at.in_group] += left;
-  });
+  }
   if (all == 0) return 0;
   double dependent = count / static_cast<double>(different.size());
   for (const std::vector<double>& sums : alike) {
@@ -96,42 +151,89 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
   return dependent;
 }
 
+// The sums are those of the pattern.
+std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& entries,
+                                     std::span<const double> pattern, const GroupKinds& sums,
+                                     std::span<const Sought> sought, Expected::Bias bias) {
+  std::optional<Structure> found;
+  const auto judge = [&](const Sought& least, GroupKind kind, std::int64_t index,
+                         const Products& products) {
+    double bits = products.bits(1);
+    // As nearly always: how many elements are independent need not be known.
+    if (!(products.share() >= least.share) || bits < kLeastBits) return;
+    if (products.size() < 0 && bias == Expected::Bias::smaller) return;
+    if (std::fabs(products.size()) < least.size) return;
+    Structure each = {least.form, kind, index, products.size(), bits, ""};
+    const double dependent = dependent_elements(pb, entries, pattern, each);
+    each.bits = products.bits(dependent);
+    const bool known = dependent > 0 && products.count / dependent >= least.elements;
+    if (known && each.bits >= kLeastBits && (!found || each.bits > found->bits)) found = each;
+  };
+  for (const Sought& least : sought) {
+    for (const auto& [kind, groups] : sums) {
+      if (found) return found;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        judge(least, kind, static_cast<std::int64_t>(i), groups[i]);
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& entries,
-                                     std::span<const double> pattern, Structure::Form form,
+                                     std::span<const double> pattern, const Sought& sought,
                                      Expected::Bias bias) {
   if (bias == Expected::Bias::any) return {};
-  std::optional<Structure> found;
-  const auto judge = [&](GroupKind kind, const Groups& groups) {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      const Products& products = groups[i];
-      double bits = products.bits(1);
-      // As nearly always: how many elements are independent need not be known.
-      if (!(products.share() >= kLeastShare) || bits < kLeastBits) continue;
-      if (products.size() < 0 && bias == Expected::Bias::smaller) continue;
-      Structure each = {form, kind, static_cast<std::int64_t>(i), products.size(), bits, ""};
-      const double dependent = dependent_elements(pb, entries, pattern, each);
-      each.bits = products.bits(dependent);
-      const double least = form == Structure::Form::inputs ? kLeastOfInputs : kLeastElements;
-      const bool known = dependent > 0 && products.count / dependent >= least;
-      if (!known || each.bits < kLeastBits || (found && found->bits >= each.bits)) continue;
-      found = each;
-    }
+  const GroupKinds sums = sums_of(pb, entries, {{pattern}})[0];
+  return resemblance(pb, entries, pattern, sums, {{sought}}, bias);
+}
+
+std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErrors& entries,
+                                          DType out, Expected::Bias bias, bool wide) {
+  if (bias == Expected::Bias::any) return {};
+  std::vector<double> halves;
+  halves.reserve(entries.values.size());
+  for (const double want : entries.values) {
+    halves.push_back(std::copysign(rounding_step(out, want) / 2, want));
+  }
+  const std::vector<GroupKinds> sums = sums_of(pb, entries, {{halves, entries.values}});
+  std::vector<Sought> sought = {kClearly};
+  if (!wide) sought.push_back(kFaint);
+  for (Sought& least : sought) least.form = Structure::Form::digits;
+  const auto digits = resemblance(pb, entries, halves, sums[0], sought, bias);
+  for (Sought& least : sought) {
+    least.form = Structure::Form::factor;
+    least.size *= unit_roundoff(accumulator_dtype(pb.dtype));
+  }
+  const auto factor = resemblance(pb, entries, entries.values, sums[1], sought, bias);
+  if (!digits || !factor) return digits ? digits : factor;
+  // Both resemble each other; the one that is there leaves less of the errors.
+  const auto share = [](const GroupKinds& kinds, const Structure& found) {
+    const auto kind = std::ranges::find(kinds, found.kind, &GroupKinds::value_type::first);
+    return kind->second[size_of(found.index)].share();
   };
-  const std::pair<GroupKind, std::int64_t> kinds[] = {{GroupKind::all, 1},
-                                                      {GroupKind::tap, pb.taps()},
-                                                      {GroupKind::input_channel, pb.C},
-                                                      {GroupKind::output_channel, pb.K}};
-  std::array<Groups, std::size(kinds)> sums;
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i].resize(size_of(kinds[i].second));
-  for_each_entry(pb, entries, pattern, [&](double error, double like, const EntryPlaces& at) {
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i][group_of(kinds[i].first, at)].add(error, like);
+  return share(sums[0], *digits) > share(sums[1], *factor) ? digits : factor;
+}
+
+bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
+  GroupKinds kinds = sums_of(pb, entries, {{entries.units}})[0];
+  const Products all = kinds[0].second[0];
+  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
+    Products element;
+    element.add(entries.errors[i] / entries.units[i], 1);
+    if (std::isfinite(element.errors)) kinds[0].second.push_back(element);
+  }
+  for (const auto& [kind, groups] : kinds) {
+    for (const Products& group : groups) {
+      if (!(group.count <= all.count / 4)) continue;
+      const double others = (all.errors - group.errors) / (all.count - group.count);
+      const double most = kMostUneven * group_factor(group.count);
+      if (group.errors / group.count > most * most * others) return true;
     }
-  });
-  for (std::size_t i = 0; i < sums.size() && !found; ++i) judge(kinds[i].first, sums[i]);
-  return found;
+  }
+  return false;
 }
 
 }  // namespace convgrad

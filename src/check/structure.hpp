@@ -20,6 +20,12 @@ struct Products {
     errors += error * error;
     pattern += like * like;
   }
+  void add(const Products& others) {
+    count += others.count;
+    product += others.product;
+    errors += others.errors;
+    pattern += others.pattern;
+  }
   double size() const { return product / pattern; }  // errors are so many times the pattern
   double share() const { return product * product / (errors * pattern); }  // of their squares
   // Errors that know nothing of the pattern have at least that share with a probability of about
@@ -35,8 +41,10 @@ inline double error_of(const Expected& expected, std::size_t at, double got) {
   return (got - expected.values[at]) - (expected.tails.empty() ? 0 : expected.tails[at]);
 }
 // What is usual for it: the error of a right sum, and that of the last rounding, to out.
+// 0 or infinite where squares leave float64's range: such an entry is not looked at.
 inline double usual_error(const Expected& expected, std::size_t at, DType out, double got) {
-  return std::hypot(expected.scales[at], rounding_step(out, got) / 2);
+  const double half = rounding_step(out, got) / 2;
+  return std::sqrt(expected.scales[at] * expected.scales[at] + half * half);
 }
 
 // Errors of entries, and what is usual for them.
@@ -47,12 +55,28 @@ struct EntryErrors {
   std::span<const double> values;  // want
 };
 
+// Errors that are looked for, and what they must have at least: their part of the squares of all
+// errors, their size in units of the pattern, and independent elements in a group.
+struct Sought {
+  Structure::Form form = Structure::Form::factor;
+  double share = 0, size = 0, elements = 0;
+};
+
 // Whether errors resemble a pattern (what would be the errors of a fault) in the gradient, a tap or
 // a channel: they are `size` times it. No model of rounding: how many elements there are tells by
 // how much errors that know nothing of the pattern resemble it, and the errors themselves how many
 // of them are independent. bias is that of right sums.
 std::optional<Structure> resemblance(const WgradProblem& problem, const EntryErrors& entries,
-                                     std::span<const double> pattern, Structure::Form form,
+                                     std::span<const double> pattern, const Sought& sought,
                                      Expected::Bias bias);
+
+// Whether errors are the gradient, times a factor, or the steps of out, as digits that are cut off
+// are. wide: they are as large as those of the widest order, of which more is asked.
+std::optional<Structure> factor_or_digits(const WgradProblem& problem, const EntryErrors& entries,
+                                          DType out, Expected::Bias bias, bool wide);
+
+// Whether the errors of an element, a tap or a channel are, in their units, so much larger than the
+// others' that no order of summing makes both.
+bool is_uneven(const WgradProblem& problem, const EntryErrors& entries);
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -14,7 +15,6 @@ using namespace convgrad::testing;
 
 namespace {
 
-using Form = Structure::Form;
 using Bias = Expected::Bias;
 
 std::vector<double> normal(std::size_t count, unsigned seed) {
@@ -32,7 +32,8 @@ const auto kCount = static_cast<std::size_t>(kProblem.dw_count());
 std::optional<Structure> found(const std::vector<double>& errors,
                                const std::vector<double>& pattern, Bias bias = Bias::none) {
   const std::vector<double> units(kCount, 1.0);
-  return resemblance(kProblem, {{}, errors, units, pattern}, pattern, Form::factor, bias);
+  const Sought sought = {Structure::Form::factor, .25, 4 * 0x1p-24, 64};
+  return resemblance(kProblem, {{}, errors, units, pattern}, pattern, sought, bias);
 }
 
 }  // namespace
@@ -82,6 +83,37 @@ TEST_CASE("elements that hold the same numbers count once") {
   }
   CHECK(!found(errors, want));
   CHECK(!found(same, ones));
+}
+
+TEST_CASE("less than a few roundings of every element are no factor") {
+  const std::vector<double> want = normal(kCount, 1), noise = normal(kCount, 2);
+  const auto times = [&](double factor) {
+    std::vector<double> errors = noise;
+    for (std::size_t i = 0; i < kCount; ++i) errors[i] = factor * (want[i] + .1 * noise[i]);
+    return found(errors, want);
+  };
+  CHECK(!times(-0.63 * 0x1p-24));
+  CHECK(times(168 * 0x1p-24));  // 1.00001
+}
+
+TEST_CASE("errors of one element, tap or channel that are larger than the others' are uneven") {
+  const std::vector<double> errors = normal(kCount, 3);
+  const auto uneven = [&](double times, const auto& is_in) {
+    const std::vector<double> units(kCount, 0.1);  // right sums' may be smaller than is granted
+    std::vector<double> changed = errors;
+    for (std::size_t i = 0; i < kCount; ++i) changed[i] *= is_in(i) ? times : 1;
+    return is_uneven(kProblem, {{}, changed, units, errors});
+  };
+  CHECK(!uneven(1, [](std::size_t) { return true; }));
+  for (const double times : {2.0, 6.0}) {
+    CHECK(uneven(times, [](std::size_t i) { return i / 320 == 4; }) == (times > 5));
+    CHECK(uneven(times, [](std::size_t i) { return i / 20 % 16 == 2; }) == (times > 5));
+    CHECK(uneven(times, [](std::size_t i) { return i % 20 == 5; }) == (times > 5));
+    CHECK(!uneven(times, [](std::size_t i) { return i % 20 < 10; }));  // which are the others?
+  }
+  const auto at = static_cast<std::size_t>(std::ranges::max_element(errors) - errors.begin());
+  CHECK(!uneven(3, [&](std::size_t i) { return i == at; }));
+  CHECK(uneven(12, [&](std::size_t i) { return i == at; }));
 }
 
 TEST_CASE("the terms of one pixel are found in errors that are larger") {

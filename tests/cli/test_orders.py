@@ -94,6 +94,22 @@ class OrdersTest(VerifyTest):
             self.assertIn(f"reason: structure: errors are the terms of pixel [{at}] of out_backprop, which is {what} (by chance "
                           "once in 2^", lines[1])
 
+    def test_no_order_makes_one_channel_less_exact_than_the_others(self):
+        terms = self.pointwise(64, 8, 8, 16, lambda n, p, q: n % 2)
+        one_by_one = in_sequence(terms.reshape(-1, 8, 16)).astype("f8")
+        errors = 5e-5 * abs(one_by_one).mean() * np.random.default_rng(5).standard_normal(8)
+        for k in (3, 9):
+            wrong = one_by_one.copy()
+            wrong[:, k] += errors
+            lines = self.judge(wrong.astype("f4"), status=1)
+            self.assertIn(f" at output channel {k} of a float32 sum", lines[1])
+        self.assertIn("as a sum", self.judge((one_by_one + np.resize(errors, (16, 8)).T).astype("f4"))[0])
+
+    def test_a_small_problem_keeps_the_order(self):
+        terms = self.pointwise(64, 8, 8, 8, lambda n, p, q: n % 2)
+        self.judge(self.apart(terms, 0), "--order", "natural", "--save-repro", "small", status=1)
+        self.assertIn(" --order natural\n", (self.folder / "small/repro.sh").read_text())
+
     def test_what_inputs_were_rounded_to_is_told_by_its_structure(self):
         terms = self.pointwise(64, 14, 16, 16, lambda n, p, q: n % 2)
         right = self.apart(terms, 0).astype("f8")

@@ -36,6 +36,7 @@ std::string summation_flags(const Job& job, const Options& options) {
   if (summation.longest_sum > 0) text += cat(" --longest-sum ", summation.longest_sum);
   if (summation.adders == Summation::Adders::ieee) text += " --adders ieee";
   if (summation.adders == Summation::Adders::tensor_core) text += " --adders tensor-core";
+  if (options.verify.order == "natural") text += " --order natural";
   return text;
 }
 

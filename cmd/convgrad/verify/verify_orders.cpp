@@ -1,6 +1,7 @@
 // verify_orders.cpp - see verify.hpp.
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "check/order_sum.hpp"
@@ -53,17 +54,31 @@ class OtherOrders {
         summation_(summation_of(job, options)) {}
 
   void judge(const std::vector<const Gradient*>& subjects, std::vector<Compared>& verdicts) {
+    std::vector<Positions> looked(verdicts.size());
+    std::set<std::size_t> together;
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+      const Comparison& c = verdicts[i].comparison;
+      if (!c.rounding || c.match() || !is_accuracy(c)) continue;
+      looked[i] = looked_at(c.rounding->worst);
+      together.insert(looked[i].begin(), looked[i].end());
+    }
+    const Positions some(together.begin(), together.end());
+    const std::vector<double> some_scales = widened(some, walks_of(some));
+    const auto scales_at = [&](const Positions& positions) {
+      std::vector<double> scales;
+      for (const std::size_t at : positions) {
+        scales.push_back(some_scales[static_cast<std::size_t>(std::ranges::lower_bound(some, at) -
+                                                              some.begin())]);
+      }
+      return scales;
+    };
     std::vector<std::size_t> open;
-    std::size_t looks = 0;
     for (std::size_t i = 0; i < verdicts.size(); ++i) {
       const Comparison& c = verdicts[i].comparison;
       if (!c.rounding || c.match()) continue;
-      const Positions some = looked_at(c.rounding->worst);
-      if (is_accuracy(c) && compare(*subjects[i], some, widened(some, walks_of(some))).match()) {
+      if (!looked[i].empty() && compare(*subjects[i], looked[i], scales_at(looked[i])).match()) {
         // A fault that leaves no more than the order n, p, q makes tells more than an order does.
-        const bool fault =
-            looks++ < kMaxExplained && is_known_fault(job_, options_, judged_, *subjects[i]);
-        if (!fault) open.push_back(i);
+        if (!is_known_fault(job_, options_, judged_, *subjects[i])) open.push_back(i);
       } else {
         verdicts[i].cut = is_cut_off(*subjects[i], looked_at({}));
       }
@@ -78,8 +93,10 @@ class OtherOrders {
     for (const std::size_t i : open) {
       const Gradient& subject = *subjects[i];
       Comparison wide = compare_wide(subject);
-      if (wide.match()) wide.structure = structure_of(subject);
-      if (!wide.match() && !wide.structure) continue;
+      if (!wide.match()) continue;
+      const Errors errors = errors_of(subject);
+      if (is_uneven(job_.problem, errors.entries())) continue;
+      wide.structure = structure_of(subject, errors);
       explained = true;
       const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
       verdicts[i].order = {order_text(widest(walks)), narrow.worst.rms,
@@ -196,20 +213,35 @@ class OtherOrders {
     return static_cast<std::size_t>(std::ranges::max_element(shares) - shares.begin());
   }
 
-  // What wide scales hide by its size.
-  std::optional<Structure> structure_of(const Gradient& subject) {
+  struct Errors {
+    const Judged& judged;
+    std::vector<double> values, units;
+    EntryErrors entries() const {
+      return {judged.sample.indices, values, units, judged.expected.values};
+    }
+  };
+  Errors errors_of(const Gradient& subject) const {
     const Expected& e = judged_.expected;
-    if (e.bias == Expected::Bias::any) return {};
+    Errors errors = {judged_, {}, {}};
+    for (std::size_t i = 0; i < e.values.size(); ++i) {
+      errors.values.push_back(error_of(e, i, subject.values[i]));
+      errors.units.push_back(usual_error(e, i, subject.dtype, subject.values[i]));
+    }
+    return errors;
+  }
+
+  // What wide scales hide by its size.
+  std::optional<Structure> structure_of(const Gradient& subject, const Errors& errors) {
+    const Expected::Bias bias = judged_.expected.bias;
+    if (bias == Expected::Bias::any) return {};
+    if (auto seen = factor_or_digits(job_.problem, errors.entries(), subject.dtype, bias, true)) {
+      return seen;
+    }
     if (auto inputs = rounded_inputs(job_, options_, judged_, subject)) return inputs;
     if (!judged_.sample.indices.empty()) return {};
-    std::vector<double> errors, units;
-    for (std::size_t i = 0; i < e.values.size(); ++i) {
-      errors.push_back(error_of(e, i, subject.values[i]));
-      units.push_back(usual_error(e, i, subject.dtype, subject.values[i]));
-    }
-    const Plan plan = plan_again(job_, options_, 8 * std::ssize(errors));
+    const Plan plan = plan_again(job_, options_, 8 * std::ssize(errors.values));
     TaskPool pool(plan.threads);
-    PixelSum sum(job_.problem, pool, errors, units);
+    PixelSum sum(job_.problem, pool, errors.values, errors.units);
     run_job(job_, plan, nullptr, &sum);
     const PixelError& worst = sum.worst();
     if (worst.spreads < kMostPixelSpreads) return {};

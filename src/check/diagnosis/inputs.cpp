@@ -18,6 +18,8 @@ constexpr std::size_t kFirst = 8, kMostEntries = 2048, kLeastEntries = 64;
 constexpr double kLeastPart = 0.2, kMostPart = 4;
 // Errors that are what rounding loses are as large as that, but for what rounding of the sum adds.
 constexpr double kLeastSize = 0.5, kMostSize = 1.5;
+// They look random in each element, so that a few are enough.
+constexpr Sought kSought = {Structure::Form::inputs, 1.0 / 4, kLeastSize, 16};
 constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for the same
 
 // Holds the errors of some entries, and computes what they would be by each fault.
@@ -117,9 +119,9 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
     auto like = resemblance(pb, {some.indices, some.errors, some.units, some.values}, lost[f],
-                            Structure::Form::inputs, Expected::Bias::none);
+                            kSought, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
-    if (like->size < kLeastSize || like->size > kMostSize) continue;
+    if (like->size < 0 || like->size > kMostSize) continue;
     if (!some.explains(lost[f]) || (found && found->bits >= like->bits)) continue;
     found = std::move(like);
     found->text = left[f].text;
