@@ -61,7 +61,7 @@ MadeRequest request_of(const Options& options) {
   const GenerateOptions& g = options.generate;
   MadeRequest request;
   if (!g.problem.empty()) {
-    refuse_flag(options, "--shape", !g.input_shape.empty(), "--problem, which sets it");
+    refuse_flag(options, "--shape", "--problem, which sets it");
     request = request_of_line(options, g);
   } else {
     check_op(options.problem);

@@ -101,18 +101,18 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+std::vector<const CLI::App*> subcommands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : commands_of(app)) names.push_back(sub->get_name());
+  for (const CLI::App* sub : subcommands(app)) names.push_back(sub->get_name());
   return names;
 }
 
 bool is_command(const CLI::App& app, const std::string& word) {
-  return std::ranges::any_of(commands_of(app), [&](auto* sub) { return sub->check_name(word); });
+  return std::ranges::any_of(subcommands(app), [&](auto* sub) { return sub->check_name(word); });
 }
 
 // What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
@@ -195,6 +195,7 @@ void await_rank_0() {
 
 struct Program {
   Options options;
+  std::vector<Command> commands = commands_of(options);
   CLI::App app{
       "convgrad computes the gradient of a convolution with respect to its filter,\n"
       "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
@@ -203,13 +204,14 @@ struct Program {
   std::vector<std::string> arguments;
 
   int run(const std::string& line) {
-    bind_options(app, options);
-    // CLI11 takes the arguments in reverse order.
-    const std::vector<std::string> words = with_help_flag(app, prepared(arguments));
-    const std::vector<std::string> reversed(words.rbegin(), words.rend());
+    bind_options(app, commands);
+    std::vector<std::string> words = arguments;
+    std::ranges::transform(words, words.begin(), with_hyphens);
+    words = with_help_flag(app, words);
     try {
       refuse_empty_values(words);
-      app.parse(std::vector(reversed));
+      // CLI11 takes the arguments in reverse order.
+      app.parse(std::vector(words.rbegin(), words.rend()));
     } catch (const CLI::Success& success) {  // --help, --version
       TextWriter out;
       app.exit(success, out, std::cerr);
@@ -220,40 +222,50 @@ struct Program {
       options.json = last_value(words, "--json", "-");
       const std::string color = last_value(words, "--color");
       if (!color.empty()) options.color = color;
-      report = new_report(command_in(words), line);
+      const Command& command = command_in(words);
+      options.files = command.rows.files();
+      report = new_report(command.name, line);
       misuse(error.what(), "; see convgrad --help");
     }
-    const std::vector<CLI::App*> chosen = app.get_subcommands();
-    CLI::App& command = chosen.empty() ? app : *chosen.front();
-    report = new_report(chosen.empty() ? "compute" : command.get_name(), line);
-    refuse_leftovers(app, command);
-    refuse_strange_options(app, command);
-    apply_variables(app, command, reversed, options);
+    const Command& command = chosen_command();
+    report = new_report(command.name, line);
+    options.files = command.rows.files();
+    refuse_leftovers(app, *command.app);
+    refuse_strange_options(app, *command.app);
+    apply_variables(commands.front().rows, command.rows, options);
+    options.files = command.rows.files();
     check_known("--color", options.color, {"auto", "always", "never"});
     // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
     // it.
-    if (options.quiet && command.get_name() != "completion") turn_off_text(options);
-    if (command.get_name() == "bench") use_bench_format(options);
+    if (options.quiet && command.name != "completion") turn_off_text(options);
+    if (command.name == "bench") use_bench_format(options);
     std::string prefix;
     for (const auto& [option, variable] : options.variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
     options.command_line = prefix + line;
     // batch looks at its manifest's files first.
-    if (command.get_name() != "batch") check_report_replaces_nothing(options);
+    if (command.name != "batch") check_report_replaces_nothing(options);
     report["command_line"] = options.command_line;
     if (!options.tag_words.empty()) report["tags"] = options.tags();
-    return run_command(command.get_name());
+    return run_command(command.name);
   }
 
   // The subcommand of a line that could not be parsed.
-  std::string command_in(const std::vector<std::string>& words) const {
+  const Command& command_in(const std::vector<std::string>& words) const {
     for (const std::string& word : words) {
-      for (const CLI::App* sub : commands_of(app)) {
-        if (sub->check_name(word)) return sub->get_name();
+      for (const Command& command : commands) {
+        if (command.app != &app && command.app->check_name(word)) return command;
       }
     }
-    return "compute";
+    return commands.front();
+  }
+
+  const Command& chosen_command() const {
+    for (const Command& command : commands) {
+      if (command.app != &app && command.app->parsed()) return command;
+    }
+    return commands.front();
   }
 
   int run_command(const std::string& name) {
@@ -265,7 +277,7 @@ struct Program {
     if (name == "reduce") return reduce(options, report);
     if (name == "inspect") return inspect(options, report);
     if (name == "info") return info(options, report);
-    if (name == "completion") return completion(options, app);
+    if (name == "completion") return completion(options, commands);
     return compute(options, report);
   }
 

@@ -1,7 +1,6 @@
 // batch_manifest.cpp - a manifest: lines that are jobs, and lines that are malformed.
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <array>
 
 #include "base/suggest.hpp"
 #include "batch/batch.hpp"
@@ -15,19 +14,21 @@
 namespace convgrad::cli {
 namespace {
 
-// Options that belong to the whole batch.
-constexpr std::array<std::string_view, 12> kNotFields = {
-    "help",    "version", "json",         "color",           "threads", "dry_run",
-    "verbose", "quiet",   "memory_limit", "list_algorithms", "mpi",     "tag"};
-// What would make another of a job that is run again.
-constexpr std::array<std::string_view, 2> kNotRepeatable = {"accumulate", "update_golden"};
+// The rows of jobs that verify, or compute.
+const Rows& rows_for(const std::vector<Command>& commands, bool verifies) {
+  return std::ranges::find(commands, verifies ? "verify" : "compute", &Command::name)->rows;
+}
 
-// Files that a job writes.
-constexpr std::array<std::string_view, 2> kWritten = {"output", "save_diff"};
-
-template <std::size_t n>
-bool is_in(const std::array<std::string_view, n>& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+// What an option is to a manifest; nothing for names of none.
+std::optional<FieldOf> kind_of(const std::string& field) {
+  static Options options;
+  static const std::vector<Command> commands = commands_of(options);
+  if (field == "help" || field == "version") return FieldOf::batch;
+  for (const bool verifies : {false, true}) {
+    const Row* row = rows_for(commands, verifies).find(with_hyphens("--" + field).substr(2));
+    if (row != nullptr) return row->traits.field;
+  }
+  return {};
 }
 
 // What the manifest says, whatever the order of its fields.
@@ -79,12 +80,11 @@ class JobMaker {
   // start from; "" is the current one.
   JobMaker(const Options& defaults, std::string folder)
       : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names()) {
-    bind_options(app_, options_);
-    verify_ = app_.get_subcommand("verify");
-    for (const CLI::App* app : {&app_, verify_}) {
-      for (const std::string& option : option_names(*app)) {
-        const std::string name = with_underscores(option.substr(2));
-        if (!is_in(kNotFields, name) && !is_in(kNotRepeatable, name)) names_.push_back(name);
+    bind_options(app_, commands_);
+    for (const bool verifies : {false, true}) {
+      for (const Row& row : rows_for(commands_, verifies)) {
+        if (row.traits.field != FieldOf::job) continue;
+        for (const std::string& name : row.long_names()) names_.push_back(with_underscores(name));
       }
     }
   }
@@ -109,10 +109,11 @@ class JobMaker {
  private:
   void check_name(const std::string& field) const {
     if (std::ranges::find(names_, field) != names_.end()) return;
-    if (is_in(kNotRepeatable, field)) {
+    const std::optional<FieldOf> kind = kind_of(field);
+    if (kind == FieldOf::none) {
       refuse_field(field, "is no field, since a job that is run again would give another result");
     }
-    if (is_in(kNotFields, field)) {
+    if (kind == FieldOf::batch) {
       refuse_field(field, "is no field of a job, but of the whole batch");
     }
     refuse_field(one_line(field), "is unknown", did_you_mean(field, names_),
@@ -124,9 +125,8 @@ class JobMaker {
     return cat(folder_, folder_.back() == '/' ? "" : "/", path);
   }
 
-  CLI::Option& option_of(const std::string& field, bool verifies) {
-    CLI::App& app = verifies ? *verify_ : app_;
-    if (CLI::Option* option = app.get_option_no_throw(with_hyphens("--" + field))) return *option;
+  const Row& row_of(const std::string& name, const std::string& field, bool verifies) const {
+    if (const Row* row = rows_for(commands_, verifies).find(name)) return *row;
     if (verifies) refuse_field(field, "is a field of jobs that compute, but this one verifies");
     refuse_field(field, "is a field of jobs that verify, but this one computes");
   }
@@ -134,50 +134,50 @@ class JobMaker {
   void set_options(const Fields& fields, BatchJob& job) {
     options_ = defaults_;
     job.repeat = job.verifies ? "convgrad verify" : "convgrad";
-    for (const Field& field : fields) {
-      CLI::Option& option = option_of(field.name, job.verifies);
-      Words words = field.words;
-      const bool is_list = option.get_items_expected_max() > 1 ||
-                           option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
-      if (!is_list && words.size() > 1) words = {joined(words, ",")};
-      const std::string type = option.get_type_name();
-      if (type == "FILE" || (field.name == "filter_sizes" && is_file_name(words))) {
-        for (std::string& word : words) take_file(field.name, word, job);
-      }
-      if (type == "DIR") words[0] = resolved(words[0]);
-      const std::string name = with_hyphens("--" + field.name).substr(2);
-      option.clear();
-      set_option(option, name, words);
-      const bool is_flag = option.get_expected_max() == 0;
-      if (option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) {
-        for (const std::string& word : words)
-          job.repeat += cat(" --", name, " ", shell_quoted(word));
-      } else {
-        job.repeat += cat(" --", name, is_flag ? "=" : " ", shell_quoted(joined(words, ",")));
-      }
-    }
+    for (const Field& field : fields) set(field, job);
     job.repeat += repeated_defaults(defaults_.execution, fields);
     if (job.verifies && defaults_.verify.fail_vacuous && find(fields, "fail_vacuous") == nullptr) {
       job.repeat += " --fail-vacuous";
     }
+    options_.json = "-";  // the report, and no text
+    options_.command_line = job.repeat;
+    options_.files = rows_for(commands_, job.verifies).files();
     job.options = options_;
-    job.options.json = "-";  // the report, and no text
-    job.options.command_line = job.repeat;
   }
 
-  void take_file(const std::string& field, std::string& path, BatchJob& job) const {
-    if (is_standard_input(path)) {
-      refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
+  void set(const Field& field, BatchJob& job) {
+    const std::string name = with_hyphens("--" + field.name).substr(2);
+    const Row& row = row_of(name, field.name, job.verifies);
+    const bool is_list = std::holds_alternative<Numbers>(row.value);
+    const bool is_again = std::holds_alternative<Again>(row.value);
+    Words words = field.words;
+    if (!is_list && !is_again && words.size() > 1) words = {joined(words, ",")};
+    if (row.traits.file != FileUse::none && (!is_list || is_file_name(words))) {
+      const bool writes = row.traits.file == FileUse::written;
+      for (std::string& word : words) {
+        word = file_of(field.name, word);
+        (writes ? job.outputs : job.inputs).emplace_back(field.name, word);
+      }
     }
-    path = resolved(path);
-    (is_in(kWritten, field) ? job.outputs : job.inputs).emplace_back(field, path);
+    if (row.type == "DIR") words[0] = resolved(words[0]);
+    row.option->clear();
+    set_option(row, name, words);
+    const char* const between = std::holds_alternative<bool*>(row.value) ? "=" : " ";
+    for (const std::string& word : is_again ? words : Words{joined(words, ",")}) {
+      job.repeat += cat(" --", name, between, shell_quoted(word));
+    }
+  }
+
+  std::string file_of(const std::string& field, const std::string& path) const {
+    if (!is_standard_input(path)) return resolved(path);
+    refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
   }
 
   const Options& defaults_;
   const std::string folder_;
   CLI::App app_;
-  CLI::App* verify_ = nullptr;
   Options options_;  // what app_ is bound to
+  std::vector<Command> commands_ = commands_of(options_);
   std::vector<std::string> names_;
 };
 
@@ -192,7 +192,7 @@ std::string as_field(const std::string& message) {
   if (is_several) return message;  // of one name alone it would be a mixture
   const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
   const std::string field = with_underscores(message.substr(2, end - 2));
-  return is_in(kNotFields, field) ? message : field + message.substr(end);
+  return kind_of(field) == FieldOf::batch ? message : field + message.substr(end);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,

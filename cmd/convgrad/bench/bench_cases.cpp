@@ -109,8 +109,8 @@ std::vector<BenchProblem> problems_of(const Options& options) {
     problem.K = made_channels(options, b, problem.attributes, problem.input_shape);
     return {problem};
   }
-  refuse_operation(options, b, "--suite, whose lines set it");
-  refuse_formats(options, "--suite, whose lines set it");
+  refuse_flags(options, About::operation, "--suite, whose lines set it");
+  refuse_flags(options, About::format, "--suite, whose lines set it");
   std::vector<BenchProblem> problems = read_suite(b.suite);
   std::erase_if(problems, [&](const BenchProblem& problem) {
     return problem.name.find(b.only) == std::string::npos;
@@ -204,9 +204,9 @@ void check_sources(const Options& options) {
   }
   if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
   if (files) {
-    refuse_flag(options, "--dtype", !b.dtype.empty(), "--input, whose dtype is measured");
-    refuse_flag(options, "--out-channels", b.out_channels > 0, "--out-backprop, which sets K");
-    refuse_flag(options, "--multiplier", b.multiplier > 0, "--out-backprop, which sets K");
+    refuse_flag(options, "--dtype", "--input, whose dtype is measured");
+    refuse_flag(options, "--out-channels", "--out-backprop, which sets K");
+    refuse_flag(options, "--multiplier", "--out-backprop, which sets K");
   }
 }
 

@@ -2,20 +2,15 @@
 // parser knows it, a row a line and the same for all shells, and a shell's functions that read it.
 #include "completion/completion.hpp"
 
-#include <CLI/Option.hpp>
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <functional>
-#include <map>
 
 #include "base/suggest.hpp"
-#include "convgrad/dtype.hpp"
 #include "convgrad/error.hpp"
-#include "engine/kernel.hpp"
 #include "options/arguments.hpp"
 #include "options/refuse.hpp"
-#include "options/suites.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -145,43 +140,19 @@ complete -c convgrad -f
 
 )FISH";
 
-std::string names_of(const auto& things, auto name) {
-  Words names;
-  for (const auto& thing : things) names.emplace_back(std::invoke(name, thing));
-  return joined(names);
-}
-
-// Values of options whose type in the help does not list them.
-std::string known_values(const std::string& option) {
-  static const std::string kComputed = "float16 bfloat16 float32 float64";
-  static const std::string kStored = names_of(kStoredDTypes, dtype_name);
-  static const std::map<std::string, std::string> kValues = {
-      {"--op", "conv2d depthwise conv3d conv1d"},
-      {"--padding", "SAME VALID EXPLICIT"},
-      {"--data-format", "NHWC NCHW NDHWC NCDHW NWC NCW"},
-      {"--filter-format", "HWIO OIHW OHWI DHWIO OIDHW ODHWI WIO OIW OWI"},
-      {"--out-dtype", kComputed},
-      {"--dtype", kComputed},
-      {"--input-dtype", kStored},
-      {"--out-backprop-dtype", kStored},
-      {"--backend", "auto cpu cuda reference"},
-      {"--algorithm", "auto " + names_of(kernels(), &Kernel::name)},
-      {"--suite", joined(suite_names())}};
-  const auto found = kValues.find(option);
-  return found == kValues.end() ? "" : found->second;
-}
-
 std::string row(const std::string& command, const std::string& name, const char* takes,
                 const std::string& values, const std::string& help) {
   return cat("_convgrad_row ", command, " ", shell_quoted(name), " ", takes, " ",
              shell_quoted(values), " ", shell_quoted(help), "\n");
 }
 
-// What an option takes follows from its type in the help.
-std::string rows_of(const CLI::Option& option, const std::string& command) {
+// What an option takes follows from its type in the help. known: values that the type does not
+// list.
+std::string rows_of(const CLI::Option& option, const std::string& known,
+                    const std::string& command) {
   const std::string type = option.get_type_name(), name = option.get_name();
   const bool is_list = type.ends_with(",..."), is_choice = type.find('|') != type.npos;
-  std::string rows, values = known_values(name);
+  std::string rows, values = known;
   if (is_list && !values.empty()) values += " all";
   // Of rounding|bound, but not of A:B|K/R.
   if (is_choice && std::ranges::none_of(type, [](unsigned char c) { return std::isupper(c); })) {
@@ -203,28 +174,39 @@ std::string rows_of(const CLI::Option& option, const std::string& command) {
   return rows;
 }
 
-std::string rows_of(const CLI::App& app, const std::string& name) {
+std::string rows_of(const Command& command, const std::string& name) {
   std::string rows;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    std::vector<std::string> names = sub->get_aliases();
-    names.push_back(sub->get_name());
-    for (const std::string& word : names) {
-      rows += row(name, word, "command", "", sub->get_description()) + rows_of(*sub, word);
+  for (const CLI::Option* option : command.app->get_options()) {
+    const auto row = std::ranges::find(command.rows, option, &Row::option);
+    const auto values = row == command.rows.end() ? nullptr : row->traits.values;
+    rows += rows_of(*option, values == nullptr ? "" : values(), name);
+  }
+  return rows;
+}
+
+std::string rows_of(const std::vector<Command>& commands) {
+  const std::string program = commands.front().app->get_name();
+  std::string rows;
+  for (const Command& command : commands) {
+    if (&command == &commands.front()) continue;
+    std::vector<std::string> names = command.app->get_aliases();
+    names.push_back(command.name);
+    for (const std::string& name : names) {
+      rows += row(program, name, "command", "", command.help) + rows_of(command, name);
     }
   }
-  for (const CLI::Option* option : app.get_options()) rows += rows_of(*option, name);
-  return rows;
+  return rows + rows_of(commands.front(), program);
 }
 
 }  // namespace
 
-int completion(const Options& options, const CLI::App& app) {
+int completion(const Options& options, const std::vector<Command>& commands) {
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
   const std::string& shell = options.completion_shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", shell, names);
   std::string script = cat("# Written by: convgrad completion ", shell, "\n",
-                           shell == "fish" ? kFish : kKeepRows, rows_of(app, app.get_name()));
+                           shell == "fish" ? kFish : kKeepRows, rows_of(commands));
   if (shell == "bash") script += kBash;
   if (shell == "zsh") script = cat("#compdef convgrad\n", script, kZsh);  // how zsh finds it
   std::fputs(script.c_str(), stdout);

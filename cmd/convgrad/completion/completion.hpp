@@ -1,13 +1,13 @@
 // completion.hpp - scripts that teach the command line to shells.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <vector>
 
-#include "options/options.hpp"
+#include "options/table.hpp"
 
 namespace convgrad::cli {
 
-// The command: the script for a shell on standard output. app: the whole program.
-int completion(const Options& options, const CLI::App& app);
+// The command: the script for a shell on standard output. commands: all of them, bound.
+int completion(const Options& options, const std::vector<Command>& commands);
 
 }  // namespace convgrad::cli

@@ -9,10 +9,9 @@
 namespace convgrad::cli {
 namespace {
 
-void read_filter_sizes(const Words& given, WgradAttributes& attributes) {
-  const Words words = last_list(given);
+void read_filter_sizes(const Words& words, WgradAttributes& attributes) {
   if (!is_file_name(words)) {
-    attributes.filter_sizes = parse_numbers("--filter-sizes", given);
+    attributes.filter_sizes = parse_numbers("--filter-sizes", words);
     return;
   }
   if (looks_like_a_flag(words[0])) {

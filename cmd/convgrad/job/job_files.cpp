@@ -44,39 +44,11 @@ bool same_file(const std::string& written, const std::string& other, int hyphen)
 
 namespace {
 
-// A file and the flag, or the place on the command line, that names it.
-struct NamedFile {
-  const char* flag;
-  std::string path;
-};
-using NamedFiles = std::vector<NamedFile>;
-
-NamedFiles read_files(const Options& options) {
-  const ProblemOptions& o = options.problem;
-  const VerifyOptions& v = options.verify;
-  const Words sizes = last_list(o.filter_sizes);
-  NamedFiles files = {{"--filter-sizes", is_file_name(sizes) ? sizes.front() : ""},
-                      {"--input", o.input},
-                      {"--out-backprop", o.out_backprop},
-                      {"--filter-like", o.filter_like},
-                      {"--golden", v.update_golden ? "" : v.golden},
-                      {"GOT", options.compare.got},
-                      {"WANT", options.compare.want},
-                      {"--suite", options.bench.suite},
-                      {"manifest", options.batch.manifest}};
-  for (const std::string& file : v.results) files.push_back({"--result", file});
-  for (const std::string& file : options.reduce_files) files.push_back({"PARTS", file});
-  for (const std::string& file : options.inspect_files) files.push_back({"FILE", file});
+// Of the files that the command names: those that it reads, or those that it writes.
+std::vector<NamedFile> files_of(const Options& options, FileUse use) {
+  std::vector<NamedFile> files = options.files;
+  std::erase_if(files, [&](const NamedFile& file) { return file.use != use; });
   return files;
-}
-
-// Arrays, which is all that is written but for the report.
-NamedFiles written_arrays(const Options& options) {
-  const VerifyOptions& v = options.verify;
-  return {{"--output", options.problem.output},
-          {"--golden", v.update_golden ? v.golden : ""},
-          {"--save-diff", v.save_diff},
-          {"--save-diff", options.compare.save_diff}};
 }
 
 // Without waiting for one that is not connected, or becoming the terminal of this process.
@@ -92,18 +64,18 @@ bool is_terminal(const std::string& path) {
 }  // namespace
 
 void check_report_replaces_nothing(const Options& options) {
-  const auto check = [&](const NamedFiles& files, int hyphen) {
-    for (const auto& [flag, path] : files) {
+  const auto check = [&](const std::vector<NamedFile>& files, int hyphen) {
+    for (const auto& [flag, path, use] : files) {
       if (same_file(options.json, path, hyphen)) {
         misuse("--json=", options.json, " is the ", flag,
                " file too; name another file for the report");
       }
     }
   };
-  check(read_files(options), STDIN_FILENO);
+  check(files_of(options, FileUse::read), STDIN_FILENO);
   // Both on standard output is another error, which a report there may tell.
   const bool are_one_stream = options.json == "-" && options.problem.output == "-";
-  if (!are_one_stream) check(written_arrays(options), STDOUT_FILENO);
+  if (!are_one_stream) check(files_of(options, FileUse::written), STDOUT_FILENO);
   if (!options.json.empty() && options.json != "-") {
     check_replaceable("--json=", options.json, "{\n  \"schema\": \"convgrad.report",
                       "report of convgrad");
@@ -111,7 +83,7 @@ void check_report_replaces_nothing(const Options& options) {
 }
 
 void check_is_not_read(const std::string& flag, const std::string& file, const Options& options) {
-  for (const auto& [other, path] : read_files(options)) {
+  for (const auto& [other, path, use] : files_of(options, FileUse::read)) {
     if (!same_file(file, path, STDIN_FILENO)) continue;
     const char* what =
         is_archive_name(split_tensor_name(path).file) ? " is the archive of " : " is the file of ";
@@ -120,7 +92,7 @@ void check_is_not_read(const std::string& flag, const std::string& file, const O
 }
 
 void check_files_are_kept(const Options& options) {
-  const NamedFiles written = written_arrays(options);
+  const std::vector<NamedFile> written = files_of(options, FileUse::written);
   for (auto file = written.begin(); file != written.end(); ++file) {
     check_is_not_read(file->flag, file->path, options);
     for (auto before = written.begin(); before != file; ++before) {
@@ -133,7 +105,7 @@ void check_files_are_kept(const Options& options) {
 
 void refuse_terminals(const Options& options) {
   if (options.execution.dry_run) return;
-  for (const auto& [flag, path] : written_arrays(options)) {
+  for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     if (!is_terminal(path)) continue;
     misuse(flag, ": ", path, " is a terminal, and arrays are not text; name a file");
   }
@@ -162,7 +134,7 @@ ArrayTarget gradient_target(const Options& options) {
 }
 
 void warn_of_endings(const Options& options) {
-  for (const auto& [flag, path] : written_arrays(options)) {
+  for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     const bool raw = options.execution.raw && path == options.problem.output;
     std::error_code ignored;
     const bool stream = path == "-" || (std::filesystem::exists(path, ignored) &&

@@ -1,10 +1,8 @@
 // arguments.cpp - see arguments.hpp.
 #include "options/arguments.hpp"
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <charconv>
-#include <set>
 
 #include "options/refuse.hpp"
 
@@ -12,10 +10,6 @@ namespace convgrad::cli {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 namespace {
-
-// Put in front of each list's words, so that of a flag that is given twice the last one counts, as
-// for other flags.
-constexpr char kListMark = '\x1e';
 
 constexpr const char* kBetween = " ,[]()\t";  // the numbers of a list
 
@@ -81,47 +75,8 @@ bool read_list(std::string_view text, std::size_t& at, char close, int depth, Wo
 
 }  // namespace
 
-Words last_list(const Words& words) {
-  Words result;
-  for (const std::string& word : words) {
-    const std::size_t mark = word.rfind(kListMark);
-    if (mark != std::string::npos) result.clear();
-    const std::string rest = mark == std::string::npos ? word : word.substr(mark + 1);
-    if (!rest.empty()) result.push_back(rest);
-  }
-  return result;
-}
-
 bool looks_like_a_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && !is_digit(word[1]);
-}
-
-std::vector<std::string> prepared(const std::vector<std::string>& arguments) {
-  static const std::set<std::string> kLists = {"-k",
-                                               "--kernel",
-                                               "-s",
-                                               "--strides",
-                                               "-d",
-                                               "--dilations",
-                                               "--filter-sizes",
-                                               "--input-shape",
-                                               "--shape",
-                                               "--explicit-paddings"};
-  std::vector<std::string> result;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string word = with_hyphens(arguments[i]);
-    const std::size_t equals = word.find('=');
-    if (equals != std::string::npos && kLists.count(word.substr(0, equals)) != 0) {
-      result.push_back(word.substr(0, equals + 1) + kListMark + word.substr(equals + 1));
-    } else if (word.size() > 2 && kLists.count(word.substr(0, 2)) != 0) {  // -k3
-      result.push_back(word.substr(0, 2) + kListMark + word.substr(2));
-    } else {
-      result.push_back(word);
-      const bool has_value = i + 1 < arguments.size() && !looks_like_a_flag(arguments[i + 1]);
-      if (kLists.count(word) != 0 && has_value) result.emplace_back(1, kListMark);
-    }
-  }
-  return result;
 }
 
 std::string last_value(const std::vector<std::string>& words, const std::string& option,
@@ -136,7 +91,7 @@ std::string last_value(const std::vector<std::string>& words, const std::string&
 }
 
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words) {
-  const std::string text = joined(last_list(words));
+  const std::string text = joined(words);
   if (!words.empty() && text.find_first_not_of(kBetween) == text.npos) {
     misuse(flag, ": empty, expected whole numbers");
   }
@@ -184,17 +139,6 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_vie
   return std::pair(*part, *parts);
 }
 
-void set_option(CLI::Option& option, const std::string& name, const Words& words) {
-  try {
-    for (const std::string& word : words) {
-      option.add_result(option.get_expected_max() == 0 ? option.get_flag_value(name, word) : word);
-    }
-    option.run_callback();
-  } catch (const CLI::ParseError& error) {
-    misuse(error.what());
-  }
-}
-
 bool is_file_name(const Words& filter_sizes) {
   if (filter_sizes.size() != 1) return false;
   const std::string& word = filter_sizes[0];
@@ -235,14 +179,6 @@ std::string shell_quoted(const std::string& word) {
   std::string result = "'";
   for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
 }
 
 }  // namespace convgrad::cli

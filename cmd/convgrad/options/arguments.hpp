@@ -11,17 +11,9 @@
 #include "convgrad/problem.hpp"
 #include "options/options.hpp"
 
-namespace CLI {
-class Option;
-}
-
 namespace convgrad::cli {
 
 bool is_digit(char c);  // '0' to '9'
-
-// Sets an option as if the words had been given on the command line, with the same checks; name is
-// without hyphens. Error(usage) names it.
-void set_option(CLI::Option& option, const std::string& name, const Words& words);
 
 // "3,3", "3 3", "3x3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
@@ -39,16 +31,12 @@ bool is_file_name(const Words& filter_sizes);
 
 // "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
-// The arguments as bind_options() wants them: with hyphens, and the beginnings of lists marked.
-std::vector<std::string> prepared(const std::vector<std::string>& arguments);
 // The last value that words give to a long option; word is what it means without one. For what has
 // to be known although the command line cannot be parsed.
 std::string last_value(const std::vector<std::string>& words, const std::string& option,
                        const std::string& word = "");
 // "-v" and "--dry-run", but not "-" or "-1".
 bool looks_like_a_flag(const std::string& word);
-// The words of the last list, without marks.
-Words last_list(const Words& words);
 
 std::string joined(const Words& words, const char* separator = " ");
 

@@ -1,21 +1,25 @@
-// bind_options.hpp - the options as CLI11 knows them: flags and CONVGRAD_* variables.
+// bind_options.hpp - the table of options as CLI11 knows it: flags and CONVGRAD_* variables.
 #pragma once
 
 #include <CLI/App.hpp>
 #include <string>
 #include <vector>
 
-#include "options/options.hpp"
+#include "options/table.hpp"
 
 namespace convgrad::cli {
 
-// Binds every option and subcommand of the program.
-void bind_options(CLI::App& app, Options& options);
+// Binds every option and command of the table, which must stay where it is.
+void bind_options(CLI::App& app, std::vector<Command>& commands);
 
-// Gives options from CONVGRAD_* variables where no flag has given them. command: the app or
-// subcommand that runs; arguments: what app has parsed, in reverse order, and parses once more.
-void apply_variables(CLI::App& app, CLI::App& command, std::vector<std::string> arguments,
-                     Options& options);
+// Sets a bound option as if the words had been given on the command line, with the same checks.
+// name: one of its long ones. Error(usage) names it.
+void set_option(const Row& row, const std::string& name, const Words& words);
+
+// Gives options from CONVGRAD_* variables where no flag has given them, and notes what came from
+// where. main: of the main job, whose options may stand in front of a command; rows: of the one
+// that runs.
+void apply_variables(const Rows& main, const Rows& rows, Options& options);
 
 // The long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);

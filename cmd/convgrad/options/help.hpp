@@ -3,17 +3,7 @@
 
 #include <string>
 
-namespace CLI {
-class App;
-class Formatter;
-}  // namespace CLI
-
 namespace convgrad::cli {
-
-// What -h says: the usual options, and the names of the others, in at most 30 lines. formatter
-// makes the rows.
-std::string short_help(const CLI::App& app, const std::string& name,
-                       const CLI::Formatter& formatter);
 
 // "convgrad 1.2.3 (revision, compiler, build type)".
 std::string version_text();

@@ -12,38 +12,19 @@ bool is_channels_last(const std::string& op, const std::string& data_format) {
   return data_format.empty() || parse_data_format(parse_op(op), data_format);
 }
 
-void refuse_flag(const Options& options, const std::string& flag, bool given,
-                 const std::string& why) {
-  if (!given || options.variables.count(flag) != 0) return;
+void refuse_flag(const Options& options, const std::string& flag, const std::string& why) {
+  if (std::ranges::count(options.given, flag, &GivenFlag::name) == 0) return;
   misuse(flag, ": given with ", why);
 }
 
-void refuse_operation(const Options& options, const ShapeOptions& shape, const std::string& why) {
-  const ProblemOptions& p = options.problem;
-  const std::pair<const char*, bool> flags[] = {
-      {"--op", !p.op.empty()},
-      {"--filter-sizes", !p.filter_sizes.empty()},
-      {"--kernel", !p.kernel.empty()},
-      {"--filter-like", !p.filter_like.empty()},
-      {"--strides", !p.strides.empty()},
-      {"--padding", !p.padding.empty()},
-      {"--explicit-paddings", !p.explicit_paddings.empty()},
-      {"--dilations", !p.dilations.empty()},
-      {"--groups", !p.groups.empty()},
-      {"--out-channels", shape.out_channels > 0},
-      {"--multiplier", shape.multiplier > 0}};
-  for (const auto& [flag, given] : flags) refuse_flag(options, flag, given, why);
-}
-
-void refuse_formats(const Options& options, const std::string& why) {
-  const ProblemOptions& p = options.problem;
-  refuse_flag(options, "--data-format", !p.data_format.empty(), why);
-  refuse_flag(options, "--filter-format", !p.filter_format.empty(), why);
-  refuse_flag(options, "--out-dtype", !p.out_dtype.empty(), why);
+void refuse_flags(const Options& options, About about, const std::string& why) {
+  for (const GivenFlag& flag : options.given) {
+    if (flag.about == about) refuse_flag(options, flag.name, why);
+  }
 }
 
 MadeRequest request_of_line(const Options& options, const ShapeOptions& shape) {
-  refuse_operation(options, shape, "--problem, which sets it");
+  refuse_flags(options, About::operation, "--problem, which sets it");
   const ProblemOptions& p = options.problem;
   MadeRequest request =
       parse_problem_line(words_of_line(shape.problem), "--problem: ", p.data_format);
@@ -58,13 +39,12 @@ std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
   const bool depthwise = parse_op(attributes.op) == Op::depthwise;
   if (attributes.kernel.empty()) {
     const std::string why = "the filter's shape, which sets K";
-    refuse_flag(options, "--out-channels", shape.out_channels > 0, why);
-    refuse_flag(options, "--multiplier", shape.multiplier > 0, why);
+    refuse_flag(options, "--out-channels", why);
+    refuse_flag(options, "--multiplier", why);
     return 0;
   }
   if (!depthwise) {
-    refuse_flag(options, "--multiplier", shape.multiplier > 0,
-                cat("--op ", attributes.op, ", expected --out-channels"));
+    refuse_flag(options, "--multiplier", cat("--op ", attributes.op, ", expected --out-channels"));
     if (shape.out_channels == 0) {
       misuse("--out-channels is missing, expected K with --kernel (or use --filter-sizes)");
     }

@@ -22,13 +22,9 @@ struct MadeRequest {
 };
 
 // Error(usage) "FLAG: given with WHY" if the flag was given, not a variable.
-void refuse_flag(const Options& options, const std::string& flag, bool given,
-                 const std::string& why);
-
-// The same for every flag of the operation and of made shapes.
-void refuse_operation(const Options& options, const ShapeOptions& shape, const std::string& why);
-// And for those that say how tensors are stored.
-void refuse_formats(const Options& options, const std::string& why);
+void refuse_flag(const Options& options, const std::string& flag, const std::string& why);
+// The same for every flag of that kind.
+void refuse_flags(const Options& options, About about, const std::string& why);
 
 // A line as another program spells a problem, a descriptor of oneDNN's benchdnn or a command line
 // of MIOpenDriver, and not one of a suite's own columns.

@@ -86,6 +86,21 @@ struct BatchOptions {
   bool keep_going = false, resume = false;
 };
 
+// A file and the flag, or the place on the command line, that names it. Updated: read, or written
+// with --update-NAME.
+enum class FileUse { none, read, written, updated };
+struct NamedFile {
+  std::string flag, path;
+  FileUse use = FileUse::none;  // read or written
+};
+
+// A flag that was given, and what it tells of a problem.
+enum class About { other, operation, format };
+struct GivenFlag {
+  std::string name;  // "--strides"
+  About about = About::other;
+};
+
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
@@ -104,6 +119,8 @@ struct Options {
 
   std::string command_line;  // that repeats this, with the variables that had a say
 
+  std::vector<NamedFile> files;  // all but the report
+  std::vector<GivenFlag> given;  // not by variables
   // The variables that gave options, not flags: "--strides" -> "CONVGRAD_STRIDES".
   std::map<std::string, std::string> variables;
 

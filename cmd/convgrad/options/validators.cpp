@@ -1,4 +1,6 @@
-// validators.cpp - checks of one word; see shared_options.hpp.
+// validators.cpp - see validators.hpp.
+#include "options/validators.hpp"
+
 #include <CLI/StringTools.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -6,7 +8,6 @@
 #include "convgrad/error.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
-#include "options/shared_options.hpp"
 
 namespace convgrad::cli {
 

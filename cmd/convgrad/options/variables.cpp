@@ -1,99 +1,56 @@
-// variables.cpp - flag, CONVGRAD_* variable, default: in this order. CLI11 reads the variables, of
-// options that no flag gave; what a flag has answered by another option is left out here.
-#include <CLI/Option.hpp>
+// variables.cpp - flag, CONVGRAD_* variable, default: in this order; see bind_options.hpp.
 #include <CLI/StringTools.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
-#include <set>
 
-#include "options/arguments.hpp"
 #include "options/bind_options.hpp"
-#include "options/options.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {
 
-using Names = std::set<std::string>;
-
-// Questions with several ways to answer them: a flag of one way silences the others' variables.
-const std::vector<std::vector<Names>> kQuestions = {
-    {{"kernel"}, {"filter-sizes"}, {"filter-like"}},
-    {{"rtol"}, {"atol"}, {"max-ulp"}, {"bitwise"}},
-    {{"quiet"}, {"verbose"}},
-    {{"suite"},
-     {"problem"},
-     {"input-shape", "shape", "out-channels", "multiplier"},
-     {"input", "out-backprop"}}};
-
-// The options that flags gave, in front of the command or behind it.
-Names given_by_flags(const CLI::App& app, const CLI::App& command) {
-  Names given;
-  for (const CLI::App* owner : {&app, &command}) {
-    for (const CLI::Option* option : owner->get_options()) {
-      if (option->count() > 0 && !option->get_lnames().empty()) {
-        given.insert(option->get_lnames().front());
-      }
-    }
-  }
-  return given;
+// Whether a flag has answered an option's question, by itself or by another way.
+bool answers(const Row& flag, const Row& row) {
+  const auto way = [](const Row& one) { return *one.traits.way ? one.traits.way : one.name(); };
+  if (flag.name() == row.name()) return true;
+  return *row.traits.question && way(flag) != way(row) &&
+         std::string(flag.traits.question) == row.traits.question;
 }
 
-// The options whose variables have no say.
-Names silent_ones(const Names& given, const std::string& command, const std::string& padding) {
-  Names silent = given;
-  silent.insert({"help", "version", "json"});  // never have one
-  if (command == "verify" || command == "generate") {
-    silent.insert({"output", "accumulate", "no-clobber", "raw"});  // meant for jobs that compute
-  }
-  // Explicit paddings imply EXPLICIT, and any other padding has none.
-  if (given.count("explicit-paddings") != 0) silent.insert("padding");
-  if (!padding.empty() && padding != "explicit") silent.insert("explicit-paddings");
-  for (const auto& ways : kQuestions) {
-    for (const Names& way : ways) {
-      if (std::ranges::none_of(way, [&](auto& name) { return given.count(name) != 0; })) continue;
-      for (const Names& other : ways) {
-        if (&other != &way) silent.insert(other.begin(), other.end());
-      }
-    }
-  }
-  return silent;
-}
-
-std::string variable_name(const std::string& option) {
-  std::string name = "CONVGRAD_" + option;
-  for (char& c : name) {
+std::string variable_of(const std::string& name) {
+  std::string variable = "CONVGRAD_" + name;
+  for (char& c : variable) {
     c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
-  return name;
+  return variable;
 }
 
 }  // namespace
 
-void apply_variables(CLI::App& app, CLI::App& command, std::vector<std::string> arguments,
-                     Options& options) {
-  const Names silent = silent_ones(given_by_flags(app, command), command.get_name(),
-                                   CLI::detail::to_lower(options.problem.padding));
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames().front();
-    if (silent.count(name) != 0) continue;
-    const std::string variable = variable_name(name);
-    const char* value = std::getenv(variable.c_str());
-    if (value == nullptr || *value == '\0') continue;
-    option->envname(variable);
+void apply_variables(const Rows& main, const Rows& rows, Options& options) {
+  std::vector<const Row*> flags;
+  const auto is_given = [&](const std::string& name) {
+    return std::ranges::any_of(flags, [&](const Row* flag) { return flag->name() == name; });
+  };
+  for (const Rows* owner : {&main, &rows}) {
+    for (const Row& row : *owner) {
+      if (row.option->count() == 0 || row.name().empty() || is_given(row.name())) continue;
+      flags.push_back(&row);
+      options.given.push_back({"--" + row.name(), row.traits.about});
+    }
+  }
+  // Explicit paddings imply EXPLICIT, and any other padding has none.
+  const bool has_paddings = is_given("explicit-paddings");
+  const std::string padding = CLI::detail::to_lower(options.problem.padding);
+  for (const Row& row : rows) {
+    const std::string name = row.name(), variable = variable_of(name);
+    const char* const value = std::getenv(variable.c_str());
+    if (!row.traits.variable || name.empty() || value == nullptr || *value == '\0') continue;
+    if (std::ranges::any_of(flags, [&](const Row* flag) { return answers(*flag, row); })) continue;
+    if (name == "padding" && has_paddings) continue;
+    if (name == "explicit-paddings" && !padding.empty() && padding != "explicit") continue;
     options.variables["--" + name] = variable;
-  }
-  if (options.variables.empty()) return;
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    misuse(error.what());
-  }
-  for (CLI::Option* option : command.get_options()) {
-    // From 2.4 on CLI11 leaves a value that does not pass its check out, without a word.
-    if (option->count() > 0 || option->get_envname().empty()) continue;
-    set_option(*option, option->get_lnames().front(), {std::getenv(option->get_envname().c_str())});
+    set_option(row, name, {value});
   }
 }
 

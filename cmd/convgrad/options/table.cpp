@@ -1,0 +1,485 @@
+// table.cpp - see table.hpp. The order of rows is that of --help.
+#include "options/table.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "convgrad/dtype.hpp"
+#include "engine/kernel.hpp"
+#include "options/arguments.hpp"
+#include "options/help.hpp"
+#include "options/suites.hpp"
+
+namespace convgrad::cli {
+namespace {
+
+constexpr const char* kTensors = "Tensors";
+constexpr const char* kOperation = "Operation";
+constexpr const char* kExecution = "Execution";
+constexpr const char* kComparison = "Comparison";
+constexpr const char* kOutput = "Output";
+constexpr const char* kProblem = "Problem";
+constexpr const char* kMeasurement = "Measurement";
+constexpr const char* kExtent = "Extent of the check";
+constexpr const char* kMismatch = "On a mismatch";
+constexpr const char* kJobs = "Jobs";
+
+constexpr std::int64_t kMuch = std::int64_t{1} << 31;
+
+std::string names_of(const auto& things, auto name) {
+  Words names;
+  for (const auto& thing : things) names.emplace_back(std::invoke(name, thing));
+  return joined(names);
+}
+
+// Known values.
+std::string operations() { return "conv2d depthwise conv3d conv1d"; }
+std::string paddings() { return "SAME VALID EXPLICIT"; }
+std::string data_formats() { return "NHWC NCHW NDHWC NCDHW NWC NCW"; }
+std::string filter_formats() { return "HWIO OIHW OHWI DHWIO OIDHW ODHWI WIO OIW OWI"; }
+std::string computed_dtypes() { return "float16 bfloat16 float32 float64"; }
+std::string stored_dtypes() { return names_of(kStoredDTypes, dtype_name); }
+std::string backends() { return "auto cpu cuda reference"; }
+std::string algorithms() { return "auto " + names_of(kernels(), &Kernel::name); }
+std::string suites() { return joined(suite_names()); }
+
+void add_tensors(Rows& rows, ProblemOptions& o) {
+  rows.add("-i,--input", "FILE", kTensors,
+           "x: NHWC, NCHW, ...: .npy, FILE.npz:NAME, or raw FILE:DTYPE[N,H,W,C]; - is stdin",
+           &o.input, {.file = FileUse::read, .question = "problem", .way = "files"});
+  rows.add("-g,--out-backprop", "FILE", kTensors, "dy, in the same layout; - is stdin",
+           &o.out_backprop, {.file = FileUse::read, .question = "problem", .way = "files"});
+  rows.add("--input-dtype", "DTYPE", kTensors,
+           "of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...",
+           &o.input_dtype, {.values = stored_dtypes});
+  rows.add("--out-backprop-dtype", "DTYPE", kTensors, "the same for dy", &o.out_backprop_dtype,
+           {.values = stored_dtypes});
+}
+
+// of_job: variables that say how gradients are written mean it.
+void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
+  rows.add("-o,--output", "FILE", kTensors,
+           "filter gradient: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is stdout",
+           &o.output, {.variable = of_job, .file = FileUse::written});
+}
+
+void add_attributes(Rows& rows, ProblemOptions& o) {
+  rows.add("--filter-sizes", "R,S,C,K|FILE", kOperation,
+           "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
+           Numbers{&o.filter_sizes},
+           {.file = FileUse::read, .question = "filter", .about = About::operation});
+  rows.add("-k,--kernel", "R,S", kOperation, "taps alone; the channels follow from the tensors",
+           Numbers{&o.kernel}, {.question = "filter", .about = About::operation});
+  rows.add("--filter-like", "FILE", kOperation, "a filter .npy whose shape is the gradient's",
+           &o.filter_like,
+           {.file = FileUse::read, .question = "filter", .about = About::operation});
+  rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", Numbers{&o.strides},
+           {.about = About::operation});
+  rows.add("-p,--padding", "PADDING", kOperation,
+           "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", &o.padding,
+           {.values = paddings, .about = About::operation});
+  rows.add("--explicit-paddings", "B,A,...", kOperation,
+           "(before, after) for each spatial axis, or for every axis in data-format order",
+           Numbers{&o.explicit_paddings}, {.about = About::operation});
+  rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", Numbers{&o.dilations},
+           {.about = About::operation});
+  rows.add("-f,--data-format", "FORMAT", kOperation,
+           "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW; or channels_last, channels_first",
+           &o.data_format, {.values = data_formats, .about = About::format});
+  rows.add("--groups", "G", kOperation, "checked against the shapes; needed only with --kernel",
+           &o.groups, {.about = About::operation});
+  rows.add("--filter-format", "FORMAT", kOperation,
+           "order of the gradient's axes: HWIO (default), OIHW or OHWI; D before H in 3-D, "
+           "no H in 1-D; or RSCK, KCRS, KRSC",
+           &o.filter_format, {.values = filter_formats, .about = About::format});
+  rows.add(
+      "--out-dtype", "DTYPE", kOperation,
+      "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs', if alike",
+      &o.out_dtype, {.values = computed_dtypes, .about = About::format});
+  rows.add("--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", "", kOperation,
+           "accepted for TensorFlow's sake; has no effect", &o.use_cudnn_on_gpu);
+}
+
+void add_operation(Rows& rows, ProblemOptions& o) {
+  rows.add("--op", "OP", kOperation,
+           "conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it", &o.op,
+           {.values = operations, .usual = true, .about = About::operation});
+  add_attributes(rows, o);
+}
+
+// Shapes of tensors that are made. names and help: of the option for x.
+void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help) {
+  rows.add(names, "N,H,W,C", kProblem, help, Numbers{&o.input_shape},
+           {.usual = true, .question = "problem", .way = "shape"});
+  rows.add("--out-channels", "K", kProblem, "channels of dy, with --kernel",
+           Whole{&o.out_channels, 1, kMuch},
+           {.question = "problem", .way = "shape", .about = About::operation});
+  rows.add("--multiplier", "M", kProblem, "the same for depthwise: K = C*M; 1 by default",
+           Whole{&o.multiplier, 1, kMuch},
+           {.question = "problem", .way = "shape", .about = About::operation});
+  rows.add("--problem", "LINE", kProblem,
+           "all of it as benchdnn (mb8ic64ih28oc128kh3ph1) or MIOpenDriver (conv -n 8 ...) has it",
+           &o.problem, {.question = "problem"});
+}
+
+void add_backend(Rows& rows, ExecutionOptions& o) {
+  rows.add("-b,--backend", "BACKEND", kExecution, "auto, cpu, cuda or reference", &o.backend,
+           {.values = backends});
+  rows.add("--device", "N", kExecution, "CUDA device number", Whole{&o.device, 0, 4095});
+}
+
+void add_threads(Rows& rows, ExecutionOptions& o,
+                 const char* help = "CPU threads; 0, the default, is all") {
+  rows.add("-t,--threads", "N", kExecution, help, Whole{&o.threads, 0, kMostThreads},
+           {.field = FieldOf::batch});
+}
+
+void add_memory_limit(Rows& rows, ExecutionOptions& o,
+                      const char* help = "memory for sums and blocks, e.g. 512MiB") {
+  rows.add("--memory-limit", "SIZE", kExecution, help, Bytes{&o.memory_limit},
+           {.field = FieldOf::batch});
+}
+
+void add_raw(Rows& rows, ExecutionOptions& o, bool of_job = true) {
+  rows.add("--raw", "", kTensors,
+           "--output gets the elements alone: little endian, C order, no header", &o.raw,
+           {.variable = of_job});
+}
+
+void add_no_clobber(Rows& rows, ExecutionOptions& o, bool of_job = true) {
+  rows.add("--no-clobber", "", kExecution, "fail if --output exists", &o.no_clobber,
+           {.variable = of_job});
+}
+
+void add_verbose(Rows& rows, ExecutionOptions& o, const char* help) {
+  rows.add("-v,--verbose", "", kReporting, help, &o.verbose,
+           {.field = FieldOf::batch, .question = "text"});
+}
+
+// What the main job and verify have in common.
+void add_job(Rows& rows, Options& o, bool of_job) {
+  ExecutionOptions& e = o.execution;
+  add_tensors(rows, o.problem);
+  add_output(rows, o.problem, of_job);
+  add_operation(rows, o.problem);
+  add_backend(rows, e);
+  add_threads(rows, e);
+  rows.add("-a,--algorithm", "NAME", kExecution, "a row of --list-algorithms, or auto",
+           &e.algorithm, {.values = algorithms});
+  rows.add("--list-algorithms", "", kExecution,
+           "print the algorithms and, if a problem is given, which of them can compute it",
+           &e.list_algorithms, {.field = FieldOf::batch});
+  add_memory_limit(rows, e);
+  rows.add("--dry-run", "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
+           &e.dry_run, {.field = FieldOf::batch});
+  rows.add("--accumulate", "", kExecution, "add the gradient to what --output holds", &e.accumulate,
+           {.variable = of_job, .field = FieldOf::none});
+  add_no_clobber(rows, e, of_job);
+  add_raw(rows, e, of_job);
+  add_verbose(rows, e, "plan and timings on stderr");
+}
+
+void add_criteria(Rows& rows, CriterionOptions& o) {
+  rows.add("--rtol", "X", kComparison, "pass if |got-want| <= atol + rtol*|want|", &o.rtol,
+           {.question = "criterion"});
+  rows.add("--atol", "X", kComparison, "see --rtol; the one that is not given is 0", &o.atol,
+           {.question = "criterion"});
+  rows.add("--max-ulp", "N", kComparison,
+           "pass if at most N steps between numbers of the dtype apart", Whole{&o.max_ulp},
+           {.question = "criterion"});
+  rows.add("--bitwise", "", kComparison, "pass if every bit is equal (any NaN equals any NaN)",
+           &o.bitwise, {.question = "criterion"});
+}
+
+void add_difference(Rows& rows, std::string& file) {
+  rows.add("--save-diff", "FILE", kOutput,
+           "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
+           &file, {.file = FileUse::written});
+}
+
+void add_fail_vacuous(Rows& rows, VerifyOptions& o, const char* group) {
+  rows.add("--fail-vacuous", "", group, "status 1 where the data can show no fault, such as zeros",
+           &o.fail_vacuous);
+}
+
+void add_json(Rows& rows, Options& o) {
+  rows.add("--json{-}", "", kReporting, "report as JSON on stdout, or --json=FILE", &o.json,
+           {.variable = false, .field = FieldOf::batch});
+}
+
+// What stands last in every command that computes.
+void add_report(Rows& rows, Options& o) {
+  add_json(rows, o);
+  rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report and in CSV; again for more",
+           Again{&o.tag_words}, {.field = FieldOf::batch});
+}
+
+void add_compute(Rows& rows, Options& o) {
+  add_job(rows, o, true);
+  rows.add("--batch-range", "A:B|K/R", kExecution,
+           "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce",
+           &o.execution.batch_range);
+  rows.add("--mpi", "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
+           &o.execution.mpi, {.field = FieldOf::batch});
+  add_report(rows, o);
+}
+
+void add_verify(Rows& rows, Options& o) {
+  VerifyOptions& v = o.verify;
+  add_job(rows, o, false);
+  rows.add("--result", "FILE", kComparison,
+           "judge this gradient instead of computing one; again for each run of a kernel",
+           Again{&v.results}, {.usual = true, .file = FileUse::read});
+  rows.add("--golden", "FILE", kComparison,
+           "judge this gradient too; with a tolerance: compare with it, not with the reference",
+           &v.golden, {.usual = true, .file = FileUse::updated});
+  rows.add("--update-golden", "", kComparison,
+           "compare with the reference, and on a match write the gradient to --golden",
+           &v.update_golden, {.field = FieldOf::none});
+  rows.add("--criterion", "rounding|bound", kComparison,
+           "errors as rounding makes them, the default, or the worst case", &v.criterion);
+  rows.add("--slack", "X", kComparison,
+           "of --criterion rounding: so many times the errors of a right sum pass; 3 by default",
+           &v.slack);
+  rows.add(
+      "--longest-sum", "N", kComparison,
+      "the result was summed in runs of at most N pixels, so smaller errors are expected of it",
+      Whole{&v.longest_sum, 1});
+  rows.add("--adders", "tensor-core|ieee", kComparison,
+           "whether adders may have cut digits off, the default of 16-bit data, or only rounded",
+           &v.adders);
+  rows.add("--order", "any|natural", kComparison,
+           "errors of sums in any order that kernels use, the default, or in n, p, q alone",
+           &v.order);
+  add_criteria(rows, v);
+  add_fail_vacuous(rows, v, kComparison);
+  rows.add("--sample", "N", kExtent,
+           "compare N elements, chosen by the seed, and all corners; each costs N*P*Q",
+           Whole{&v.sample, 1});
+  rows.add("--seed", "N", kExtent, "of --sample; 1 by default", Whole{&v.seed});
+  rows.add("--diagnosis,!--no-diagnosis", "", kMismatch,
+           "look for the fault that explains a mismatch; the default", &v.diagnosis);
+  rows.add("--show", "N", kReporting, "list the N elements that are most off",
+           Whole{&v.show, 1, 10000});
+  add_difference(rows, v.save_diff);
+  rows.add("--save-repro", "DIR", kMismatch,
+           "write a small problem that fails, and the command that repeats it", &v.save_repro);
+  add_report(rows, o);
+}
+
+void add_compare(Rows& rows, Options& o) {
+  CompareOptions& c = o.compare;
+  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &c.got, {.file = FileUse::read});
+  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &c.want, {.file = FileUse::read});
+  add_criteria(rows, c);
+  rows.add("--equal-nan,!--no-equal-nan", "", kComparison, "NaN equals NaN; on by default",
+           &c.equal_nan);
+  add_difference(rows, c.save_diff);
+  rows.add("--no-clobber", "", kOutput, "fail if a file to be written exists",
+           &o.execution.no_clobber);
+  add_report(rows, o);
+}
+
+void add_batch(Rows& rows, Options& o) {
+  BatchOptions& b = o.batch;
+  ExecutionOptions& e = o.execution;
+  rows.add("manifest", "JOBS.jsonl|.json|-", "",
+           "one job a line, JSON Lines, or a JSON array; - is stdin", &b.manifest,
+           {.file = FileUse::read});
+  rows.add("--match", "RE", kJobs,
+           "only jobs in whose name this regular expression (ECMAScript's) is found", &b.match);
+  rows.add("--shard", "K/R", kJobs,
+           "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", &b.shard);
+  add_fail_vacuous(rows, o.verify, kJobs);
+  rows.add("--keep-going", "", kJobs, "run the other jobs after a failure", &b.keep_going,
+           {.usual = true});
+  rows.add("--resume", "", kJobs, "skip jobs that were done before and whose files are unchanged",
+           &b.resume, {.usual = true});
+  rows.add("--state", "FILE", kJobs,
+           "where --resume keeps what was done; MANIFEST.state by default", &b.state);
+  rows.add("-j,--jobs", "N", kExecution, "jobs at a time; 0 is one per thread; 1 by default",
+           Whole{&b.jobs, 0, kMostJobs});
+  add_threads(rows, e, "CPU threads of all jobs together; 0, the default, is all");
+  add_memory_limit(rows, e, "memory of all jobs together, e.g. 2GiB");
+  rows.add("-b,--backend", "BACKEND", kExecution, "for jobs that name none", &e.backend,
+           {.values = backends});
+  rows.add("-a,--algorithm", "NAME", kExecution, "for jobs that name none", &e.algorithm,
+           {.values = algorithms});
+  rows.add("--dry-run", "", kExecution, "check all jobs and print their plans; run none",
+           &e.dry_run);
+  rows.add("--junit", "FILE", kReporting, "the results as JUnit's XML", &b.junit, {.usual = true});
+  add_report(rows, o);
+}
+
+void add_bench(Rows& rows, Options& o) {
+  BenchOptions& b = o.bench;
+  add_tensors(rows, o.problem);
+  add_operation(rows, o.problem);
+  add_shape(rows, b, "--input-shape",
+            "x in data-format order; the tensors are made, from a fixed seed");
+  rows.add("--suite", "NAME|FILE", kProblem,
+           "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &b.suite,
+           {.values = suites, .file = FileUse::read, .question = "problem"});
+  rows.add("--list-suites", "", kProblem, "print the suites that have names", &b.list_suites);
+  rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &b.only);
+  rows.add("--dtype", "DTYPE,...", kProblem, "a list, or all; float32 by default", &b.dtype,
+           {.values = computed_dtypes});
+  rows.add("-a,--algorithm", "NAME,...", kExecution,
+           "a list, auto (the default), or all that can compute the problem", &b.algorithm,
+           {.values = algorithms});
+  rows.add("-t,--threads", "N,...", kExecution, "a list; 0, the default, is all", &b.threads);
+  rows.add("--warmup", "N", kMeasurement, "runs that are not measured; 1 by default",
+           Whole{&b.warmup, 0, kMuch});
+  rows.add("--repeat", "N", kMeasurement, "least number of measured runs; 10 by default",
+           Whole{&b.repeat, 1, kMuch});
+  rows.add("--min-time", "S", kMeasurement,
+           "least total of measured runs, in seconds; 0.5 by default", &b.min_time);
+  rows.add("--no-peaks", "", kMeasurement, "do not measure the machine's peaks", &b.no_peaks);
+  rows.add("--format", "table|csv|json", kReporting, "on stdout; table by default", &b.format);
+  add_backend(rows, o.execution);
+  add_memory_limit(rows, o.execution);
+  add_report(rows, o);
+}
+
+void add_generate(Rows& rows, Options& o) {
+  GenerateOptions& g = o.generate;
+  rows.add("OP,--op", "NAME", kProblem,
+           "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
+           {.values = operations, .usual = true, .about = About::operation});
+  add_shape(rows, g, "--shape,--input-shape", "shape of x in data-format order");
+  rows.add("--dtype", "DTYPE", kProblem, "float16, bfloat16, float32 (default) or float64",
+           &g.dtype, {.values = computed_dtypes});
+  rows.add("--dist", "int|normal|uniform|adversarial", kProblem,
+           "distribution of the elements; int, the default, has exact gradients", &g.dist,
+           {.usual = true});
+  rows.add("--seed", "S", kProblem, "the same files for the same seed, anywhere; 1 by default",
+           Whole{&g.seed});
+  rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &g.nonfinite);
+  add_attributes(rows, o.problem);
+  rows.add("-o,--output", "DIR", kOutput,
+           "folder for input.npy, out_backprop.npy and gradient.npy; made if it is missing",
+           &o.problem.output, {.variable = false, .file = FileUse::written});
+  rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
+           &g.clobber);
+  add_threads(rows, o.execution);
+  add_memory_limit(rows, o.execution);
+  add_report(rows, o);
+}
+
+void add_reduce(Rows& rows, Options& o) {
+  rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.reduce_files,
+           {.file = FileUse::read, .called = "PARTS"});
+  add_output(rows, o.problem);
+  add_raw(rows, o.execution);
+  add_no_clobber(rows, o.execution);
+  add_verbose(rows, o.execution, "files and timings on stderr");
+  add_report(rows, o);
+}
+
+void add_inspect(Rows& rows, Options& o) {
+  rows.add("files", "FILE...", "", "- is stdin", &o.inspect_files,
+           {.file = FileUse::read, .called = "FILE"});
+  add_json(rows, o);
+}
+
+void add_info(Rows& rows, Options& o) {
+  rows.add("--peaks", "", kExecution, "measure multiply-adds and memory; takes a second",
+           &o.info_peaks, {.usual = true});
+  add_threads(rows, o.execution);
+  add_json(rows, o);
+}
+
+void add_completion(Rows& rows, Options& o) {
+  rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.completion_shell);
+}
+
+// Of every command.
+void add_text(Rows& rows, Options& o) {
+  rows.add("-q,--quiet", "", kReporting,
+           "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
+           {.field = FieldOf::batch, .question = "text"});
+  rows.add("--color", "auto|always|never", kReporting,
+           "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = FieldOf::batch});
+}
+
+// The paths that an option names.
+Words paths_of(const Value& value) {
+  if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
+  if (const auto* again = std::get_if<Again>(&value)) return *again->words;
+  if (const auto* words = std::get_if<Words*>(&value)) return **words;
+  const Words& numbers = *std::get<Numbers>(value).words;
+  return is_file_name(numbers) ? numbers : Words{};
+}
+
+}  // namespace
+
+Words Row::long_names() const {
+  Words found;
+  for (std::size_t at = 0; (at = names.find("--", at)) != names.npos;) {
+    const std::size_t end = std::min(names.find_first_of(",{", at), names.size());
+    found.push_back(names.substr(at + 2, end - at - 2));
+    at = end;
+  }
+  return found;
+}
+
+std::string Row::name() const {
+  const Words all = long_names();
+  return all.empty() ? "" : all.front();
+}
+
+void Rows::add(const char* names, const char* type, const char* group, const char* help,
+               Value value, const Traits& traits) {
+  push_back({names, type, group, help, value, traits});
+}
+
+const Row* Rows::find(const std::string& name) const {
+  const auto found = std::ranges::find_if(
+      *this, [&](const Row& row) { return std::ranges::count(row.long_names(), name) > 0; });
+  return found == end() ? nullptr : &*found;
+}
+
+std::vector<NamedFile> Rows::files() const {
+  std::vector<NamedFile> files;
+  for (const Row& row : *this) {
+    FileUse use = row.traits.file;
+    if (use == FileUse::none) continue;
+    const std::string name = row.name();
+    if (use == FileUse::updated) {
+      const bool update = *std::get<bool*>(find("update-" + name)->value);
+      use = update ? FileUse::written : FileUse::read;
+    }
+    const std::string flag = row.traits.called != nullptr ? row.traits.called
+                             : name.empty()               ? row.names
+                                                          : "--" + name;
+    for (const std::string& path : paths_of(row.value)) files.push_back({flag, path, use});
+  }
+  return files;
+}
+
+std::vector<Command> commands_of(Options& o) {
+  struct Content {
+    const char *name, *help, *footer;
+    void (*add)(Rows&, Options&);
+  };
+  constexpr Content kCommands[] = {
+      {"compute", "", kComputeFooter, add_compute},
+      {"verify", "check a gradient against the reference", kVerifyFooter, add_verify},
+      {"compare", "compare two arrays of any shape", kCompareFooter, add_compare},
+      {"batch", "compute or verify many problems, one a line", kBatchFooter, add_batch},
+      {"bench", "measure the speed of gradients", kBenchFooter, add_bench},
+      {"generate", "make x, dy and their golden gradient", kGenerateFooter, add_generate},
+      {"reduce", "add the parts of a batch to its gradient", kReduceFooter, add_reduce},
+      {"inspect", "say what .npy files and archives hold", kInspectFooter, add_inspect},
+      {"info", "say what this program and this machine can do", kInfoFooter, add_info},
+      {"completion", "print completions for a shell", kCompletionFooter, add_completion}};
+  std::vector<Command> commands;
+  for (const auto& [name, help, footer, add] : kCommands) {
+    Command& command = commands.emplace_back(Command{name, help, footer, {}});
+    add(command.rows, o);
+    add_text(command.rows, o);
+  }
+  return commands;
+}
+
+}  // namespace convgrad::cli

@@ -1,0 +1,90 @@
+// table.hpp - the table of options: what is said of each, once. The parser, --help, variables,
+// completions, the fields of a batch's jobs and the files that may not meet follow from it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "options/options.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace convgrad::cli {
+
+inline constexpr const char* kReporting = "Reporting";  // a heading of --help
+
+// What an option sets: text, a flag, a tolerance, words that have no option in front (or one word
+// that stays as it is spelled), or one of these.
+struct Numbers {
+  Words* words;  // a list, as it is spelled
+};
+struct Again {
+  Words* words;  // one each time that it is given
+};
+struct Bytes {
+  std::uint64_t* value;  // "512MiB"
+};
+struct Whole {
+  std::variant<int*, std::optional<int>*, std::int64_t*, std::optional<std::int64_t>*> value;
+  std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
+};
+using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, Numbers,
+                           Again, Bytes, Whole>;
+
+// Whose field it is in the manifest of a batch: of a job, of all of them, or nobody's, since a job
+// that is run again would give another result.
+enum class FieldOf { job, batch, none };
+
+// What few options have.
+struct Traits {
+  std::string (*values)() = nullptr;  // known ones, if the type does not list them
+  bool usual = false;                 // -h explains it, though it has no letter
+  bool variable = true;               // a variable can set it
+  FieldOf field = FieldOf::job;
+  FileUse file = FileUse::none;  // what the command does with the file
+  const char* called = nullptr;  // in messages about the file, instead of its name
+  // Of ways to answer one question, a flag of one silences the others' variables. The way of an
+  // option is its name, unless several are one.
+  const char *question = "", *way = "";
+  About about = About::other;
+};
+
+struct Row {
+  std::string
+      names;         // "-i,--input"; "--on,!--off"; "--json{-}", - without a value; "GOT", by place
+  std::string type;  // "FILE"; "" of flags
+  std::string group;  // heading of --help
+  std::string help;
+  Value value;
+  Traits traits;
+  CLI::Option* option = nullptr;  // as it is bound
+
+  Words long_names() const;  // without hyphens
+  std::string name() const;  // the first of them, or ""
+};
+
+struct Rows : std::vector<Row> {
+  void add(const char* names, const char* type, const char* group, const char* help, Value value,
+           const Traits& traits = {});
+  const Row* find(const std::string& name) const;  // null if there is none
+  std::vector<NamedFile> files() const;            // that the options name now
+};
+
+struct Command {
+  std::string name, help;
+  const char* footer;  // of --help
+  Rows rows;
+  CLI::App* app = nullptr;  // as it is bound
+};
+
+// All commands, the main job in front; their rows set these options.
+std::vector<Command> commands_of(Options& options);
+
+}  // namespace convgrad::cli
