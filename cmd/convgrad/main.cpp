@@ -101,37 +101,41 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
-std::vector<const CLI::App*> subcommands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
+using Commands = std::vector<Command>;
 
-std::vector<std::string> command_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : subcommands(app)) names.push_back(sub->get_name());
+Words command_names(const Commands& commands) {
+  Words names;
+  for (const Command& command : commands) names.push_back(command.name);
+  names.erase(names.begin());  // the main job is not named
   return names;
 }
 
-bool is_command(const CLI::App& app, const std::string& word) {
-  return std::ranges::any_of(subcommands(app), [&](auto* sub) { return sub->check_name(word); });
+// The one of that name, or null.
+const Command* find_command(const Commands& commands, const std::string& word) {
+  const auto named = [&](const Command& command) {
+    return command.app != commands.front().app && command.app->check_name(word);
+  };
+  const auto found = std::ranges::find_if(commands, named);
+  return found == commands.end() ? nullptr : &*found;
 }
 
 // What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
-void refuse_leftovers(const CLI::App& app, const CLI::App& command) {
-  const std::vector<std::string> left = app.remaining(true);
+void refuse_leftovers(const Commands& commands, const CLI::App& command) {
+  const Words left = commands.front().app->remaining(true);
   if (left.empty()) return;
   const std::string word = left.front().substr(0, left.front().find('='));
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
     misuse("unknown option '", word, "'", did_you_mean(word, option_names(command)),
            "; see convgrad --help");
   }
-  if (is_command(app, word)) {
+  if (find_command(commands, word) != nullptr) {
     misuse("'", word, "' is a command of its own and takes no other");
   }
   if (op_from_name(word)) {
     misuse("'", word, "' is an operation, expected as --op ", word);
   }
-  misuse("'", word, "' is neither an option nor a command", did_you_mean(word, command_names(app)),
-         "; see convgrad --help");
+  misuse("'", word, "' is neither an option nor a command",
+         did_you_mean(word, command_names(commands)), "; see convgrad --help");
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
@@ -147,16 +151,16 @@ void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
 }
 
 // "help verify" as "verify --help"; "help help" as "help".
-std::vector<std::string> with_help_flag(const CLI::App& app, std::vector<std::string> words) {
+Words with_help_flag(const Commands& commands, Words words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
   if (words.size() > 1) {
     misuse("help: '", words[1], "' is one word too many, expected one command");
   }
   if (words.empty() || words.front() == "help") return {"--help"};
-  if (!is_command(app, words.front())) {
+  if (find_command(commands, words.front()) == nullptr) {
     misuse("help: '", words.front(), "' is not a command",
-           did_you_mean(words.front(), command_names(app)), "; see convgrad --help");
+           did_you_mean(words.front(), command_names(commands)), "; see convgrad --help");
   }
   words.emplace_back("--help");
   return words;
@@ -195,7 +199,7 @@ void await_rank_0() {
 
 struct Program {
   Options options;
-  std::vector<Command> commands = commands_of(options);
+  Commands commands = commands_of(options);
   CLI::App app{
       "convgrad computes the gradient of a convolution with respect to its filter,\n"
       "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
@@ -205,9 +209,9 @@ struct Program {
 
   int run(const std::string& line) {
     bind_options(app, commands);
-    std::vector<std::string> words = arguments;
+    Words words = arguments;
     std::ranges::transform(words, words.begin(), with_hyphens);
-    words = with_help_flag(app, words);
+    words = with_help_flag(commands, words);
     try {
       refuse_empty_values(words);
       // CLI11 takes the arguments in reverse order.
@@ -227,10 +231,11 @@ struct Program {
       report = new_report(command.name, line);
       misuse(error.what(), "; see convgrad --help");
     }
-    const Command& command = chosen_command();
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    const Command& command = command_in(chosen.empty() ? Words() : Words{chosen[0]->get_name()});
     report = new_report(command.name, line);
     options.files = command.rows.files();
-    refuse_leftovers(app, *command.app);
+    refuse_leftovers(commands, *command.app);
     refuse_strange_options(app, *command.app);
     apply_variables(commands.front().rows, command.rows, options);
     options.files = command.rows.files();
@@ -251,19 +256,10 @@ struct Program {
     return run_command(command.name);
   }
 
-  // The subcommand of a line that could not be parsed.
-  const Command& command_in(const std::vector<std::string>& words) const {
+  // That which the words name, if only in a line that cannot be parsed.
+  const Command& command_in(const Words& words) const {
     for (const std::string& word : words) {
-      for (const Command& command : commands) {
-        if (command.app != &app && command.app->check_name(word)) return command;
-      }
-    }
-    return commands.front();
-  }
-
-  const Command& chosen_command() const {
-    for (const Command& command : commands) {
-      if (command.app != &app && command.app->parsed()) return command;
+      if (const Command* command = find_command(commands, word)) return *command;
     }
     return commands.front();
   }

@@ -110,7 +110,7 @@ class JobMaker {
   void check_name(const std::string& field) const {
     if (std::ranges::find(names_, field) != names_.end()) return;
     const std::optional<FieldOf> kind = kind_of(field);
-    if (kind == FieldOf::none) {
+    if (kind == FieldOf::nobody) {
       refuse_field(field, "is no field, since a job that is run again would give another result");
     }
     if (kind == FieldOf::batch) {
@@ -152,7 +152,7 @@ class JobMaker {
     const bool is_again = std::holds_alternative<Again>(row.value);
     Words words = field.words;
     if (!is_list && !is_again && words.size() > 1) words = {joined(words, ",")};
-    if (row.traits.file != FileUse::none && (!is_list || is_file_name(words))) {
+    if (row.traits.file != FileUse::no && (!is_list || is_file_name(words))) {
       const bool writes = row.traits.file == FileUse::written;
       for (std::string& word : words) {
         word = file_of(field.name, word);

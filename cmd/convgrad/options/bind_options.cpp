@@ -84,9 +84,10 @@ class HelpFormatter : public CLI::Formatter {
   const Rows& rows_;
 };
 
-// Of several words, the last one counts.
-CLI::Option* last_of(CLI::Option* option) {
-  return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+// Of several words, the last one counts. A check says what is wrong with a word, or "".
+CLI::Option* one_word(CLI::Option* option, std::function<std::string(std::string&)> check) {
+  return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->transform(CLI::Validator(std::move(check), ""));
 }
 
 // How the parser takes a row, by what it sets.
@@ -94,21 +95,36 @@ struct Binder {
   CLI::App& app;
   const Row& row;
 
-  CLI::Option* operator()(std::string* value) const {
+  CLI::Option* add(auto& value) const { return app.add_option(row.names, value, row.help); }
+
+  CLI::Option* operator()(std::string* text) const {
     if (row.names.find('{') != row.names.npos) {
-      return last_of(app.add_flag(row.names, *value, row.help));
+      return app.add_flag(row.names, *text, row.help)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
-    CLI::Option* option = app.add_option(row.names, *value, row.help);
     const bool by_place = row.names.find('-') == row.names.npos;
-    if (!by_place) last_of(option);
-    return by_place && row.type != "FILE" ? option : option->check(not_a_flag());
+    return by_place && row.type != "FILE" ? add(*text) : one_word(add(*text), not_a_flag);
   }
-  CLI::Option* operator()(bool* value) const {
-    return last_of(app.add_flag(row.names, *value, row.help))->check(truth());
+  CLI::Option* operator()(bool* flag) const {
+    return one_word(app.add_flag(row.names, *flag, row.help), truth);
+  }
+  CLI::Option* operator()(auto* number) const { return one_word(add(*number), tolerance); }
+  CLI::Option* operator()(const Bytes& bytes) const {
+    return one_word(add(*bytes.value), memory_size);
+  }
+  CLI::Option* operator()(const Whole& whole) const {
+    return one_word(
+        std::visit([&](auto* value) { return add(*value); }, whole.value),
+        [whole](std::string& word) { return whole_number(word, whole.least, whole.most); });
   }
   CLI::Option* operator()(Words* words) const {
-    CLI::Option* option = app.add_option(row.names, *words, row.help);
-    return row.names.starts_with("-") ? last_of(option->expected(1)) : option;
+    CLI::Option* option = add(*words);
+    if (!row.names.starts_with("-")) return option;
+    return option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  CLI::Option* operator()(const Again& again) const {
+    return one_word(add(*again.words)->expected(1), row.type == "KEY=VALUE" ? tag : not_a_flag)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   CLI::Option* operator()(const Numbers& numbers) const {
     const auto set = [words = numbers.words](const CLI::results_t& found) {
@@ -119,24 +135,6 @@ struct Binder {
         ->expected(1, 16)
         ->allow_extra_args(false)  // else CLI11 cuts "[3,,3]" itself, and drops what is empty
         ->trigger_on_parse();      // so that a list takes the place of one that was given before
-  }
-  CLI::Option* operator()(const Again& again) const {
-    return app.add_option(row.names, *again.words, row.help)
-        ->expected(1)
-        ->check(row.type == "KEY=VALUE" ? tag() : not_a_flag())
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  }
-  CLI::Option* operator()(const Bytes& bytes) const {
-    return last_of(app.add_option(row.names, *bytes.value, row.help))->transform(memory_size());
-  }
-  CLI::Option* operator()(const Whole& whole) const {
-    return std::visit([&](auto* value) { return app.add_option(row.names, *value, row.help); },
-                      whole.value)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->check(whole_number(whole.least, whole.most));
-  }
-  CLI::Option* operator()(auto* number) const {
-    return last_of(app.add_option(row.names, *number, row.help))->check(tolerance());
   }
 };
 

@@ -88,10 +88,10 @@ struct BatchOptions {
 
 // A file and the flag, or the place on the command line, that names it. Updated: read, or written
 // with --update-NAME.
-enum class FileUse { none, read, written, updated };
+enum class FileUse { no, read, written, updated };
 struct NamedFile {
   std::string flag, path;
-  FileUse use = FileUse::none;  // read or written
+  FileUse use = FileUse::no;  // read or written
 };
 
 // A flag that was given, and what it tells of a problem.

@@ -13,6 +13,10 @@
 namespace convgrad::cli {
 namespace {
 
+using enum About;
+using enum FieldOf;
+using enum FileUse;
+
 constexpr const char* kTensors = "Tensors";
 constexpr const char* kOperation = "Operation";
 constexpr const char* kExecution = "Execution";
@@ -46,9 +50,9 @@ std::string suites() { return joined(suite_names()); }
 void add_tensors(Rows& rows, ProblemOptions& o) {
   rows.add("-i,--input", "FILE", kTensors,
            "x: NHWC, NCHW, ...: .npy, FILE.npz:NAME, or raw FILE:DTYPE[N,H,W,C]; - is stdin",
-           &o.input, {.file = FileUse::read, .question = "problem", .way = "files"});
+           &o.input, {.file = read, .question = "problem", .way = "files"});
   rows.add("-g,--out-backprop", "FILE", kTensors, "dy, in the same layout; - is stdin",
-           &o.out_backprop, {.file = FileUse::read, .question = "problem", .way = "files"});
+           &o.out_backprop, {.file = read, .question = "problem", .way = "files"});
   rows.add("--input-dtype", "DTYPE", kTensors,
            "of x, where its file holds uint16 or raw bytes instead: bfloat16, float8_e4m3fn, ...",
            &o.input_dtype, {.values = stored_dtypes});
@@ -60,42 +64,40 @@ void add_tensors(Rows& rows, ProblemOptions& o) {
 void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
   rows.add("-o,--output", "FILE", kTensors,
            "filter gradient: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is stdout",
-           &o.output, {.variable = of_job, .file = FileUse::written});
+           &o.output, {.variable = of_job, .file = written});
 }
 
 void add_attributes(Rows& rows, ProblemOptions& o) {
   rows.add("--filter-sizes", "R,S,C,K|FILE", kOperation,
            "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
-           Numbers{&o.filter_sizes},
-           {.file = FileUse::read, .question = "filter", .about = About::operation});
+           Numbers{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
   rows.add("-k,--kernel", "R,S", kOperation, "taps alone; the channels follow from the tensors",
-           Numbers{&o.kernel}, {.question = "filter", .about = About::operation});
+           Numbers{&o.kernel}, {.question = "filter", .about = operation});
   rows.add("--filter-like", "FILE", kOperation, "a filter .npy whose shape is the gradient's",
-           &o.filter_like,
-           {.file = FileUse::read, .question = "filter", .about = About::operation});
+           &o.filter_like, {.file = read, .question = "filter", .about = operation});
   rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", Numbers{&o.strides},
-           {.about = About::operation});
+           {.about = operation});
   rows.add("-p,--padding", "PADDING", kOperation,
            "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", &o.padding,
-           {.values = paddings, .about = About::operation});
+           {.values = paddings, .about = operation});
   rows.add("--explicit-paddings", "B,A,...", kOperation,
            "(before, after) for each spatial axis, or for every axis in data-format order",
-           Numbers{&o.explicit_paddings}, {.about = About::operation});
+           Numbers{&o.explicit_paddings}, {.about = operation});
   rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", Numbers{&o.dilations},
-           {.about = About::operation});
+           {.about = operation});
   rows.add("-f,--data-format", "FORMAT", kOperation,
            "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW; or channels_last, channels_first",
-           &o.data_format, {.values = data_formats, .about = About::format});
+           &o.data_format, {.values = data_formats, .about = format});
   rows.add("--groups", "G", kOperation, "checked against the shapes; needed only with --kernel",
-           &o.groups, {.about = About::operation});
+           &o.groups, {.about = operation});
   rows.add("--filter-format", "FORMAT", kOperation,
            "order of the gradient's axes: HWIO (default), OIHW or OHWI; D before H in 3-D, "
            "no H in 1-D; or RSCK, KCRS, KRSC",
-           &o.filter_format, {.values = filter_formats, .about = About::format});
+           &o.filter_format, {.values = filter_formats, .about = format});
   rows.add(
       "--out-dtype", "DTYPE", kOperation,
       "dtype of the gradient: float16, bfloat16, float32 or float64; default the inputs', if alike",
-      &o.out_dtype, {.values = computed_dtypes, .about = About::format});
+      &o.out_dtype, {.values = computed_dtypes, .about = format});
   rows.add("--use-cudnn-on-gpu,!--no-use-cudnn-on-gpu", "", kOperation,
            "accepted for TensorFlow's sake; has no effect", &o.use_cudnn_on_gpu);
 }
@@ -103,7 +105,7 @@ void add_attributes(Rows& rows, ProblemOptions& o) {
 void add_operation(Rows& rows, ProblemOptions& o) {
   rows.add("--op", "OP", kOperation,
            "conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it", &o.op,
-           {.values = operations, .usual = true, .about = About::operation});
+           {.values = operations, .usual = true, .about = operation});
   add_attributes(rows, o);
 }
 
@@ -113,10 +115,10 @@ void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help)
            {.usual = true, .question = "problem", .way = "shape"});
   rows.add("--out-channels", "K", kProblem, "channels of dy, with --kernel",
            Whole{&o.out_channels, 1, kMuch},
-           {.question = "problem", .way = "shape", .about = About::operation});
+           {.question = "problem", .way = "shape", .about = operation});
   rows.add("--multiplier", "M", kProblem, "the same for depthwise: K = C*M; 1 by default",
            Whole{&o.multiplier, 1, kMuch},
-           {.question = "problem", .way = "shape", .about = About::operation});
+           {.question = "problem", .way = "shape", .about = operation});
   rows.add("--problem", "LINE", kProblem,
            "all of it as benchdnn (mb8ic64ih28oc128kh3ph1) or MIOpenDriver (conv -n 8 ...) has it",
            &o.problem, {.question = "problem"});
@@ -131,13 +133,12 @@ void add_backend(Rows& rows, ExecutionOptions& o) {
 void add_threads(Rows& rows, ExecutionOptions& o,
                  const char* help = "CPU threads; 0, the default, is all") {
   rows.add("-t,--threads", "N", kExecution, help, Whole{&o.threads, 0, kMostThreads},
-           {.field = FieldOf::batch});
+           {.field = batch});
 }
 
 void add_memory_limit(Rows& rows, ExecutionOptions& o,
                       const char* help = "memory for sums and blocks, e.g. 512MiB") {
-  rows.add("--memory-limit", "SIZE", kExecution, help, Bytes{&o.memory_limit},
-           {.field = FieldOf::batch});
+  rows.add("--memory-limit", "SIZE", kExecution, help, Bytes{&o.memory_limit}, {.field = batch});
 }
 
 void add_raw(Rows& rows, ExecutionOptions& o, bool of_job = true) {
@@ -152,8 +153,7 @@ void add_no_clobber(Rows& rows, ExecutionOptions& o, bool of_job = true) {
 }
 
 void add_verbose(Rows& rows, ExecutionOptions& o, const char* help) {
-  rows.add("-v,--verbose", "", kReporting, help, &o.verbose,
-           {.field = FieldOf::batch, .question = "text"});
+  rows.add("-v,--verbose", "", kReporting, help, &o.verbose, {.field = batch, .question = "text"});
 }
 
 // What the main job and verify have in common.
@@ -168,12 +168,12 @@ void add_job(Rows& rows, Options& o, bool of_job) {
            &e.algorithm, {.values = algorithms});
   rows.add("--list-algorithms", "", kExecution,
            "print the algorithms and, if a problem is given, which of them can compute it",
-           &e.list_algorithms, {.field = FieldOf::batch});
+           &e.list_algorithms, {.field = batch});
   add_memory_limit(rows, e);
   rows.add("--dry-run", "", kExecution, "print the plan, FLOPs, bytes and memory; compute nothing",
-           &e.dry_run, {.field = FieldOf::batch});
+           &e.dry_run, {.field = batch});
   rows.add("--accumulate", "", kExecution, "add the gradient to what --output holds", &e.accumulate,
-           {.variable = of_job, .field = FieldOf::none});
+           {.variable = of_job, .field = nobody});
   add_no_clobber(rows, e, of_job);
   add_raw(rows, e, of_job);
   add_verbose(rows, e, "plan and timings on stderr");
@@ -194,7 +194,7 @@ void add_criteria(Rows& rows, CriterionOptions& o) {
 void add_difference(Rows& rows, std::string& file) {
   rows.add("--save-diff", "FILE", kOutput,
            "got - want as .npy, 0 where they are equal: float32, or float64 if one of them is",
-           &file, {.file = FileUse::written});
+           &file, {.file = written});
 }
 
 void add_fail_vacuous(Rows& rows, VerifyOptions& o, const char* group) {
@@ -204,14 +204,14 @@ void add_fail_vacuous(Rows& rows, VerifyOptions& o, const char* group) {
 
 void add_json(Rows& rows, Options& o) {
   rows.add("--json{-}", "", kReporting, "report as JSON on stdout, or --json=FILE", &o.json,
-           {.variable = false, .field = FieldOf::batch});
+           {.variable = false, .field = batch});
 }
 
 // What stands last in every command that computes.
 void add_report(Rows& rows, Options& o) {
   add_json(rows, o);
   rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report and in CSV; again for more",
-           Again{&o.tag_words}, {.field = FieldOf::batch});
+           Again{&o.tag_words}, {.field = batch});
 }
 
 void add_compute(Rows& rows, Options& o) {
@@ -220,7 +220,7 @@ void add_compute(Rows& rows, Options& o) {
            "sum images A to B-1, or the K-th of R parts, into a file for convgrad reduce",
            &o.execution.batch_range);
   rows.add("--mpi", "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
-           &o.execution.mpi, {.field = FieldOf::batch});
+           &o.execution.mpi, {.field = batch});
   add_report(rows, o);
 }
 
@@ -229,13 +229,13 @@ void add_verify(Rows& rows, Options& o) {
   add_job(rows, o, false);
   rows.add("--result", "FILE", kComparison,
            "judge this gradient instead of computing one; again for each run of a kernel",
-           Again{&v.results}, {.usual = true, .file = FileUse::read});
+           Again{&v.results}, {.usual = true, .file = read});
   rows.add("--golden", "FILE", kComparison,
            "judge this gradient too; with a tolerance: compare with it, not with the reference",
-           &v.golden, {.usual = true, .file = FileUse::updated});
+           &v.golden, {.usual = true, .file = updated});
   rows.add("--update-golden", "", kComparison,
            "compare with the reference, and on a match write the gradient to --golden",
-           &v.update_golden, {.field = FieldOf::none});
+           &v.update_golden, {.field = nobody});
   rows.add("--criterion", "rounding|bound", kComparison,
            "errors as rounding makes them, the default, or the worst case", &v.criterion);
   rows.add("--slack", "X", kComparison,
@@ -269,8 +269,8 @@ void add_verify(Rows& rows, Options& o) {
 
 void add_compare(Rows& rows, Options& o) {
   CompareOptions& c = o.compare;
-  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &c.got, {.file = FileUse::read});
-  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &c.want, {.file = FileUse::read});
+  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &c.got, {.file = read});
+  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &c.want, {.file = read});
   add_criteria(rows, c);
   rows.add("--equal-nan,!--no-equal-nan", "", kComparison, "NaN equals NaN; on by default",
            &c.equal_nan);
@@ -284,8 +284,7 @@ void add_batch(Rows& rows, Options& o) {
   BatchOptions& b = o.batch;
   ExecutionOptions& e = o.execution;
   rows.add("manifest", "JOBS.jsonl|.json|-", "",
-           "one job a line, JSON Lines, or a JSON array; - is stdin", &b.manifest,
-           {.file = FileUse::read});
+           "one job a line, JSON Lines, or a JSON array; - is stdin", &b.manifest, {.file = read});
   rows.add("--match", "RE", kJobs,
            "only jobs in whose name this regular expression (ECMAScript's) is found", &b.match);
   rows.add("--shard", "K/R", kJobs,
@@ -319,7 +318,7 @@ void add_bench(Rows& rows, Options& o) {
             "x in data-format order; the tensors are made, from a fixed seed");
   rows.add("--suite", "NAME|FILE", kProblem,
            "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &b.suite,
-           {.values = suites, .file = FileUse::read, .question = "problem"});
+           {.values = suites, .file = read, .question = "problem"});
   rows.add("--list-suites", "", kProblem, "print the suites that have names", &b.list_suites);
   rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &b.only);
   rows.add("--dtype", "DTYPE,...", kProblem, "a list, or all; float32 by default", &b.dtype,
@@ -345,7 +344,7 @@ void add_generate(Rows& rows, Options& o) {
   GenerateOptions& g = o.generate;
   rows.add("OP,--op", "NAME", kProblem,
            "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
-           {.values = operations, .usual = true, .about = About::operation});
+           {.values = operations, .usual = true, .about = operation});
   add_shape(rows, g, "--shape,--input-shape", "shape of x in data-format order");
   rows.add("--dtype", "DTYPE", kProblem, "float16, bfloat16, float32 (default) or float64",
            &g.dtype, {.values = computed_dtypes});
@@ -358,7 +357,7 @@ void add_generate(Rows& rows, Options& o) {
   add_attributes(rows, o.problem);
   rows.add("-o,--output", "DIR", kOutput,
            "folder for input.npy, out_backprop.npy and gradient.npy; made if it is missing",
-           &o.problem.output, {.variable = false, .file = FileUse::written});
+           &o.problem.output, {.variable = false, .file = written});
   rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
            &g.clobber);
   add_threads(rows, o.execution);
@@ -368,7 +367,7 @@ void add_generate(Rows& rows, Options& o) {
 
 void add_reduce(Rows& rows, Options& o) {
   rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.reduce_files,
-           {.file = FileUse::read, .called = "PARTS"});
+           {.file = read, .called = "PARTS"});
   add_output(rows, o.problem);
   add_raw(rows, o.execution);
   add_no_clobber(rows, o.execution);
@@ -378,7 +377,7 @@ void add_reduce(Rows& rows, Options& o) {
 
 void add_inspect(Rows& rows, Options& o) {
   rows.add("files", "FILE...", "", "- is stdin", &o.inspect_files,
-           {.file = FileUse::read, .called = "FILE"});
+           {.file = read, .called = "FILE"});
   add_json(rows, o);
 }
 
@@ -397,9 +396,9 @@ void add_completion(Rows& rows, Options& o) {
 void add_text(Rows& rows, Options& o) {
   rows.add("-q,--quiet", "", kReporting,
            "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
-           {.field = FieldOf::batch, .question = "text"});
+           {.field = batch, .question = "text"});
   rows.add("--color", "auto|always|never", kReporting,
-           "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = FieldOf::batch});
+           "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = batch});
 }
 
 // The paths that an option names.
@@ -443,11 +442,11 @@ std::vector<NamedFile> Rows::files() const {
   std::vector<NamedFile> files;
   for (const Row& row : *this) {
     FileUse use = row.traits.file;
-    if (use == FileUse::none) continue;
+    if (use == no) continue;
     const std::string name = row.name();
-    if (use == FileUse::updated) {
+    if (use == updated) {
       const bool update = *std::get<bool*>(find("update-" + name)->value);
-      use = update ? FileUse::written : FileUse::read;
+      use = update ? written : read;
     }
     const std::string flag = row.traits.called != nullptr ? row.traits.called
                              : name.empty()               ? row.names

@@ -40,7 +40,7 @@ using Value = std::variant<std::string*, bool*, double*, std::optional<double>*,
 
 // Whose field it is in the manifest of a batch: of a job, of all of them, or nobody's, since a job
 // that is run again would give another result.
-enum class FieldOf { job, batch, none };
+enum class FieldOf { job, batch, nobody };
 
 // What few options have.
 struct Traits {
@@ -48,7 +48,7 @@ struct Traits {
   bool usual = false;                 // -h explains it, though it has no letter
   bool variable = true;               // a variable can set it
   FieldOf field = FieldOf::job;
-  FileUse file = FileUse::none;  // what the command does with the file
+  FileUse file = FileUse::no;    // what the command does with the file
   const char* called = nullptr;  // in messages about the file, instead of its name
   // Of ways to answer one question, a flag of one silences the others' variables. The way of an
   // option is its name, unless several are one.
