@@ -51,7 +51,7 @@ void check_outputs(const Manifest& manifest) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const Options defaults;
+  static const VerifyCommand defaults;
   const std::string name = "jobs.jsonl";
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   refused(static_cast<int>(ErrorKind::input), name, [&] {

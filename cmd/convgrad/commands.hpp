@@ -7,8 +7,8 @@
 
 namespace convgrad::cli {
 
-int generate(const Options& options, Json& report);
-int inspect(const Options& options, Json& report);
-int info(const Options& options, Json& report);
+int generate(const GenerateCommand& options, Json& report);
+int inspect(const InspectCommand& options, Json& report);
+int info(const InfoCommand& options, Json& report);
 
 }  // namespace convgrad::cli

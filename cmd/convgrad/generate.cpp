@@ -57,7 +57,7 @@ struct Paths {
   std::string x, dy, dw;
 };
 
-MadeRequest request_of(const Options& options) {
+MadeRequest request_of(const GenerateCommand& options) {
   const GenerateOptions& g = options.generate;
   MadeRequest request;
   if (!g.problem.empty()) {
@@ -76,7 +76,7 @@ MadeRequest request_of(const Options& options) {
   return request;
 }
 
-void check_paths(const Options& options, const Paths& paths) {
+void check_paths(const GenerateCommand& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     check_is_not_read("--output", *path, options);
     if (same_file(options.json, *path, STDOUT_FILENO)) {
@@ -170,7 +170,7 @@ std::string text_of(const WgradProblem& problem, const Json& tensors,
 
 }  // namespace
 
-int generate(const Options& options, Json& report) {
+int generate(const GenerateCommand& options, Json& report) {
   const GenerateOptions& g = options.generate;
   const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
                          g.nonfinite};

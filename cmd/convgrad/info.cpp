@@ -67,7 +67,7 @@ Words missing_instruction_sets(const Machine& machine) {
 
 }  // namespace
 
-int info(const Options& options, Json& report) {
+int info(const InfoCommand& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
   const CudaInfo cuda = cuda_info();

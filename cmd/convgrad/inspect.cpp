@@ -189,7 +189,7 @@ std::vector<Item> items_of(const Words& files) {
 
 }  // namespace
 
-int inspect(const Options& options, Json& report) {
+int inspect(const InspectCommand& options, Json& report) {
   if (options.inspect_files.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }

@@ -198,8 +198,9 @@ void await_rank_0() {
 }
 
 struct Program {
-  Options options;
-  Commands commands = commands_of(options);
+  AllOptions all;
+  Options* options = &all.compute;  // of the command that runs
+  Commands commands = commands_of(all);
   CLI::App app{
       "convgrad computes the gradient of a convolution with respect to its filter,\n"
       "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
@@ -223,36 +224,39 @@ struct Program {
       return 0;
     } catch (const CLI::ParseError& error) {
       // What the options say is not known, but how to say what is wrong with them should be.
-      options.json = last_value(words, "--json", "-");
-      const std::string color = last_value(words, "--color");
-      if (!color.empty()) options.color = color;
       const Command& command = command_in(words);
-      options.files = command.rows.files();
+      options = &command.options;
+      options->json = last_value(words, "--json", "-");
+      const std::string color = last_value(words, "--color");
+      if (!color.empty()) options->color = color;
+      options->files = command.rows.files();
       report = new_report(command.name, line);
       misuse(error.what(), "; see convgrad --help");
     }
     const std::vector<CLI::App*> chosen = app.get_subcommands();
     const Command& command = command_in(chosen.empty() ? Words() : Words{chosen[0]->get_name()});
     report = new_report(command.name, line);
-    options.files = command.rows.files();
+    options = &command.options;
+    take_options(commands.front(), command);
+    options->files = command.rows.files();
     refuse_leftovers(commands, *command.app);
     refuse_strange_options(app, *command.app);
-    apply_variables(commands.front().rows, command.rows, options);
-    options.files = command.rows.files();
-    check_known("--color", options.color, {"auto", "always", "never"});
+    apply_variables(command);
+    options->files = command.rows.files();
+    check_known("--color", options->color, {"auto", "always", "never"});
     // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
     // it.
-    if (options.quiet && command.name != "completion") turn_off_text(options);
-    if (command.name == "bench") use_bench_format(options);
+    if (options->quiet && command.name != "completion") turn_off_text(*options);
+    if (command.name == "bench") use_bench_format(all.bench);
     std::string prefix;
-    for (const auto& [option, variable] : options.variables) {
+    for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");
     }
-    options.command_line = prefix + line;
+    options->command_line = prefix + line;
     // batch looks at its manifest's files first.
-    if (command.name != "batch") check_report_replaces_nothing(options);
-    report["command_line"] = options.command_line;
-    if (!options.tag_words.empty()) report["tags"] = options.tags();
+    if (command.name != "batch") check_report_replaces_nothing(*options);
+    report["command_line"] = options->command_line;
+    if (!options->tag_words.empty()) report["tags"] = options->tags();
     return run_command(command.name);
   }
 
@@ -265,30 +269,31 @@ struct Program {
   }
 
   int run_command(const std::string& name) {
-    if (name == "verify") return verify(options, report);
-    if (name == "compare") return compare(options, report);
-    if (name == "batch") return batch(options, report);
-    if (name == "bench") return bench(options, report);
-    if (name == "generate") return generate(options, report);
-    if (name == "reduce") return reduce(options, report);
-    if (name == "inspect") return inspect(options, report);
-    if (name == "info") return info(options, report);
-    if (name == "completion") return completion(options, commands);
-    return compute(options, report);
+    if (name == "verify") return verify(all.verify, report);
+    if (name == "compare") return compare(all.compare, report);
+    if (name == "batch") return batch(all.batch, report);
+    if (name == "bench") return bench(all.bench, report);
+    if (name == "generate") return generate(all.generate, report);
+    if (name == "reduce") return reduce(all.reduce, report);
+    if (name == "inspect") return inspect(all.inspect, report);
+    if (name == "info") return info(all.info, report);
+    if (name == "completion") return completion(all.completion, commands);
+    return compute(all.compute, report);
   }
 
   // 5 if the report itself cannot be written.
   int finish(int status) {
-    if (options.json.empty() || report.is_null()) return status;
+    if (options->json.empty() || report.is_null()) return status;
     report["exit_code"] = status;
     try {
-      check_report_replaces_nothing(options);  // an error's report must not replace a tensor either
+      check_report_replaces_nothing(
+          *options);  // an error's report must not replace a tensor either
       if (blas_is_loaded()) report["tool"]["blas"] = blas_json();
       // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-      write_file(options.json, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+      write_file(options->json, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } catch (const Error& error) {
       const std::string what = error.what();
-      if (status < 2) say(options, "error", what.starts_with("--json") ? what : "--json: " + what);
+      if (status < 2) say(*options, "error", what.starts_with("--json") ? what : "--json: " + what);
       return status < 2 ? static_cast<int>(error.kind()) : status;
     }
     return status;
@@ -297,22 +302,22 @@ struct Program {
   // A message about a flag that was never given names the variable instead.
   std::string with_variable(const std::string& message) const {
     const std::size_t end = message.find_first_of(" :[(");
-    const auto found = options.variables.find(message.substr(0, end));
-    return found == options.variables.end() ? message : found->second + message.substr(end);
+    const auto found = options->variables.find(message.substr(0, end));
+    return found == options->variables.end() ? message : found->second + message.substr(end);
   }
 
   // Or would, if its options could be parsed.
   bool asks_for_mpi() const {
     const Words no = {"", "false", "0", "off", "no"};
     const std::string value = last_value(arguments, "--mpi", "true");
-    return options.execution.mpi || std::getenv("CONVGRAD_MPI") != nullptr ||
+    return options->execution.mpi || std::getenv("CONVGRAD_MPI") != nullptr ||
            std::ranges::count(no, value) == 0;
   }
 
   int fail(int status, const std::string& message) {
     if (asks_for_mpi() && is_silent_rank()) await_rank_0();
     const std::string line = with_variable(message);
-    say(options, "error", line);
+    say(*options, "error", line);
     told_status = status;
     report["status"] = "error";
     report["error"] = error_json(status, line, arguments);
@@ -335,7 +340,7 @@ int run(int argc, char** argv) {
   try {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
     const int status = program.run(command_line(argc, argv));
-    return flush_stdout(program.options, program.finish(status));
+    return flush_stdout(*program.options, program.finish(status));
   } catch (const SilentEnd&) {
     return 0;
   } catch (const Error& error) {

@@ -16,7 +16,7 @@ using convgrad::testing::TempDir;
 namespace {
 
 Manifest parsed(std::string_view text, const std::string& folder = "") {
-  return parse_manifest(text, "jobs.jsonl", folder, Options{});
+  return parse_manifest(text, "jobs.jsonl", folder, VerifyCommand{});
 }
 
 constexpr const char* kHead = R"("op":"conv2d","input":"x.npy","out_backprop":"dy.npy")";

@@ -17,7 +17,7 @@ namespace {
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
 
-void check_batch_options(Options& options) {
+void check_batch_options(BatchCommand& options) {
   BatchOptions& o = options.batch;
   if (o.manifest.empty()) {
     misuse(
@@ -62,7 +62,7 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   }
 }
 
-void print_bad_lines(const Options& options, const Manifest& manifest) {
+void print_bad_lines(const BatchCommand& options, const Manifest& manifest) {
   const std::size_t count = manifest.bad.size();
   for (std::size_t i = 0; i < std::min(count, kMaxPrintedLines); ++i) {
     const BadLine& bad = manifest.bad[i];
@@ -95,11 +95,11 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
   report["error"] = error_json(worst, message, {manifest.name});
 }
 
-Options job_defaults(const Options& options) {
-  Options defaults;
+VerifyCommand job_defaults(const BatchCommand& options) {
+  VerifyCommand defaults;
   defaults.execution.backend = options.execution.backend;
   defaults.execution.algorithm = options.execution.algorithm;
-  defaults.verify.fail_vacuous = options.verify.fail_vacuous;
+  defaults.verify.fail_vacuous = options.batch.fail_vacuous;
   return defaults;
 }
 
@@ -112,7 +112,7 @@ void keep_shard(const std::string& shard, Manifest& manifest) {
 }
 
 // What is written must replace nothing that is read, and no file of somebody else's.
-void check_files(Options& options, const Manifest& manifest) {
+void check_files(BatchCommand& options, const Manifest& manifest) {
   try {
     check_own_files(options, manifest);
     check_report_replaces_nothing(options);
@@ -126,7 +126,7 @@ void check_files(Options& options, const Manifest& manifest) {
   }
 }
 
-Manifest read_jobs(Options& options) {
+Manifest read_jobs(BatchCommand& options) {
   Manifest manifest = read_manifest(options.batch.manifest, job_defaults(options));
   // Of all jobs: those that are left out now may have been run, or will be.
   check_files(options, manifest);
@@ -138,7 +138,7 @@ Manifest read_jobs(Options& options) {
 
 }  // namespace
 
-int batch(Options& options, Json& report) {
+int batch(BatchCommand& options, Json& report) {
   const auto start = Clock::now();
   check_batch_options(options);
   const Manifest manifest = read_jobs(options);

@@ -20,7 +20,7 @@ struct BatchJob {
   std::int64_t line = 0;  // of the manifest, counted from 1
   std::string name;
   bool verifies = false;
-  Options options;  // those of compute or verify; paths as this process opens them
+  VerifyCommand options;  // the main job has less; paths as this process opens them
   // Every file that is read, and every one that is written: field and path.
   std::vector<std::pair<std::string, std::string>> inputs, outputs;
   std::map<std::string, std::string> hashes;  // field -> what its file's must be
@@ -44,9 +44,9 @@ struct Manifest {
 // what relative paths start from ("" is the current one). Lines that are malformed go to `bad`;
 // Error(input) if it has no line at all.
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
-                        const Options& defaults);
+                        const VerifyCommand& defaults);
 // The same of a file, or of standard input ("-"). Error(input) if it is no text.
-Manifest read_manifest(const std::string& path, const Options& defaults);
+Manifest read_manifest(const std::string& path, const VerifyCommand& defaults);
 
 // A message about a flag, "--filter-sizes: ...", as one about the field of that name.
 std::string as_field(const std::string& message);
@@ -58,7 +58,7 @@ std::string place_of(const Manifest& manifest, const BatchJob& job);
 void refuse_conflicts(Manifest& manifest);
 // Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
 // or another of them.
-void check_own_files(const Options& options, const Manifest& manifest);
+void check_own_files(const BatchCommand& options, const Manifest& manifest);
 
 // The lines of jobs that were done, for --resume: under a line that names the schema, JSON Lines
 // that are appended as jobs end. A line says of its job all that must be as it was.
@@ -121,8 +121,8 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
 
 // Runs the jobs, each with a share of threads and memory, and fills the report's batch. Returns
 // what came of them, in the manifest's order. state may be null.
-std::vector<Outcome> run_jobs(const Manifest& manifest, const Options& options, BatchState* state,
-                              Json& report);
+std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchCommand& options,
+                              BatchState* state, Json& report);
 
 // A line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
@@ -138,11 +138,11 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
                       double elapsed_s);
 // To the file of --junit, if there is to be one.
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                 const Options& options);
+                 const BatchCommand& options);
 // Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
 std::string xml_text(std::string_view text);
 
 // The command.
-int batch(Options& options, Json& report);
+int batch(BatchCommand& options, Json& report);
 
 }  // namespace convgrad::cli

@@ -95,7 +95,7 @@ void refuse_conflicts(Manifest& manifest) {
   std::ranges::stable_sort(manifest.bad, {}, &BadLine::line);
 }
 
-void check_own_files(const Options& options, const Manifest& manifest) {
+void check_own_files(const BatchCommand& options, const Manifest& manifest) {
   const BatchOptions& o = options.batch;
   Names own;
   claim(own, o.manifest, STDIN_FILENO, "the manifest");

@@ -91,7 +91,7 @@ void check_attributes(const BatchJob& job, const WgradProblem& problem) {
   }
 }
 
-int run_command(const BatchJob& job, const Options& options, Json& report) {
+int run_command(const BatchJob& job, const VerifyCommand& options, Json& report) {
   report = {{"command_line", job.repeat}};
   return job.verifies ? verify(options, report) : compute(options, report);
 }
@@ -129,7 +129,7 @@ std::string plan_line(const Json& report) {
              format_bytes(execution.at("memory_bytes").get<double>()));
 }
 
-void carry_out(const BatchJob& job, const Options& options, Outcome& outcome) {
+void carry_out(const BatchJob& job, const VerifyCommand& options, Outcome& outcome) {
   check_regular(job);
   outcome.status = run_command(job, options, outcome.report);
   if (options.execution.dry_run) {
@@ -151,9 +151,9 @@ void fail(Outcome& outcome, ErrorKind kind, const std::string& message) {
   outcome.message = as_field(message);
 }
 
-Options options_of(const BatchJob& job, const Share& share, bool dry_run,
-                   const std::function<void(double)>& on_progress) {
-  Options options = job.options;
+VerifyCommand options_of(const BatchJob& job, const Share& share, bool dry_run,
+                         const std::function<void(double)>& on_progress) {
+  VerifyCommand options = job.options;
   options.execution.threads = share.threads;
   options.execution.memory_limit = share.memory_bytes;
   options.execution.dry_run = dry_run;

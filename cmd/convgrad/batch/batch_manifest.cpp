@@ -21,8 +21,8 @@ const Rows& rows_for(const std::vector<Command>& commands, bool verifies) {
 
 // What an option is to a manifest; nothing for names of none.
 std::optional<FieldOf> kind_of(const std::string& field) {
-  static Options options;
-  static const std::vector<Command> commands = commands_of(options);
+  static VerifyCommand options;
+  static const std::vector<Command> commands = job_commands(options, options);
   if (field == "help" || field == "version") return FieldOf::batch;
   for (const bool verifies : {false, true}) {
     const Row* row = rows_for(commands, verifies).find(with_hyphens("--" + field).substr(2));
@@ -78,7 +78,7 @@ class JobMaker {
  public:
   // defaults: the options that a job has before its fields are set. folder: what relative paths
   // start from; "" is the current one.
-  JobMaker(const Options& defaults, std::string folder)
+  JobMaker(const VerifyCommand& defaults, std::string folder)
       : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names()) {
     bind_options(app_, commands_);
     for (const bool verifies : {false, true}) {
@@ -173,11 +173,11 @@ class JobMaker {
     refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
   }
 
-  const Options& defaults_;
+  const VerifyCommand& defaults_;
   const std::string folder_;
   CLI::App app_;
-  Options options_;  // what app_ is bound to
-  std::vector<Command> commands_ = commands_of(options_);
+  VerifyCommand options_;  // what app_ is bound to
+  std::vector<Command> commands_ = job_commands(options_, options_);
   std::vector<std::string> names_;
 };
 
@@ -196,7 +196,7 @@ std::string as_field(const std::string& message) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
-                        const Options& defaults) {
+                        const VerifyCommand& defaults) {
   Manifest manifest;
   manifest.name = name;
   JobMaker maker(defaults, folder);
@@ -223,7 +223,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   return manifest;
 }
 
-Manifest read_manifest(const std::string& path, const Options& defaults) {
+Manifest read_manifest(const std::string& path, const VerifyCommand& defaults) {
   const std::string text = read_text(path, {"", "JSON Lines"});
   if (path == "-") return parse_manifest(text, "standard input", "", defaults);
   const std::size_t slash = path.rfind('/');

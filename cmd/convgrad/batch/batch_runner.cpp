@@ -39,7 +39,7 @@ Outcome unfinished(const std::string& what) {
 // arguments of the constructor are not copied.
 class Runner {
  public:
-  Runner(const Manifest& manifest, const Options& options, BatchState* state)
+  Runner(const Manifest& manifest, const BatchCommand& options, BatchState* state)
       : manifest_(manifest),
         options_(options),
         state_(state),
@@ -135,7 +135,7 @@ class Runner {
   }
 
   const Manifest& manifest_;
-  const Options& options_;
+  const BatchCommand& options_;
   BatchState* const state_;
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
@@ -154,7 +154,7 @@ struct Division {
   Share whole;  // without a limit if there is none, so that messages do not speak of one
   std::uint64_t memory_bytes = 0;
 
-  Division(const Options& options, std::size_t job_count) {
+  Division(const BatchCommand& options, std::size_t job_count) {
     const ExecutionOptions& execution = options.execution;
     const Machine& machine = this_machine();
     whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
@@ -177,13 +177,13 @@ struct Division {
 }  // namespace
 
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                 const Options& options) {
+                 const BatchCommand& options) {
   if (options.batch.junit.empty()) return;
   write_file(options.batch.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
-std::vector<Outcome> run_jobs(const Manifest& manifest, const Options& options, BatchState* state,
-                              Json& report) {
+std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchCommand& options,
+                              BatchState* state, Json& report) {
   const Division division(options, manifest.jobs.size());
   report["batch"] = {{"jobs_at_a_time", division.jobs},
                      {"threads", division.whole.threads},

@@ -11,7 +11,7 @@ namespace {
 
 enum class Format { table, csv, json };
 
-Format format_of(const Options& options) {
+Format format_of(const BenchCommand& options) {
   const std::string& format = options.bench.format;
   if (format.empty()) return options.json == "-" ? Format::json : Format::table;
   check_known("--format", format, {"table", "csv", "json"});
@@ -26,7 +26,7 @@ Format format_of(const Options& options) {
 }
 
 // The peaks that the cases are compared with, for each number of threads.
-std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const Options& options) {
+std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchCommand& options) {
   std::map<int, Peaks> peaks;
   // Those of a device are not measured.
   if (options.bench.no_peaks || cases.front().plan.cuda()) return peaks;
@@ -53,7 +53,7 @@ void print(const std::string& line) {
 }
 
 void print_head(Format format, const std::vector<BenchCase>& cases,
-                const std::map<int, Peaks>& peaks, const Options& options) {
+                const std::map<int, Peaks>& peaks, const BenchCommand& options) {
   if (format == Format::csv) print(csv_header(options));
   if (format != Format::table) return;
   if (!options.bench.problem.empty()) {
@@ -64,13 +64,13 @@ void print_head(Format format, const std::vector<BenchCase>& cases,
 }
 
 void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases,
-               const Options& options) {
+               const BenchCommand& options) {
   if (format == Format::csv) print(csv_row(measured, options));
   if (format == Format::table) print(table_row(measured, cases));
 }
 
 std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
-                                  const Options& options, Format format,
+                                  const BenchCommand& options, Format format,
                                   const std::map<int, Peaks>& peaks) {
   bool begun = false;
   return measure(cases, job, options.bench, [&](Measured& row) {
@@ -99,7 +99,7 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
 
 }  // namespace
 
-int bench(const Options& options, Json& report) {
+int bench(const BenchCommand& options, Json& report) {
   const Format format = format_of(options);
   if (options.bench.list_suites) {
     list_suites(options, report);
@@ -116,7 +116,7 @@ int bench(const Options& options, Json& report) {
   return 0;
 }
 
-void use_bench_format(Options& options) {
+void use_bench_format(BenchCommand& options) {
   if (options.bench.format == "json" && options.json.empty()) options.json = "-";
 }
 

@@ -47,10 +47,8 @@ std::vector<DType> dtypes_of(const std::string& text, std::optional<DType> own) 
   return dtypes;
 }
 
-std::vector<int> threads_of(const Options& options) {
-  // Given in front of the command: convgrad -t 2 bench ...
+std::vector<int> threads_of(const BenchCommand& options) {
   const std::string& text = options.bench.threads;
-  if (text.empty() && options.execution.threads > 0) return {options.execution.threads};
   std::vector<int> threads;
   for (const std::string& word : split("--threads", text.empty() ? "0" : text)) {
     int value = -1;
@@ -65,11 +63,10 @@ std::vector<int> threads_of(const Options& options) {
 }
 
 // Names of kernels, "auto" and "all".
-Words algorithms_of(const Options& options) {
+Words algorithms_of(const BenchCommand& options) {
   const std::string& text = options.bench.algorithm;
   Words algorithms;
-  for (const std::string& word :
-       split("--algorithm", text.empty() ? options.execution.algorithm : text)) {
+  for (const std::string& word : split("--algorithm", text.empty() ? "auto" : text)) {
     if (word != "auto" && word != "all" && !is_device_kernel(word)) find_kernel(word);
     add_once(algorithms, word);
   }
@@ -98,7 +95,7 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
   return algorithms;
 }
 
-std::vector<BenchProblem> problems_of(const Options& options) {
+std::vector<BenchProblem> problems_of(const BenchCommand& options) {
   const BenchOptions& b = options.bench;
   if (!b.problem.empty()) return {{request_of_line(options, b), 1, ""}};
   if (b.suite.empty()) {
@@ -141,7 +138,7 @@ void check_memory(const BenchCase& c) {
 }
 
 // --algorithm may be a list, whose first name tells the backend.
-ExecutionOptions backend_options(const Options& options) {
+ExecutionOptions backend_options(const BenchCommand& options) {
   ExecutionOptions execution = options.execution;
   execution.algorithm = algorithms_of(options).front();
   if (execution.algorithm == "all") execution.algorithm = "auto";
@@ -149,13 +146,13 @@ ExecutionOptions backend_options(const Options& options) {
 }
 
 // The device that is measured; none for the processor, which is also what auto takes here.
-std::optional<Device> device_of(const Options& options) {
+std::optional<Device> device_of(const BenchCommand& options) {
   if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
   return cuda_device(options.execution.device.value_or(0));
 }
 
 // The cases of one problem: algorithms x threads.
-void add_cases(const Options& options, BenchCase base, std::vector<BenchCase>& cases) {
+void add_cases(const BenchCommand& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
   base.plan_options = plan_options(options);
@@ -188,7 +185,7 @@ BenchCase case_of(const BenchProblem& problem, DType dtype) {
   return result;
 }
 
-void check_sources(const Options& options) {
+void check_sources(const BenchCommand& options) {
   const BenchOptions& b = options.bench;
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
   const auto sources = std::ranges::count(
@@ -197,8 +194,6 @@ void check_sources(const Options& options) {
     misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
            ", expected one of --input-shape, --input and --out-backprop, --problem, and --suite");
   }
-  // Given in front of the command.
-  if (!options.problem.output.empty()) misuse("--output: bench writes no gradient; leave it out");
   if (named_backend(backend_options(options)) == Backend::reference) {
     misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
@@ -212,7 +207,8 @@ void check_sources(const Options& options) {
 
 }  // namespace
 
-std::vector<BenchCase> plan_cases(const Options& options, std::optional<Job>& job, Json& report) {
+std::vector<BenchCase> plan_cases(const BenchCommand& options, std::optional<Job>& job,
+                                  Json& report) {
   check_sources(options);
   std::vector<BenchCase> cases;
   const BenchOptions& b = options.bench;

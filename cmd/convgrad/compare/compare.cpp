@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 19;
 
-void check_options(const Options& options) {
+void check_options(const CompareCommand& options) {
   const CompareOptions& o = options.compare;
   if (o.got.empty() || o.want.empty()) {
     misuse(o.got.empty() ? "GOT and WANT are" : "WANT is",
@@ -113,7 +113,7 @@ std::string refusal(const CompareReport& r) {
 }
 
 // Integers are compared with integers alone: what a tolerance would mean for others is not known.
-void check_kinds(const Options& options, const Array& got, const Array& want) {
+void check_kinds(const CompareCommand& options, const Array& got, const Array& want) {
   if (got.is_integers() != want.is_integers()) {
     bad_input(got.name(), " is ", got.dtype_name(), ", ", want.name(), " is ", want.dtype_name(),
               ", expected integers or booleans in both, or floats; convert one of them");
@@ -123,7 +123,7 @@ void check_kinds(const Options& options, const Array& got, const Array& want) {
   }
 }
 
-CompareReport new_report(const Options& options, const Array& got, const Array& want) {
+CompareReport new_report(const CompareCommand& options, const Array& got, const Array& want) {
   CompareReport r;
   r.got = got.name();
   r.want = want.name();
@@ -148,7 +148,7 @@ CompareReport new_report(const Options& options, const Array& got, const Array& 
 
 // Everything but the verdict: the elements, and the file of their differences.
 template <typename Value>
-void compare_elements(const Options& options, Array& got, Array& want, CompareReport& r) {
+void compare_elements(const CompareCommand& options, Array& got, Array& want, CompareReport& r) {
   const CompareOptions& o = options.compare;
   const OutputOptions output = {options.execution.no_clobber};
   std::optional<DifferenceFile> difference_file;
@@ -177,7 +177,7 @@ void compare_elements(const Options& options, Array& got, Array& want, CompareRe
 
 }  // namespace
 
-int compare(const Options& options, Json& report) {
+int compare(const CompareCommand& options, Json& report) {
   const CompareOptions& o = options.compare;
   check_options(options);
   tolerance_of(o);  // before a file is opened

@@ -12,7 +12,7 @@
 namespace convgrad::cli {
 
 // The command.
-int compare(const Options& options, Json& report);
+int compare(const CompareCommand& options, Json& report);
 
 struct CompareReport {
   std::string got, want;  // names of the files

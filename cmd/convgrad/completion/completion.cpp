@@ -200,7 +200,7 @@ std::string rows_of(const std::vector<Command>& commands) {
 
 }  // namespace
 
-int completion(const Options& options, const std::vector<Command>& commands) {
+int completion(const CompletionCommand& options, const std::vector<Command>& commands) {
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
   const std::string& shell = options.completion_shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));

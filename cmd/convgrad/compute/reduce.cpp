@@ -12,7 +12,7 @@
 namespace convgrad::cli {
 namespace {
 
-void check_names(const Options& options) {
+void check_names(const ReduceCommand& options) {
   const std::string& output = options.problem.output;
   if (options.reduce_files.empty()) {
     misuse("reduce: no file is named, expected those that --batch-range has written");
@@ -50,7 +50,7 @@ Json parts_json(const std::vector<PartialFile>& files) {
 
 }  // namespace
 
-int reduce(const Options& options, Json& report) {
+int reduce(const ReduceCommand& options, Json& report) {
   check_names(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options = gradient_options(options);

@@ -165,8 +165,8 @@ void bind_options(CLI::App& app, std::vector<Command>& commands) {
   app.require_subcommand(0, 1);
   for (Command& command : commands) {
     if (command.app == nullptr) bind(*app.add_subcommand(command.name, command.help), command);
+    if (command.name == "compare") command.app->alias("diff");
   }
-  app.get_subcommand("compare")->alias("diff");
 }
 
 void set_option(const Row& row, const std::string& name, const Words& words) {

@@ -16,10 +16,13 @@ void bind_options(CLI::App& app, std::vector<Command>& commands);
 // name: one of its long ones. Error(usage) names it.
 void set_option(const Row& row, const std::string& name, const Words& words);
 
+// Gives a command the options that stand in front of it, which are the main job's, if it has none
+// of its own.
+void take_options(const Command& main, const Command& command);
+
 // Gives options from CONVGRAD_* variables where no flag has given them, and notes what came from
-// where. main: of the main job, whose options may stand in front of a command; rows: of the one
-// that runs.
-void apply_variables(const Rows& main, const Rows& rows, Options& options);
+// where.
+void apply_variables(const Command& command);
 
 // The long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);

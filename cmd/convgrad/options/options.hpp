@@ -83,7 +83,7 @@ struct GenerateOptions : ShapeOptions {
 struct BatchOptions {
   std::string manifest, match, shard, state, junit;  // shard: "K/R"
   int jobs = 1;                                      // at a time; 0: one for each thread
-  bool keep_going = false, resume = false;
+  bool keep_going = false, resume = false, fail_vacuous = false;
 };
 
 // A file and the flag, or the place on the command line, that names it. Updated: read, or written
@@ -101,17 +101,10 @@ struct GivenFlag {
   About about = About::other;
 };
 
+// What all commands have, or some in common; the main job has no more.
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
-  VerifyOptions verify;
-  CompareOptions compare;
-  BenchOptions bench;
-  GenerateOptions generate;
-  BatchOptions batch;
-  Words inspect_files, reduce_files;
-  bool info_peaks = false;
-  std::string completion_shell;
   std::string json;  // "" no report, "-" standard output, else a file
   Words tag_words;   // of the report, KEY=VALUE
   std::string color = "auto";
@@ -138,6 +131,34 @@ struct Options {
   std::function<void(const WgradProblem&)> on_problem;
   // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
   std::function<void(double)> on_progress;
+};
+
+struct VerifyCommand : Options {
+  VerifyOptions verify;
+};
+struct CompareCommand : Options {
+  CompareOptions compare;
+};
+struct BatchCommand : Options {
+  BatchOptions batch;
+};
+struct BenchCommand : Options {
+  BenchOptions bench;
+};
+struct GenerateCommand : Options {
+  GenerateOptions generate;
+};
+struct ReduceCommand : Options {
+  Words reduce_files;
+};
+struct InspectCommand : Options {
+  Words inspect_files;
+};
+struct InfoCommand : Options {
+  bool info_peaks = false;
+};
+struct CompletionCommand : Options {
+  std::string completion_shell;
 };
 
 inline constexpr std::int64_t kMostThreads = 4096;

@@ -197,9 +197,9 @@ void add_difference(Rows& rows, std::string& file) {
            &file, {.file = written});
 }
 
-void add_fail_vacuous(Rows& rows, VerifyOptions& o, const char* group) {
+void add_fail_vacuous(Rows& rows, bool& value, const char* group) {
   rows.add("--fail-vacuous", "", group, "status 1 where the data can show no fault, such as zeros",
-           &o.fail_vacuous);
+           &value);
 }
 
 void add_json(Rows& rows, Options& o) {
@@ -224,7 +224,7 @@ void add_compute(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_verify(Rows& rows, Options& o) {
+void add_verify(Rows& rows, VerifyCommand& o) {
   VerifyOptions& v = o.verify;
   add_job(rows, o, false);
   rows.add("--result", "FILE", kComparison,
@@ -252,7 +252,7 @@ void add_verify(Rows& rows, Options& o) {
            "errors of sums in any order that kernels use, the default, or in n, p, q alone",
            &v.order);
   add_criteria(rows, v);
-  add_fail_vacuous(rows, v, kComparison);
+  add_fail_vacuous(rows, v.fail_vacuous, kComparison);
   rows.add("--sample", "N", kExtent,
            "compare N elements, chosen by the seed, and all corners; each costs N*P*Q",
            Whole{&v.sample, 1});
@@ -267,7 +267,7 @@ void add_verify(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_compare(Rows& rows, Options& o) {
+void add_compare(Rows& rows, CompareCommand& o) {
   CompareOptions& c = o.compare;
   rows.add("GOT", "FILE", "", "the array to check; - is stdin", &c.got, {.file = read});
   rows.add("WANT", "FILE", "", "the expected array; - is stdin", &c.want, {.file = read});
@@ -280,7 +280,7 @@ void add_compare(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_batch(Rows& rows, Options& o) {
+void add_batch(Rows& rows, BatchCommand& o) {
   BatchOptions& b = o.batch;
   ExecutionOptions& e = o.execution;
   rows.add("manifest", "JOBS.jsonl|.json|-", "",
@@ -289,7 +289,7 @@ void add_batch(Rows& rows, Options& o) {
            "only jobs in whose name this regular expression (ECMAScript's) is found", &b.match);
   rows.add("--shard", "K/R", kJobs,
            "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", &b.shard);
-  add_fail_vacuous(rows, o.verify, kJobs);
+  add_fail_vacuous(rows, b.fail_vacuous, kJobs);
   rows.add("--keep-going", "", kJobs, "run the other jobs after a failure", &b.keep_going,
            {.usual = true});
   rows.add("--resume", "", kJobs, "skip jobs that were done before and whose files are unchanged",
@@ -310,7 +310,7 @@ void add_batch(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_bench(Rows& rows, Options& o) {
+void add_bench(Rows& rows, BenchCommand& o) {
   BenchOptions& b = o.bench;
   add_tensors(rows, o.problem);
   add_operation(rows, o.problem);
@@ -340,7 +340,7 @@ void add_bench(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_generate(Rows& rows, Options& o) {
+void add_generate(Rows& rows, GenerateCommand& o) {
   GenerateOptions& g = o.generate;
   rows.add("OP,--op", "NAME", kProblem,
            "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
@@ -365,7 +365,7 @@ void add_generate(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_reduce(Rows& rows, Options& o) {
+void add_reduce(Rows& rows, ReduceCommand& o) {
   rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.reduce_files,
            {.file = read, .called = "PARTS"});
   add_output(rows, o.problem);
@@ -375,20 +375,20 @@ void add_reduce(Rows& rows, Options& o) {
   add_report(rows, o);
 }
 
-void add_inspect(Rows& rows, Options& o) {
+void add_inspect(Rows& rows, InspectCommand& o) {
   rows.add("files", "FILE...", "", "- is stdin", &o.inspect_files,
            {.file = read, .called = "FILE"});
   add_json(rows, o);
 }
 
-void add_info(Rows& rows, Options& o) {
+void add_info(Rows& rows, InfoCommand& o) {
   rows.add("--peaks", "", kExecution, "measure multiply-adds and memory; takes a second",
            &o.info_peaks, {.usual = true});
   add_threads(rows, o.execution);
   add_json(rows, o);
 }
 
-void add_completion(Rows& rows, Options& o) {
+void add_completion(Rows& rows, CompletionCommand& o) {
   rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.completion_shell);
 }
 
@@ -399,6 +399,15 @@ void add_text(Rows& rows, Options& o) {
            {.field = batch, .question = "text"});
   rows.add("--color", "auto|always|never", kReporting,
            "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = batch});
+}
+
+template <typename CommandOptions>
+void add_command(std::vector<Command>& commands, const char* name, const char* help,
+                 const char* footer, CommandOptions& options,
+                 void (*add_rows)(Rows&, CommandOptions&)) {
+  Command& command = commands.emplace_back(Command{name, help, footer, options, {}});
+  add_rows(command.rows, options);
+  add_text(command.rows, options);
 }
 
 // The paths that an option names.
@@ -456,28 +465,30 @@ std::vector<NamedFile> Rows::files() const {
   return files;
 }
 
-std::vector<Command> commands_of(Options& o) {
-  struct Content {
-    const char *name, *help, *footer;
-    void (*add)(Rows&, Options&);
-  };
-  constexpr Content kCommands[] = {
-      {"compute", "", kComputeFooter, add_compute},
-      {"verify", "check a gradient against the reference", kVerifyFooter, add_verify},
-      {"compare", "compare two arrays of any shape", kCompareFooter, add_compare},
-      {"batch", "compute or verify many problems, one a line", kBatchFooter, add_batch},
-      {"bench", "measure the speed of gradients", kBenchFooter, add_bench},
-      {"generate", "make x, dy and their golden gradient", kGenerateFooter, add_generate},
-      {"reduce", "add the parts of a batch to its gradient", kReduceFooter, add_reduce},
-      {"inspect", "say what .npy files and archives hold", kInspectFooter, add_inspect},
-      {"info", "say what this program and this machine can do", kInfoFooter, add_info},
-      {"completion", "print completions for a shell", kCompletionFooter, add_completion}};
+std::vector<Command> job_commands(Options& compute, VerifyCommand& verify) {
   std::vector<Command> commands;
-  for (const auto& [name, help, footer, add] : kCommands) {
-    Command& command = commands.emplace_back(Command{name, help, footer, {}});
-    add(command.rows, o);
-    add_text(command.rows, o);
-  }
+  add_command(commands, "compute", "", kComputeFooter, compute, add_compute);
+  add_command(commands, "verify", "check a gradient against the reference", kVerifyFooter, verify,
+              add_verify);
+  return commands;
+}
+
+std::vector<Command> commands_of(AllOptions& all) {
+  std::vector<Command> commands = job_commands(all.compute, all.verify);
+  const auto add = [&](const char* name, const char* help, const char* footer, auto& options,
+                       auto add_rows) {
+    add_command(commands, name, help, footer, options, add_rows);
+  };
+  add("compare", "compare two arrays of any shape", kCompareFooter, all.compare, add_compare);
+  add("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch, add_batch);
+  add("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench);
+  add("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
+      add_generate);
+  add("reduce", "add the parts of a batch to its gradient", kReduceFooter, all.reduce, add_reduce);
+  add("inspect", "say what .npy files and archives hold", kInspectFooter, all.inspect, add_inspect);
+  add("info", "say what this program and this machine can do", kInfoFooter, all.info, add_info);
+  add("completion", "print completions for a shell", kCompletionFooter, all.completion,
+      add_completion);
   return commands;
 }
 

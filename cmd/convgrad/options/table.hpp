@@ -80,11 +80,26 @@ struct Rows : std::vector<Row> {
 struct Command {
   std::string name, help;
   const char* footer;  // of --help
-  Rows rows;
+  Options& options;
+  Rows rows;                // which set them
   CLI::App* app = nullptr;  // as it is bound
 };
 
-// All commands, the main job in front; their rows set these options.
-std::vector<Command> commands_of(Options& options);
+// All commands, the main job in front.
+struct AllOptions {
+  Options compute;
+  VerifyCommand verify;
+  CompareCommand compare;
+  BatchCommand batch;
+  BenchCommand bench;
+  GenerateCommand generate;
+  ReduceCommand reduce;
+  InspectCommand inspect;
+  InfoCommand info;
+  CompletionCommand completion;
+};
+std::vector<Command> commands_of(AllOptions& all);
+// Those that the jobs of a batch are.
+std::vector<Command> job_commands(Options& compute, VerifyCommand& verify);
 
 }  // namespace convgrad::cli

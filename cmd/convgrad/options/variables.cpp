@@ -27,22 +27,27 @@ std::string variable_of(const std::string& name) {
 
 }  // namespace
 
-void apply_variables(const Rows& main, const Rows& rows, Options& options) {
+void take_options(const Command& main, const Command& command) {
+  for (const Row& row : main.rows) {
+    const Row* own = command.rows.find(row.name());
+    if (row.option->count() == 0 || own == nullptr || own->option->count() > 0) continue;
+    set_option(*own, own->name(), row.option->results());
+  }
+}
+
+void apply_variables(const Command& command) {
+  Options& options = command.options;
   std::vector<const Row*> flags;
-  const auto is_given = [&](const std::string& name) {
-    return std::ranges::any_of(flags, [&](const Row* flag) { return flag->name() == name; });
-  };
-  for (const Rows* owner : {&main, &rows}) {
-    for (const Row& row : *owner) {
-      if (row.option->count() == 0 || row.name().empty() || is_given(row.name())) continue;
-      flags.push_back(&row);
-      options.given.push_back({"--" + row.name(), row.traits.about});
-    }
+  for (const Row& row : command.rows) {
+    if (row.option->count() == 0 || row.name().empty()) continue;
+    flags.push_back(&row);
+    options.given.push_back({"--" + row.name(), row.traits.about});
   }
   // Explicit paddings imply EXPLICIT, and any other padding has none.
-  const bool has_paddings = is_given("explicit-paddings");
+  const Row* paddings = command.rows.find("explicit-paddings");
+  const bool has_paddings = paddings != nullptr && paddings->option->count() > 0;
   const std::string padding = CLI::detail::to_lower(options.problem.padding);
-  for (const Row& row : rows) {
+  for (const Row& row : command.rows) {
     const std::string name = row.name(), variable = variable_of(name);
     const char* const value = std::getenv(variable.c_str());
     if (!row.traits.variable || name.empty() || value == nullptr || *value == '\0') continue;

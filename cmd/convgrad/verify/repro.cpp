@@ -30,7 +30,7 @@ std::string tolerance_flags(const Tolerance& t) {
 }
 
 // What is expected of the sums of a file that is judged, unless it is what is by default.
-std::string summation_flags(const Job& job, const Options& options) {
+std::string summation_flags(const Job& job, const VerifyCommand& options) {
   const Summation summation = summation_of(job, options);
   std::string text;
   if (summation.longest_sum > 0) text += cat(" --longest-sum ", summation.longest_sum);
@@ -142,7 +142,7 @@ std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
 }
 
 // The reference on the part that was written.
-Expected reference_on(const Job& job, const Options& options, const WgradProblem& pb,
+Expected reference_on(const Job& job, const VerifyCommand& options, const WgradProblem& pb,
                       const std::string& x_path, const std::string& dy_path) {
   const Summation summation = summation_of(job, options);
   PlanOptions planned = plan_options(options);
@@ -158,7 +158,7 @@ Expected reference_on(const Job& job, const Options& options, const WgradProblem
   return reference.take_expected();
 }
 
-std::string verify_command(const Job& job, const Options& options, const Repro& repro,
+std::string verify_command(const Job& job, const VerifyCommand& options, const Repro& repro,
                            const Tolerance& tolerance) {
   std::string text =
       cat("verify -i x.npy -g dy.npy ", problem_flags(repro.part.problem), " --result result.npy");
@@ -168,7 +168,7 @@ std::string verify_command(const Job& job, const Options& options, const Repro& 
 }
 
 // False if the part alone matches: then nothing is left of it.
-bool write_files(Job& job, const Options& options, const Repro& repro, const Judged& judged,
+bool write_files(Job& job, const VerifyCommand& options, const Repro& repro, const Judged& judged,
                  const Tolerance& tolerance, const std::string& command) {
   const WgradProblem& pb = repro.part.problem;
   Folder folder(options.verify.save_repro);
@@ -240,8 +240,8 @@ void check_repro_folder(const std::string& folder) {
   }
 }
 
-Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
-                 const Tolerance& tolerance, std::int64_t wrong) {
+Notes save_repro(Job& job, const VerifyCommand& options, const Judged& judged,
+                 const Gradient& subject, const Tolerance& tolerance, std::int64_t wrong) {
   const std::string once = why_read_once(job);
   if (!once.empty()) return not_written(once);
   const std::optional<Repro> repro = cut_out(job.problem, judged, subject, tolerance, wrong);

@@ -15,7 +15,7 @@
 namespace convgrad::cli {
 namespace {
 
-void check_scope(const Options& options) {
+void check_scope(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   // A variable or a file may hold one for whoever wants it.
   if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
@@ -24,7 +24,7 @@ void check_scope(const Options& options) {
   check_differences(options);
 }
 
-void check_golden(const Options& options) {
+void check_golden(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   if (!v.update_golden) return;
   if (v.golden.empty()) misuse("--update-golden: --golden is missing, expected the file to write");
@@ -34,7 +34,7 @@ void check_golden(const Options& options) {
   if (v.results.size() > 1) misuse("--update-golden: given with several --result; name one");
 }
 
-void check_options(const Options& options) {
+void check_options(const VerifyCommand& options) {
   check_outputs(options);
   const VerifyOptions& v = options.verify;
   if (!v.results.empty() && !options.problem.output.empty()) {
@@ -58,7 +58,7 @@ void check_options(const Options& options) {
 }
 
 // What can be seen before anything is computed.
-void check_files(const Options& options) {
+void check_files(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   const OutputOptions output = {options.execution.no_clobber};
   if (!options.problem.output.empty()) {
@@ -71,7 +71,7 @@ void check_files(const Options& options) {
 }
 
 // What a sample leaves out, and which faults it would miss.
-Notes coverage(const WgradProblem& problem, const Options& options, const Sample& sample) {
+Notes coverage(const WgradProblem& problem, const VerifyCommand& options, const Sample& sample) {
   Notes notes;
   if (sample.indices.empty()) return notes;
   const auto chosen = static_cast<std::int64_t>(sample.indices.size());
@@ -93,8 +93,8 @@ Notes coverage(const WgradProblem& problem, const Options& options, const Sample
 }
 
 // The verified gradient goes to the golden file, if it is not there already.
-Notes update_golden(const Options& options, const WgradProblem& problem, const Gradient& result,
-                    bool match) {
+Notes update_golden(const VerifyCommand& options, const WgradProblem& problem,
+                    const Gradient& result, bool match) {
   const std::string& path = options.verify.golden;
   Notes notes;
   const auto say = [&](const std::string& what, const char* status) {
@@ -173,8 +173,8 @@ Notes golden_difference(const WgradProblem& problem, const Judged& judged,
 }
 
 // After a mismatch: the fault, and a small problem.
-Notes explain(Job& job, const Options& options, const Judged& judged, const Tolerance& tolerance,
-              const std::vector<Compared>& verdicts) {
+Notes explain(Job& job, const VerifyCommand& options, const Judged& judged,
+              const Tolerance& tolerance, const std::vector<Compared>& verdicts) {
   Notes notes;
   const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
   std::vector<const Gradient*> wrong;
@@ -195,7 +195,7 @@ Notes explain(Job& job, const Options& options, const Judged& judged, const Tole
 
 }  // namespace
 
-int verify(const Options& options, Json& report) {
+int verify(const VerifyCommand& options, Json& report) {
   if (listed_algorithms(options, report)) return 0;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = judged_by(v);

@@ -10,26 +10,26 @@ namespace convgrad::cli {
 inline constexpr std::size_t kMaxExplained = 2;  // gradients whose faults are looked for
 
 // The command.
-int verify(const Options& options, Json& report);
+int verify(const VerifyCommand& options, Json& report);
 
 // After mismatches of these gradients, which are judged's: which known fault explains them. Reads x
 // and dy again.
-Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
+Notes diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
                         const std::vector<const Gradient*>& wrong);
 
 // After errors that are larger than the order n, z, p, q makes: whether another order makes such,
 // then the verdicts say which, judged's scales allow it, and structure decides what they would
 // hide. Reads x and dy again.
-void judge_other_orders(Job& job, const Options& options, Judged& judged,
+void judge_other_orders(Job& job, const VerifyCommand& options, Judged& judged,
                         const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
                         std::vector<Compared>& verdicts);
 // Whether errors are what x or dy lose when they are rounded to a narrow type.
-std::optional<Structure> rounded_inputs(Job& job, const Options& options, const Judged& judged,
-                                        const Gradient& gradient);
+std::optional<Structure> rounded_inputs(Job& job, const VerifyCommand& options,
+                                        const Judged& judged, const Gradient& gradient);
 
 // Whether a known fault explains a gradient with errors no larger than those of the order n, z, p,
 // q.
-bool is_known_fault(Job& job, const Options& options, const Judged& judged,
+bool is_known_fault(Job& job, const VerifyCommand& options, const Judged& judged,
                     const Gradient& gradient);
 
 // Of several --result: whether all have the same bits, or differ as sums in other orders do, or by
@@ -38,10 +38,10 @@ Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolera
 
 // --show and --save-diff. Error(usage) for a file that cannot be written, or with options that it
 // does not fit.
-void check_differences(const Options& options);
+void check_differences(const VerifyCommand& options);
 // Of the first gradient, against what it was compared with: the elements that are most off, and
 // got - want as a file, as the options ask for.
-Notes differences(const WgradProblem& problem, const Options& options, const Judged& judged,
+Notes differences(const WgradProblem& problem, const VerifyCommand& options, const Judged& judged,
                   const Tolerance& tolerance);
 
 // --save-repro: a small problem that fails, as files and the command that repeats it. Error(input)
@@ -49,7 +49,7 @@ Notes differences(const WgradProblem& problem, const Options& options, const Jud
 void check_repro_folder(const std::string& folder);
 // Writes the part of the problem in which the wrong element of subject stands, and of the gradients
 // that were compared.
-Notes save_repro(Job& job, const Options& options, const Judged& judged, const Gradient& subject,
-                 const Tolerance& tolerance, std::int64_t wrong);
+Notes save_repro(Job& job, const VerifyCommand& options, const Judged& judged,
+                 const Gradient& subject, const Tolerance& tolerance, std::int64_t wrong);
 
 }  // namespace convgrad::cli

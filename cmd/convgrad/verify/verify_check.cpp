@@ -68,7 +68,7 @@ class Checks final : public BlockSum {
 // The one pass: a kernel or the reference computes, and the checks sum beside it.
 class Pass {
  public:
-  Pass(Job& job, const Options& options, bool needs_reference, const Sample& sample)
+  Pass(Job& job, const VerifyCommand& options, bool needs_reference, const Sample& sample)
       : job_(job),
         computes_(options.verify.results.empty()),
         plan_(plan_check(job, options, needs_reference)),
@@ -89,7 +89,7 @@ class Pass {
     if (needs_reference) checks_.include(untested_);
   }
 
-  void run(const Options& options, Json& report) {
+  void run(const VerifyCommand& options, Json& report) {
     report["execution"] = plan_json(plan_);
     const Timing timing =
         run_job(job_, plan_, gradient_.get(), checks_.empty() ? nullptr : &checks_);
@@ -200,7 +200,7 @@ Tolerance judged_by(const VerifyOptions& o) {
   return tolerance;
 }
 
-Summation summation_of(const Job& job, const Options& options) {
+Summation summation_of(const Job& job, const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   // What is known of the program's own kernels is expected of them.
   const bool own = v.results.empty() && (v.golden.empty() || v.update_golden);
@@ -221,7 +221,7 @@ Gradient read_in_order(const std::string& path, const WgradProblem& problem) {
   return {path, file.dtype, in_hwio_order(problem, file.values)};
 }
 
-Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
+Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference) {
   const VerifyOptions& v = options.verify;
   const bool computes = v.results.empty();
   PlanOptions planned = plan_options(job, options);
@@ -240,7 +240,7 @@ Plan plan_check(const Job& job, const Options& options, bool needs_reference) {
   return plan_job(job, planned);
 }
 
-Judged gather(Job& job, const Options& options, bool needs_reference, Json& report) {
+Judged gather(Job& job, const VerifyCommand& options, bool needs_reference, Json& report) {
   const VerifyOptions& v = options.verify;
   const bool golden = !v.golden.empty() && !v.update_golden;
   Judged judged;
@@ -294,15 +294,15 @@ std::string why_read_once(const Job& job) {
   return "";
 }
 
-Plan plan_again(const Job& job, const Options& options, std::int64_t check_bytes) {
+Plan plan_again(const Job& job, const VerifyCommand& options, std::int64_t check_bytes) {
   PlanOptions planned = plan_options(job, options);
   planned.backend = Backend::reference;
   planned.check_bytes = check_bytes;
   return plan_job(job, planned);
 }
 
-Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices,
-                       const Summation& summation) {
+Expected exact_entries(Job& job, const VerifyCommand& options,
+                       const std::vector<std::int64_t>& indices, const Summation& summation) {
   const Plan plan =
       plan_again(job, options, SampledSum::memory_bytes(static_cast<std::int64_t>(indices.size())));
   TaskPool pool(plan.threads);

@@ -34,24 +34,24 @@ inline constexpr const char* kReferenceName = "the float64 reference";
 // The criterion that the options ask for; Error(usage) where they exclude each other.
 Tolerance judged_by(const VerifyOptions& options);
 // How the gradient is taken to be summed that is judged.
-Summation summation_of(const Job& job, const Options& options);
+Summation summation_of(const Job& job, const VerifyCommand& options);
 
 // A gradient file, in [tap][c][k] order.
 Gradient read_in_order(const std::string& path, const WgradProblem& problem);
 
 // The plan of the one pass over x and dy.
-Plan plan_check(const Job& job, const Options& options, bool needs_reference);
+Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference);
 
 // Reads, computes and sums what the options ask for. Sets job.problem.out_dtype to that of
 // --result.
-Judged gather(Job& job, const Options& options, bool needs_reference, Json& report);
+Judged gather(Job& job, const VerifyCommand& options, bool needs_reference, Json& report);
 
 // The reference at some entries, by another pass over x and dy, which must be files.
-Expected exact_entries(Job& job, const Options& options, const std::vector<std::int64_t>& indices,
-                       const Summation& summation);
+Expected exact_entries(Job& job, const VerifyCommand& options,
+                       const std::vector<std::int64_t>& indices, const Summation& summation);
 
 // The plan of another pass over x and dy, for a check that takes so much memory.
-Plan plan_again(const Job& job, const Options& options, std::int64_t check_bytes);
+Plan plan_again(const Job& job, const VerifyCommand& options, std::int64_t check_bytes);
 
 // Why x and dy cannot be read a second time, as a clause, or "".
 std::string why_read_once(const Job& job);

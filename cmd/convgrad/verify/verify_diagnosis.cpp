@@ -34,7 +34,7 @@ std::string certainty_name(Certainty certainty) {
 
 class Diagnoser {
  public:
-  Diagnoser(Job& job, const Options& options) : job_(job), options_(options) {
+  Diagnoser(Job& job, const VerifyCommand& options) : job_(job), options_(options) {
     notes_.json["diagnosis"] = {{"findings", Json::array()}, {"tried", 0}, {"untried", 0}};
   }
 
@@ -115,7 +115,7 @@ class Diagnoser {
   }
 
   Job& job_;
-  const Options& options_;
+  const VerifyCommand& options_;
   Plan images_;
   Notes notes_;
 };
@@ -139,8 +139,8 @@ std::vector<std::size_t> arbiter_elements(const Gradient& got, const Gradient& w
 }
 
 // Neither the gradient nor the golden file is known to be right: the reference tells.
-void diagnose_golden(Job& job, const Options& options, const Judged& judged, const Gradient& result,
-                     Diagnoser& diagnoser) {
+void diagnose_golden(Job& job, const VerifyCommand& options, const Judged& judged,
+                     const Gradient& result, Diagnoser& diagnoser) {
   const double terms = static_cast<double>(std::max<std::int64_t>(term_count(job.problem), 1));
   const auto count = static_cast<std::int64_t>(
       std::clamp(kLeastDiagnosisBudget / terms, 6.0, static_cast<double>(kArbiterElements)));
@@ -176,15 +176,15 @@ std::string subject_name(const Judged& judged, const Gradient& gradient) {
 
 }  // namespace
 
-std::optional<Structure> rounded_inputs(Job& job, const Options& options, const Judged& judged,
-                                        const Gradient& gradient) {
+std::optional<Structure> rounded_inputs(Job& job, const VerifyCommand& options,
+                                        const Judged& judged, const Gradient& gradient) {
   Diagnoser diagnoser(job, options);
   if (!diagnoser.why_not().empty()) return {};
   return diagnoser.search(convgrad::rounded_inputs, gradient, judged.sample.indices,
                           judged.expected, kSecondLookBudget);
 }
 
-bool is_known_fault(Job& job, const Options& options, const Judged& judged,
+bool is_known_fault(Job& job, const VerifyCommand& options, const Judged& judged,
                     const Gradient& gradient) {
   Diagnoser diagnoser(job, options);
   if (!diagnoser.why_not().empty()) return false;
@@ -194,7 +194,7 @@ bool is_known_fault(Job& job, const Options& options, const Judged& judged,
                              [](const Finding& f) { return f.certainty != Certainty::size; });
 }
 
-Notes diagnose_mismatch(Job& job, const Options& options, const Judged& judged,
+Notes diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
                         const std::vector<const Gradient*>& wrong) {
   Diagnoser diagnoser(job, options);
   const std::string why_not = diagnoser.why_not();

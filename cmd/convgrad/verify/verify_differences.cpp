@@ -52,7 +52,7 @@ Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Toleran
   return notes;
 }
 
-void save_difference(const WgradProblem& problem, const Options& options, const Gradient& got,
+void save_difference(const WgradProblem& problem, const VerifyCommand& options, const Gradient& got,
                      const std::vector<double>& want) {
   std::vector<double> difference(want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -70,7 +70,7 @@ void save_difference(const WgradProblem& problem, const Options& options, const 
 
 }  // namespace
 
-void check_differences(const Options& options) {
+void check_differences(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   check_difference(v.save_diff);
   if (v.sample && !v.save_diff.empty()) {
@@ -78,7 +78,7 @@ void check_differences(const Options& options) {
   }
 }
 
-Notes differences(const WgradProblem& problem, const Options& options, const Judged& judged,
+Notes differences(const WgradProblem& problem, const VerifyCommand& options, const Judged& judged,
                   const Tolerance& tolerance) {
   const VerifyOptions& v = options.verify;
   Notes notes;

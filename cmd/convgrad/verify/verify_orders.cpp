@@ -46,7 +46,7 @@ constexpr double kLeastCut = 0.3;
 // A second look at gradients whose errors are too large for the order n, z, p, q.
 class OtherOrders {
  public:
-  OtherOrders(Job& job, const Options& options, Judged& judged, const Tolerance& tolerance)
+  OtherOrders(Job& job, const VerifyCommand& options, Judged& judged, const Tolerance& tolerance)
       : job_(job),
         options_(options),
         judged_(judged),
@@ -250,7 +250,7 @@ class OtherOrders {
   }
 
   Job& job_;
-  const Options& options_;
+  const VerifyCommand& options_;
   Judged& judged_;
   const Tolerance& tolerance_;
   const Summation summation_;
@@ -258,7 +258,7 @@ class OtherOrders {
 
 }  // namespace
 
-void judge_other_orders(Job& job, const Options& options, Judged& judged,
+void judge_other_orders(Job& job, const VerifyCommand& options, Judged& judged,
                         const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
                         std::vector<Compared>& verdicts) {
   if (options.verify.order == "natural" || !why_read_once(job).empty()) return;

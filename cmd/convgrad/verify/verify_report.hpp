@@ -37,7 +37,7 @@ struct VerifyReport {
   const WgradProblem& problem;
   const Tolerance& tolerance;
   const std::vector<Compared>& verdicts;  // of several gradients
-  const Options& options;
+  const VerifyCommand& options;
   std::size_t shown = 0;     // the one that is reported in full
   std::string vacuous = {};  // why no fault could be seen, or ""
   std::vector<std::string> not_tested = {};
