@@ -7,8 +7,8 @@
 
 namespace convgrad::cli {
 
-int generate(const GenerateCommand& options, Json& report);
-int inspect(const InspectCommand& options, Json& report);
-int info(const InfoCommand& options, Json& report);
+int generate(const GenerateOptions& options, Json& report);
+int inspect(const InspectOptions& options, Json& report);
+int info(const InfoOptions& options, Json& report);
 
 }  // namespace convgrad::cli

@@ -57,35 +57,34 @@ struct Paths {
   std::string x, dy, dw;
 };
 
-MadeRequest request_of(const GenerateCommand& options) {
-  const GenerateOptions& g = options.generate;
+MadeRequest request_of(const GenerateOptions& options) {
   MadeRequest request;
-  if (!g.problem.empty()) {
+  if (!options.line.empty()) {
     refuse_flag(options, "--shape", "--problem, which sets it");
-    request = request_of_line(options, g);
+    request = request_of_line(options, options);
   } else {
     check_op(options.problem);
     request.attributes = attributes_of(options.problem);
-    request.input_shape = parse_numbers("--shape", g.input_shape);
+    request.input_shape = parse_numbers("--shape", options.input_shape);
     if (request.input_shape.empty()) {
       misuse("--shape is missing, expected the input's, e.g. 2,8,8,3");
     }
-    request.K = made_channels(options, g, request.attributes, request.input_shape);
+    request.K = made_channels(options, options, request.attributes, request.input_shape);
   }
-  if (!g.dtype.empty()) request.dtype = parse_dtype("--dtype", g.dtype);
+  if (!options.dtype.empty()) request.dtype = parse_dtype("--dtype", options.dtype);
   return request;
 }
 
-void check_paths(const GenerateCommand& options, const Paths& paths) {
+void check_paths(const GenerateOptions& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     check_is_not_read("--output", *path, options);
     if (same_file(options.json, *path, STDOUT_FILENO)) {
       misuse("--json=", options.json, " is a file that generate writes; name another file");
     }
     try {
-      check_output(*path, {!options.generate.clobber});
+      check_output(*path, {!options.clobber});
     } catch (const Error& error) {
-      if (options.generate.clobber || !fs::is_regular_file(*path)) throw;
+      if (options.clobber || !fs::is_regular_file(*path)) throw;
       throw Error(error.kind(), cat(*path,
                                     ": exists already; name another folder, or replace "
                                     "it with --clobber"));
@@ -170,10 +169,9 @@ std::string text_of(const WgradProblem& problem, const Json& tensors,
 
 }  // namespace
 
-int generate(const GenerateCommand& options, Json& report) {
-  const GenerateOptions& g = options.generate;
-  const MadeData data = {parse_distribution(g.dist), static_cast<std::uint64_t>(g.seed),
-                         g.nonfinite};
+int generate(const GenerateOptions& options, Json& report) {
+  const MadeData data = {parse_distribution(options.dist), static_cast<std::uint64_t>(options.seed),
+                         options.nonfinite};
   const MadeRequest request = request_of(options);
   const WgradProblem problem = made_problem("--shape", request.attributes, request.input_shape,
                                             request.dtype.value_or(DType::f32), request.K);
@@ -189,7 +187,7 @@ int generate(const GenerateCommand& options, Json& report) {
   const Paths paths = {folder.file("input.npy"), folder.file("out_backprop.npy"),
                        folder.file("gradient.npy")};
   check_paths(options, paths);
-  const OutputOptions output = {!g.clobber};
+  const OutputOptions output = {!options.clobber};
   const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
   TaskPool pool(plan.threads);
   Timing timing;

@@ -67,14 +67,14 @@ Words missing_instruction_sets(const Machine& machine) {
 
 }  // namespace
 
-int info(const InfoCommand& options, Json& report) {
+int info(const InfoOptions& options, Json& report) {
   const Machine& machine = this_machine();
   const BlasInfo blas = blas_info();
   const CudaInfo cuda = cuda_info();
   report["machine"] = machine_json(machine);
   report["cuda"] = cuda_json(cuda);
   std::optional<Peaks> peaks;
-  if (options.info_peaks) {
+  if (options.peaks) {
     PeakRequest request;
     request.threads = options.execution.threads;
     peaks = measure_peaks(request);

@@ -189,16 +189,16 @@ std::vector<Item> items_of(const Words& files) {
 
 }  // namespace
 
-int inspect(const InspectCommand& options, Json& report) {
-  if (options.inspect_files.empty()) {
+int inspect(const InspectOptions& options, Json& report) {
+  if (options.paths.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }
-  if (std::ranges::count(options.inspect_files, "-") > 1) {
+  if (std::ranges::count(options.paths, "-") > 1) {
     misuse("- is given twice, expected one array on standard input");
   }
   report["files"] = Json::array();
   int status = 0;
-  for (const auto& [path, is_part] : items_of(options.inspect_files)) {
+  for (const auto& [path, is_part] : items_of(options.paths)) {
     Json file;
     TextWriter text;
     try {
@@ -209,8 +209,7 @@ int inspect(const InspectCommand& options, Json& report) {
       file["file"] = path;
       file["error"] = error.what();
       report["status"] = "error";
-      report["error"] =
-          error_json(static_cast<int>(error.kind()), error.what(), options.inspect_files);
+      report["error"] = error_json(static_cast<int>(error.kind()), error.what(), options.paths);
     }
     report["files"].push_back(file);
     if (options.json != "-") std::fputs(text.str().c_str(), stdout);

@@ -17,29 +17,30 @@ namespace {
 // Malformed lines that are printed; a file that is no manifest at all has many.
 constexpr std::size_t kMaxPrintedLines = 20;
 
-void check_batch_options(BatchCommand& options) {
-  BatchOptions& o = options.batch;
-  if (o.manifest.empty()) {
+void check_batch_options(BatchOptions& options) {
+  if (options.manifest.empty()) {
     misuse(
         "the manifest is missing, expected a file of JSON Lines, or -; see convgrad batch "
         "--help");
   }
-  if (!o.shard.empty() && !parse_share(o.shard)) {
-    misuse("--shard: '", o.shard, "', expected K/R, the K-th of R parts, such as 1/8");
+  if (!options.shard.empty() && !parse_share(options.shard)) {
+    misuse("--shard: '", options.shard, "', expected K/R, the K-th of R parts, such as 1/8");
   }
   const std::string& algorithm = options.execution.algorithm;
   if (algorithm != "auto" && !is_device_kernel(algorithm)) find_kernel(algorithm);
   if (named_backend(options.execution) == Backend::cuda)
     cuda_device(options.execution.device.value_or(0));
-  if (o.resume && o.state.empty()) {
-    if (o.manifest == "-") {
+  if (options.resume && options.state.empty()) {
+    if (options.manifest == "-") {
       misuse(
           "--state is missing, expected a file with --resume and a manifest from standard input");
     }
-    const auto share = parse_share(o.shard);
-    o.state = cat(o.manifest, share ? cat(".", share->first, "-of-", share->second) : "", ".state");
+    const auto share = parse_share(options.shard);
+    options.state =
+        cat(options.manifest, share ? cat(".", share->first, "-of-", share->second) : "", ".state");
   }
-  for (const auto& [flag, path] : {std::pair{"--state", o.state}, {"--junit", o.junit}}) {
+  for (const auto& [flag, path] :
+       {std::pair{"--state", options.state}, {"--junit", options.junit}}) {
     if (path == "-") misuse(flag, ": - is for the jobs' lines; name a file");
     if (!path.empty()) check_output(path);
   }
@@ -62,7 +63,7 @@ void keep_matches(const std::string& pattern, Manifest& manifest) {
   }
 }
 
-void print_bad_lines(const BatchCommand& options, const Manifest& manifest) {
+void print_bad_lines(const BatchOptions& options, const Manifest& manifest) {
   const std::size_t count = manifest.bad.size();
   for (std::size_t i = 0; i < std::min(count, kMaxPrintedLines); ++i) {
     const BadLine& bad = manifest.bad[i];
@@ -95,11 +96,11 @@ void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes
   report["error"] = error_json(worst, message, {manifest.name});
 }
 
-VerifyCommand job_defaults(const BatchCommand& options) {
+VerifyCommand job_defaults(const BatchOptions& options) {
   VerifyCommand defaults;
   defaults.execution.backend = options.execution.backend;
   defaults.execution.algorithm = options.execution.algorithm;
-  defaults.verify.fail_vacuous = options.batch.fail_vacuous;
+  defaults.verify.fail_vacuous = options.fail_vacuous;
   return defaults;
 }
 
@@ -112,7 +113,7 @@ void keep_shard(const std::string& shard, Manifest& manifest) {
 }
 
 // What is written must replace nothing that is read, and no file of somebody else's.
-void check_files(BatchCommand& options, const Manifest& manifest) {
+void check_files(BatchOptions& options, const Manifest& manifest) {
   try {
     check_own_files(options, manifest);
     check_report_replaces_nothing(options);
@@ -120,37 +121,36 @@ void check_files(BatchCommand& options, const Manifest& manifest) {
     options.json.clear();  // it must not replace what it is
     throw;
   }
-  if (!options.batch.junit.empty()) {
-    check_replaceable("--junit: ", options.batch.junit, kJunitStart,
-                      "JUnit file of convgrad batch");
+  if (!options.junit.empty()) {
+    check_replaceable("--junit: ", options.junit, kJunitStart, "JUnit file of convgrad batch");
   }
 }
 
-Manifest read_jobs(BatchCommand& options) {
-  Manifest manifest = read_manifest(options.batch.manifest, job_defaults(options));
+Manifest read_jobs(BatchOptions& options) {
+  Manifest manifest = read_manifest(options.manifest, job_defaults(options));
   // Of all jobs: those that are left out now may have been run, or will be.
   check_files(options, manifest);
   refuse_conflicts(manifest);
-  keep_matches(options.batch.match, manifest);
-  keep_shard(options.batch.shard, manifest);
+  keep_matches(options.match, manifest);
+  keep_shard(options.shard, manifest);
   return manifest;
 }
 
 }  // namespace
 
-int batch(BatchCommand& options, Json& report) {
+int batch(BatchOptions& options, Json& report) {
   const auto start = Clock::now();
   check_batch_options(options);
   const Manifest manifest = read_jobs(options);
   std::optional<BatchState> state;
-  if (!options.batch.state.empty() && !options.execution.dry_run) {
-    state.emplace(options.batch.state);
+  if (!options.state.empty() && !options.execution.dry_run) {
+    state.emplace(options.state);
   }
   print_bad_lines(options, manifest);
   const std::vector<Outcome> outcomes =
       run_jobs(manifest, options, state ? &*state : nullptr, report);
   const double elapsed_s = seconds_since(start);
-  const bool any_ran = manifest.bad.empty() || options.batch.keep_going;
+  const bool any_ran = manifest.bad.empty() || options.keep_going;
   if (options.json != "-" && any_ran) {
     std::fprintf(stdout, "%s\n", summary_line(outcomes, manifest.bad.size(), elapsed_s).c_str());
   }

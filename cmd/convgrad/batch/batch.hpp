@@ -58,7 +58,7 @@ std::string place_of(const Manifest& manifest, const BatchJob& job);
 void refuse_conflicts(Manifest& manifest);
 // Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
 // or another of them.
-void check_own_files(const BatchCommand& options, const Manifest& manifest);
+void check_own_files(const BatchOptions& options, const Manifest& manifest);
 
 // The lines of jobs that were done, for --resume: under a line that names the schema, JSON Lines
 // that are appended as jobs end. A line says of its job all that must be as it was.
@@ -121,7 +121,7 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
 
 // Runs the jobs, each with a share of threads and memory, and fills the report's batch. Returns
 // what came of them, in the manifest's order. state may be null.
-std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchCommand& options,
+std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
                               BatchState* state, Json& report);
 
 // A line for standard output, and for an error what follows "convgrad: error: ".
@@ -138,11 +138,11 @@ std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outc
                       double elapsed_s);
 // To the file of --junit, if there is to be one.
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                 const BatchCommand& options);
+                 const BatchOptions& options);
 // Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
 std::string xml_text(std::string_view text);
 
 // The command.
-int batch(BatchCommand& options, Json& report);
+int batch(BatchOptions& options, Json& report);
 
 }  // namespace convgrad::cli

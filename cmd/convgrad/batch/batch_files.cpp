@@ -95,12 +95,11 @@ void refuse_conflicts(Manifest& manifest) {
   std::ranges::stable_sort(manifest.bad, {}, &BadLine::line);
 }
 
-void check_own_files(const BatchCommand& options, const Manifest& manifest) {
-  const BatchOptions& o = options.batch;
+void check_own_files(const BatchOptions& options, const Manifest& manifest) {
   Names own;
-  claim(own, o.manifest, STDIN_FILENO, "the manifest");
-  claim(own, o.state, STDOUT_FILENO, "--state");
-  claim(own, o.junit, STDOUT_FILENO, "--junit");
+  claim(own, options.manifest, STDIN_FILENO, "the manifest");
+  claim(own, options.state, STDOUT_FILENO, "--state");
+  claim(own, options.junit, STDOUT_FILENO, "--junit");
   claim(own, options.json, STDOUT_FILENO, "--json");
   for (const BatchJob& job : manifest.jobs) {
     JobFiles files = read_by(job);

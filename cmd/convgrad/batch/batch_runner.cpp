@@ -39,14 +39,14 @@ Outcome unfinished(const std::string& what) {
 // arguments of the constructor are not copied.
 class Runner {
  public:
-  Runner(const Manifest& manifest, const BatchCommand& options, BatchState* state)
+  Runner(const Manifest& manifest, const BatchOptions& options, BatchState* state)
       : manifest_(manifest),
         options_(options),
         state_(state),
         outcomes_(manifest.jobs.size(), unfinished("had not begun")),
         parts_(manifest.jobs.size(), 0.0),
         progress_("batch"),
-        stop_(!manifest.bad.empty() && !options.batch.keep_going) {
+        stop_(!manifest.bad.empty() && !options.keep_going) {
     for (const BatchJob& job : manifest.jobs) {
       weights_.push_back(weight_of(job));
       total_weight_ += weights_.back();
@@ -57,7 +57,7 @@ class Runner {
   void run(std::size_t i, const Share& share) {
     if (!begin(i)) return;
     Outcome outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run,
-                                    options_.batch.resume, state_, [this, i](double part) {
+                                    options_.resume, state_, [this, i](double part) {
                                       const std::lock_guard lock(mutex_);
                                       set_part(i, part);
                                       show_all();
@@ -89,7 +89,7 @@ class Runner {
   }
 
   void finish(std::size_t i, Outcome outcome) {
-    if (outcome.status != 0 && !options_.batch.keep_going) stop_ = true;
+    if (outcome.status != 0 && !options_.keep_going) stop_ = true;
     set_part(i, 0);
     if (outcome.verdict == Verdict::skipped || outcome.verdict == Verdict::not_run) {
       total_weight_ -= weights_[i];  // it took no time
@@ -135,7 +135,7 @@ class Runner {
   }
 
   const Manifest& manifest_;
-  const BatchCommand& options_;
+  const BatchOptions& options_;
   BatchState* const state_;
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
@@ -154,14 +154,14 @@ struct Division {
   Share whole;  // without a limit if there is none, so that messages do not speak of one
   std::uint64_t memory_bytes = 0;
 
-  Division(const BatchCommand& options, std::size_t job_count) {
+  Division(const BatchOptions& options, std::size_t job_count) {
     const ExecutionOptions& execution = options.execution;
     const Machine& machine = this_machine();
     whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
              true};
     memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
                                           : static_cast<std::uint64_t>(machine.memory_bytes);
-    const int asked = options.batch.jobs == 0 ? whole.threads : options.batch.jobs;
+    const int asked = options.jobs == 0 ? whole.threads : options.jobs;
     const auto most =
         static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
     jobs = std::max(std::min({asked, whole.threads, most}), 1);
@@ -177,18 +177,18 @@ struct Division {
 }  // namespace
 
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                 const BatchCommand& options) {
-  if (options.batch.junit.empty()) return;
-  write_file(options.batch.junit, junit_xml(manifest, outcomes, elapsed_s));
+                 const BatchOptions& options) {
+  if (options.junit.empty()) return;
+  write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
-std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchCommand& options,
+std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
                               BatchState* state, Json& report) {
   const Division division(options, manifest.jobs.size());
   report["batch"] = {{"jobs_at_a_time", division.jobs},
                      {"threads", division.whole.threads},
                      {"memory_limit_bytes", division.memory_bytes}};
-  if (!options.batch.shard.empty()) report["batch"]["shard"] = options.batch.shard;
+  if (!options.shard.empty()) report["batch"]["shard"] = options.shard;
   Runner runner(manifest, options, state);
   TaskPool pool(division.jobs);
   pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {

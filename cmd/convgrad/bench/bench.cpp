@@ -11,8 +11,8 @@ namespace {
 
 enum class Format { table, csv, json };
 
-Format format_of(const BenchCommand& options) {
-  const std::string& format = options.bench.format;
+Format format_of(const BenchOptions& options) {
+  const std::string& format = options.format;
   if (format.empty()) return options.json == "-" ? Format::json : Format::table;
   check_known("--format", format, {"table", "csv", "json"});
   if (format == "json") {
@@ -26,10 +26,10 @@ Format format_of(const BenchCommand& options) {
 }
 
 // The peaks that the cases are compared with, for each number of threads.
-std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchCommand& options) {
+std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchOptions& options) {
   std::map<int, Peaks> peaks;
   // Those of a device are not measured.
-  if (options.bench.no_peaks || cases.front().plan.cuda()) return peaks;
+  if (options.no_peaks || cases.front().plan.cuda()) return peaks;
   PeakRequest request;
   request.f32 = request.f64 = request.bf16 = false;
   request.memory_limit_bytes = cases.front().plan_options.memory_limit_bytes;
@@ -53,10 +53,10 @@ void print(const std::string& line) {
 }
 
 void print_head(Format format, const std::vector<BenchCase>& cases,
-                const std::map<int, Peaks>& peaks, const BenchCommand& options) {
+                const std::map<int, Peaks>& peaks, const BenchOptions& options) {
   if (format == Format::csv) print(csv_header(options));
   if (format != Format::table) return;
-  if (!options.bench.problem.empty()) {
+  if (!options.line.empty()) {
     print("problem: convgrad bench " + made_flags(cases.front().problem));
   }
   for (const auto& [threads, values] : peaks) print(peaks_line(values));
@@ -64,16 +64,16 @@ void print_head(Format format, const std::vector<BenchCase>& cases,
 }
 
 void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases,
-               const BenchCommand& options) {
+               const BenchOptions& options) {
   if (format == Format::csv) print(csv_row(measured, options));
   if (format == Format::table) print(table_row(measured, cases));
 }
 
 std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
-                                  const BenchCommand& options, Format format,
+                                  const BenchOptions& options, Format format,
                                   const std::map<int, Peaks>& peaks) {
   bool begun = false;
-  return measure(cases, job, options.bench, [&](Measured& row) {
+  return measure(cases, job, options, [&](Measured& row) {
     const auto found = peaks.find(row.bench_case->plan.threads);
     if (found != peaks.end()) row.peaks = found->second;
     if (!begun) print_head(format, cases, peaks, options);  // the files were read
@@ -99,9 +99,9 @@ void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& p
 
 }  // namespace
 
-int bench(const BenchCommand& options, Json& report) {
+int bench(const BenchOptions& options, Json& report) {
   const Format format = format_of(options);
-  if (options.bench.list_suites) {
+  if (options.list_suites) {
     list_suites(options, report);
     return 0;
   }
@@ -109,15 +109,15 @@ int bench(const BenchCommand& options, Json& report) {
   const std::vector<BenchCase> cases = plan_cases(options, job, report);
   const std::map<int, Peaks> peaks = peaks_for(cases, options);
   const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
-  if (format == Format::table && !options.bench.suite.empty()) {
+  if (format == Format::table && !options.suite.empty()) {
     std::fputs(totals_text(all, cases).c_str(), stdout);
   }
   fill_report(all, peaks, report);
   return 0;
 }
 
-void use_bench_format(BenchCommand& options) {
-  if (options.bench.format == "json" && options.json.empty()) options.json = "-";
+void use_bench_format(BenchOptions& options) {
+  if (options.format == "json" && options.json.empty()) options.json = "-";
 }
 
 }  // namespace convgrad::cli

@@ -27,7 +27,7 @@ struct BenchProblem : MadeRequest {
 // the line.
 std::vector<BenchProblem> read_suite(const std::string& suite);
 // The command --list-suites: fills the report, or prints a line for each.
-void list_suites(const BenchCommand& options, Json& report);
+void list_suites(const BenchOptions& options, Json& report);
 
 // One line of the result.
 struct BenchCase {
@@ -43,7 +43,7 @@ struct BenchCase {
 
 // All cases, checked and planned, so that nothing is measured before everything is known to work.
 // job: set if the tensors come from files.
-std::vector<BenchCase> plan_cases(const BenchCommand& options, std::optional<Job>& job,
+std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job,
                                   Json& report);
 
 struct Statistics {  // of seconds
@@ -75,12 +75,12 @@ std::string table_header(const std::vector<BenchCase>& cases);
 std::string table_row(const Measured& measured, const std::vector<BenchCase>& cases);
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases);
 // With a column for each tag.
-std::string csv_header(const BenchCommand& options);
-std::string csv_row(const Measured& measured, const BenchCommand& options);
+std::string csv_header(const BenchOptions& options);
+std::string csv_row(const Measured& measured, const BenchOptions& options);
 
 // --format json is --json, for errors too.
-void use_bench_format(BenchCommand& options);
+void use_bench_format(BenchOptions& options);
 // The command.
-int bench(const BenchCommand& options, Json& report);
+int bench(const BenchOptions& options, Json& report);
 
 }  // namespace convgrad::cli

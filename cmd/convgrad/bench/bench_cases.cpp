@@ -47,8 +47,8 @@ std::vector<DType> dtypes_of(const std::string& text, std::optional<DType> own) 
   return dtypes;
 }
 
-std::vector<int> threads_of(const BenchCommand& options) {
-  const std::string& text = options.bench.threads;
+std::vector<int> threads_of(const BenchOptions& options) {
+  const std::string& text = options.threads;
   std::vector<int> threads;
   for (const std::string& word : split("--threads", text.empty() ? "0" : text)) {
     int value = -1;
@@ -63,8 +63,8 @@ std::vector<int> threads_of(const BenchCommand& options) {
 }
 
 // Names of kernels, "auto" and "all".
-Words algorithms_of(const BenchCommand& options) {
-  const std::string& text = options.bench.algorithm;
+Words algorithms_of(const BenchOptions& options) {
+  const std::string& text = options.algorithm;
   Words algorithms;
   for (const std::string& word : split("--algorithm", text.empty() ? "auto" : text)) {
     if (word != "auto" && word != "all" && !is_device_kernel(word)) find_kernel(word);
@@ -95,25 +95,24 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
   return algorithms;
 }
 
-std::vector<BenchProblem> problems_of(const BenchCommand& options) {
-  const BenchOptions& b = options.bench;
-  if (!b.problem.empty()) return {{request_of_line(options, b), 1, ""}};
-  if (b.suite.empty()) {
+std::vector<BenchProblem> problems_of(const BenchOptions& options) {
+  if (!options.line.empty()) return {{request_of_line(options, options), 1, ""}};
+  if (options.suite.empty()) {
     check_op(options.problem);
     BenchProblem problem;
     problem.attributes = attributes_of(options.problem);
-    problem.input_shape = parse_numbers("--input-shape", b.input_shape);
-    problem.K = made_channels(options, b, problem.attributes, problem.input_shape);
+    problem.input_shape = parse_numbers("--input-shape", options.input_shape);
+    problem.K = made_channels(options, options, problem.attributes, problem.input_shape);
     return {problem};
   }
   refuse_flags(options, About::operation, "--suite, whose lines set it");
   refuse_flags(options, About::format, "--suite, whose lines set it");
-  std::vector<BenchProblem> problems = read_suite(b.suite);
+  std::vector<BenchProblem> problems = read_suite(options.suite);
   std::erase_if(problems, [&](const BenchProblem& problem) {
-    return problem.name.find(b.only) == std::string::npos;
+    return problem.name.find(options.only) == std::string::npos;
   });
   if (problems.empty()) {
-    bad_input("--only: no name in ", b.suite, " holds '", b.only, "'");
+    bad_input("--only: no name in ", options.suite, " holds '", options.only, "'");
   }
   return problems;
 }
@@ -138,7 +137,7 @@ void check_memory(const BenchCase& c) {
 }
 
 // --algorithm may be a list, whose first name tells the backend.
-ExecutionOptions backend_options(const BenchCommand& options) {
+ExecutionOptions backend_options(const BenchOptions& options) {
   ExecutionOptions execution = options.execution;
   execution.algorithm = algorithms_of(options).front();
   if (execution.algorithm == "all") execution.algorithm = "auto";
@@ -146,13 +145,13 @@ ExecutionOptions backend_options(const BenchCommand& options) {
 }
 
 // The device that is measured; none for the processor, which is also what auto takes here.
-std::optional<Device> device_of(const BenchCommand& options) {
+std::optional<Device> device_of(const BenchOptions& options) {
   if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
   return cuda_device(options.execution.device.value_or(0));
 }
 
 // The cases of one problem: algorithms x threads.
-void add_cases(const BenchCommand& options, BenchCase base, std::vector<BenchCase>& cases) {
+void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
   base.plan_options = plan_options(options);
@@ -185,11 +184,11 @@ BenchCase case_of(const BenchProblem& problem, DType dtype) {
   return result;
 }
 
-void check_sources(const BenchCommand& options) {
-  const BenchOptions& b = options.bench;
+void check_sources(const BenchOptions& options) {
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
-  const auto sources = std::ranges::count(
-      std::array{files, !b.input_shape.empty(), !b.problem.empty(), !b.suite.empty()}, true);
+  const auto sources = std::ranges::count(std::array{files, !options.input_shape.empty(),
+                                                     !options.line.empty(), !options.suite.empty()},
+                                          true);
   if (sources != 1) {
     misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
            ", expected one of --input-shape, --input and --out-backprop, --problem, and --suite");
@@ -197,7 +196,7 @@ void check_sources(const BenchCommand& options) {
   if (named_backend(backend_options(options)) == Backend::reference) {
     misuse("--backend: reference is given, but bench measures the algorithms of cpu and cuda");
   }
-  if (b.suite.empty() && !b.only.empty()) misuse("--only: given without --suite");
+  if (options.suite.empty() && !options.only.empty()) misuse("--only: given without --suite");
   if (files) {
     refuse_flag(options, "--dtype", "--input, whose dtype is measured");
     refuse_flag(options, "--out-channels", "--out-backprop, which sets K");
@@ -207,12 +206,11 @@ void check_sources(const BenchCommand& options) {
 
 }  // namespace
 
-std::vector<BenchCase> plan_cases(const BenchCommand& options, std::optional<Job>& job,
+std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job,
                                   Json& report) {
   check_sources(options);
   std::vector<BenchCase> cases;
-  const BenchOptions& b = options.bench;
-  if (b.suite.empty() && b.problem.empty() && b.input_shape.empty()) {
+  if (options.suite.empty() && options.line.empty() && options.input_shape.empty()) {
     job = open_job(options, report);
     BenchCase base;
     base.problem = job->problem;
@@ -228,7 +226,7 @@ std::vector<BenchCase> plan_cases(const BenchCommand& options, std::optional<Job
   }
   for (const BenchProblem& problem : problems_of(options)) {
     try {
-      for (const DType dtype : dtypes_of(options.bench.dtype, problem.dtype))
+      for (const DType dtype : dtypes_of(options.dtype, problem.dtype))
         add_cases(options, case_of(problem, dtype), cases);
     } catch (const Error& error) {
       if (problem.origin.empty()) throw;

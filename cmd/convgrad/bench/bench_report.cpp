@@ -238,14 +238,14 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
   return text;
 }
 
-std::string csv_header(const BenchCommand& options) {
+std::string csv_header(const BenchOptions& options) {
   Words names;
   for (const auto& [name, place] : kCsvColumns) names.emplace_back(name);
   for (const auto& [key, value] : options.tags()) names.push_back("tag_" + key);
   return joined(names, ",");
 }
 
-std::string csv_row(const Measured& m, const BenchCommand& options) {
+std::string csv_row(const Measured& m, const BenchOptions& options) {
   const Json json = measured_json(m);
   Words words;
   for (const auto& [name, place] : kCsvColumns) {

@@ -124,7 +124,7 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
   return problems;
 }
 
-void list_suites(const BenchCommand& options, Json& report) {
+void list_suites(const BenchOptions& options, Json& report) {
   Json suites = Json::array();
   for (const std::string& name : suite_names()) {
     const std::string path = suite_path(name);

@@ -19,18 +19,17 @@ namespace {
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 19;
 
-void check_options(const CompareCommand& options) {
-  const CompareOptions& o = options.compare;
-  if (o.got.empty() || o.want.empty()) {
-    misuse(o.got.empty() ? "GOT and WANT are" : "WANT is",
+void check_options(const CompareOptions& options) {
+  if (options.got.empty() || options.want.empty()) {
+    misuse(options.got.empty() ? "GOT and WANT are" : "WANT is",
            " missing, expected two .npy files: convgrad compare GOT WANT");
   }
-  if (is_standard_input(o.got) && is_standard_input(o.want)) {
+  if (is_standard_input(options.got) && is_standard_input(options.want)) {
     misuse("- is given twice, expected one array on standard input");
   }
   check_files_are_kept(options);
   refuse_terminals(options);
-  check_difference(o.save_diff);
+  check_difference(options.save_diff);
 }
 
 // One of the two arrays, in C order: floats as double, integers and booleans as long double, which
@@ -113,17 +112,17 @@ std::string refusal(const CompareReport& r) {
 }
 
 // Integers are compared with integers alone: what a tolerance would mean for others is not known.
-void check_kinds(const CompareCommand& options, const Array& got, const Array& want) {
+void check_kinds(const CompareOptions& options, const Array& got, const Array& want) {
   if (got.is_integers() != want.is_integers()) {
     bad_input(got.name(), " is ", got.dtype_name(), ", ", want.name(), " is ", want.dtype_name(),
               ", expected integers or booleans in both, or floats; convert one of them");
   }
-  if (got.is_integers() && options.compare.max_ulp) {
+  if (got.is_integers() && options.max_ulp) {
     misuse("--max-ulp: given for ", got.dtype_name(), ", expected --atol for integers");
   }
 }
 
-CompareReport new_report(const CompareCommand& options, const Array& got, const Array& want) {
+CompareReport new_report(const CompareOptions& options, const Array& got, const Array& want) {
   CompareReport r;
   r.got = got.name();
   r.want = want.name();
@@ -133,8 +132,8 @@ CompareReport new_report(const CompareCommand& options, const Array& got, const 
   r.want_dtype = want.dtype_name();
   r.coarser_dtype = coarser_dtype(got.dtype(), want.dtype());
   r.integers = got.is_integers();
-  r.tolerance.tolerance = tolerance_of(options.compare);
-  r.tolerance.equal_nan = options.compare.equal_nan;
+  r.tolerance.tolerance = tolerance_of(options);
+  r.tolerance.equal_nan = options.equal_nan;
   r.tolerance.ulp_dtype = r.coarser_dtype;
   r.by_default = r.tolerance.tolerance.needs_terms();  // none was asked for
   if (r.by_default) {
@@ -148,13 +147,12 @@ CompareReport new_report(const CompareCommand& options, const Array& got, const 
 
 // Everything but the verdict: the elements, and the file of their differences.
 template <typename Value>
-void compare_elements(const CompareCommand& options, Array& got, Array& want, CompareReport& r) {
-  const CompareOptions& o = options.compare;
+void compare_elements(const CompareOptions& options, Array& got, Array& want, CompareReport& r) {
   const OutputOptions output = {options.execution.no_clobber};
   std::optional<DifferenceFile> difference_file;
   const bool wide = got.dtype() == DType::f64 || want.dtype() == DType::f64;
-  if (!o.save_diff.empty()) {
-    difference_file.emplace(o.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
+  if (!options.save_diff.empty()) {
+    difference_file.emplace(options.save_diff, wide ? DType::f64 : DType::f32, r.got_shape, output);
   }
   std::vector<double> difference;
   Progress progress("compare");
@@ -171,24 +169,24 @@ void compare_elements(const CompareCommand& options, Array& got, Array& want, Co
   want.finish();
   if (difference_file) {
     difference_file->commit();
-    say_how_to_draw(o.save_diff, "", options);
+    say_how_to_draw(options.save_diff, "", options);
   }
 }
 
 }  // namespace
 
-int compare(const CompareCommand& options, Json& report) {
-  const CompareOptions& o = options.compare;
+int compare(const CompareOptions& options, Json& report) {
   check_options(options);
-  tolerance_of(o);  // before a file is opened
-  Array got(o.got), want(o.want);
+  tolerance_of(options);  // before a file is opened
+  Array got(options.got), want(options.want);
   check_kinds(options, got, want);
-  report["tensors"]["got"] = tensor_json(o.got, got.header());
-  report["tensors"]["want"] = tensor_json(o.want, want.header());
+  report["tensors"]["got"] = tensor_json(options.got, got.header());
+  report["tensors"]["want"] = tensor_json(options.want, want.header());
   if (!options.json.empty()) {
     for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
   }
-  if (!o.save_diff.empty()) check_array_output(o.save_diff, {options.execution.no_clobber});
+  if (!options.save_diff.empty())
+    check_array_output(options.save_diff, {options.execution.no_clobber});
   CompareReport r = new_report(options, got, want);
   if (r.refused.empty() && r.integers) {
     compare_elements<long double>(options, got, want, r);
@@ -198,7 +196,7 @@ int compare(const CompareCommand& options, Json& report) {
   report["compare"] = compare_json(r);
   report["status"] = r.match() ? "match" : "mismatch";
   std::string text = compare_text(r);
-  if (!r.refused.empty() && !o.save_diff.empty()) {
+  if (!r.refused.empty() && !options.save_diff.empty()) {
     text += "No difference is written, since shapes or dtypes differ\n";
   }
   if (options.json != "-") std::fputs(text.c_str(), stdout);

@@ -12,7 +12,7 @@
 namespace convgrad::cli {
 
 // The command.
-int compare(const CompareCommand& options, Json& report);
+int compare(const CompareOptions& options, Json& report);
 
 struct CompareReport {
   std::string got, want;  // names of the files

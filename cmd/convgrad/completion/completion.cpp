@@ -200,9 +200,9 @@ std::string rows_of(const std::vector<Command>& commands) {
 
 }  // namespace
 
-int completion(const CompletionCommand& options, const std::vector<Command>& commands) {
+int completion(const CompletionOptions& options, const std::vector<Command>& commands) {
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
-  const std::string& shell = options.completion_shell;
+  const std::string& shell = options.shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", shell, names);
   std::string script = cat("# Written by: convgrad completion ", shell, "\n",

@@ -8,6 +8,6 @@
 namespace convgrad::cli {
 
 // The command: the script for a shell on standard output. commands: all of them, bound.
-int completion(const CompletionCommand& options, const std::vector<Command>& commands);
+int completion(const CompletionOptions& options, const std::vector<Command>& commands);
 
 }  // namespace convgrad::cli

@@ -16,7 +16,7 @@ int compute(const Options& options, Json& report);
 // The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
 int compute_on_ranks(const Options& options, Json& report);
 // The gradient from the parts of --batch-range.
-int reduce(const ReduceCommand& options, Json& report);
+int reduce(const ReduceOptions& options, Json& report);
 
 // Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);

@@ -12,15 +12,15 @@
 namespace convgrad::cli {
 namespace {
 
-void check_names(const ReduceCommand& options) {
+void check_names(const ReduceOptions& options) {
   const std::string& output = options.problem.output;
-  if (options.reduce_files.empty()) {
+  if (options.parts.empty()) {
     misuse("reduce: no file is named, expected those that --batch-range has written");
   }
   if (output.empty()) {
     misuse("--output is missing, expected a .npy file or -");
   }
-  if (std::ranges::count(options.reduce_files, "-") > 0) {
+  if (std::ranges::count(options.parts, "-") > 0) {
     misuse("reduce: - is a stream, expected files of --batch-range");
   }
   check_outputs(options);
@@ -50,13 +50,13 @@ Json parts_json(const std::vector<PartialFile>& files) {
 
 }  // namespace
 
-int reduce(const ReduceCommand& options, Json& report) {
+int reduce(const ReduceOptions& options, Json& report) {
   check_names(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options = gradient_options(options);
   check_array_output(output, output_options);
   warn_of_endings(options);
-  const std::vector<PartialFile> files = open_all(options.reduce_files);
+  const std::vector<PartialFile> files = open_all(options.parts);
   const WgradProblem& problem = files[0].header.problem;
   set_problem(report, problem);
   report["parts"] = parts_json(files);

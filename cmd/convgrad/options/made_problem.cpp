@@ -26,8 +26,7 @@ void refuse_flags(const Options& options, About about, const std::string& why) {
 MadeRequest request_of_line(const Options& options, const ShapeOptions& shape) {
   refuse_flags(options, About::operation, "--problem, which sets it");
   const ProblemOptions& p = options.problem;
-  MadeRequest request =
-      parse_problem_line(words_of_line(shape.problem), "--problem: ", p.data_format);
+  MadeRequest request = parse_problem_line(words_of_line(shape.line), "--problem: ", p.data_format);
   if (!p.filter_format.empty()) request.attributes.filter_format = p.filter_format;
   request.attributes.out_dtype = p.out_dtype;
   return request;

@@ -45,45 +45,11 @@ struct CriterionOptions {
   bool bitwise = false;
 };
 
-struct VerifyOptions : CriterionOptions {
-  Words results;  // files
-  std::string golden, criterion, adders, order;
-  std::optional<double> slack;
-  std::optional<std::int64_t> longest_sum, sample, seed, show;
-  bool update_golden = false, diagnosis = true, fail_vacuous = false;
-  std::string save_diff, save_repro;  // a file, a folder
-};
-
-struct CompareOptions : CriterionOptions {
-  std::string got, want, save_diff;
-  bool equal_nan = true;
-};
-
 // The shapes of tensors that are made, not read.
 struct ShapeOptions {
   Words input_shape;
   std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
-  std::string problem;                            // instead of all, as another program spells it
-};
-
-// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
-struct BenchOptions : ShapeOptions {
-  std::string suite, only, dtype, algorithm, threads, format;
-  std::int64_t warmup = 1, repeat = 10;
-  double min_time = 0.5;
-  bool no_peaks = false, list_suites = false;
-};
-
-struct GenerateOptions : ShapeOptions {
-  std::string dist = "int", dtype;
-  std::int64_t seed = 1;
-  bool nonfinite = false, clobber = false;
-};
-
-struct BatchOptions {
-  std::string manifest, match, shard, state, junit;  // shard: "K/R"
-  int jobs = 1;                                      // at a time; 0: one for each thread
-  bool keep_going = false, resume = false, fail_vacuous = false;
+  std::string line;                               // instead of all, as another program spells it
 };
 
 // A file and the flag, or the place on the command line, that names it. Updated: read, or written
@@ -133,32 +99,56 @@ struct Options {
   std::function<void(double)> on_progress;
 };
 
+struct VerifyOptions : CriterionOptions {
+  Words results;  // files
+  std::string golden, criterion, adders, order;
+  std::optional<double> slack;
+  std::optional<std::int64_t> longest_sum, sample, seed, show;
+  bool update_golden = false, diagnosis = true, fail_vacuous = false;
+  std::string save_diff, save_repro;  // a file, a folder
+};
+
+// Of the command; a job of a batch, of whichever, has them too.
 struct VerifyCommand : Options {
   VerifyOptions verify;
 };
-struct CompareCommand : Options {
-  CompareOptions compare;
+
+struct CompareOptions : Options, CriterionOptions {
+  std::string got, want, save_diff;
+  bool equal_nan = true;
 };
-struct BatchCommand : Options {
-  BatchOptions batch;
+
+// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
+struct BenchOptions : Options, ShapeOptions {
+  std::string suite, only, dtype, algorithm, threads, format;
+  std::int64_t warmup = 1, repeat = 10;
+  double min_time = 0.5;
+  bool no_peaks = false, list_suites = false;
 };
-struct BenchCommand : Options {
-  BenchOptions bench;
+
+struct GenerateOptions : Options, ShapeOptions {
+  std::string dist = "int", dtype;
+  std::int64_t seed = 1;
+  bool nonfinite = false, clobber = false;
 };
-struct GenerateCommand : Options {
-  GenerateOptions generate;
+
+struct BatchOptions : Options {
+  std::string manifest, match, shard, state, junit;  // shard: "K/R"
+  int jobs = 1;                                      // at a time; 0: one for each thread
+  bool keep_going = false, resume = false, fail_vacuous = false;
 };
-struct ReduceCommand : Options {
-  Words reduce_files;
+
+struct ReduceOptions : Options {
+  Words parts;
 };
-struct InspectCommand : Options {
-  Words inspect_files;
+struct InspectOptions : Options {
+  Words paths;
 };
-struct InfoCommand : Options {
-  bool info_peaks = false;
+struct InfoOptions : Options {
+  bool peaks = false;
 };
-struct CompletionCommand : Options {
-  std::string completion_shell;
+struct CompletionOptions : Options {
+  std::string shell;
 };
 
 inline constexpr std::int64_t kMostThreads = 4096;

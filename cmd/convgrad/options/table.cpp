@@ -121,7 +121,7 @@ void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help)
            {.question = "problem", .way = "shape", .about = operation});
   rows.add("--problem", "LINE", kProblem,
            "all of it as benchdnn (mb8ic64ih28oc128kh3ph1) or MIOpenDriver (conv -n 8 ...) has it",
-           &o.problem, {.question = "problem"});
+           &o.line, {.question = "problem"});
 }
 
 void add_backend(Rows& rows, ExecutionOptions& o) {
@@ -267,37 +267,35 @@ void add_verify(Rows& rows, VerifyCommand& o) {
   add_report(rows, o);
 }
 
-void add_compare(Rows& rows, CompareCommand& o) {
-  CompareOptions& c = o.compare;
-  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &c.got, {.file = read});
-  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &c.want, {.file = read});
-  add_criteria(rows, c);
+void add_compare(Rows& rows, CompareOptions& o) {
+  rows.add("GOT", "FILE", "", "the array to check; - is stdin", &o.got, {.file = read});
+  rows.add("WANT", "FILE", "", "the expected array; - is stdin", &o.want, {.file = read});
+  add_criteria(rows, o);
   rows.add("--equal-nan,!--no-equal-nan", "", kComparison, "NaN equals NaN; on by default",
-           &c.equal_nan);
-  add_difference(rows, c.save_diff);
+           &o.equal_nan);
+  add_difference(rows, o.save_diff);
   rows.add("--no-clobber", "", kOutput, "fail if a file to be written exists",
            &o.execution.no_clobber);
   add_report(rows, o);
 }
 
-void add_batch(Rows& rows, BatchCommand& o) {
-  BatchOptions& b = o.batch;
+void add_batch(Rows& rows, BatchOptions& o) {
   ExecutionOptions& e = o.execution;
   rows.add("manifest", "JOBS.jsonl|.json|-", "",
-           "one job a line, JSON Lines, or a JSON array; - is stdin", &b.manifest, {.file = read});
+           "one job a line, JSON Lines, or a JSON array; - is stdin", &o.manifest, {.file = read});
   rows.add("--match", "RE", kJobs,
-           "only jobs in whose name this regular expression (ECMAScript's) is found", &b.match);
+           "only jobs in whose name this regular expression (ECMAScript's) is found", &o.match);
   rows.add("--shard", "K/R", kJobs,
-           "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", &b.shard);
-  add_fail_vacuous(rows, b.fail_vacuous, kJobs);
-  rows.add("--keep-going", "", kJobs, "run the other jobs after a failure", &b.keep_going,
+           "the K-th of R parts, K from 1: jobs on lines K, K+R, K+2R, ...", &o.shard);
+  add_fail_vacuous(rows, o.fail_vacuous, kJobs);
+  rows.add("--keep-going", "", kJobs, "run the other jobs after a failure", &o.keep_going,
            {.usual = true});
   rows.add("--resume", "", kJobs, "skip jobs that were done before and whose files are unchanged",
-           &b.resume, {.usual = true});
+           &o.resume, {.usual = true});
   rows.add("--state", "FILE", kJobs,
-           "where --resume keeps what was done; MANIFEST.state by default", &b.state);
+           "where --resume keeps what was done; MANIFEST.state by default", &o.state);
   rows.add("-j,--jobs", "N", kExecution, "jobs at a time; 0 is one per thread; 1 by default",
-           Whole{&b.jobs, 0, kMostJobs});
+           Whole{&o.jobs, 0, kMostJobs});
   add_threads(rows, e, "CPU threads of all jobs together; 0, the default, is all");
   add_memory_limit(rows, e, "memory of all jobs together, e.g. 2GiB");
   rows.add("-b,--backend", "BACKEND", kExecution, "for jobs that name none", &e.backend,
@@ -306,67 +304,65 @@ void add_batch(Rows& rows, BatchCommand& o) {
            {.values = algorithms});
   rows.add("--dry-run", "", kExecution, "check all jobs and print their plans; run none",
            &e.dry_run);
-  rows.add("--junit", "FILE", kReporting, "the results as JUnit's XML", &b.junit, {.usual = true});
+  rows.add("--junit", "FILE", kReporting, "the results as JUnit's XML", &o.junit, {.usual = true});
   add_report(rows, o);
 }
 
-void add_bench(Rows& rows, BenchCommand& o) {
-  BenchOptions& b = o.bench;
+void add_bench(Rows& rows, BenchOptions& o) {
   add_tensors(rows, o.problem);
   add_operation(rows, o.problem);
-  add_shape(rows, b, "--input-shape",
+  add_shape(rows, o, "--input-shape",
             "x in data-format order; the tensors are made, from a fixed seed");
   rows.add("--suite", "NAME|FILE", kProblem,
-           "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &b.suite,
+           "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &o.suite,
            {.values = suites, .file = read, .question = "problem"});
-  rows.add("--list-suites", "", kProblem, "print the suites that have names", &b.list_suites);
-  rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &b.only);
-  rows.add("--dtype", "DTYPE,...", kProblem, "a list, or all; float32 by default", &b.dtype,
+  rows.add("--list-suites", "", kProblem, "print the suites that have names", &o.list_suites);
+  rows.add("--only", "PART", kProblem, "the suite's problems whose names hold PART", &o.only);
+  rows.add("--dtype", "DTYPE,...", kProblem, "a list, or all; float32 by default", &o.dtype,
            {.values = computed_dtypes});
   rows.add("-a,--algorithm", "NAME,...", kExecution,
-           "a list, auto (the default), or all that can compute the problem", &b.algorithm,
+           "a list, auto (the default), or all that can compute the problem", &o.algorithm,
            {.values = algorithms});
-  rows.add("-t,--threads", "N,...", kExecution, "a list; 0, the default, is all", &b.threads);
+  rows.add("-t,--threads", "N,...", kExecution, "a list; 0, the default, is all", &o.threads);
   rows.add("--warmup", "N", kMeasurement, "runs that are not measured; 1 by default",
-           Whole{&b.warmup, 0, kMuch});
+           Whole{&o.warmup, 0, kMuch});
   rows.add("--repeat", "N", kMeasurement, "least number of measured runs; 10 by default",
-           Whole{&b.repeat, 1, kMuch});
+           Whole{&o.repeat, 1, kMuch});
   rows.add("--min-time", "S", kMeasurement,
-           "least total of measured runs, in seconds; 0.5 by default", &b.min_time);
-  rows.add("--no-peaks", "", kMeasurement, "do not measure the machine's peaks", &b.no_peaks);
-  rows.add("--format", "table|csv|json", kReporting, "on stdout; table by default", &b.format);
+           "least total of measured runs, in seconds; 0.5 by default", &o.min_time);
+  rows.add("--no-peaks", "", kMeasurement, "do not measure the machine's peaks", &o.no_peaks);
+  rows.add("--format", "table|csv|json", kReporting, "on stdout; table by default", &o.format);
   add_backend(rows, o.execution);
   add_memory_limit(rows, o.execution);
   add_report(rows, o);
 }
 
-void add_generate(Rows& rows, GenerateCommand& o) {
-  GenerateOptions& g = o.generate;
+void add_generate(Rows& rows, GenerateOptions& o) {
   rows.add("OP,--op", "NAME", kProblem,
            "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
            {.values = operations, .usual = true, .about = operation});
-  add_shape(rows, g, "--shape,--input-shape", "shape of x in data-format order");
+  add_shape(rows, o, "--shape,--input-shape", "shape of x in data-format order");
   rows.add("--dtype", "DTYPE", kProblem, "float16, bfloat16, float32 (default) or float64",
-           &g.dtype, {.values = computed_dtypes});
+           &o.dtype, {.values = computed_dtypes});
   rows.add("--dist", "int|normal|uniform|adversarial", kProblem,
-           "distribution of the elements; int, the default, has exact gradients", &g.dist,
+           "distribution of the elements; int, the default, has exact gradients", &o.dist,
            {.usual = true});
   rows.add("--seed", "S", kProblem, "the same files for the same seed, anywhere; 1 by default",
-           Whole{&g.seed});
-  rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &g.nonfinite);
+           Whole{&o.seed});
+  rows.add("--nonfinite", "", kProblem, "a NaN and an infinity in each tensor", &o.nonfinite);
   add_attributes(rows, o.problem);
   rows.add("-o,--output", "DIR", kOutput,
            "folder for input.npy, out_backprop.npy and gradient.npy; made if it is missing",
            &o.problem.output, {.variable = false, .file = written});
   rows.add("--clobber,!--no-clobber", "", kOutput, "replace files that are there; off by default",
-           &g.clobber);
+           &o.clobber);
   add_threads(rows, o.execution);
   add_memory_limit(rows, o.execution);
   add_report(rows, o);
 }
 
-void add_reduce(Rows& rows, ReduceCommand& o) {
-  rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.reduce_files,
+void add_reduce(Rows& rows, ReduceOptions& o) {
+  rows.add("files", "FILE...", "", "what --batch-range has written, in any order", &o.parts,
            {.file = read, .called = "PARTS"});
   add_output(rows, o.problem);
   add_raw(rows, o.execution);
@@ -375,21 +371,20 @@ void add_reduce(Rows& rows, ReduceCommand& o) {
   add_report(rows, o);
 }
 
-void add_inspect(Rows& rows, InspectCommand& o) {
-  rows.add("files", "FILE...", "", "- is stdin", &o.inspect_files,
-           {.file = read, .called = "FILE"});
+void add_inspect(Rows& rows, InspectOptions& o) {
+  rows.add("files", "FILE...", "", "- is stdin", &o.paths, {.file = read, .called = "FILE"});
   add_json(rows, o);
 }
 
-void add_info(Rows& rows, InfoCommand& o) {
-  rows.add("--peaks", "", kExecution, "measure multiply-adds and memory; takes a second",
-           &o.info_peaks, {.usual = true});
+void add_info(Rows& rows, InfoOptions& o) {
+  rows.add("--peaks", "", kExecution, "measure multiply-adds and memory; takes a second", &o.peaks,
+           {.usual = true});
   add_threads(rows, o.execution);
   add_json(rows, o);
 }
 
-void add_completion(Rows& rows, CompletionCommand& o) {
-  rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.completion_shell);
+void add_completion(Rows& rows, CompletionOptions& o) {
+  rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.shell);
 }
 
 // Of every command.

@@ -89,14 +89,14 @@ struct Command {
 struct AllOptions {
   Options compute;
   VerifyCommand verify;
-  CompareCommand compare;
-  BatchCommand batch;
-  BenchCommand bench;
-  GenerateCommand generate;
-  ReduceCommand reduce;
-  InspectCommand inspect;
-  InfoCommand info;
-  CompletionCommand completion;
+  CompareOptions compare;
+  BatchOptions batch;
+  BenchOptions bench;
+  GenerateOptions generate;
+  ReduceOptions reduce;
+  InspectOptions inspect;
+  InfoOptions info;
+  CompletionOptions completion;
 };
 std::vector<Command> commands_of(AllOptions& all);
 // Those that the jobs of a batch are.
