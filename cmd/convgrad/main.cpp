@@ -13,6 +13,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <new>
 #include <string_view>
 
@@ -229,7 +230,8 @@ struct Program {
       options->json = last_value(words, "--json", "-");
       const std::string color = last_value(words, "--color");
       if (!color.empty()) options->color = color;
-      options->files = command.rows.files();
+      options->files = commands.front().rows.files();
+      std::ranges::move(command.rows.files(), std::back_inserter(options->files));
       report = new_report(command.name, line);
       misuse(error.what(), "; see convgrad --help");
     }

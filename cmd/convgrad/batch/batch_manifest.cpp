@@ -52,8 +52,8 @@ std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields)
   return text;
 }
 
-// What can be seen without opening a file.
-void check(const BatchJob& job) {
+// What can be seen without opening a file. rows: which have set the job's options.
+void check(const BatchJob& job, const Rows& rows) {
   const ProblemOptions& o = job.options.problem;
   check_op(o);
   const std::pair<const char*, const std::string*> files[] = {
@@ -62,14 +62,12 @@ void check(const BatchJob& job) {
     const bool is_needed = path != &o.output || !job.verifies;
     if (is_needed && path->empty()) bad_input(field, " is missing, expected a .npy file");
   }
-  if (!is_file_name(o.filter_sizes)) parse_numbers("--filter-sizes", o.filter_sizes);
-  const std::pair<const char*, const Words*> lists[] = {
-      {"--kernel", &o.kernel},
-      {"--strides", &o.strides},
-      {"--dilations", &o.dilations},
-      {"--explicit-paddings", &o.explicit_paddings},
-      {"--groups", &o.groups}};
-  for (const auto& [flag, words] : lists) parse_numbers(flag, *words);
+  for (const Row& row : rows) {
+    const auto* list = std::get_if<Numbers>(&row.value);
+    if (list != nullptr && !is_file_name(*list->words))
+      parse_numbers("--" + row.name(), *list->words);
+  }
+  parse_numbers("--groups", o.groups);
 }
 
 // From the fields of a line to a job. A field is an option of compute or verify, set through the
@@ -102,7 +100,7 @@ class JobMaker {
     take_own_fields(fields, job);
     set_options(fields, job);
     std::ranges::sort(job.outputs);
-    check(job);
+    check(job, rows_for(commands_, job.verifies));
     return job;
   }
 

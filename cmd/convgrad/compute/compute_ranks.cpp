@@ -35,10 +35,8 @@ void check_rank_options(const Options& options) {
   if (execution.list_algorithms) {
     misuse("--mpi: given with --list-algorithms, which computes nothing; leave it out");
   }
-  for (const auto& [flag, path] : {std::pair("--input", options.problem.input),
-                                   {"--out-backprop", options.problem.out_backprop},
-                                   {"--filter-like", options.problem.filter_like}}) {
-    if (!is_standard_input(path)) continue;
+  for (const auto& [flag, path, use] : options.files) {
+    if (use != FileUse::read || !is_standard_input(path)) continue;
     misuse("--mpi: given with ", flag, " -, but each rank reads its images: expected a file");
   }
 }

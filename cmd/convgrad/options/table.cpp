@@ -79,10 +79,10 @@ void add_attributes(Rows& rows, ProblemOptions& o) {
            {.about = operation});
   rows.add("-p,--padding", "PADDING", kOperation,
            "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", &o.padding,
-           {.values = paddings, .about = operation});
+           {.values = paddings, .question = "padding", .about = operation});
   rows.add("--explicit-paddings", "B,A,...", kOperation,
            "(before, after) for each spatial axis, or for every axis in data-format order",
-           Numbers{&o.explicit_paddings}, {.about = operation});
+           Numbers{&o.explicit_paddings}, {.question = "padding", .about = operation});
   rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", Numbers{&o.dilations},
            {.about = operation});
   rows.add("-f,--data-format", "FORMAT", kOperation,

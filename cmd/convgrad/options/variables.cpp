@@ -9,10 +9,9 @@
 namespace convgrad::cli {
 namespace {
 
-// Whether a flag has answered an option's question, by itself or by another way.
-bool answers(const Row& flag, const Row& row) {
+// Whether a flag is another way to answer an option's question.
+bool silences(const Row& flag, const Row& row) {
   const auto way = [](const Row& one) { return *one.traits.way ? one.traits.way : one.name(); };
-  if (flag.name() == row.name()) return true;
   return *row.traits.question && way(flag) != way(row) &&
          std::string(flag.traits.question) == row.traits.question;
 }
@@ -43,17 +42,16 @@ void apply_variables(const Command& command) {
     flags.push_back(&row);
     options.given.push_back({"--" + row.name(), row.traits.about});
   }
-  // Explicit paddings imply EXPLICIT, and any other padding has none.
-  const Row* paddings = command.rows.find("explicit-paddings");
-  const bool has_paddings = paddings != nullptr && paddings->option->count() > 0;
-  const std::string padding = CLI::detail::to_lower(options.problem.padding);
+  const bool is_explicit = CLI::detail::to_lower(options.problem.padding) == "explicit";
   for (const Row& row : command.rows) {
     const std::string name = row.name(), variable = variable_of(name);
     const char* const value = std::getenv(variable.c_str());
     if (!row.traits.variable || name.empty() || value == nullptr || *value == '\0') continue;
-    if (std::ranges::any_of(flags, [&](const Row* flag) { return answers(*flag, row); })) continue;
-    if (name == "padding" && has_paddings) continue;
-    if (name == "explicit-paddings" && !padding.empty() && padding != "explicit") continue;
+    if (row.option->count() > 0) continue;
+    // Explicit paddings imply EXPLICIT, and any other padding has none.
+    const bool is_asked_for = is_explicit && name == "explicit-paddings";
+    const auto is_rival = [&](const Row* flag) { return silences(*flag, row); };
+    if (!is_asked_for && std::ranges::any_of(flags, is_rival)) continue;
     options.variables["--" + name] = variable;
     set_option(row, name, {value});
   }

@@ -43,13 +43,12 @@ void check_options(const VerifyCommand& options) {
   if (options.execution.accumulate) {
     misuse("--accumulate: verify adds nothing to a file; leave it out");
   }
-  int stdin_count = 0;
-  for (const std::string& path : {options.problem.input, options.problem.out_backprop,
-                                  options.problem.filter_like, v.golden}) {
-    stdin_count += is_standard_input(path) ? 1 : 0;
+  const auto is_input = [](const NamedFile& file) {
+    return file.use == FileUse::read && is_standard_input(file.path);
+  };
+  if (std::ranges::count_if(options.files, is_input) > 1) {
+    misuse("- is given twice, expected one array on standard input");
   }
-  stdin_count += static_cast<int>(std::ranges::count_if(v.results, is_standard_input));
-  if (stdin_count > 1) misuse("- is given twice, expected one array on standard input");
   if (options.problem.output == "-") {
     misuse("--output -: standard output is for the verdict; name a file");
   }
