@@ -104,20 +104,18 @@ std::string command_line(int argc, char** argv) {
 
 using Commands = std::vector<Command>;
 
-Words command_names(const Commands& commands) {
-  Words names;
-  for (const Command& command : commands) names.push_back(command.name);
-  names.erase(names.begin());  // the main job is not named
-  return names;
+// The one of that name, or null; the main job is not named.
+const Command* find_command(const Commands& commands, const std::string& word) {
+  for (const Command& command : commands) {
+    if (command.app->get_parent() != nullptr && command.app->check_name(word)) return &command;
+  }
+  return nullptr;
 }
 
-// The one of that name, or null.
-const Command* find_command(const Commands& commands, const std::string& word) {
-  const auto named = [&](const Command& command) {
-    return command.app != commands.front().app && command.app->check_name(word);
-  };
-  const auto found = std::ranges::find_if(commands, named);
-  return found == commands.end() ? nullptr : &*found;
+Words command_names(const Commands& commands) {
+  Words names;
+  for (std::size_t i = 1; i < commands.size(); ++i) names.push_back(commands[i].name);
+  return names;  // the main job has none
 }
 
 // What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
@@ -140,14 +138,11 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
-void refuse_strange_options(const CLI::App& app, const CLI::App& command) {
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || option->get_lnames().empty()) continue;
-    const std::string name = "--" + option->get_lnames().front();
-    if (command.get_option_no_throw(name) == nullptr) {
-      misuse(name, ": given in front of ", command.get_name(),
-             ", which has no such option; leave it out");
-    }
+void refuse_strange_options(const Rows& in_front, const Command& command) {
+  for (const Row& row : in_front) {
+    if (row.option->count() == 0 || command.rows.find(row.name()) != nullptr) continue;
+    misuse("--", row.name(), ": given in front of ", command.name,
+           ", which has no such option; leave it out");
   }
 }
 
@@ -242,7 +237,7 @@ struct Program {
     take_options(commands.front(), command);
     options->files = command.rows.files();
     refuse_leftovers(commands, *command.app);
-    refuse_strange_options(app, *command.app);
+    refuse_strange_options(commands.front().rows, command);
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});

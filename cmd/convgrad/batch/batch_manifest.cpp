@@ -22,7 +22,7 @@ const Rows& rows_for(const std::vector<Command>& commands, bool verifies) {
 // What an option is to a manifest; nothing for names of none.
 std::optional<FieldOf> kind_of(const std::string& field) {
   static VerifyCommand options;
-  static const std::vector<Command> commands = job_commands(options, options);
+  static const std::vector<Command> commands = job_commands(options);
   if (field == "help" || field == "version") return FieldOf::batch;
   for (const bool verifies : {false, true}) {
     const Row* row = rows_for(commands, verifies).find(with_hyphens("--" + field).substr(2));
@@ -175,7 +175,7 @@ class JobMaker {
   const std::string folder_;
   CLI::App app_;
   VerifyCommand options_;  // what app_ is bound to
-  std::vector<Command> commands_ = job_commands(options_, options_);
+  std::vector<Command> commands_ = job_commands(options_);
   std::vector<std::string> names_;
 };
 

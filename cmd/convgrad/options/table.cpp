@@ -396,13 +396,21 @@ void add_text(Rows& rows, Options& o) {
            "auto: on a terminal, unless NO_COLOR is set", &o.color, {.field = batch});
 }
 
-template <typename CommandOptions>
-void add_command(std::vector<Command>& commands, const char* name, const char* help,
-                 const char* footer, CommandOptions& options,
-                 void (*add_rows)(Rows&, CommandOptions&)) {
-  Command& command = commands.emplace_back(Command{name, help, footer, options, {}});
-  add_rows(command.rows, options);
-  add_text(command.rows, options);
+template <typename Own>
+Command command(const char* name, const char* help, const char* footer, Own& options,
+                void (*add_rows)(Rows&, Own&)) {
+  Command result = {name, help, footer, options, {}};
+  add_rows(result.rows, options);
+  add_text(result.rows, options);
+  return result;
+}
+
+Command compute_command(Options& o) {
+  return command("compute", "", kComputeFooter, o, add_compute);
+}
+
+Command verify_command(VerifyCommand& o) {
+  return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
 }
 
 // The paths that an option names.
@@ -460,31 +468,28 @@ std::vector<NamedFile> Rows::files() const {
   return files;
 }
 
-std::vector<Command> job_commands(Options& compute, VerifyCommand& verify) {
-  std::vector<Command> commands;
-  add_command(commands, "compute", "", kComputeFooter, compute, add_compute);
-  add_command(commands, "verify", "check a gradient against the reference", kVerifyFooter, verify,
-              add_verify);
-  return commands;
+std::vector<Command> job_commands(VerifyCommand& options) {
+  return {compute_command(options), verify_command(options)};
 }
 
 std::vector<Command> commands_of(AllOptions& all) {
-  std::vector<Command> commands = job_commands(all.compute, all.verify);
-  const auto add = [&](const char* name, const char* help, const char* footer, auto& options,
-                       auto add_rows) {
-    add_command(commands, name, help, footer, options, add_rows);
-  };
-  add("compare", "compare two arrays of any shape", kCompareFooter, all.compare, add_compare);
-  add("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch, add_batch);
-  add("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench);
-  add("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
-      add_generate);
-  add("reduce", "add the parts of a batch to its gradient", kReduceFooter, all.reduce, add_reduce);
-  add("inspect", "say what .npy files and archives hold", kInspectFooter, all.inspect, add_inspect);
-  add("info", "say what this program and this machine can do", kInfoFooter, all.info, add_info);
-  add("completion", "print completions for a shell", kCompletionFooter, all.completion,
-      add_completion);
-  return commands;
+  return {compute_command(all.compute),
+          verify_command(all.verify),
+          command("compare", "compare two arrays of any shape", kCompareFooter, all.compare,
+                  add_compare),
+          command("batch", "compute or verify many problems, one a line", kBatchFooter, all.batch,
+                  add_batch),
+          command("bench", "measure the speed of gradients", kBenchFooter, all.bench, add_bench),
+          command("generate", "make x, dy and their golden gradient", kGenerateFooter, all.generate,
+                  add_generate),
+          command("reduce", "add the parts of a batch to its gradient", kReduceFooter, all.reduce,
+                  add_reduce),
+          command("inspect", "say what .npy files and archives hold", kInspectFooter, all.inspect,
+                  add_inspect),
+          command("info", "say what this program and this machine can do", kInfoFooter, all.info,
+                  add_info),
+          command("completion", "print completions for a shell", kCompletionFooter, all.completion,
+                  add_completion)};
 }
 
 }  // namespace convgrad::cli

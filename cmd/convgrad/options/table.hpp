@@ -99,7 +99,7 @@ struct AllOptions {
   CompletionOptions completion;
 };
 std::vector<Command> commands_of(AllOptions& all);
-// Those that the jobs of a batch are.
-std::vector<Command> job_commands(Options& compute, VerifyCommand& verify);
+// Those that the jobs of a batch are: both set the same options.
+std::vector<Command> job_commands(VerifyCommand& options);
 
 }  // namespace convgrad::cli
