@@ -189,7 +189,7 @@ struct Binder {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   CLI::Option* operator()(const Numbers& numbers) const {
-    const auto set = [words = numbers.words](const CLI::results_t& found) {
+    const CLI::callback_t set = [words = numbers.words](const CLI::results_t& found) {
       *words = found;
       return true;
     };
