@@ -63,7 +63,7 @@ void check(const BatchJob& job, const Rows& rows) {
     if (is_needed && path->empty()) bad_input(field, " is missing, expected a .npy file");
   }
   for (const Row& row : rows) {
-    const auto* list = std::get_if<Numbers>(&row.value);
+    const auto* list = std::get_if<NumberList>(&row.value);
     if (list != nullptr && !is_file_name(*list->words))
       parse_numbers("--" + row.name(), *list->words);
   }
@@ -146,7 +146,7 @@ class JobMaker {
   void set(const Field& field, BatchJob& job) {
     const std::string name = with_hyphens("--" + field.name).substr(2);
     const Row& row = row_of(name, field.name, job.verifies);
-    const bool is_list = std::holds_alternative<Numbers>(row.value);
+    const bool is_list = std::holds_alternative<NumberList>(row.value);
     const bool is_again = std::holds_alternative<Again>(row.value);
     Words words = field.words;
     if (!is_list && !is_again && words.size() > 1) words = {joined(words, ",")};

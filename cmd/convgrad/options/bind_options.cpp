@@ -188,7 +188,7 @@ struct Binder {
     return one_word(add(*again.words)->expected(1), row.type == "KEY=VALUE" ? tag : not_a_flag)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
-  CLI::Option* operator()(const Numbers& numbers) const {
+  CLI::Option* operator()(const NumberList& numbers) const {
     const CLI::callback_t set = [words = numbers.words](const CLI::results_t& found) {
       *words = found;
       return true;

@@ -70,20 +70,20 @@ void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
 void add_attributes(Rows& rows, ProblemOptions& o) {
   rows.add("--filter-sizes", "R,S,C,K|FILE", kOperation,
            "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
-           Numbers{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
+           NumberList{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
   rows.add("-k,--kernel", "R,S", kOperation, "taps alone; the channels follow from the tensors",
-           Numbers{&o.kernel}, {.question = "filter", .about = operation});
+           NumberList{&o.kernel}, {.question = "filter", .about = operation});
   rows.add("--filter-like", "FILE", kOperation, "a filter .npy whose shape is the gradient's",
            &o.filter_like, {.file = read, .question = "filter", .about = operation});
-  rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", Numbers{&o.strides},
+  rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", NumberList{&o.strides},
            {.about = operation});
   rows.add("-p,--padding", "PADDING", kOperation,
            "SAME, VALID, EXPLICIT, or numbers: 1 or 1,2 as PyTorch has them, or pairs", &o.padding,
            {.values = paddings, .question = "padding", .about = operation});
   rows.add("--explicit-paddings", "B,A,...", kOperation,
            "(before, after) for each spatial axis, or for every axis in data-format order",
-           Numbers{&o.explicit_paddings}, {.question = "padding", .about = operation});
-  rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", Numbers{&o.dilations},
+           NumberList{&o.explicit_paddings}, {.question = "padding", .about = operation});
+  rows.add("-d,--dilations", "DH,DW", kOperation, "1 by default", NumberList{&o.dilations},
            {.about = operation});
   rows.add("-f,--data-format", "FORMAT", kOperation,
            "NHWC (default) or NCHW; NDHWC or NCDHW; NWC or NCW; or channels_last, channels_first",
@@ -111,7 +111,7 @@ void add_operation(Rows& rows, ProblemOptions& o) {
 
 // Shapes of tensors that are made. names and help: of the option for x.
 void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help) {
-  rows.add(names, "N,H,W,C", kProblem, help, Numbers{&o.input_shape},
+  rows.add(names, "N,H,W,C", kProblem, help, NumberList{&o.input_shape},
            {.usual = true, .question = "problem", .way = "shape"});
   rows.add("--out-channels", "K", kProblem, "channels of dy, with --kernel",
            Whole{&o.out_channels, 1, kMuch},
@@ -418,7 +418,7 @@ Words paths_of(const Value& value) {
   if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
   if (const auto* again = std::get_if<Again>(&value)) return *again->words;
   if (const auto* words = std::get_if<Words*>(&value)) return **words;
-  const Words& numbers = *std::get<Numbers>(value).words;
+  const Words& numbers = *std::get<NumberList>(value).words;
   return is_file_name(numbers) ? numbers : Words{};
 }
 

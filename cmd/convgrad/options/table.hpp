@@ -22,7 +22,7 @@ inline constexpr const char* kReporting = "Reporting";  // a heading of --help
 
 // What an option sets: text, a flag, a tolerance, words that have no option in front (or one word
 // that stays as it is spelled), or one of these.
-struct Numbers {
+struct NumberList {
   Words* words;  // a list, as it is spelled
 };
 struct Again {
@@ -35,7 +35,7 @@ struct Whole {
   std::variant<int*, std::optional<int>*, std::int64_t*, std::optional<std::int64_t>*> value;
   std::int64_t least = 0, most = std::numeric_limits<std::int64_t>::max();
 };
-using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, Numbers,
+using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
                            Again, Bytes, Whole>;
 
 // Whose field it is in the manifest of a batch: of a job, of all of them, or nobody's, since a job
