@@ -15,11 +15,11 @@ constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
 
 // benchdnn's keys, MIOpenDriver's flags for them, a letter and a name each, and the numbers that
 // these may have.
-struct Row {
+struct Word {
   const char *keys, *flags;
   std::int64_t usual = 0, least = 0, most = kMost;
 };
-constexpr Row kRows[] = {
+constexpr Word kWords[] = {
     {"mb", "-n --batchsize", 100},
     {"ic", "-c --in_channels", 3, 1},
     {"oc", "-k --out_channels", 32, 1},
@@ -108,7 +108,7 @@ KeyedNumbers read_descriptor(const std::string& text, const std::string& lead, s
     const std::size_t value = std::min(text.find_first_of("_0123456789", at), text.size());
     const std::size_t end = std::min(text.find_first_not_of("0123456789", value), text.size());
     const std::string key = text.substr(at, value - at), token = text.substr(at, end - at);
-    const bool is_known = std::ranges::any_of(kRows, [&](const Row& row) {
+    const bool is_known = std::ranges::any_of(kWords, [&](const Word& row) {
       return std::ranges::count(words_of_line(row.keys), key) > 0;
     });
     if (!is_known) {
@@ -150,7 +150,7 @@ void add_descriptor(const std::string& text, const std::string& lead, MadeReques
 void read_flag(const std::string& flag, const std::string& value, const std::string& lead,
                KeyedNumbers& numbers, Words& layouts) {
   const std::string said = cat(flag, " ", value);
-  for (const Row& row : kRows) {
+  for (const Word& row : kWords) {
     const Words flags = words_of_line(row.flags);
     const std::size_t place = place_in(flags, flag);
     if (place == flags.size()) continue;
@@ -170,7 +170,7 @@ void read_flag(const std::string& flag, const std::string& value, const std::str
 void add_flags(const Words& words, const std::string& lead, MadeRequest& request) {
   KeyedNumbers numbers;
   Words layouts(3);  // of x, dy and dw
-  for (const Row& row : kRows) {
+  for (const Word& row : kWords) {
     for (const std::string& key : words_of_line(row.keys)) numbers[key] = row.usual;
   }
   for (std::size_t i = 1; i < words.size(); i += 2) {
