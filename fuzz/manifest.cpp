@@ -43,9 +43,10 @@ void check_outputs(const Manifest& manifest) {
     const auto byte = static_cast<unsigned char>(c);
     require(byte >= 0x20 || byte == '\n', "a control byte in XML", xml);
   }
-  Json report;
-  report_batch(manifest, outcomes, 0, report);
-  require(!report.dump(-1, ' ', false, Json::error_handler_t::replace).empty(), "a report");
+  BatchReport report(manifest, BatchOptions());
+  report.outcomes = outcomes;
+  const Json json = report.json();
+  require(!json.dump(-1, ' ', false, Json::error_handler_t::replace).empty(), "a report");
 }
 
 }  // namespace

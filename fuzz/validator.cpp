@@ -126,6 +126,8 @@ void check_problem(const WgradProblem& pb, const TensorInfo& x, const TensorInfo
   require(pb.dw_count() == dw_count && dw_count <= INT64_MAX / 16, "the gradient's size");
   require(flop_count(pb) >= 0 && term_count(pb) >= 0, "the work");
   require_line(describe(pb));
+  require(make_problem(parse_problem(describe(pb))) == pb, "a line that is read back",
+          describe(pb));
   require(out_backprop_shape(x, a, pb.K) == dy.shape, "out_backprop_shape()", describe(pb));
   if (a.kernel.empty()) {
     require(out_backprop_shape(x, a) == dy.shape, "out_backprop_shape() by the filter");
@@ -225,7 +227,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (choices.one_in(16)) dy.dtype = choices.of(kDTypes);
   std::optional<WgradProblem> problem;
   refused(0, "", [&] { problem = make_problem(x, dy, a); });
-  if (!problem) return 0;
+  if (!problem) {
+    refused(0, "", [&] { make_problem(parse_problem("conv2d n2 " + choices.text(80))); });
+    return 0;
+  }
   check_problem(*problem, x, dy, a);
   plan_it(*problem, choices);
   return 0;

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ import time
 import peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COLUMNS = ("name", "op", "layout", "N", "in_spatial", "C", "K_or_mult", "kernel", "stride", "dilation", "padding", "groups")
+WORD = re.compile(r"([a-z_]+)(\d+(?:,\d+)*)")  # of a problem's line
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 TITLES = {"convgrad": "convgrad", "before": "before", "im2col": "OpenBLAS im2col"} | peers.TITLES
 PEERS = tuple(peers.TITLES)
@@ -31,40 +32,42 @@ SLOW_S = 20  # a program that takes longer for one run is measured once
 
 # ---- Layers --------------------------------------------------------------------------------------
 
-def numbers(text, rank):
-    values = [int(word) for word in text.split(",")]
-    return values * rank if len(values) == 1 else values
-
-
 def geometry(extent, taps, stride, dilation, padding):
-    """(before, after, out) of one axis; padding is SAME, VALID or (before, after)."""
+    """(before, after, out) of one axis; padding is SAME or (before, after)."""
     reach = (taps - 1) * dilation + 1
     if padding == "SAME":
         out = -(-extent // stride)
         total = max((out - 1) * stride + reach - extent, 0)
         return total // 2, total - total // 2, out
-    before, after = (0, 0) if padding == "VALID" else padding
+    before, after = padding
     return before, after, (extent + before + after - reach) // stride + 1
 
 
-def layer_of(row, layout):
-    """A line of a suite as a dictionary of numbers, with pads and output extents worked out."""
-    rank = 3 if row["op"] == "conv3d" else 2
-    layer = {"name": row["name"], "op": row["op"], "padding": row["padding"], "N": int(row["N"]), "C": int(row["C"])}
-    for key, column in (("in", "in_spatial"), ("taps", "kernel"), ("strides", "stride"), ("dilations", "dilation")):
-        layer[key] = numbers(row[column], rank)
+def layer_of(name, problem, layout):
+    """A problem's line, as `describe` writes it, as a dictionary of numbers, with pads and output extents worked out."""
+    op, *words = problem.split()
+    rank = 3 if op == "conv3d" else 2
+    numbers = {match[1]: [int(number) for number in match[2].split(",")] for match in map(WORD.fullmatch, words) if match}
+
+    def of_axes(key, usual):
+        values = numbers.get(key, [usual])
+        return values * rank if len(values) == 1 else values
+
+    layer = {"name": name, "op": op, "N": numbers.get("n", [1])[0], "C": numbers["c"][0], "K": numbers["k"][0]}
+    layer["in"] = [numbers[axis][0] for axis in "dhw"[3 - rank:]]
+    layer["taps"] = [numbers[axis][0] for axis in "trs"[3 - rank:]]
+    layer["strides"], layer["dilations"] = of_axes("stride", 1), of_axes("dilation", 1)
     deep = "D" if rank == 3 else ""
-    layer["layout"] = {"nhwc": f"N{deep}HWC", "nchw": f"NC{deep}HW"}.get(layout, row["layout"])
-    depthwise = row["op"] == "depthwise"
-    layer["K"] = int(row["K_or_mult"]) * (layer["C"] if depthwise else 1)
-    layer["groups"] = layer["C"] if depthwise else int(row["groups"])
-    padding = row["padding"].upper()
-    if padding[0].isdigit():
-        pads = [int(word) for word in row["padding"].split(",")]
-        pads = pads * 2 * rank if len(pads) == 1 else pads
-        paddings = list(zip(pads[::2], pads[1::2]))
+    last = layout != "nchw" if layout else f"NC{deep}HW" not in words
+    layer["layout"] = f"N{deep}HWC" if last else f"NC{deep}HW"
+    layer["groups"] = layer["C"] if op == "depthwise" else numbers.get("groups", [1])[0]
+    if "pad_same" in words:
+        layer["padding"], paddings = "SAME", ["SAME"] * rank
     else:
-        paddings = [padding] * rank
+        both = of_axes("pad", 0)
+        paddings = [(before or pad, after or pad)
+                    for pad, before, after in zip(both, of_axes("pad_before", 0), of_axes("pad_after", 0))]
+        layer["padding"] = "EXPLICIT" if any(map(any, paddings)) else "VALID"
     axes = [geometry(*axis) for axis in zip(layer["in"], layer["taps"], layer["strides"], layer["dilations"], paddings)]
     layer["pads"] = [axis[:2] for axis in axes]
     layer["out"] = [axis[2] for axis in axes]
@@ -74,15 +77,14 @@ def layer_of(row, layout):
 
 
 def read_suite(path, layout, only):
+    """Layers of lines NAME [COUNT] PROBLEM."""
     layers = []
     for line in pathlib.Path(path).read_text().splitlines():
         words = line.split("#")[0].split()
-        if not words:
+        if not words or only not in words[0]:
             continue
-        if len(words) not in (len(COLUMNS), len(COLUMNS) + 1):
-            sys.exit(f"compare_peers.py: {path}: {len(words)} columns in '{line}', expected {' '.join(COLUMNS)} [count]")
-        if only in words[0]:
-            layers.append(layer_of(dict(zip(COLUMNS, words)), layout))
+        problem = words[2:] if words[1].isdigit() else words[1:]
+        layers.append(layer_of(words[0], " ".join(problem), layout))
     if not layers:
         sys.exit(f"compare_peers.py: {path} has no layer whose name holds '{only}'")
     return layers

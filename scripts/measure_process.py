@@ -11,6 +11,7 @@ With --verify: `verify --result` of each layer of a suite in float32, beside tha
 All take turns; the shortest time of each counts.
 """
 import argparse
+import itertools
 import os
 import pathlib
 import subprocess
@@ -20,6 +21,7 @@ import time
 
 import numpy as np
 
+from compare_peers import read_suite
 from peers import environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -58,28 +60,28 @@ def verify_suite(suite, programs, rounds, env):
     """Prints a line for each layer, and the geometric means of the last program's times over the first's: of the right gradient, and
     of one with noise, which no fault explains."""
     ratios = {"gradient.npy": [], "noise.npy": []}
-    for line in pathlib.Path(suite).read_text().splitlines():
-        if not line.strip() or line.startswith("#"):
-            continue
-        name, op, layout, n, spatial, c, k, kernel, stride, dilation, padding, groups = line.split("\t")[:12]
-        attributes = ["-k", kernel, "-s", stride, "-d", dilation, "-p", padding, "-f", layout]
-        if op != "depthwise" and groups != "1":
-            attributes += ["--groups", groups]
-        shape = ",".join([n, spatial, c] if layout.endswith("C") else [n, c, spatial])
+    for layer in read_suite(suite, None, ""):
+        flags = ["--op", layer["op"]]  # which programs from before lines know
+        for flag, numbers in (("-k", layer["taps"]), ("-s", layer["strides"]), ("-d", layer["dilations"]),
+                              ("--explicit-paddings", itertools.chain(*layer["pads"]))):
+            flags += [flag, ",".join(map(str, numbers))]
+        flags += ["-f", layer["layout"], "--groups", str(layer["groups"])]
+        extents = [*layer["in"], layer["C"]] if layer["layout"].endswith("C") else [layer["C"], *layer["in"]]
+        shape = ",".join(map(str, [layer["N"], *extents]))
         with tempfile.TemporaryDirectory() as folder:
-            run = [programs[-1], "generate", op, "--shape", shape, *attributes, "--dist", "normal", "-o", folder, "--clobber",
-                   "--multiplier" if op == "depthwise" else "--out-channels", k]
+            run = [programs[-1], "generate", "--shape", shape, *flags, "--out-channels", str(layer["K"]), "--dist", "normal",
+                   "-o", folder, "--clobber"]
             subprocess.run(run, env=env, check=True, capture_output=True)
             right = np.load(pathlib.Path(folder) / "gradient.npy")
             noise = np.random.default_rng(1).standard_normal(right.shape)
             np.save(pathlib.Path(folder) / "noise.npy", (right * (1 + 1e-3 * noise)).astype(right.dtype))
             cells = []
             for result in ratios:
-                verify = ["verify", "--op", op, "-i", "input.npy", "-g", "out_backprop.npy", "--result", result, *attributes]
+                verify = ["verify", "-i", "input.npy", "-g", "out_backprop.npy", "--result", result, *flags]
                 times = shortest({program: [program, *verify] for program in programs}, folder, rounds, env)
                 ratios[result].append(times[programs[-1]] / times[programs[0]])
                 cells += [*(f"{times[program]:7.3f} s" for program in programs), f"x {ratios[result][-1]:.2f}"]
-        print(f"{name:20s}", "  ".join(cells), flush=True)
+        print(f"{layer['name']:20s}", "  ".join(cells), flush=True)
     for result, values in ratios.items():
         print(f"{result}, {len(values)} layers: geometric mean {np.exp(np.mean(np.log(values))):.2f}, most {max(values):.2f}")
 

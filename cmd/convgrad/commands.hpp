@@ -1,5 +1,4 @@
-// commands.hpp - the commands that are a file each. They return the exit status and fill the
-// report.
+// commands.hpp - the commands that are a file each.
 #pragma once
 
 #include "options/options.hpp"
@@ -7,8 +6,8 @@
 
 namespace convgrad::cli {
 
-int generate(const GenerateOptions& options, Json& report);
-int inspect(const InspectOptions& options, Json& report);
-int info(const InfoOptions& options, Json& report);
+ReportPointer generate(const GenerateOptions& options);
+ReportPointer inspect(const InspectOptions& options);
+ReportPointer info(const InfoOptions& options);
 
 }  // namespace convgrad::cli

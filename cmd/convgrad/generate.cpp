@@ -11,10 +11,10 @@
 #include "commands.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "files/array.hpp"
-#include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
 #include "options/arguments.hpp"
+#include "options/attributes.hpp"
 #include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 #include "report/progress.hpp"
@@ -36,7 +36,7 @@ class Folder {
     made_ = fs::create_directory(path, error);
     if (error && !fs::is_directory(path)) {
       bad_input("--output: cannot make the folder ", path, ": ", error.message(),
-                "; name one in a folder that exists");
+                Hint("name one in a folder that exists"));
     }
   }
   ~Folder() {
@@ -57,37 +57,29 @@ struct Paths {
   std::string x, dy, dw;
 };
 
-MadeRequest request_of(const GenerateOptions& options) {
-  MadeRequest request;
-  if (!options.line.empty()) {
+WgradProblem problem_of(const GenerateOptions& options) {
+  const DType dtype = options.dtype.empty() ? DType::f32 : parse_dtype("--dtype", options.dtype);
+  if (!options.problem.line.empty()) {
     refuse_flag(options, "--shape", "--problem, which sets it");
-    request = request_of_line(options, options);
-  } else {
-    check_op(options.problem);
-    request.attributes = attributes_of(options.problem);
-    request.input_shape = parse_numbers("--shape", options.input_shape);
-    if (request.input_shape.empty()) {
-      misuse("--shape is missing, expected the input's, e.g. 2,8,8,3");
-    }
-    request.K = made_channels(options, options, request.attributes, request.input_shape);
+    const WgradProblem problem = problem_of_line(options);
+    return options.dtype.empty() ? problem : with_dtype(problem, dtype);
   }
-  if (!options.dtype.empty()) request.dtype = parse_dtype("--dtype", options.dtype);
-  return request;
+  check_op(options.problem);
+  return made_problem("--shape", options, options, dtype);
 }
 
 void check_paths(const GenerateOptions& options, const Paths& paths) {
   for (const std::string* path : {&paths.x, &paths.dy, &paths.dw}) {
     check_is_not_read("--output", *path, options);
     if (same_file(options.json, *path, STDOUT_FILENO)) {
-      misuse("--json=", options.json, " is a file that generate writes; name another file");
+      misuse("--json=", options.json, " is a file that generate writes", Hint("name another file"));
     }
     try {
       check_output(*path, {!options.clobber});
     } catch (const Error& error) {
       if (options.clobber || !fs::is_regular_file(*path)) throw;
-      throw Error(error.kind(), cat(*path,
-                                    ": exists already; name another folder, or replace "
-                                    "it with --clobber"));
+      throw Error(error.kind(), *path, ": exists already",
+                  Hint("name another folder, or replace it with --clobber"));
     }
   }
 }
@@ -129,59 +121,77 @@ void sum_gradient(const Plan& plan, MadeSource& source, ReferenceSum& reference,
   reference.finish();
 }
 
-Json made_json(const std::string& path, const std::string& hash) {
-  Json json = tensor_json(path, NpyReader(path).header());
-  json["hash"] = hash;
-  return json;
-}
+class GenerateReport final : public Report {
+ public:
+  GenerateReport(const Plan& planned, const MadeData& made) : plan(planned), data(made) {}
 
-std::vector<std::string> commands(const WgradProblem& problem, const WgradAttributes& attributes,
-                                  const Paths& paths, bool exact) {
-  const bool explicit_pads = !attributes.explicit_paddings.empty();
-  std::string job = cat("-i ", shell_quoted(paths.x), " -g ", shell_quoted(paths.dy), " ",
-                        problem_flags(problem, explicit_pads ? "" : attributes.padding));
-  if (problem.out_dtype != problem.dtype)
-    job += cat(" --out-dtype ", dtype_name(problem.out_dtype));
-  const std::string golden = shell_quoted(paths.dw);
-  const std::string bits = exact ? " --bitwise" : "";
-  std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
-                                    cat("convgrad verify ", job, " --golden ", golden, bits)};
-  if (exact) lines.push_back(cat("convgrad compare dw.npy ", golden, bits));
-  return lines;
-}
+  std::string text() const override {
+    const WgradProblem& problem = plan.problem;
+    TextWriter text;
+    text << describe(problem) << "\n" << distribution_name(data.distribution);
+    if (is_exact()) {
+      text << " from -" << largest_integer(problem) << " to " << largest_integer(problem);
+    }
+    text << (data.nonfinite ? ", with NaN and infinities" : "") << ", seed " << data.seed << "\n";
+    for (const auto& [name, tensor] : tensors) {
+      text << tensor.file << ": " << tensor.json()["dtype"].get<std::string>() << " "
+           << shape_text(tensor.header.shape) << ", " << *tensor.hash << "\n";
+    }
+    for (const std::string& line : commands()) text << "  " << line << "\n";
+    return text.str();
+  }
 
-std::string text_of(const WgradProblem& problem, const Json& tensors,
-                    const std::vector<std::string>& lines, const MadeData& data) {
-  TextWriter text;
-  text << describe(problem) << "\n" << distribution_name(data.distribution);
-  if (data.distribution == Distribution::integers) {
-    text << " from -" << largest_integer(problem) << " to " << largest_integer(problem);
+  Json json() const override {
+    Json json = problem_fields(plan.problem);
+    json["execution"] = plan_json(plan);
+    json["tensors"] = tensors_json(tensors);
+    json["timing_ms"] = timing.timing_json();
+    json["perf"] = timing.perf_json();
+    json["generate"] = {{"dist", distribution_name(data.distribution)},
+                        {"seed", data.seed},
+                        {"nonfinite", data.nonfinite},
+                        {"commands", commands()}};
+    return json;
   }
-  text << (data.nonfinite ? ", with NaN and infinities" : "") << ", seed " << data.seed << "\n";
-  for (const Json& tensor : tensors) {
-    text << tensor["file"].get<std::string>() << ": " << tensor["dtype"].get<std::string>() << " "
-         << shape_text(tensor["shape"].get<std::vector<std::int64_t>>()) << ", "
-         << tensor["hash"].get<std::string>() << "\n";
+
+  Plan plan;
+  MadeData data;
+  Tensors tensors;  // input, out_backprop, gradient
+  JobTiming timing;
+
+ private:
+  bool is_exact() const { return data.distribution == Distribution::integers; }
+
+  std::vector<std::string> commands() const {
+    const auto file = [&](std::size_t i) { return shell_quoted(tensors[i].second.file); };
+    std::string job = cat("-i ", file(0), " -g ", file(1), " ", problem_flags(plan.problem));
+    if (plan.problem.out_dtype != plan.problem.dtype) {
+      job += cat(" --out-dtype ", dtype_name(plan.problem.out_dtype));
+    }
+    const std::string golden = file(2), bits = is_exact() ? " --bitwise" : "";
+    std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
+                                      cat("convgrad verify ", job, " --golden ", golden, bits)};
+    if (is_exact()) lines.push_back(cat("convgrad compare dw.npy ", golden, bits));
+    return lines;
   }
-  for (const std::string& line : lines) text << "  " << line << "\n";
-  return text.str();
+};
+
+// A file that was just made.
+TensorReport made_tensor(const std::string& path, const std::string& hash) {
+  return {path, NpyReader(path).header(), hash};
 }
 
 }  // namespace
 
-int generate(const GenerateOptions& options, Json& report) {
+ReportPointer generate(const GenerateOptions& options) {
   const MadeData data = {parse_distribution(options.dist), static_cast<std::uint64_t>(options.seed),
                          options.nonfinite};
-  const MadeRequest request = request_of(options);
-  const WgradProblem problem = made_problem("--shape", request.attributes, request.input_shape,
-                                            request.dtype.value_or(DType::f32), request.K);
+  const WgradProblem problem = problem_of(options);
   if (options.problem.output.empty()) misuse("--output is missing, expected a folder");
   if (options.problem.output == "-") misuse("--output: found -, expected a folder for three files");
-  set_problem(report, problem);
   PlanOptions planned = plan_options(options);
   planned.backend = Backend::reference;
   const Plan plan = make_plan(problem, this_machine(), planned);
-  report["execution"] = plan_json(plan);
 
   const Folder folder(options.problem.output);
   const Paths paths = {folder.file("input.npy"), folder.file("out_backprop.npy"),
@@ -190,38 +200,29 @@ int generate(const GenerateOptions& options, Json& report) {
   const OutputOptions output = {!options.clobber};
   const TensorMaker x(problem, Operand::x, data), dy(problem, Operand::dy, data);
   TaskPool pool(plan.threads);
-  Timing timing;
+  JobTiming job = {{}, 0, problem};
   const auto start = Clock::now();
   OutputFile x_file(paths.x, output), dy_file(paths.dy, output);
   const std::string x_hash = write_tensor(x, problem.dtype, x_file, pool);
   const std::string dy_hash = write_tensor(dy, problem.dtype, dy_file, pool);
-  double write_s = seconds_since(start);
+  job.write_s = seconds_since(start);
   ReferenceSum reference(problem, pool);
   MadeSource source(x, dy);
-  sum_gradient(plan, source, reference, timing);
+  sum_gradient(plan, source, reference, job.timing);
   const auto write_start = Clock::now();
   // First what can still fail for want of space.
   write_gradient(paths.dw, problem, reference.expected().values.data(), nullptr, output);
   x_file.commit();
   dy_file.commit();
-  write_s += seconds_since(write_start);
-  timing.total_s = seconds_since(start) - write_s;
+  job.write_s += seconds_since(write_start);
+  job.timing.total_s = seconds_since(start) - job.write_s;
 
-  report["tensors"] = {{"input", made_json(paths.x, x_hash)},
-                       {"out_backprop", made_json(paths.dy, dy_hash)},
-                       {"gradient", made_json(paths.dw, hash_of_values(paths.dw))}};
-  report["timing_ms"] = timing_json(timing, write_s);
-  report["perf"] = perf_json(problem, timing);
-  const bool exact = data.distribution == Distribution::integers;
-  const std::vector<std::string> lines = commands(problem, request.attributes, paths, exact);
-  report["generate"] = {{"dist", distribution_name(data.distribution)},
-                        {"seed", data.seed},
-                        {"nonfinite", data.nonfinite},
-                        {"commands", lines}};
-  if (options.json != "-") {
-    std::fputs(text_of(problem, report["tensors"], lines, data).c_str(), stdout);
-  }
-  return 0;
+  auto report = std::make_unique<GenerateReport>(plan, data);
+  report->tensors = {{"input", made_tensor(paths.x, x_hash)},
+                     {"out_backprop", made_tensor(paths.dy, dy_hash)},
+                     {"gradient", made_tensor(paths.dw, hash_of_values(paths.dw))}};
+  report->timing = job;
+  return report;
 }
 
 }  // namespace convgrad::cli

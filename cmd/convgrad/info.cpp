@@ -65,23 +65,18 @@ Words missing_instruction_sets(const Machine& machine) {
   return missing;
 }
 
-}  // namespace
+struct InfoReport final : Report {
+  std::string text() const override;
+  Json json() const override;
 
-int info(const InfoOptions& options, Json& report) {
-  const Machine& machine = this_machine();
-  const BlasInfo blas = blas_info();
-  const CudaInfo cuda = cuda_info();
-  report["machine"] = machine_json(machine);
-  report["cuda"] = cuda_json(cuda);
+  Machine machine = this_machine();
+  BlasInfo blas = blas_info();
+  CudaInfo cuda = cuda_info();
   std::optional<Peaks> peaks;
-  if (options.peaks) {
-    PeakRequest request;
-    request.threads = options.execution.threads;
-    peaks = measure_peaks(request);
-    report["peaks"] = peaks_json(*peaks);
-  }
-  report["algorithms"] = algorithms_json(&cuda);
-  if (options.json == "-") return 0;
+  std::vector<AlgorithmRow> algorithms = all_algorithms(&cuda);
+};
+
+std::string InfoReport::text() const {
   const char* core = std::getenv("OPENBLAS_CORETYPE");
   std::string text = version_text() + "\n";
   text += cat("processor    ", machine.processor, ", ", machine.threads, " threads, ",
@@ -96,9 +91,26 @@ int info(const InfoOptions& options, Json& report) {
           core != nullptr ? cat("; OPENBLAS_CORETYPE=", core) : std::string(), "\n");
   text += cuda_text(cuda);
   if (peaks) text += peaks_text(*peaks);
-  text += "algorithms\n" + algorithms_text(report["algorithms"]);
-  std::fputs(text.c_str(), stdout);
-  return 0;
+  return text + "algorithms\n" + algorithms_text(algorithms);
+}
+
+Json InfoReport::json() const {
+  Json json = {{"machine", machine_json(machine)}, {"cuda", cuda_json(cuda)}};
+  if (peaks) json["peaks"] = peaks_json(*peaks);
+  json["algorithms"] = algorithms_json(algorithms);
+  return json;
+}
+
+}  // namespace
+
+ReportPointer info(const InfoOptions& options) {
+  auto report = std::make_unique<InfoReport>();
+  if (options.peaks) {
+    PeakRequest request;
+    request.threads = options.execution.threads;
+    report->peaks = measure_peaks(request);
+  }
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
+#include <variant>
 #include <vector>
 
 #include "base/format_bytes.hpp"
+#include "base/suggest.hpp"
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
@@ -88,18 +90,6 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
   return statistics;
 }
 
-Json statistics_json(const Statistics& s, const NpyHeader& header) {
-  const bool any = s.finite > 0, integers = is_integer(header);
-  return {{"count", header.element_count},
-          {"nan", s.nan},
-          {"inf", s.inf},
-          {"zero", s.zero},
-          {"subnormal", s.subnormal},
-          {"min", any ? number(s.min, integers) : Json()},
-          {"max", any ? number(s.max, integers) : Json()},
-          {"mean", any ? number(static_cast<double>(s.mean())) : Json()}};
-}
-
 // What sha256sum prints, and manifests of batch name; empty for streams and members of archives.
 std::string hash_of_whole_file(const std::string& path) {
   std::error_code ignored;
@@ -107,58 +97,141 @@ std::string hash_of_whole_file(const std::string& path) {
   return whole && std::filesystem::is_regular_file(path, ignored) ? hash_of_file(path) : "";
 }
 
-void inspect_file(const std::string& path, Json& file, std::ostream& text) {
-  NpyReader reader(path);
-  const NpyHeader& header = reader.header();
-  file = tensor_json(path, header);
-  file["format"] = format_name(header);
-  file["big_endian"] = header.big_endian;
-  file["data_offset"] = header.data_offset;
-  const std::string dtype = dtype_text(reader);
-  file["dtype"] = dtype;
-  TensorHash hash;
-  const Statistics s = read_values(reader, hash);
-  file["values"] = statistics_json(s, header);
-  const std::string digest = hash.text();
-  file["hash"] = digest;
-  const std::string file_digest = hash_of_whole_file(path);
-  if (!file_digest.empty()) file["file_hash"] = file_digest;
-  text << reader.name() << ": " << dtype << " " << shape_text(header.shape) << ", "
-       << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
-       << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
-       << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
-  if (s.finite > 0) {
-    text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << s.min << ", max " << s.max
-         << ", mean " << std::setprecision(6) << s.mean();
-  } else {
-    text << "  no finite values";
+// An array, as its header reads and what its numbers are.
+struct InspectedArray {
+  std::string name, dtype, file_hash;
+  TensorReport tensor;
+  Statistics values;
+
+  explicit InspectedArray(const std::string& path) {
+    NpyReader reader(path);
+    name = reader.name();
+    dtype = dtype_text(reader);
+    tensor = {path, reader.header()};
+    TensorHash hash;
+    values = read_values(reader, hash);
+    tensor.hash = hash.text();
+    file_hash = hash_of_whole_file(path);
   }
-  text << ", " << s.nan << " NaN, " << s.inf << " Inf, " << s.zero
-       << (s.zero == 1 ? " zero" : " zeros") << ", " << s.subnormal << " subnormal\n  " << digest
-       << " values\n";
-  if (!file_digest.empty()) text << "  " << file_digest << " file\n";
-}
+
+  Json json() const {
+    const NpyHeader& header = tensor.header;
+    const bool any = values.finite > 0, integers = is_integer(header);
+    Json json = tensor.json();
+    json["dtype"] = dtype;
+    json["format"] = format_name(header);
+    json["big_endian"] = header.big_endian;
+    json["data_offset"] = header.data_offset;
+    json["values"] = {{"count", header.element_count},
+                      {"nan", values.nan},
+                      {"inf", values.inf},
+                      {"zero", values.zero},
+                      {"subnormal", values.subnormal},
+                      {"min", any ? number(values.min, integers) : Json()},
+                      {"max", any ? number(values.max, integers) : Json()},
+                      {"mean", any ? number(static_cast<double>(values.mean())) : Json()}};
+    if (!file_hash.empty()) json["file_hash"] = file_hash;
+    return json;
+  }
+
+  std::string text() const {
+    const NpyHeader& header = tensor.header;
+    TextWriter text;
+    text << name << ": " << dtype << " " << shape_text(header.shape) << ", "
+         << (header.fortran_order ? "Fortran" : "C") << " order, '" << header.descr << "', "
+         << (header.big_endian ? "big" : "little") << " endian, format " << format_name(header)
+         << ", " << format_bytes(static_cast<double>(header.payload_bytes)) << "\n";
+    if (values.finite > 0) {
+      text << "  min " << std::setprecision(is_integer(header) ? 20 : 6) << values.min << ", max "
+           << values.max << ", mean " << std::setprecision(6) << values.mean();
+    } else {
+      text << "  no finite values";
+    }
+    text << ", " << values.nan << " NaN, " << values.inf << " Inf, " << values.zero
+         << (values.zero == 1 ? " zero" : " zeros") << ", " << values.subnormal << " subnormal\n  "
+         << *tensor.hash << " values\n";
+    if (!file_hash.empty()) text << "  " << file_hash << " file\n";
+    return text.str();
+  }
+};
 
 // A file of --batch-range: what it says of itself.
-void inspect_part(const std::string& path, Json& file, std::ostream& text) {
-  const PartialFile part = open_partial(path);
-  const PartialHeader& header = part.header;
-  file["file"] = path;
-  file["problem"] = describe(header.problem);
-  file["part"] = {{"images", {header.images.begin, header.images.end}},
-                  {"of_images", header.problem.N},
-                  {"slices", {header.slices.begin, header.slices.end}},
-                  {"of_slices", header.of_slices},
-                  {"nodes", part.nodes.size()}};
-  file["algorithm"] = header.algorithm;
-  file["program"] = header.program;
-  text << path << ": a part of a gradient, images " << header.images.begin << ":"
-       << header.images.end << " of " << header.problem.N << ", for convgrad reduce\n  "
-       << describe(header.problem) << "\n  slices " << header.slices.begin << ":"
-       << header.slices.end << " of " << header.of_slices << " in " << part.nodes.size()
-       << (part.nodes.size() == 1 ? " node, " : " nodes, ") << header.algorithm << ", "
-       << header.program << "\n";
-}
+struct InspectedPart {
+  PartialFile part;
+
+  Json json() const {
+    const PartialHeader& header = part.header;
+    return {{"file", part.path},
+            {"problem", describe(header.problem)},
+            {"part",
+             {{"images", {header.images.begin, header.images.end}},
+              {"of_images", header.problem.N},
+              {"slices", {header.slices.begin, header.slices.end}},
+              {"of_slices", header.of_slices},
+              {"nodes", part.nodes.size()}}},
+            {"algorithm", header.algorithm},
+            {"program", header.program}};
+  }
+
+  std::string text() const {
+    const PartialHeader& header = part.header;
+    return cat(part.path, ": a part of a gradient, images ", header.images.begin, ":",
+               header.images.end, " of ", header.problem.N, ", for convgrad reduce\n  ",
+               describe(header.problem), "\n  slices ", header.slices.begin, ":", header.slices.end,
+               " of ", header.of_slices, " in ", counted(part.nodes.size(), "node"), ", ",
+               header.algorithm, ", ", header.program, "\n");
+  }
+};
+
+// What cannot be read.
+struct NotInspected {
+  std::string path;
+  Error error;
+
+  Json json() const { return {{"file", path}, {"error", error.what()}}; }
+  std::string text() const { return ""; }
+};
+
+using Inspected = std::variant<InspectedArray, InspectedPart, NotInspected>;
+
+class InspectReport final : public Report {
+ public:
+  int exit_status() const override {
+    int worst = 0;
+    for (const Error* error : errors()) worst = std::max(worst, static_cast<int>(error->kind()));
+    return worst;
+  }
+  const char* status() const override { return errors().empty() ? "ok" : "error"; }
+  std::string text() const override {
+    std::string text;
+    for (const Inspected& file : files) {
+      text += std::visit([](const auto& one) { return one.text(); }, file);
+    }
+    return text;
+  }
+  Json json() const override {
+    Json json = {{"files", Json::array()}};
+    for (const Inspected& file : files) {
+      json["files"].push_back(std::visit([](const auto& one) { return one.json(); }, file));
+    }
+    if (!errors().empty()) {
+      const Error& last = *errors().back();
+      json["error"] = error_json(static_cast<int>(last.kind()), last.what(), last.hint());
+    }
+    return json;
+  }
+
+  std::vector<Inspected> files;
+
+ private:
+  std::vector<const Error*> errors() const {
+    std::vector<const Error*> errors;
+    for (const Inspected& file : files) {
+      if (const auto* none = std::get_if<NotInspected>(&file)) errors.push_back(&none->error);
+    }
+    return errors;
+  }
+};
 
 // What is looked at: an array, or the file of a part, whose description is no array.
 struct Item {
@@ -189,32 +262,27 @@ std::vector<Item> items_of(const Words& files) {
 
 }  // namespace
 
-int inspect(const InspectOptions& options, Json& report) {
+ReportPointer inspect(const InspectOptions& options) {
   if (options.paths.empty()) {
     misuse("inspect: no file is named, expected one or more .npy files");
   }
   if (std::ranges::count(options.paths, "-") > 1) {
     misuse("- is given twice, expected one array on standard input");
   }
-  report["files"] = Json::array();
-  int status = 0;
+  auto report = std::make_unique<InspectReport>();
   for (const auto& [path, is_part] : items_of(options.paths)) {
-    Json file;
-    TextWriter text;
     try {
-      is_part ? inspect_part(path, file, text) : inspect_file(path, file, text);
+      if (is_part) {
+        report->files.emplace_back(InspectedPart{open_partial(path)});
+      } else {
+        report->files.emplace_back(InspectedArray(path));
+      }
     } catch (const Error& error) {  // the other files are still worth a look
       say(options, "error", error.what());
-      status = std::max(status, static_cast<int>(error.kind()));
-      file["file"] = path;
-      file["error"] = error.what();
-      report["status"] = "error";
-      report["error"] = error_json(static_cast<int>(error.kind()), error.what(), options.paths);
+      report->files.emplace_back(NotInspected{path, error});
     }
-    report["files"].push_back(file);
-    if (options.json != "-") std::fputs(text.str().c_str(), stdout);
   }
-  return status;
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -125,7 +125,7 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   const std::string word = left.front().substr(0, left.front().find('='));
   if (word.rfind('-', 0) == 0 && word.size() > 1) {
     misuse("unknown option '", word, "'", did_you_mean(word, option_names(command)),
-           "; see convgrad --help");
+           Hint("see convgrad --help"));
   }
   if (find_command(commands, word) != nullptr) {
     misuse("'", word, "' is a command of its own and takes no other");
@@ -134,15 +134,15 @@ void refuse_leftovers(const Commands& commands, const CLI::App& command) {
     misuse("'", word, "' is an operation, expected as --op ", word);
   }
   misuse("'", word, "' is neither an option nor a command",
-         did_you_mean(word, command_names(commands)), "; see convgrad --help");
+         did_you_mean(word, command_names(commands)), Hint("see convgrad --help"));
 }
 
 // Options in front of a command are its own, if it has them; else they would mean nothing.
 void refuse_strange_options(const Rows& in_front, const Command& command) {
   for (const Row& row : in_front) {
     if (row.option->count() == 0 || command.rows.find(row.name()) != nullptr) continue;
-    misuse("--", row.name(), ": given in front of ", command.name,
-           ", which has no such option; leave it out");
+    misuse("--", row.name(), ": given in front of ", command.name, ", which has no such option",
+           Hint("leave it out"));
   }
 }
 
@@ -156,7 +156,7 @@ Words with_help_flag(const Commands& commands, Words words) {
   if (words.empty() || words.front() == "help") return {"--help"};
   if (find_command(commands, words.front()) == nullptr) {
     misuse("help: '", words.front(), "' is not a command",
-           did_you_mean(words.front(), command_names(commands)), "; see convgrad --help");
+           did_you_mean(words.front(), command_names(commands)), Hint("see convgrad --help"));
   }
   words.emplace_back("--help");
   return words;
@@ -201,10 +201,10 @@ struct Program {
       "convgrad computes the gradient of a convolution with respect to its filter,\n"
       "from .npy tensors to a .npy tensor, by TensorFlow's definitions.",
       "convgrad"};
-  Json report;
+  std::string command_name = "compute";
   std::vector<std::string> arguments;
 
-  int run(const std::string& line) {
+  ReportPointer run(const std::string& line) {
     bind_options(app, commands);
     Words words = arguments;
     std::ranges::transform(words, words.begin(), with_hyphens);
@@ -217,7 +217,7 @@ struct Program {
       TextWriter out;
       app.exit(success, out, std::cerr);
       std::fputs(out.str().c_str(), stdout);
-      return 0;
+      return nullptr;
     } catch (const CLI::ParseError& error) {
       // What the options say is not known, but how to say what is wrong with them should be.
       const Command& command = command_in(words);
@@ -227,13 +227,15 @@ struct Program {
       if (!color.empty()) options->color = color;
       options->files = commands.front().rows.files();
       std::ranges::move(command.rows.files(), std::back_inserter(options->files));
-      report = new_report(command.name, line);
-      misuse(error.what(), "; see convgrad --help");
+      command_name = command.name;
+      options->command_line = line;
+      misuse(error.what(), Hint("see convgrad --help"));
     }
     const std::vector<CLI::App*> chosen = app.get_subcommands();
     const Command& command = command_in(chosen.empty() ? Words() : Words{chosen[0]->get_name()});
-    report = new_report(command.name, line);
+    command_name = command.name;
     options = &command.options;
+    options->command_line = line;
     take_options(commands.front(), command);
     options->files = command.rows.files();
     refuse_leftovers(commands, *command.app);
@@ -252,8 +254,6 @@ struct Program {
     options->command_line = prefix + line;
     // batch looks at its manifest's files first.
     if (command.name != "batch") check_report_replaces_nothing(*options);
-    report["command_line"] = options->command_line;
-    if (!options->tag_words.empty()) report["tags"] = options->tags();
     return run_command(command.name);
   }
 
@@ -265,29 +265,36 @@ struct Program {
     return commands.front();
   }
 
-  int run_command(const std::string& name) {
-    if (name == "verify") return verify(all.verify, report);
-    if (name == "compare") return compare(all.compare, report);
-    if (name == "batch") return batch(all.batch, report);
-    if (name == "bench") return bench(all.bench, report);
-    if (name == "generate") return generate(all.generate, report);
-    if (name == "reduce") return reduce(all.reduce, report);
-    if (name == "inspect") return inspect(all.inspect, report);
-    if (name == "info") return info(all.info, report);
+  ReportPointer run_command(const std::string& name) {
+    if (name == "verify") return verify(all.verify);
+    if (name == "compare") return compare(all.compare);
+    if (name == "batch") return batch(all.batch);
+    if (name == "bench") return bench(all.bench);
+    if (name == "generate") return generate(all.generate);
+    if (name == "reduce") return reduce(all.reduce);
+    if (name == "inspect") return inspect(all.inspect);
+    if (name == "info") return info(all.info);
     if (name == "completion") return completion(all.completion, commands);
-    return compute(all.compute, report);
+    return compute(all.compute);
+  }
+
+  // Text, unless JSON takes its place.
+  int print(const Report& report) {
+    if (options->json != "-") std::fputs(report.text().c_str(), stdout);
+    if (options->json.empty()) return report.exit_status();
+    return write_report(report.exit_status(), report.status(), report.json());
   }
 
   // 5 if the report itself cannot be written.
-  int finish(int status) {
-    if (options->json.empty() || report.is_null()) return status;
-    report["exit_code"] = status;
+  int write_report(int status, const char* word, const Json& fields) {
     try {
-      check_report_replaces_nothing(
-          *options);  // an error's report must not replace a tensor either
-      if (blas_is_loaded()) report["tool"]["blas"] = blas_json();
+      check_report_replaces_nothing(*options);  // nor may one of an error replace a tensor
+      Json json = common_json(command_name, options->command_line, options->tags());
+      json.update(fields);
+      json["status"] = word;
+      json["exit_code"] = status;
       // Paths and messages may hold bytes that are not UTF-8: they are replaced, not fatal.
-      write_file(options->json, report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+      write_file(options->json, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     } catch (const Error& error) {
       const std::string what = error.what();
       if (status < 2) say(*options, "error", what.starts_with("--json") ? what : "--json: " + what);
@@ -311,14 +318,14 @@ struct Program {
            std::ranges::count(no, value) == 0;
   }
 
-  int fail(int status, const std::string& message) {
+  int fail(const Error& error) {
     if (asks_for_mpi() && is_silent_rank()) await_rank_0();
-    const std::string line = with_variable(message);
+    const std::string line = with_variable(error.what());
+    const int status = static_cast<int>(error.kind());
     say(*options, "error", line);
     told_status = status;
-    report["status"] = "error";
-    report["error"] = error_json(status, line, arguments);
-    return finish(status);
+    if (options->json.empty()) return status;
+    return write_report(status, "error", {{"error", error_json(status, line, error.hint())}});
   }
 };
 
@@ -336,17 +343,17 @@ int run(int argc, char** argv) {
   Program program;
   try {
     program.arguments.assign(argv + std::min(argc, 1), argv + argc);
-    const int status = program.run(command_line(argc, argv));
-    return flush_stdout(*program.options, program.finish(status));
+    const ReportPointer report = program.run(command_line(argc, argv));
+    return flush_stdout(*program.options, report ? program.print(*report) : 0);
   } catch (const SilentEnd&) {
     return 0;
   } catch (const Error& error) {
-    return program.fail(static_cast<int>(error.kind()), error.what());
+    return program.fail(error);
   } catch (const std::bad_alloc&) {
-    return program.fail(static_cast<int>(ErrorKind::runtime),
-                        "out of memory; lower --memory-limit or --threads");
+    return program.fail(
+        Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit or --threads")));
   } catch (const std::exception& error) {
-    return program.fail(static_cast<int>(ErrorKind::runtime), error.what());
+    return program.fail(Error(ErrorKind::runtime, error.what()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -42,17 +43,47 @@ std::string cat(const Parts&... parts) {
   return out.str();
 }
 
+// Says in an error's message how to fix it, behind "; ". Without parts it says nothing.
+class Hint {
+ public:
+  Hint() = default;
+  template <typename First, typename... Parts>
+  explicit Hint(const First& first, const Parts&... parts) : text_(cat(first, parts...)) {}
+  const std::string& text() const { return text_; }
+  friend std::ostream& operator<<(std::ostream& out, const Hint& hint) {
+    return hint.text_.empty() ? out : out << "; " << hint.text_;
+  }
+
+ private:
+  std::string text_;
+};
+
 // what() is one line, the parts joined: what was found, what was expected, which flag or file, how
-// to fix it.
+// to fix it. Parts that are hints, or errors with hints, make hint().
 class Error : public std::runtime_error {
  public:
   template <typename... Parts>
   explicit Error(ErrorKind kind, const Parts&... parts)
-      : std::runtime_error(one_line(cat(parts...))), kind_(kind) {}
+      : std::runtime_error(one_line(cat(parts...))), kind_(kind) {
+    (add_hint(parts), ...);
+  }
   ErrorKind kind() const { return kind_; }
+  const std::string& hint() const { return hint_; }  // "" where none of the parts has one
+  friend std::ostream& operator<<(std::ostream& out, const Error& error) {
+    return out << error.what();
+  }
 
  private:
+  template <typename Part>
+  void add_hint(const Part& part) {
+    std::string more;
+    if constexpr (std::is_same_v<Part, Hint>) more = one_line(part.text());
+    if constexpr (std::is_base_of_v<Error, Part>) more = part.hint();
+    if (!more.empty()) hint_ += (hint_.empty() ? "" : "; ") + more;
+  }
+
   ErrorKind kind_;
+  std::string hint_;
 };
 
 // Holds a value, or why there is none, for a choice that another one may follow.

@@ -85,8 +85,9 @@ std::vector<std::int64_t> dy_shape(const WgradProblem& problem);
 // and 1). Channels or a multiplier of 0 make it empty.
 std::vector<std::int64_t> dw_shape(const WgradProblem& problem);
 
-// Returns one line, which is enough to repeat the problem: "conv2d float32 NHWC n2 h8 w8 c3 k4 r3
-// s3 stride2,2 ...".
+// Returns the problem as one line, "conv2d float32 NHWC n8 h56 w56 c64 k128 r3 s3 stride2
+// pad_same": what suites of problems, --problem, jobs, reports and files of parts have, and
+// parse_problem() reads.
 std::string describe(const WgradProblem& problem);
 
 // Returns "bfloat16", or for tensors that differ "float8_e4m3fn*float8_e5m2".
@@ -123,16 +124,38 @@ struct WgradAttributes {
                           // if one of them is; float32 otherwise
 };
 
+// Holds what make_problem() takes.
+struct ProblemRequest {
+  TensorInfo x, dy;
+  WgradAttributes attributes;
+};
+
 // This is the one validator. It throws Error(usage) for unknown names and attributes that exclude
 // each other or are missing, Error(input) for values and shapes that do not fit each other; the
 // latter ends with the slips, such as exchanged tensors, without which they would fit.
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes);
+inline WgradProblem make_problem(const ProblemRequest& request) {
+  return make_problem(request.x, request.dy, request.attributes);
+}
 
 // Returns the shape of the out_backprop that fits x and the attributes, by make_problem's rules and
 // with its errors. It has K channels, or as many as the filter's shape says where K is not given.
 std::vector<std::int64_t> out_backprop_shape(const TensorInfo& x, const WgradAttributes& attributes,
                                              std::optional<std::int64_t> K = {});
+
+// Reads a line that describe() writes, and others of its grammar: the operation, then in any order
+//   float32                  the dtype; X*DY where they differ; ->OUT: the gradient's
+//   NHWC HWIO                data format, filter format
+//   n8 d9 h56 w56 c64 k128   extents of x, channels of dy; depthwise also m2: k = c*m
+//   t3 r3 s3                 taps along d, h, w
+//   groups2                  as many as c in depthwise
+//   stride2 dilation2        of all spatial axes, or stride2,1 of each
+//   pad1, pad_before1,0 pad_after1, pad_same   the same on both sides, or not, or SAME
+// The defaults are float32, channels last, HWIO, n1, groups1, stride1, dilation1 and no padding.
+// What has none and is missing, unknown or there twice is an Error(usage) that names it; others are
+// make_problem()'s.
+ProblemRequest parse_problem(const std::string& line);
 
 // Takes the operation's short name, or what TensorFlow or PyTorch calls the function; case and
 // underscores do not count. Other names are an Error(usage) with a suggestion.
@@ -142,6 +165,8 @@ std::optional<Op> op_from_name(std::string_view name);
 // Tells whether the data format, the op's NHWC or NCHW or Keras' channels_last or channels_first,
 // has channels last; Error(usage) for other names.
 bool parse_data_format(Op op, std::string_view name);
+// Takes the op's HWIO, OIHW or OHWI, or RSCK, KCRS or KRSC; Error(usage) for other names.
+FilterFormat parse_filter_format(Op op, std::string_view name);
 // Replaces the letters of cuDNN and CUTLASS by those of TensorFlow, KCRS by OIHW, in upper case.
 std::string in_tensorflow_letters(std::string_view filter_format);
 

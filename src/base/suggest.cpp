@@ -32,8 +32,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
-  if (word.size() > 64) return "";
+Hint did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  if (word.size() > 64) return {};
   const std::string* best = nullptr;
   // A short word may have one slip, a usual one two, a long one more; or the word begins a name.
   // The dashes of a flag do not make it longer.
@@ -49,7 +49,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
       best = &candidate;
     }
   }
-  return best != nullptr ? "; did you mean '" + *best + "'?" : "";
+  return best != nullptr ? Hint("did you mean '", *best, "'?") : Hint();
 }
 
 std::string_view cut_short(std::string_view text, std::size_t most_bytes) {

@@ -9,9 +9,9 @@
 
 namespace convgrad {
 
-// Returns "; did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored),
-// or "" when none is near.
-std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+// Returns "did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored),
+// or no hint when none is near.
+Hint did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 // Returns at most so many bytes of text's beginning and does not cut within a UTF-8 character.
 std::string_view cut_short(std::string_view text, std::size_t most_bytes);

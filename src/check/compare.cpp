@@ -86,7 +86,8 @@ class Judge {
         !std::isfinite(expected_.magnitudes[at])) {
       throw Error(ErrorKind::unavailable,
                   "the sum of |x*dy| of an element overflows float64, so how far it may be off is "
-                  "not known; use --rtol and --atol, --max-ulp or --bitwise");
+                  "not known",
+                  Hint("use --rtol and --atol, --max-ulp or --bitwise"));
     }
     ++result.count;
     result.abs.keep_larger({e.abs, index, got, want});

@@ -49,7 +49,7 @@ void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return;
   throw Error(ErrorKind::runtime, CONVGRAD_OPENBLAS_NAME, " has no ", name,
-              ": OpenBLAS 0.3 was expected; install it");
+              ": OpenBLAS 0.3 was expected", Hint("install it"));
 }
 
 // Ends the worker threads that OpenBLAS's pthread build starts when it is loaded. They are never

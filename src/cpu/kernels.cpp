@@ -84,8 +84,8 @@ const Kernel& find_kernel(std::string_view name) {
                 " processors, and this program is compiled for others; expected ", join_or(names));
   }
   if (name == "reference") {
-    throw Error(ErrorKind::usage,
-                "--algorithm: 'reference' is not one of the kernels; use --backend reference");
+    throw Error(ErrorKind::usage, "--algorithm: 'reference' is not one of the kernels",
+                Hint("use --backend reference"));
   }
   throw Error(ErrorKind::usage, "--algorithm: '", name, "' is unknown, expected ", join_or(names),
               did_you_mean(name, names));

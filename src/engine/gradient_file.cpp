@@ -54,7 +54,7 @@ std::vector<std::int64_t> position_in_file(const WgradProblem& problem, std::int
 namespace {
 
 // Returns what to add if the shape is the gradient's in another order.
-std::string order_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
+Hint order_hint(WgradProblem problem, const std::vector<std::int64_t>& shape) {
   std::string names;
   for (const FilterFormat format : {FilterFormat::hwio, FilterFormat::oihw, FilterFormat::ohwi}) {
     problem.filter_format = format;
@@ -62,7 +62,7 @@ std::string order_hint(WgradProblem problem, const std::vector<std::int64_t>& sh
       names += cat(names.empty() ? "" : " or ", filter_format_name(problem));
     }
   }
-  return names.empty() ? "" : cat("; this is ", names, ": add --filter-format ", names);
+  return names.empty() ? Hint() : Hint("this is ", names, ": add --filter-format ", names);
 }
 
 // Opens a file of floats that has the shape of the problem's gradient.
@@ -71,7 +71,8 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
   dtype = float_dtype(reader.header(), reader.name());
   if (is_float8(dtype)) {
     throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(dtype),
-                ", expected a gradient in float16, bfloat16, float32 or float64; convert it");
+                ", expected a gradient in float16, bfloat16, float32 or float64",
+                Hint("convert it"));
   }
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
@@ -118,8 +119,8 @@ GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
   NpyReader reader = open_gradient(path, problem, result.dtype);
   if (dtype_must_match && result.dtype != problem.out_dtype) {
     throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(result.dtype),
-                ", expected ", dtype_name(problem.out_dtype), "; use --out-dtype ",
-                dtype_name(result.dtype));
+                ", expected ", dtype_name(problem.out_dtype),
+                Hint("use --out-dtype ", dtype_name(result.dtype)));
   }
   const Buffer bytes(reader.header().payload_bytes, "a gradient file");
   const std::vector<std::int64_t>& shape = reader.header().shape;

@@ -31,7 +31,7 @@ struct PartialHeader {
 };
 PartialHeader partial_header(const Plan& plan, const std::string& program);
 
-// Returns a JSON object on one line, in the words of the command line.
+// Returns a JSON object on one line.
 std::string partial_header_text(const PartialHeader& header);
 // Throws an Error(input) that begins with name unless the text is what partial_header_text()
 // writes, of a problem that make_problem() accepts.

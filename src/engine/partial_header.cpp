@@ -10,66 +10,8 @@ namespace convgrad {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Numbers = std::vector<std::int64_t>;
 
-constexpr const char* kFormat = "convgrad.partial/2";
-
-Numbers filter_sizes(WgradProblem problem) {
-  problem.filter_format = FilterFormat::hwio;
-  return dw_shape(problem);
-}
-
-Json explicit_json(const WgradProblem& problem) {
-  return {{"op", op_name(problem.op)},
-          {"input_shape", x_shape(problem)},
-          {"out_backprop_shape", dy_shape(problem)},
-          {"input_dtype", dtype_name(problem.x_dtype)},
-          {"out_backprop_dtype", dtype_name(problem.dy_dtype)},
-          {"filter_sizes", filter_sizes(problem)},
-          {"strides", per_axis(problem, &SpatialAxis::stride)},
-          {"dilations", per_axis(problem, &SpatialAxis::dilation)},
-          {"explicit_paddings", paddings(problem)},
-          {"data_format", data_format_name(problem)},
-          {"filter_format", filter_format_name(problem)},
-          {"groups", problem.groups},
-          {"out_dtype", dtype_name(problem.out_dtype)}};
-}
-
-WgradProblem problem_from(const Json& json) {
-  const auto dtype = [&](const char* name) {
-    return parse_stored_dtype(name, json.at(name).get<std::string>());
-  };
-  WgradAttributes attributes;
-  attributes.op = json.at("op").get<std::string>();
-  attributes.filter_sizes = json.at("filter_sizes").get<Numbers>();
-  attributes.strides = json.at("strides").get<Numbers>();
-  attributes.dilations = json.at("dilations").get<Numbers>();
-  attributes.padding = json.value("padding", "EXPLICIT");
-  if (attributes.padding == "EXPLICIT") {
-    attributes.explicit_paddings = json.at("explicit_paddings").get<Numbers>();
-  }
-  attributes.data_format = json.at("data_format").get<std::string>();
-  attributes.filter_format = json.at("filter_format").get<std::string>();
-  attributes.groups = json.at("groups").get<std::int64_t>();
-  attributes.out_dtype = json.at("out_dtype").get<std::string>();
-  return make_problem({"input_shape", dtype("input_dtype"), json.at("input_shape").get<Numbers>()},
-                      {"out_backprop_shape", dtype("out_backprop_dtype"),
-                       json.at("out_backprop_shape").get<Numbers>()},
-                      attributes);
-}
-
-// Writes the problem in the words of the command line, from which make_problem() gets it back. SAME
-// allows some problems that written-out paddings do not: x without rows, paddings of more than
-// 2^31.
-Json problem_json(const WgradProblem& problem) {
-  Json json = explicit_json(problem);
-  try {
-    if (problem_from(json) == problem) return json;
-  } catch (const Error&) {
-  }
-  json["padding"] = "SAME";
-  return json;
-}
+constexpr const char* kFormat = "convgrad.partial/3";
 
 Json range_json(Range range) { return {range.begin, range.end}; }
 Range range_from(const Json& json) {
@@ -79,13 +21,12 @@ Range range_from(const Json& json) {
 
 // Returns everything that files of one run share, in the order in which differences are looked for.
 Json shared_json(const PartialHeader& header) {
-  Json json = problem_json(header.problem);
-  json["algorithm"] = header.algorithm;
-  json["schedule"] = header.schedule;
-  json["program"] = header.program;
-  json["blas"] = header.blas;
-  json["of_slices"] = header.of_slices;
-  return json;
+  return {{"problem", describe(header.problem)},
+          {"algorithm", header.algorithm},
+          {"schedule", header.schedule},
+          {"program", header.program},
+          {"blas", header.blas},
+          {"of_slices", header.of_slices}};
 }
 
 bool is_within(Range range, std::int64_t count) {
@@ -126,7 +67,7 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
       throw Error(ErrorKind::input, "format ", format, ", expected ", kFormat);
     }
     PartialHeader header;
-    header.problem = problem_from(json);
+    header.problem = make_problem(parse_problem(json.at("problem").get<std::string>()));
     header.algorithm = json.at("algorithm").get<std::string>();
     header.schedule = json.at("schedule").get<int>();
     header.program = json.at("program").get<std::string>();
@@ -140,10 +81,10 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
     return header;
   } catch (const Error& error) {
     throw Error(ErrorKind::input, name, ": damaged: ", error.what(),
-                "; compute it again with --batch-range");
+                Hint("compute it again with --batch-range"));
   } catch (const Json::exception&) {
     throw Error(ErrorKind::input, name, ": damaged: its problem is not what --batch-range ",
-                "writes; compute it again");
+                "writes", Hint("compute it again"));
   }
 }
 

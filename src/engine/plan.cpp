@@ -59,7 +59,7 @@ Error too_little_memory(const Plan& plan, bool limited) {
   return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
                format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
                describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),
-               " (", memory_parts(memory), "); ", cure);
+               " (", memory_parts(memory), ")", Hint("", cure));
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {

@@ -57,7 +57,8 @@ void check_kept(const ArrayTarget& target) {
   std::error_code ignored;
   if (target.format == ArrayFormat::npz && std::filesystem::exists(target.file, ignored) &&
       !std::filesystem::is_regular_file(target.file, ignored)) {
-    misuse(target.file, ": is no regular file, expected one for an archive; write .npy to it");
+    misuse(target.file, ": is no regular file, expected one for an archive",
+           Hint("write .npy to it"));
   }
 }
 
@@ -70,8 +71,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 ArrayTarget array_target(const std::string& argument, bool raw) {
   const TensorName name = split_tensor_name(argument);
   if (is_raw(name)) {
-    misuse(argument, ": dtype and shape of what is written follow from the problem; name ",
-           name.file, " and add --raw");
+    misuse(argument, ": dtype and shape of what is written follow from the problem",
+           Hint("name ", name.file, " and add --raw"));
   }
   ArrayTarget target{argument, raw ? ArrayFormat::raw : ArrayFormat::npy, ""};
   if (is_archive_name(name.file)) {
@@ -84,7 +85,7 @@ ArrayTarget array_target(const std::string& argument, bool raw) {
   }
   if (raw && (!target.member.empty() || argument.ends_with(".npy"))) {
     misuse("--raw: ", argument, " is named after a format with a header, expected another ending, ",
-           "such as .bin; or leave --raw out");
+           "such as .bin", Hint("or leave --raw out"));
   }
   return target;
 }
@@ -102,7 +103,7 @@ void check_archive_is_kept(const std::string& file, const std::vector<std::strin
   if (others.empty()) return;
   misuse(file, ": is an archive that holds '", cut_short(others[0], 60), "'",
          others.size() > 1 ? cat(" and ", others.size() - 1, " more") : "",
-         " and would be replaced; remove it, or name another file");
+         " and would be replaced", Hint("remove it, or name another file"));
 }
 
 void check_array_output(const std::string& argument, const OutputOptions& options) {

@@ -39,10 +39,9 @@ void refuse_missing_array(const std::string& file, const std::string& member,
                           const std::vector<std::string>& names) {
   if (member.empty()) refuse_whole_archive(file, names);
   refuse_torch_file(file, names);
-  const std::string what = names.empty() ? ": is an archive without any array"
-                                         : cat(": has no array '", shortened(member, 60), "'");
-  throw Error(ErrorKind::input, file, what,
-              names.empty() ? "" : cat(", expected ", some(names), did_you_mean(member, names)));
+  if (names.empty()) throw Error(ErrorKind::input, file, ": is an archive without any array");
+  throw Error(ErrorKind::input, file, ": has no array '", shortened(member, 60), "', expected ",
+              some(names), did_you_mean(member, names));
 }
 
 void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {

@@ -194,8 +194,8 @@ void NpyReader::State::read_from_stream(const npy::Box& box, std::byte* out) {
   }
   if (!held) hold_rest();
   if (box.first * item < held_from) {
-    refuse(
-        "is a stream, and a part that has gone by is needed again; save it as a .npy file first");
+    refuse("is a stream, and a part that has gone by is needed again",
+           Hint("save it as a .npy file first"));
   }
   convert_s += seconds_of([&] {
     npy::scatter(held.get() + (box.first * item - held_from), out, box.axes,
@@ -216,7 +216,7 @@ void NpyReader::State::hold_rest() {
       throw Error(ErrorKind::runtime, name(),
                   ": out of memory: a stream (or deflated member) that is not read in "
                   "order, or in Fortran order, needs ",
-                  rest, " bytes; save it as a .npy file first");
+                  rest, " bytes", Hint("save it as a .npy file first"));
     }
     static_cast<void>(held.release());
     held.reset(static_cast<std::byte*>(grown));
@@ -261,7 +261,7 @@ void NpyReader::take_for(DType dtype, std::string_view flag) {
       !(unsure || float_dtype(header, name()) == dtype)) {
     state_->refuse("dtype '", printable(header.descr), "' cannot be ", dtype_name(dtype), ", as ",
                    flag, " says, expected integers or raw bytes of ", dtype_bytes(dtype),
-                   dtype_bytes(dtype) == 1 ? " byte" : " bytes", "; leave the flag out");
+                   dtype_bytes(dtype) == 1 ? " byte" : " bytes", Hint("leave the flag out"));
   }
   header.dtype = dtype;
 }

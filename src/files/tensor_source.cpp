@@ -72,7 +72,8 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
 
 [[noreturn]] void refuse_no_archive(FileSource& file, const std::string& argument) {
   if (!file.seekable()) {
-    file.refuse("is a stream, but an archive is not read front to back; save it to a file first");
+    file.refuse("is a stream, but an archive is not read front to back",
+                Hint("save it to a file first"));
   }
   if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
   throw Error(ErrorKind::input, argument, ": no such file, and ", file.name(),

@@ -65,7 +65,7 @@ void check_announced_entries(FileSource& file) {
     const std::uint64_t entries = little_endian({record + 24, 8});
     if (entries <= static_cast<std::uint64_t>(file.size() / kEntry)) continue;
     file.refuse("damaged zip archive: it announces ", entries, " members in ", file.size(),
-                " bytes; copy or write it again");
+                " bytes", Hint("copy or write it again"));
   }
 }
 
@@ -122,7 +122,8 @@ zip_uint64_t find_member(const FileSource& file, const std::vector<std::string>&
     const auto count = std::ranges::count(entries, wanted);
     if (count == 0 || member.empty()) continue;
     if (count > 1) {
-      file.refuse("has ", count, " members called '", wanted, "', expected one; write it again");
+      file.refuse("has ", count, " members called '", wanted, "', expected one",
+                  Hint("write it again"));
     }
     return static_cast<zip_uint64_t>(std::ranges::find(entries, wanted) - entries.begin());
   }
@@ -141,13 +142,13 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
   const auto refuse_member = [&](const auto&... parts) {
     throw Error(ErrorKind::input, name, ": ", parts...);
   };
-  if (!known) refuse_member("damaged: no sizes in the archive; copy or write it again");
+  if (!known) refuse_member("damaged: no sizes in the archive", Hint("copy or write it again"));
   if (stat.encryption_method != ZIP_EM_NONE) {
-    refuse_member("is encrypted, expected a plain member; write it with numpy.savez");
+    refuse_member("is encrypted, expected a plain member", Hint("write it with numpy.savez"));
   }
   if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE) {
-    refuse_member("is compressed by zip method ", stat.comp_method,
-                  ", expected stored or deflated; write it with numpy.savez or savez_compressed");
+    refuse_member("is compressed by zip method ", stat.comp_method, ", expected stored or deflated",
+                  Hint("write it with numpy.savez or savez_compressed"));
   }
   const bool stored = stat.comp_method == ZIP_CM_STORE;
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -157,8 +158,8 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
       stored ? stat.size == stat.comp_size : stat.size / kMaxDeflateRatio <= stat.comp_size;
   if (!fits || !likely) {
     refuse_member("damaged: the archive of ", archive_bytes, " bytes announces ", stat.size,
-                  " bytes in ", stat.comp_size, stored ? " stored" : " deflated",
-                  " ones; copy or write it again");
+                  " bytes in ", stat.comp_size, stored ? " stored" : " deflated", " ones",
+                  Hint("copy or write it again"));
   }
   return stat;
 }

@@ -21,7 +21,7 @@ const BatchCut& cut_at(const std::vector<BatchCut>& cuts, std::int64_t image, co
   if (cut != cuts.end() && cut->image == image) return *cut;
   throw Error(ErrorKind::usage, "--batch-range: the sums cannot be cut at image ", image,
               ", where it ", side, ", expected ", nearest(cuts, image),
-              "; or let --batch-range K/R cut them");
+              Hint("or let --batch-range K/R cut them"));
 }
 
 BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {

@@ -51,7 +51,6 @@ std::string list(const std::vector<std::int64_t>& numbers);  // "[1,2]"
 std::string upper(std::string_view text);
 // Returns the number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);
-FilterFormat parse_filter_format(Op op, std::string_view name);  // Error(usage)
 // Refuses what is below low or above the largest attribute that TensorFlow has.
 void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
@@ -59,11 +58,12 @@ void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 void read_filter(Draft& draft);
 // Sets strides, dilations, padding, and the output extents that follow from them.
 void read_windows(Draft& draft);
+// Sets the padding and the output extent that SAME gives an axis; what is what an overflow is of.
+void pad_same(SpatialAxis& axis, const std::string& what = "SAME");
 
-// Names the fewest slips that would explain why a problem does not fit, or returns "": "; use
-// --data-format NCHW: then it fits". fits says whether a request does.
+// Names the fewest slips that would explain why a problem does not fit, or none: "use --data-format
+// NCHW: then it fits". fits says whether a request does.
 using Fits = bool (*)(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attributes);
-std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
-                 Fits fits);
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits);
 
 }  // namespace convgrad::making

@@ -17,7 +17,7 @@ void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
   if (groups < 1) bad(flag, " is ", groups, ", expected at least 1");
   if (pb.op == Op::depthwise && groups != depthwise_groups(pb)) {
     bad(flag, " is ", groups, ", but depthwise has one group per channel: C=", pb.C,
-        "; leave it out");
+        Hint("leave it out"));
   }
   if (pb.C % groups != 0) {
     bad(flag, ": ", groups, " groups do not divide the input's C=", pb.C);
@@ -45,8 +45,8 @@ void read_kernel(Draft& draft) {
     draft.problem.axis[a].taps = taps;
   }
   if (pb.op == Op::depthwise && pb.C == 0) {
-    bad("--kernel: C is 0 (", draft.x.name,
-        "), so the multiplier does not follow from K; give --filter-sizes R,S,0,M");
+    bad("--kernel: C is 0 (", draft.x.name, "), so the multiplier does not follow from K",
+        Hint("give --filter-sizes R,S,0,M"));
   }
   if (pb.op == Op::depthwise && pb.K % pb.C != 0) {
     bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,

@@ -78,8 +78,7 @@ std::string words_if_it_fits(const Reading& reading, const TensorInfo& x, const 
 
 }  // namespace
 
-std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given,
-                 Fits fits) {
+Hint hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& given, Fits fits) {
   // --kernel has no channels, so its order cannot be mistaken.
   const std::size_t orders = given.kernel.empty() ? 3 : 1;
   std::string found;
@@ -93,7 +92,7 @@ std::string hint(const TensorInfo& x, const TensorInfo& dy, const WgradAttribute
     found = reading.slips() < fewest ? words : cat(found, ", or ", words);
     fewest = reading.slips();
   }
-  return found.empty() ? "" : cat("; ", found, ": then it fits");
+  return found.empty() ? Hint() : Hint(found, ": then it fits");
 }
 
 }  // namespace convgrad::making

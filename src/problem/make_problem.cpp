@@ -29,14 +29,6 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
   return static_cast<std::size_t>(found - choices.begin());
 }
 
-FilterFormat parse_filter_format(Op op, std::string_view name) {
-  const Names names = filter_formats(op);
-  const auto found = std::ranges::find(names, in_tensorflow_letters(name));
-  const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())
-                                                  : choose("--filter-format", name, names);
-  return static_cast<FilterFormat>(number);
-}
-
 void check_range(const std::string& what, std::int64_t value, std::int64_t low) {
   // TensorFlow's attributes are int32; larger values are refused before they enter a product.
   constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
@@ -172,6 +164,14 @@ bool fits(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& attr
 namespace convgrad {
 
 using namespace making;
+
+FilterFormat parse_filter_format(Op op, std::string_view name) {
+  const Names names = filter_formats(op);
+  const auto found = std::ranges::find(names, in_tensorflow_letters(name));
+  const std::size_t number = found != names.end() ? static_cast<std::size_t>(found - names.begin())
+                                                  : choose("--filter-format", name, names);
+  return static_cast<FilterFormat>(number);
+}
 
 WgradProblem make_problem(const TensorInfo& x, const TensorInfo& dy,
                           const WgradAttributes& attributes) {

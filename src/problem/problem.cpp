@@ -1,4 +1,4 @@
-// problem.cpp - names, counts and the one-line description. The validator is make_problem.cpp.
+// problem.cpp - names and counts. The validator is make_problem.cpp.
 #include "convgrad/problem.hpp"
 
 #include <algorithm>
@@ -33,8 +33,6 @@ constexpr std::pair<const char*, Op> kSpellings[] = {
     {"conv1d", Op::conv1d},
     {"conv1d_backprop_filter", Op::conv1d},  // TensorFlow has none, but this would be its name
     {"conv1d_weight", Op::conv1d}};
-constexpr std::string_view kAxisIn[] = {"d", "h", "w"};
-constexpr std::string_view kAxisTaps[] = {"t", "r", "s"};
 
 // Returns the name in lower case, without underscores.
 std::string key_of(std::string_view name) {
@@ -49,16 +47,6 @@ std::string key_of(std::string_view name) {
 std::string_view without_module(std::string_view name) {
   const bool has_module = name.starts_with("tf.") || name.starts_with("torch.");
   return has_module ? name.substr(name.rfind('.') + 1) : name;
-}
-
-// Returns "name1,2" for the spatial axes of the problem, or "" when every value is the default.
-std::string axis_list(const WgradProblem& problem, std::string_view name,
-                      std::int64_t SpatialAxis::*field, std::int64_t usual) {
-  const std::vector<std::int64_t> values = per_axis(problem, field);
-  if (std::ranges::count(values, usual) == std::ssize(values)) return "";
-  std::string text = cat(" ", name);
-  for (std::size_t i = 0; i < values.size(); ++i) text += cat(i > 0 ? "," : "", values[i]);
-  return text;
 }
 
 std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t channels,
@@ -129,29 +117,6 @@ std::vector<std::int64_t> dw_shape(const WgradProblem& problem) {
 std::string input_dtypes(const WgradProblem& problem) {
   const std::string x(dtype_name(problem.x_dtype));
   return problem.x_dtype == problem.dy_dtype ? x : cat(x, "*", dtype_name(problem.dy_dtype));
-}
-
-std::string describe(const WgradProblem& problem) {
-  std::string text = cat(op_name(problem.op), " ", input_dtypes(problem));
-  if (problem.out_dtype != problem.x_dtype || problem.out_dtype != problem.dy_dtype)
-    text += cat("->", dtype_name(problem.out_dtype));
-  text += cat(" ", data_format_name(problem), " n", problem.N);
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    const auto i = static_cast<std::size_t>(a);
-    text += cat(" ", kAxisIn[i], problem.axis[i].in);
-  }
-  text += cat(" c", problem.C, " k", problem.K);
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    const auto i = static_cast<std::size_t>(a);
-    text += cat(" ", kAxisTaps[i], problem.axis[i].taps);
-  }
-  if (problem.groups != 1) text += cat(" groups", problem.groups);
-  text += axis_list(problem, "stride", &SpatialAxis::stride, 1);
-  text += axis_list(problem, "dilation", &SpatialAxis::dilation, 1);
-  text += axis_list(problem, "pad_before", &SpatialAxis::pad_before, 0);
-  text += axis_list(problem, "pad_after", &SpatialAxis::pad_after, 0);
-  if (problem.filter_format != FilterFormat::hwio) text += cat(" ", filter_format_name(problem));
-  return text;
 }
 
 std::string_view op_name(Op op) { return kOps[static_cast<std::size_t>(op)]; }

@@ -88,21 +88,16 @@ Padding read_padding(Draft& draft) {
   return padding;
 }
 
+std::int64_t reach_of(const SpatialAxis& axis, const std::string& what) {
+  return checked_add(checked_mul(axis.taps - 1, axis.dilation, what), 1, what);
+}
+
 void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   SpatialAxis& axis = draft.problem.axis[a];
   const AxisNames& names = kAxisNames[a];
   const std::string what = cat(names.taps, ", dilation and stride along ", names.in);
-  const std::int64_t reach = checked_add(checked_mul(axis.taps - 1, axis.dilation, what), 1, what);
-  if (padding == Padding::same) {
-    axis.out = ceil_div(axis.in, axis.stride);
-    // (out-1)*stride < in, so only the sum can overflow. No output, no padding.
-    const std::int64_t last = axis.out > 0 ? (axis.out - 1) * axis.stride : 0;
-    const std::int64_t total =
-        axis.out > 0 ? std::max<std::int64_t>(checked_add(last, reach, what) - axis.in, 0) : 0;
-    axis.pad_before = total / 2;
-    axis.pad_after = total - total / 2;
-    return;
-  }
+  if (padding == Padding::same) return pad_same(axis, what);
+  const std::int64_t reach = reach_of(axis, what);
   const std::int64_t padded =
       checked_add(checked_add(axis.in, axis.pad_before, what), axis.pad_after, what);
   const std::int64_t room = padded - reach;
@@ -111,12 +106,23 @@ void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   if (steps < -1) {
     bad(draft.x.name, ": ", names.in, " is ", axis.in, " with padding ", axis.pad_before, ",",
         axis.pad_after, ", but the filter reaches over ", reach, " (", names.taps, "=", axis.taps,
-        ", dilation ", axis.dilation, "); use a smaller filter or more padding");
+        ", dilation ", axis.dilation, ")", Hint("use a smaller filter or more padding"));
   }
   axis.out = steps + 1;
 }
 
 }  // namespace
+
+void pad_same(SpatialAxis& axis, const std::string& what) {
+  const std::int64_t reach = reach_of(axis, what);
+  axis.out = ceil_div(axis.in, axis.stride);
+  // (out-1)*stride < in, so only the sum can overflow. No output, no padding.
+  const std::int64_t last = axis.out > 0 ? (axis.out - 1) * axis.stride : 0;
+  const std::int64_t total =
+      axis.out > 0 ? std::max<std::int64_t>(checked_add(last, reach, what) - axis.in, 0) : 0;
+  axis.pad_before = total / 2;
+  axis.pad_after = total - total / 2;
+}
 
 void read_windows(Draft& draft) {
   read_vector(draft, "--strides", draft.attributes.strides, &SpatialAxis::stride);

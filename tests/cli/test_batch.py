@@ -100,7 +100,7 @@ class Manifests(BatchTest):
                      {"filter_like": ""}, {"filter_sizes": None}, {"no_clobber": False},
                      {"padding": "explicit", "explicit_paddings": pads},
                      {"padding": None, "explicit_paddings": sum(pads, [])},
-                     {"padding": None, "pads": pads}, {"kernel": None, "filter-sizes": "3,2,2,6"},
+                     {"kernel": None, "filter-sizes": "3,2,2,6"},
                      {"op": "Conv2DBackpropFilter"}, {"notes": {"why": [1, {"a": None}]}}):
             with self.subTest(more):
                 (self.folder / "dw.npy").unlink(missing_ok=True)
@@ -143,31 +143,6 @@ class Manifests(BatchTest):
         self.assertEqual(report["jobs"][1]["name"], f"line {lines[1]}")
         self.assertIn(f"'a' is that of line {lines[0]} too", report["jobs"][3]["error"]["message"])
         self.assertEqual(self.read("b.npy"), self.want)
-
-    def test_a_reports_attrs_are_a_job(self):
-        """What docs/batch.md says: jq '.attrs + {input: ..., out_backprop: ..., output: ...}'."""
-        for op in OPS:
-            self.problem = small(op)
-            self.problem.save(self.folder)
-            for filter_format in FORMATS[op]:
-                with self.subTest(op=op, filter_format=filter_format):
-                    first = self.run_here(*self.problem.args("a.npy"), "--filter-format",
-                                          filter_format, "--json")
-                    report = parse_report(first.out)
-                    fields = {**report["attrs"], "input": report["tensors"]["input"]["file"],
-                              "out_backprop": report["tensors"]["out_backprop"]["file"],
-                              "output": "b.npy", "command": report["command"]}
-                    self.batch(self.manifest(fields))
-                    self.assertEqual(self.read("a.npy"), self.read("b.npy"))
-                    # And they are checked against what comes out.
-                    for field, wrong in (("dtype", "float64"), ("line", "conv2d float32 NHWC"),
-                                         ("filter_shape", [1, 1, 1, 1]),
-                                         ("tensorflow_op", "Conv2D")):
-                        more = {"kernel": list(self.problem.taps)} if field == "filter_shape" else {}
-                        result = self.batch(self.manifest({**fields, **more, field: wrong}),
-                                            status=3)
-                        self.assertIn(f"line 1: {field}", result.err)
-                        self.assertEqual(result.err.count("\n"), 1)
 
     def test_hashes(self):
         of = {name: hashlib.sha256(self.read(name)).hexdigest() for name in ("x.npy", "dy.npy")}
@@ -323,8 +298,6 @@ class Malformed(BatchTest):
         ({"input_sha256": "abc"}, "input_sha256: 'abc', expected 64 hexadecimal digits"),
         ({"input_sha256": ["a", "b"]}, "input_sha256: a list"),
         ({"name": "n" * 201}, "name: 201 bytes"),
-        ({"pads": [[1, 1], [1, 1]]}, "pads: given with padding"),
-        ({"filter_shape": "a"}, "filter_shape: 'a'"),
         ({"--op": "conv2d"}, "__op: is unknown"),
         ({"kernel": [[[1]]]}, "kernel: lists within lists"),
         ({"op\n\x1b[31m": "conv2d"}, r"op\x0a\x1b[31m: is unknown"),

@@ -89,8 +89,8 @@ report = json.loads(done.stdout)
 report["timing_ms"]["kernel"]["min"] *= 10
 print(json.dumps(report))
 """
-SUITE = """first conv2d NHWC 2 6,5 3 4 3,3 1 1 SAME 1
-second depthwise NCHW 2 6,5 3 2 3,2 2 1 VALID 0
+SUITE = """first conv2d n2 h6 w5 c3 k4 r3 s3 pad_same
+second depthwise NCHW n2 h6 w5 c3 k6 r3 s2 stride2
 """
 
 

@@ -176,9 +176,8 @@ class TheFile(RangesTest):
         with np.load(self.folder / self.part("2/3")) as file:
             problem = json.loads(file["problem"].item())
             slices, sums = file["slices"], file["sums"]
-        self.assertEqual(problem["format"], "convgrad.partial/2")
-        self.assertEqual((problem["op"], problem["input_dtype"], problem["input_shape"]),
-                         ("conv2d", "float32", [9, 41, 40, 4]))
+        self.assertEqual(problem["format"], "convgrad.partial/3")
+        self.assertRegex(problem["problem"], r"^conv2d float32 NHWC n9 h41 w40 c4 ")
         self.assertEqual(problem["images"], [3, 6])
         self.assertEqual(sums.shape, (len(slices), 6, 2, 6))
         self.assertEqual((slices.dtype, sums.dtype), (np.int64, np.float64))
@@ -236,7 +235,7 @@ class TheFile(RangesTest):
             if key in arrays:
                 arrays[key] = value
             else:
-                problem[key] = value
+                problem[key.removesuffix("_line")] = value
         if "problem" not in changes:
             arrays["problem"] = np.array(json.dumps(problem).encode())
         np.savez(self.folder / "changed.npz", **arrays)
@@ -246,11 +245,13 @@ class TheFile(RangesTest):
         self.use()
         parts = [self.part(f"{k}/2") for k in (1, 2)]
         big = 2**62
-        for changes in ({"input_shape": [big, big, big, big]}, {"input_shape": [9, 41, 40]}, {"of_slices": 0},
+        line = json.loads(np.load(self.folder / parts[1])["problem"].item())["problem"]
+        lines = [line.replace(*words) for words in (("n9", f"n{big}"), ("w40 ", ""), ("r3", "r0"), ("conv2d", "conv4d"),
+                                                    ("float32", "int8"), ("s2", "s2 groups0"), ("s2", "s2 pad1,1,1"))]
+        self.assertNotIn(line, lines)
+        for changes in (*({"problem_line": line} for line in [*lines, "", 7]), {"of_slices": 0},
                         {"of_slices": big}, {"of_slices": -1}, {"of_slices": "x"}, {"slices": np.zeros((2, 3), np.int64)},
                         {"images": [5, 3]}, {"images": [0, 99]}, {"images": [-1, 3]}, {"images": 7},
-                        {"strides": [1] * 7}, {"strides": [0, 0]}, {"op": "conv4d"}, {"input_dtype": "int8"},
-                        {"filter_sizes": [0, 0, 0, 0]}, {"groups": 0}, {"explicit_paddings": [1, 2]},
                         {"format": "convgrad.partial/9"}, {"sums": np.zeros((1, 1, 1, 1))},
                         {"sums": np.zeros(3)}, {"slices": np.zeros((0, 2), np.int64)},
                         {"problem": np.array(b"{")}, {"problem": np.array(b"[]")}, {"problem": np.array(3.0)},
@@ -309,13 +310,11 @@ class Refused(RangesTest):
         self.use()
         a = self.part("1/2", "-a", "direct")
         others = {"algorithm": self.part("2/2", "-a", "im2col_gemm", name="gemm.npz"),
-                  "out_dtype": self.part("2/2", "-a", "direct", "--out-dtype", "float64", name="f64.npz"),
-                  "explicit_paddings": None}
+                  "float32->float64": self.part("2/2", "-a", "direct", "--out-dtype", "float64", name="f64.npz")}
         flags = ["valid" if f == "same" else f for f in self.args]
         save(self.folder / "dy.npy", self.problem.stored(self.problem.dy[:, :39, :38]))
         self.assert_quiet(self.run_here(*flags, "--batch-range", "2/2", "-a", "direct", "-o", "valid.npz"))
-        others["out_backprop_shape"] = "valid.npz"
-        del others["explicit_paddings"]
+        others["pad_same"] = "valid.npz"
         for field, name in others.items():
             result = self.run_here("reduce", a, name, "-o", "sum.npy")
             with self.subTest(field):

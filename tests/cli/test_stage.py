@@ -96,7 +96,7 @@ class Stage(unittest.TestCase):
 
     def test_a_call_goes_on_where_the_last_one_stopped(self):
         suite = self.folder / "layers/reference.tsv"
-        suite.write_text("".join(f"{name}\tconv2d\tNHWC\t2\t8,8\t4\t8\t3,3\t1\t1\tSAME\t1\n" for name in ("one", "two")))
+        suite.write_text("".join(f"{name}\tconv2d n2 h8 w8 c4 k8 r3 s3 pad_same\n" for name in ("one", "two")))
         done, rows = self.call("bench", "float32", "--backend", "cpu", "--seconds", "0")
         self.assertIn("to go on: run bench float32", done.stdout)
         self.assertEqual(rows, [])

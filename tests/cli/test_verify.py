@@ -849,7 +849,7 @@ class Text(VerifyTest):
 MATCH: r.npy against the float64 reference, 0 of 4 elements fail (0 %)
 agrees to every bit of the reference; right float32 sums of these data agree to 24.3; errors at most 0 times rounding's (13.9 allowed) over all elements; rounding's = 6.6e-07 here
 would have failed, typically: one element off by 1.5e-06 of the gradient's rms, one tap by 1.1e-06, all elements by 8.1e-07; 1 pixel left out
-conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
+conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_same
 criterion: rms of error/rounding <= 3*g(n) of n elements: all, each tap, channel and element
 repeat: {self.command}
 """)
@@ -882,7 +882,7 @@ diagnosis: none of the 247 faults that were tried explains the result
 diagnosis: the wrong elements are tap (1,0)
 next: --save-repro DIR writes a small problem that fails; --show 5 lists the worst elements; a second run as another --result shows whether it repeats
 agrees to 2.5 bits
-conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_after1,0
+conv2d float32 NHWC n1 h2 w2 c1 k2 r2 s1 pad_same
 criterion: |got-want| <= 0 + 0.01*|want|
 largest errors
   absolute        4            at [1,0,0,1]: got -8, want -4

@@ -79,8 +79,8 @@ class Spellings(WordsTest):
         self.assertEqual(self.run_here("batch", "jobs.jsonl").status, 0)
         self.assertEqual(self.read("job.npy"), self.want)
         (self.folder / "suite").write_text(
-            "a conv2d_weight channels_first 1 5x5 2 3 3x3 1x1 1 1 1\n"
-            "b conv2d NHWC 1 5 2 3 3 1 1 [[1,1],[1,1]] 1\n")
+            "a conv2d_weight nchw h5 w5 c2 k3 r3 s3 stride1,1 pad1\n"
+            "b Conv2DBackpropFilter NHWC h5 w5 c2 k3 r3 s3 pad1,1\n")
         result = self.run_here("bench", "--suite", "suite", "--repeat", "1", "--min-time", "0",
                                "--no-peaks", "--json")
         problems = parse_report(result.out)["problems"]
@@ -290,7 +290,7 @@ class Parts(WordsTest):
         self.assert_quiet(self.run_here(*job, "--batch-range", "1/2", "-o", "part.npz"))
         out = self.run_here("inspect", "part.npz").out
         self.assertRegex(out, r"^part\.npz: a part of a gradient, images \d:\d of 2, for convgrad reduce\n")
-        self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2,2", out)
+        self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2 pad_same", out)
         self.assertIn("part.npz:sums: float64", out)
         result = self.run_here("inspect", "part.npz", "--json")
         self.assertEqual(result.status, 0, str(result))

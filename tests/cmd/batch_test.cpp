@@ -95,25 +95,6 @@ TEST_CASE("paths start from the manifest's folder") {
   CHECK(job_of(R"("kernel":3)", "/").options.problem.input == "/x.npy");
 }
 
-TEST_CASE("a report's attrs") {
-  const BatchJob job = job_of(
-      R"("output":"o","filter_shape":[6,2,3,2],"filter_format":"OIHW","groups":2,"dtype":"float32",)"
-      R"("pads":[[0,1],[2,3]],"tensorflow_op":"Conv2DBackpropFilter","line":"conv2d ...")");
-  CHECK(job.options.problem.kernel == Words{"3", "2"});
-  CHECK(job.options.problem.padding == "EXPLICIT");
-  CHECK(job.options.problem.explicit_paddings == Words{"0", "1", "2", "3"});
-  CHECK(job.expected == Json{{"dtype", "float32"},
-                             {"line", "conv2d ..."},
-                             {"tensorflow_op", "Conv2DBackpropFilter"},
-                             {"filter_shape", {6, 2, 3, 2}}});
-  CHECK(job_of(R"("filter_shape":[3,3,2,4])").options.problem.filter_sizes ==
-        Words{"3", "3", "2", "4"});
-  const Manifest manifest =
-      parsed(R"({"tensorflow_op":"Conv2DBackpropFilter","input":"x","out_backprop":"y"})");
-  REQUIRE(manifest.jobs.size() == 1);
-  CHECK(manifest.jobs[0].options.problem.op == "Conv2DBackpropFilter");
-}
-
 TEST_CASE("what equal jobs have in common, and others not") {
   const Json base = job_of(R"("strides":2,"output":"o")").spelled;
   CHECK(job_of(R"("output":"o","strides":2)").spelled == base);

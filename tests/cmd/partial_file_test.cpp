@@ -158,8 +158,7 @@ TEST_CASE("a header says all of the problem") {
     CHECK(partial_difference(header, back, "a", "b").empty());
     PartialHeader other = back;
     other.problem.axis[2].pad_before += 1;
-    CHECK(partial_difference(header, other, "a", "b").find("explicit_paddings") !=
-          std::string::npos);
+    CHECK(partial_difference(header, other, "a", "b").starts_with("b: problem "));
   }
 }
 

@@ -82,6 +82,16 @@ std::string other_bits_as(const RandomCase& c, const WgradProblem& other) {
 
 }  // namespace
 
+TEST_CASE("a problem's line is read back as the problem") {
+  check_property(named("a line read back"), [](const RandomCase& c) -> std::string {
+    WgradProblem problem = c.problem();
+    problem.filter_format = static_cast<FilterFormat>(c.data.seed % 3);
+    problem.out_dtype = c.data.seed % 2 == 0 ? DType::f64 : problem.dtype;
+    const WgradProblem back = make_problem(parse_problem(describe(problem)));
+    return back == problem ? "" : cat(describe(problem), " is read as ", describe(back));
+  });
+}
+
 TEST_CASE("exchanging spatial axes exchanges the filter's") {
   check_property(named("transposing spatial axes"), [](const RandomCase& c) {
     RandomCase other = with_explicit_padding(c);

@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <ostream>
 
-#include "files/array.hpp"
-#include "options/made_problem.hpp"
-
 namespace convgrad::testing {
 namespace {
 
@@ -157,19 +154,14 @@ std::vector<std::byte> made_tensor(const RandomCase& c, Operand operand) {
 }
 
 std::string repeat_lines(const RandomCase& c, const std::string& more) {
-  const WgradProblem problem = c.problem();
-  std::string shape;
-  for (const std::int64_t extent : operand_shape(problem, Operand::x)) {
-    shape += cat(shape.empty() ? "" : ",", extent);
-  }
-  const std::string flags = cli::problem_flags(problem);
+  const std::string line = describe(c.problem());
   const std::string golden =
       c.data.distribution == Distribution::integers ? " --golden case/gradient.npy --bitwise" : "";
-  return cat(describe(problem), ", ", c.threads, " threads, blocks of ", c.block_bytes,
-             " bytes (0: any)\n  convgrad generate --clobber ", flags, " --shape ", shape,
-             " --dtype ", dtype_name(c.dtype), " --dist ", distribution_name(c.data.distribution),
-             " --seed ", c.data.seed, " -o case\n  convgrad verify ", flags,
-             " -i case/input.npy -g case/out_backprop.npy", golden, " -t ", c.threads, more);
+  return cat(line, ", ", c.threads, " threads, blocks of ", c.block_bytes,
+             " bytes (0: any)\n  convgrad generate --clobber --problem '", line, "' --dist ",
+             distribution_name(c.data.distribution), " --seed ", c.data.seed,
+             " -o case\n  convgrad verify --problem '", line,
+             "' -i case/input.npy -g case/out_backprop.npy", golden, " -t ", c.threads, more);
 }
 
 void showValue(const RandomCase& c, std::ostream& out) { out << repeat_lines(c, ""); }

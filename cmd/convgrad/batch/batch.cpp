@@ -19,9 +19,9 @@ constexpr std::size_t kMaxPrintedLines = 20;
 
 void check_batch_options(BatchOptions& options) {
   if (options.manifest.empty()) {
-    misuse(
-        "the manifest is missing, expected a file of JSON Lines, or -; see convgrad batch "
-        "--help");
+    misuse("the manifest is missing, expected a file of JSON Lines, or -",
+           Hint("see convgrad batch "
+                "--help"));
   }
   if (!options.shard.empty() && !parse_share(options.shard)) {
     misuse("--shard: '", options.shard, "', expected K/R, the K-th of R parts, such as 1/8");
@@ -41,7 +41,7 @@ void check_batch_options(BatchOptions& options) {
   }
   for (const auto& [flag, path] :
        {std::pair{"--state", options.state}, {"--junit", options.junit}}) {
-    if (path == "-") misuse(flag, ": - is for the jobs' lines; name a file");
+    if (path == "-") misuse(flag, ": - is for the jobs' lines", Hint("name a file"));
     if (!path.empty()) check_output(path);
   }
 }
@@ -73,27 +73,6 @@ void print_bad_lines(const BatchOptions& options, const Manifest& manifest) {
     say(options, "error",
         cat(one_line(manifest.name), ": ", count - kMaxPrintedLines, " more lines are malformed"));
   }
-}
-
-int worst_status(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
-  int worst = manifest.bad.empty() ? 0 : static_cast<int>(ErrorKind::input);
-  for (const Outcome& outcome : outcomes) worst = std::max(worst, outcome.status);
-  return worst;
-}
-
-// The first line that says what went wrong, for the report of the whole.
-void report_error(const Manifest& manifest, const std::vector<Outcome>& outcomes, int worst,
-                  Json& report) {
-  if (worst < 2) return;
-  std::string message;
-  if (!manifest.bad.empty()) {
-    message = cat(manifest.name, ", line ", manifest.bad[0].line, ": ", manifest.bad[0].message);
-  }
-  for (std::size_t i = 0; i < outcomes.size() && message.empty(); ++i) {
-    if (outcomes[i].status < 2) continue;
-    message = cat(place_of(manifest, manifest.jobs[i]), ": ", outcomes[i].message);
-  }
-  report["error"] = error_json(worst, message, {manifest.name});
 }
 
 VerifyCommand job_defaults(const BatchOptions& options) {
@@ -138,28 +117,22 @@ Manifest read_jobs(BatchOptions& options) {
 
 }  // namespace
 
-int batch(BatchOptions& options, Json& report) {
+ReportPointer batch(BatchOptions& options) {
   const auto start = Clock::now();
   check_batch_options(options);
-  const Manifest manifest = read_jobs(options);
+  auto report = std::make_unique<BatchReport>(read_jobs(options), options);
+  const Manifest& manifest = report->manifest;
   std::optional<BatchState> state;
   if (!options.state.empty() && !options.execution.dry_run) {
     state.emplace(options.state);
   }
   print_bad_lines(options, manifest);
-  const std::vector<Outcome> outcomes =
-      run_jobs(manifest, options, state ? &*state : nullptr, report);
-  const double elapsed_s = seconds_since(start);
-  const bool any_ran = manifest.bad.empty() || options.keep_going;
-  if (options.json != "-" && any_ran) {
-    std::fprintf(stdout, "%s\n", summary_line(outcomes, manifest.bad.size(), elapsed_s).c_str());
-  }
-  const int worst = worst_status(manifest, outcomes);
-  report_batch(manifest, outcomes, elapsed_s, report);
-  report_error(manifest, outcomes, worst, report);
-  write_junit(manifest, outcomes, elapsed_s, options);
+  report->outcomes = run_jobs(manifest, options, report->division, state ? &*state : nullptr);
+  report->elapsed_s = seconds_since(start);
+  report->any_ran = manifest.bad.empty() || options.keep_going;
+  write_junit(manifest, report->outcomes, report->elapsed_s, options);
   if (state) state->check();
-  return worst;
+  return report;
 }
 
 }  // namespace convgrad::cli

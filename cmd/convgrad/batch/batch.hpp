@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -24,14 +25,13 @@ struct BatchJob {
   // Every file that is read, and every one that is written: field and path.
   std::vector<std::pair<std::string, std::string>> inputs, outputs;
   std::map<std::string, std::string> hashes;  // field -> what its file's must be
-  Json expected;                              // fields of the report's attrs that must come out
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
 };
 
 struct BadLine {
   std::int64_t line = 0;
-  std::string message;
+  std::string message, hint = {};
 };
 
 struct Manifest {
@@ -100,11 +100,12 @@ inline std::string_view verdict_name(Verdict verdict) {
 
 struct Outcome {
   Verdict verdict = Verdict::not_run;
-  int status = 0;       // exit status of this job alone
-  std::string message;  // of an error, a mismatch, or why it was not run
-  std::string vacuous;  // why its match says nothing, or ""
+  int status = 0;             // exit status of this job alone
+  std::string message, hint;  // of an error, a mismatch, or why it was not run
+  std::string vacuous;        // why its match says nothing, or ""
+  std::vector<std::string> not_tested;
   double elapsed_s = 0;
-  Json report = Json::object();
+  std::shared_ptr<const Report> report;  // null of a job that did not end
 };
 
 // What one job may take.
@@ -119,18 +120,41 @@ struct Share {
 Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
                       BatchState* state, const std::function<void(double)>& on_progress);
 
-// Runs the jobs, each with a share of threads and memory, and fills the report's batch. Returns
-// what came of them, in the manifest's order. state may be null.
+// How threads and memory are divided evenly among jobs at a time; none has less than a thread.
+struct Division {
+  int jobs = 1;
+  Share whole;  // without a limit if there is none, so that messages do not speak of one
+  std::uint64_t memory_bytes = 0;
+
+  Division(const BatchOptions& options, std::size_t job_count);
+  Share of(int worker) const;
+};
+
+// Runs the jobs. Returns what came of them, in the manifest's order. state may be null.
 std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
-                              BatchState* state, Json& report);
+                              const Division& division, BatchState* state);
 
 // A line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
-std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
-                         double elapsed_s);
-// The fields batch and jobs of the report, and its status.
-void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                  Json& report);
+
+class BatchReport final : public Report {
+ public:
+  BatchReport(Manifest all, const BatchOptions& options)
+      : manifest(std::move(all)), division(options, manifest.jobs.size()), shard(options.shard) {}
+
+  int exit_status() const override;  // the worst of all jobs
+  const char* status() const override;
+  std::string text() const override;  // the line of sums, if anything ran
+  Json json() const override;
+
+  const Manifest manifest;
+  const Division division;
+  const std::string shard;
+  std::vector<Outcome> outcomes;
+  double elapsed_s = 0;
+  bool any_ran = true;
+};
+
 // JUnit's XML, as Jenkins, GitLab and GitHub's actions read it, and how it begins.
 inline constexpr std::string_view kJunitStart =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
@@ -143,6 +167,6 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
 std::string xml_text(std::string_view text);
 
 // The command.
-int batch(BatchOptions& options, Json& report);
+ReportPointer batch(BatchOptions& options);
 
 }  // namespace convgrad::cli

@@ -75,7 +75,7 @@ void claim(Names& names, const std::string& path, int hyphen, const std::string&
   if (key.empty()) return;
   const auto [found, is_new] = names.emplace(key, what);
   if (is_new) return;
-  misuse(what, ": ", path, " is ", found->second, " too; name another file");
+  misuse(what, ": ", path, " is ", found->second, " too", Hint("name another file"));
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ void check_own_files(const BatchOptions& options, const Manifest& manifest) {
       const auto found = own.find(file.key);
       if (found == own.end()) continue;
       misuse(found->second, ": ", file.path, " is the ", file.field, " of ",
-             place_of(manifest, job), " too; name another file");
+             place_of(manifest, job), " too", Hint("name another file"));
     }
   }
 }

@@ -77,78 +77,29 @@ void check_hashes(const BatchJob& job) {
   }
 }
 
-std::string text_of(const Json& json) {
-  return json.is_string() ? json.get<std::string>() : json.dump();
-}
-
-void check_attributes(const BatchJob& job, const WgradProblem& problem) {
-  const Json attrs = problem_json(problem);
-  for (const auto& [field, wanted] : job.expected.items()) {
-    const Json found = attrs.value(field, Json());
-    if (found == wanted) continue;
-    bad_input(field, ": the tensors and attributes give ", text_of(found), ", expected ",
-              text_of(wanted));
-  }
-}
-
-int run_command(const BatchJob& job, const VerifyCommand& options, Json& report) {
-  report = {{"command_line", job.repeat}};
-  return job.verifies ? verify(options, report) : compute(options, report);
-}
-
-// "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound 12.5 at
-// [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
-std::string mismatch_text(const Json& compare) {
-  if (compare.value("reason", "") == "vacuous") {
-    return cat("nothing was tested: ", compare.at("why_vacuous").get<std::string>());
-  }
-  auto text = compare.at("failing").get<std::string>();
-  const Json group = compare.value("/rounding/group"_json_pointer, Json::object());
-  if (!group.empty()) {
-    const Json& rms = group["rms"];
-    text += cat(", errors ", rms.is_number() ? general(rms.get<double>(), 3) : text_of(rms),
-                " times rounding's (", general(group["allowed"].get<double>(), 3), " allowed)");
-  }
-  const bool has_bound = compare.contains("max_ratio");
-  const Json error = compare.value(has_bound ? "max_ratio" : "max_abs", Json::object());
-  if (error.contains("index")) {
-    text += cat(", largest ", has_bound ? "error/bound " : "error ", text_of(error["value"]),
-                " at ", error["index"].dump(), ": got ", text_of(error["got"]), ", want ",
-                text_of(error["want"]));
-  }
-  const Json findings = compare.value("/diagnosis/findings"_json_pointer, Json::array());
-  if (!findings.empty()) text += cat("; diagnosis: ", findings[0].at("text").get<std::string>());
-  return text;
-}
-
-// "conv2d float32 NHWC n2 ...: direct, 25.0 MiB".
-std::string plan_line(const Json& report) {
-  const Json& execution = report.at("execution");
-  return cat(report.at("attrs").at("line").get<std::string>(), ": ",
-             execution.at("algorithm").get<std::string>(), ", ",
-             format_bytes(execution.at("memory_bytes").get<double>()));
-}
-
 void carry_out(const BatchJob& job, const VerifyCommand& options, Outcome& outcome) {
   check_regular(job);
-  outcome.status = run_command(job, options, outcome.report);
-  if (options.execution.dry_run) {
-    outcome.verdict = Verdict::planned;
-    outcome.message = plan_line(outcome.report);
-    return;
+  check_hashes(job);
+  outcome.report = job.verifies ? verify(options) : compute(options);
+  outcome.status = outcome.report->exit_status();
+  outcome.message = outcome.report->in_short();
+  outcome.verdict = options.execution.dry_run ? Verdict::planned
+                    : outcome.status != 0     ? Verdict::mismatch
+                    : job.verifies            ? Verdict::match
+                                              : Verdict::ok;
+  if (const auto* verified = dynamic_cast<const VerifyReport*>(outcome.report.get())) {
+    outcome.vacuous = verified->vacuous;
+    outcome.not_tested = verified->not_tested;
   }
-  outcome.verdict = outcome.status != 0 ? Verdict::mismatch
-                    : job.verifies      ? Verdict::match
-                                        : Verdict::ok;
-  if (job.verifies) outcome.vacuous = outcome.report["compare"].value("why_vacuous", "");
-  if (outcome.status != 0) outcome.message = mismatch_text(outcome.report["compare"]);
 }
 
-void fail(Outcome& outcome, ErrorKind kind, const std::string& message) {
+void fail(Outcome& outcome, const Error& error) {
   // The command line was right: what a job asks for is input.
-  outcome.status = static_cast<int>(kind == ErrorKind::usage ? ErrorKind::input : kind);
+  const bool is_usage = error.kind() == ErrorKind::usage;
+  outcome.status = static_cast<int>(is_usage ? ErrorKind::input : error.kind());
   outcome.verdict = Verdict::error;
-  outcome.message = as_field(message);
+  outcome.message = as_field(error.what());
+  outcome.hint = error.hint();
 }
 
 VerifyCommand options_of(const BatchJob& job, const Share& share, bool dry_run,
@@ -158,10 +109,6 @@ VerifyCommand options_of(const BatchJob& job, const Share& share, bool dry_run,
   options.execution.memory_limit = share.memory_bytes;
   options.execution.dry_run = dry_run;
   options.on_progress = on_progress;
-  options.on_problem = [&job](const WgradProblem& problem) {
-    check_attributes(job, problem);
-    check_hashes(job);
-  };
   return options;
 }
 
@@ -180,14 +127,15 @@ Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, boo
       carry_out(job, options_of(job, share, dry_run, on_progress), outcome);
     }
   } catch (const Error& error) {
-    fail(outcome, error.kind(), error.what());
-    if (!share.is_whole && outcome.message.starts_with("--memory-limit is ")) {
-      outcome.message += "; with --jobs 1 each job has all of it";
-    }
+    const bool is_limited =
+        !share.is_whole && std::string_view(error.what()).starts_with("--memory-limit is ");
+    const Hint whole = is_limited ? Hint("with --jobs 1 each job has all of it") : Hint();
+    fail(outcome, Error(error.kind(), error, whole));
   } catch (const std::bad_alloc&) {
-    fail(outcome, ErrorKind::runtime, "out of memory; lower --memory-limit, --threads or --jobs");
+    fail(outcome, Error(ErrorKind::runtime, "out of memory",
+                        Hint("lower --memory-limit, --threads or --jobs")));
   } catch (const std::exception& error) {
-    fail(outcome, ErrorKind::runtime, one_line(error.what()));
+    fail(outcome, Error(ErrorKind::runtime, error.what()));
   }
   outcome.elapsed_s = seconds_since(start);
   if (state != nullptr && outcome.status == 0 && outcome.verdict != Verdict::skipped) {

@@ -7,9 +7,10 @@
 #include "batch/manifest_fields.hpp"
 #include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
-#include "job/attributes.hpp"
 #include "options/arguments.hpp"
+#include "options/attributes.hpp"
 #include "options/bind_options.hpp"
+#include "options/made_problem.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -55,7 +56,11 @@ std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields)
 // What can be seen without opening a file. rows: which have set the job's options.
 void check(const BatchJob& job, const Rows& rows) {
   const ProblemOptions& o = job.options.problem;
-  check_op(o);
+  if (o.line.empty()) {
+    check_op(o);
+  } else {
+    problem_of_line(job.options);
+  }
   const std::pair<const char*, const std::string*> files[] = {
       {"input", &o.input}, {"out_backprop", &o.out_backprop}, {"output", &o.output}};
   for (const auto& [field, path] : files) {
@@ -77,7 +82,7 @@ class JobMaker {
   // defaults: the options that a job has before its fields are set. folder: what relative paths
   // start from; "" is the current one.
   JobMaker(const VerifyCommand& defaults, std::string folder)
-      : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names()) {
+      : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names(commands_)) {
     bind_options(app_, commands_);
     for (const bool verifies : {false, true}) {
       for (const Row& row : rows_for(commands_, verifies)) {
@@ -93,7 +98,6 @@ class JobMaker {
     std::erase_if(fields, [](const Field& field) { return field.words.empty(); });
     BatchJob job;
     job.line = line;
-    job.expected = Json::object();
     job.spelled = spelled(fields);
     job.spelled["--backend"] = defaults_.execution.backend;
     job.spelled["--algorithm"] = defaults_.execution.algorithm;
@@ -115,7 +119,7 @@ class JobMaker {
       refuse_field(field, "is no field of a job, but of the whole batch");
     }
     refuse_field(one_line(field), "is unknown", did_you_mean(field, names_),
-                 "; see convgrad batch --help");
+                 Hint("see convgrad batch --help"));
   }
 
   std::string resolved(const std::string& path) const {
@@ -131,6 +135,7 @@ class JobMaker {
 
   void set_options(const Fields& fields, BatchJob& job) {
     options_ = defaults_;
+    options_.problem.dtype = job.options.problem.dtype;
     job.repeat = job.verifies ? "convgrad verify" : "convgrad";
     for (const Field& field : fields) set(field, job);
     job.repeat += repeated_defaults(defaults_.execution, fields);
@@ -160,6 +165,7 @@ class JobMaker {
     if (row.type == "DIR") words[0] = resolved(words[0]);
     row.option->clear();
     set_option(row, name, words);
+    options_.given.push_back({"--" + name, row.traits.about});
     const char* const between = std::holds_alternative<bool*>(row.value) ? "=" : " ";
     for (const std::string& word : is_again ? words : Words{joined(words, ",")}) {
       job.repeat += cat(" --", name, between, shell_quoted(word));
@@ -168,7 +174,8 @@ class JobMaker {
 
   std::string file_of(const std::string& field, const std::string& path) const {
     if (!is_standard_input(path)) return resolved(path);
-    refuse_field(field, "- is standard input or output, which jobs cannot share; name a file");
+    refuse_field(field, "- is standard input or output, which jobs cannot share",
+                 Hint("name a file"));
   }
 
   const VerifyCommand& defaults_;
@@ -200,9 +207,9 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   JobMaker maker(defaults, folder);
   std::map<std::string, std::int64_t> names;  // line
   for (const ManifestLine& line : manifest_lines(text)) {
-    std::string error = line.error;
+    std::optional<Error> error = line.error;
     try {
-      if (error.empty()) {
+      if (!error) {
         BatchJob job = maker.make(line.fields, line.number);
         const auto [found, is_new] = names.emplace(job.name, line.number);
         if (!is_new) {
@@ -211,9 +218,9 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
         manifest.jobs.push_back(std::move(job));
       }
     } catch (const Error& refused) {
-      error = refused.what();
+      error = refused;
     }
-    if (!error.empty()) manifest.bad.push_back({line.number, as_field(error)});
+    if (error) manifest.bad.push_back({line.number, as_field(error->what()), error->hint()});
   }
   if (manifest.jobs.empty() && manifest.bad.empty()) {
     bad_input(name, ": has no job, expected one a line");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/suggest.hpp"
 #include "batch/batch.hpp"
 
 namespace convgrad::cli {
@@ -27,10 +28,9 @@ Json job_json(const BatchJob& job, const Outcome& outcome) {
                {"exit_code", outcome.status},
                {"elapsed_ms", milliseconds(outcome.elapsed_s)},
                {"command_line", job.repeat}};
-  for (const auto& [key, value] : outcome.report.items()) {
-    if (!json.contains(key)) json[key] = value;
-  }
-  if (outcome.status >= 2) json["error"] = error_json(outcome.status, outcome.message, {});
+  if (outcome.report) json.update(outcome.report->json());
+  if (outcome.status >= 2)
+    json["error"] = error_json(outcome.status, outcome.message, outcome.hint);
   return json;
 }
 
@@ -39,7 +39,7 @@ Json bad_line_json(const BadLine& bad) {
           {"line", bad.line},
           {"status", "error"},
           {"exit_code", static_cast<int>(ErrorKind::input)},
-          {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, {})}};
+          {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, bad.hint)}};
 }
 
 }  // namespace
@@ -53,38 +53,49 @@ std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
   text += cat("  ", ok ? one_line(job.options.problem.output) + ", " : "",
               fixed(outcome.elapsed_s * 1e3, 1), " ms",
               outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
-  for (const Json& what : outcome.report.value("/compare/not_tested"_json_pointer, Json::array())) {
-    text += "; not tested: " + what.get<std::string>();
-  }
+  for (const std::string& what : outcome.not_tested) text += "; not tested: " + what;
   return text;
 }
 
-std::string summary_line(const std::vector<Outcome>& outcomes, std::size_t bad_lines,
-                         double elapsed_s) {
-  Counts counts = count(outcomes, bad_lines);
-  const std::size_t jobs = outcomes.size() + bad_lines;
-  std::string text = cat(jobs, jobs == 1 ? " job" : " jobs");
+int BatchReport::exit_status() const {
+  int worst = manifest.bad.empty() ? 0 : static_cast<int>(ErrorKind::input);
+  for (const Outcome& outcome : outcomes) worst = std::max(worst, outcome.status);
+  return worst;
+}
+
+const char* BatchReport::status() const {
+  Counts counts = count(outcomes, manifest.bad.size());
+  return counts[Verdict::error] > 0 ? "error" : counts[Verdict::mismatch] > 0 ? "mismatch" : "ok";
+}
+
+std::string BatchReport::text() const {
+  if (!any_ran) return "";
+  Counts counts = count(outcomes, manifest.bad.size());
+  std::string text = counted(outcomes.size() + manifest.bad.size(), "job");
   const char* separator = ": ";
   for (std::size_t i = 0; i < counts.of.size(); ++i) {
     if (counts.of[i] == 0) continue;
     text += cat(separator, counts.of[i], " ", kVerdictNames[i]);
     separator = ", ";
   }
-  return cat(text, "; ", fixed(elapsed_s, 3), " s");
+  return cat(text, "; ", fixed(elapsed_s, 3), " s\n");
 }
 
-void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                  Json& report) {
-  Counts counts = count(outcomes, manifest.bad.size());
-  Json numbers = {{"jobs", outcomes.size() + manifest.bad.size()}};
+namespace {
+
+Json counts_json(const BatchReport& r) {
+  Counts counts = count(r.outcomes, r.manifest.bad.size());
+  Json json = {{"jobs", r.outcomes.size() + r.manifest.bad.size()}};
   for (std::size_t i = 0; i < counts.of.size(); ++i) {
     std::string name(kVerdictNames[i]);
     std::ranges::replace(name, ' ', '_');
-    numbers[name] = counts.of[i];
+    json[name] = counts.of[i];
   }
-  report["batch"]["manifest"] = manifest.name;
-  report["batch"]["counts"] = numbers;
-  report["batch"]["elapsed_ms"] = milliseconds(elapsed_s);
+  return json;
+}
+
+// Jobs and malformed lines, in the order of the manifest.
+Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
   Json jobs = Json::array();
   std::size_t bad = 0;
   const auto add_bad_before = [&](std::int64_t line) {
@@ -97,10 +108,37 @@ void report_batch(const Manifest& manifest, const std::vector<Outcome>& outcomes
     jobs.push_back(job_json(manifest.jobs[i], outcomes[i]));
   }
   add_bad_before(INT64_MAX);
-  report["jobs"] = std::move(jobs);
-  report["status"] = counts[Verdict::error] > 0      ? "error"
-                     : counts[Verdict::mismatch] > 0 ? "mismatch"
-                                                     : "ok";
+  return jobs;
+}
+
+// The first line that says what went wrong.
+Json first_error(const BatchReport& r) {
+  const Manifest& manifest = r.manifest;
+  const int worst = r.exit_status();
+  if (!manifest.bad.empty()) {
+    const BadLine& bad = manifest.bad[0];
+    return error_json(worst, cat(manifest.name, ", line ", bad.line, ": ", bad.message), bad.hint);
+  }
+  const auto outcome =
+      std::ranges::find_if(r.outcomes, [](const Outcome& one) { return one.status >= 2; });
+  const BatchJob& job = manifest.jobs[static_cast<std::size_t>(outcome - r.outcomes.begin())];
+  return error_json(worst, cat(place_of(manifest, job), ": ", outcome->message), outcome->hint);
+}
+
+}  // namespace
+
+Json BatchReport::json() const {
+  Json json = {{"batch",
+                {{"jobs_at_a_time", division.jobs},
+                 {"threads", division.whole.threads},
+                 {"memory_limit_bytes", division.memory_bytes}}}};
+  if (!shard.empty()) json["batch"]["shard"] = shard;
+  json["batch"]["manifest"] = manifest.name;
+  json["batch"]["counts"] = counts_json(*this);
+  json["batch"]["elapsed_ms"] = milliseconds(elapsed_s);
+  json["jobs"] = jobs_json(manifest, outcomes);
+  if (exit_status() >= 2) json["error"] = first_error(*this);
+  return json;
 }
 
 }  // namespace convgrad::cli

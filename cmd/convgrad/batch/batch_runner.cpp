@@ -148,32 +148,6 @@ class Runner {
   bool stop_;
 };
 
-// Threads and memory are divided evenly among jobs at a time; none has less than a thread.
-struct Division {
-  int jobs = 1;
-  Share whole;  // without a limit if there is none, so that messages do not speak of one
-  std::uint64_t memory_bytes = 0;
-
-  Division(const BatchOptions& options, std::size_t job_count) {
-    const ExecutionOptions& execution = options.execution;
-    const Machine& machine = this_machine();
-    whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
-             true};
-    memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
-                                          : static_cast<std::uint64_t>(machine.memory_bytes);
-    const int asked = options.jobs == 0 ? whole.threads : options.jobs;
-    const auto most =
-        static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
-    jobs = std::max(std::min({asked, whole.threads, most}), 1);
-  }
-
-  Share of(int worker) const {
-    if (jobs == 1) return whole;
-    return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
-            memory_bytes / static_cast<std::uint64_t>(jobs), false};
-  }
-};
-
 }  // namespace
 
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
@@ -182,13 +156,27 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
   write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
+Division::Division(const BatchOptions& options, std::size_t job_count) {
+  const ExecutionOptions& execution = options.execution;
+  const Machine& machine = this_machine();
+  whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
+           true};
+  memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
+                                        : static_cast<std::uint64_t>(machine.memory_bytes);
+  const int asked = options.jobs == 0 ? whole.threads : options.jobs;
+  const auto most =
+      static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
+  jobs = std::max(std::min({asked, whole.threads, most}), 1);
+}
+
+Share Division::of(int worker) const {
+  if (jobs == 1) return whole;
+  return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
+          memory_bytes / static_cast<std::uint64_t>(jobs), false};
+}
+
 std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
-                              BatchState* state, Json& report) {
-  const Division division(options, manifest.jobs.size());
-  report["batch"] = {{"jobs_at_a_time", division.jobs},
-                     {"threads", division.whole.threads},
-                     {"memory_limit_bytes", division.memory_bytes}};
-  if (!options.shard.empty()) report["batch"]["shard"] = options.shard;
+                              const Division& division, BatchState* state) {
   Runner runner(manifest, options, state);
   TaskPool pool(division.jobs);
   pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {

@@ -45,7 +45,8 @@ BatchState::BatchState(std::string path) : path_(std::move(path)) {
   try {
     // Where files cannot be locked, another batch is not noticed.
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      misuse("--state: ", path_, " is in use by another batch; wait for it, or name another file");
+      misuse("--state: ", path_, " is in use by another batch",
+             Hint("wait for it, or name another file"));
     }
     read();
   } catch (...) {
@@ -59,8 +60,8 @@ BatchState::~BatchState() { ::close(file_); }
 void BatchState::read() {
   const std::string text = read_text(path_, {"--state: ", "what convgrad batch wrote"});
   if (!text.starts_with(kFirstLine)) {
-    bad_input("--state: ", path_, ", line 1: is not what convgrad batch wrote; remove the file to ",
-              "start anew, or name another");
+    bad_input("--state: ", path_, ", line 1: is not what convgrad batch wrote",
+              Hint("remove the file to ", "start anew, or name another"));
   }
   std::size_t at = kFirstLine.size();
   for (std::size_t end; (end = text.find('\n', at)) != text.npos; at = end + 1) {

@@ -100,9 +100,9 @@ Fields fields_of(const Json& object) {
 template <typename FieldsOf>
 ManifestLine line_of(std::int64_t number, const FieldsOf& fields_of) {
   try {
-    return {number, fields_of(), ""};
+    return {number, fields_of(), {}};
   } catch (const Error& error) {
-    return {number, {}, error.what()};
+    return {number, {}, error};
   }
 }
 
@@ -125,7 +125,7 @@ std::vector<ManifestLine> array_lines(const std::string& text) {
   try {
     array = parser.parse();
   } catch (const Error& error) {
-    return {{parser.line(), {}, error.what()}};
+    return {{parser.line(), {}, error}};
   }
   std::vector<ManifestLine> lines;
   for (std::size_t i = 0; i < array.size(); ++i) {

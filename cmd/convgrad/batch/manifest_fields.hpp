@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "options/options.hpp"
 #include "options/refuse.hpp"
+#include "options/table.hpp"
 
 namespace convgrad::cli {
 
@@ -22,7 +23,7 @@ using Fields = std::vector<Field>;  // in the order of the line
 struct ManifestLine {
   std::int64_t number = 1;
   Fields fields;
-  std::string error;  // what is wrong with the line, or ""
+  std::optional<Error> error;  // what is wrong with the line
 };
 
 // Every line that is not empty. Of a text that begins with "[", every element of that array, by the
@@ -39,9 +40,9 @@ std::string with_underscores(std::string name);
 // Null if there is none.
 const Field* find(const Fields& fields, std::string_view name);
 
-// The fields of a job that are no options: its name and command, hashes, and those of a report's
-// attrs.
-std::vector<std::string> own_field_names();
+// The fields of a job that are no options: its name, command and notes, the hashes of its files,
+// and the dtype that its tensors must give.
+std::vector<std::string> own_field_names(const std::vector<Command>& commands);
 // Moves them from a line's fields to its job; those that are left are options of its command.
 void take_own_fields(Fields& fields, BatchJob& job);
 

@@ -11,7 +11,7 @@ namespace convgrad::cli {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 200;
-constexpr const char* kHashed[] = {"input", "out_backprop", "result", "golden"};
+constexpr std::string_view kHashEnding = "_sha256";
 
 bool has(const Fields& fields, std::string_view name) { return find(fields, name) != nullptr; }
 
@@ -35,57 +35,31 @@ std::optional<std::string> take(Fields& fields, const std::string& name) {
   return word_of(name, words);
 }
 
-void take_hash(Fields& fields, const std::string& tensor, BatchJob& job) {
-  const std::string name = tensor + "_sha256";
-  const auto word = take(fields, name);
-  if (!word) return;
-  const std::string digits = CLI::detail::to_lower(*word);
-  if (digits.size() != 64 || digits.find_first_not_of("0123456789abcdef") != digits.npos) {
-    refuse_field(name, "'", *word, "', expected 64 hexadecimal digits, as sha256sum prints them");
+void take_hashes(Fields& fields, BatchJob& job) {
+  const Fields all = fields;
+  for (const Field& field : all) {
+    if (!field.name.ends_with(kHashEnding)) continue;
+    const std::string word = *take(fields, field.name), digits = CLI::detail::to_lower(word);
+    if (digits.size() != 64 || digits.find_first_not_of("0123456789abcdef") != digits.npos) {
+      refuse_field(field.name, "'", word,
+                   "', expected 64 hexadecimal digits, as sha256sum prints them");
+    }
+    const std::string file = field.name.substr(0, field.name.size() - kHashEnding.size());
+    if (!has(fields, file)) refuse_field(field.name, "is given, but ", file, " is not");
+    job.hashes[file] = "sha256:" + digits;
   }
-  if (!has(fields, tensor)) refuse_field(name, "is given, but ", tensor, " is not");
-  job.hashes[tensor] = "sha256:" + digits;
-}
-
-// Resolved pads, as a report has them.
-void take_pads(Fields& fields) {
-  const auto pads = std::ranges::find(fields, "pads", &Field::name);
-  if (pads == fields.end()) return;
-  for (const char* other : {"padding", "explicit_paddings"}) {
-    if (has(fields, other)) refuse_field("pads", "given with ", other, ", expected only one");
-  }
-  pads->name = "explicit_paddings";
-  fields.push_back({"padding", {"EXPLICIT"}});
-}
-
-// A report's filter_shape, in the order of filter_format: it says what the filter is, and is
-// compared with what comes out.
-void take_filter_shape(Fields& fields, BatchJob& job) {
-  const Words words = take_words(fields, "filter_shape");
-  if (words.empty()) return;
-  const std::vector<std::int64_t> shape = parse_numbers("filter_shape", words);
-  job.expected["filter_shape"] = shape;
-  for (const char* other : {"filter_sizes", "kernel", "filter_like"}) {
-    if (has(fields, other)) return;
-  }
-  const Field* format = find(fields, "filter_format");
-  const std::string order =
-      format == nullptr ? "HWIO" : in_tensorflow_letters(word_of(format->name, format->words));
-  const bool tensorflows = order.ends_with("IO");
-  Field filter{tensorflows ? "filter_sizes" : "kernel", {}};
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const bool is_channel = i < order.size() && (order[i] == 'I' || order[i] == 'O');
-    if (tensorflows || !is_channel) filter.words.push_back(std::to_string(shape[i]));
-  }
-  fields.push_back(std::move(filter));
 }
 
 }  // namespace
 
-std::vector<std::string> own_field_names() {
-  std::vector<std::string> names = {"name", "command",      "notes",         "pads",
-                                    "line", "filter_shape", "tensorflow_op", "dtype"};
-  for (const std::string tensor : kHashed) names.push_back(tensor + "_sha256");
+std::vector<std::string> own_field_names(const std::vector<Command>& commands) {
+  std::vector<std::string> names = {"name", "command", "notes", "dtype"};
+  for (const Command& command : commands) {
+    for (const Row& row : command.rows) {
+      const bool is_read = row.traits.file == FileUse::read || row.traits.file == FileUse::updated;
+      if (is_read) names.push_back(with_underscores(row.name()) + std::string(kHashEnding));
+    }
+  }
   return names;
 }
 
@@ -105,15 +79,8 @@ void take_own_fields(Fields& fields, BatchJob& job) {
     check_known("command", *command, {"compute", "verify"}, ErrorKind::input);
     job.verifies = *command == "verify";
   }
-  for (const char* tensor : kHashed) take_hash(fields, tensor, job);
-  for (const char* name : {"dtype", "line", "tensorflow_op"}) {
-    if (const auto word = take(fields, name)) job.expected[name] = *word;
-  }
-  if (job.expected.contains("tensorflow_op") && !has(fields, "op")) {
-    fields.push_back({"op", {job.expected["tensorflow_op"].get<std::string>()}});
-  }
-  take_pads(fields);
-  take_filter_shape(fields, job);
+  take_hashes(fields, job);
+  job.options.problem.dtype = take(fields, "dtype").value_or("");
 }
 
 }  // namespace convgrad::cli

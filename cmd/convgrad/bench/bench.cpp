@@ -20,7 +20,8 @@ Format format_of(const BenchOptions& options) {
     misuse("--format json: given with --json=FILE, expected one of them");
   }
   if (options.json == "-") {
-    misuse("--format ", format, " and --json both write to standard output; use --json=FILE");
+    misuse("--format ", format, " and --json both write to standard output",
+           Hint("use --json=FILE"));
   }
   return format == "csv" ? Format::csv : Format::table;
 }
@@ -56,8 +57,8 @@ void print_head(Format format, const std::vector<BenchCase>& cases,
                 const std::map<int, Peaks>& peaks, const BenchOptions& options) {
   if (format == Format::csv) print(csv_header(options));
   if (format != Format::table) return;
-  if (!options.line.empty()) {
-    print("problem: convgrad bench " + made_flags(cases.front().problem));
+  for (const BenchCase& c : cases) {
+    if (c.is_foreign) print(cat("problem: ", c.name, ": ", describe(c.problem)));
   }
   for (const auto& [threads, values] : peaks) print(peaks_line(values));
   print(table_header(cases));
@@ -82,38 +83,43 @@ std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::opti
   });
 }
 
-void fill_report(const std::vector<Measured>& all, const std::map<int, Peaks>& peaks,
-                 Json& report) {
-  Json problems = Json::array();
-  for (const Measured& measured : all) problems.push_back(measured_json(measured));
-  if (problems.size() == 1) {
-    const Json files = report.value("tensors", Json::object());
-    report.update(problems.front());
-    if (!files.empty()) report["tensors"] = files;
+class BenchReport final : public Report {
+ public:
+  std::string text() const override { return totals; }
+  Json json() const override {
+    Json problems = Json::array();
+    for (const Measured& row : rows) problems.push_back(measured_json(row));
+    Json json = problems.size() == 1 ? problems.front() : Json::object();
+    if (!tensors.empty()) json["tensors"] = tensors_json(tensors);
+    json["machine"] = machine_json(this_machine());
+    json["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
+    json["totals"] = totals_json(rows);
+    json["problems"] = std::move(problems);
+    return json;
   }
-  report["machine"] = machine_json(this_machine());
-  report["peaks"] = peaks.size() == 1 ? peaks_json(peaks.begin()->second) : Json();
-  report["totals"] = totals_json(all);
-  report["problems"] = std::move(problems);
-}
+
+  std::vector<BenchCase> cases;  // of the rows
+  std::map<int, Peaks> peaks;    // by threads
+  std::vector<Measured> rows;
+  Tensors tensors;     // that were read
+  std::string totals;  // lines of a table's end, behind those that were printed as they came
+};
 
 }  // namespace
 
-int bench(const BenchOptions& options, Json& report) {
+ReportPointer bench(const BenchOptions& options) {
   const Format format = format_of(options);
-  if (options.list_suites) {
-    list_suites(options, report);
-    return 0;
-  }
+  if (options.list_suites) return list_suites();
+  auto report = std::make_unique<BenchReport>();
   std::optional<Job> job;
-  const std::vector<BenchCase> cases = plan_cases(options, job, report);
-  const std::map<int, Peaks> peaks = peaks_for(cases, options);
-  const std::vector<Measured> all = measure_all(cases, job, options, format, peaks);
+  report->cases = plan_cases(options, job);
+  if (job) report->tensors = job->tensors;
+  report->peaks = peaks_for(report->cases, options);
+  report->rows = measure_all(report->cases, job, options, format, report->peaks);
   if (format == Format::table && !options.suite.empty()) {
-    std::fputs(totals_text(all, cases).c_str(), stdout);
+    report->totals = totals_text(report->rows, report->cases);
   }
-  fill_report(all, peaks, report);
-  return 0;
+  return report;
 }
 
 void use_bench_format(BenchOptions& options) {

@@ -17,24 +17,25 @@
 
 namespace convgrad::cli {
 
-// A problem as a suite or the flags spell it.
-struct BenchProblem : MadeRequest {
-  std::int64_t count = 1;  // how often it occurs in its network
-  std::string origin;      // put in front of messages: "--suite: FILE, line 3: "
+// A problem of a suite or of the flags.
+struct BenchProblem : NamedProblem {
+  std::int64_t count = 1;   // how often it occurs in its network
+  bool is_foreign = false;  // another program's line, which is shown as ours
+  std::string origin;       // put in front of messages: "--suite: FILE, line 3: "
 };
 
 // The problems of a suite, by its name or its file, in its order. Error(input) names the file and
 // the line.
 std::vector<BenchProblem> read_suite(const std::string& suite);
-// The command --list-suites: fills the report, or prints a line for each.
-void list_suites(const BenchOptions& options, Json& report);
+// The command --list-suites.
+ReportPointer list_suites();
 
 // One line of the result.
 struct BenchCase {
   std::string name;
   std::int64_t count = 1;
+  bool is_foreign = false;
   WgradProblem problem;
-  std::vector<std::int64_t> input_shape, out_backprop_shape;
   std::string algorithm;  // as asked for: auto, or a kernel's name
   Plan plan;
   PlanOptions plan_options;
@@ -43,8 +44,7 @@ struct BenchCase {
 
 // All cases, checked and planned, so that nothing is measured before everything is known to work.
 // job: set if the tensors come from files.
-std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job,
-                                  Json& report);
+std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job);
 
 struct Statistics {  // of seconds
   std::int64_t n = 0;
@@ -81,6 +81,6 @@ std::string csv_row(const Measured& measured, const BenchOptions& options);
 // --format json is --json, for errors too.
 void use_bench_format(BenchOptions& options);
 // The command.
-int bench(const BenchOptions& options, Json& report);
+ReportPointer bench(const BenchOptions& options);
 
 }  // namespace convgrad::cli

@@ -7,8 +7,8 @@
 #include "base/format_bytes.hpp"
 #include "bench/bench.hpp"
 #include "generate/generate.hpp"
-#include "job/attributes.hpp"
 #include "options/arguments.hpp"
+#include "options/attributes.hpp"
 #include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 
@@ -33,12 +33,12 @@ void add_once(std::vector<Value>& values, const Value& value) {
   if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
-// Of the flag, else of a problem that says it itself.
-std::vector<DType> dtypes_of(const std::string& text, std::optional<DType> own) {
-  if (text.empty() && own) return {*own};
+// Of the flag, else the problem's own.
+std::vector<DType> dtypes_of(const std::string& text, DType own) {
+  if (text.empty()) return {own};
   const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64", "all"};
   std::vector<DType> dtypes;
-  for (const std::string& word : split("--dtype", text.empty() ? "float32" : text)) {
+  for (const std::string& word : split("--dtype", text)) {
     if (word == "all") return {DType::f16, DType::bf16, DType::f32, DType::f64};
     const auto dtype = dtype_from_name(word);
     if (!dtype) check_known("--dtype", word, names);
@@ -96,14 +96,15 @@ Words algorithms_for(const WgradProblem& problem, const Words& asked,
 }
 
 std::vector<BenchProblem> problems_of(const BenchOptions& options) {
-  if (!options.line.empty()) return {{request_of_line(options, options), 1, ""}};
+  const ProblemOptions& o = options.problem;
+  if (!o.line.empty()) {
+    NamedProblem named = {"", problem_of_line(options)};
+    const Words words = words_of_line(o.line);
+    if (is_foreign(words)) named.name = read_foreign(words).name;
+    return {{named, 1, is_foreign(words), ""}};
+  }
   if (options.suite.empty()) {
-    check_op(options.problem);
-    BenchProblem problem;
-    problem.attributes = attributes_of(options.problem);
-    problem.input_shape = parse_numbers("--input-shape", options.input_shape);
-    problem.K = made_channels(options, options, problem.attributes, problem.input_shape);
-    return {problem};
+    return {{{"", made_problem("--input-shape", options, options, DType::f32)}, 1, false, ""}};
   }
   refuse_flags(options, About::operation, "--suite, whose lines set it");
   refuse_flags(options, About::format, "--suite, whose lines set it");
@@ -129,11 +130,10 @@ void check_memory(const BenchCase& c) {
   if (need <= c.plan.memory_limit_bytes) return;
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   const bool limited = c.plan_options.memory_limit_bytes > 0;
-  throw Error(
-      ErrorKind::runtime,
-      cat(limited ? "--memory-limit is " : "the machine has ", bytes(c.plan.memory_limit_bytes),
-          ", but ", c.name, " needs ", bytes(need), " (", bytes(tensors), " of tensors); ",
-          limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
+  throw Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
+              bytes(c.plan.memory_limit_bytes), ", but ", c.name, " needs ", bytes(need), " (",
+              bytes(tensors), " of tensors)",
+              Hint(limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
 }
 
 // --algorithm may be a list, whose first name tells the backend.
@@ -154,7 +154,9 @@ std::optional<Device> device_of(const BenchOptions& options) {
 void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;
+  const std::int64_t source_bytes = base.plan_options.source_bytes;
   base.plan_options = plan_options(options);
+  base.plan_options.source_bytes = source_bytes;
   base.plan_options.in_memory = true;
   const std::optional<Device> device = device_of(options);
   if (device) {
@@ -173,22 +175,22 @@ void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCas
   }
 }
 
-BenchCase case_of(const BenchProblem& problem, DType dtype) {
+BenchCase case_of(const BenchProblem& problem, DType dtype, const std::string& out_dtype) {
   BenchCase result;
   result.name = problem.name;
   result.count = problem.count;
-  result.problem =
-      made_problem("--input-shape", problem.attributes, problem.input_shape, dtype, problem.K);
-  result.input_shape = problem.input_shape;
-  result.out_backprop_shape = operand_shape(result.problem, Operand::dy);
+  result.is_foreign = problem.is_foreign;
+  result.problem = with_dtype(problem.problem, dtype);
+  if (!out_dtype.empty()) result.problem.out_dtype = parse_dtype("--out-dtype", out_dtype);
   return result;
 }
 
 void check_sources(const BenchOptions& options) {
   const bool files = !options.problem.input.empty() || !options.problem.out_backprop.empty();
-  const auto sources = std::ranges::count(std::array{files, !options.input_shape.empty(),
-                                                     !options.line.empty(), !options.suite.empty()},
-                                          true);
+  // Beside files a line says the rest of the problem.
+  const bool line = !files && !options.problem.line.empty();
+  const auto sources = std::ranges::count(
+      std::array{files, !options.input_shape.empty(), line, !options.suite.empty()}, true);
   if (sources != 1) {
     misuse(sources == 0 ? "the problem is missing" : "the problem is given twice",
            ", expected one of --input-shape, --input and --out-backprop, --problem, and --suite");
@@ -206,16 +208,14 @@ void check_sources(const BenchOptions& options) {
 
 }  // namespace
 
-std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job,
-                                  Json& report) {
+std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job) {
   check_sources(options);
+  const ProblemOptions& o = options.problem;
   std::vector<BenchCase> cases;
-  if (options.suite.empty() && options.line.empty() && options.input_shape.empty()) {
-    job = open_job(options, report);
+  if (!o.input.empty() || !o.out_backprop.empty()) {
+    job = open_job(options);
     BenchCase base;
     base.problem = job->problem;
-    base.input_shape = job->x->header().shape;
-    base.out_backprop_shape = job->dy->header().shape;
     for (const NpyReader* reader : {job->x.get(), job->dy.get()}) {  // held besides the tensors
       if (reader->needs_whole_payload()) {
         base.plan_options.source_bytes += reader->header().payload_bytes;
@@ -226,12 +226,13 @@ std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job
   }
   for (const BenchProblem& problem : problems_of(options)) {
     try {
-      for (const DType dtype : dtypes_of(options.dtype, problem.dtype))
-        add_cases(options, case_of(problem, dtype), cases);
+      for (const DType dtype : dtypes_of(options.dtype, problem.problem.dtype)) {
+        add_cases(options, case_of(problem, dtype, o.out_dtype), cases);
+      }
     } catch (const Error& error) {
       if (problem.origin.empty()) throw;
       const bool spelled = error.kind() == ErrorKind::usage;  // by the file, not by the user
-      throw Error(spelled ? ErrorKind::input : error.kind(), problem.origin + error.what());
+      throw Error(spelled ? ErrorKind::input : error.kind(), problem.origin, error);
     }
   }
   return cases;

@@ -58,17 +58,17 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
-struct Tensors {
+struct Operands {
   Buffer x, dy;
 };
 
-Tensors made_tensors(const WgradProblem& problem, int threads) {
+Operands made_tensors(const WgradProblem& problem, int threads) {
   TaskPool pool(threads);
   return {uniform(problem.dtype, problem.x_count(), 1, pool),
           uniform(problem.dtype, problem.dy_count(), std::uint64_t{1} << 62, pool)};
 }
 
-Tensors read_tensors(Job& job) {
+Operands read_tensors(Job& job) {
   const WgradProblem& pb = job.problem;
   const std::int64_t item = dtype_bytes(pb.dtype);
   return {whole(*job.x, pb.x_count() * item), whole(*job.dy, pb.dy_count() * item)};
@@ -103,10 +103,10 @@ std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat,
 }
 
 // The tensors are there already.
-std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Tensors& tensors) {
+std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Operands& tensors) {
   if (c.plan.schedule.blocks.count > 1) {
-    throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole; ",
-                "measure a smaller batch");
+    throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole",
+                Hint("", "measure a smaller batch"));
   }
   std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
   MemorySource source(tensors.x.data(), tensors.dy.data());
@@ -116,7 +116,7 @@ std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Tensors& tensors
 }
 
 // At least `repeat` runs, which take at least `min_time` seconds.
-std::vector<double> measure_runs(const BenchCase& c, const Tensors& tensors, std::int64_t warmup,
+std::vector<double> measure_runs(const BenchCase& c, const Operands& tensors, std::int64_t warmup,
                                  std::int64_t repeat, double min_time) {
   if (c.plan.cuda()) {
     const std::unique_ptr<DeviceSum> sum = device_sum(c, tensors);
@@ -145,7 +145,7 @@ std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional
   const std::int64_t rounds = cases.size() == 1 ? 1 : std::min(kRounds, options.repeat);
   std::vector<std::vector<double>> runs(cases.size());
   std::vector<Measured> rows;
-  Tensors tensors;
+  Operands tensors;
   const BenchCase* owner = nullptr;  // of tensors
   Progress progress("measuring");
   for (std::int64_t round = 0; round < rounds; ++round) {

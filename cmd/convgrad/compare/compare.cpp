@@ -8,8 +8,8 @@
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
 #include "files/tensor_name.hpp"
-#include "job/attributes.hpp"
 #include "job/job_files.hpp"
+#include "options/attributes.hpp"
 #include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/read_parts.hpp"
@@ -115,15 +115,18 @@ std::string refusal(const CompareReport& r) {
 void check_kinds(const CompareOptions& options, const Array& got, const Array& want) {
   if (got.is_integers() != want.is_integers()) {
     bad_input(got.name(), " is ", got.dtype_name(), ", ", want.name(), " is ", want.dtype_name(),
-              ", expected integers or booleans in both, or floats; convert one of them");
+              ", expected integers or booleans in both, or floats", Hint("convert one of them"));
   }
   if (got.is_integers() && options.max_ulp) {
     misuse("--max-ulp: given for ", got.dtype_name(), ", expected --atol for integers");
   }
 }
 
-CompareReport new_report(const CompareOptions& options, const Array& got, const Array& want) {
-  CompareReport r;
+void describe_arrays(const CompareOptions& options, const Array& got, const Array& want,
+                     CompareReport& r) {
+  const bool is_hashed = !options.json.empty();
+  r.tensors = {{"got", tensor_report(options.got, got.header(), is_hashed)},
+               {"want", tensor_report(options.want, want.header(), is_hashed)}};
   r.got = got.name();
   r.want = want.name();
   r.got_shape = got.header().shape;
@@ -142,7 +145,7 @@ CompareReport new_report(const CompareOptions& options, const Array& got, const 
   }
   r.comparison = ArrayComparison(r.tolerance);
   r.refused = refusal(r);
-  return r;
+  r.saves_difference = !options.save_diff.empty();
 }
 
 // Everything but the verdict: the elements, and the file of their differences.
@@ -175,32 +178,22 @@ void compare_elements(const CompareOptions& options, Array& got, Array& want, Co
 
 }  // namespace
 
-int compare(const CompareOptions& options, Json& report) {
+ReportPointer compare(const CompareOptions& options) {
   check_options(options);
   tolerance_of(options);  // before a file is opened
   Array got(options.got), want(options.want);
   check_kinds(options, got, want);
-  report["tensors"]["got"] = tensor_json(options.got, got.header());
-  report["tensors"]["want"] = tensor_json(options.want, want.header());
-  if (!options.json.empty()) {
-    for (const char* name : {"got", "want"}) add_hash(report["tensors"][name]);
-  }
-  if (!options.save_diff.empty())
+  auto report = std::make_unique<CompareReport>();
+  describe_arrays(options, got, want, *report);
+  if (!options.save_diff.empty()) {
     check_array_output(options.save_diff, {options.execution.no_clobber});
-  CompareReport r = new_report(options, got, want);
-  if (r.refused.empty() && r.integers) {
-    compare_elements<long double>(options, got, want, r);
-  } else if (r.refused.empty()) {
-    compare_elements<double>(options, got, want, r);
   }
-  report["compare"] = compare_json(r);
-  report["status"] = r.match() ? "match" : "mismatch";
-  std::string text = compare_text(r);
-  if (!r.refused.empty() && !options.save_diff.empty()) {
-    text += "No difference is written, since shapes or dtypes differ\n";
+  if (report->refused.empty() && report->integers) {
+    compare_elements<long double>(options, got, want, *report);
+  } else if (report->refused.empty()) {
+    compare_elements<double>(options, got, want, *report);
   }
-  if (options.json != "-") std::fputs(text.c_str(), stdout);
-  return r.match() ? 0 : 1;
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -12,9 +12,18 @@
 namespace convgrad::cli {
 
 // The command.
-int compare(const CompareOptions& options, Json& report);
+ReportPointer compare(const CompareOptions& options);
 
-struct CompareReport {
+class CompareReport final : public Report {
+ public:
+  int exit_status() const override { return match() ? 0 : 1; }
+  const char* status() const override { return match() ? "match" : "mismatch"; }
+  std::string text() const override;
+  Json json() const override;
+
+  bool match() const { return refused.empty() && comparison.match(); }
+
+  Tensors tensors;        // got and want
   std::string got, want;  // names of the files
   std::vector<std::int64_t> got_shape, want_shape;
   std::string got_dtype, want_dtype;  // as they are called
@@ -24,13 +33,9 @@ struct CompareReport {
   bool by_default = false;  // the tolerance is the dtype's
   // Why the arrays differ before any element is looked at: "shapes (2,), (3,) differ", or empty.
   std::string refused;
+  bool saves_difference = false;  // was asked to
   ArrayComparison comparison{{}};
-
-  bool match() const { return refused.empty() && comparison.match(); }
 };
-
-std::string compare_text(const CompareReport& report);
-Json compare_json(const CompareReport& report);
 
 // "1 / 36 (2.78 %)".
 std::string part_text(std::int64_t part, std::int64_t whole);

@@ -77,10 +77,14 @@ std::string part_text(std::int64_t part, std::int64_t whole) {
   return cat(part, " / ", whole, " (", general(percent, 3), " %)");
 }
 
-std::string compare_text(const CompareReport& r) {
-  const ArrayComparison& c = r.comparison;
+std::string CompareReport::text() const {
+  const CompareReport& r = *this;
+  const ArrayComparison& c = comparison;
   std::string text = cat(r.match() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
-  if (!r.refused.empty()) return text + r.refused + "\n";
+  if (!r.refused.empty()) {
+    return cat(text, r.refused, "\n",
+               saves_difference ? "No difference is written, since shapes or dtypes differ\n" : "");
+  }
   text += dtypes_and_shape(r) + "\n";
   text += cat(r.match() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
               r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
@@ -102,7 +106,9 @@ std::string compare_text(const CompareReport& r) {
   return text;
 }
 
-Json compare_json(const CompareReport& r) {
+namespace {
+
+Json comparison_json(const CompareReport& r) {
   const ArrayComparison& c = r.comparison;
   Json json = {{"verdict", r.match() ? "match" : "mismatch"},
                {"got", r.got},
@@ -124,6 +130,12 @@ Json compare_json(const CompareReport& r) {
                        {"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
                        {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
   return json;
+}
+
+}  // namespace
+
+Json CompareReport::json() const {
+  return {{"tensors", tensors_json(tensors)}, {"compare", comparison_json(*this)}};
 }
 
 }  // namespace convgrad::cli

@@ -198,19 +198,26 @@ std::string rows_of(const std::vector<Command>& commands) {
   return rows + rows_of(commands.front(), program);
 }
 
+struct ScriptReport final : Report {
+  std::string text() const override { return script; }
+  Json json() const override { return Json::object(); }  // no option asks for it
+  std::string script;
+};
+
 }  // namespace
 
-int completion(const CompletionOptions& options, const std::vector<Command>& commands) {
+ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands) {
   const std::vector<std::string> names = {"bash", "zsh", "fish"};
   const std::string& shell = options.shell;
   if (shell.empty()) misuse("completion: no shell is named, expected ", join_or(names));
   check_known("completion", shell, names);
-  std::string script = cat("# Written by: convgrad completion ", shell, "\n",
-                           shell == "fish" ? kFish : kKeepRows, rows_of(commands));
+  auto report = std::make_unique<ScriptReport>();
+  std::string& script = report->script;
+  script = cat("# Written by: convgrad completion ", shell, "\n",
+               shell == "fish" ? kFish : kKeepRows, rows_of(commands));
   if (shell == "bash") script += kBash;
   if (shell == "zsh") script = cat("#compdef convgrad\n", script, kZsh);  // how zsh finds it
-  std::fputs(script.c_str(), stdout);
-  return 0;
+  return report;
 }
 
 }  // namespace convgrad::cli

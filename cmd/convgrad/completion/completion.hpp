@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "options/table.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 
 // The command: the script for a shell on standard output. commands: all of them, bound.
-int completion(const CompletionOptions& options, const std::vector<Command>& commands);
+ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands);
 
 }  // namespace convgrad::cli

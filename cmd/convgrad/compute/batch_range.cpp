@@ -40,12 +40,12 @@ void check_batch_range(const Options& options) {
   const ExecutionOptions& execution = options.execution;
   if (execution.batch_range.empty()) return;
   if (execution.accumulate) {
-    misuse("--accumulate: given with --batch-range, whose output is no gradient yet; give it ",
-           "without, or add the parts with convgrad reduce");
+    misuse("--accumulate: given with --batch-range, whose output is no gradient yet",
+           Hint("give it ", "without, or add the parts with convgrad reduce"));
   }
   if (execution.raw) {
-    misuse("--raw: given with --batch-range, whose output is no gradient yet; give it to ",
-           "convgrad reduce");
+    misuse("--raw: given with --batch-range, whose output is no gradient yet",
+           Hint("give it to ", "convgrad reduce"));
   }
   const std::string& output = options.problem.output;
   const ArrayTarget target = array_target(output);
@@ -55,8 +55,8 @@ void check_batch_range(const Options& options) {
            "own, expected FILE.npz");
   }
   if (execution.backend == "reference") {
-    misuse("--batch-range: given with --backend reference, which sums the batch in one go; use ",
-           "--backend cpu");
+    misuse("--batch-range: given with --backend reference, which sums the batch in one go",
+           Hint("use ", "--backend cpu"));
   }
 }
 

@@ -7,9 +7,9 @@
 #include "base/clock.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
-#include "job/attributes.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
+#include "options/attributes.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -24,8 +24,8 @@ void check_compute_options(const Options& options) {
     misuse("--accumulate: --output is -, expected a file to add to");
   }
   if (options.execution.accumulate && options.execution.raw) {
-    misuse("--accumulate: given with --raw, but a raw file does not say what ",
-           "it holds; add to a .npy file");
+    misuse("--accumulate: given with --raw, but a raw file does not say what ", "it holds",
+           Hint("add to a .npy file"));
   }
   if (options.execution.accumulate && std::filesystem::exists(output, ignored) &&
       !std::filesystem::is_regular_file(output, ignored)) {
@@ -42,9 +42,17 @@ std::vector<double> read_addend(const Options& options, const WgradProblem& prob
   try {
     return read_gradient(gradient_target(options).readable_name(), problem, true).values;
   } catch (const Error& error) {
-    throw Error(error.kind(),
-                cat("--accumulate: ", error.what(), "; compute it once without --accumulate"));
+    throw Error(error.kind(), "--accumulate: ", error,
+                Hint("compute it once without --accumulate"));
   }
+}
+
+Json ComputeReport::json() const {
+  Json json = PlanReport::json();
+  json["timing_ms"] = timing.timing_json();
+  json["perf"] = timing.perf_json();
+  json["output"] = output;
+  return json;
 }
 
 namespace {
@@ -62,15 +70,26 @@ double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& add
   });
 }
 
+ReportPointer planned_report(const Job& job, const Plan& plan, const Options& options,
+                             bool is_part) {
+  auto report = std::make_unique<PlanReport>(job, plan);
+  report->lines = plan_text(job, plan, options.execution.algorithm);
+  if (is_part) {
+    report->lines += part_text(plan);
+    report->more = {{"part", part_json(plan)}};
+  }
+  return report;
+}
+
 }  // namespace
 
-int compute(const Options& options, Json& report) {
-  if (options.execution.mpi) return compute_on_ranks(options, report);
-  if (listed_algorithms(options, report)) return 0;
+ReportPointer compute(const Options& options) {
+  if (options.execution.mpi) return compute_on_ranks(options);
+  if (ReportPointer listed = listed_algorithms(options)) return listed;
   check_compute_options(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options = gradient_options(options);
-  Job job = open_job(options, report);
+  Job job = open_job(options);
   std::vector<double> addend;
   if (options.execution.accumulate && !options.execution.dry_run) {
     addend = read_addend(options, job.problem);
@@ -79,14 +98,7 @@ int compute(const Options& options, Json& report) {
   planned.batch = parse_batch_range(options.execution.batch_range, job.problem.N);
   const bool is_part = planned.batch.kind != BatchRange::Kind::all;
   const Plan plan = plan_job(job, planned);
-  report["execution"] = plan_json(plan);
-  if (is_part) report["part"] = part_json(plan);
-  if (options.execution.dry_run) {
-    std::string text = plan_text(job, plan, options.execution.algorithm);
-    if (is_part) text += part_text(plan);
-    if (options.json != "-") std::fputs(text.c_str(), stdout);
-    return 0;
-  }
+  if (options.execution.dry_run) return planned_report(job, plan, options, is_part);
   if (is_part) {
     check_partial_output(output, output_options);
   } else {
@@ -95,17 +107,19 @@ int compute(const Options& options, Json& report) {
   }
   TaskPool pool(plan.threads);
   const std::unique_ptr<BlockSum> sums = make_sum(plan, pool);
-  Timing timing = run_job(job, plan, sums.get(), nullptr);
-  const double write_s = is_part
-                             ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
-                             : write_sums(*sums, job, addend, options, timing);
-  report["timing_ms"] = timing_json(timing, write_s);
-  report["perf"] = perf_json(part_problem(plan), timing);
-  report["output"] = output;
-  if (!options.json.empty() && !is_part)
-    add_gradient(gradient_target(options), job.problem, report);
-  if (options.execution.verbose) print_timing(plan, timing, write_s);
-  return 0;
+  JobTiming timing = {run_job(job, plan, sums.get(), nullptr), 0, part_problem(plan)};
+  timing.write_s = is_part ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
+                           : write_sums(*sums, job, addend, options, timing.timing);
+  if (options.execution.verbose) print_timing(plan, timing);
+  auto report = std::make_unique<ComputeReport>(job, plan);
+  report->timing = timing;
+  report->output = output;
+  if (is_part) {
+    report->more = {{"part", part_json(plan)}};
+  } else if (!options.json.empty()) {
+    add_gradient(gradient_target(options), job.problem, report->tensors);
+  }
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -5,18 +5,28 @@
 #include <vector>
 
 #include "files/output_file.hpp"
-#include "job/job.hpp"
+#include "job/job_plan.hpp"
 #include "problem/batch_part.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
 
 // The command.
-int compute(const Options& options, Json& report);
+ReportPointer compute(const Options& options);
 // The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
-int compute_on_ranks(const Options& options, Json& report);
+ReportPointer compute_on_ranks(const Options& options);
 // The gradient from the parts of --batch-range.
-int reduce(const ReduceOptions& options, Json& report);
+ReportPointer reduce(const ReduceOptions& options);
+
+// What is said of a gradient that was computed.
+struct ComputeReport final : PlanReport {
+  using PlanReport::PlanReport;
+  Json json() const override;
+  std::string in_short() const override { return ""; }
+
+  JobTiming timing;
+  std::string output;
+};
 
 // Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);

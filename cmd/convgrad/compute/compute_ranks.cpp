@@ -26,14 +26,15 @@ namespace {
 void check_rank_options(const Options& options) {
   const ExecutionOptions& execution = options.execution;
   if (!execution.batch_range.empty()) {
-    misuse("--mpi: given with --batch-range, but gives each rank its own; leave one of them out");
+    misuse("--mpi: given with --batch-range, but gives each rank its own",
+           Hint("leave one of them out"));
   }
   if (execution.backend == "reference") {
-    misuse("--mpi: given with --backend reference, which sums the batch in one go; use ",
-           "--backend cpu");
+    misuse("--mpi: given with --backend reference, which sums the batch in one go",
+           Hint("use ", "--backend cpu"));
   }
   if (execution.list_algorithms) {
-    misuse("--mpi: given with --list-algorithms, which computes nothing; leave it out");
+    misuse("--mpi: given with --list-algorithms, which computes nothing", Hint("leave it out"));
   }
   for (const auto& [flag, path, use] : options.files) {
     if (use != FileUse::read || !is_standard_input(path)) continue;
@@ -114,7 +115,7 @@ void check_one_job(const Ranks& ranks, const Plan& plan) {
     const std::string difference = partial_difference(parse_partial_header(all[0], "rank 0"),
                                                       header, "rank 0", cat("rank ", ranks.rank()));
     if (!difference.empty()) {
-      bad_input(difference, "; give all ranks the same files and one --algorithm");
+      bad_input(difference, Hint("give all ranks the same files and one --algorithm"));
     }
   });
 }
@@ -166,46 +167,44 @@ void print_ranks(const Json& ranks) {
   }
 }
 
+// What all ranks say of themselves, on each of them.
+Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
+  Json all = Json::array();
+  for (const std::string& text : ranks.gather(rank_json(ranks, plan, timing).dump())) {
+    all.push_back(Json::parse(text));
+  }
+  return {{"ranks", all}};
+}
+
+// Everything that can be refused before anything is computed.
 struct RankJob {
   const Ranks& ranks;
   Options options;
-  Json& report;
   std::optional<Job> job;
   std::vector<double> addend;
   Plan plan;
 
-  bool writes() const { return ranks.rank() == 0; }
-
-  // Everything that can be refused before anything is computed.
-  void prepare() {
+  RankJob(const Ranks& all, const Options& given) : ranks(all), options(given) {
     share_node(ranks, options);
     ranks.together([&] {
-      job.emplace(open_job(options, report));
+      job.emplace(open_job(options));
       PlanOptions planned = plan_options(*job, options);
       planned.batch = {BatchRange::Kind::share, {}, ranks.rank(), ranks.size()};
       plan = plan_job(*job, planned);
-      if (!writes()) return;
-      report["execution"] = plan_json(plan);
-      if (options.execution.dry_run) return;
+      if (!writes() || options.execution.dry_run) return;
       if (options.execution.accumulate) addend = read_addend(options, job->problem);
       check_array_output(options.problem.output, gradient_options(options));
       warn_of_endings(options);
     });
     check_one_job(ranks, plan);
   }
-
-  void gather_report(const RankTiming& timing) {
-    for (const std::string& text : ranks.gather(rank_json(ranks, plan, timing).dump())) {
-      report["ranks"].push_back(Json::parse(text));
-    }
-  }
+  bool writes() const { return ranks.rank() == 0; }
 };
 
 // The other ranks may be waiting for this one: it ends all of them.
-[[noreturn]] void end_all(const Ranks& ranks, const Options& options, ErrorKind kind,
-                          const char* what) {
-  say(options, "error", cat("rank ", ranks.rank(), ": ", what));
-  ranks.abort(static_cast<int>(kind));
+[[noreturn]] void end_all(const Ranks& ranks, const Options& options, const Error& error) {
+  say(options, "error", cat("rank ", ranks.rank(), ": ", error));
+  ranks.abort(static_cast<int>(error.kind()));
 }
 
 // Does what the other ranks wait for. A failure that together() has not told all of them ends them.
@@ -215,11 +214,12 @@ void with_all(const Ranks& ranks, const Options& options, Work&& work) {
     work();
   } catch (const Error& error) {
     if (ranks.all_failed()) throw;
-    end_all(ranks, options, error.kind(), error.what());
+    end_all(ranks, options, error);
   } catch (const std::bad_alloc&) {
-    end_all(ranks, options, ErrorKind::runtime, "out of memory; lower --memory-limit");
+    end_all(ranks, options,
+            Error(ErrorKind::runtime, "out of memory", Hint("lower --memory-limit")));
   } catch (const std::exception& error) {
-    end_all(ranks, options, ErrorKind::runtime, error.what());
+    end_all(ranks, options, Error(ErrorKind::runtime, error.what()));
   }
 }
 
@@ -234,7 +234,7 @@ const double* sum_of_ranks(Ranks& ranks, RankJob& work, BlockSum& sum, RankTimin
   return dw;
 }
 
-void sum_and_write(Ranks& ranks, RankJob& work) {
+ReportPointer sum_and_write(Ranks& ranks, RankJob& work) {
   const Options& options = work.options;
   TaskPool pool(work.plan.threads);
   const std::unique_ptr<BlockSum> sum = make_sum(work.plan, pool);
@@ -248,39 +248,42 @@ void sum_and_write(Ranks& ranks, RankJob& work) {
                      work.addend.empty() ? nullptr : work.addend.data(), gradient_options(options));
     });
   });
-  work.gather_report(timing);
-  if (!work.writes()) return;
-  work.report["timing_ms"] = timing_json(timing.timing, write_s);
-  work.report["perf"] = perf_json(part_problem(work.plan), timing.timing);
-  work.report["output"] = options.problem.output;
-  if (!options.json.empty()) add_gradient(gradient_target(options), work.job->problem, work.report);
-  if (options.execution.verbose) {
-    print_timing(work.plan, timing.timing, write_s);
-    print_ranks(work.report["ranks"]);
+  auto report = std::make_unique<ComputeReport>(*work.job, work.plan);
+  report->more = all_ranks(ranks, work.plan, timing);
+  report->timing = {timing.timing, write_s, part_problem(work.plan)};
+  report->output = options.problem.output;
+  if (!work.writes()) return report;
+  if (!options.json.empty()) {
+    add_gradient(gradient_target(options), work.job->problem, report->tensors);
   }
+  if (options.execution.verbose) {
+    print_timing(work.plan, report->timing);
+    print_ranks(report->more["ranks"]);
+  }
+  return report;
+}
+
+ReportPointer planned_report(const Ranks& ranks, const RankJob& work) {
+  auto report = std::make_unique<PlanReport>(*work.job, work.plan);
+  report->lines = plan_text(*work.job, work.plan, work.options.execution.algorithm);
+  report->more = all_ranks(ranks, work.plan, {});
+  return report;
 }
 
 }  // namespace
 
-int compute_on_ranks(const Options& options, Json& report) {
+ReportPointer compute_on_ranks(const Options& options) {
   check_compute_options(options);
   check_rank_options(options);
   check_readable_by_all(options.problem);
   Ranks ranks;
-  RankJob work{ranks, options, report, std::nullopt, {}, {}};
+  ReportPointer report;
   with_all(ranks, options, [&] {
-    work.prepare();
-    if (!options.execution.dry_run) {
-      sum_and_write(ranks, work);
-      return;
-    }
-    work.gather_report({});
-    if (work.writes() && options.json != "-") {
-      std::fputs(plan_text(*work.job, work.plan, options.execution.algorithm).c_str(), stdout);
-    }
+    RankJob work(ranks, options);
+    report = options.execution.dry_run ? planned_report(ranks, work) : sum_and_write(ranks, work);
   });
-  if (!work.writes()) throw SilentEnd{};
-  return 0;
+  if (ranks.rank() > 0) throw SilentEnd{};
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -33,44 +33,54 @@ std::vector<PartialFile> open_all(const Words& names) {
   return files;
 }
 
-Json parts_json(const std::vector<PartialFile>& files) {
-  Json parts = Json::array();
-  for (const PartialFile& file : files) {
-    const PartialHeader& header = file.header;
-    parts.push_back({{"file", file.path},
-                     {"images", {header.images.begin, header.images.end}},
-                     {"of_images", header.problem.N},
-                     {"slices", {header.slices.begin, header.slices.end}},
-                     {"of_slices", header.of_slices},
-                     {"nodes", file.nodes.size()},
-                     {"algorithm", header.algorithm}});
+struct ReduceReport final : Report {
+  Json json() const override {
+    Json parts = Json::array();
+    for (const PartialFile& file : files) {
+      const PartialHeader& header = file.header;
+      parts.push_back({{"file", file.path},
+                       {"images", {header.images.begin, header.images.end}},
+                       {"of_images", header.problem.N},
+                       {"slices", {header.slices.begin, header.slices.end}},
+                       {"of_slices", header.of_slices},
+                       {"nodes", file.nodes.size()},
+                       {"algorithm", header.algorithm}});
+    }
+    Json json = problem_fields(files[0].header.problem);
+    json["parts"] = parts;
+    json["output"] = output;
+    if (!tensors.empty()) json["tensors"] = tensors_json(tensors);
+    return json;
   }
-  return parts;
-}
+
+  std::vector<PartialFile> files;
+  std::string output;
+  Tensors tensors;
+};
 
 }  // namespace
 
-int reduce(const ReduceOptions& options, Json& report) {
+ReportPointer reduce(const ReduceOptions& options) {
   check_names(options);
   const std::string& output = options.problem.output;
   const OutputOptions output_options = gradient_options(options);
   check_array_output(output, output_options);
   warn_of_endings(options);
-  const std::vector<PartialFile> files = open_all(options.parts);
-  const WgradProblem& problem = files[0].header.problem;
-  set_problem(report, problem);
-  report["parts"] = parts_json(files);
+  auto report = std::make_unique<ReduceReport>();
+  report->files = open_all(options.parts);
+  report->output = output;
+  const WgradProblem& problem = report->files[0].header.problem;
   const auto start = Clock::now();
-  const Buffer sums = add_partials(files);
+  const Buffer sums = add_partials(report->files);
   const double read_s = seconds_since(start);
   write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
-  report["output"] = output;
-  if (!options.json.empty()) add_gradient(gradient_target(options), problem, report);
+  if (!options.json.empty()) add_gradient(gradient_target(options), problem, report->tensors);
   if (options.execution.verbose) {
     std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
-                 describe(problem).c_str(), files.size(), read_s * 1e3, seconds_since(start) * 1e3);
+                 describe(problem).c_str(), report->files.size(), read_s * 1e3,
+                 seconds_since(start) * 1e3);
   }
-  return 0;
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -2,7 +2,7 @@
 #include "job/job.hpp"
 
 #include "base/clock.hpp"
-#include "job/attributes.hpp"
+#include "options/attributes.hpp"
 #include "options/refuse.hpp"
 #include "report/progress.hpp"
 
@@ -67,7 +67,7 @@ void choose_backend(Job& job, int device) {
 
 }  // namespace
 
-Job open_job(const Options& options, Json& report) {
+Job open_job(const Options& options) {
   const ProblemOptions& o = options.problem;
   check_required(o);
   Job job;
@@ -75,22 +75,21 @@ Job open_job(const Options& options, Json& report) {
   const std::optional<Backend> backend = named_backend(options.execution);
   if (backend) job.backend = *backend;
   if (backend == Backend::cuda) job.device = cuda_device(options.execution.device.value_or(0));
-  const WgradAttributes attributes = attributes_of(o);
   job.x = open_tensor(o.input, "--input-dtype", o.input_dtype);
   job.dy = open_tensor(o.out_backprop, "--out-backprop-dtype", o.out_backprop_dtype);
-  report["tensors"]["input"] = tensor_json(o.input, job.x->header());
-  report["tensors"]["out_backprop"] = tensor_json(o.out_backprop, job.dy->header());
   job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
-                             attributes);
+                             attributes_of(o));
+  const std::string_view dtype = dtype_name(job.problem.dtype);
+  if (!o.dtype.empty() && o.dtype != dtype) {
+    bad_input("dtype: the tensors give ", dtype, ", expected ", o.dtype);
+  }
+  const bool is_hashed =
+      !options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms;
+  job.tensors = {{"input", tensor_report(o.input, job.x->header(), is_hashed)},
+                 {"out_backprop", tensor_report(o.out_backprop, job.dy->header(), is_hashed)}};
   job.x->widen_to(job.problem.dtype);
   job.dy->widen_to(job.problem.dtype);
   if (!backend) choose_backend(job, options.execution.device.value_or(0));
-  set_problem(report, job.problem);
-  if (options.on_problem) options.on_problem(job.problem);
-  if (!options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms) {
-    add_hash(report["tensors"]["input"]);
-    add_hash(report["tensors"]["out_backprop"]);
-  }
   return job;
 }
 

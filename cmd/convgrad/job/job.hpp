@@ -15,6 +15,7 @@ namespace convgrad::cli {
 
 struct Job {
   std::unique_ptr<NpyReader> x, dy;
+  Tensors tensors;  // both, with hashes where a report will want them
   WgradProblem problem;
   Backend backend = Backend::cpu;
   std::function<void(double)> on_progress;  // Options::on_progress
@@ -26,8 +27,8 @@ struct Job {
 // names that are unknown or do not fit each other.
 std::optional<Backend> named_backend(const ExecutionOptions& execution);
 
-// Opens the two files and validates. Fills attrs and tensors of the report.
-Job open_job(const Options& options, Json& report);
+// Opens the two files and validates.
+Job open_job(const Options& options);
 
 // Progress, the blocks, the sums. gradient and check may each be null.
 Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check);

@@ -67,8 +67,8 @@ void check_report_replaces_nothing(const Options& options) {
   const auto check = [&](const std::vector<NamedFile>& files, int hyphen) {
     for (const auto& [flag, path, use] : files) {
       if (same_file(options.json, path, hyphen)) {
-        misuse("--json=", options.json, " is the ", flag,
-               " file too; name another file for the report");
+        misuse("--json=", options.json, " is the ", flag, " file too",
+               Hint("name another file for the report"));
       }
     }
   };
@@ -87,7 +87,7 @@ void check_is_not_read(const std::string& flag, const std::string& file, const O
     if (!same_file(file, path, STDIN_FILENO)) continue;
     const char* what =
         is_archive_name(split_tensor_name(path).file) ? " is the archive of " : " is the file of ";
-    misuse(flag, ": ", file, what, other, ", which would be replaced; name another file");
+    misuse(flag, ": ", file, what, other, ", which would be replaced", Hint("name another file"));
   }
 }
 
@@ -97,8 +97,8 @@ void check_files_are_kept(const Options& options) {
     check_is_not_read(file->flag, file->path, options);
     for (auto before = written.begin(); before != file; ++before) {
       if (!same_file(file->path, before->path, STDOUT_FILENO)) continue;
-      misuse(file->flag, ": ", file->path, " is the file of ", before->flag,
-             " too; name two files");
+      misuse(file->flag, ": ", file->path, " is the file of ", before->flag, " too",
+             Hint("name two files"));
     }
   }
 }
@@ -107,7 +107,7 @@ void refuse_terminals(const Options& options) {
   if (options.execution.dry_run) return;
   for (const auto& [flag, path, use] : files_of(options, FileUse::written)) {
     if (!is_terminal(path)) continue;
-    misuse(flag, ": ", path, " is a terminal, and arrays are not text; name a file");
+    misuse(flag, ": ", path, " is a terminal, and arrays are not text", Hint("name a file"));
   }
 }
 
@@ -115,11 +115,11 @@ void check_outputs(const Options& options) {
   const std::string& output = options.problem.output;
   check_files_are_kept(options);
   if (output == "-" && options.json == "-") {
-    misuse("--json and --output - both write to standard output; use --json=FILE");
+    misuse("--json and --output - both write to standard output", Hint("use --json=FILE"));
   }
   if (output == "-" && !options.execution.dry_run && ::isatty(STDOUT_FILENO) == 1) {
-    misuse("--output -: standard output is a terminal, and the gradient is not text; pipe it on, ",
-           "redirect it, or name a file");
+    misuse("--output -: standard output is a terminal, and the gradient is not text",
+           Hint("pipe it on, ", "redirect it, or name a file"));
   }
   refuse_terminals(options);
   if (!output.empty()) gradient_target(options);
@@ -149,7 +149,7 @@ void warn_of_endings(const Options& options) {
 
 void check_difference(const std::string& save_diff) {
   if (save_diff == "-") {
-    misuse("--save-diff -: standard output is for the verdict; name a file");
+    misuse("--save-diff -: standard output is for the verdict", Hint("name a file"));
   }
 }
 

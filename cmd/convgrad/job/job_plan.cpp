@@ -38,28 +38,7 @@ std::string why_not_here(const Kernel& kernel) {
   return "";
 }
 
-}  // namespace
-
-PlanOptions plan_options(const Options& options) {
-  PlanOptions plan;
-  plan.threads = options.execution.threads;
-  plan.memory_limit_bytes = static_cast<std::int64_t>(
-      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
-  return plan;
-}
-
-PlanOptions plan_options(const Job& job, const Options& options) {
-  PlanOptions plan = plan_options(options);
-  plan.backend = job.backend;
-  plan.device = job.device;
-  plan.algorithm = options.execution.algorithm;
-  return plan;
-}
-
-Plan plan_job(const Job& job, const PlanOptions& options) {
-  return plan_for_files(job.problem, *job.x, *job.dy, options);
-}
-
+// The table of algorithms: what each makes of the job's problem.
 std::string algorithm_table(const Job& job) {
   TextWriter text;
   text << describe(job.problem) << "\n";
@@ -83,42 +62,105 @@ std::string algorithm_table(const Job& job) {
   return text.str();
 }
 
-Json algorithms_json(const CudaInfo* cuda) {
-  Json all = Json::array();
-  for (const Kernel& kernel : kernels()) {
-    all.push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-    const std::string why_not = why_not_here(kernel);
-    if (!why_not.empty()) all.back()["why_not"] = why_not;
+struct AlgorithmsReport final : Report {
+  std::string text() const override { return lines; }
+  Json json() const override {
+    Json json = Json::object();
+    if (problem) {
+      json["tensors"] = tensors_json(tensors);
+      json.update(problem_fields(*problem));
+    }
+    json["algorithms"] = algorithms_json(rows);
+    return json;
   }
+
+  std::vector<AlgorithmRow> rows = all_algorithms();
+  Tensors tensors;
+  std::optional<WgradProblem> problem;
+  std::string lines;
+};
+
+}  // namespace
+
+PlanOptions plan_options(const Options& options) {
+  PlanOptions plan;
+  plan.threads = options.execution.threads;
+  plan.memory_limit_bytes = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(options.execution.memory_limit, std::uint64_t{1} << 62));
+  return plan;
+}
+
+PlanOptions plan_options(const Job& job, const Options& options) {
+  PlanOptions plan = plan_options(options);
+  plan.backend = job.backend;
+  plan.device = job.device;
+  plan.algorithm = options.execution.algorithm;
+  return plan;
+}
+
+Plan plan_job(const Job& job, const PlanOptions& options) {
+  return plan_for_files(job.problem, *job.x, *job.dy, options);
+}
+
+std::vector<AlgorithmRow> all_algorithms(const CudaInfo* cuda) {
+  std::vector<AlgorithmRow> rows;
+  for (const Kernel& kernel : kernels()) {
+    rows.push_back({kernel.name, kernel.summary, why_not_here(kernel)});
+  }
+  const bool is_missing = cuda != nullptr && cuda->devices.empty();
   for (const DeviceKernel& kernel : device_kernels()) {
-    all.push_back({{"name", kernel.name}, {"summary", kernel.summary}});
-    if (cuda != nullptr && cuda->devices.empty()) all.back()["why_not"] = cuda->why_none;
+    rows.push_back({kernel.name, kernel.summary, is_missing ? cuda->why_none : ""});
+  }
+  return rows;
+}
+
+Json algorithms_json(const std::vector<AlgorithmRow>& rows) {
+  Json all = Json::array();
+  for (const auto& [name, summary, why_not] : rows) {
+    all.push_back({{"name", name}, {"summary", summary}});
+    if (!why_not.empty()) all.back()["why_not"] = why_not;
   }
   return all;
 }
 
-std::string algorithms_text(const Json& algorithms) {
+std::string algorithms_text(const std::vector<AlgorithmRow>& rows) {
   TextWriter text;
-  const auto row = [&](const std::string& name, const std::string& summary) {
-    text << std::left << std::setw(27) << name << summary << "\n";
-  };
-  for (const Json& a : algorithms) {
-    const std::string why_not = a.value("why_not", "");
-    row(a["name"], cat(a["summary"].get<std::string>(),
-                       why_not.empty() ? "" : cat(" (not here: ", why_not, ")")));
+  text << std::left;
+  for (const auto& [name, summary, why_not] : rows) {
+    text << std::setw(27) << name << summary;
+    if (!why_not.empty()) text << " (not here: " << why_not << ")";
+    text << "\n";
   }
-  row("auto", "the least estimated time for the problem");
+  text << std::setw(27) << "auto"
+       << "the least estimated time for the problem\n";
   return text.str();
 }
 
-bool listed_algorithms(const Options& options, Json& report) {
-  if (!options.execution.list_algorithms) return false;
-  const bool has_problem = !options.problem.input.empty() && !options.problem.out_backprop.empty();
-  report["algorithms"] = algorithms_json();
-  const std::string text = has_problem ? algorithm_table(open_job(options, report))
-                                       : algorithms_text(report["algorithms"]);
-  if (options.json != "-") std::fputs(text.c_str(), stdout);
-  return true;
+ReportPointer listed_algorithms(const Options& options) {
+  if (!options.execution.list_algorithms) return nullptr;
+  auto report = std::make_unique<AlgorithmsReport>();
+  if (options.problem.input.empty() || options.problem.out_backprop.empty()) {
+    report->lines = algorithms_text(report->rows);
+    return report;
+  }
+  const Job job = open_job(options);
+  report->tensors = job.tensors;
+  report->problem = job.problem;
+  report->lines = algorithm_table(job);
+  return report;
+}
+
+Json PlanReport::json() const {
+  Json json = {{"tensors", tensors_json(tensors)}};
+  json.update(problem_fields(plan.problem));
+  json["execution"] = plan_json(plan);
+  json.update(more);
+  return json;
+}
+
+std::string PlanReport::in_short() const {
+  return cat(describe(plan.problem), ": ", algorithm_name(plan), ", ",
+             format_bytes(static_cast<double>(plan.memory.total())));
 }
 
 std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm) {
@@ -153,13 +195,15 @@ std::string plan_text(const Job& job, const Plan& plan, const std::string& algor
   return text.str();
 }
 
-void print_timing(const Plan& plan, const Timing& timing, double write_s) {
+void print_timing(const Plan& plan, const JobTiming& job) {
+  const Timing& timing = job.timing;
   const double kernel = timing.kernel_s + timing.reference_s;
   const double gflops = kernel > 0 ? flop_count(plan.problem) / kernel * 1e-9 : 0;
   std::fprintf(stderr, "%s\n%s\n", describe(plan.problem).c_str(), describe(plan).c_str());
-  std::fprintf(
-      stderr, "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
-      timing.read_s * 1e3, kernel * 1e3, gflops, write_s * 1e3, (timing.total_s + write_s) * 1e3);
+  std::fprintf(stderr,
+               "read %.2f ms, kernel %.2f ms (%.1f GFLOP/s), write %.2f ms, total %.2f ms\n",
+               timing.read_s * 1e3, kernel * 1e3, gflops, job.write_s * 1e3,
+               (timing.total_s + job.write_s) * 1e3);
 }
 
 }  // namespace convgrad::cli

@@ -25,13 +25,13 @@ const MpiModule* load_mpi() {
       load_module("convgrad_mpi.so", kMpiModuleSymbol, RTLD_NOW | RTLD_GLOBAL, is_ours);
   if (loaded.offers != nullptr) return static_cast<const MpiModule*>(loaded.offers);
   throw Error(ErrorKind::unavailable, "--mpi: no MPI: ", loaded.why_none,
-              "; install Open MPI (Debian: openmpi-bin) and convgrad");
+              Hint("install Open MPI (Debian: openmpi-bin) and convgrad"));
 }
 #else
 const MpiModule* load_mpi() {
-  throw Error(ErrorKind::unavailable,
-              "--mpi: this convgrad was built without MPI; install Open MPI (Debian: "
-              "libopenmpi-dev) and build with -DCONVGRAD_MPI=ON");
+  throw Error(ErrorKind::unavailable, "--mpi: this convgrad was built without MPI",
+              Hint("install Open MPI (Debian: "
+                   "libopenmpi-dev) and build with -DCONVGRAD_MPI=ON"));
 }
 #endif
 

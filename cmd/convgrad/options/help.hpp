@@ -73,8 +73,8 @@ Exit status: 0 equal; 1 different; 2 or more: no verdict.)";
 
 inline constexpr const char* kBatchFooter =
     R"(A job is a JSON object. Its fields are the options of the command that it stands for (input,
-out_backprop, op, kernel, strides, padding, output, golden, rtol, ...) or those of a report's
-attrs; paths are relative to the manifest. A job with "golden" or "result" verifies, one with
+out_backprop, op, kernel, strides, padding, output, golden, rtol, ...), or problem, a line of a
+report's attrs; paths are relative to the manifest. A job with "golden" or "result" verifies, one with
 "output" alone computes; none may read what another writes. A jobs.jsonl:
   {"name": "layer1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "output": "layer1.npy"}
   {"name": "check1", "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 3, "strides": 2, "padding": "same", "result": "dw.npy"}
@@ -93,8 +93,8 @@ line too; 4 not available here; 5 failed while running. 2 is the command line it
 inline constexpr const char* kBenchFooter =
     R"(A run is the whole gradient from tensors in memory: packing, partial sums, their tree and
 the rounding; what is kept from run to run are idle threads and a little memory. The
-problem is --op, --input-shape and a filter, or two files (-i, -g), or another program's line
-(--problem), or a --suite.
+problem is --op, --input-shape and a filter, or two files (-i, -g), or a line (--problem), or
+a --suite.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same

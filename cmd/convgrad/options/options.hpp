@@ -8,22 +8,20 @@
 #include <string>
 #include <vector>
 
-namespace convgrad {
-struct WgradProblem;
-}
-
 namespace convgrad::cli {
 
 // Number lists stay as they are spelled until parse_numbers() can name the flag in its message.
 using Words = std::vector<std::string>;
 
 struct ProblemOptions {
+  std::string line;  // the whole problem but its files, instead of op and attributes
   std::string op, input, out_backprop, output;
   std::string input_dtype, out_backprop_dtype;  // of files that cannot say it
   Words filter_sizes, kernel, strides, dilations, explicit_paddings;
   std::string filter_like, padding, data_format, filter_format, out_dtype;
   Words groups;  // one number
   bool use_cudnn_on_gpu = true;
+  std::string dtype;  // of a batch's job: what its tensors must give, or ""
 };
 
 struct ExecutionOptions {
@@ -49,7 +47,6 @@ struct CriterionOptions {
 struct ShapeOptions {
   Words input_shape;
   std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
-  std::string line;                               // instead of all, as another program spells it
 };
 
 // A file and the flag, or the place on the command line, that names it. Updated: read, or written
@@ -93,8 +90,6 @@ struct Options {
     return tags;
   }
 
-  // Called with a job's problem before anything is computed, if it is set; may throw.
-  std::function<void(const WgradProblem&)> on_problem;
   // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
   std::function<void(double)> on_progress;
 };

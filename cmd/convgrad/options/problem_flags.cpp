@@ -22,7 +22,7 @@ std::string unless_ones(const char* flag, const Numbers& numbers) {
 
 }  // namespace
 
-std::string problem_flags(const WgradProblem& problem, const std::string& padding) {
+std::string problem_flags(const WgradProblem& problem) {
   const bool depthwise = problem.op == Op::depthwise;
   Numbers sizes = per_axis(problem, &SpatialAxis::taps);
   sizes.push_back(depthwise ? problem.C : problem.group_c());
@@ -30,20 +30,10 @@ std::string problem_flags(const WgradProblem& problem, const std::string& paddin
   std::string text = cat("--op ", op_name(problem.op), " --filter-sizes ", list(sizes),
                          unless_ones("--strides", per_axis(problem, &SpatialAxis::stride)),
                          unless_ones("--dilations", per_axis(problem, &SpatialAxis::dilation)));
-  text +=
-      padding.empty() ? " --explicit-paddings " + list(paddings(problem)) : " --padding " + padding;
+  text += " --explicit-paddings " + list(paddings(problem));
   if (!problem.channels_last) text += " --data-format " + data_format_name(problem);
   if (problem.filter_format != FilterFormat::hwio) {
     text += " --filter-format " + filter_format_name(problem);
-  }
-  return text;
-}
-
-std::string made_flags(const WgradProblem& problem) {
-  std::string text = cat(problem_flags(problem), " --input-shape ", list(x_shape(problem)));
-  if (problem.dtype != DType::f32) text += cat(" --dtype ", dtype_name(problem.dtype));
-  if (problem.out_dtype != problem.dtype) {
-    text += cat(" --out-dtype ", dtype_name(problem.out_dtype));
   }
   return text;
 }

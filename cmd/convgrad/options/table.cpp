@@ -102,6 +102,13 @@ void add_attributes(Rows& rows, ProblemOptions& o) {
            "accepted for TensorFlow's sake; has no effect", &o.use_cudnn_on_gpu);
 }
 
+void add_problem(Rows& rows, ProblemOptions& o, const char* group) {
+  rows.add("--problem", "LINE", group,
+           "all in a line: conv2d n8 h56 w56 c64 k128 r3 s3 stride2 pad_same, or benchdnn's or "
+           "MIOpenDriver's",
+           &o.line, {.question = "problem"});
+}
+
 void add_operation(Rows& rows, ProblemOptions& o) {
   rows.add("--op", "OP", kOperation,
            "conv2d, depthwise, conv3d or conv1d, or what TensorFlow or PyTorch calls it", &o.op,
@@ -119,9 +126,6 @@ void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help)
   rows.add("--multiplier", "M", kProblem, "the same for depthwise: K = C*M; 1 by default",
            Whole{&o.multiplier, 1, kMuch},
            {.question = "problem", .way = "shape", .about = operation});
-  rows.add("--problem", "LINE", kProblem,
-           "all of it as benchdnn (mb8ic64ih28oc128kh3ph1) or MIOpenDriver (conv -n 8 ...) has it",
-           &o.line, {.question = "problem"});
 }
 
 void add_backend(Rows& rows, ExecutionOptions& o) {
@@ -313,6 +317,7 @@ void add_bench(Rows& rows, BenchOptions& o) {
   add_operation(rows, o.problem);
   add_shape(rows, o, "--input-shape",
             "x in data-format order; the tensors are made, from a fixed seed");
+  add_problem(rows, o.problem, kProblem);
   rows.add("--suite", "NAME|FILE", kProblem,
            "one problem a line: a name of --list-suites, or a file (docs/bench.md)", &o.suite,
            {.values = suites, .file = read, .question = "problem"});
@@ -342,6 +347,7 @@ void add_generate(Rows& rows, GenerateOptions& o) {
            "conv2d, depthwise, conv3d or conv1d, or TensorFlow's op name", &o.problem.op,
            {.values = operations, .usual = true, .about = operation});
   add_shape(rows, o, "--shape,--input-shape", "shape of x in data-format order");
+  add_problem(rows, o.problem, kProblem);
   rows.add("--dtype", "DTYPE", kProblem, "float16, bfloat16, float32 (default) or float64",
            &o.dtype, {.values = computed_dtypes});
   rows.add("--dist", "int|normal|uniform|adversarial", kProblem,

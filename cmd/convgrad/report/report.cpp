@@ -19,15 +19,6 @@
 namespace convgrad::cli {
 namespace {
 
-// "; it is truncated" says more of what was found; "; use --backend cpu" is what can be done.
-bool is_advice(const std::string& part) {
-  static const std::vector<std::string> kStatements = {
-      "it", "its", "the", "what", "no", "not", "expected", "this", "that", "a", "an"};
-  const std::string first = part.substr(0, part.find_first_of(" ,.:"));
-  if (part.find(": add --") != part.npos) return true;
-  return std::ranges::find(kStatements, first) == kStatements.end();
-}
-
 Json dtype_json(const NpyHeader& header) {
   try {
     return dtype_name(float_dtype(header, ""));
@@ -36,34 +27,22 @@ Json dtype_json(const NpyHeader& header) {
   }
 }
 
+bool is_readable_again(const std::string& path) {
+  std::error_code ignored;
+  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+}
+
 }  // namespace
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-Json error_json(int status, const std::string& message, const std::vector<std::string>& words) {
-  // A file may be called "a; b.npy".
-  std::string own = message;
-  for (const std::string& word : words) {
-    const std::string line = one_line(word);
-    for (std::size_t at = own.find(line); line.size() > 1 && at != std::string::npos;
-         at = own.find(line, at + line.size())) {
-      std::replace(own.begin() + static_cast<std::ptrdiff_t>(at),
-                   own.begin() + static_cast<std::ptrdiff_t>(at + line.size()), ';', ',');
-    }
-  }
-  Json hint;
-  for (std::size_t at = own.find("; "); at != std::string::npos; at = own.find("; ", at + 2)) {
-    if (!is_advice(own.substr(at + 2))) continue;
-    hint = message.substr(at + 2);
-    break;
-  }
-  return {{"code", status}, {"message", message}, {"hint", hint}};
+Json error_json(int status, const std::string& message, const std::string& hint) {
+  return {{"code", status}, {"message", message}, {"hint", hint.empty() ? Json() : Json(hint)}};
 }
 
-void set_problem(Json& report, const WgradProblem& problem) {
-  report["op"] = op_name(problem.op);
-  report["attrs"] = problem_json(problem);
-  report["work"] = work_json(problem);
+Json problem_fields(const WgradProblem& problem) {
+  return {
+      {"op", op_name(problem.op)}, {"attrs", problem_json(problem)}, {"work", work_json(problem)}};
 }
 
 // OpenBLAS's configuration begins with its name and version.
@@ -81,21 +60,23 @@ Json blas_json() {
           {"OPENBLAS_CORETYPE", core_variable != nullptr ? Json(core_variable) : Json()}};
 }
 
-Json new_report(const std::string& command, const std::string& command_line) {
-  Json report;
-  report["schema"] = "convgrad.report/1";
-  report["command"] = command;
-  report["command_line"] = command_line;
-  report["status"] = "ok";
-  report["exit_code"] = 0;
-  report["tool"] = {{"name", "convgrad"},
-                    {"version", kVersion},
-                    {"git", kGitRevision},
-                    {"compiler", kCompiler},
-                    {"build_type", kBuildType},
-                    {"blas", Json()},
-                    {"cuda_toolkit", *kCudaToolkit != '\0' ? Json(kCudaToolkit) : Json()}};
-  return report;
+Json common_json(const std::string& command, const std::string& command_line,
+                 const std::map<std::string, std::string>& tags) {
+  Json json = {{"schema", "convgrad.report/1"},
+               {"command", command},
+               {"command_line", command_line},
+               {"status", "ok"},
+               {"exit_code", 0},
+               {"tool",
+                {{"name", "convgrad"},
+                 {"version", kVersion},
+                 {"git", kGitRevision},
+                 {"compiler", kCompiler},
+                 {"build_type", kBuildType},
+                 {"blas", blas_is_loaded() ? blas_json() : Json()},
+                 {"cuda_toolkit", *kCudaToolkit != '\0' ? Json(kCudaToolkit) : Json()}}}};
+  if (!tags.empty()) json["tags"] = tags;
+  return json;
 }
 
 Json problem_json(const WgradProblem& problem) {
@@ -122,41 +103,41 @@ Json problem_json(const WgradProblem& problem) {
           {"line", describe(problem)}};
 }
 
-Json tensor_json(const std::string& path, const NpyHeader& header) {
-  return {{"file", path},
-          {"shape", header.shape},
-          {"dtype", dtype_json(header)},
-          {"descr", header.descr},
-          {"fortran_order", header.fortran_order},
-          {"bytes", header.payload_bytes}};
+Json TensorReport::json() const {
+  Json json = {{"file", file},
+               {"shape", header.shape},
+               {"dtype", dtype_json(header)},
+               {"descr", header.descr},
+               {"fortran_order", header.fortran_order},
+               {"bytes", header.payload_bytes}};
+  if (hash) json["hash"] = hash->empty() ? Json() : Json(*hash);
+  return json;
 }
 
-bool is_readable_again(const std::string& path) {
-  std::error_code ignored;
-  return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+Json tensors_json(const Tensors& tensors) {
+  Json json = Json::object();
+  for (const auto& [name, tensor] : tensors) json[name] = tensor.json();
+  return json;
 }
 
-void add_hash(Json& tensor) {
-  const auto path = tensor["file"].get<std::string>();
-  tensor["hash"] = is_readable_again(path) ? Json(hash_of_values(path)) : Json();
+TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed) {
+  TensorReport tensor = {path, header};
+  if (is_hashed) tensor.hash = is_readable_again(path) ? hash_of_values(path) : "";
+  return tensor;
 }
 
-void add_tensor(const char* name, const std::string& path, Json& report) {
-  if (path.empty() || !is_readable_again(path)) return;
-  Json& tensor = report["tensors"][name] = tensor_json(path, NpyReader(path).header());
-  add_hash(tensor);
+void add_tensor(const std::string& name, const std::string& path, Tensors& tensors) {
+  if (!is_readable_again(path)) return;
+  tensors.emplace_back(name, tensor_report(path, NpyReader(path).header(), true));
 }
 
-void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Json& report) {
+void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Tensors& tensors) {
   const std::string name = target.readable_name();
-  const std::string header = npy_header_text(problem.out_dtype, dw_shape(problem));
-  Json& tensor = report["tensors"]["gradient"] =
-      tensor_json(name, parse_npy_header(std::as_bytes(std::span(header)), name));
-  if (target.format == ArrayFormat::raw && is_readable_again(target.file)) {
-    tensor["hash"] = hash_of_file(target.file);  // its bytes are the values
-  } else {
-    add_hash(tensor);
-  }
+  const std::string text = npy_header_text(problem.out_dtype, dw_shape(problem));
+  const NpyHeader header = parse_npy_header(std::as_bytes(std::span(text)), name);
+  const bool is_raw = target.format == ArrayFormat::raw && is_readable_again(target.file);
+  tensors.emplace_back("gradient", tensor_report(name, header, !is_raw));
+  if (is_raw) tensors.back().second.hash = hash_of_file(target.file);  // its bytes are the values
 }
 
 Json plan_json(const Plan& plan) {
@@ -188,19 +169,19 @@ Json work_json(const WgradProblem& problem) {
           {"bytes", tensors + bytes(problem.out_dtype, problem.dw_count())}};
 }
 
-Json timing_json(const Timing& timing, double write_s) {
+Json JobTiming::timing_json() const {
   return {
       {"read", milliseconds(timing.read_s)},     {"convert", milliseconds(timing.convert_s)},
       {"kernel", milliseconds(timing.kernel_s)}, {"reference", milliseconds(timing.reference_s)},
       {"write", milliseconds(write_s)},          {"total", milliseconds(timing.total_s + write_s)}};
 }
 
-Json perf_json(const WgradProblem& problem, const Timing& timing) {
+Json JobTiming::perf_json() const {
   const double seconds = timing.kernel_s + timing.reference_s;
   const auto rate = [&](const Json& amount) {
     return seconds > 0 ? Json(amount.get<double>() / seconds * 1e-9) : Json();
   };
-  const Json work = work_json(problem);
+  const Json work = work_json(computed);
   return {{"gflops", rate(work["flops"])}, {"gbytes_per_s", rate(work["bytes"])}};
 }
 
@@ -277,7 +258,7 @@ void check_replaceable(const std::string& lead, const std::string& path, std::st
   const std::string flag = lead.substr(0, lead.find_first_of("=:"));
   const std::string found = read_start(path, start.size(), flag + ": ");
   if (found.empty() || found == start) return;
-  misuse(lead, path, " exists and is no ", kind, "; remove it, or name another file");
+  misuse(lead, path, " exists and is no ", kind, Hint("remove it, or name another file"));
 }
 
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options) {

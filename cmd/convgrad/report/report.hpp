@@ -1,9 +1,13 @@
-// report.hpp - the JSON report, schema "convgrad.report/1". docs/report.md lists its fields.
+// report.hpp - what a command has to say: a value that prints itself as text and as JSON, schema
+// "convgrad.report/1". docs/report.md lists the fields.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convgrad/array_file.hpp"
@@ -33,33 +37,64 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
                                   std::int64_t, std::uint64_t, double, JsonAllocator>;
 
-// A report with the fields that every command fills: schema, command line, tool. That of
-// OpenBLAS is null until something has loaded it.
-Json new_report(const std::string& command, const std::string& command_line);
+// What a command returns.
+class Report {
+ public:
+  virtual ~Report() = default;
+  virtual int exit_status() const { return 0; }
+  virtual const char* status() const { return "ok"; }  // or match, mismatch, error
+  virtual std::string text() const { return ""; }      // for standard output
+  virtual Json json() const = 0;                       // the fields that other commands lack
+  // What a list of jobs says of this one, in a line, where there is more to say than its status.
+  virtual std::string in_short() const { return ""; }
+};
+using ReportPointer = std::unique_ptr<const Report>;
+
+// The fields that every command has: schema, command line, tool. That of OpenBLAS is null until
+// something has loaded it.
+Json common_json(const std::string& command, const std::string& command_line,
+                 const std::map<std::string, std::string>& tags);
 Json blas_json();
 
 // What went wrong: the exit status, the message, and the part of it that says how to fix it, null
-// if none does. words are the user's own (arguments, file names), which the message may repeat.
-Json error_json(int status, const std::string& message, const std::vector<std::string>& words);
+// if none does.
+Json error_json(int status, const std::string& message, const std::string& hint);
 
-// Fills op, attrs and work of a report, or of a part of one.
-void set_problem(Json& report, const WgradProblem& problem);
-Json problem_json(const WgradProblem& problem);
-Json tensor_json(const std::string& path, const NpyHeader& header);
-// Adds the hash of a tensor's values to its JSON: null for a stream, which can be read only once.
-void add_hash(Json& tensor);
-// Adds a file to the report's tensors, with its hash; nothing for a stream, or without a path.
-void add_tensor(const char* name, const std::string& path, Json& report);
+// A tensor that was read or written.
+struct TensorReport {
+  std::string file;
+  NpyHeader header;
+  std::optional<std::string> hash = {};  // of its values; "" for a stream, which is read only once
+
+  Json json() const;
+};
+using Tensors = std::vector<std::pair<std::string, TensorReport>>;  // by the name of the field
+Json tensors_json(const Tensors& tensors);
+// is_hashed: the file is read once more for it.
+TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed);
+// Adds a file with its hash; nothing for a stream.
+void add_tensor(const std::string& name, const std::string& path, Tensors& tensors);
 // The same of a gradient that was written, to a stream or as a raw file too.
-void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Json& report);
+void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Tensors& tensors);
+
+Json problem_json(const WgradProblem& problem);    // attrs
+Json problem_fields(const WgradProblem& problem);  // op, attrs and work
 Json plan_json(const Plan& plan);
 Json work_json(const WgradProblem& problem);
-Json timing_json(const Timing& timing, double write_s);
-// What was computed in how much time: of kernels and reference, without reading and writing.
-Json perf_json(const WgradProblem& problem, const Timing& timing);
 Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
+
+// How long a job took.
+struct JobTiming {
+  Timing timing;
+  double write_s = 0;
+  WgradProblem computed;  // in that time: of a part of the batch, that part
+
+  Json timing_json() const;
+  // What was computed in how much time: of kernels and reference, without reading and writing.
+  Json perf_json() const;
+};
 
 // A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
 Json number(double value);
@@ -76,8 +111,7 @@ std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // A file of ours replaces no file but an empty one and one that begins with `start`: whatever else
 // has that name has it by mistake. Error(usage) "--junit: FILE exists and is no KIND; ...", of
-// which
-// "--junit: " is the lead.
+// which "--junit: " is the lead.
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
                        const std::string& kind);
 

@@ -120,12 +120,12 @@ Crop crop_around(const WgradProblem& pb, const std::vector<unsigned char>& faile
 }
 
 std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
-                             const Gradient& subject, const Tolerance& tolerance,
-                             std::int64_t wrong) {
+                             const Expected& expected, const Gradient& subject,
+                             const Tolerance& tolerance, std::int64_t wrong) {
   std::vector<unsigned char> failed;
   if (judged.sample.indices.empty()) {
     failed.resize(subject.values.size());
-    compare_gradients(whole, subject.dtype, {}, subject.values, judged.expected, tolerance, failed);
+    compare_gradients(whole, subject.dtype, {}, subject.values, expected, tolerance, failed);
   }
   const Crop crop = crop_around(whole, failed, wrong);
   const std::optional<CroppedProblem> part = cropped(whole, crop);
@@ -235,16 +235,18 @@ void check_repro_folder(const std::string& folder) {
     throw Error(ErrorKind::input, "--save-repro: ", folder, " is a file, expected a folder");
   }
   if (!fs::is_empty(path, error) || error) {
-    throw Error(ErrorKind::input, "--save-repro: ", folder,
-                " is not empty; name a new or an empty folder");
+    throw Error(ErrorKind::input, "--save-repro: ", folder, " is not empty",
+                Hint("name a new or an empty folder"));
   }
 }
 
 Notes save_repro(Job& job, const VerifyCommand& options, const Judged& judged,
-                 const Gradient& subject, const Tolerance& tolerance, std::int64_t wrong) {
+                 const Expected& expected, const Gradient& subject, const Tolerance& tolerance,
+                 std::int64_t wrong) {
   const std::string once = why_read_once(job);
   if (!once.empty()) return not_written(once);
-  const std::optional<Repro> repro = cut_out(job.problem, judged, subject, tolerance, wrong);
+  const std::optional<Repro> repro =
+      cut_out(job.problem, judged, expected, subject, tolerance, wrong);
   if (!repro) return not_written("the wrong element sees nothing but padding");
   const std::string command = verify_command(job, options, *repro, tolerance);
   if (!write_files(job, options, *repro, judged, tolerance, command)) {

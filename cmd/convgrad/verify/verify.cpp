@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "files/tensor_name.hpp"
-#include "job/attributes.hpp"
 #include "job/job_files.hpp"
+#include "options/attributes.hpp"
 #include "options/refuse.hpp"
 #include "report/report.hpp"
 
@@ -31,7 +31,8 @@ void check_golden(const VerifyCommand& options) {
   if (v.golden == "-") misuse("--golden -: --update-golden needs a file to write");
   if (v.sample)
     misuse("--update-golden: given with --sample, but a golden file needs the full check");
-  if (v.results.size() > 1) misuse("--update-golden: given with several --result; name one");
+  if (v.results.size() > 1)
+    misuse("--update-golden: given with several --result", Hint("name one"));
 }
 
 void check_options(const VerifyCommand& options) {
@@ -41,7 +42,7 @@ void check_options(const VerifyCommand& options) {
     misuse("--output: given with --result, but then nothing is computed");
   }
   if (options.execution.accumulate) {
-    misuse("--accumulate: verify adds nothing to a file; leave it out");
+    misuse("--accumulate: verify adds nothing to a file", Hint("leave it out"));
   }
   const auto is_input = [](const NamedFile& file) {
     return file.use == FileUse::read && is_standard_input(file.path);
@@ -50,7 +51,7 @@ void check_options(const VerifyCommand& options) {
     misuse("- is given twice, expected one array on standard input");
   }
   if (options.problem.output == "-") {
-    misuse("--output -: standard output is for the verdict; name a file");
+    misuse("--output -: standard output is for the verdict", Hint("name a file"));
   }
   check_scope(options);
   check_golden(options);
@@ -140,28 +141,14 @@ std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& 
   return subjects;
 }
 
-std::vector<Compared> verdicts_of(const WgradProblem& problem, const Judged& judged,
-                                  const Tolerance& tolerance) {
-  std::vector<Compared> verdicts;
-  const bool golden = judged.golden && !tolerance.needs_terms();
-  for (const Gradient* subject : subjects_of(judged, tolerance)) {
-    verdicts.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
-                        subject->dtype,
-                        compare_gradients(problem, subject->dtype, judged.sample.indices,
-                                          subject->values, judged.expected, tolerance)});
-  }
-  return verdicts;
-}
-
 // How far a golden file that is judged by itself is from the first result.
-Notes golden_difference(const WgradProblem& problem, const Judged& judged,
-                        const Tolerance& tolerance) {
+Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
   Notes notes;
   if (!judged.golden || !tolerance.needs_terms()) return notes;
   const Gradient& result = judged.results[0];
   Expected golden;
   golden.values = judged.golden->values;
-  const Comparison c = compare_gradients(problem, result.dtype, judged.sample.indices,
+  const Comparison c = compare_gradients(judged.problem, result.dtype, judged.sample.indices,
                                          result.values, golden, {.criterion = Criterion::bitwise});
   notes.lines.push_back(
       c.mismatches == 0
@@ -172,72 +159,63 @@ Notes golden_difference(const WgradProblem& problem, const Judged& judged,
 }
 
 // After a mismatch: the fault, and a small problem.
-Notes explain(Job& job, const VerifyCommand& options, const Judged& judged,
-              const Tolerance& tolerance, const std::vector<Compared>& verdicts) {
-  Notes notes;
-  const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
+void explain(Job& job, const Judged& judged, const Verdicts& verdicts,
+             const std::vector<const Gradient*>& subjects, VerifyReport& report) {
+  const VerifyCommand& options = report.options;
+  const Expected& expected = verdicts.expected(judged);
   std::vector<const Gradient*> wrong;
-  const Compared* first = nullptr;
-  for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    if (verdicts[i].comparison.match()) continue;
-    if (first == nullptr) first = &verdicts[i];
-    if (wrong.size() < kMaxExplained) wrong.push_back(subjects[i]);
+  for (std::size_t i = 0; i < verdicts.all.size() && wrong.size() < kMaxExplained; ++i) {
+    if (!verdicts.all[i].comparison.match()) wrong.push_back(subjects[i]);
   }
-  if (first == nullptr) return notes;
-  if (options.verify.diagnosis) notes.add(diagnose_mismatch(job, options, judged, wrong));
+  if (wrong.empty()) return;
+  if (options.verify.diagnosis) {
+    report.diagnosis = diagnose_mismatch(job, options, judged, expected, wrong);
+  }
   if (!options.verify.save_repro.empty()) {
-    notes.add(
-        save_repro(job, options, judged, *wrong[0], tolerance, worst_element(first->comparison)));
+    report.repro = save_repro(job, options, judged, expected, *wrong[0], report.tolerance,
+                              worst_element(report.comparison()));
   }
-  return notes;
 }
 
 }  // namespace
 
-int verify(const VerifyCommand& options, Json& report) {
-  if (listed_algorithms(options, report)) return 0;
+ReportPointer verify(const VerifyCommand& options) {
+  if (ReportPointer listed = listed_algorithms(options)) return listed;
   const VerifyOptions& v = options.verify;
   const Tolerance tolerance = judged_by(v);
   check_options(options);
-  Job job = open_job(options, report);
+  Job job = open_job(options);
   const bool needs_reference = v.golden.empty() || v.update_golden || tolerance.needs_terms();
   if (options.execution.dry_run) {
     const Plan plan = plan_check(job, options, needs_reference);
-    report["execution"] = plan_json(plan);
-    if (options.json != "-")
-      std::fputs(plan_text(job, plan, options.execution.algorithm).c_str(), stdout);
-    return 0;
+    auto report = std::make_unique<PlanReport>(job, plan);
+    report->lines = plan_text(job, plan, options.execution.algorithm);
+    return report;
   }
   check_files(options);
-  Judged judged = gather(job, options, needs_reference, report);
-  report["attrs"] = problem_json(job.problem);  // with the dtype of the result that is judged
-  std::vector<Compared> verdicts = verdicts_of(job.problem, judged, tolerance);
-  judge_other_orders(job, options, judged, tolerance, subjects_of(judged, tolerance), verdicts);
-  VerifyReport summary{job.problem, tolerance, verdicts, options};
-  summary.vacuous = judged.vacuous;
-  summary.not_tested = judged.not_tested;
-  if (!needs_reference && verdicts[0].comparison.all_zero) {
-    summary.vacuous = "every expected value is 0";
-  }
-  while (summary.shown + 1 < verdicts.size() && verdicts[summary.shown].comparison.match()) {
-    ++summary.shown;
-  }
-  if (verdicts[summary.shown].comparison.match()) summary.shown = 0;
-  summary.coverage = coverage(job.problem, options, judged.sample);
-  summary.notes.add(golden_difference(job.problem, judged, tolerance));
-  if (judged.results.size() > 1) summary.notes.add(run_to_run(job.problem, judged, tolerance));
-  summary.notes.add(differences(job.problem, options, judged, tolerance));
-  summary.explained.add(explain(job, options, judged, tolerance, verdicts));
-  const bool match = matches(summary);
+  const Judged judged = gather(job, options, needs_reference);
+  const std::vector<const Gradient*> subjects = subjects_of(judged, tolerance);
+  const Verdicts verdicts = judge(job, options, judged, tolerance, subjects);
+  const Expected& expected = verdicts.expected(judged);
+  auto report = std::make_unique<VerifyReport>();
+  report->problem = judged.problem;
+  report->tolerance = tolerance;
+  report->options = options;
+  report->tensors = judged.tensors;
+  report->pass = judged.pass;
+  report->verdicts = verdicts.all;
+  const bool only_zeros = !needs_reference && verdicts.all[0].comparison.all_zero;
+  report->vacuous = only_zeros ? "every expected value is 0" : judged.vacuous;
+  report->not_tested = judged.not_tested;
+  report->coverage = coverage(judged.problem, options, judged.sample);
+  report->notes.add(golden_difference(judged, tolerance));
+  if (judged.results.size() > 1) report->notes.add(run_to_run(judged, expected, tolerance));
+  report->notes.add(differences(options, judged, expected, tolerance));
+  explain(job, judged, verdicts, subjects, *report);
   if (v.update_golden) {
-    summary.notes.add(update_golden(options, job.problem, judged.results[0], match));
+    report->notes.add(update_golden(options, judged.problem, judged.results[0], report->matches()));
   }
-  report["compare"] = verify_json(summary);
-  if (options.json != "-") {
-    std::fputs(colored_verdict(options, verify_text(summary)).c_str(), stdout);
-  }
-  report["status"] = match ? "match" : "mismatch";
-  return match ? 0 : 1;
+  return report;
 }
 
 }  // namespace convgrad::cli

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "job/attributes.hpp"
 #include "job/job_files.hpp"
+#include "options/attributes.hpp"
 #include "options/refuse.hpp"
 
 namespace convgrad::cli {
@@ -68,56 +68,56 @@ class Checks final : public BlockSum {
 // The one pass: a kernel or the reference computes, and the checks sum beside it.
 class Pass {
  public:
-  Pass(Job& job, const VerifyCommand& options, bool needs_reference, const Sample& sample)
+  // problem: the job's, whose gradient has the dtype that is judged.
+  Pass(Job& job, const WgradProblem& problem, const VerifyCommand& options, bool needs_reference,
+       const Sample& sample)
       : job_(job),
+        problem_(problem),
         computes_(options.verify.results.empty()),
         plan_(plan_check(job, options, needs_reference)),
         pool_(plan_.threads),
-        untested_(job.problem) {
+        untested_(problem) {
     const bool by_reference = job.backend == Backend::reference;
     const bool samples = options.verify.sample.has_value();
     const Summation summation = summation_of(job, options);
     if (computes_ && !by_reference) gradient_ = make_sum(plan_, pool_);
     if ((computes_ && by_reference) || (needs_reference && !samples)) {
       checks_.include(reference_.emplace(
-          job.problem, pool_,
-          needs_reference && !samples ? std::optional(summation) : std::nullopt));
+          problem, pool_, needs_reference && !samples ? std::optional(summation) : std::nullopt));
     }
     if (needs_reference && samples) {
-      checks_.include(sampled_.emplace(job.problem, pool_, sample.indices, summation));
+      checks_.include(sampled_.emplace(problem, pool_, sample.indices, summation));
     }
     if (needs_reference) checks_.include(untested_);
   }
 
-  void run(const VerifyCommand& options, Json& report) {
-    report["execution"] = plan_json(plan_);
+  PassTaken run(const VerifyCommand& options) {
     const Timing timing =
         run_job(job_, plan_, gradient_.get(), checks_.empty() ? nullptr : &checks_);
-    report["timing_ms"] = timing_json(timing, 0);
-    report["perf"] = perf_json(job_.problem, timing);
-    if (options.execution.verbose) print_timing(plan_, timing, 0);
+    const PassTaken taken = {plan_, {timing, 0, problem_}};
+    if (options.execution.verbose) print_timing(plan_, taken.timing);
     checks_.finish(0);
     if (computes_) dw_ = gradient_ ? gradient_->finish() : reference_->expected().values.data();
+    return taken;
   }
 
   const double* dw() const { return dw_; }
-  const Plan& plan() const { return plan_; }
   // Where they are compared; once, when dw() is no longer needed.
   Expected take_expected() {
     return sampled_ ? sampled_->take_expected() : reference_->take_expected();
   }
 
-  // Why whatever is computed from these tensors would match, or else what it would match in.
-  void say_untested(Judged& judged) const {
-    const Expected& e = judged.expected;
+  // Why whatever is computed from these tensors would match, or "".
+  std::string vacuous(const Expected& e) const { return vacuous(e, elements(e)); }
+  // Else what it would match in.
+  std::vector<std::string> not_tested(const Expected& e) const {
     const Elements n = elements(e);
-    judged.vacuous = vacuous(e, n);
-    if (!judged.vacuous.empty()) return;
-    judged.not_tested = untested_.texts();
+    std::vector<std::string> what = untested_.texts();
     if (n.overflow + n.underflow > 0) {
-      judged.not_tested.push_back(cat(n.overflow + n.underflow, " of ", e.values.size(),
-                                      " elements, which ", beyond_text(n, "")));
+      what.push_back(cat(n.overflow + n.underflow, " of ", e.values.size(), " elements, which ",
+                         beyond_text(n, "")));
     }
+    return what;
   }
 
  private:
@@ -131,8 +131,7 @@ class Pass {
     for (std::size_t i = 0; i < e.values.size(); ++i) {
       n.finite = n.finite || std::isfinite(e.values[i]);
       if (!std::isfinite(e.values[i]) || !(e.magnitudes[i] > 0)) continue;
-      const Shown shown =
-          shown_in(job_.problem.out_dtype, job_.problem, e.values[i], e.magnitudes[i]);
+      const Shown shown = shown_in(problem_.out_dtype, problem_, e.values[i], e.magnitudes[i]);
       ++(shown == Shown::yes ? n.tested : shown == Shown::overflow ? n.overflow : n.underflow);
     }
     return n;
@@ -142,11 +141,11 @@ class Pass {
   std::string beyond_text(const Elements& n, const char* s) const {
     return cat(n.overflow > 0 ? cat("overflow", s) : "",
                n.overflow > 0 && n.underflow > 0 ? " or " : "",
-               n.underflow > 0 ? cat("underflow", s) : "", " ", dtype_name(job_.problem.out_dtype));
+               n.underflow > 0 ? cat("underflow", s) : "", " ", dtype_name(problem_.out_dtype));
   }
 
   std::string vacuous(const Expected& e, const Elements& n) const {
-    const WgradProblem& pb = job_.problem;
+    const WgradProblem& pb = problem_;
     if (pb.dw_count() == 0) return "the gradient has no elements";
     if (pb.N == 0) return "there are no images";
     if (term_count(pb) == 0) return "out_backprop has no pixels";
@@ -167,6 +166,7 @@ class Pass {
   }
 
   Job& job_;
+  const WgradProblem problem_;
   const bool computes_;
   const Plan plan_;
   TaskPool pool_;
@@ -240,15 +240,18 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   return plan_job(job, planned);
 }
 
-Judged gather(Job& job, const VerifyCommand& options, bool needs_reference, Json& report) {
+namespace {
+
+Judged read_subjects(const Job& job, const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   const bool golden = !v.golden.empty() && !v.update_golden;
   Judged judged;
+  judged.tensors = job.tensors;
   if (!options.json.empty()) {
     for (std::size_t i = 0; i < v.results.size(); ++i) {
-      add_tensor(i == 0 ? "result" : cat("result_", i + 1).c_str(), v.results[i], report);
+      add_tensor(i == 0 ? "result" : cat("result_", i + 1), v.results[i], judged.tensors);
     }
-    add_tensor("golden", golden ? v.golden : "", report);
+    if (golden) add_tensor("golden", v.golden, judged.tensors);
   }
   if (v.sample) {
     judged.sample =
@@ -257,29 +260,40 @@ Judged gather(Job& job, const VerifyCommand& options, bool needs_reference, Json
   for (const std::string& path : v.results) {
     judged.results.push_back(read_judged(path, job.problem, judged.sample));
   }
+  judged.problem = job.problem;
   // The file's own dtype is what it is judged by.
-  if (!v.results.empty()) job.problem.out_dtype = judged.results[0].dtype;
-  if (golden) judged.golden = read_judged(v.golden, job.problem, judged.sample);
-  if (golden && !needs_reference) judged.expected.values = judged.golden->values;
+  if (!v.results.empty()) judged.problem.out_dtype = judged.results[0].dtype;
+  if (golden) judged.golden = read_judged(v.golden, judged.problem, judged.sample);
+  return judged;
+}
+
+}  // namespace
+
+Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
+  const VerifyOptions& v = options.verify;
+  Judged judged = read_subjects(job, options);
+  if (judged.golden && !needs_reference) judged.expected.values = judged.golden->values;
   if (!v.results.empty() && !needs_reference) return judged;
 
-  Pass pass(job, options, needs_reference, judged.sample);
-  pass.run(options, report);
+  Pass pass(job, judged.problem, options, needs_reference, judged.sample);
+  judged.pass = pass.run(options);
   if (pass.dw() != nullptr) {
-    std::vector<double> values = rounded_values(job.problem, pass.dw());
+    std::vector<double> values = rounded_values(judged.problem, pass.dw());
     if (v.sample) values = picked(values, judged.sample.indices);
-    judged.results.push_back(
-        {std::string(algorithm_name(pass.plan())), job.problem.out_dtype, std::move(values)});
+    judged.results.push_back({std::string(algorithm_name(judged.pass->plan)),
+                              judged.problem.out_dtype, std::move(values)});
     if (!options.problem.output.empty()) {
-      write_gradient(options.problem.output, job.problem, pass.dw(), nullptr,
+      write_gradient(options.problem.output, judged.problem, pass.dw(), nullptr,
                      gradient_options(options));
-      report["output"] = options.problem.output;
-      if (!options.json.empty()) add_gradient(gradient_target(options), job.problem, report);
+      if (!options.json.empty()) {
+        add_gradient(gradient_target(options), judged.problem, judged.tensors);
+      }
     }
   }
   if (needs_reference) {
     judged.expected = pass.take_expected();
-    pass.say_untested(judged);
+    judged.vacuous = pass.vacuous(judged.expected);
+    if (judged.vacuous.empty()) judged.not_tested = pass.not_tested(judged.expected);
   }
   return judged;
 }

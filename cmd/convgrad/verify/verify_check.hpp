@@ -20,14 +20,24 @@ struct Gradient {
   std::vector<double> values;
 };
 
+// How a pass over x and dy went.
+struct PassTaken {
+  Plan plan;
+  JobTiming timing;
+};
+
+// What is judged, and by what.
 struct Judged {
-  Sample sample;  // without indices where everything is compared
+  WgradProblem problem;  // whose gradient has the dtype of the first result
+  Sample sample;         // without indices where everything is compared
   std::vector<Gradient> results;
   std::optional<Gradient> golden;  // unless it is the file to write
   // What the results should be: by the reference, or the golden file's values alone.
   Expected expected;
   std::string vacuous;                  // why no fault could be seen, or ""
   std::vector<std::string> not_tested;  // else which could not
+  std::optional<PassTaken> pass;        // unless files are compared with a file
+  Tensors tensors;
 };
 inline constexpr const char* kReferenceName = "the float64 reference";
 
@@ -42,9 +52,8 @@ Gradient read_in_order(const std::string& path, const WgradProblem& problem);
 // The plan of the one pass over x and dy.
 Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_reference);
 
-// Reads, computes and sums what the options ask for. Sets job.problem.out_dtype to that of
-// --result.
-Judged gather(Job& job, const VerifyCommand& options, bool needs_reference, Json& report);
+// Reads, computes and sums what the options ask for, and writes --output.
+Judged gather(Job& job, const VerifyCommand& options, bool needs_reference);
 
 // The reference at some entries, by another pass over x and dy, which must be files.
 Expected exact_entries(Job& job, const VerifyCommand& options,

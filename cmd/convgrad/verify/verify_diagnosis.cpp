@@ -15,36 +15,13 @@ constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
 // Elements of a golden file and a gradient that differ, computed to see which of them is right.
 constexpr std::int64_t kArbiterElements = 256;
 
-std::string checked_text(const Finding& finding, std::int64_t count) {
-  return finding.checked == count ? cat(" (all ", count, " elements checked)")
-                                  : cat(" (", finding.checked, " of ", count, " elements checked)");
-}
-
-std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
-  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
-                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
-                                                      : " matches if ";
-  return cat("diagnosis: ", subject, verb, f.text, checked_text(f, count),
-             f.cause.empty() ? "" : "; usual causes: ", f.cause);
-}
-
-std::string certainty_name(Certainty certainty) {
-  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
-}
-
 class Diagnoser {
  public:
   Diagnoser(Job& job, const VerifyCommand& options) : job_(job), options_(options) {
-    notes_.json["diagnosis"] = {{"findings", Json::array()}, {"tried", 0}, {"untried", 0}};
+    report_.of = job.problem.dw_count();
   }
 
-  Notes take() { return std::move(notes_); }
-  Json& json() { return notes_.json["diagnosis"]; }
-
-  void say(const std::string& text) {
-    notes_.lines.push_back("diagnosis: " + text);
-    json()["text"].push_back(text);
-  }
+  DiagnosisReport& report() { return report_; }
 
   // Why nothing can be tried, or "".
   std::string why_not() {
@@ -86,38 +63,14 @@ class Diagnoser {
 
   void diagnose_subject(const Gradient& subject, std::span<const std::int64_t> indices,
                         const Expected& expected) {
-    report(subject, search(diagnose, subject, indices, expected, kLeastDiagnosisBudget));
+    report_.add(subject.name, search(diagnose, subject, indices, expected, kLeastDiagnosisBudget));
   }
 
  private:
-  void report(const Gradient& subject, const Diagnosis& found) {
-    const std::int64_t count = job_.problem.dw_count();
-    for (const Finding& f : found.findings) {
-      notes_.lines.push_back(finding_line(subject.name, f, count));
-      json()["findings"].push_back({{"subject", subject.name},
-                                    {"fault", f.fault},
-                                    {"text", f.text},
-                                    {"cause", f.cause},
-                                    {"certainty", certainty_name(f.certainty)},
-                                    {"checked", f.checked},
-                                    {"of", count}});
-    }
-    json()["tried"] = json()["tried"].get<std::int64_t>() + found.tried;
-    json()["untried"] = json()["untried"].get<std::int64_t>() + found.untried;
-    if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
-    if (found.findings.empty()) {
-      say(cat("none of the ", found.tried, " faults that were tried explains ", subject.name));
-      if (!found.where.empty()) say("the wrong elements are " + found.where);
-    }
-    if (found.untried > 0) {
-      say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));
-    }
-  }
-
   Job& job_;
   const VerifyCommand& options_;
   Plan images_;
-  Notes notes_;
+  DiagnosisReport report_;
 };
 
 // The elements by which a golden file and a gradient are told apart: half of them differ.
@@ -159,9 +112,9 @@ void diagnose_golden(Job& job, const VerifyCommand& options, const Judged& judge
     right[i] =
         compare_gradients(job.problem, subjects[i].dtype, indices, subjects[i].values, exact, {})
             .match();
-    diagnoser.say(cat(subjects[i].name, right[i] ? " is" : " is not",
-                      " within rounding of the reference (", indices.size(), " of ",
-                      job.problem.dw_count(), " elements checked)"));
+    diagnoser.report().say(cat(subjects[i].name, right[i] ? " is" : " is not",
+                               " within rounding of the reference (", indices.size(), " of ",
+                               job.problem.dw_count(), " elements checked)"));
   }
   for (int i = 0; i < 2; ++i) {
     if (!right[i]) diagnoser.diagnose_subject(subjects[i], indices, exact);
@@ -177,11 +130,12 @@ std::string subject_name(const Judged& judged, const Gradient& gradient) {
 }  // namespace
 
 std::optional<Structure> rounded_inputs(Job& job, const VerifyCommand& options,
-                                        const Judged& judged, const Gradient& gradient) {
+                                        const Judged& judged, const Expected& expected,
+                                        const Gradient& gradient) {
   Diagnoser diagnoser(job, options);
   if (!diagnoser.why_not().empty()) return {};
-  return diagnoser.search(convgrad::rounded_inputs, gradient, judged.sample.indices,
-                          judged.expected, kSecondLookBudget);
+  return diagnoser.search(convgrad::rounded_inputs, gradient, judged.sample.indices, expected,
+                          kSecondLookBudget);
 }
 
 bool is_known_fault(Job& job, const VerifyCommand& options, const Judged& judged,
@@ -194,31 +148,32 @@ bool is_known_fault(Job& job, const VerifyCommand& options, const Judged& judged
                              [](const Finding& f) { return f.certainty != Certainty::size; });
 }
 
-Notes diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
-                        const std::vector<const Gradient*>& wrong) {
+DiagnosisReport diagnose_mismatch(Job& job, const VerifyCommand& options, const Judged& judged,
+                                  const Expected& expected,
+                                  const std::vector<const Gradient*>& wrong) {
   Diagnoser diagnoser(job, options);
-  const std::string why_not = diagnoser.why_not();
-  if (!why_not.empty()) {
-    diagnoser.say("not tried: " + why_not);
-    diagnoser.json()["why_not"] = why_not;
-    return diagnoser.take();
+  DiagnosisReport& report = diagnoser.report();
+  report.why_not = diagnoser.why_not();
+  if (!report.why_not.empty()) {
+    report.say("not tried: " + report.why_not);
+    return report;
   }
   for (const Gradient* gradient : wrong) {
-    if (judged.expected.magnitudes.empty()) {
+    if (expected.magnitudes.empty()) {
       diagnose_golden(job, options, judged, *gradient, diagnoser);
       continue;
     }
     const std::string name = subject_name(judged, *gradient);
-    if (compare_gradients(job.problem, gradient->dtype, judged.sample.indices, gradient->values,
-                          judged.expected, {})
+    if (compare_gradients(judged.problem, gradient->dtype, judged.sample.indices, gradient->values,
+                          expected, {})
             .match()) {
-      diagnoser.say(name + " is within rounding of the reference: nothing is wrong with it");
+      report.say(name + " is within rounding of the reference: nothing is wrong with it");
       continue;
     }
     diagnoser.diagnose_subject({name, gradient->dtype, gradient->values}, judged.sample.indices,
-                               judged.expected);
+                               expected);
   }
-  return diagnoser.take();
+  return report;
 }
 
 }  // namespace convgrad::cli

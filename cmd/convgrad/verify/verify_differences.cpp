@@ -11,21 +11,22 @@ namespace convgrad::cli {
 namespace {
 
 // What an element is off by: in units of rounding where that is known, else |got - want|.
-double badness(const Judged& judged, const Tolerance& tolerance, const Gradient& got,
+double badness(const Expected& e, const Tolerance& tolerance, const Gradient& got,
                const std::vector<double>& want, std::size_t at) {
   if (!tolerance.needs_terms()) {
     const double error = std::fabs(got.values[at] - want[at]);
     return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
-  const Expected& e = judged.expected;
   return unexplained_error(got.dtype, got.values[at], want[at], e.tails.empty() ? 0 : e.tails[at]) /
          e.scales[at];
 }
 
-Notes worst_elements(const WgradProblem& pb, const Judged& judged, const Tolerance& tolerance,
-                     const Gradient& got, const std::vector<double>& want, std::int64_t count) {
+Notes worst_elements(const Judged& judged, const Expected& expected, const Tolerance& tolerance,
+                     const Gradient& got, std::int64_t count) {
+  const WgradProblem& pb = judged.problem;
+  const std::vector<double>& want = expected.values;
   std::vector<double> off(want.size());
-  for (std::size_t i = 0; i < off.size(); ++i) off[i] = badness(judged, tolerance, got, want, i);
+  for (std::size_t i = 0; i < off.size(); ++i) off[i] = badness(expected, tolerance, got, want, i);
   std::vector<std::size_t> order(off.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
@@ -78,14 +79,13 @@ void check_differences(const VerifyCommand& options) {
   }
 }
 
-Notes differences(const WgradProblem& problem, const VerifyCommand& options, const Judged& judged,
+Notes differences(const VerifyCommand& options, const Judged& judged, const Expected& expected,
                   const Tolerance& tolerance) {
   const VerifyOptions& v = options.verify;
   Notes notes;
   const Gradient& got = judged.results[0];
-  const std::vector<double>& want = judged.expected.values;
-  if (v.show) notes.add(worst_elements(problem, judged, tolerance, got, want, *v.show));
-  if (!v.save_diff.empty()) save_difference(problem, options, got, want);
+  if (v.show) notes.add(worst_elements(judged, expected, tolerance, got, *v.show));
+  if (!v.save_diff.empty()) save_difference(judged.problem, options, got, expected.values);
   return notes;
 }
 

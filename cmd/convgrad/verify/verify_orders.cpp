@@ -46,14 +46,48 @@ constexpr double kLeastCut = 0.3;
 // A second look at gradients whose errors are too large for the order n, z, p, q.
 class OtherOrders {
  public:
-  OtherOrders(Job& job, const VerifyCommand& options, Judged& judged, const Tolerance& tolerance)
+  OtherOrders(Job& job, const VerifyCommand& options, const Judged& judged,
+              const Tolerance& tolerance)
       : job_(job),
         options_(options),
         judged_(judged),
         tolerance_(tolerance),
         summation_(summation_of(job, options)) {}
 
-  void judge(const std::vector<const Gradient*>& subjects, std::vector<Compared>& verdicts) {
+  // The verdicts of the first look, with what other orders explain.
+  Verdicts judge(const std::vector<const Gradient*>& subjects, std::vector<Compared> verdicts) {
+    const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
+    if (open.empty()) return {std::move(verdicts), {}};
+    Positions all(judged_.expected.values.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    const std::vector<OrderWalk> walks = walks_of(all);
+    Expected wide = judged_.expected;
+    wide.scales = widened(all, walks);
+    bool explained = false;
+    for (const std::size_t i : open) {
+      const Gradient& subject = *subjects[i];
+      Comparison comparison = compare_wide(subject, wide);
+      if (!comparison.match()) continue;
+      const Errors errors = errors_of(subject, wide);
+      if (is_uneven(job_.problem, errors.entries())) continue;
+      comparison.structure = structure_of(subject, errors, wide);
+      explained = true;
+      const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
+      verdicts[i].order = {order_text(widest(walks)), narrow.worst.rms,
+                           narrow.worst.allowed * narrow.all.rms / comparison.rounding->all.rms};
+      verdicts[i].comparison = std::move(comparison);
+    }
+    if (!explained) return {std::move(verdicts), {}};
+    return {std::move(verdicts), std::move(wide)};
+  }
+
+ private:
+  using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
+
+  // Those that other orders explain at some of their entries. Of the others it is noted where the
+  // adders of tensor cores do.
+  std::vector<std::size_t> open_verdicts(const std::vector<const Gradient*>& subjects,
+                                         std::vector<Compared>& verdicts) {
     std::vector<Positions> looked(verdicts.size());
     std::set<std::size_t> together;
     for (std::size_t i = 0; i < verdicts.size(); ++i) {
@@ -67,8 +101,8 @@ class OtherOrders {
     const auto scales_at = [&](const Positions& positions) {
       std::vector<double> scales;
       for (const std::size_t at : positions) {
-        scales.push_back(some_scales[static_cast<std::size_t>(std::ranges::lower_bound(some, at) -
-                                                              some.begin())]);
+        const auto place = std::ranges::lower_bound(some, at) - some.begin();
+        scales.push_back(some_scales[static_cast<std::size_t>(place)]);
       }
       return scales;
     };
@@ -83,31 +117,8 @@ class OtherOrders {
         verdicts[i].cut = is_cut_off(*subjects[i], looked_at({}));
       }
     }
-    if (open.empty()) return;
-    Positions all(judged_.expected.values.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    const std::vector<OrderWalk> walks = walks_of(all);
-    std::vector<double> natural = judged_.expected.scales;
-    judged_.expected.scales = widened(all, walks);
-    bool explained = false;
-    for (const std::size_t i : open) {
-      const Gradient& subject = *subjects[i];
-      Comparison wide = compare_wide(subject);
-      if (!wide.match()) continue;
-      const Errors errors = errors_of(subject);
-      if (is_uneven(job_.problem, errors.entries())) continue;
-      wide.structure = structure_of(subject, errors);
-      explained = true;
-      const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
-      verdicts[i].order = {order_text(widest(walks)), narrow.worst.rms,
-                           narrow.worst.allowed * narrow.all.rms / wide.rounding->all.rms};
-      verdicts[i].comparison = std::move(wide);
-    }
-    if (!explained) judged_.expected.scales = std::move(natural);
+    return open;
   }
-
- private:
-  using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
 
   std::int64_t index(std::size_t at) const {
     const std::vector<std::int64_t>& indices = judged_.sample.indices;
@@ -154,12 +165,12 @@ class OtherOrders {
   }
 
   // Large sums of one sign lose more than they gain: a factor near 1 is no fault there.
-  Comparison compare_wide(const Gradient& subject) {
-    const Expected::Bias bias = std::exchange(judged_.expected.bias, Expected::Bias::any);
-    Comparison wide = compare_gradients(job_.problem, subject.dtype, judged_.sample.indices,
-                                        subject.values, judged_.expected, tolerance_);
-    judged_.expected.bias = bias;
-    return wide;
+  Comparison compare_wide(const Gradient& subject, Expected& wide) const {
+    const Expected::Bias bias = std::exchange(wide.bias, Expected::Bias::any);
+    Comparison comparison = compare_gradients(job_.problem, subject.dtype, judged_.sample.indices,
+                                              subject.values, wide, tolerance_);
+    wide.bias = bias;
+    return comparison;
   }
 
   // Whether float32 sums by tensor cores explain these entries: most errors make them smaller, and
@@ -180,7 +191,7 @@ class OtherOrders {
     const Comparison c =
         compare(subject, positions, exact_entries(job_, options_, indices, cut).scales);
     return c.match() && c.rounding->all.rms >= kLeastCut &&
-           !rounded_inputs(job_, options_, judged_, subject);
+           !rounded_inputs(job_, options_, judged_, judged_.expected, subject);
   }
 
   // These entries, with other scales.
@@ -220,8 +231,7 @@ class OtherOrders {
       return {judged.sample.indices, values, units, judged.expected.values};
     }
   };
-  Errors errors_of(const Gradient& subject) const {
-    const Expected& e = judged_.expected;
+  Errors errors_of(const Gradient& subject, const Expected& e) const {
     Errors errors = {judged_, {}, {}};
     for (std::size_t i = 0; i < e.values.size(); ++i) {
       errors.values.push_back(error_of(e, i, subject.values[i]));
@@ -231,13 +241,14 @@ class OtherOrders {
   }
 
   // What wide scales hide by its size.
-  std::optional<Structure> structure_of(const Gradient& subject, const Errors& errors) {
-    const Expected::Bias bias = judged_.expected.bias;
+  std::optional<Structure> structure_of(const Gradient& subject, const Errors& errors,
+                                        const Expected& wide) {
+    const Expected::Bias bias = wide.bias;
     if (bias == Expected::Bias::any) return {};
     if (auto seen = factor_or_digits(job_.problem, errors.entries(), subject.dtype, bias, true)) {
       return seen;
     }
-    if (auto inputs = rounded_inputs(job_, options_, judged_, subject)) return inputs;
+    if (auto inputs = rounded_inputs(job_, options_, judged_, wide, subject)) return inputs;
     if (!judged_.sample.indices.empty()) return {};
     const Plan plan = plan_again(job_, options_, 8 * std::ssize(errors.values));
     TaskPool pool(plan.threads);
@@ -251,18 +262,27 @@ class OtherOrders {
 
   Job& job_;
   const VerifyCommand& options_;
-  Judged& judged_;
+  const Judged& judged_;
   const Tolerance& tolerance_;
   const Summation summation_;
 };
 
 }  // namespace
 
-void judge_other_orders(Job& job, const VerifyCommand& options, Judged& judged,
-                        const Tolerance& tolerance, const std::vector<const Gradient*>& subjects,
-                        std::vector<Compared>& verdicts) {
-  if (options.verify.order == "natural" || !why_read_once(job).empty()) return;
-  OtherOrders(job, options, judged, tolerance).judge(subjects, verdicts);
+Verdicts judge(Job& job, const VerifyCommand& options, const Judged& judged,
+               const Tolerance& tolerance, const std::vector<const Gradient*>& subjects) {
+  std::vector<Compared> first_look;
+  const bool golden = judged.golden && !tolerance.needs_terms();
+  for (const Gradient* subject : subjects) {
+    first_look.push_back({subject->name, golden ? judged.golden->name : kReferenceName,
+                          subject->dtype,
+                          compare_gradients(judged.problem, subject->dtype, judged.sample.indices,
+                                            subject->values, judged.expected, tolerance)});
+  }
+  if (options.verify.order == "natural" || !why_read_once(job).empty()) {
+    return {std::move(first_look), {}};
+  }
+  return OtherOrders(job, options, judged, tolerance).judge(subjects, std::move(first_look));
 }
 
 }  // namespace convgrad::cli

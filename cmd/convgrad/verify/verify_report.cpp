@@ -341,8 +341,7 @@ std::string listed(const char* label, const std::vector<std::string>& items) {
 
 // What to do where no known fault explains a result, or "".
 std::string next_step(const VerifyReport& r, const Comparison& c) {
-  const Json diagnosis = r.explained.json.value("diagnosis", Json::object());
-  if (diagnosis.value("tried", 0) == 0 || !diagnosis["findings"].empty()) return "";
+  if (!r.diagnosis || r.diagnosis->tried == 0 || !r.diagnosis->findings.empty()) return "";
   const VerifyOptions& v = r.options.verify;
   std::vector<std::string> steps;
   if (c.mismatches > 0 && v.save_repro.empty()) {
@@ -422,40 +421,108 @@ std::string group_text(const WgradProblem& pb, const GroupError& error) {
              place);
 }
 
-bool matches(const VerifyReport& r) {
-  return !r.notes.failed && !is_vacuous_failure(r) && all_match(r);
+namespace {
+
+std::string certainty_name(Certainty certainty) {
+  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
 }
 
-std::string verify_text(const VerifyReport& r) {
-  const Compared& shown = r.verdicts[r.shown];
-  const Comparison& c = shown.comparison;
-  const bool match = matches(r);
+std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
+  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
+                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
+                                                      : " matches if ";
+  const std::string checked =
+      f.checked == count ? cat("all ", count) : cat(f.checked, " of ", count);
+  return cat("diagnosis: ", subject, verb, f.text, " (", checked, " elements checked)",
+             f.cause.empty() ? "" : "; usual causes: ", f.cause);
+}
+
+}  // namespace
+
+void DiagnosisReport::say(const std::string& text) {
+  lines.push_back("diagnosis: " + text);
+  said.push_back(text);
+}
+
+void DiagnosisReport::add(const std::string& subject, const Diagnosis& found) {
+  for (const Finding& finding : found.findings) {
+    lines.push_back(finding_line(subject, finding, of));
+    findings.push_back({subject, finding});
+  }
+  tried += found.tried;
+  untried += found.untried;
+  if (found.more > 0) say(cat(found.more, " more explanations fit as well"));
+  if (found.findings.empty()) {
+    say(cat("none of the ", found.tried, " faults that were tried explains ", subject));
+    if (!found.where.empty()) say("the wrong elements are " + found.where);
+  }
+  if (found.untried > 0) {
+    say(cat(found.untried, " faults were not tried: they would take too long; try fewer images"));
+  }
+}
+
+Json DiagnosisReport::json() const {
+  Json json = {{"findings", Json::array()}, {"tried", tried}, {"untried", untried}};
+  for (const auto& [subject, f] : findings) {
+    json["findings"].push_back({{"subject", subject},
+                                {"fault", f.fault},
+                                {"text", f.text},
+                                {"cause", f.cause},
+                                {"certainty", certainty_name(f.certainty)},
+                                {"checked", f.checked},
+                                {"of", of}});
+  }
+  if (!said.empty()) json["text"] = said;
+  if (!why_not.empty()) json["why_not"] = why_not;
+  return json;
+}
+
+std::size_t VerifyReport::shown() const {
+  const auto wrong =
+      std::ranges::find_if(verdicts, [](const Compared& v) { return !v.comparison.match(); });
+  return wrong == verdicts.end() ? 0 : static_cast<std::size_t>(wrong - verdicts.begin());
+}
+
+bool VerifyReport::matches() const {
+  return !notes.failed && !is_vacuous_failure(*this) && all_match(*this);
+}
+
+std::string VerifyReport::text() const {
+  const Compared& full = verdicts[shown()];
+  const Comparison& c = full.comparison;
+  const bool match = matches();
   TextWriter text;
   const auto add = [&text](const std::string& line) {
     if (!line.empty()) text << line << "\n";
   };
-  add(verdict_line(r, shown, match));
-  add(reason_text(r, shown));
-  for (const std::string& line : r.explained.lines) add(line);
-  add(next_step(r, c));
-  if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(r, shown));
-  if (match && c.rounding && r.vacuous.empty()) add(detectable_text(*c.rounding));
-  if (match) add(listed("not tested: ", r.not_tested));
-  for (std::size_t i = 0; i < r.verdicts.size(); ++i) {
-    if (i != r.shown) add(other_line(r, r.verdicts[i]));
+  const auto add_all = [&add](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) add(line);
+  };
+  add(verdict_line(*this, full, match));
+  add(reason_text(*this, full));
+  if (diagnosis) add_all(diagnosis->lines);
+  add_all(repro.lines);
+  add(next_step(*this, c));
+  if (c.want_nonfinite.nan + c.want_nonfinite.inf < c.count) add(agreement_line(*this, full));
+  if (match && c.rounding && vacuous.empty()) add(detectable_text(*c.rounding));
+  if (match) add(listed("not tested: ", not_tested));
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    if (i != shown()) add(other_line(*this, verdicts[i]));
   }
-  for (const std::string& line : r.notes.lines) add(line);
-  add(describe(r.problem));
-  add("criterion: " + criterion_text(r.tolerance));
-  for (const std::string& line : r.coverage.lines) add(line);
-  if (!all_match(r) || r.options.execution.verbose) tables(text, r, c);
-  add("repeat: " + r.options.command_line);
-  return text.str();
+  add_all(notes.lines);
+  add(describe(problem));
+  add("criterion: " + criterion_text(tolerance));
+  add_all(coverage.lines);
+  if (!all_match(*this) || options.execution.verbose) tables(text, *this, c);
+  add("repeat: " + options.command_line);
+  return colored_verdict(options, text.str());
 }
 
-Json verify_json(const VerifyReport& r) {
-  Json json = comparison_json(r, r.verdicts[r.shown]);
-  json["verdict"] = matches(r) ? "match" : "mismatch";
+namespace {
+
+Json compare_json(const VerifyReport& r) {
+  Json json = comparison_json(r, r.verdicts[r.shown()]);
+  json["verdict"] = r.status();
   json["failing"].get_ref<std::string&>() += but_runs_differ(r);
   json["vacuous"] = !r.vacuous.empty();
   if (is_vacuous_failure(r)) json["reason"] = "vacuous";
@@ -466,11 +533,50 @@ Json verify_json(const VerifyReport& r) {
     for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));
     json["results"] = all;
   }
-  json.update(r.explained.json);
-  json.update(r.coverage.json);
-  json.update(r.notes.json);
+  if (r.diagnosis) json["diagnosis"] = r.diagnosis->json();
+  for (const Notes* notes : {&r.repro, &r.coverage, &r.notes}) json.update(notes->json);
   json["repeat"] = r.options.command_line;
   return json;
+}
+
+}  // namespace
+
+Json VerifyReport::json() const {
+  Json json = {{"tensors", tensors_json(tensors)}};
+  json.update(problem_fields(problem));
+  if (pass) {
+    json["execution"] = plan_json(pass->plan);
+    json["timing_ms"] = pass->timing.timing_json();
+    json["perf"] = pass->timing.perf_json();
+  }
+  if (!options.problem.output.empty()) json["output"] = options.problem.output;
+  json["compare"] = compare_json(*this);
+  return json;
+}
+
+// "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound 12.5 at
+// [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
+std::string VerifyReport::in_short() const {
+  if (matches()) return "";
+  if (is_vacuous_failure(*this)) return "nothing was tested: " + vacuous;
+  const auto exact = [](double value) {
+    return std::isfinite(value) ? Json(value).dump() : general(value, 3);
+  };
+  const Comparison& c = comparison();
+  std::string text = failing_text(*this, c) + but_runs_differ(*this);
+  if (c.rounding) {
+    const GroupError& worst = c.rounding->worst;
+    text += cat(", errors ", general(worst.rms, 3), " times rounding's (",
+                general(worst.allowed, 3), " allowed)");
+  }
+  const ElementError& error = c.has_bound ? c.ratio : c.abs;
+  if (error.index >= 0) {
+    text += cat(", largest ", c.has_bound ? "error/bound " : "error ", exact(error.value), " at ",
+                element_text(problem, error.index), ": got ", exact(error.got), ", want ",
+                exact(error.want));
+  }
+  const bool is_named = diagnosis && !diagnosis->findings.empty();
+  return is_named ? cat(text, "; diagnosis: ", diagnosis->findings[0].finding.text) : text;
 }
 
 }  // namespace convgrad::cli

@@ -3,13 +3,15 @@
 
 #include <string>
 
+#include "check/diagnosis.hpp"
 #include "convgrad/compare.hpp"
 #include "options/options.hpp"
 #include "report/report.hpp"
+#include "verify/verify_check.hpp"
 
 namespace convgrad::cli {
 
-// What follows the comparison itself: lines for people and fields for the report.
+// What follows the comparison itself: lines of text and fields of JSON.
 struct Notes {
   bool failed = false;  // whatever the comparison says
   std::vector<std::string> lines;
@@ -33,23 +35,47 @@ struct Compared {
   bool cut = false;  // float32 data: with the adders of tensor cores it would match
 };
 
-struct VerifyReport {
-  const WgradProblem& problem;
-  const Tolerance& tolerance;
-  const std::vector<Compared>& verdicts;  // of several gradients
-  const VerifyCommand& options;
-  std::size_t shown = 0;     // the one that is reported in full
-  std::string vacuous = {};  // why no fault could be seen, or ""
-  std::vector<std::string> not_tested = {};
-  Notes explained = {};  // by known faults
-  Notes coverage = {};   // of a sample
-  Notes notes = {};
+// Which known faults explain what did not match.
+struct DiagnosisReport {
+  struct Named {
+    std::string subject;
+    Finding finding;
+  };
+  std::vector<std::string> lines;  // of text, in order: findings, and what is said besides
+  std::vector<std::string> said;
+  std::vector<Named> findings;
+  std::int64_t tried = 0, untried = 0;
+  std::string why_not;  // nothing was tried, or ""
+  std::int64_t of = 0;  // elements of the gradient
+
+  void say(const std::string& text);
+  void add(const std::string& subject, const Diagnosis& found);
+  Json json() const;
 };
 
-// Whether all match.
-bool matches(const VerifyReport& report);
-std::string verify_text(const VerifyReport& report);
-Json verify_json(const VerifyReport& report);
+class VerifyReport final : public Report {
+ public:
+  int exit_status() const override { return matches() ? 0 : 1; }
+  const char* status() const override { return matches() ? "match" : "mismatch"; }
+  std::string text() const override;
+  Json json() const override;
+  std::string in_short() const override;
+
+  bool matches() const;       // all do
+  std::size_t shown() const;  // the verdict that is reported in full
+  const Comparison& comparison() const { return verdicts[shown()].comparison; }
+
+  WgradProblem problem;
+  Tolerance tolerance;
+  VerifyCommand options;
+  Tensors tensors;
+  std::optional<PassTaken> pass;
+  std::vector<Compared> verdicts;  // of several gradients
+  std::string vacuous;             // why no fault could be seen, or ""
+  std::vector<std::string> not_tested;
+  std::optional<DiagnosisReport> diagnosis;
+  Notes repro, coverage, notes;
+};
 
 // "0.52 of rounding's at tap [0,1] (3.7 allowed)": of RoundingErrors::worst and its like.
 std::string group_text(const WgradProblem& problem, const GroupError& error);

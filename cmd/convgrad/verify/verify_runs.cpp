@@ -36,14 +36,14 @@ Expected of_two_runs(const Expected& expected, const Gradient& run) {
 }
 
 // The run that is furthest from the first.
-Compared furthest(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance) {
+Compared furthest(const Judged& judged, const Expected& reference, const Tolerance& tolerance) {
   const Gradient& first = judged.results[0];
   const bool terms = tolerance.needs_terms();
   Tolerance rounding = tolerance;
   if (terms) rounding.criterion = Criterion::rounding;
   Expected expected;
   if (terms) {
-    expected = of_two_runs(judged.expected, first);
+    expected = of_two_runs(reference, first);
   } else {
     expected.values = first.values;
   }
@@ -53,8 +53,8 @@ Compared furthest(const WgradProblem& problem, const Judged& judged, const Toler
   };
   for (std::size_t i = 1; i < judged.results.size(); ++i) {
     const Gradient& run = judged.results[i];
-    Comparison comparison = compare_gradients(problem, run.dtype, judged.sample.indices, run.values,
-                                              expected, rounding);
+    Comparison comparison = compare_gradients(judged.problem, run.dtype, judged.sample.indices,
+                                              run.values, expected, rounding);
     if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
     worst = {run.name, first.name, run.dtype, std::move(comparison)};
   }
@@ -63,7 +63,7 @@ Compared furthest(const WgradProblem& problem, const Judged& judged, const Toler
 
 }  // namespace
 
-Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolerance& tolerance) {
+Notes run_to_run(const Judged& judged, const Expected& expected, const Tolerance& tolerance) {
   Notes notes;
   const std::int64_t count = differing(judged.results);
   const auto elements = static_cast<std::int64_t>(judged.results[0].values.size());
@@ -75,14 +75,14 @@ Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolera
     notes.json["runs"] = json;
     return notes;
   }
-  const Compared worst = furthest(problem, judged, tolerance);
+  const Compared worst = furthest(judged, expected, tolerance);
   const Comparison& c = worst.comparison;
   const bool known = c.rounding.has_value();
   const bool within = c.match();
   notes.failed = !within;
   std::string line = cat(runs, " differ in ", count, " of ", elements, " elements; ", worst.got,
                          " and ", worst.want, " agree to ", agreement_text(c.relative_error));
-  if (known) line += cat(", differences are ", group_text(problem, c.rounding->worst));
+  if (known) line += cat(", differences are ", group_text(judged.problem, c.rounding->worst));
   notes.lines.push_back(line);
   notes.lines.push_back(
       within ? cat("they differ from run to run within ", known ? "rounding" : "the tolerance",
@@ -97,7 +97,7 @@ Notes run_to_run(const WgradProblem& problem, const Judged& judged, const Tolera
     json["score"] = number(c.rounding->worst.score());
     Json taps = Json::array();
     for (std::size_t t = 0; t < c.taps.size(); ++t) {
-      taps.push_back({{"tap", tap_position(problem, static_cast<std::int64_t>(t))},
+      taps.push_back({{"tap", tap_position(judged.problem, static_cast<std::int64_t>(t))},
                       {"rounding", number(c.taps[t].rounding)},
                       {"max_abs", number(c.taps[t].max_abs)}});
     }

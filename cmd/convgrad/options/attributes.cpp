@@ -1,5 +1,5 @@
 // attributes.cpp - see attributes.hpp.
-#include "job/attributes.hpp"
+#include "options/attributes.hpp"
 
 #include "convgrad/npy.hpp"
 #include "files/tensor_name.hpp"
@@ -55,13 +55,14 @@ WgradAttributes attributes_of(const ProblemOptions& o) {
 
 void check_op(const ProblemOptions& o) {
   if (o.op.empty()) {
-    misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d; see convgrad --help");
+    misuse("--op is missing, expected conv2d, depthwise, conv3d or conv1d",
+           Hint("see convgrad --help"));
   }
   parse_op(o.op);
 }
 
 void check_required(const ProblemOptions& o) {
-  check_op(o);
+  if (o.line.empty()) check_op(o);
   if (o.input.empty()) misuse("--input is missing, expected a .npy file or -");
   if (o.out_backprop.empty()) {
     misuse("--out-backprop is missing, expected a .npy file or -");
@@ -78,7 +79,7 @@ void check_required(const ProblemOptions& o) {
 Tolerance tolerance_of(const CriterionOptions& o) {
   const int given = int{o.rtol || o.atol} + int{o.max_ulp.has_value()} + int{o.bitwise};
   if (given > 1) {
-    misuse("--rtol/--atol, --max-ulp and --bitwise exclude each other; give one of them");
+    misuse("--rtol/--atol, --max-ulp and --bitwise exclude each other", Hint("give one of them"));
   }
   Tolerance tolerance;
   if (o.rtol || o.atol) {

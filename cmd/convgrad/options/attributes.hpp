@@ -9,7 +9,7 @@ namespace convgrad::cli {
 
 // Error(usage) unless the operation is named.
 void check_op(const ProblemOptions& options);
-// Error(usage) unless the operation and both tensors are named.
+// Error(usage) unless both tensors and the operation, or the whole problem, are named.
 void check_required(const ProblemOptions& options);
 
 // The operation and its attributes as they were spelled, for make_problem().

@@ -1,5 +1,5 @@
-// problem_line.cpp - see made_problem.hpp. What is left out has the value that the other program
-// gives it.
+// foreign_lines.cpp - problems as other programs spell them; see made_problem.hpp. What is left out
+// has the value that the other program gives it.
 #include <algorithm>
 #include <map>
 
@@ -37,6 +37,13 @@ constexpr const char* kUsualFlags[] = {"-m conv", "-z default"};
 constexpr const char* kWithoutEffect[] = {"-F", "-i", "-V", "-C", "-t", "-w", "-s",
                                           "-P", "-o", "-e", "-b", "-a", "-S", "-G"};
 
+// As it is spelled, for make_problem().
+struct Request {
+  WgradAttributes attributes;
+  TensorInfo x = {"x", DType::f32, {}};
+  std::int64_t K = 0;
+};
+
 // By benchdnn's keys; dilations count from 0.
 using KeyedNumbers = std::map<std::string, std::int64_t>;
 
@@ -45,39 +52,38 @@ std::size_t place_in(const Words& list, const std::string& word) {
   return static_cast<std::size_t>(std::ranges::find(list, word) - list.begin());
 }
 
-std::int64_t number_in(const std::string& lead, const std::string& token, const std::string& text,
-                       std::int64_t least = 0, std::int64_t most = kMost) {
+std::int64_t number_in(const std::string& token, const std::string& text, std::int64_t least = 0,
+                       std::int64_t most = kMost) {
   const std::optional<std::int64_t> value = parse_whole(text);
   if (value && *value >= least && *value <= most) return *value;
-  misuse(lead, "'", token, "', expected a whole number from ", least, " to ", most);
+  misuse("'", token, "', expected a whole number from ", least, " to ", most);
 }
 
-std::int64_t required(KeyedNumbers& numbers, const std::string& key, const std::string& lead) {
+std::int64_t required(KeyedNumbers& numbers, const std::string& key) {
   if (numbers[key] > 0) return numbers[key];
-  misuse(lead, key, " is missing or 0, expected at least 1");
+  misuse(key, " is missing or 0, expected at least 1");
 }
 
 // The padding at the end is less than in front where the last window ends before it, and is more
 // where there are more outputs; not what no window reads.
-void add_axis(KeyedNumbers numbers, const std::string& axis, const std::string& lead,
-              MadeRequest& request) {
+void add_axis(KeyedNumbers numbers, const std::string& axis, Request& request) {
   numbers.emplace("s" + axis, 1);
   const bool is_padded = numbers.contains("p" + axis);
-  const std::int64_t i = required(numbers, "i" + axis, lead), o = numbers["o" + axis];
-  const std::int64_t k = required(numbers, "k" + axis, lead);
-  const std::int64_t s = required(numbers, "s" + axis, lead), d = numbers["d" + axis] + 1;
+  const std::int64_t i = required(numbers, "i" + axis), o = numbers["o" + axis];
+  const std::int64_t k = required(numbers, "k" + axis);
+  const std::int64_t s = required(numbers, "s" + axis), d = numbers["d" + axis] + 1;
   const std::int64_t reach = (k - 1) * d + 1, spanned = (o - 1) * s + reach;
   const std::int64_t p = is_padded || o == 0 ? numbers["p" + axis] : (spanned - i) / 2;
   if (o == 0 && i + 2 * p < reach) {
-    misuse(lead, "'k", axis, k, "': the filter reaches over ", reach, ", but i", axis,
+    misuse("'k", axis, k, "': the filter reaches over ", reach, ", but i", axis,
            " and the padding have ", i + 2 * p);
   }
   if (o > 0 && (p < 0 || spanned - i - p + s <= 0)) {
-    misuse(lead, "'o", axis, o, "' leaves out a whole window, expected at least ",
+    misuse("'o", axis, o, "' leaves out a whole window, expected at least ",
            (i + std::max<std::int64_t>(p, 0) - reach) / s + 1);
   }
   WgradAttributes& a = request.attributes;
-  request.input_shape.push_back(i);
+  request.x.shape.push_back(i);
   a.kernel.push_back(k);
   a.strides.push_back(s);
   a.dilations.push_back(d);
@@ -86,22 +92,22 @@ void add_axis(KeyedNumbers numbers, const std::string& axis, const std::string& 
 }
 
 // Adds what the numbers say to a request with the layouts. axes: those that there are of d, h, w.
-void add_numbers(KeyedNumbers& numbers, const std::string& axes, const std::string& lead,
-                 MadeRequest& request) {
+void add_numbers(KeyedNumbers& numbers, const std::string& axes, Request& request) {
   WgradAttributes& a = request.attributes;
-  const std::int64_t C = required(numbers, "ic", lead);
-  request.K = required(numbers, "oc", lead);
-  a.groups = required(numbers, "g", lead);
+  const std::int64_t C = required(numbers, "ic");
+  request.K = required(numbers, "oc");
+  a.groups = required(numbers, "g");
   const bool depthwise = axes.size() == 2 && a.groups > 1 && a.groups == C && request.K % C == 0;
   a.op = axes.size() == 3 ? "conv3d" : depthwise ? "depthwise" : "conv2d";
-  request.input_shape = {numbers["mb"]};
-  for (const char axis : axes) add_axis(numbers, {axis}, lead, request);
-  auto& shape = request.input_shape;
-  shape.insert(is_channels_last(a.op, a.data_format) ? shape.end() : shape.begin() + 1, C);
+  request.x.shape = {numbers["mb"]};
+  for (const char axis : axes) add_axis(numbers, {axis}, request);
+  auto& shape = request.x.shape;
+  const bool last = a.data_format.empty() || parse_data_format(parse_op(a.op), a.data_format);
+  shape.insert(last ? shape.end() : shape.begin() + 1, C);
 }
 
 // gXmbX_icXidXihXiwX_ocXodXohXowX_kdXkhXkwX_sdXshXswX_pdXphXpwX_ddXdhXdwX_nNAME
-KeyedNumbers read_descriptor(const std::string& text, const std::string& lead, std::string& name) {
+KeyedNumbers read_descriptor(const std::string& text, std::string& name) {
   KeyedNumbers numbers = {{"mb", 2}, {"g", 1}};
   std::size_t at = 0;
   while ((at = text.find_first_not_of('_', at)) < text.size() && text[at] != 'n') {
@@ -112,10 +118,10 @@ KeyedNumbers read_descriptor(const std::string& text, const std::string& lead, s
       return std::ranges::count(words_of_line(row.keys), key) > 0;
     });
     if (!is_known) {
-      misuse(lead, "'", token, "' in ", text, " is unknown, expected a descriptor of benchdnn, ",
+      misuse("'", token, "' in ", text, " is unknown, expected a descriptor of benchdnn, ",
              "mb16ic64ih56oc128kh3ph1, or a line of MIOpenDriver, conv -n 16 -c 64 ...");
     }
-    numbers[key] = number_in(lead, token, text.substr(value, end - value));
+    numbers[key] = number_in(token, text.substr(value, end - value));
     at = end;
   }
   name = at < text.size() ? text.substr(at + 1) : "";
@@ -124,9 +130,9 @@ KeyedNumbers read_descriptor(const std::string& text, const std::string& lead, s
   return numbers;
 }
 
-void add_descriptor(const std::string& text, const std::string& lead, MadeRequest& request) {
+void add_descriptor(const std::string& text, std::string& name, Request& request) {
   constexpr std::string_view kKinds = "iokspd";
-  KeyedNumbers numbers = read_descriptor(text, lead, request.name);
+  KeyedNumbers numbers = read_descriptor(text, name);
   const auto is_given = [&](char axis) {
     return std::ranges::any_of(kKinds, [&](char c) { return numbers.contains({c, axis}); });
   };
@@ -136,25 +142,25 @@ void add_descriptor(const std::string& text, const std::string& lead, MadeReques
     }
   };
   const bool d = is_given('d'), h = is_given('h'), w = is_given('w');
-  if (!d && !h && !w) misuse(lead, text, " has no spatial axis, expected at least ih and kh");
+  if (!d && !h && !w) misuse(text, " has no spatial axis, expected at least ih and kh");
   if (d && h != w) {
-    misuse(lead, text, " has the axes d and ", h ? "h" : "w", ", expected d, h and w or d");
+    misuse(text, " has the axes d and ", h ? "h" : "w", ", expected d, h and w or d");
   }
   // Axes that are left out are like the one before; in front of the first there are none.
   if (!d && !h) numbers["ih"] = numbers["kh"] = 1;
   if (d && !h) copy('d', 'h');
   if (!w) copy('h', 'w');
-  add_numbers(numbers, d ? "dhw" : "hw", lead, request);
+  add_numbers(numbers, d ? "dhw" : "hw", request);
 }
 
-void read_flag(const std::string& flag, const std::string& value, const std::string& lead,
-               KeyedNumbers& numbers, Words& layouts) {
+void read_flag(const std::string& flag, const std::string& value, KeyedNumbers& numbers,
+               Words& layouts) {
   const std::string said = cat(flag, " ", value);
   for (const Word& row : kWords) {
     const Words flags = words_of_line(row.flags);
     const std::size_t place = place_in(flags, flag);
     if (place == flags.size()) continue;
-    numbers[words_of_line(row.keys)[place / 2]] = number_in(lead, said, value, row.least, row.most);
+    numbers[words_of_line(row.keys)[place / 2]] = number_in(said, value, row.least, row.most);
     return;
   }
   const std::size_t layout = place_in(words_of_line(kLayouts), flag) / 2;
@@ -162,35 +168,35 @@ void read_flag(const std::string& flag, const std::string& value, const std::str
     layouts[layout] = value;
   } else if (std::ranges::count(kUsualFlags, said) + std::ranges::count(kWithoutEffect, flag) ==
              0) {
-    misuse(lead, "'", said, "' cannot be said here, expected a line without it");
+    misuse("'", said, "' cannot be said here, expected a line without it");
   }
 }
 
 // conv -n 16 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 ...
-void add_flags(const Words& words, const std::string& lead, MadeRequest& request) {
+void add_flags(const Words& words, Request& request) {
   KeyedNumbers numbers;
   Words layouts(3);  // of x, dy and dw
   for (const Word& row : kWords) {
     for (const std::string& key : words_of_line(row.keys)) numbers[key] = row.usual;
   }
   for (std::size_t i = 1; i < words.size(); i += 2) {
-    if (i + 1 == words.size()) misuse(lead, "'", words[i], "' has no value");
-    read_flag(words[i], words[i + 1], lead, numbers, layouts);
+    if (i + 1 == words.size()) misuse("'", words[i], "' has no value");
+    read_flag(words[i], words[i + 1], numbers, layouts);
   }
   for (const char* key : {"dd", "dh", "dw"}) --numbers[key];
   const bool is_3d = numbers["spatial_dim"] == 3;
   const std::string first = is_3d ? "NCDHW" : "NCHW", last = is_3d ? "NDHWC" : "NHWC";
   std::ranges::replace(layouts, "", first);
   if (layouts != Words(3, first) && layouts != Words(3, last)) {
-    misuse(lead, "in_layout, out_layout and fil_layout are ", joined(layouts, ", "), ", expected ",
-           first, " or ", last, " for all");
+    misuse("in_layout, out_layout and fil_layout are ", joined(layouts, ", "), ", expected ", first,
+           " or ", last, " for all");
   }
   WgradAttributes& a = request.attributes;
-  if (a.data_format.empty()) a.data_format = layouts[0];
+  a.data_format = layouts[0];
   a.filter_format = layouts[2];
   std::ranges::replace(a.filter_format, 'N', 'O');
   std::ranges::replace(a.filter_format, 'C', 'I');
-  add_numbers(numbers, is_3d ? "dhw" : "hw", lead, request);
+  add_numbers(numbers, is_3d ? "dhw" : "hw", request);
 }
 
 bool is_driver(const std::string& word) {
@@ -199,34 +205,35 @@ bool is_driver(const std::string& word) {
 
 }  // namespace
 
-bool is_problem_line(const Words& words) {
-  return words.size() == 1 || std::ranges::any_of(words, is_driver) ||
-         (words[0].starts_with("conv") && words[1].starts_with("-"));
+bool is_foreign(const Words& words) {
+  if (words.size() < 2) return words.empty() || !op_from_name(words[0]);
+  return std::ranges::any_of(words, is_driver) || words[1].starts_with("-");
 }
 
-MadeRequest parse_problem_line(const Words& words, const std::string& lead,
-                               const std::string& data_format) {
+NamedProblem read_foreign(const Words& words) {
   static const std::map<std::string, DType> kDTypes = {
       {"conv", DType::f32}, {"convfp16", DType::f16}, {"convbfp16", DType::bf16}};
   // As MIOpen's log has it, too: what stands before the program's name says nothing.
   const auto program = std::ranges::find_if(words, is_driver);
   const Words line(program == words.end() ? words.begin() : program + 1, words.end());
   if (line.empty()) {
-    misuse(lead, "empty, expected a descriptor of benchdnn or a line of MIOpenDriver");
+    misuse("empty, expected a line such as conv2d n8 h56 w56 c64 k128 r3 s3 pad_same");
   }
-  MadeRequest request;
-  request.attributes.data_format = data_format;
+  NamedProblem result;
+  Request request;
   if (program == words.end() && line.size() == 1) {
-    add_descriptor(line[0], lead, request);
-    return request;
+    add_descriptor(line[0], result.name, request);
+  } else if (kDTypes.contains(line[0])) {
+    result.name = joined(line, "");
+    request.x.dtype = kDTypes.at(line[0]);
+    add_flags(line, request);
+  } else {
+    misuse("'", line[0], "' is unknown, expected conv, convfp16 or convbfp16");
   }
-  if (!kDTypes.contains(line[0])) {
-    misuse(lead, "'", line[0], "' is unknown, expected conv, convfp16 or convbfp16");
-  }
-  request.name = joined(line, "");
-  request.dtype = kDTypes.at(line[0]);
-  add_flags(line, lead, request);
-  return request;
+  const auto& [attributes, x, K] = request;
+  result.problem =
+      make_problem(x, {"dy", x.dtype, out_backprop_shape(x, attributes, K)}, attributes);
+  return result;
 }
 
 }  // namespace convgrad::cli
