@@ -144,6 +144,29 @@ class Manifests(BatchTest):
         self.assertIn(f"'a' is that of line {lines[0]} too", report["jobs"][3]["error"]["message"])
         self.assertEqual(self.read("b.npy"), self.want)
 
+    def test_the_line_of_a_report_is_a_job(self):
+        """What docs/batch.md says: jq '{problem: .attrs.line, input: ..., out_backprop: ..., output: ...}'."""
+        for op in OPS:
+            self.problem = small(op)
+            self.problem.save(self.folder)
+            for filter_format in FORMATS[op]:
+                with self.subTest(op=op, filter_format=filter_format):
+                    first = self.run_here(*self.problem.args("a.npy"), "--filter-format",
+                                          filter_format, "--json")
+                    report = parse_report(first.out)
+                    line = report["attrs"]["line"]
+                    fields = {"problem": line, "input": report["tensors"]["input"]["file"],
+                              "out_backprop": report["tensors"]["out_backprop"]["file"],
+                              "output": "b.npy", "dtype": "float32"}
+                    self.batch(self.manifest(fields))
+                    self.assertEqual(self.read("a.npy"), self.read("b.npy"))
+                    # And it is checked against the tensors.
+                    for field, wrong in (("dtype", "float64"), ("problem", line.replace(" n2 ", " n3 ")),
+                                         ("problem", line.replace("float32", "float64"))):
+                        result = self.batch(self.manifest({**fields, field: wrong}), status=3)
+                        self.assertIn(f"line 1: {field}", result.err)
+                        self.assertEqual(result.err.count("\n"), 1)
+
     def test_hashes(self):
         of = {name: hashlib.sha256(self.read(name)).hexdigest() for name in ("x.npy", "dy.npy")}
         self.batch(self.manifest(self.job(input_sha256=of["x.npy"],
@@ -298,6 +321,7 @@ class Malformed(BatchTest):
         ({"input_sha256": "abc"}, "input_sha256: 'abc', expected 64 hexadecimal digits"),
         ({"input_sha256": ["a", "b"]}, "input_sha256: a list"),
         ({"name": "n" * 201}, "name: 201 bytes"),
+        ({"problem": "conv2d n2 h7 w9 c4 k6 r3 s2"}, "op: given with --problem"),
         ({"--op": "conv2d"}, "__op: is unknown"),
         ({"kernel": [[[1]]]}, "kernel: lists within lists"),
         ({"op\n\x1b[31m": "conv2d"}, r"op\x0a\x1b[31m: is unknown"),

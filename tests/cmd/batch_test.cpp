@@ -95,6 +95,20 @@ TEST_CASE("paths start from the manifest's folder") {
   CHECK(job_of(R"("kernel":3)", "/").options.problem.input == "/x.npy");
 }
 
+TEST_CASE("a job says its problem in a line, and nothing of it besides") {
+  const std::string files = R"({"input":"x","out_backprop":"y","output":"o","problem":")";
+  const Manifest manifest = parsed(files + R"(conv2d n2 h8 w9 c3 k8 r3 s3","dtype":"float32"})");
+  REQUIRE(manifest.jobs.size() == 1);
+  CHECK(manifest.jobs[0].options.problem.line == "conv2d n2 h8 w9 c3 k8 r3 s3");
+  CHECK(manifest.jobs[0].options.problem.dtype == "float32");
+  CHECK(manifest.jobs[0].repeat.find("--problem 'conv2d n2 h8 w9 c3 k8 r3 s3'") !=
+        std::string::npos);
+  CHECK(message_of(files + R"(conv2d n2","strides":2})") ==
+        "strides: given with --problem, which sets it");
+  CHECK(message_of(files + R"(conv2d n2 h8 w9 c3 k8 r3 s3 x4"})")
+            .starts_with("problem: 'x4' is no word of a conv2d"));
+}
+
 TEST_CASE("what equal jobs have in common, and others not") {
   const Json base = job_of(R"("strides":2,"output":"o")").spelled;
   CHECK(job_of(R"("output":"o","strides":2)").spelled == base);

@@ -3,6 +3,7 @@
 
 #include "base/clock.hpp"
 #include "options/attributes.hpp"
+#include "options/made_problem.hpp"
 #include "options/refuse.hpp"
 #include "report/progress.hpp"
 
@@ -42,6 +43,16 @@ TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
           float_dtype(reader.header(), reader.name(), cat(flag, "-dtype")), reader.header().shape};
 }
 
+// By the attributes of the options, or by the line that says them all, which tensors may not differ
+// from.
+WgradProblem problem_of(const Options& options, const TensorInfo& x, const TensorInfo& dy) {
+  if (options.problem.line.empty()) return make_problem(x, dy, attributes_of(options.problem));
+  const WgradProblem asked = problem_of_line(options);
+  WgradProblem made = make_problem(x, dy, parse_problem(describe(asked)).attributes);
+  if (made == asked) return made;
+  bad_input("--problem: the tensors are ", describe(made), ", expected ", describe(asked));
+}
+
 // auto, for a known problem. Nothing is asked of the driver for a job that is too small for it.
 void choose_backend(Job& job, int device) {
   const DeviceRule rule = device_rule(job.problem);
@@ -77,8 +88,8 @@ Job open_job(const Options& options) {
   if (backend == Backend::cuda) job.device = cuda_device(options.execution.device.value_or(0));
   job.x = open_tensor(o.input, "--input-dtype", o.input_dtype);
   job.dy = open_tensor(o.out_backprop, "--out-backprop-dtype", o.out_backprop_dtype);
-  job.problem = make_problem(tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy),
-                             attributes_of(o));
+  job.problem =
+      problem_of(options, tensor_info("--input", *job.x), tensor_info("--out-backprop", *job.dy));
   const std::string_view dtype = dtype_name(job.problem.dtype);
   if (!o.dtype.empty() && o.dtype != dtype) {
     bad_input("dtype: the tensors give ", dtype, ", expected ", o.dtype);

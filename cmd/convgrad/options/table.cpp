@@ -166,6 +166,7 @@ void add_job(Rows& rows, Options& o, bool of_job) {
   add_tensors(rows, o.problem);
   add_output(rows, o.problem, of_job);
   add_operation(rows, o.problem);
+  add_problem(rows, o.problem, kOperation);
   add_backend(rows, e);
   add_threads(rows, e);
   rows.add("-a,--algorithm", "NAME", kExecution, "a row of --list-algorithms, or auto",
