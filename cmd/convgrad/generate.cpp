@@ -164,10 +164,8 @@ class GenerateReport final : public Report {
 
   std::vector<std::string> commands() const {
     const auto file = [&](std::size_t i) { return shell_quoted(tensors[i].second.file); };
-    std::string job = cat("-i ", file(0), " -g ", file(1), " ", problem_flags(plan.problem));
-    if (plan.problem.out_dtype != plan.problem.dtype) {
-      job += cat(" --out-dtype ", dtype_name(plan.problem.out_dtype));
-    }
+    const std::string job =
+        cat("-i ", file(0), " -g ", file(1), " --problem ", shell_quoted(describe(plan.problem)));
     const std::string golden = file(2), bits = is_exact() ? " --bitwise" : "";
     std::vector<std::string> lines = {cat("convgrad ", job, " -o dw.npy"),
                                       cat("convgrad verify ", job, " --golden ", golden, bits)};

@@ -338,7 +338,7 @@ class ProblemLines(BenchTest):
 
     def test_generate(self):
         result = self.succeed("generate", "--problem", "g4mb2ic4ih8oc8oh4kh3sh2ph1", "-o", "made")
-        self.assertIn("--op depthwise --filter-sizes 3,3,4,2 --strides 2,2 --explicit-paddings 1,0,1,0 -o dw.npy", result.out)
+        self.assertIn("--problem 'depthwise float32 NHWC n2 h8 w8 c4 k8 r3 s3 stride2 pad_before1' -o dw.npy", result.out)
         self.assertEqual(np.load(self.folder / "made/out_backprop.npy").shape, (2, 4, 4, 8))
         self.succeed("generate", "--problem", "convfp16 -n 1 -c 4 -k 2 -H 5 -W 6", "-o", "half")
         self.assertEqual(np.load(self.folder / "half/gradient.npy").shape, (2, 4, 3, 3))

@@ -1,5 +1,6 @@
 """verify --save-repro: a small problem that fails as the large one does."""
 import os
+import re
 import shlex
 import subprocess
 
@@ -97,8 +98,10 @@ class CutOut(ReproTest):
         self.assertLess(x.size, p.x[..., 3].size + 1)
         line = (self.folder / "repro/repro.sh").read_text().splitlines()[-1]
         words = shlex.split(line)
-        pads = list(map(int, words[words.index("--explicit-paddings") + 1].split(",")))
-        dw = definition(x, dy, (1, 1), p.strides, p.dilations, (pads[0], pads[2]), 1)
+        self.assertNotIn("pad_same", problem := words[words.index("--problem") + 1])
+        before = re.search(r" pad(?:_before)?([\d,]+)", problem)
+        pads = list(map(int, before[1].split(","))) * 2 if before else (0, 0)
+        dw = definition(x, dy, (1, 1), p.strides, p.dilations, pads[:2], 1)
         self.assertEqual(dw.item(), self.dw[2, 1, 1, 5])
 
     def test_formats_dtypes_and_criteria(self):

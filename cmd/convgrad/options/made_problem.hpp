@@ -40,8 +40,4 @@ WgradProblem with_dtype(WgradProblem problem, DType dtype);
 WgradProblem made_problem(const std::string& name, const Options& options,
                           const ShapeOptions& shape, DType dtype);
 
-// "--op conv2d --filter-sizes 3,3,8,16 --strides 2,2 ...": everything but the files and the dtypes;
-// what is the default is left out.
-std::string problem_flags(const WgradProblem& problem);
-
 }  // namespace convgrad::cli

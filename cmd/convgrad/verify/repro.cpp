@@ -6,7 +6,7 @@
 #include "check/crop.hpp"
 #include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "options/made_problem.hpp"
+#include "options/arguments.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {
@@ -160,8 +160,8 @@ Expected reference_on(const Job& job, const VerifyCommand& options, const WgradP
 
 std::string verify_command(const Job& job, const VerifyCommand& options, const Repro& repro,
                            const Tolerance& tolerance) {
-  std::string text =
-      cat("verify -i x.npy -g dy.npy ", problem_flags(repro.part.problem), " --result result.npy");
+  std::string text = cat("verify -i x.npy -g dy.npy --problem ",
+                         shell_quoted(describe(repro.part.problem)), " --result result.npy");
   if (!repro.golden.empty()) text += " --golden golden.npy";
   text += tolerance_flags(tolerance);
   return tolerance.needs_terms() ? text + summation_flags(job, options) : text;
