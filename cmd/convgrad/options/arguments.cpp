@@ -40,38 +40,62 @@ Words factors(const std::string& word) {
   return numbers;
 }
 
-// Appends the numbers from text[at] to the bracket `close` (0: the end): numbers, or pairs of them
-// in brackets, with a comma or blanks between any two. False for anything else.
-bool read_list(std::string_view text, std::size_t& at, char close, int depth, Words& numbers) {
-  constexpr int kMostBrackets = 2;
-  int lists = 0;
-  bool any_number = false, pairs = true, takes_comma = false;
-  for (;; ++at) {
-    at = std::min(text.find_first_not_of(" \t", at), text.size());
-    const char c = at < text.size() ? text[at] : '\0';
-    if (at == text.size() || c == ']' || c == ')') break;
-    if (c == ',' && !takes_comma) return false;
-    takes_comma = c != ',';
-    if (c == '[' || c == '(') {
-      const std::size_t before = numbers.size();
-      const bool good =
-          depth < kMostBrackets && read_list(text, ++at, c == '[' ? ']' : ')', depth + 1, numbers);
-      if (!good) return false;
-      ++lists;
-      pairs = pairs && numbers.size() == before + 2;
-    } else if (c != ',') {
-      const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
-      for (const std::string& number : factors(std::string(text.substr(at, end - at)))) {
-        numbers.push_back(number);
+// Numbers, or pairs of them in brackets, with a comma or blanks between any two.
+class ListReader {
+ public:
+  explicit ListReader(std::string_view text) : text_(text) {}
+
+  // Appends the numbers up to the bracket `close` (0: the end). False for anything else.
+  bool read(Words& numbers, char close = '\0', int depth = 0) {
+    int lists = 0;
+    bool any_number = false, pairs = true, takes_comma = false;
+    while (is_inside()) {
+      const char c = text_[at_];
+      if (c == ',' && !takes_comma) return false;
+      takes_comma = c != ',';
+      if (c == ',') {
+        ++at_;
+      } else if (c == '[' || c == '(') {
+        const std::size_t before = numbers.size();
+        if (!read_brackets(numbers, depth)) return false;
+        ++lists;
+        pairs = pairs && numbers.size() == before + 2;
+      } else {
+        read_number(numbers);
+        any_number = true;
       }
-      any_number = true;
-      at = end - 1;
     }
+    if ((at_ < text_.size() ? text_[at_] : '\0') != close) return false;
+    const bool whole = depth == 0 && lists == 1;  // brackets around all of it
+    return lists == 0 || (!any_number && (pairs || whole));
   }
-  if (close == '\0' ? at < text.size() : at == text.size() || text[at] != close) return false;
-  const bool whole = depth == 0 && lists == 1;  // brackets around all of it
-  return lists == 0 || (!any_number && (pairs || whole));
-}
+
+ private:
+  // Skips blanks. False at the end, or at what closes brackets.
+  bool is_inside() {
+    at_ = std::min(text_.find_first_not_of(" \t", at_), text_.size());
+    return at_ < text_.size() && text_[at_] != ']' && text_[at_] != ')';
+  }
+
+  bool read_brackets(Words& numbers, int depth) {
+    constexpr int kMostBrackets = 2;
+    const char close = text_[at_++] == '[' ? ']' : ')';
+    if (depth == kMostBrackets || !read(numbers, close, depth + 1)) return false;
+    ++at_;
+    return true;
+  }
+
+  void read_number(Words& numbers) {
+    const std::size_t end = std::min(text_.find_first_of(kBetween, at_), text_.size());
+    for (const std::string& number : factors(std::string(text_.substr(at_, end - at_)))) {
+      numbers.push_back(number);
+    }
+    at_ = end;
+  }
+
+  const std::string_view text_;
+  std::size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -96,8 +120,7 @@ std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& wo
     misuse(flag, ": empty, expected whole numbers");
   }
   Words numbers;
-  std::size_t at = 0;
-  if (!read_list(text, at, '\0', 0, numbers)) {
+  if (!ListReader(text).read(numbers)) {
     misuse(flag, ": '", text,
            "' is no list, expected whole numbers such as 3,3 or [3,3], or pairs of them, ",
            "[[1,1],[1,1]]");
