@@ -8,8 +8,6 @@ import sys
 __all__ = ["Error", "filter_gradient", "run"]
 
 _CARRIED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "bin", "convgrad")
-# What would keep filter_gradient() from its gradient, or take its files' places.
-_NOT_FLAGS = {"input", "out_backprop", "output", "raw", "json", "help", "version", "dry_run", "list_algorithms"}
 
 
 class Error(RuntimeError):
@@ -67,7 +65,7 @@ def filter_gradient(x, dy, **flags):
     """
     import numpy as np
     arrays = {"input": np.asarray(x), "out_backprop": np.asarray(dy)}
-    if refused := sorted(_NOT_FLAGS & flags.keys()):
+    if refused := sorted({*arrays, "output"} & flags.keys()):
         raise TypeError(f"filter_gradient() takes no {refused[0]}; convgrad.run() does")
     if not isinstance(flags.get("filter_like"), (str, os.PathLike, type(None))):
         arrays["filter_like"] = np.zeros(np.shape(flags.pop("filter_like")), np.float32)  # only its shape counts
@@ -81,7 +79,10 @@ def filter_gradient(x, dy, **flags):
                 arguments += _flag(f"{name}_dtype", array.dtype)
         output = os.path.join(folder, "dw.npy")
         run([*arguments, "--output", output])
-        return _typed(np.load(output), flags.get("out_dtype", arrays["input"].dtype))
+        try:
+            return _typed(np.load(output), flags.get("out_dtype", arrays["input"].dtype))
+        except (OSError, ValueError):  # dry_run, raw, ...
+            raise TypeError(f"with {', '.join(sorted(flags))} convgrad writes no gradient as .npy; convgrad.run() takes them") from None
 
 
 def _flag(name, value):
