@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/buffer.hpp"
+#include "check/block_walk.hpp"
 #include "convgrad/array_file.hpp"
 
 namespace convgrad {
@@ -20,12 +21,8 @@ std::vector<std::int64_t> origin_in_file(const WgradProblem& pb, std::int64_t ch
 }  // namespace
 
 Crop element_crop(const WgradProblem& pb, std::int64_t index) {
-  const std::int64_t tap = index / pb.K / pb.group_c();
-  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
-  const auto one = [](std::int64_t i) { return Range{i, i + 1}; };
-  return {index / pb.K % pb.group_c(),
-          index % pb.K,
-          {{one(tap / S / R), one(tap / S % R), one(tap % S)}}};
+  const auto [t, r, s] = tap_place(pb, index / pb.K / pb.group_c());
+  return {index / pb.K % pb.group_c(), index % pb.K, {{{t, t + 1}, {r, r + 1}, {s, s + 1}}}};
 }
 
 std::optional<CroppedProblem> cropped(const WgradProblem& whole, const Crop& crop) {
@@ -56,11 +53,11 @@ std::optional<CroppedProblem> cropped(const WgradProblem& whole, const Crop& cro
 
 std::int64_t whole_index(const WgradProblem& problem, const Crop& crop, const WgradProblem& part,
                          std::int64_t tap) {
-  const std::int64_t S = part.axis[2].taps, R = part.axis[1].taps;
-  const std::int64_t t = tap / S / R + crop.taps[0].begin;
-  const std::int64_t r = tap / S % R + crop.taps[1].begin;
-  const std::int64_t s = tap % S + crop.taps[2].begin;
-  const std::int64_t whole_tap = (t * problem.axis[1].taps + r) * problem.axis[2].taps + s;
+  const TapPlace place = tap_place(part, tap);
+  std::int64_t whole_tap = 0;
+  for (std::size_t a = 0; a < 3; ++a) {
+    whole_tap = whole_tap * problem.axis[a].taps + place[a] + crop.taps[a].begin;
+  }
   return (whole_tap * problem.group_c() + crop.c) * problem.K + crop.k;
 }
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "check/block_walk.hpp"
+
 namespace convgrad {
 namespace {
 
@@ -59,9 +61,7 @@ OrderSum::OrderSum(const WgradProblem& problem, TaskPool& pool,
     const std::int64_t k = index % problem.K, cell = index / problem.K;
     const auto lane = static_cast<std::int64_t>(kLanes);
     const Unit unit = {cell / problem.group_c(), cell % problem.group_c(), k / lane * lane};
-    const bool last = !units_.empty() && units_.back().tap == unit.tap &&
-                      units_.back().c == unit.c && units_.back().k == unit.k;
-    if (!last) units_.push_back(unit);
+    if (units_.empty() || units_.back() != unit) units_.push_back(unit);
     entries_.emplace_back(units_.size() - 1, static_cast<std::size_t>(k - unit.k));
   }
   try {
@@ -79,67 +79,45 @@ std::int64_t OrderSum::memory_bytes(std::size_t entries) {
 template <typename Scalar>
 void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) const {
   const WgradProblem& pb = problem_;
-  const auto* x = static_cast<const Scalar*>(block.x);
-  const auto* dy = static_cast<const Scalar*>(block.dy);
-  const auto& [ad, ah, aw] = pb.axis;
-  const std::int64_t t = unit.tap / aw.taps / ah.taps, r = unit.tap / aw.taps % ah.taps;
-  const std::int64_t s = unit.tap % aw.taps;
-  const std::int64_t place_count = ad.out * ah.out * aw.out;
-  std::array<std::int64_t, kLanes> x_at{}, dy_at{};
+  const std::int64_t Z = pb.axis[0].out, P = pb.axis[1].out, Q = pb.axis[2].out;
+  std::array<std::int64_t, kLanes> x_lane{}, dy_lane{};
   const auto used = static_cast<std::size_t>(std::min<std::int64_t>(kLanes, pb.K - unit.k));
   for (std::size_t i = 0; i < used; ++i) {
     const std::int64_t k = unit.k + static_cast<std::int64_t>(i);
-    x_at[i] = (k / pb.group_k() * pb.group_c() + unit.c) * block.x_strides.c;
-    dy_at[i] = k * block.dy_strides.c;
+    x_lane[i] = (k / pb.group_k() * pb.group_c() + unit.c) * block.x_strides.c;
+    dy_lane[i] = k * block.dy_strides.c;
   }
   const auto part = [](std::int64_t place, std::int64_t count) {
     const auto most = static_cast<std::int64_t>(kParts);
     return static_cast<std::size_t>(count <= most ? place : place * most / count);
   };
   const auto turn = [](std::int64_t number) { return static_cast<std::size_t>(number) % kParts; };
-  for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
-    for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
-      const std::int64_t d = z * ad.stride - ad.pad_before + t * ad.dilation;
-      if (d < 0 || d >= ad.in) continue;
-      for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
-        const std::int64_t h = p * ah.stride - ah.pad_before + r * ah.dilation;
-        if (h < 0 || h >= ah.in) continue;
-        const std::int64_t line = (z * ah.out + p) * aw.out;  // its first place in the image
-        const Scalar* const x_line = x + (n - block.pixels[0].begin) * block.x_strides.n +
-                                     (d - block.input[0].begin) * block.x_strides.spatial[0] +
-                                     (h - block.input[1].begin) * block.x_strides.spatial[1];
-        const Scalar* const dy_line = dy + (n - block.pixels[0].begin) * block.dy_strides.n +
-                                      (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
-                                      (p - block.pixels[2].begin) * block.dy_strides.spatial[1];
-        Lanes sum{}, terms{};
-        for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
-          const std::int64_t w = q * aw.stride - aw.pad_before + s * aw.dilation;
-          if (w < 0 || w >= aw.in) continue;
-          const Scalar* const x_pixel =
-              x_line + (w - block.input[2].begin) * block.x_strides.spatial[2];
-          const Scalar* const dy_pixel =
-              dy_line + (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
-          Lanes product{};
-          for (std::size_t i = 0; i < used; ++i) {
-            product[i] = to_double(x_pixel[x_at[i]]) * to_double(dy_pixel[dy_at[i]]);
-          }
-          const std::int64_t pixel = n * place_count + line + q;
-          parts.place[static_cast<std::size_t>(n) % 2][part(line + q, place_count)] += product;
-          parts.column[part(q, aw.out)] += product;
-          parts.pixel[turn(pixel)] += product;
-          parts.run[turn(pixel / 8)] += product;
-          parts.lane[turn(q)] += product;
-          sum += product;
-          terms += (Lanes)((product != 0) & (decltype(product != 0))(Lanes{} + 1.0));
-        }
-        parts.row[part(p, ah.out)] += sum;
-        parts.plane[part(z, ad.out)] += sum;
-        parts.image[turn(n)] += sum;
-        parts.line[turn((n * ad.out + z) * ah.out + p)] += sum;
-        parts.terms += terms;
+  const TapPlace tap = tap_place(pb, unit.tap);
+  visit_pixel_lines<Scalar>(pb, block, tap, [&](const PixelLine<Scalar>& at) {
+    const std::int64_t line = (at.z * P + at.p) * Q;  // its first place in the image
+    Lanes sum{}, terms{};
+    for (std::int64_t q = at.q.begin; q < at.q.end; ++q) {
+      const Scalar* const x = at.x + (q - at.q.begin) * at.x_step;
+      const Scalar* const dy = at.dy + (q - at.q.begin) * at.dy_step;
+      Lanes product{};
+      for (std::size_t i = 0; i < used; ++i) {
+        product[i] = to_double(x[x_lane[i]]) * to_double(dy[dy_lane[i]]);
       }
+      const std::int64_t pixel = at.n * Z * P * Q + line + q;
+      parts.place[static_cast<std::size_t>(at.n) % 2][part(line + q, Z * P * Q)] += product;
+      parts.column[part(q, Q)] += product;
+      parts.pixel[turn(pixel)] += product;
+      parts.run[turn(pixel / 8)] += product;
+      parts.lane[turn(q)] += product;
+      sum += product;
+      terms += (Lanes)((product != 0) & (decltype(product != 0))(Lanes{} + 1.0));
     }
-  }
+    parts.row[part(at.p, P)] += sum;
+    parts.plane[part(at.z, Z)] += sum;
+    parts.image[turn(at.n)] += sum;
+    parts.line[turn((at.n * Z + at.z) * P + at.p)] += sum;
+    parts.terms += terms;
+  });
 }
 
 void OrderSum::add(const Block& block, std::int64_t, const Progress& progress) {

@@ -50,6 +50,7 @@ class OrderSum final : public BlockSum {
   };
   struct Unit {
     std::int64_t tap, c, k;
+    bool operator==(const Unit&) const = default;
   };
   template <typename Scalar>
   void add_unit(const Block& block, const Unit& unit, Parts& parts) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/block_walk.hpp"
+
 namespace convgrad {
 namespace {
 
@@ -40,8 +42,6 @@ template <typename Scalar>
 PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
                           std::int64_t p) const {
   const WgradProblem& pb = problem_;
-  const auto* x = static_cast<const Scalar*>(block.x);
-  const auto* dy = static_cast<const Scalar*>(block.dy);
   const auto& [ad, ah, aw] = pb.axis;
   const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
   std::vector<float> forward(static_cast<std::size_t>(pb.K)), spread(forward.size());
@@ -52,14 +52,12 @@ PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
     std::vector<double> patch(
         static_cast<std::size_t>(pb.groups));  // sum x^2 of a group's channels
     for (std::int64_t tap = 0; tap < pb.taps(); ++tap) {
-      const std::int64_t d = z * ad.stride - ad.pad_before + tap / aw.taps / ah.taps * ad.dilation;
-      const std::int64_t h = p * ah.stride - ah.pad_before + tap / aw.taps % ah.taps * ah.dilation;
-      const std::int64_t w = q * aw.stride - aw.pad_before + tap % aw.taps * aw.dilation;
+      const auto& [t, r, s] = tap_place(pb, tap);
+      const std::int64_t d = z * ad.stride - ad.pad_before + t * ad.dilation;
+      const std::int64_t h = p * ah.stride - ah.pad_before + r * ah.dilation;
+      const std::int64_t w = q * aw.stride - aw.pad_before + s * aw.dilation;
       if (d < 0 || d >= ad.in || h < 0 || h >= ah.in || w < 0 || w >= aw.in) continue;
-      const Scalar* const pixel = x + (n - block.pixels[0].begin) * block.x_strides.n +
-                                  (d - block.input[0].begin) * block.x_strides.spatial[0] +
-                                  (h - block.input[1].begin) * block.x_strides.spatial[1] +
-                                  (w - block.input[2].begin) * block.x_strides.spatial[2];
+      const Scalar* const pixel = x_at<Scalar>(block, n, d, h, w);
       for (std::int64_t c = 0; c < pb.C; ++c) {
         const double value = to_double(pixel[c * block.x_strides.c]);
         const std::int64_t group = c / Cg;
@@ -67,19 +65,16 @@ PixelError PixelSum::line(const Block& block, std::int64_t n, std::int64_t z,
         const auto v = static_cast<float>(value);
         const std::int64_t cell = (tap * Cg + c % Cg) * pb.K + group * Kg;
         const float* const e = errors_.data() + cell;
-        const float* const s = squares_.data() + cell;
+        const float* const u = squares_.data() + cell;
         float* const f = forward.data() + group * Kg;
         float* const g = spread.data() + group * Kg;
         for (std::int64_t k = 0; k < Kg; ++k) {
           f[k] += v * e[k];
-          g[k] += v * v * s[k];
+          g[k] += v * v * u[k];
         }
       }
     }
-    const Scalar* const out = dy + (n - block.pixels[0].begin) * block.dy_strides.n +
-                              (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
-                              (p - block.pixels[2].begin) * block.dy_strides.spatial[1] +
-                              (q - block.pixels[3].begin) * block.dy_strides.spatial[2];
+    const Scalar* const out = dy_at<Scalar>(block, n, z, p, q);
     double projection = 0, variance = 0, norm = 0;
     for (std::int64_t k = 0; k < pb.K; ++k) {
       const auto at = static_cast<std::size_t>(k);

@@ -1,11 +1,11 @@
-// reference.cpp - sums the definition term by term. It is plain on purpose: its index arithmetic is
-// written out here again and not taken from the kernels' helpers.
+// reference.cpp - sums the definition term by term.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 
 #include "base/buffer.hpp"
 #include "base/integers.hpp"
+#include "check/block_walk.hpp"
 #include "check/compensated.hpp"
 #include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
@@ -41,7 +41,7 @@ struct Pending {
 
 // A task is some channels of one group, under one tap.
 struct ReferenceSum::Channels {
-  std::int64_t t, r, s, tap, group, c_begin, c_end;
+  std::int64_t tap, group, c_begin, c_end;
 };
 
 ReferenceSum::ReferenceSum(const WgradProblem& problem, TaskPool& pool,
@@ -85,9 +85,6 @@ TermSums ReferenceSum::sums_from(std::int64_t cell) {
 template <typename Scalar>
 void ReferenceSum::add_task(const Block& block, const Channels& at) {
   const WgradProblem& pb = problem_;
-  const auto* x = static_cast<const Scalar*>(block.x);
-  const auto* dy = static_cast<const Scalar*>(block.dy);
-  const auto& [ad, ah, aw] = pb.axis;
   const std::int64_t Cg = pb.group_c(), Kg = pb.group_k();
   const std::int64_t longest = summation_ ? summation_->longest_sum : 0;
   const bool every = term_count(pb) < kLookedAtEach;
@@ -133,28 +130,11 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();
   };
-  for (std::int64_t n = block.pixels[0].begin; n < block.pixels[0].end; ++n) {
-    for (std::int64_t z = block.pixels[1].begin; z < block.pixels[1].end; ++z) {
-      const std::int64_t d = z * ad.stride - ad.pad_before + at.t * ad.dilation;
-      if (d < 0 || d >= ad.in) continue;
-      for (std::int64_t p = block.pixels[2].begin; p < block.pixels[2].end; ++p) {
-        const std::int64_t h = p * ah.stride - ah.pad_before + at.r * ah.dilation;
-        if (h < 0 || h >= ah.in) continue;
-        for (std::int64_t q = block.pixels[3].begin; q < block.pixels[3].end; ++q) {
-          const std::int64_t w = q * aw.stride - aw.pad_before + at.s * aw.dilation;
-          if (w < 0 || w >= aw.in) continue;
-          add_pixel(x + (n - block.pixels[0].begin) * block.x_strides.n +
-                        (d - block.input[0].begin) * block.x_strides.spatial[0] +
-                        (h - block.input[1].begin) * block.x_strides.spatial[1] +
-                        (w - block.input[2].begin) * block.x_strides.spatial[2],
-                    dy + (n - block.pixels[0].begin) * block.dy_strides.n +
-                        (z - block.pixels[1].begin) * block.dy_strides.spatial[0] +
-                        (p - block.pixels[2].begin) * block.dy_strides.spatial[1] +
-                        (q - block.pixels[3].begin) * block.dy_strides.spatial[2]);
-        }
-      }
+  visit_pixel_lines<Scalar>(pb, block, tap_place(pb, at.tap), [&](const PixelLine<Scalar>& line) {
+    for (std::int64_t i = 0; i < line.q.size(); ++i) {
+      add_pixel(line.x + i * line.x_step, line.dy + i * line.dy_step);
     }
-  }
+  });
   if (next.pixels > 0) add_pending();
   if (at.group == 0 && at.c_begin == 0) seen_[static_cast<std::size_t>(at.tap)] = pixels;
 }
@@ -171,10 +151,7 @@ void ReferenceSum::add(const Block& block, std::int64_t, const Progress& progres
   std::atomic<std::int64_t> done{0};
   pool_.run(whole * c_parts, [&](std::int64_t task, int) {
     const std::int64_t i = task % c_parts, tap = task / c_parts % taps;
-    const std::int64_t S = problem_.axis[2].taps, R = problem_.axis[1].taps;
-    const Channels at = {
-        tap / S / R,      tap / S % R,           tap % S, tap, task / c_parts / taps,
-        Cg * i / c_parts, Cg * (i + 1) / c_parts};
+    const Channels at = {tap, task / c_parts / taps, Cg * i / c_parts, Cg * (i + 1) / c_parts};
     with_scalar(problem_.dtype, [&](auto scalar) { add_task<decltype(scalar)>(block, at); });
     if (progress) progress(++done, whole * c_parts);
   });

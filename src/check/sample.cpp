@@ -129,14 +129,23 @@ SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
 }
 
 void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
-  const TensorView view = plain_view(problem_, block);
   const SumRules rules(problem_, summation_);
   const auto count = static_cast<std::int64_t>(entries_.size());
   std::atomic<std::int64_t> done{0};
   pool_.run(count, [&](std::int64_t task, int) {
     const auto i = static_cast<std::size_t>(task);
     with_scalar(problem_.dtype, [&](auto scalar) {
-      add_terms<decltype(scalar)>(view, entries_[i], rules, sums_[i]);
+      using Scalar = decltype(scalar);
+      const std::int64_t x_channel = entries_[i].x_channel * block.x_strides.c;
+      const std::int64_t dy_channel = entries_[i].dy_channel * block.dy_strides.c;
+      visit_pixel_lines<Scalar>(
+          problem_, block, entries_[i].tap, [&](const PixelLine<Scalar>& line) {
+            for (std::int64_t q = 0; q < line.q.size(); ++q) {
+              const double x = to_double(line.x[q * line.x_step + x_channel]);
+              const double dy = to_double(line.dy[q * line.dy_step + dy_channel]);
+              sums_[i].template add<Scalar>(x, dy, rules);
+            }
+          });
     });
     if (progress) progress(++done, count);
   });

@@ -25,13 +25,14 @@ std::vector<Term> terms_of(const WgradProblem& pb, std::int64_t index, const flo
                            const float* dy) {
   const EntryTerms at = entry_terms(pb, index);
   const auto& [ad, ah, aw] = pb.axis;
+  const auto& [t, r, s] = at.tap;
   std::vector<Term> terms;
   for (std::int64_t i = 0; i < pb.N * ad.out * ah.out * aw.out; ++i) {
     const std::int64_t q = i % aw.out, p = i / aw.out % ah.out, z = i / aw.out / ah.out % ad.out;
     const std::int64_t n = i / aw.out / ah.out / ad.out;
-    const std::int64_t d = z * ad.stride - ad.pad_before + at.t * ad.dilation;
-    const std::int64_t h = p * ah.stride - ah.pad_before + at.r * ah.dilation;
-    const std::int64_t w = q * aw.stride - aw.pad_before + at.s * aw.dilation;
+    const std::int64_t d = z * ad.stride - ad.pad_before + t * ad.dilation;
+    const std::int64_t h = p * ah.stride - ah.pad_before + r * ah.dilation;
+    const std::int64_t w = q * aw.stride - aw.pad_before + s * aw.dilation;
     if (d < 0 || d >= ad.in || h < 0 || h >= ah.in || w < 0 || w >= aw.in) continue;
     const std::int64_t from = (((n * ad.in + d) * ah.in + h) * aw.in + w) * pb.C + at.x_channel;
     terms.push_back({n, z, p, q, 1.0 * x[from] * dy[i * pb.K + at.dy_channel]});

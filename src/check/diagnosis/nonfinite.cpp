@@ -12,7 +12,6 @@ using Index = std::vector<std::int64_t>;
 // Returns "dy[3,2,2,5]", in the order of the file.
 std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& entry,
                          std::int64_t pixel) {
-  const std::int64_t taps[] = {entry.t, entry.r, entry.s};
   Index at;
   std::int64_t rest = pixel;
   for (std::size_t a = 3; a-- > 0;) {
@@ -21,7 +20,7 @@ std::string element_text(const WgradProblem& pb, bool of_x, const EntryTerms& en
     rest /= axis.out;
     if (static_cast<int>(a) < 3 - pb.spatial_rank()) continue;
     at.insert(at.begin(),
-              of_x ? out * axis.stride - axis.pad_before + taps[a] * axis.dilation : out);
+              of_x ? out * axis.stride - axis.pad_before + entry.tap[a] * axis.dilation : out);
   }
   at.insert(at.begin(), rest);
   at.insert(pb.channels_last ? at.end() : at.begin() + 1,

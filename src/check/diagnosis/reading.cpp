@@ -252,10 +252,9 @@ void visit_read(const WgradProblem& pb, const Reading& reading, const EntryTerms
   const std::int64_t parts = x_channel.parts(), in = planes.size_of(x_channel);
   const double* const x = planes.of(x_channel).data() + (parts == 1 ? 0 : in);
   const double* dy = planes.of(dy_channel).data();
-  const std::int64_t taps[] = {entry.t, entry.r, entry.s};
   std::array<std::vector<std::int64_t>, 3> at;
   const std::size_t outermost = pb.spatial_rank() > 2 ? 0 : pb.spatial_rank() > 1 ? 1 : 2;
-  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, taps[a], a == outermost);
+  for (std::size_t a = 0; a < 3; ++a) at[a] = places(reading, a, entry.tap[a], a == outermost);
   // Places past the ends of an image are in the parts beside it.
   const std::int64_t least = parts == 1 ? 0 : -in, most = parts == 1 ? in : 2 * in;
   const std::int64_t H = pb.axis[1].in, W = pb.axis[2].in;
