@@ -3,7 +3,6 @@
 // every entry must be a difference of two such sums, or a multiple of one.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
 #include "check/diagnosis/search.hpp"
@@ -23,42 +22,22 @@ constexpr std::size_t kKept = 2;
 // the entries leave of it: others need its digits too.
 constexpr int kRoundDigits = 4, kRoundTries = 9;
 constexpr double kAsGood = 0.1;
-
-struct Alternative {
-  std::string name, text, cause;
-  Reading reading;
-  bool pixels = false;  // single ones are likely, and not the last ones
-  bool rare = true;
-};
+constexpr const char* kPixel = "pixel_repeated";
 
 class Alternatives {
  public:
   Alternatives(const Evidence& evidence, const Sample& sample, const TermsBy& terms_by)
-      : evidence_(evidence),
-        pb_(evidence.problem()),
+      : pb_(evidence.problem()),
         terms_by_(terms_by),
-        plain_(plain_reading(pb_)) {
-    std::vector<std::pair<double, std::size_t>> order;
-    for (std::size_t e = 0; e < sample.at.size(); ++e) {
-      const std::size_t at = sample.at[e];
-      const double error = evidence.got(at) - evidence.want(at);
-      if (!std::isfinite(error)) continue;
-      if (evidence.error(at) >= kLeastError)
-        // Large errors with small tolerances rule out the most.
-        order.emplace_back(-std::fabs(error) / tolerance(at), at);
-    }
-    std::sort(order.begin(), order.end());
-    for (std::size_t i = 0; i < std::min(order.size(), kEntries); ++i) {
-      const std::size_t at = order[i].second;
-      at_.push_back(at);
-      errors_.push_back(evidence.got(at) - evidence.want(at));
-      tolerances_.push_back(tolerance(at));
-      entries_.push_back(entry_terms(pb_, evidence.index(at)));
+        plain_(plain_reading(pb_)),
+        clues_(clues(evidence, sample, kEntries)) {
+    for (const Clue& clue : clues_) {
+      entries_.push_back(entry_terms(pb_, evidence.index(sample.at[clue.entry])));
     }
   }
 
   std::vector<Fault> take() {
-    if (at_.empty()) return {};
+    if (clues_.empty()) return {};
     for (const bool of_x : {false, true}) {
       Reading reading = plain_;
       reading.only_of_x = of_x;
@@ -67,35 +46,35 @@ class Alternatives {
     find_weights();
     find_padding();
     entries_.resize(std::min(entries_.size(), kRangeEntries));
-    for (const Alternative& a : list()) find_in_ranges(a);
+    for (const Fault& fault : list()) find_in_ranges(fault);
     return std::move(found_);
   }
 
  private:
-  double tolerance(std::size_t at) const {
-    return rounding_step(pb_.out_dtype, evidence_.got(at)) / 2 + kTolerance * evidence_.scale(at);
-  }
-
-  std::vector<Alternative> list() const {
-    std::vector<Alternative> result;
+  std::vector<Fault> list() const {
+    std::vector<Fault> result;
     for (Fault& f : faults_of_inputs(pb_, {})) {
       const bool both = f.reading.x.treatment == f.reading.dy.treatment;
       const bool rounds = f.name == "input_precision" && both;
       if (rounds || f.name == "product_precision" || f.name == "line_repeated") {
-        result.push_back({f.name, f.text, f.cause, f.reading, false, f.rare});
+        result.push_back(std::move(f));
       }
     }
+    const auto add = [&](const char* name, const std::string& text, const char* cause,
+                         const Reading& reading) {
+      result.push_back({name, text, cause, reading});
+      result.back().rare = true;
+    };
     for (const bool x : {true, false}) {
       const char* const of = x ? "input" : "out_backprop";
       for (const int by : {1, -1}) {
+        const char* const where = by < 0 ? "before" : "after";
         Reading reading = plain_;
         if (pb_.N > 1) {
           (x ? reading.x : reading.dy).images = {Images::rotated, (by + pb_.N) % pb_.N};
-          result.push_back({"image_order",
-                            cat("the image ", by < 0 ? "before" : "after", " it is read of ", of),
-                            "an offset of the batch that is one off", reading});
+          add("image_order", cat("the image ", where, " it is read of ", of),
+              "an offset of the batch that is one off", reading);
         }
-        constexpr const char* kAlong[] = {"d", "h", "w"};
         for (std::size_t a = 0; a < 3; ++a) {
           const SpatialAxis& axis = pb_.axis[a];
           if ((x ? axis.in : axis.out) < 2) continue;
@@ -103,9 +82,8 @@ class Alternatives {
           reading.only_of_x = x;
           (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a), 0,
                                                     static_cast<std::int8_t>(by)};
-          result.push_back({"pixel_repeated",
-                            cat(of, " is that ", by < 0 ? "before" : "after", " it in ", kAlong[a]),
-                            "an index that is one off", reading, true, true});
+          add(kPixel, cat(of, " is that ", where, " it in ", kAxisNames[a]),
+              "an index that is one off", reading);
         }
       }
     }
@@ -131,7 +109,8 @@ class Alternatives {
     return result;
   }
 
-  std::vector<Range> ranges(const Alternative& a, std::int64_t pixels) const {
+  // Single pixels are likely to be repeated, and not the last ones.
+  std::vector<Range> ranges(bool single, std::int64_t pixels) const {
     const std::int64_t image = pixels / pb_.N;
     std::vector<Range> result;
     for (std::int64_t i = 0; i < pb_.N; ++i) {
@@ -141,21 +120,21 @@ class Alternatives {
       }
     }
     for (std::int64_t at = 0; at < pixels; ++at) {
-      result.push_back(a.pixels ? Range{at, at + 1} : Range{at, pixels});
+      result.push_back(single ? Range{at, at + 1} : Range{at, pixels});
     }
     return result;
   }
 
-  void find_in_ranges(const Alternative& a) {
-    const auto of = sums(a.reading);
+  void find_in_ranges(const Fault& everywhere) {
+    const auto of = sums(everywhere.reading);
     const auto pixels = static_cast<std::int64_t>(of[0].size()) - 1;
     std::vector<std::pair<double, Range>> kept;
-    for (const Range& range : ranges(a, pixels)) {
+    for (const Range& range : ranges(everywhere.name == kPixel, pixels)) {
       double misfit = 0;
       for (std::size_t e = 0; e < of.size() && misfit < HUGE_VAL; ++e) {
         const double added = of[e][static_cast<std::size_t>(range.end)] -
                              of[e][static_cast<std::size_t>(range.begin)];
-        const double off = std::fabs(added - errors_[e]) / tolerances_[e];
+        const double off = std::fabs(added - clues_[e].error) / clues_[e].tolerance;
         misfit = off <= 1 ? misfit + off * off : HUGE_VAL;
       }
       if (misfit < HUGE_VAL) kept.emplace_back(misfit, range);
@@ -164,15 +143,11 @@ class Alternatives {
                      [](const auto& x, const auto& y) { return x.first < y.first; });
     kept.resize(std::min(kept.size(), kKept));
     for (const auto& [misfit, range] : kept) {
-      Fault fault;
-      fault.name = a.name;
-      fault.text = cat(a.text, ", in ", range_text(pb_, range, a.reading.only_of_x, ""), " alone");
-      fault.cause = a.cause;
-      fault.rare = a.rare;
-      fault.reading = a.reading;
+      Fault& fault = found_.emplace_back(everywhere);
+      const bool of_x = fault.reading.only_of_x;
+      fault.text += cat(", in ", range_text(pb_, range, of_x, ""), " alone");
       fault.reading.only = range;
       fault.bits = std::log2(static_cast<double>(pixels));
-      found_.push_back(std::move(fault));
     }
   }
 
@@ -182,11 +157,11 @@ class Alternatives {
     double products = 0, squares = 0, low = -HUGE_VAL, high = HUGE_VAL;
     for (std::size_t e = 0; e < units.size(); ++e) {
       if (units[e] == 0) {
-        if (std::fabs(errors_[e]) > tolerances_[e]) return std::nullopt;
+        if (std::fabs(clues_[e].error) > clues_[e].tolerance) return std::nullopt;
         continue;
       }
-      const double value = offset + errors_[e] / units[e];
-      const double slack = std::fabs(tolerances_[e] / units[e]);
+      const double value = offset + clues_[e].error / units[e];
+      const double slack = std::fabs(clues_[e].tolerance / units[e]);
       // All entries must agree within their slack; the mean weighs each by its precision.
       low = std::max(low, value - slack);
       high = std::min(high, value + slack);
@@ -200,13 +175,7 @@ class Alternatives {
   // Some images have another weight than the others.
   void find_weights() {
     std::vector<std::vector<double>> of;
-    for (const Terms& terms : by_dy_) {
-      std::vector<double> sum(1);
-      for (std::size_t i = 0; i < terms.x.size(); ++i) {
-        sum.push_back(sum.back() + terms.x[i] * terms.dy[i]);
-      }
-      of.push_back(std::move(sum));
-    }
+    for (const Terms& terms : by_dy_) of.push_back(running_sums(terms));
     for (std::int64_t i = 0; i < pb_.N; ++i) {
       for (std::int64_t j = i + 1; j <= pb_.N; ++j) {
         // Ranges are one image, or begin or end the batch; all images are a factor instead.
@@ -220,17 +189,14 @@ class Alternatives {
         }
         const auto weight = multiple(units, 1);
         if (!weight || weight->first == 1) continue;
-        Fault fault;
-        fault.name = "weighted_images";
-        fault.text = range_text(pb_, range, false, "multiplied by " + weight->second);
-        fault.cause = "a part of the batch with a scale of its own, or a sum that was added twice";
-        fault.reading = plain_;
-        fault.reading.only = range;
-        fault.reading.weight = weight->first;
-        // A decimal digit that was read off costs log2(10) bits.
-        fault.bits = std::log2(static_cast<double>(pb_.N)) +
-                     3.4 * static_cast<double>(weight->second.size());
-        found_.push_back(std::move(fault));
+        Reading reading = plain_;
+        reading.only = range;
+        reading.weight = weight->first;
+        found_.push_back(
+            {"weighted_images", range_text(pb_, range, false, "multiplied by " + weight->second),
+             "a part of the batch with a scale of its own, or a sum that was added twice",
+             reading});
+        found_.back().bits = std::log2(static_cast<double>(pb_.N)) + bits_of(weight->second);
       }
     }
   }
@@ -245,52 +211,61 @@ class Alternatives {
     const auto value = multiple(units, 0);
     if (!value || value->first == 0) return;
     reading.padding = value->first;
-    Fault fault;
-    fault.name = "padding_values";
-    fault.text = cat("padding holds ", value->second, " instead of zeros");
-    fault.cause = "a value that 0 becomes before it is padded (a mean, a zero point)";
-    fault.reading = reading;
-    fault.bits = 3.4 * static_cast<double>(value->second.size());
-    found_.push_back(std::move(fault));
+    found_.push_back({"padding_values", cat("padding holds ", value->second, " instead of zeros"),
+                      "a value that 0 becomes before it is padded (a mean, a zero point)",
+                      reading});
+    found_.back().bits = bits_of(value->second);
   }
 
-  const Evidence& evidence_;
+  // A decimal digit that was read off costs log2(10) bits.
+  static double bits_of(const std::string& number) {
+    return 3.4 * static_cast<double>(number.size());
+  }
+
   const WgradProblem& pb_;
   const TermsBy& terms_by_;
   const Reading plain_;
-  std::vector<std::size_t> at_;
+  const std::vector<Clue> clues_;
   std::vector<EntryTerms> entries_;
-  std::vector<double> errors_, tolerances_;
   std::vector<Terms> by_dy_, by_x_;
   std::vector<Fault> found_;
 };
 
-std::string digits_of(double value, int digits) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*g", digits, value);
-  return text;
-}
-
 }  // namespace
+
+std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::size_t most) {
+  std::vector<Clue> result;
+  for (std::size_t e = 0; e < sample.at.size(); ++e) {
+    const std::size_t at = sample.at[e];
+    const double error = evidence.got(at) - evidence.want(at);
+    if (!std::isfinite(error) || evidence.error(at) < kLeastError) continue;
+    const double step = rounding_step(evidence.problem().out_dtype, evidence.got(at));
+    result.push_back({e, error, step / 2 + kTolerance * evidence.scale(at)});
+  }
+  std::ranges::stable_sort(result, std::greater<>(),
+                           [](const Clue& clue) { return std::fabs(clue.error) / clue.tolerance; });
+  result.resize(std::min(result.size(), most));
+  return result;
+}
 
 std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
                                                        const std::function<bool(double)>& good) {
   if (!(low <= high)) return std::nullopt;
   best = std::clamp(best, low, high);
   const double size = std::max(std::fabs(low), std::fabs(high));
-  for (int digits = 1; digits <= kRoundDigits && size > 0; ++digits) {
-    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - digits);
+  for (int count = 1; count <= kRoundDigits && size > 0; ++count) {
+    const double unit = std::pow(10, std::floor(std::log10(size)) + 1 - count);
     for (int i = 0; i < kRoundTries; ++i) {  // the nearest to the best, then its neighbours
       const int away = i % 2 == 0 ? i / 2 : -(i + 1) / 2;
-      const std::string text = digits_of((std::round(best / unit) + away) * unit, digits + 1);
+      const std::string text = digits((std::round(best / unit) + away) * unit, count + 1);
       const double value = std::strtod(text.c_str(), nullptr);
       if (value >= low && value <= high && good(value)) return std::pair(value, text);
     }
   }
-  for (int digits = kRoundDigits + 1; digits <= 17; ++digits) {  // more tell no double from another
-    const std::string text = digits_of(best, digits);
+  for (int count = kRoundDigits + 1; count <= 17; ++count) {  // more tell no double from another
+    const std::string text = digits(best, count);
     const double value = std::strtod(text.c_str(), nullptr);
-    const bool near = std::fabs(value - best) <= kAsGood * (high - low) || digits == 17;
+    const bool near = std::fabs(value - best) <= kAsGood * (high - low) || count == 17;
     if (near && good(value)) return std::pair(value, text);
   }
   return std::nullopt;

@@ -9,8 +9,6 @@ namespace {
 using Axes = std::vector<std::size_t>;
 using Change = std::function<void(SpatialAxis&)>;
 
-constexpr const char* kAxis[] = {"d", "h", "w"};
-
 // Returns the spatial axes of the op: 1 and 2, with 0 in front in 3-D, 2 alone in 1-D.
 Axes spatial_axes(const WgradProblem& pb) {
   const int rank = pb.spatial_rank();
@@ -40,7 +38,7 @@ std::vector<Axes> subsets(const WgradProblem& pb,
 std::string axis_names(const Axes& axes) {
   std::string text;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxis[axes[i]]);
+    text += cat(i == 0 ? "" : i + 1 < axes.size() ? ", " : " and ", kAxisNames[axes[i]]);
   }
   return text;
 }
@@ -290,7 +288,7 @@ class FaultList {
       for (const Axes& axes : subsets(pb_, other)) {
         add_with_padding(
             "attribute_order",
-            cat("the ", what, " of ", kAxis[from], " is taken for ", axis_names(axes)),
+            cat("the ", what, " of ", kAxisNames[from], " is taken for ", axis_names(axes)),
             "one number of an attribute that is used for all axes", axes,
             [&](SpatialAxis& a) { a.*field = value; }, same_padding);
       }

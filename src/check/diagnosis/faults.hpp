@@ -12,7 +12,8 @@
 
 namespace convgrad::diagnosis {
 
-inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of axes d, h and w
+inline constexpr const char* kAxisNames[] = {"d", "h", "w"};
+inline constexpr const char* kLines[] = {"plane", "row", "column"};  // of these axes
 
 // A fault says what it is, what usually brings it about, and what the gradient becomes. The entry
 // at `index` is then that of the definition at moved(index), summed over other channels or by

@@ -11,11 +11,9 @@ namespace convgrad::diagnosis {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-// So many entries are looked at, at least two, with so many terms in all. They are wrong by so many
-// scales and explained within so many; a limit may lie in so many intervals between values. These
-// bound the time alone: what passes is confirmed.
+// So many entries are looked at, at least two, with so many terms in all; a limit may lie in so
+// many intervals between values. These bound the time alone: what passes is confirmed.
 constexpr std::size_t kEntries = 128, kMostTerms = std::size_t{1} << 20;
-constexpr double kLeastError = 8, kTolerance = 4;
 constexpr std::size_t kMostIntervals = 1000;
 constexpr double kLimitBits = 24;  // of the value that is read off: those of a float32
 constexpr int kRounds = 4;         // of least squares: the limit moves over some numbers
@@ -55,19 +53,10 @@ class Limits {
       : pb_(evidence.problem()), form_(form) {
     const std::size_t pixels = sample.terms[0].x.size();
     const std::size_t most = std::clamp<std::size_t>(kMostTerms / pixels, 2, kEntries);
-    std::vector<std::pair<double, std::size_t>> order;
-    for (std::size_t e = 0; e < sample.at.size(); ++e) {
-      const std::size_t at = sample.at[e];
-      const double error = evidence.got(at) - evidence.want(at);
-      if (!std::isfinite(error) || evidence.error(at) < kLeastError) continue;
-      order.emplace_back(-std::fabs(error) / tolerance(evidence, at), e);
-    }
-    std::sort(order.begin(), order.end());
-    for (std::size_t i = 0; i < std::min(order.size(), most); ++i) {
-      const std::size_t e = order[i].second, at = sample.at[e];
-      Curve curve = made(sample.terms[e]);
-      curve.error = evidence.got(at) - evidence.want(at);
-      curve.tolerance = tolerance(evidence, at);
+    for (const Clue& clue : clues(evidence, sample, most)) {
+      Curve curve = made(sample.terms[clue.entry]);
+      curve.error = clue.error;
+      curve.tolerance = clue.tolerance;
       curves_.push_back(std::move(curve));
     }
   }
@@ -87,11 +76,6 @@ class Limits {
   }
 
  private:
-  static double tolerance(const Evidence& evidence, std::size_t at) {
-    return rounding_step(evidence.problem().out_dtype, evidence.got(at)) / 2 +
-           kTolerance * evidence.scale(at);
-  }
-
   Curve made(const Terms& terms) const {
     struct Number {
       double size, sign, other;
@@ -196,14 +180,12 @@ class Limits {
   }
 
   Fault fault(const Limit& limit) const {
-    Fault fault;
-    fault.name = form_.name;
-    fault.text = cat(form_.of_x ? "x is " : "dy is ", form_.text, limit.second);
-    fault.cause = form_.cause;
-    fault.reading = plain_reading(pb_);
-    TensorReading& reading = form_.of_x ? fault.reading.x : fault.reading.dy;
-    reading.treatment = form_.treatment;
-    reading.parameter = limit.first;
+    Reading reading = plain_reading(pb_);
+    TensorReading& tensor = form_.of_x ? reading.x : reading.dy;
+    tensor.treatment = form_.treatment;
+    tensor.parameter = limit.first;
+    Fault fault = {form_.name, cat(form_.of_x ? "x is " : "dy is ", form_.text, limit.second),
+                   form_.cause, reading};
     fault.bits = kLimitBits;
     return fault;
   }

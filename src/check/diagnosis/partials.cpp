@@ -129,12 +129,7 @@ std::vector<Split> splits(const WgradProblem& pb) {
 class Splitter {
  public:
   Splitter(const Evidence& evidence, const Sample& sample) : evidence_(evidence), sample_(sample) {
-    for (const Terms& terms : sample.terms) {
-      std::vector<double>& sums = sums_.emplace_back(1, 0.0);
-      for (std::size_t i = 0; i < terms.x.size(); ++i) {
-        sums.push_back(sums.back() + terms.x[i] * terms.dy[i]);
-      }
-    }
+    for (const Terms& terms : sample.terms) sums_.push_back(running_sums(terms));
   }
 
   // A part that rounding takes over the middle between two numbers is a step off. Where that is

@@ -175,18 +175,17 @@ std::vector<Fault> find_ranges(const Evidence& evidence, const Sample& sample) {
       // left out where a usual one explains the errors.
       if (range.size() == term_count(pb) || of_form > usual) continue;
       usual = of_form;
-      Fault fault;
       const bool images = of_form == 0;
-      fault.name = cat(doubled ? "doubled_" : "missing_", images ? "image" : "pixels");
-      fault.text = range_text(pb, range, false, doubled ? "counted twice" : "left out");
-      fault.cause = doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
-                            : "a loop or a split of K that ends too early, or a race";
-      fault.reading = plain_reading(pb);
-      fault.reading.only = range;
-      fault.reading.weight = doubled ? 2 : 0;
-      fault.bits = images ? std::log2(static_cast<double>(pb.N))
-                          : 2 * std::log2(static_cast<double>(term_count(pb)));
-      result.push_back(std::move(fault));
+      Reading reading = plain_reading(pb);
+      reading.only = range;
+      reading.weight = doubled ? 2 : 0;
+      result.push_back({cat(doubled ? "doubled_" : "missing_", images ? "image" : "pixels"),
+                        range_text(pb, range, false, doubled ? "counted twice" : "left out"),
+                        doubled ? "parts of the sum that overlap, or a buffer that was not cleared"
+                                : "a loop or a split of K that ends too early, or a race",
+                        reading});
+      result.back().bits = images ? std::log2(static_cast<double>(pb.N))
+                                  : 2 * std::log2(static_cast<double>(term_count(pb)));
     }
   }
   return result;

@@ -382,6 +382,14 @@ double product(Product how, DType dtype, double x, double dy) {
   }
 }
 
+std::vector<double> running_sums(const Terms& terms) {
+  std::vector<double> sums(1);
+  for (std::size_t i = 0; i < terms.x.size(); ++i) {
+    sums.push_back(sums.back() + terms.x[i] * terms.dy[i]);
+  }
+  return sums;
+}
+
 std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool) {
   const Reading plain = plain_reading(problem);

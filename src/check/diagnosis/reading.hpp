@@ -143,5 +143,7 @@ std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTe
                             const Reading& reading, const Plan& images, BlockSource& source,
                             TaskPool& pool);
 double product(Product how, DType dtype, double x, double dy);
+// Returns the sums of the first terms: none, one, two and so on.
+std::vector<double> running_sums(const Terms& terms);
 
 }  // namespace convgrad::diagnosis

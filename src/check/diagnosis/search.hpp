@@ -170,6 +170,13 @@ struct Sample {
   Positions at;
   std::vector<Terms> terms;
 };
+// Clues are entries of the sample that are wrong for certain, those that rule out the most first:
+// large errors with small tolerances.
+struct Clue {
+  std::size_t entry;
+  double error, tolerance;
+};
+std::vector<Clue> clues(const Evidence& evidence, const Sample& sample, std::size_t most);
 // Names elements of x and dy that should make entries NaN or infinite, and says what these are.
 std::string nonfinite_text(const Evidence& evidence, const Sample& sample);
 // Finds pixels that are left out or counted twice, still to be confirmed.

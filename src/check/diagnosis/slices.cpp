@@ -158,18 +158,16 @@ std::vector<Fault> find_slices(const Evidence& evidence) {
     const bool permuted = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
     std::size_t moved = 0;
     for (std::size_t i = 0; i < from.size(); ++i) moved += from[i] != i ? 1 : 0;
-    Fault fault;
-    fault.name = permuted ? s.order : "copied";
-    fault.text = permuted ? order_text(s, from) : copies_text(s, from);
-    fault.cause = permuted ? "an index that is computed in another order"
-                           : "a wrong offset, or a stale tile of shared memory: a missing "
-                             "__syncthreads";
-    fault.reading = plain_reading(pb);
+    Fault fault = {
+        permuted ? s.order : "copied", permuted ? order_text(s, from) : copies_text(s, from),
+        permuted ? "an index that is computed in another order"
+                 : "a wrong offset, or a stale tile of shared memory: a missing "
+                   "__syncthreads",
+        plain_reading(pb), [kept, offset, from, slice = s.slice](std::int64_t index) {
+          const std::size_t of = from[static_cast<std::size_t>(slice(index))];
+          return static_cast<std::int64_t>((*kept)[of][(*offset)[static_cast<std::size_t>(index)]]);
+        }};
     fault.bits = static_cast<double>(moved) * std::log2(static_cast<double>(s.count));
-    fault.moved = [kept, offset, from, slice = s.slice](std::int64_t index) {
-      const std::size_t of = from[static_cast<std::size_t>(slice(index))];
-      return static_cast<std::int64_t>((*kept)[of][(*offset)[static_cast<std::size_t>(index)]]);
-    };
     return {fault};
   }
   return {};
