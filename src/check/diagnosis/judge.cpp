@@ -53,27 +53,11 @@ double Evidence::unexplained(std::size_t at, double value, const Grid* grid) con
   const double step = rounding_step(grid->like, result) * grid->part;
   const double sign = std::copysign(1.0, result == 0 ? value : result);
   const double outward = sign * (value - result);  // of the result, in the direction of its sign
-  double most = step, least = -step;
-  switch (grid->rounding) {
-    case Rounding::nearest:
-      most = step / 2;
-      least = -step / 2;
-      break;
-    case Rounding::cut:
-      least = 0;
-      break;
-    case Rounding::away:
-      most = 0;
-      break;
-    case Rounding::down:
-      (sign > 0 ? least : most) = 0;
-      break;
-    case Rounding::up:
-      (sign > 0 ? most : least) = 0;
-      break;
-    default:
-      break;
-  }
+  const Rounding how = grid->rounding;
+  const double either = how == Rounding::nearest ? step / 2 : step;
+  const bool cut = how == Rounding::cut || how == (sign > 0 ? Rounding::down : Rounding::up);
+  const bool away = how == Rounding::away || how == (sign > 0 ? Rounding::up : Rounding::down);
+  const double least = cut ? 0 : -either, most = away ? 0 : either;
   return std::max({0.0, least - outward, outward - most});
 }
 
