@@ -188,7 +188,6 @@ TEST_CASE("values of lower precision") {
   CHECK(treated(Treatment::int8, DType::f32, 3, 2) == 4);
   CHECK(treated(Treatment::clamped, DType::f32, -3, 2) == -2);
   CHECK(treated(Treatment::small_dropped, DType::f32, -1, 2) == 0);
-  CHECK(std::isnan(round(Treatment::made_finite, std::nan(""))) == false);
 }
 
 TEST_CASE("places in words") {

@@ -38,16 +38,11 @@ class InputFaults {
     for (const auto& [x, dy, what] :
          {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
           std::tuple{false, true, "dy alone is "}}) {
-      // Without NaN and Inf these change nothing.
-      if (kind.treatment >= Treatment::nan_zeroed &&
-          ((x && !facts_.x.special) || (dy && !facts_.dy.special))) {
-        continue;
-      }
       Reading reading = plain_;
       if (x) reading.x.treatment = kind.treatment;
       if (dy) reading.dy.treatment = kind.treatment;
-      if (with_scale && x) reading.x.parameter = facts_.x.most / kind.most;
-      if (with_scale && dy) reading.dy.parameter = facts_.dy.most / kind.most;
+      if (with_scale && x) reading.x.parameter = facts_.x / kind.most;
+      if (with_scale && dy) reading.dy.parameter = facts_.dy / kind.most;
       add(kind.fault,
           cat(what, kind.text, with_scale ? ", with a scale for each tensor" : "",
               " before they are multiplied"),
@@ -63,9 +58,9 @@ class InputFaults {
       const bool always =
           kind.treatment == Treatment::int8 || kind.treatment == Treatment::int8_wide;
       if (!always) add_treatment(kind, false);
-      if (scaled && facts_.x.most > 0 && facts_.dy.most > 0) add_treatment(kind, true);
+      if (scaled && facts_.x > 0 && facts_.dy > 0) add_treatment(kind, true);
     }
-    if (facts_.x.most > 0 && facts_.dy.most > 0) add_mixed();
+    if (facts_.x > 0 && facts_.dy > 0) add_mixed();
   }
 
   // Adds other types for x than for dy.
@@ -74,8 +69,8 @@ class InputFaults {
     for (const bool scaled : {false, true}) {
       reading.x.treatment = Treatment::e4m3;
       reading.dy.treatment = Treatment::e5m2;
-      reading.x.parameter = scaled ? facts_.x.most / 448 : 0;
-      reading.dy.parameter = scaled ? facts_.dy.most / 57344 : 0;
+      reading.x.parameter = scaled ? facts_.x / 448 : 0;
+      reading.dy.parameter = scaled ? facts_.dy / 57344 : 0;
       add("input_precision",
           cat("x is rounded to float8 e4m3 and dy to e5m2",
               scaled ? ", with a scale for each tensor" : "", " before they are multiplied"),

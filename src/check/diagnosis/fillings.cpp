@@ -19,24 +19,18 @@ constexpr double kInsteadBits = 8, kNarrowBits = 4;
 // Fewer numbers than that may have few digits for reasons of their own: sums of ones.
 constexpr std::size_t kLeastDifferent = 8;
 
-constexpr Rounding kRoundings[] = {Rounding::nearest, Rounding::cut, Rounding::away,
-                                   Rounding::down,    Rounding::up,  Rounding::either};
-
-std::string rounding_text(Rounding rounding) {
-  constexpr const char* kTexts[] = {"rounded",      "cut off",    "rounded away from 0",
-                                    "rounded down", "rounded up", "rounded stochastically"};
-  return kTexts[static_cast<std::size_t>(rounding)];
-}
-
-const char* rounding_cause(Rounding rounding) {
-  constexpr const char* kCauses[] = {"a result that was stored in that type",
-                                     "taking the upper half of a float32",
-                                     "a conversion that does not round to the nearest number",
-                                     "a conversion that does not round to the nearest number",
-                                     "a conversion that does not round to the nearest number",
-                                     "stochastic rounding"};
-  return kCauses[static_cast<std::size_t>(rounding)];
-}
+// In the order of the enumeration.
+struct RoundingWords {
+  const char* text;
+  const char* cause;
+};
+constexpr const char* kOwnConversion = "a conversion that does not round to the nearest number";
+constexpr RoundingWords kRoundings[] = {{"rounded", "a result that was stored in that type"},
+                                        {"cut off", "taking the upper half of a float32"},
+                                        {"rounded away from 0", kOwnConversion},
+                                        {"rounded down", kOwnConversion},
+                                        {"rounded up", kOwnConversion},
+                                        {"rounded stochastically", "stochastic rounding"}};
 
 // Counts the bits of the significand that a value needs.
 int digits_of(double value) {
@@ -57,21 +51,23 @@ std::string digits(double value, int count) {
 
 // Adds a grid in all ways of rounding. The suspect's own type may round to the nearest number.
 void Evidence::add_grids(Grid grid, const std::string& name) {
-  for (const Rounding rounding : kRoundings) {
+  for (std::size_t i = 0; i < std::size(kRoundings); ++i) {
+    const auto& [text, cause] = kRoundings[i];
+    const auto rounding = static_cast<Rounding>(i);
     if (grid.own && rounding == Rounding::nearest) continue;
     grid.rounding = rounding;
-    grid.text = {"result_precision", "", rounding_cause(rounding)};
+    grid.text = {"result_precision", "", cause};
     if (rounding == Rounding::cut && (grid.like != DType::bf16 || grid.part != 1)) {
       grid.text.cause = "a conversion that rounds towards 0";
     }
     if (name.empty()) {
       const int lost = static_cast<int>(std::log2(grid.part));
-      grid.text.text = cat("its low ", lost, lost == 1 ? " bit of " : " bits of ",
-                           dtype_name(grid.like), lost == 1 ? " is " : " are ",
-                           rounding == Rounding::nearest ? "rounded off" : rounding_text(rounding));
+      grid.text.text =
+          cat("its low ", lost, lost == 1 ? " bit of " : " bits of ", dtype_name(grid.like),
+              lost == 1 ? " is " : " are ", rounding == Rounding::nearest ? "rounded off" : text);
       grid.text.cause = "a conversion through fewer bits";
     } else {
-      grid.text.text = cat("it is ", rounding_text(rounding), " to ", name, " once");
+      grid.text.text = cat("it is ", text, " to ", name, " once");
     }
     grids_.push_back(grid);
   }
@@ -194,7 +190,8 @@ std::vector<Filling> Evidence::clamped() const {
 void Evidence::make_fillings() {
   std::vector<Filling> parts(1);
   const auto add_part = [&](Instead instead, const Place& place, const Fit::Part& part) {
-    if (!place.pattern || place.text.empty()) return;
+    // NaN and Inf of x and dy are anywhere.
+    if (place.text.empty() || (!place.pattern && instead != Instead::finite)) return;
     Filling& filling = parts.emplace_back();
     filling.instead = instead;
     filling.bits = instead == Instead::plain ? std::max(kInsteadBits, place.bits) : kInsteadBits;

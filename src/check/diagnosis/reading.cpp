@@ -341,16 +341,12 @@ bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
 Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source) {
   Facts facts;
   Timing timing;
-  const auto add = [&](const void* data, std::int64_t count, Facts::Tensor& tensor) {
+  const auto add = [&](const void* data, std::int64_t count, double& most) {
     with_scalar(problem.dtype, [&](auto scalar) {
       const auto* const from = static_cast<const decltype(scalar)*>(data);
       for (std::int64_t i = 0; i < count; ++i) {
         const double size = std::fabs(to_double(from[i]));
-        if (!(size < HUGE_VAL)) {
-          tensor.special = true;
-        } else if (size > tensor.most) {
-          tensor.most = size;
-        }
+        if (size > most && size < HUGE_VAL) most = size;
       }
     });
   };

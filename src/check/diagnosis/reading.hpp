@@ -61,15 +61,11 @@ enum class Treatment : std::uint8_t {
   relu,
   clamped,
   clamped_above,
-  small_dropped,
-  nan_zeroed,
-  special_zeroed,
-  made_finite
+  small_dropped
 };
 enum class Ties : std::uint8_t { even, away, cut };
 struct TreatmentKind {
   Treatment treatment;
-  const char* fault;
   const char* text;  // after "x and dy are "
   const char* cause;
   bool rare = false;
@@ -77,6 +73,7 @@ struct TreatmentKind {
   int exponent = 0;  // of the smallest normal number
   Ties ties = Ties::even;
   double most = 0;  // the largest number; 0: no matter
+  const char* fault = "input_precision";
 };
 std::span<const TreatmentKind> treatments();  // the usual ones first
 // Tells whether some number of the type is not what it was.
@@ -118,11 +115,9 @@ Reading plain_reading(const WgradProblem& problem);
 // Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
 
+// Holds the largest finite numbers of the tensors, in size.
 struct Facts {
-  struct Tensor {
-    double most = 0;       // of their sizes
-    bool special = false;  // some are NaN or infinite
-  } x, dy;
+  double x = 0, dy = 0;
 };
 Facts facts_of(const WgradProblem& problem, const Plan& images, BlockSource& source);
 

@@ -9,51 +9,46 @@
 namespace convgrad::diagnosis {
 namespace {
 
-constexpr double kFloat32 = std::numeric_limits<float>::max(), kFloat16 = 65504;
+constexpr double kFloat16 = 65504;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // TensorFloat-32 is PTX's, the 8-bit floats are OCP's (8-bit Floating Point Specification).
 constexpr TreatmentKind kTreatments[] = {
-    {Treatment::f32, "input_precision", "rounded to float32", "a kernel for float32", false, 24,
-     -126, Ties::even, 0},
-    {Treatment::tf32, "input_precision", "rounded to TF32",
+    {Treatment::f32, "rounded to float32", "a kernel for float32", false, 24, -126},
+    {Treatment::tf32, "rounded to TF32",
      "cvt.rna.tf32, torch.backends.cuda.matmul.allow_tf32 or cudnn.allow_tf32", false, 11, -126,
-     Ties::away, 0},
-    {Treatment::tf32_even, "input_precision", "rounded to TF32 (half to even)",
-     "cvt.rn.tf32, XF32, or a tf32 type of a library", true, 11, -126, Ties::even, 0},
-    {Treatment::tf32_cut, "input_precision", "cut off to TF32",
-     "float32 that goes to a tensor core without cvt.rna.tf32", false, 11, -126, Ties::cut, 0},
-    {Treatment::f16, "input_precision", "rounded to float16", "autocast to float16", false, 11, -14,
-     Ties::even, kFloat16},
-    {Treatment::bf16, "input_precision", "rounded to bfloat16",
-     "autocast, or set_float32_matmul_precision('medium')", false, 8, -126, Ties::even, 0},
-    {Treatment::bf16_cut, "input_precision", "cut off to bfloat16",
-     "the upper halves of float32 numbers, without rounding", false, 8, -126, Ties::cut, 0},
-    {Treatment::bf16_away, "input_precision", "rounded to bfloat16 (half away from 0)",
-     "0x8000 that is added before the upper half is taken", true, 8, -126, Ties::away, 0},
-    {Treatment::f16_cut, "input_precision", "cut off to float16",
-     "a conversion that rounds towards 0", true, 11, -14, Ties::cut, kFloat16},
-    {Treatment::f16_away, "input_precision", "rounded to float16 (half away from 0)",
-     "a conversion of one's own", true, 11, -14, Ties::away, kFloat16},
-    {Treatment::flushed, "subnormals_flushed", "flushed to 0 where they are subnormal",
-     "-ftz=true, -ffast-math, or torch.set_flush_denormal"},
-    {Treatment::relu, "activation", "cut off at 0 (ReLU)", "an activation that is fused in"},
-    {Treatment::bf16_twice, "input_precision", "rounded to the sum of two bfloat16 numbers",
+     Ties::away},
+    {Treatment::tf32_even, "rounded to TF32 (half to even)",
+     "cvt.rn.tf32, XF32, or a tf32 type of a library", true, 11, -126},
+    {Treatment::tf32_cut, "cut off to TF32",
+     "float32 that goes to a tensor core without cvt.rna.tf32", false, 11, -126, Ties::cut},
+    {Treatment::f16, "rounded to float16", "autocast to float16", false, 11, -14, Ties::even,
+     kFloat16},
+    {Treatment::bf16, "rounded to bfloat16", "autocast, or set_float32_matmul_precision('medium')",
+     false, 8, -126},
+    {Treatment::bf16_cut, "cut off to bfloat16",
+     "the upper halves of float32 numbers, without rounding", false, 8, -126, Ties::cut},
+    {Treatment::bf16_away, "rounded to bfloat16 (half away from 0)",
+     "0x8000 that is added before the upper half is taken", true, 8, -126, Ties::away},
+    {Treatment::f16_cut, "cut off to float16", "a conversion that rounds towards 0", true, 11, -14,
+     Ties::cut, kFloat16},
+    {Treatment::f16_away, "rounded to float16 (half away from 0)", "a conversion of one's own",
+     true, 11, -14, Ties::away, kFloat16},
+    {.treatment = Treatment::flushed,
+     .text = "flushed to 0 where they are subnormal",
+     .cause = "-ftz=true, -ffast-math, or torch.set_flush_denormal",
+     .fault = "subnormals_flushed"},
+    {.treatment = Treatment::relu,
+     .text = "cut off at 0 (ReLU)",
+     .cause = "an activation that is fused in",
+     .fault = "activation"},
+    {Treatment::bf16_twice, "rounded to the sum of two bfloat16 numbers",
      "a split of float32 in two terms, where three are needed", true},
-    {Treatment::e4m3, "input_precision", "rounded to float8 e4m3", "8-bit training", true, 4, -6,
-     Ties::even, 448},
-    {Treatment::e5m2, "input_precision", "rounded to float8 e5m2", "8-bit training", true, 3, -14,
-     Ties::even, 57344},
-    {Treatment::int8, "input_precision", "rounded to int8", "quantization", true, 1, 0, Ties::even,
-     127},
-    {Treatment::int8_wide, "input_precision", "rounded to int8 (in float64)", "quantization", true,
-     1, 0, Ties::even, 127},
-    {Treatment::nan_zeroed, "special_values", "0 where they are NaN",
-     "torch.nan_to_num, or a maximum that drops NaN", true},
-    {Treatment::special_zeroed, "special_values", "0 where they are NaN or infinite",
-     "torch.nan_to_num, or a mask", true},
-    {Treatment::made_finite, "special_values",
-     "made finite, 0 for NaN and the largest number for infinity,", "torch.nan_to_num", true}};
+    {Treatment::e4m3, "rounded to float8 e4m3", "8-bit training", true, 4, -6, Ties::even, 448},
+    {Treatment::e5m2, "rounded to float8 e5m2", "8-bit training", true, 3, -14, Ties::even, 57344},
+    {Treatment::int8, "rounded to int8", "quantization", true, 1, 0, Ties::even, 127},
+    {Treatment::int8_wide, "rounded to int8 (in float64)", "quantization", true, 1, 0, Ties::even,
+     127}};
 
 // Rounds a number that the type has as a normal one by float64's own bits, which is quick.
 double narrowed_normal(const TreatmentKind& kind, std::uint64_t bits) {
@@ -93,16 +88,6 @@ double scaled(const TreatmentKind& kind, double value, double scale) {
   return narrowed(kind, value / scale) * scale;
 }
 
-double finite(DType dtype, double value) {
-  if (std::isnan(value)) return 0;
-  if (!std::isinf(value)) return value;
-  const double most = dtype == DType::f64   ? std::numeric_limits<double>::max()
-                      : dtype == DType::f16 ? kFloat16
-                      : dtype == DType::f32 ? kFloat32
-                                            : 0x1.FEp127;
-  return std::copysign(most, value);
-}
-
 }  // namespace
 
 std::span<const TreatmentKind> treatments() { return kTreatments; }
@@ -140,12 +125,6 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
       return value > parameter ? parameter : value;
     case Treatment::small_dropped:
       return std::fabs(value) < parameter ? 0 : value;
-    case Treatment::nan_zeroed:
-      return std::isnan(value) ? 0 : value;
-    case Treatment::special_zeroed:
-      return std::isfinite(value) ? value : 0;
-    case Treatment::made_finite:
-      return finite(dtype, value);
     default:
       break;
   }

@@ -180,7 +180,7 @@ void add_inputs(Kinds& kinds) {
                     : how == 1 ? "Inf and NaN zeroed in "
                                : "Inf made finite in ",
                     name),
-                {"special_values"}, [=](Case& c, Random& random, std::string&) {
+                {"nonfinite_suppressed"}, [=](Case& c, Random& random, std::string&) {
                   Values& values = of_x ? c.x : c.dy;
                   values[static_cast<std::size_t>(draw(random, std::ssize(values)))] =
                       how == 0 ? std::nan("") : HUGE_VAL;
