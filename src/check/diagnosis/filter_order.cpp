@@ -14,13 +14,11 @@ struct Axis {
 
 // Returns the axes in [t][r][s][c][k] order.
 std::vector<Axis> plain_axes(const WgradProblem& pb) {
+  const std::string_view lower = "trsckm", upper = pb.op == Op::depthwise ? "DHWCOM" : "DHWIOM";
   std::vector<Axis> axes;
-  if (pb.spatial_rank() > 2) axes.push_back({'D', pb.axis[0].taps, 0});
-  if (pb.spatial_rank() > 1) axes.push_back({'H', pb.axis[1].taps, 0});
-  axes.push_back({'W', pb.axis[2].taps, 0});
-  const bool depthwise = pb.op == Op::depthwise;
-  axes.push_back({depthwise ? 'C' : 'I', depthwise ? pb.C : pb.group_c(), 0});
-  axes.push_back({depthwise ? 'M' : 'O', depthwise ? pb.group_k() : pb.K, 0});
+  for (const EntryAxis& axis : entry_axes(pb)) {
+    axes.push_back({upper[lower.find(axis.letter)], axis.extent, 0});
+  }
   std::int64_t step = 1;
   for (std::size_t i = axes.size(); i-- > 0;) {
     axes[i].step = step;

@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "engine/block_layout.hpp"
+
 namespace convgrad::diagnosis {
 namespace {
 
@@ -16,15 +18,9 @@ constexpr std::int64_t kPadding = kNowhere + 1;
 Strides memory_strides(const WgradProblem& pb, Memory memory, std::int64_t channels,
                        const Extents& extent) {
   const bool last = pb.channels_last != (memory == Memory::other_channel_place);
-  Strides s;
-  std::int64_t step = last ? channels : 1;
-  const bool swapped = memory == Memory::h_and_w_swapped;
-  for (const std::size_t a : {swapped ? std::size_t{1} : 2, swapped ? std::size_t{2} : 1, 0ul}) {
-    s.spatial[a] = step;
-    step *= extent[a];
-  }
-  s.c = last ? 1 : step;
-  s.n = channels * extent[0] * extent[1] * extent[2];
+  if (memory != Memory::h_and_w_swapped) return box_strides(last, channels, extent);
+  Strides s = box_strides(last, channels, {extent[0], extent[2], extent[1]});
+  std::swap(s.spatial[1], s.spatial[2]);
   return s;
 }
 
@@ -85,19 +81,17 @@ class Planes {
   Planes(const WgradProblem& problem, const Plan& plan, BlockSource& source, TaskPool& pool)
       : pb_(problem), plan_(plan), source_(source), pool_(pool) {}
 
-  void read(std::int64_t index, std::span<const Channel> channels) {
+  void read(std::int64_t index, const std::set<Channel>& channels) {
     const Block own = source_.load(plan_, index, own_memory_);
     images_ = own.pixels[0];
     planes_.clear();
     std::set<std::int64_t> blocks;
     std::vector<std::pair<const Channel*, Plane*>> list;
     for (const Channel& channel : channels) {
-      const auto [at, added] = planes_.try_emplace(channel);
-      if (!added) continue;
-      const auto size =
-          static_cast<std::size_t>(images_.size() * channel.parts() * size_of(channel));
-      at->second.assign(size, 0);
-      list.emplace_back(&at->first, &at->second);
+      Plane& plane = planes_[channel];
+      plane.assign(static_cast<std::size_t>(images_.size() * channel.parts() * size_of(channel)),
+                   0);
+      list.emplace_back(&channel, &plane);
       add_blocks(channel, blocks);
     }
     for (const std::int64_t other : blocks) {
@@ -300,13 +294,26 @@ void visit_all(const WgradProblem& pb, const Reading& plain, const Reading& read
   });
 }
 
-// Calls use() once the planes of each block are there.
+// Calls use(i, planes) for each of the wanted, by any thread, once their channels of a block are
+// there.
 template <typename Use>
-void each_block(const Plan& plan, BlockSource& source, Planes& planes,
-                const std::vector<Channel>& channels, Use&& use) {
-  for (std::int64_t index = 0; index < plan.schedule.blocks.count; ++index) {
+void read_blocks(const WgradProblem& problem, std::span<const Wanted> wanted, const Plan& images,
+                 BlockSource& source, TaskPool& pool, Use&& use) {
+  const Reading plain = plain_reading(problem);
+  std::set<Channel> channels;
+  for (const Wanted& w : wanted) {
+    for (const Reading* reading : {w.reading, &plain}) {
+      channels.insert({true, reading->x, w.terms.x_channel});
+      channels.insert({false, reading->dy, w.terms.dy_channel});
+      // A reading that holds everywhere needs no plain terms.
+      if (w.reading->only.size() <= 0) break;
+    }
+  }
+  Planes planes(problem, images, source, pool);
+  for (std::int64_t index = 0; index < images.schedule.blocks.count; ++index) {
     planes.read(index, channels);
-    use();
+    pool.run(std::ssize(wanted),
+             [&](std::int64_t task, int) { use(static_cast<std::size_t>(task), planes); });
   }
   source.finish();
 }
@@ -389,19 +396,9 @@ std::vector<double> running_sums(const Terms& terms) {
 std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wanted> wanted,
                               const Plan& images, BlockSource& source, TaskPool& pool) {
   const Reading plain = plain_reading(problem);
-  std::set<Channel> channels;
-  for (const Wanted& w : wanted) {
-    for (const Reading* reading : {w.reading, &plain}) {
-      channels.insert({true, reading->x, w.terms.x_channel});
-      channels.insert({false, reading->dy, w.terms.dy_channel});
-      // A reading that holds everywhere needs no plain terms.
-      if (w.reading->only.size() <= 0) break;
-    }
-  }
   std::vector<EntrySum> sums(wanted.size());
   const SumRules rules(problem, {});
-  Planes planes(problem, images, source, pool);
-  const auto add_to = [&](auto scalar, const Wanted& w, EntrySum& sum) {
+  const auto add_to = [&](auto scalar, const Wanted& w, const Planes& planes, EntrySum& sum) {
     using Scalar = decltype(scalar);
     visit_all(problem, plain, *w.reading, w.terms, planes, [&](const Reading& r, const Term& t) {
       if (r.weight == 0) return;
@@ -411,15 +408,12 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
       sum.add<Scalar>(r.weight == 1 ? x : r.weight * x, exact ? t.dy : 1.0, rules);
     });
   };
-  each_block(images, source, planes, {channels.begin(), channels.end()}, [&] {
-    pool.run(std::ssize(wanted), [&](std::int64_t task, int) {
-      const auto i = static_cast<std::size_t>(task);
-      if (problem.dtype == DType::f64) {
-        add_to(double{}, wanted[i], sums[i]);
-      } else {
-        add_to(float{}, wanted[i], sums[i]);
-      }
-    });
+  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+    if (problem.dtype == DType::f64) {
+      add_to(double{}, wanted[i], planes, sums[i]);
+    } else {
+      add_to(float{}, wanted[i], planes, sums[i]);
+    }
   });
   return sums;
 }
@@ -434,21 +428,14 @@ std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTe
     terms.x.resize(static_cast<std::size_t>(count));
     terms.dy.resize(terms.x.size());
   }
-  std::set<Channel> channels;
-  for (const EntryTerms& entry : entries) {
-    channels.insert({true, reading.x, entry.x_channel});
-    channels.insert({false, reading.dy, entry.dy_channel});
-  }
-  Planes planes(problem, images, source, pool);
-  each_block(images, source, planes, {channels.begin(), channels.end()}, [&] {
-    pool.run(std::ssize(result), [&](std::int64_t task, int) {
-      const auto i = static_cast<std::size_t>(task);
-      visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
-        const std::int64_t at = reading.only_of_x ? term.x_pixel : term.pixel;
-        if (at < 0) return;
-        result[i].x[static_cast<std::size_t>(at)] = term.x;
-        result[i].dy[static_cast<std::size_t>(at)] = term.dy;
-      });
+  std::vector<Wanted> wanted;
+  for (const EntryTerms& entry : entries) wanted.push_back({&reading, entry});
+  read_blocks(problem, wanted, images, source, pool, [&](std::size_t i, const Planes& planes) {
+    visit_read(problem, reading, entries[i], planes, [&](const Term& term) {
+      const std::int64_t at = reading.only_of_x ? term.x_pixel : term.pixel;
+      if (at < 0) return;
+      result[i].x[static_cast<std::size_t>(at)] = term.x;
+      result[i].dy[static_cast<std::size_t>(at)] = term.dy;
     });
   });
   return result;
