@@ -184,12 +184,11 @@ class Judge {
 // Squares of error/scale, added up over groups.
 class Groups {
  public:
-  Groups(const WgradProblem& problem, std::span<const std::int64_t> indices, double slack)
-      : problem_(problem), indices_(indices), slack_(slack) {}
+  Groups(const WgradProblem& problem, bool whole, double slack)
+      : problem_(problem), whole_(whole), slack_(slack) {}
 
-  void add(const Errors& e) {
+  void add(std::int64_t index, const Errors& e) {
     squares_.push_back(e.rounding * e.rounding);
-    const std::int64_t index = index_of(squares_.size() - 1);
     keep({GroupKind::element, index, e.rounding, slack_ * kAlone});
     keep({GroupKind::limit, index, e.limit, 1});
   }
@@ -199,7 +198,7 @@ class Groups {
     for (const double square : squares_) sum += square;
     group(GroupKind::all, 0, sum, std::ssize(squares_));
     result_.all = {GroupKind::all, 0, rms(sum, std::ssize(squares_)), allowed(squares_.size())};
-    if (indices_.empty() && !squares_.empty()) of_whole();
+    if (whole_ && !squares_.empty()) of_whole();
     if (result_.worst.rms == 0) result_.worst = result_.all;
     return result_;
   }
@@ -210,9 +209,6 @@ class Groups {
   }
 
  private:
-  std::int64_t index_of(std::size_t at) const {
-    return indices_.empty() ? static_cast<std::int64_t>(at) : indices_[at];
-  }
   double allowed(std::size_t count) const {
     return slack_ * group_factor(static_cast<double>(count));
   }
@@ -254,7 +250,7 @@ class Groups {
   }
 
   const WgradProblem& problem_;
-  const std::span<const std::int64_t> indices_;
+  const bool whole_;
   const double slack_;
   std::vector<double> squares_;
   RoundingErrors result_;
@@ -361,7 +357,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
                              std::span<unsigned char> failed) {
   Judge judge(problem, out, got, expected, tolerance);
   Comparison& result = judge.result;
-  Groups groups(problem, indices, tolerance.slack);
+  Groups groups(problem, indices.empty(), tolerance.slack);
   const std::int64_t cells = problem.group_c() * problem.K;
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
   std::vector<double> differences, units;
@@ -376,7 +372,7 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
     tap.max_abs = std::max(tap.max_abs, e.abs);
     tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
     tap.rounding += e.rounding * e.rounding;
-    groups.add(e);
+    groups.add(index, e);
     if (tolerance.criterion == Criterion::rounding) {
       differences.push_back(e.difference);
       units.push_back(usual_error(expected, i, out, got[i]));

@@ -151,11 +151,16 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
   return dependent;
 }
 
+struct Resemblance {
+  Structure structure;
+  double share = 0;  // of the squares of the errors
+};
+
 // The sums are those of the pattern.
-std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& entries,
-                                     std::span<const double> pattern, const GroupKinds& sums,
-                                     std::span<const Sought> sought, Expected::Bias bias) {
-  std::optional<Structure> found;
+std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors& entries,
+                                       std::span<const double> pattern, const GroupKinds& sums,
+                                       std::span<const Sought> sought, Expected::Bias bias) {
+  std::optional<Resemblance> found;
   const auto judge = [&](const Sought& least, GroupKind kind, std::int64_t index,
                          const Products& products) {
     double bits = products.bits(1);
@@ -167,7 +172,8 @@ std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& 
     const double dependent = dependent_elements(pb, entries, pattern, each);
     each.bits = products.bits(dependent);
     const bool known = dependent > 0 && products.count / dependent >= least.elements;
-    if (known && each.bits >= kLeastBits && (!found || each.bits > found->bits)) found = each;
+    if (!known || each.bits < kLeastBits || (found && each.bits <= found->structure.bits)) return;
+    found = {each, products.share()};
   };
   for (const Sought& least : sought) {
     for (const auto& [kind, groups] : sums) {
@@ -187,7 +193,8 @@ std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& 
                                      Expected::Bias bias) {
   if (bias == Expected::Bias::any) return {};
   const GroupKinds sums = sums_of(pb, entries, {{pattern}})[0];
-  return resemblance(pb, entries, pattern, sums, {{sought}}, bias);
+  const auto found = resemblance(pb, entries, pattern, sums, {{sought}}, bias);
+  return found ? std::optional(found->structure) : std::nullopt;
 }
 
 std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErrors& entries,
@@ -208,30 +215,28 @@ std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErr
     least.size *= unit_roundoff(accumulator_dtype(pb.dtype));
   }
   const auto factor = resemblance(pb, entries, entries.values, sums[1], sought, bias);
-  if (!digits || !factor) return digits ? digits : factor;
+  if (!digits && !factor) return {};
   // Both resemble each other; the one that is there leaves less of the errors.
-  const auto share = [](const GroupKinds& kinds, const Structure& found) {
-    const auto kind = std::ranges::find(kinds, found.kind, &GroupKinds::value_type::first);
-    return kind->second[size_of(found.index)].share();
-  };
-  return share(sums[0], *digits) > share(sums[1], *factor) ? digits : factor;
+  return !factor || (digits && digits->share > factor->share) ? digits->structure
+                                                              : factor->structure;
 }
 
 bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
-  GroupKinds kinds = sums_of(pb, entries, {{entries.units}})[0];
-  const Products all = kinds[0].second[0];
+  const GroupKinds kinds = sums_of(pb, entries, {{entries.units}})[0];
+  const Products& all = kinds[0].second[0];
+  const auto stands_out = [&](const Products& group) {
+    if (!(group.count <= all.count / 4)) return false;
+    const double others = (all.errors - group.errors) / (all.count - group.count);
+    const double most = kMostUneven * group_factor(group.count);
+    return group.errors / group.count > most * most * others;
+  };
+  for (const auto& [kind, groups] : kinds) {
+    if (std::ranges::any_of(groups, stands_out)) return true;
+  }
   for (std::size_t i = 0; i < entries.errors.size(); ++i) {
     Products element;
     element.add(entries.errors[i] / entries.units[i], 1);
-    if (std::isfinite(element.errors)) kinds[0].second.push_back(element);
-  }
-  for (const auto& [kind, groups] : kinds) {
-    for (const Products& group : groups) {
-      if (!(group.count <= all.count / 4)) continue;
-      const double others = (all.errors - group.errors) / (all.count - group.count);
-      const double most = kMostUneven * group_factor(group.count);
-      if (group.errors / group.count > most * most * others) return true;
-    }
+    if (std::isfinite(element.errors) && stands_out(element)) return true;
   }
   return false;
 }
