@@ -7,30 +7,28 @@
 #include <utility>
 
 namespace convgrad {
-namespace {
-
-Tolerance relative(double rtol, double atol) {
-  return {.criterion = Criterion::tolerance, .rtol = rtol, .atol = atol};
-}
-
-}  // namespace
 
 Tolerance default_tolerance(DType got, DType want) {
-  const auto of = [](DType dtype) -> Tolerance {
-    switch (dtype) {
-      case DType::f16:
-        return relative(1e-3, 1e-5);
-      case DType::bf16:
-        return relative(1.6e-2, 1e-5);
-      case DType::f32:
-        return relative(1.3e-6, 1e-5);
-      case DType::f64:
-        return relative(1e-7, 1e-7);
-      default:  // a step between two numbers
-        return relative(2 * unit_roundoff(dtype), smallest_subnormal(dtype));
-    }
-  };
-  return of(coarser_dtype(got, want));
+  const DType dtype = coarser_dtype(got, want);
+  Tolerance result = {.criterion = Criterion::tolerance, .atol = 1e-5};
+  switch (dtype) {
+    case DType::f16:
+      result.rtol = 1e-3;
+      break;
+    case DType::bf16:
+      result.rtol = 1.6e-2;
+      break;
+    case DType::f32:
+      result.rtol = 1.3e-6;
+      break;
+    case DType::f64:
+      result.rtol = result.atol = 1e-7;
+      break;
+    default:  // a step between two numbers
+      result.rtol = 2 * unit_roundoff(dtype);
+      result.atol = smallest_subnormal(dtype);
+  }
+  return result;
 }
 
 DType coarser_dtype(DType a, DType b) { return unit_roundoff(a) >= unit_roundoff(b) ? a : b; }

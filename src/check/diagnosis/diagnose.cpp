@@ -29,7 +29,7 @@ class Search {
  public:
   Search(const Suspect& suspect, const Plan& images, BlockSource& source, TaskPool& pool,
          double multiply_adds)
-      : evidence_(suspect), images_(images), source_(source), pool_(pool), budget_{multiply_adds} {}
+      : evidence_(suspect), images_(images), source_(source), pool_(pool), budget_(multiply_adds) {}
 
   Diagnosis run() {
     const WgradProblem& pb = evidence_.problem();
@@ -64,7 +64,7 @@ class Search {
         ++result_.tried;
         confirm(find_limits(evidence_, sample));
         confirm(find_alternatives(evidence_, sample, [&](const auto& entries, const auto& reading) {
-          budget_.take(cost(entries.size()));
+          budget_ -= cost(entries.size());
           return terms_of(pb, entries, reading, images_, source_, pool_);
         }));
       }
@@ -140,7 +140,7 @@ class Search {
     }
     std::vector<EntrySum> sums;
     if (!wanted.empty()) {
-      budget_.left -= cost(wanted.size());
+      budget_ -= cost(wanted.size());
       sums = sums_of(pb, wanted, images_, source_, pool_);
     }
     std::vector<Predicted> result;
@@ -185,8 +185,8 @@ class Search {
   // Returns those that a few entries do not rule out. Each look may spend a quarter of what is
   // left, so that later ones have theirs; faults beyond that are not tried, the last ones first.
   List screened(List list, std::size_t entries) {
-    while (entries > kPairLook && cost(entries * list.size()) > budget_.left / 4) --entries;
-    while (!list.empty() && cost(entries * list.size()) > budget_.left / 4) {
+    while (entries > kPairLook && cost(entries * list.size()) > budget_ / 4) --entries;
+    while (!list.empty() && cost(entries * list.size()) > budget_ / 4) {
       list.pop_back();
       --result_.tried;
       ++result_.untried;
@@ -218,7 +218,7 @@ class Search {
   void confirm(const List& list) {
     if (list.empty()) return;
     const double affordable =
-        std::min(std::max(budget_.left, 0.0) / 2 / cost(list.size()), 1.0 * kConfirmed);
+        std::min(std::max(budget_, 0.0) / 2 / cost(list.size()), 1.0 * kConfirmed);
     const Positions at =
         evidence_.choose(std::max(kLooks[0], static_cast<std::size_t>(affordable)));
     const std::vector<Predicted> values = predicted(list, at);
@@ -260,7 +260,7 @@ class Search {
     const std::int64_t terms = term_count(evidence_.problem());
     const auto entries = static_cast<std::size_t>(std::max<std::int64_t>(
         0, std::min<std::int64_t>({kMostTerms / terms, std::int64_t{kSampled},
-                                   static_cast<std::int64_t>(budget_.left / 8 / cost(1))})));
+                                   static_cast<std::int64_t>(budget_ / 8 / cost(1))})));
     if (entries == 0) ++result_.untried;
     Positions at = evidence_.choose(entries);
     // The first entries rule most out, where they have errors.
@@ -272,7 +272,7 @@ class Search {
   Sample by_terms(Positions at) {
     Sample sample;
     sample.at = std::move(at);
-    budget_.take(cost(sample.at.size()));
+    budget_ -= cost(sample.at.size());
     std::vector<EntryTerms> wanted;
     for (const std::size_t position : sample.at) {
       wanted.push_back(entry_terms(evidence_.problem(), evidence_.index(position)));
@@ -315,7 +315,7 @@ class Search {
   const Plan& images_;
   BlockSource& source_;
   TaskPool& pool_;
-  Budget budget_;
+  double budget_;  // multiply-adds that are left
   List reported_;
   std::vector<Fitting> fits_;
   Diagnosis result_;

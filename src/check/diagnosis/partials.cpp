@@ -23,16 +23,10 @@ constexpr std::size_t kFirstLook = 3;
 // one in 2^13 parts of bfloat16 and 2^10 of float16 does by as much as float32 sums are off.
 constexpr double kMostSlips = 0.1;
 
-struct Variant {
-  DType sum;             // type of the sum
-  bool inputs, fused;    // x and dy are rounded to it too; the product is not
-  bool flushed = false;  // what is subnormal becomes 0
-};
-
-std::vector<Variant> variants(const WgradProblem& pb) {
+std::vector<NarrowSum> variants(const WgradProblem& pb) {
   std::vector<DType> types = narrow_types(pb);
   types.push_back(accumulator_dtype(pb.dtype));
-  std::vector<Variant> result;
+  std::vector<NarrowSum> result;
   for (const DType type : types) {
     for (const bool fused : {false, true}) {
       result.push_back({type, false, fused});
@@ -42,26 +36,7 @@ std::vector<Variant> variants(const WgradProblem& pb) {
   return result;
 }
 
-// Adds the terms from begin on to sum.
-double simulated(const Terms& terms, const Variant& variant, std::size_t begin = 0,
-                 double sum = 0) {
-  const double least = variant.flushed ? smallest_normal(variant.sum) : 0;
-  const auto stored = [&](double value) {
-    const double kept = rounded(variant.sum, value);
-    return std::fabs(kept) < least ? 0 : kept;
-  };
-  for (std::size_t i = begin; i < terms.x.size(); ++i) {
-    double x = terms.x[i], dy = terms.dy[i];
-    if (variant.inputs) {
-      x = rounded(variant.sum, x);
-      dy = rounded(variant.sum, dy);
-    }
-    sum = stored(variant.fused ? std::fma(x, dy, sum) : sum + stored(x * dy));
-  }
-  return sum;
-}
-
-bool same_bits(const Evidence& evidence, const Sample& sample, const Variant& variant) {
+bool same_bits(const Evidence& evidence, const Sample& sample, const NarrowSum& variant) {
   bool telling = false;  // zeros and infinities have many causes
   for (std::size_t i = 0; i < sample.at.size(); ++i) {
     const double value = rounded(evidence.problem().out_dtype, simulated(sample.terms[i], variant));
@@ -190,8 +165,8 @@ class Splitter {
     const std::size_t pixels = sample_.terms[0].x.size();
     const std::set<std::size_t> remainders = remainders_of(pixels);
     const std::size_t first = std::min(kFirstLook, sample_.at.size());
-    for (const Variant& variant : variants(evidence_.problem())) {
-      if (variant.sum == accumulator_dtype(evidence_.problem().dtype)) continue;
+    for (const NarrowSum& variant : variants(evidence_.problem())) {
+      if (variant.type == accumulator_dtype(evidence_.problem().dtype)) continue;
       for (const bool onward : {false, true}) {
         for (const std::size_t left : remainders) {
           // One entry rules out most remainders, which makes the many that are tried cheap.
@@ -201,7 +176,7 @@ class Splitter {
           }
           const Fit::Part part = {"low_precision_sums",
                                   cat("the sum of the last ", left, " pixels is rounded to ",
-                                      dtype_name(variant.sum), " after each addition"),
+                                      dtype_name(variant.type), " after each addition"),
                                   "a loop for the remainder that adds in another type"};
           auto found = judged(remainder(variant, onward, pixels - left, sample_.at.size()), part);
           if (found) return found;
@@ -244,13 +219,13 @@ class Splitter {
     return result;
   }
 
-  Predicted remainder(const Variant& variant, bool onward, std::size_t begin,
+  Predicted remainder(const NarrowSum& variant, bool onward, std::size_t begin,
                       std::size_t count) const {
     Predicted result;
     for (std::size_t e = 0; e < count; ++e) {
       const double before = sums_[e][begin];
       result.values.push_back(
-          onward ? simulated(sample_.terms[e], variant, begin, rounded(variant.sum, before))
+          onward ? simulated(sample_.terms[e], variant, begin, rounded(variant.type, before))
                  : before + simulated(sample_.terms[e], variant, begin));
       result.scales.push_back(evidence_.scale(sample_.at[e]));
     }
@@ -327,13 +302,30 @@ class Splitter {
 
 }  // namespace
 
+double simulated(const Terms& terms, const NarrowSum& variant, std::size_t begin, double sum) {
+  const double least = variant.flushed ? smallest_normal(variant.type) : 0;
+  const auto stored = [&](double value) {
+    const double kept = rounded(variant.type, value);
+    return std::fabs(kept) < least ? 0 : kept;
+  };
+  for (std::size_t i = begin; i < terms.x.size(); ++i) {
+    double x = terms.x[i], dy = terms.dy[i];
+    if (variant.inputs) {
+      x = rounded(variant.type, x);
+      dy = rounded(variant.type, dy);
+    }
+    sum = stored(variant.fused ? std::fma(x, dy, sum) : sum + stored(x * dy));
+  }
+  return sum;
+}
+
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,
                                      bool bits_only) {
   // What repeats to the bit leaves no doubt, so it comes before what matches.
-  for (const Variant& variant : variants(evidence.problem())) {
+  for (const NarrowSum& variant : variants(evidence.problem())) {
     if (!same_bits(evidence, sample, variant)) continue;
     return finding({"low_precision_sums",
-                    cat("sums are rounded to ", dtype_name(variant.sum),
+                    cat("sums are rounded to ", dtype_name(variant.type),
                         " after each addition, pixel by pixel"),
                     "an accumulator of that type"},
                    {}, Certainty::bits, sample.at.size());

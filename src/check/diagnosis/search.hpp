@@ -146,15 +146,6 @@ class Evidence {
 
 std::string digits(double value, int count);
 
-struct Budget {
-  double left = 0;
-  bool take(double cost) {
-    if (cost > left) return false;
-    left -= cost;
-    return true;
-  }
-};
-
 // Finds parts of the gradient that stand in another's place: taps, channels, groups, tiles.
 std::vector<Fault> find_slices(const Evidence& evidence);
 
@@ -195,6 +186,14 @@ std::vector<Fault> find_limits(const Evidence& evidence, const Sample& sample);
 // digits than a person writes, it is the one next to the best.
 std::optional<std::pair<double, std::string>> roundest(double low, double high, double best,
                                                        const std::function<bool(double)>& good);
+// A sum that is rounded to a type after each addition.
+struct NarrowSum {
+  DType type;
+  bool inputs = false, fused = false;  // x and dy are rounded to it too; the product is not
+  bool flushed = false;                // what is subnormal becomes 0
+};
+// Adds the terms from begin on to such a sum.
+double simulated(const Terms& terms, const NarrowSum& how, std::size_t begin = 0, double sum = 0);
 // Finds sums that were rounded to a narrower type on the way; bits_only: only those that are the
 // same bit by bit.
 std::optional<Finding> find_partials(const Evidence& evidence, const Sample& sample,

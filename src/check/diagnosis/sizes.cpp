@@ -26,14 +26,6 @@ constexpr double kLeastAlike = 1.0 / 3, kMostAlike = 3, kLeastGroup = 8;
 // up to -1.
 constexpr double kLeastOdds = -1, kLeastOddsOfSmall = 8, kSmall = 0.5;
 
-double narrow_sum(const Terms& terms, DType type) {
-  double sum = 0;
-  for (std::size_t i = 0; i < terms.x.size(); ++i) {
-    sum = rounded(type, sum + rounded(type, terms.x[i] * terms.dy[i]));
-  }
-  return sum;
-}
-
 // Returns the root mean square of the errors of values, in units of sum |x||dy|.
 double error_size(const Evidence& evidence, const Sample& sample,
                   const std::function<double(std::size_t)>& value) {
@@ -209,7 +201,7 @@ std::optional<Finding> find_size(const Evidence& evidence, const Sample& sample)
   for (const DType type : narrow_types(pb)) {
     if (unit_roundoff(type) < unit_roundoff(pb.dtype)) continue;
     std::vector<double> sums;
-    for (const Terms& terms : sample.terms) sums.push_back(narrow_sum(terms, type));
+    for (const Terms& terms : sample.terms) sums.push_back(simulated(terms, {type}));
     const double size = error_size(evidence, sample, [&](std::size_t i) { return sums[i]; });
     const double distance = std::fabs(std::log(got / size));
     const bool of_that_size = got >= kLeastSize * size && got <= kMostSize * size;
