@@ -6,7 +6,6 @@
 #include "base/buffer.hpp"
 #include "base/integers.hpp"
 #include "check/block_walk.hpp"
-#include "check/compensated.hpp"
 #include "check/reference_sum.hpp"
 #include "check/rounding.hpp"
 #include "engine/run.hpp"

@@ -12,9 +12,9 @@
 
 namespace convgrad {
 
-// Accumulators are float64; for float64 data the products and sums are compensated (Ogita, Rump,
-// Oishi: Accurate sum and dot product, 2005, Dot2). The order of each element's sum is n, z, p, q,
-// whatever the blocks and threads. It shares no code with the kernels.
+// Accumulators are float64; for float64 data the products and sums are compensated. The order of
+// each element's sum is n, z, p, q, whatever the blocks and threads. It shares no code with the
+// kernels.
 class ReferenceSum final : public BlockSum {
  public:
   // Without a summation it forms the values alone.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/compensated.hpp"
 #include "check/rounding.hpp"
 
 namespace convgrad {

@@ -53,8 +53,26 @@ CONVGRAD_INLINE Doubles product_error(double x, Doubles y, Doubles product) {
   return error;
 }
 
+// Forms sum + compensation += value and keeps the rounding error of the sum.
+inline void add_exactly(double value, double& sum, double& compensation) {
+  const double total = sum + value;
+  if (std::isfinite(total)) {
+    const double part = total - sum;
+    compensation += (sum - (total - part)) + (value - part);
+  }
+  sum = total;
+}
+
+// Makes sum the float64 number nearest to sum + compensation, and compensation the rest.
+inline void compensate(double& sum, double& compensation) {
+  if (!std::isfinite(sum)) compensation = 0;
+  const double total = sum + compensation;
+  compensation -= total - sum;
+  sum = total;
+}
+
 // Holds sums over terms t, as reference.hpp has them, and what rounding takes from the first
-// (compensated.hpp).
+// (Ogita, Rump, Oishi: Accurate sum and dot product, 2005, Dot2).
 template <typename Doubles>
 struct TermValues {
   Doubles sum, compensation, magnitude, squares, walk, terms;

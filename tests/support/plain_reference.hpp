@@ -2,11 +2,23 @@
 // element after another, one term after another. The fast one is compared with it.
 #pragma once
 
-#include "check/compensated.hpp"
 #include "check/rounding.hpp"
 #include "check/term_batch.hpp"
 
 namespace convgrad::testing {
+
+// Forms sum + compensation += x*y and keeps the rounding errors of the product and of the sum.
+inline void add_compensated(double x, double y, double& sum, double& compensation) {
+  const double product = x * y;
+  const double total = sum + product;
+  if (std::isfinite(total)) {
+    const double product_error = std::fma(x, y, -product);
+    const double part = total - sum;
+    const double sum_error = (sum - (total - part)) + (product - part);
+    compensation += product_error + sum_error;
+  }
+  sum = total;
+}
 
 // Takes x [N,D,H,W,C] and dy [N,Z,P,Q,K] of a problem whose channels are last.
 inline Expected plain_reference(const WgradProblem& pb, const double* x, const double* dy,
