@@ -59,9 +59,9 @@ bool reaches_outside(const WgradProblem& pb) {
   });
 }
 
-class FaultList {
+class Faults : FaultList {
  public:
-  explicit FaultList(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
+  explicit Faults(const WgradProblem& problem) : FaultList(problem) {}
 
   std::vector<Fault> take(const Facts& facts) {
     add_flips();
@@ -73,9 +73,8 @@ class FaultList {
     add_left_out();
     add_shifts();
     // Of faults that read alike the first one names them, so the usual ones come first.
-    for (Fault& f : faults_of_inputs(pb_, facts)) {
-      const auto same = [&](const Fault& other) { return other.reading == f.reading; };
-      if (std::none_of(list_.begin(), list_.end(), same)) list_.push_back(std::move(f));
+    for (const Fault& f : faults_of_inputs(pb_, facts)) {
+      add_reading(f.name, f.text, f.cause, f.reading, f.rare);
     }
     return std::move(list_);
   }
@@ -84,14 +83,6 @@ class FaultList {
   void add_moved(const std::string& name, const std::string& text, const std::string& cause,
                  Fault::Map moved) {
     list_.push_back({name, text, cause, plain_, std::move(moved)});
-  }
-
-  // Adds nothing if the reading is the problem's own or stands in the list already.
-  void add_reading(const std::string& name, const std::string& text, const std::string& cause,
-                   const Reading& reading) {
-    const auto same = [&](const Fault& f) { return f.reading == reading; };
-    if (reading == plain_ || std::any_of(list_.begin(), list_.end(), same)) return;
-    list_.push_back({name, text, cause, reading});
   }
 
   Reading changed(const Axes& axes, const Change& change) const {
@@ -263,8 +254,7 @@ class FaultList {
       Reading reading = plain_;
       reading.outside = row.outside;
       reading.x.beside = row.beside;
-      add_reading(row.name, row.text, row.cause, reading);
-      list_.back().rare = row.beside != Beside::none;
+      add_reading(row.name, row.text, row.cause, reading, row.beside != Beside::none);
     }
   }
 
@@ -425,10 +415,6 @@ class FaultList {
       }
     }
   }
-
-  const WgradProblem& pb_;
-  const Reading plain_;
-  std::vector<Fault> list_;
 };
 
 }  // namespace
@@ -444,8 +430,16 @@ EntryTerms Fault::terms(const WgradProblem& problem, std::int64_t index) const {
   return result;
 }
 
+void FaultList::add_reading(const std::string& name, const std::string& text,
+                            const std::string& cause, const Reading& reading, bool rare) {
+  const auto same = [&](const Fault& f) { return f.reading == reading; };
+  if (reading == plain_ || std::ranges::any_of(list_, same)) return;
+  list_.push_back({name, text, cause, reading});
+  list_.back().rare = rare;
+}
+
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts) {
-  return FaultList(problem).take(facts);
+  return Faults(problem).take(facts);
 }
 
 }  // namespace convgrad::diagnosis

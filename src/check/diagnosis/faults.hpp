@@ -33,6 +33,18 @@ struct Fault {
   EntryTerms terms(const WgradProblem& problem, std::int64_t index) const;
 };
 
+// A list of faults, each of which reads in a way of its own.
+class FaultList {
+ protected:
+  explicit FaultList(const WgradProblem& problem) : pb_(problem), plain_(plain_reading(problem)) {}
+  // Adds nothing if the reading is the problem's own or stands in the list already.
+  void add_reading(const std::string& name, const std::string& text, const std::string& cause,
+                   const Reading& reading, bool rare = false);
+
+  const WgradProblem& pb_;
+  const Reading plain_;
+  std::vector<Fault> list_;
+};
 // Returns all that differ from the definition for this problem.
 std::vector<Fault> known_faults(const WgradProblem& problem, const Facts& facts = {});
 // Returns those in which numbers or images of x and dy are taken for others, the usual ones first.

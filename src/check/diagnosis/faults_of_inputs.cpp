@@ -11,10 +11,10 @@ namespace {
 // Up to so many images every rotation and every split of them is tried, else the usual ones.
 constexpr std::int64_t kFewImages = 16;
 
-class InputFaults {
+class InputFaults : FaultList {
  public:
   InputFaults(const WgradProblem& problem, const Facts& facts)
-      : pb_(problem), facts_(facts), plain_(plain_reading(problem)) {}
+      : FaultList(problem), facts_(facts) {}
 
   std::vector<Fault> take() {
     add_treatments();
@@ -26,14 +26,6 @@ class InputFaults {
   }
 
  private:
-  void add(const std::string& name, const std::string& text, const std::string& cause,
-           const Reading& reading, bool rare = true) {
-    const auto same = [&](const Fault& f) { return f.reading == reading; };
-    if (reading == plain_ || std::any_of(list_.begin(), list_.end(), same)) return;
-    list_.push_back({name, text, cause, reading});
-    list_.back().rare = rare;
-  }
-
   void add_treatment(const TreatmentKind& kind, bool with_scale) {
     for (const auto& [x, dy, what] :
          {std::tuple{true, true, "x and dy are "}, std::tuple{true, false, "x alone is "},
@@ -43,10 +35,10 @@ class InputFaults {
       if (dy) reading.dy.treatment = kind.treatment;
       if (with_scale && x) reading.x.parameter = facts_.x / kind.most;
       if (with_scale && dy) reading.dy.parameter = facts_.dy / kind.most;
-      add(kind.fault,
-          cat(what, kind.text, with_scale ? ", with a scale for each tensor" : "",
-              " before they are multiplied"),
-          kind.cause, reading, kind.rare);
+      add_reading(kind.fault,
+                  cat(what, kind.text, with_scale ? ", with a scale for each tensor" : "",
+                      " before they are multiplied"),
+                  kind.cause, reading, kind.rare);
     }
   }
 
@@ -71,10 +63,11 @@ class InputFaults {
       reading.dy.treatment = Treatment::e5m2;
       reading.x.parameter = scaled ? facts_.x / 448 : 0;
       reading.dy.parameter = scaled ? facts_.dy / 57344 : 0;
-      add("input_precision",
+      add_reading(
+          "input_precision",
           cat("x is rounded to float8 e4m3 and dy to e5m2",
               scaled ? ", with a scale for each tensor" : "", " before they are multiplied"),
-          "8-bit training", reading);
+          "8-bit training", reading, true);
     }
     // Two bfloat16 numbers hold all of a 16-bit number.
     if (unit_roundoff(pb_.dtype) >= 0x1p-17) return;
@@ -82,10 +75,10 @@ class InputFaults {
     for (const bool x : {true, false}) {
       reading.x.treatment = x ? Treatment::bf16_twice : Treatment::bf16;
       reading.dy.treatment = x ? Treatment::bf16 : Treatment::bf16_twice;
-      add("input_precision",
-          cat(x ? "dy" : "x", " is rounded to bfloat16, and ", x ? "x" : "dy",
-              " to the sum of two bfloat16 numbers"),
-          "a split of float32 in two terms of one tensor alone", reading);
+      add_reading("input_precision",
+                  cat(x ? "dy" : "x", " is rounded to bfloat16, and ", x ? "x" : "dy",
+                      " to the sum of two bfloat16 numbers"),
+                  "a split of float32 in two terms of one tensor alone", reading, true);
     }
   }
 
@@ -112,14 +105,14 @@ class InputFaults {
       if (row.product == Product::without_low && unit_roundoff(pb_.dtype) >= 0x1p-17) continue;
       Reading reading = plain_;
       reading.product = row.product;
-      add(row.name, row.text, row.cause, reading, row.product != Product::flushed);
+      add_reading(row.name, row.text, row.cause, reading, row.product != Product::flushed);
     }
   }
 
   void add_map(bool x, Images images, const std::string& text, const char* cause) {
     Reading reading = plain_;
     (x ? reading.x : reading.dy).images = images;
-    add("image_order", text, cause, reading);
+    add_reading("image_order", text, cause, reading, true);
   }
 
   // Adds images that are others'. If only the order of both matters, the fault is said of input.
@@ -227,19 +220,17 @@ class InputFaults {
           const auto step = static_cast<std::int8_t>(last ? -1 : 1);
           (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a),
                                                     static_cast<std::int8_t>(-step), step};
-          add("line_repeated",
+          add_reading(
+              "line_repeated",
               cat("the ", last ? "last " : "first ", kLines[a], " of ",
                   x ? "input" : "out_backprop", " is that ", last ? "before" : "after", " it"),
-              "an index at the border that is one off", reading);
+              "an index at the border that is one off", reading, true);
         }
       }
     }
   }
 
-  const WgradProblem& pb_;
   const Facts& facts_;
-  const Reading plain_;
-  std::vector<Fault> list_;
 };
 
 }  // namespace
