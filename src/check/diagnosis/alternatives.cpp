@@ -66,22 +66,21 @@ class Alternatives {
       result.back().rare = true;
     };
     for (const bool x : {true, false}) {
-      const char* const of = x ? "input" : "out_backprop";
+      const char* const of = tensor_name(x);
       for (const int by : {1, -1}) {
         const char* const where = by < 0 ? "before" : "after";
         Reading reading = plain_;
         if (pb_.N > 1) {
-          (x ? reading.x : reading.dy).images = {Images::rotated, (by + pb_.N) % pb_.N};
+          reading.tensor(x).images = {Images::rotated, (by + pb_.N) % pb_.N};
           add("image_order", cat("the image ", where, " it is read of ", of),
               "an offset of the batch that is one off", reading);
         }
         for (std::size_t a = 0; a < 3; ++a) {
-          const SpatialAxis& axis = pb_.axis[a];
-          if ((x ? axis.in : axis.out) < 2) continue;
+          if (extents_of(pb_, x)[a] < 2) continue;
           reading = plain_;
           reading.only_of_x = x;
-          (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a), 0,
-                                                    static_cast<std::int8_t>(by)};
+          reading.tensor(x).neighbour = {static_cast<std::int8_t>(a), 0,
+                                         static_cast<std::int8_t>(by)};
           add(kPixel, cat(of, " is that ", where, " it in ", kAxisNames[a]),
               "an index that is one off", reading);
         }

@@ -379,14 +379,14 @@ class Faults : FaultList {
   void add_left_out() {
     for (const std::size_t a : spatial_axes(pb_)) {
       for (const bool of_x : {false, true}) {
-        if ((of_x ? pb_.axis[a].in : pb_.axis[a].out) < 2) continue;
+        if (extents_of(pb_, of_x)[a] < 2) continue;
         for (const bool last : {true, false}) {
           Reading reading = plain_;
           Range& range = (of_x ? reading.in : reading.out)[a];
           last ? --range.end : ++range.begin;
           add_reading("line_left_out",
-                      cat("the ", last ? "last " : "first ", kLines[a], " of ",
-                          of_x ? "input" : "out_backprop", " is left out"),
+                      cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(of_x),
+                          " is left out"),
                       "a loop that ends too early, or a mask that is one off", reading);
         }
       }

@@ -111,7 +111,7 @@ class InputFaults : FaultList {
 
   void add_map(bool x, Images images, const std::string& text, const char* cause) {
     Reading reading = plain_;
-    (x ? reading.x : reading.dy).images = images;
+    reading.tensor(x).images = images;
     add_reading("image_order", text, cause, reading, true);
   }
 
@@ -121,7 +121,7 @@ class InputFaults : FaultList {
     const char* const offset = "an offset of the batch that is missing or one off";
     const auto add_each = [&](Images images, const std::string& before, const std::string& after) {
       for (const bool x : {true, false}) {
-        add_map(x, images, cat(before, x ? "input" : "out_backprop", after), offset);
+        add_map(x, images, cat(before, tensor_name(x), after), offset);
       }
     };
     add_each({Images::one, 0}, "image 0 of ", " is taken for all images");
@@ -175,35 +175,36 @@ class InputFaults : FaultList {
   // Adds images at a wrong distance in memory: products of extents that are another's.
   void add_strides() {
     if (pb_.N < 2) return;
-    const auto& [d, h, w] = pb_.axis;
-    const std::int64_t in = d.in * h.in * w.in, out = pb_.out_pixels();
-    const std::int64_t padded = (d.in + d.pad_before + d.pad_after) *
-                                (h.in + h.pad_before + h.pad_after) *
-                                (w.in + w.pad_before + w.pad_after);
+    std::int64_t padded = 1;
+    for (const SpatialAxis& axis : pb_.axis) padded *= axis.in + axis.pad_before + axis.pad_after;
     for (const bool x : {true, false}) {
-      const std::int64_t pixels = x ? in : out, channels = x ? pb_.C : pb_.K;
+      const Extents image = extents_of(pb_, x);
+      const auto& [d, h, w] = image;
+      const std::int64_t pixels = pixels_of(image), channels = channels_of(pb_, x);
+      const std::int64_t other_pixels = pixels_of(extents_of(pb_, !x));
+      const std::int64_t other_channels = channels_of(pb_, !x);
       // These are the distances of a kernel that takes the other tensor's extents, a group's
       // channels, one channel, a depth of 1, a square image or a padded one, or is one off.
-      const std::int64_t others[] = {(x ? out : in) * channels,
-                                     pixels * (x ? pb_.K : pb_.C),
-                                     (x ? out : in) * (x ? pb_.K : pb_.C),
+      const std::int64_t others[] = {other_pixels * channels,
+                                     pixels * other_channels,
+                                     other_pixels * other_channels,
                                      pixels * channels / pb_.groups,
                                      pixels,
-                                     pixels / (x ? d.in : d.out) * channels,
-                                     (x ? d.in * h.in * h.in : d.out * h.out * h.out) * channels,
-                                     (x ? d.in * w.in * w.in : d.out * w.out * w.out) * channels,
+                                     h * w * channels,
+                                     d * h * h * channels,
+                                     d * w * w * channels,
                                      padded * channels,
                                      pixels * (channels - 1),
                                      pixels * (channels + 1),
                                      pixels * channels - 1,
                                      pixels * channels + 1,
-                                     (pixels - (x ? w.in : w.out)) * channels,
+                                     (pixels - w) * channels,
                                      (pixels - 1) * channels};
       for (const std::int64_t by : others) {
         if (by < 1 || by == pixels * channels) continue;
         add_map(x, {Images::strided, by},
-                cat("images of ", x ? "input" : "out_backprop", " begin every ", by,
-                    " elements, not every ", pixels * channels),
+                cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
+                    pixels * channels),
                 "a distance of images from another tensor's extents");
       }
     }
@@ -213,18 +214,16 @@ class InputFaults : FaultList {
   void add_borders() {
     for (const bool x : {true, false}) {
       for (std::size_t a = 0; a < 3; ++a) {
-        const SpatialAxis& axis = pb_.axis[a];
-        if ((x ? axis.in : axis.out) < 2) continue;
+        if (extents_of(pb_, x)[a] < 2) continue;
         for (const bool last : {true, false}) {
           Reading reading = plain_;
           const auto step = static_cast<std::int8_t>(last ? -1 : 1);
-          (x ? reading.x : reading.dy).neighbour = {static_cast<std::int8_t>(a),
-                                                    static_cast<std::int8_t>(-step), step};
-          add_reading(
-              "line_repeated",
-              cat("the ", last ? "last " : "first ", kLines[a], " of ",
-                  x ? "input" : "out_backprop", " is that ", last ? "before" : "after", " it"),
-              "an index at the border that is one off", reading, true);
+          reading.tensor(x).neighbour = {static_cast<std::int8_t>(a),
+                                         static_cast<std::int8_t>(-step), step};
+          add_reading("line_repeated",
+                      cat("the ", last ? "last " : "first ", kLines[a], " of ", tensor_name(x),
+                          " is that ", last ? "before" : "after", " it"),
+                      "an index at the border that is one off", reading, true);
         }
       }
     }

@@ -181,7 +181,7 @@ class Limits {
 
   Fault fault(const Limit& limit) const {
     Reading reading = plain_reading(pb_);
-    TensorReading& tensor = form_.of_x ? reading.x : reading.dy;
+    TensorReading& tensor = reading.tensor(form_.of_x);
     tensor.treatment = form_.treatment;
     tensor.parameter = limit.first;
     Fault fault = {form_.name, cat(form_.of_x ? "x is " : "dy is ", form_.text, limit.second),

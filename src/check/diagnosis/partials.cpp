@@ -190,16 +190,12 @@ class Splitter {
   std::optional<Finding> find_flushed() const {
     const DType sum = accumulator_dtype(evidence_.problem().dtype);
     for (const bool fused : {true, false}) {
-      Predicted all;
-      for (std::size_t e = 0; e < sample_.at.size(); ++e) {
-        all.values.push_back(simulated(sample_.terms[e], {sum, false, fused, true}));
-        all.scales.push_back(evidence_.scale(sample_.at[e]));
-      }
       const Fit::Part part = {"subnormals_flushed",
                               cat("sums are flushed to 0 where they are subnormal",
                                   fused ? "" : ", and so are products"),
                               "-ftz=true, or TensorFlow's CPU ops"};
-      if (auto found = judged(std::move(all), part)) return found;
+      auto found = judged(remainder({sum, false, fused, true}, false, 0, sample_.at.size()), part);
+      if (found) return found;
     }
     return std::nullopt;
   }

@@ -134,8 +134,7 @@ class Finder {
 }  // namespace
 
 std::string range_text(const WgradProblem& pb, Range r, bool of_x, const std::string& verb) {
-  const auto extent = [&](std::size_t a) { return of_x ? pb.axis[a].in : pb.axis[a].out; };
-  const std::int64_t row = extent(2), image = extent(0) * extent(1) * row;
+  const std::int64_t row = extents_of(pb, of_x)[2], image = pixels_of(extents_of(pb, of_x));
   const auto text = [&](const std::string& what, bool many) {
     return cat(what, verb.empty() ? "" : many ? " are " : " is ", verb);
   };

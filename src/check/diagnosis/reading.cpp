@@ -8,8 +8,6 @@
 namespace convgrad::diagnosis {
 namespace {
 
-using Extents = std::array<std::int64_t, 3>;
-
 // These places are outside x: the tap adds nothing, or it meets the padding's constant.
 constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kPadding = kNowhere + 1;
@@ -106,14 +104,10 @@ class Planes {
 
   const Range& images() const { return images_; }
   const Plane& of(const Channel& channel) const { return planes_.at(channel); }
-  std::int64_t size_of(const Channel& c) const {
-    std::int64_t size = 1;
-    for (const SpatialAxis& a : pb_.axis) size *= c.of_x ? a.in : a.out;
-    return size;
-  }
+  std::int64_t size_of(const Channel& c) const { return pixels_of(extents_of(pb_, c.of_x)); }
 
  private:
-  std::int64_t count(const Channel& c) const { return c.of_x ? pb_.C : pb_.K; }
+  std::int64_t count(const Channel& c) const { return channels_of(pb_, c.of_x); }
 
   // Returns the tensor's element at which image n is read, or kNowhere.
   std::int64_t start(const Channel& c, std::int64_t n) const {
@@ -177,8 +171,7 @@ class Planes {
   template <typename Scalar>
   void fill(const Channel& c, const Block& block, Plane& plane) const {
     const auto* const from = static_cast<const Scalar*>(c.of_x ? block.x : block.dy);
-    Extents extent;
-    for (std::size_t a = 0; a < 3; ++a) extent[a] = c.of_x ? pb_.axis[a].in : pb_.axis[a].out;
+    const Extents extent = extents_of(pb_, c.of_x);
     const Strides s = memory_strides(pb_, c.as.memory, count(c), extent);
     const std::int64_t pixels = size_of(c);
     const std::int64_t rows = pb_.channels_last ? pixels : count(c);
@@ -331,9 +324,8 @@ Reading plain_reading(const WgradProblem& problem) {
 }
 
 bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {
-  Extents extent;
-  for (std::size_t a = 0; a < 3; ++a) extent[a] = of_x ? pb.axis[a].in : pb.axis[a].out;
-  const std::int64_t channels = of_x ? pb.C : pb.K;
+  const Extents extent = extents_of(pb, of_x);
+  const std::int64_t channels = channels_of(pb, of_x);
   const Strides plain = memory_strides(pb, Memory::as_it_is, channels, extent);
   // Turning changes nothing where taking the memory for the other layout does not.
   const Strides other = memory_strides(
@@ -421,8 +413,7 @@ std::vector<EntrySum> sums_of(const WgradProblem& problem, std::span<const Wante
 std::vector<Terms> terms_of(const WgradProblem& problem, std::span<const EntryTerms> entries,
                             const Reading& reading, const Plan& images, BlockSource& source,
                             TaskPool& pool) {
-  std::int64_t count = term_count(problem);
-  if (reading.only_of_x) count = problem.x_count() / problem.C;
+  const std::int64_t count = problem.N * pixels_of(extents_of(problem, reading.only_of_x));
   std::vector<Terms> result(entries.size());
   for (Terms& terms : result) {
     terms.x.resize(static_cast<std::size_t>(count));

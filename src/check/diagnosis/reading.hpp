@@ -109,8 +109,19 @@ struct Reading {
   Range only;
   bool only_of_x = false;
   bool operator==(const Reading&) const = default;
+  TensorReading& tensor(bool of_x) { return of_x ? x : dy; }
 };
 Reading plain_reading(const WgradProblem& problem);
+
+// Describes an image of x or of dy.
+using Extents = std::array<std::int64_t, 3>;  // d, h and w, or z, p and q
+inline Extents extents_of(const WgradProblem& pb, bool of_x) {
+  const auto& [d, h, w] = pb.axis;
+  return of_x ? Extents{d.in, h.in, w.in} : Extents{d.out, h.out, w.out};
+}
+inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
+inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
+inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
 // Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
 bool same_memory(const WgradProblem& problem, Memory memory, bool of_x);
