@@ -71,7 +71,8 @@ class Alternatives {
         const char* const where = by < 0 ? "before" : "after";
         Reading reading = plain_;
         if (pb_.N > 1) {
-          reading.tensor(x).images = {Images::rotated, (by + pb_.N) % pb_.N};
+          reading.tensor(x).starts =
+              image_starts(pb_, x, [&](std::int64_t n) { return (n + by + pb_.N) % pb_.N; });
           add("image_order", cat("the image ", where, " it is read of ", of),
               "an offset of the batch that is one off", reading);
         }

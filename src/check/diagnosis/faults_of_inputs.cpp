@@ -109,9 +109,10 @@ class InputFaults : FaultList {
     }
   }
 
-  void add_map(bool x, Images images, const std::string& text, const char* cause) {
+  void add_starts(bool x, const std::vector<std::int64_t>& starts, const std::string& text,
+                  const char* cause) {
     Reading reading = plain_;
-    reading.tensor(x).images = images;
+    reading.tensor(x).starts = starts;
     add_reading("image_order", text, cause, reading, true);
   }
 
@@ -119,17 +120,32 @@ class InputFaults : FaultList {
   void add_images() {
     const std::int64_t N = pb_.N;
     const char* const offset = "an offset of the batch that is missing or one off";
-    const auto add_each = [&](Images images, const std::string& before, const std::string& after) {
+    const auto add_each = [&](const std::string& before, const std::string& after,
+                              const Fault::Map& from) {
       for (const bool x : {true, false}) {
-        add_map(x, images, cat(before, tensor_name(x), after), offset);
+        add_starts(x, image_starts(pb_, x, from), cat(before, tensor_name(x), after), offset);
       }
     };
-    add_each({Images::one, 0}, "image 0 of ", " is taken for all images");
-    add_each({Images::one, N - 1}, "the last image of ", " is taken for all images");
+    const auto add = [&](const std::string& text, const char* cause, const Fault::Map& from) {
+      add_starts(true, image_starts(pb_, true, from), text, cause);
+    };
+    const auto exchanged = [N](std::int64_t by) {
+      return [N, by](std::int64_t n) {
+        const std::int64_t other = (n / by ^ 1) * by + n % by;
+        return other < N ? other : n;
+      };
+    };
+    const auto reversed = [N](std::int64_t by) {
+      return [N, by](std::int64_t n) {
+        const std::int64_t first = n / by * by;
+        return first + std::min(by, N - first) - 1 - n % by;
+      };
+    };
+    add_each("image 0 of ", " is taken for all images", [](std::int64_t) { return 0; });
+    add_each("the last image of ", " is taken for all images", [N](std::int64_t) { return N - 1; });
     std::vector<std::int64_t> steps = {-1, 1};
     if (N % 2 == 0) {
-      add_map(true, {Images::exchanged, N / 2}, "the halves of input's images are exchanged",
-              "a split of N");
+      add("the halves of input's images are exchanged", "a split of N", exchanged(N / 2));
     }
     for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
       steps.push_back(by);
@@ -141,16 +157,18 @@ class InputFaults : FaultList {
               by < 0 ? " behind" : " ahead");
       // A rotation by more is one by less the other way.
       if (2 * std::abs(by) <= N) {
-        add_map(true, {Images::rotated, (by + N) % N}, text, offset);
+        add(text, offset, [N, by](std::int64_t n) { return (n + by + N) % N; });
       }
       if (std::abs(by) == 1) {
-        add_map(true, {Images::dropped, by}, text + ", and none of the first is left", offset);
-        add_each({Images::clamped, by}, "",
+        add(text + ", and none of the first is left", offset,
+            [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
+        add_each("",
                  cat(" is one image ", by < 0 ? "behind" : "ahead", ", and its ",
-                     by < 0 ? "first" : "last", " image is read twice"));
+                     by < 0 ? "first" : "last", " image is read twice"),
+                 [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
       }
     }
-    add_map(true, {Images::reversed, N}, "the images of input stand in reverse order", "");
+    add("the images of input stand in reverse order", "", reversed(N));
     std::set<std::int64_t> groups;
     for (std::int64_t by = 1; by < N; by = N <= kFewImages ? by + 1 : 2 * by) groups.insert(by);
     for (const std::int64_t parts : {2, 3, 4, 8}) {
@@ -158,17 +176,13 @@ class InputFaults : FaultList {
       groups.insert(std::max<std::int64_t>(N / parts, 1));
     }
     for (const std::int64_t by : groups) {
-      if (by > 1) {  // two in reverse order are exchanged
-        add_each({Images::repeated, by}, "",
-                 cat(" begins again at image 0 after every ", by, " images"));
-        if (by > 2)
-          add_map(true, {Images::reversed, by},
-                  cat("every ", by, " images of input stand in reverse order"), "a split of N");
-      }
-      add_map(true, {Images::exchanged, by},
-              by == 1 ? std::string("images of input are exchanged in pairs")
-                      : cat("every ", by, " images of input are exchanged with the next ", by),
-              "a split of N");
+      add_each("", cat(" begins again at image 0 after every ", by, " images"),
+               [by](std::int64_t n) { return n % by; });
+      add(cat("every ", by, " images of input stand in reverse order"), "a split of N",
+          reversed(by));
+      add(by == 1 ? std::string("images of input are exchanged in pairs")
+                  : cat("every ", by, " images of input are exchanged with the next ", by),
+          "a split of N", exchanged(by));
     }
   }
 
@@ -202,10 +216,12 @@ class InputFaults : FaultList {
                                      (pixels - 1) * channels};
       for (const std::int64_t by : others) {
         if (by < 1 || by == pixels * channels) continue;
-        add_map(x, {Images::strided, by},
-                cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
-                    pixels * channels),
-                "a distance of images from another tensor's extents");
+        std::vector<std::int64_t> starts;
+        for (std::int64_t n = 0; n < pb_.N; ++n) starts.push_back(n * by);
+        add_starts(x, starts,
+                   cat("images of ", tensor_name(x), " begin every ", by, " elements, not every ",
+                       pixels * channels),
+                   "a distance of images from another tensor's extents");
       }
     }
   }

@@ -8,8 +8,7 @@
 namespace convgrad::diagnosis {
 namespace {
 
-// These places are outside x: the tap adds nothing, or it meets the padding's constant.
-constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
+// At this place outside x the tap meets the padding's constant; at kNowhere it adds nothing.
 constexpr std::int64_t kPadding = kNowhere + 1;
 
 // Returns the distances between neighbours if the memory of an image is taken for something.
@@ -111,31 +110,8 @@ class Planes {
 
   // Returns the tensor's element at which image n is read, or kNowhere.
   std::int64_t start(const Channel& c, std::int64_t n) const {
-    const std::int64_t by = c.as.images.by;
-    const std::int64_t image = size_of(c) * count(c);
-    const bool inside = n + by >= 0 && n + by < pb_.N;
-    switch (c.as.images.kind) {
-      case Images::own:
-        return n * image;
-      case Images::one:
-        return by * image;
-      case Images::rotated:
-        return ((n + by) % pb_.N + pb_.N) % pb_.N * image;
-      case Images::dropped:
-        return inside ? (n + by) * image : kNowhere;
-      case Images::clamped:
-        return std::clamp<std::int64_t>(n + by, 0, pb_.N - 1) * image;
-      case Images::reversed:
-        return (n / by * by + std::min(by, pb_.N - n / by * by) - 1 - n % by) * image;
-      case Images::repeated:
-        return n % by * image;
-      case Images::exchanged: {
-        const std::int64_t other = (n / by ^ 1) * by + n % by;
-        return (other < pb_.N ? other : n) * image;
-      }
-      default:
-        return n * by;
-    }
+    return c.as.starts.empty() ? n * size_of(c) * count(c)
+                               : c.as.starts[static_cast<std::size_t>(n)];
   }
 
   // Returns what part 0, 1 or 2 of a plane holds for image n: the start of an image, and a channel.
@@ -321,6 +297,19 @@ Reading plain_reading(const WgradProblem& problem) {
     reading.out[a] = {0, problem.axis[a].out};
   }
   return reading;
+}
+
+std::vector<std::int64_t> image_starts(const WgradProblem& pb, bool of_x,
+                                       const std::function<std::int64_t(std::int64_t)>& from) {
+  const std::int64_t size = pixels_of(extents_of(pb, of_x)) * channels_of(pb, of_x);
+  std::vector<std::int64_t> starts;
+  bool own = true;
+  for (std::int64_t n = 0; n < pb.N; ++n) {
+    const std::int64_t image = from(n);
+    starts.push_back(image == kNowhere ? kNowhere : image * size);
+    own = own && image == n;
+  }
+  return own ? std::vector<std::int64_t>() : starts;
 }
 
 bool same_memory(const WgradProblem& pb, Memory memory, bool of_x) {

@@ -1,6 +1,8 @@
 // reading.hpp - x and dy as a faulty kernel reads them, and sums over them.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "check/entry_sum.hpp"
@@ -11,26 +13,6 @@ namespace convgrad::diagnosis {
 // The memory of a tensor is taken for this. turned: it is first turned to the other place of the
 // channels, and then taken for what it was.
 enum class Memory : std::uint8_t { as_it_is, other_channel_place, h_and_w_swapped, turned };
-// For image n another one is read: `by` for all (one); n + by, where those past the end are the
-// first ones (rotated), none (dropped) or the last one (clamped); of every `by` images the last one
-// first (reversed); n % by (repeated); that of the next `by` images for one of these (exchanged);
-// or what begins at n * by elements (strided).
-struct Images {
-  enum Kind : std::uint8_t {
-    own,
-    one,
-    rotated,
-    dropped,
-    clamped,
-    reversed,
-    repeated,
-    exchanged,
-    strided
-  };
-  Kind kind = own;
-  std::int64_t by = 0;
-  auto operator<=>(const Images&) const = default;  // NOLINT(modernize-use-nullptr)
-};
 // Pixels of the first (-1) or last (1) line, or all (0), are read from a neighbour along an axis.
 struct Neighbour {
   std::int8_t axis = -1, line = 0, step = 0;
@@ -90,7 +72,7 @@ enum class Outside : std::uint8_t { skipped, constant, edge, reflected, wrapped,
 
 struct TensorReading {
   Memory memory = Memory::as_it_is;
-  Images images;
+  std::vector<std::int64_t> starts;  // the elements with which images begin; empty: their own
   Neighbour neighbour;
   Beside beside = Beside::none;
   Treatment treatment = Treatment::none;
@@ -121,6 +103,10 @@ inline Extents extents_of(const WgradProblem& pb, bool of_x) {
 }
 inline std::int64_t pixels_of(const Extents& image) { return image[0] * image[1] * image[2]; }
 inline std::int64_t channels_of(const WgradProblem& pb, bool of_x) { return of_x ? pb.C : pb.K; }
+inline constexpr std::int64_t kNowhere = std::numeric_limits<std::int64_t>::min();
+// Returns TensorReading::starts where image from(n), or none (kNowhere), is read for image n.
+std::vector<std::int64_t> image_starts(const WgradProblem& problem, bool of_x,
+                                       const std::function<std::int64_t(std::int64_t)>& from);
 inline const char* tensor_name(bool of_x) { return of_x ? "input" : "out_backprop"; }
 
 // Is true if the memory is read as it is, whatever it is taken for: extents of 1 have no place.
