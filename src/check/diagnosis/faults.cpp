@@ -152,21 +152,16 @@ class Faults : FaultList {
          {std::pair{Memory::other_channel_place, cat("taken for ", other, ", not ", own)},
           {Memory::turned, cat("turned to ", other, " and then taken for ", own)},
           {Memory::h_and_w_swapped, std::string("taken with h and w swapped")}}) {
-      const bool x = !same_memory(pb_, memory, true), dy = !same_memory(pb_, memory, false);
-      Reading reading = plain_;
-      const std::string why = "a wrong data format, or a transposition that is missing";
-      if (x) {
-        reading.x.memory = memory;
-        add_reading("tensor_layout", cat("the memory of input is ", as), why, reading);
-      }
-      if (dy) {
-        reading.dy.memory = memory;
-        if (x) {
-          add_reading("tensor_layout", cat("the memory of input and out_backprop is ", as), why,
-                      reading);
-        }
-        reading.x.memory = Memory::as_it_is;
-        add_reading("tensor_layout", cat("the memory of out_backprop is ", as), why, reading);
+      for (const auto& [x, dy, which] : {std::tuple{true, false, "input"},
+                                         {true, true, "input and out_backprop"},
+                                         {false, true, "out_backprop"}}) {
+        if (x && same_memory(pb_, memory, true)) continue;
+        if (dy && same_memory(pb_, memory, false)) continue;
+        Reading reading = plain_;
+        if (x) reading.x.memory = memory;
+        if (dy) reading.dy.memory = memory;
+        add_reading("tensor_layout", cat("the memory of ", which, " is ", as),
+                    "a wrong data format, or a transposition that is missing", reading);
       }
     }
   }
@@ -297,8 +292,7 @@ class Faults : FaultList {
                                axes.size() > 1 ? " are " : " is ");
     };
     std::vector<Axes> sets = subsets(pb_, [&](const SpatialAxis& a) { return a.*field > 1; });
-    add_with_padding(what + "s_ignored", cat("the ", what, "s are ignored"), ignored, all,
-                     [&](SpatialAxis& a) { a.*field = 1; });
+    sets.insert(sets.begin(), all);
     for (const Axes& axes : sets) {
       add_with_padding(what + "s_ignored", cat(named(axes), "ignored"), ignored, axes,
                        [&](SpatialAxis& a) { a.*field = 1; });

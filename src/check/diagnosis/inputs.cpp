@@ -30,8 +30,7 @@ class Losses {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = i * suspect.got.size() / count;
       at_.push_back(at);
-      indices.push_back(suspect.indices.empty() ? static_cast<std::int64_t>(at)
-                                                : suspect.indices[at]);
+      indices.push_back(suspect.index(at));
       values.push_back(e.values[at]);
       errors.push_back(error_of(e, at, suspect.got[at]));
       units.push_back(usual_error(e, at, suspect.problem.out_dtype, suspect.got[at]));

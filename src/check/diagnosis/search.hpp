@@ -78,9 +78,7 @@ class Evidence {
   const WgradProblem& problem() const { return suspect_.problem; }
   bool whole() const { return suspect_.indices.empty(); }
   std::size_t size() const { return suspect_.got.size(); }
-  std::int64_t index(std::size_t at) const {
-    return whole() ? static_cast<std::int64_t>(at) : suspect_.indices[at];
-  }
+  std::int64_t index(std::size_t at) const { return suspect_.index(at); }
   double got(std::size_t at) const { return suspect_.got[at]; }
   double want(std::size_t at) const { return suspect_.expected.values[at]; }
   double scale(std::size_t at) const;
