@@ -11,7 +11,7 @@ namespace {
 
 // These are taken apart in turns of 2, 4, 8, 16 and 32.
 constexpr const char* kTurns[] = {"images", "rows", "pixels", "columns"};
-constexpr std::size_t kMostTurns = 32, kTurnCounts = 5;
+constexpr std::size_t kMostTurns = 32;
 // Runs of pixels are taken in turns of 2, 4 and so on, up to kRunTurns pixels in all.
 constexpr std::size_t kRuns[] = {8, 16, 32}, kRunTurns = 256;
 constexpr std::size_t kPieces[] = {2, 16};  // of an image
