@@ -20,33 +20,33 @@ DRIVER = os.environ.get("CONVGRAD_TEST_DRIVER", "")
 
 
 class WithoutDevice(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.use_small()
+
     def test_hidden_devices_are_reported_at_once(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        start = time.monotonic()
-        result = self.run_here(*problem.args(), "--backend", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
-        self.assert_one_error(result, 4, "--backend cuda", "CUDA", "--backend cpu")
-        self.assertLess(time.monotonic() - start, 10)
-        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+        for command in ([], ["verify"]):
+            start = time.monotonic()
+            result = self.run_here(*command, *self.problem.args(), "--backend", "cuda",
+                                   env={"CUDA_VISIBLE_DEVICES": ""})
+            self.assert_one_error(result, 4, "--backend cuda", "CUDA", "--backend cpu")
+            self.assertLess(time.monotonic() - start, 10)
+            self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_a_program_without_its_module(self):
         # What computes on the processor does not need it.
-        problem = small("conv2d")
-        problem.save(self.folder)
         alone = self.folder / "convgrad"
         shutil.copy(BINARY, alone)
-        cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
+        cuda = self.run_here(*self.problem.args(), "--backend", "cuda", program=alone)
         self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
-        self.assert_quiet(self.run_here(*problem.args(), program=alone))
+        self.assert_quiet(self.run_here(*self.problem.args(), program=alone))
         self.write("convgrad_cuda.so", b"no module")
-        cuda = self.run_here(*problem.args(), "--backend", "cuda", program=alone)
+        cuda = self.run_here(*self.problem.args(), "--backend", "cuda", program=alone)
         self.assert_one_error(cuda, 4, "--backend cuda", "--backend cpu")
 
     @unittest.skipUnless(DRIVER, "no CONVGRAD_TEST_DRIVER: the folder of tests/driver's library")
     @unittest.skipUnless("CUDA         toolkit" in run("info").out, "built without CUDA")
     def test_drivers_without_a_device(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
         for version, status, said in (
                 (12040, 0, "the driver serves CUDA 12.4, and this convgrad was built with "),
                 (99000, 100, "the driver sees none"),                 # CUDA_ERROR_NO_DEVICE
@@ -57,22 +57,18 @@ class WithoutDevice(CliTest):
             with self.subTest(version=version, status=status):
                 self.assertIn(said, run("info", env=env).out)
                 for device in ([], ["--device", "7"]):
-                    result = self.run_here(*problem.args(), "--backend", "cuda", *device, env=env)
+                    result = self.run_here(*self.problem.args(), "--backend", "cuda", *device, env=env)
                     self.assert_one_error(result, 4, "--backend cuda", said, "--backend cpu")
                     self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_names_that_do_not_fit_each_other(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        result = self.run_here(*problem.args(), "-b", "cpu", "-a", "cuda_streaming")
+        result = self.run_here(*self.problem.args(), "-b", "cpu", "-a", "cuda_streaming")
         self.assert_one_error(result, 2, "--algorithm", "cuda_streaming", "--backend cpu")
-        result = self.run_here(*problem.args(), "-b", "reference", "-a", "cuda_streaming")
+        result = self.run_here(*self.problem.args(), "-b", "reference", "-a", "cuda_streaming")
         self.assert_one_error(result, 2, "--algorithm", "--backend reference")
 
     def test_dry_run_prints_the_rule(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        result = self.run_here(*problem.args(), "--dry-run")
+        result = self.run_here(*self.problem.args(), "--dry-run")
         self.assertEqual(result.status, 0, str(result))
         self.assertRegex(result.out, r"\nbackend +cpu: a CUDA device is taken if .* 10 GB/s\): .* <= 2 s\n")
 
@@ -85,6 +81,10 @@ class WithoutDevice(CliTest):
 
 @unittest.skipIf(WHY, WHY)
 class OnDevice(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.use_small()
+
     def test_every_op_and_dtype(self):
         for op, dtype, last in itertools.product(OPS, DTYPES, (True, False)):
             with self.subTest(op=op, dtype=dtype, last=last):
@@ -96,19 +96,13 @@ class OnDevice(CliTest):
                                  filter_format=order)
 
     def test_verify(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        args = [arg for arg in problem.args() if arg not in ("-o", "dw.npy")]
+        args = [arg for arg in self.problem.args() if arg not in ("-o", "dw.npy")]
         self.assertEqual(self.run_here("verify", *args, "-b", "cuda").status, 0)
 
     def test_a_number_that_no_device_has(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        result = self.run_here(*problem.args(), "-b", "cuda", "--device", "99")
+        result = self.run_here(*self.problem.args(), "-b", "cuda", "--device", "99")
         self.assert_one_error(result, 4, "--device 99", "CUDA device")
 
     def test_too_little_memory(self):
-        problem = small("conv2d")
-        problem.save(self.folder)
-        result = self.run_here(*problem.args(), "-b", "cuda", "--memory-limit", "1KiB")
+        result = self.run_here(*self.problem.args(), "-b", "cuda", "--memory-limit", "1KiB")
         self.assert_one_error(result, 5, "--memory-limit")
