@@ -11,7 +11,7 @@ import unittest
 import zipfile
 
 import numpy as np
-from harness import (BINARY, DTYPES, ERROR, ROOT, SANITIZED, CliTest, Problem, clean_environment,
+from harness import (BINARY, DTYPES, ROOT, SANITIZED, CliTest, Problem, clean_environment,
                      npy_bytes, parse_report, round_to, save, small)
 
 USAGE, INPUT, RUNTIME = 2, 3, 5
@@ -45,18 +45,16 @@ def zip64_bytes(members, method=zipfile.ZIP_STORED):
     return data
 
 
-def safetensors_bytes(tensors, metadata=None, pad=8):
+def safetensors_bytes(tensors):
     """A .safetensors file of {name: (dtype, values)}."""
     header, payload = {}, b""
-    if metadata is not None:
-        header["__metadata__"] = metadata
     for name, (dtype, values) in tensors.items():
         data = np.ascontiguousarray(round_to(dtype, values)).tobytes()
         header[name] = {"dtype": SAFETENSORS[dtype], "shape": list(np.shape(values)),
                         "data_offsets": [len(payload), len(payload) + len(data)]}
         payload += data
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % pad)
+    text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + payload
 
 
@@ -176,14 +174,6 @@ class Gradients(ArchiveTest):
         self.write("n.safetensors", safetensors_bytes(
             {name: ("float32", problem.stored(problem.x)) for name in names}))
         self.check(problem, "float32", *((f"n.safetensors:{name}", "dy.npy") for name in names))
-
-    def test_a_file_with_a_colon_in_its_name(self):
-        problem = small("conv2d")
-        problem.save(self.folder, x="s.npz:x", dy="a:b.npy")
-        np.savez(self.folder / "s.npz", x=np.zeros(3))
-        self.check(problem, "float32", ("s.npz:x", "a:b.npy"))
-        self.write("c:d.npz", zip_bytes(self.members(problem)))
-        self.check(problem, "float32", ("c:d.npz:x", "c:d.npz:dy"))
 
 
 class Commands(ArchiveTest):
@@ -320,12 +310,6 @@ class Refusals(ArchiveTest):
             self.refuse(archive, f"{archive}: is an archive", f"{archive}:NAME", "x or dy")
         self.refuse("none.npz:x", "none.npz: cannot open: No such file")
         self.refuse("none.npy:x", "none.npy:x: cannot open: No such file")
-        self.refuse("dy.npy:x", "no such file, and dy.npy is no archive")
-        self.refuse("/dev/null:x", "No such file")
-        self.write("empty.npz", b"")
-        self.refuse("empty.npz:x", "empty.npz: is empty")
-        self.write("none.zip.npz", zip_bytes({}))
-        self.refuse("none.zip.npz:x", "without any array")
         self.write("odd.npz", zip_bytes({"\u00fc\nb.npy": self.members_["x.npy"]}))
         self.refuse("odd.npz:x", "has no array 'x', expected \u00fc\\x0ab")
 
@@ -337,33 +321,6 @@ class Refusals(ArchiveTest):
         with open(self.folder / "s.npz", "rb") as file:
             result = self.run_here(*self.problem.args(x="-"), stdin=file)
         self.assert_one_error(result, INPUT, "standard input: is an archive", "FILE:NAME", "x or dy")
-
-    def test_members_that_cannot_be_read(self):
-        for method, name in ((zipfile.ZIP_BZIP2, "12"), (zipfile.ZIP_LZMA, "14")):
-            self.write("b.npz", zip_bytes(self.members_, method))
-            self.refuse("b.npz:x", "b.npz:x", f"compressed by zip method {name}",
-                        "expected stored or deflated")
-        encrypted = bytearray(zip_bytes(self.members_))
-        for magic, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-            at = encrypted.find(magic)
-            encrypted[at + offset] |= 1
-        self.write("e.npz", bytes(encrypted))
-        self.refuse("e.npz:x", "e.npz:x: is encrypted")
-        self.write("o.npz", zip_bytes({"x.npy": b"\x80\4pickle", "t": b"text"}))
-        self.refuse("o.npz:x", "o.npz:x", "pickle")
-        self.refuse("o.npz:t", "o.npz:t", "not a .npy")
-        np.savez(self.folder / "i.npz", x=np.arange(5), o=np.array([{}], dtype=object))
-        self.refuse("i.npz:x", "i.npz:x", "int64")
-        self.refuse("i.npz:o", "i.npz:o", "pickled objects are never loaded")
-
-    def test_duplicates(self):
-        data = zip_bytes({"x.npy": self.members_["x.npy"], "z.npy": self.members_["x.npy"]})
-        self.write("d.npz", data.replace(b"z.npy", b"x.npy"))
-        self.refuse("d.npz:x", "d.npz", "has 2 members called 'x.npy'")
-        one = '"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
-        text = f"{{{one},{one}}}".encode()
-        self.write("d.safetensors", struct.pack("<Q", len(text)) + text + bytes(4))
-        self.refuse("d.safetensors:x", "d.safetensors", "the name 'x' comes twice")
 
     def test_a_wrong_checksum_writes_nothing(self):
         for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -385,116 +342,8 @@ class Refusals(ArchiveTest):
             # Nothing on standard output either.
             self.assert_one_error(self.run_here(*self.problem.args("-", x="w.npz:x")), INPUT, "CRC")
 
-    def test_bombs(self):
-        # Sizes that cannot be, and headers that announce more than there is.
-        small_npy = self.members_["x.npy"]
-        huge = small_npy[:8] + small_npy[8:].replace(b"(2, 7, 9, 4)", b"(2000000, 7, 9, 4)", 1)
-        self.assertNotEqual(huge, small_npy)
-        self.write("h.npz", zip_bytes({"x.npy": huge}, zipfile.ZIP_DEFLATED))
-        self.refuse("h.npz:x", "h.npz:x")
-        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            for size in (0xfffffff0, 0x7fffffff, len(small_npy) + 1, len(small_npy) - 1, 0):
-                data = bytearray(zip_bytes({"x.npy": small_npy}, method))
-                struct.pack_into("<I", data, data.find(b"PK\1\2") + 24, size)
-                self.write("b.npz", bytes(data))
-                self.refuse("b.npz:x", "b.npz:x")
-        data = bytearray(zip64_bytes(self.members_))
-        for count in (1 << 24, 1 << 32, 1 << 40, (1 << 64) - 1):
-            at = data.find(b"PK\6\6")
-            struct.pack_into("<QQ", data, at + 24, count, count)
-            self.write("m.npz", bytes(data))
-            self.refuse("m.npz:x", "m.npz: damaged zip archive", str(count))
-
-    def test_safetensors(self):
-        good = safetensors_bytes({"x": ("float32", self.problem.x)}, {"format": "pt"})
-        length = struct.unpack("<Q", good[:8])[0]
-        for data, part in ((good[:5], "ends after 5 bytes"), (good[:-1], "truncated"),
-                           (good + b"\0", "followed by other bytes"),
-                           (struct.pack("<Q", 1 << 40) + good[8:], "more than 100000000 bytes"),
-                           (struct.pack("<Q", len(good)) + good[8:], "its header needs"),
-                           (struct.pack("<Q", length - 9) + good[8:], "no JSON"),
-                           (good.replace(b"F32", b"I32"), "int32"),
-                           (good.replace(b"F32", b"F33"), "'F33' is unknown"),
-                           (good.replace(b"F32", b"F64"), "data_offsets"),
-                           (good.replace(b"[0,", b"[4,"), "data_offsets"),
-                           (good.replace(b"[2,7,", b"[7,7,"), "data_offsets")):
-            self.write("t.safetensors", data)
-            self.refuse("t.safetensors:x", "t.safetensors", part)
-
-
-class Damage(ArchiveTest):
-    """Archives cut at every byte, and with each byte changed: the right values, or one line."""
-
-    def setUp(self):
-        super().setUp()
-        rng = np.random.default_rng(1)
-        self.x = rng.integers(-9, 10, (2, 3, 3, 2)).astype("<f4")
-        self.w = rng.integers(-9, 10, (5,)).astype("<f8")
-
-    def archives(self):
-        for name, write in (("savez", np.savez), ("savez_compressed", np.savez_compressed)):
-            stream = io.BytesIO()
-            write(stream, w=self.w, x=self.x)
-            yield name, "npz", stream.getvalue()
-        npy = npy_bytes("float32", self.x)
-        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            yield f"zip64 {method}", "npz", zip64_bytes({"x.npy": npy, "text": b"hello"}, method)
-        yield "safetensors", "safetensors", safetensors_bytes(
-            {"x": ("float32", self.x), "w": ("float64", self.w)}, {"format": "pt"})
-
-    def inspect(self, names):
-        """{name: report entry} of many members, each of which has one line if it is refused."""
-        found = {}
-        for begin in range(0, len(names), 1500):
-            part = names[begin:begin + 1500]
-            done = self.run_here("inspect", "--json", *part)
-            self.assertIn(done.status, (0, INPUT), done.err[:2000])
-            files = parse_report(done.out)["files"]
-            self.assertEqual([file["file"] for file in files], part)
-            lines = done.err.splitlines()
-            self.assertEqual(len(lines), sum("error" in file for file in files), done.err[:2000])
-            for line in lines:
-                self.assertTrue(line.startswith(ERROR) and 30 < len(line) < 500, line)
-                self.assertNotRegex(line, r"[^\x20-\x7e\u00a0-\uffff]", line)
-            found.update(zip(part, files))
-        return found
-
-    @staticmethod
-    def essence(entry):
-        # The payload, not where it lies.
-        return {key: value for key, value in entry.items() if key not in ("file", "data_offset")}
-
-    def test_cut_and_changed(self):
-        for label, suffix, good in self.archives():
-            self.write(f"good.{suffix}", good)
-            want = self.essence(self.inspect([f"good.{suffix}:x"])[f"good.{suffix}:x"])
-            self.assertEqual(want["values"]["max"], float(self.x.max()))
-            payload = len(good)  # a .safetensors payload has no checksum
-            if suffix == "safetensors":
-                payload = 8 + struct.unpack("<Q", good[:8])[0]
-            mutants = {f"cut{size}.{suffix}": good[:size] for size in range(len(good))}
-            for at in range(payload):
-                for change in (1, 0x20, 0xff):
-                    data = bytearray(good)
-                    data[at] ^= change
-                    mutants[f"at{at}x{change}.{suffix}"] = bytes(data)
-            for name, data in mutants.items():
-                self.write(name, data)
-            found = self.inspect([f"{name}:x" for name in mutants])
-            refused = [name for name, entry in found.items() if "error" in entry]
-            with self.subTest(label):
-                for name, entry in found.items():
-                    if name.startswith("cut"):
-                        self.assertIn("error", entry, name)
-                    elif "error" not in entry:
-                        self.assertEqual(self.essence(entry), want, name)
-                self.assertGreater(len(refused), len(good))
-                self.assertLess(len(refused), len(mutants))  # dates and the like
-            for name in mutants:
-                (self.folder / name).unlink()
-
     def test_computed_or_refused(self):
-        # The same through a whole job: the right gradient, or no file at all.
+        # zip_archive_test.cpp changes every byte; through a whole job it is the right gradient, or no file at all.
         problem = Problem(n=2, size=(3, 3), c=2, k=2, taps=(2, 2), padding="same")
         problem.save(self.folder)
         want = npy_bytes("float32", problem.expected())
@@ -602,11 +451,6 @@ class Pipes(ArchiveTest):
         self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)
         self.assertEqual(done.stderr.count(b"standard input"), 2, done)
 
-    def test_numpy_behind(self):
-        take = "import numpy as np, sys, io; print(np.load(io.BytesIO(sys.stdin.buffer.read())).sum())"
-        done = self.shell(f'cat x.npy | $C $F -i - -g dy.npy -o - | $P -c "{take}"')
-        self.assertEqual(float(done.stdout), self.problem.expected().sum())
-
     def test_the_examples_of_the_docs(self):
         save(self.folder / "x.npy", np.ones((1, 8, 8, 3)))
         save(self.folder / "dy.npy", np.ones((1, 4, 4, 2)))
@@ -667,12 +511,6 @@ class Pipes(ArchiveTest):
                 self.assertEqual(done.returncode, RUNTIME, done)
                 self.assertEqual(done.stderr.count(b"\n"), 1, done)
                 self.assertIn(b"standard output: cannot write: Broken pipe", done.stderr)
-
-    def test_a_writer_that_fails(self):
-        # What is in front of the pipe ends early: its status is its own, ours says truncated.
-        done = self.shell("(head -c 300 x.npy; exit 7) | $C $F -i - -g dy.npy -o -")
-        self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done)
-        self.assertEqual(done.stderr.count(b"\n"), 1, done)
 
     def test_a_slow_writer(self):
         done = self.shell("(head -c 130 x.npy; sleep 0.2; tail -c +131 x.npy) | "
