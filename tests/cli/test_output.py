@@ -7,7 +7,6 @@ import re
 import resource
 import signal
 import stat
-import subprocess
 import time
 import unittest
 
@@ -106,38 +105,6 @@ class Places(OutputTest):
                 self.kept(["batch", *words], stdin=streams.get("stdin", "/dev/null"), stdout=streams.get("stdout"))
         self.kept(["batch", "jobs.jsonl", "--json"], "--json", "input", stdout="x.npy")
 
-    def test_over_an_old_file(self):
-        self.write("dw.npy", OLD * 1000)
-        self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual(self.read("dw.npy"), self.want)
-
-    def test_a_reader_of_the_old_file_keeps_it(self):
-        self.write("dw.npy", OLD)
-        with open(self.folder / "dw.npy", "rb") as old:
-            self.assert_quiet(self.run_here(*self.problem.args()))
-            self.assertEqual(old.read(), OLD)
-
-    def test_a_link_stays_a_link(self):
-        (self.folder / "store").mkdir()
-        for target, relative in (("store/real.npy", True), ("store/new.npy", False)):
-            path = self.folder / target
-            if relative:
-                path.write_bytes(OLD)
-            (self.folder / "dw.npy").unlink(missing_ok=True)
-            os.symlink(target if relative else path, self.folder / "dw.npy")
-            self.assert_quiet(self.run_here(*self.problem.args()))
-            self.assertTrue((self.folder / "dw.npy").is_symlink())
-            self.assertEqual(path.read_bytes(), self.want)
-            self.assertFalse(path.is_symlink())
-
-    def test_a_chain_of_links(self):
-        self.write("real.npy", OLD)
-        os.symlink("real.npy", self.folder / "b.npy")
-        os.symlink("b.npy", self.folder / "dw.npy")
-        self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual(self.read("real.npy"), self.want)
-        self.assertTrue((self.folder / "b.npy").is_symlink())
-
     def test_folders_and_long_names(self):
         (self.folder / "sub").mkdir()
         for name in ("sub/dw.npy", "./sub/../dw.npy", str(self.folder / "absolute.npy"),
@@ -151,32 +118,6 @@ class Places(OutputTest):
         self.assertEqual((done.status, done.out, done.err.count("\n")), (0, "", 1), str(done))
         self.assertIn("warning: --output: ./- is written as .npy", done.err)
         self.assertEqual(self.read("-"), self.want)
-
-    def test_dev_null(self):
-        self.assert_quiet(self.run_here(*self.problem.args("/dev/null")))
-        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
-
-    def test_dev_stdout_into_a_file_and_appended(self):
-        words = " ".join(self.problem.args("-"))
-        self.assertEqual(self.bash(f"printf head > all; convgrad {words} >> all").returncode, 0)
-        self.assertEqual(self.read("all"), b"head" + self.want)
-
-
-class Modes(OutputTest):
-    def test_umask(self):
-        for mask in (0o077, 0o022, 0o002, 0):
-            with self.subTest(oct(mask)), umask(mask):
-                (self.folder / "dw.npy").unlink(missing_ok=True)
-                self.assert_quiet(self.run_here(*self.problem.args()))
-                mode = stat.S_IMODE(os.stat(self.folder / "dw.npy").st_mode)
-                self.assertEqual(oct(mode), oct(0o666 & ~mask))
-
-    def test_an_old_files_mode_stays(self):
-        self.write("dw.npy", OLD)
-        os.chmod(self.folder / "dw.npy", 0o640)
-        with umask(0o077):
-            self.assert_quiet(self.run_here(*self.problem.args()))
-        self.assertEqual(stat.S_IMODE(os.stat(self.folder / "dw.npy").st_mode), 0o640)
 
     def test_a_report_under_umask(self):
         with umask(0o077):
@@ -228,11 +169,6 @@ class Failures(OutputTest):
         self.assertEqual(self.read("dw.npy"), OLD)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
-    def test_a_full_device(self):
-        result = self.run_here(*self.problem.args("/dev/full"))
-        self.assert_one_error(result, 5, "/dev/full", "No space left")
-        self.assertEqual(self.listing(), self.before)
-
     def test_a_full_standard_output(self):
         with open("/dev/full", "wb") as full:
             for args in (self.problem.args("-"), [*self.problem.args(), "--dry-run"], ["--help"],
@@ -253,53 +189,6 @@ class Failures(OutputTest):
                     *self.problem.args(),
                     preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
                 self.check_kept(result, "dw.npy", "File too large", "unchanged")
-
-    def test_a_file_size_limit_without_an_old_file(self):
-        result = self.run_here(
-            *self.problem.args(),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
-        self.assert_one_error(result, 5, "dw.npy", "File too large")
-        self.assertEqual(self.listing(), self.before)
-
-    def test_ulimit_in_a_shell(self):
-        problem = Problem(n=1, size=(2, 2), c=64, k=64, taps=(1, 1))
-        problem.save(self.folder)
-        self.write("dw.npy", OLD)
-        words = " ".join(problem.args())
-        done = self.bash(f"ulimit -f 4; convgrad {words}")
-        self.assertEqual(done.returncode, 5, done.stderr)
-        self.assertEqual(self.read("dw.npy"), OLD)
-        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
-
-    def test_a_closed_pipe(self):
-        problem = Problem(n=1, size=(2, 2), c=256, k=256, taps=(1, 1))  # more than a pipe holds
-        problem.save(self.folder)
-        read, write = os.pipe()
-        os.close(read)
-        with os.fdopen(write, "wb") as pipe:
-            result = self.run_here(*problem.args("-"), stdout=pipe)
-        self.assert_one_error(result, 5, "standard output", "Broken pipe")
-
-    def test_a_reader_that_leaves(self):
-        words = " ".join(self.problem.args("-"))
-        done = self.bash(f"convgrad {words} | head -c 10")
-        self.assertEqual(done.stdout, self.want[:10])
-
-    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
-    def test_memory_runs_out(self):
-        # 64 MiB of address space beyond the program's own: a status, not a crash.
-        problem = Problem(n=1, size=(1, 1), c=2048, k=2048, taps=(3, 3))
-        problem.save(self.folder)
-        self.write("dw.npy", OLD)
-        for megabytes in (300, 500, 700):
-            limit = megabytes << 20
-            result = self.run_here(
-                *problem.args(), "-t", 1, timeout=60,
-                preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_AS, (n, n)))
-            with self.subTest(megabytes):
-                self.assertIn(result.status, (0, 5), str(result))
-                if result.status == 5:
-                    self.check_kept(result, "memory")
 
     @unittest.skipIf(SANITIZED, "a sanitizer needs more")
     def test_little_address_space(self):
@@ -411,15 +300,6 @@ class Signals(OutputTest):
         self.stop(process, signal.SIGINT)
         self.assertEqual(process.returncode, 130)
 
-    def test_while_waiting_for_standard_input(self):
-        process = start(*self.problem.args(x="-"), cwd=self.folder, stdin=subprocess.PIPE)
-        self.wait_for_sleep(process)
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            pipe.close()
-        self.assertEqual(process.returncode, 143)
-
     def test_while_writing(self):
         # 72 MiB of gradient: the temporary is seen, then the signal comes.
         problem = Problem(n=1, size=(1, 1), c=3072, k=3072, taps=(1, 1))
@@ -483,17 +363,6 @@ class Race(OutputTest):
                 self.assertEqual(process.returncode, 0)
             self.assertIn(self.read("dw.npy"), wants)
         self.assertEqual(self.listing(), sorted([*self.before, "dw.npy", "x2.npy", "dy2.npy"]))
-
-    def test_no_clobber_among_many(self):
-        processes = [start(*self.problem.args(), "--no-clobber", cwd=self.folder)
-                     for _ in range(8)]
-        statuses = []
-        for process in processes:
-            process.communicate(timeout=60)
-            statuses.append(process.returncode)
-        self.assertEqual(sorted(statuses), [0] + [3] * 7)
-        self.assertEqual(self.read("dw.npy"), self.want)
-        self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
 
 class Startup(CliTest):
