@@ -1,14 +1,11 @@
-"""Malformed jobs, by the hundred: one line, status 2 or 3, nothing written, never a crash."""
+"""Malformed jobs: one line, status 2 or 3, nothing written, never a crash. problem_test.cpp has what the validator refuses."""
 import itertools
-import os
-import re
 import time
 
 import numpy as np
 from harness import OPS, CliTest, header_bytes, npy_bytes, raw_npy, save
 
 USAGE, INPUT = 2, 3
-HUGE = (2**31, 2**31 + 1, 2**62, 2**63 - 1)
 BEYOND = (2**63, 2**64, 10**30)
 
 # Per op: x, dy, and flags that fit them.
@@ -113,50 +110,6 @@ class Shapes(ErrorTest):
                 self.refuse(INPUT, [f"axis {axis} ({name}) is {right + 1}", f"expected {right}"],
                             *self.job(op, x=x, dy=tuple(dy), f=form))
 
-    def test_batches(self):
-        for op, n in itertools.product(OPS, (0, 1, 3)):
-            dy = (n, *JOBS[op]["dy"][1:])
-            self.refuse(INPUT, ["dy.npy", f"axis 0 (N) is {n}", "expected 2", "x.npy"],
-                        *self.job(op, dy=dy))
-
-    def test_empty_channels(self):
-        for op in OPS:
-            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
-            sizes = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2), "conv3d": (3, 3, 3, 4, 6)}[op]
-            text = ",".join(map(str, sizes))
-            self.refuse(INPUT, ["--filter-sizes", "expected 0", "x.npy"],
-                        *self.job(op, k=None, filter_sizes=text, x=(*x[:-1], 0)))
-            self.refuse(INPUT, ["dy.npy", re.compile(r"expected (0|8)")],
-                        *self.job(op, k=None, filter_sizes=text, dy=(*dy[:-1], 0)))
-        self.refuse(INPUT, ["--kernel", "C is 0", "x.npy", "--filter-sizes"],
-                    *self.job("depthwise", x=(*JOBS["depthwise"]["x"][:-1], 0)))
-
-    def test_empty_input_with_a_full_out_backprop(self):
-        for op in OPS:
-            x = JOBS[op]["x"]
-            for axis in range(1, len(x) - 1):
-                empty = list(x)
-                empty[axis] = 0
-                self.refuse(INPUT, [f"axis {axis} (", "expected 0"], *self.job(op, x=tuple(empty)))
-
-    def test_filters_larger_than_the_padded_input(self):
-        self.refuse(INPUT, ["x.npy", "H is 6", "filter"],
-                    *self.job("conv2d", k="9,1", p="valid", s=1))
-        self.refuse(INPUT, ["x.npy", "W is 7", "filter"],
-                    *self.job("conv2d", k="1,9", p="valid", s=1))
-        self.refuse(INPUT, ["x.npy", "D is 6", "dilation 3"],
-                    *self.job("conv3d", k="4,1,1", d="3,1,1", p="valid", s=1))
-        self.refuse(INPUT, ["padding 1,1"],
-                    *self.job("conv2d", k=10, p="explicit", explicit_paddings=1, s=1))
-
-    def test_transposed_tensors(self):
-        # Swapped x and dy, and the other layout.
-        for op in OPS:
-            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
-            self.refuse(INPUT, ["dy.npy"], *self.job(op, x=dy, dy=x))
-            form = "NCDHW" if op == "conv3d" else "NCHW"
-            self.refuse(INPUT, ["npy"], *self.job(op, f=form))
-
     def test_huge_extents_in_the_header(self):
         for shape in ((2**31, 6, 7, 4), (2**62, 2, 1, 1), (2**63 - 1, 1, 1, 1), (2, 2**63, 7, 4),
                       (2**32, 2**32, 1, 1), (2, 10**30, 7, 4), (-1, 6, 7, 4), (2, -6, -7, 4)):
@@ -166,16 +119,6 @@ class Shapes(ErrorTest):
             args = self.job("conv2d")
             self.write("dy.npy", raw_npy(shape, payload=b"\0" * 64))
             self.refuse(INPUT, ["dy.npy"], *args)
-
-    def test_huge_empty_tensors(self):
-        # numpy takes these: no payload, but extents whose products overflow.
-        for shape in ((0, 2**62, 2**62, 4), (2**62, 0, 2**40, 2**40), (2**40, 2**40, 2**40, 0),
-                      (0, 2**63 - 1, 2**63 - 1, 2**63 - 1)):
-            args = self.job("conv2d")
-            self.write("x.npy", raw_npy(shape, payload=b""))
-            self.refuse(INPUT, ["x.npy"] if shape[0] == 2**40 else [], *args)
-            self.write("dy.npy", raw_npy(shape, payload=b""))
-            self.refuse(INPUT, [], *args)
 
     def test_a_gradient_too_large_for_the_machine(self):
         # Sound shapes of an empty batch, but a gradient of 2^50 elements and more.
@@ -218,29 +161,6 @@ class Attributes(ErrorTest):
                 self.refuse(INPUT, ["--explicit-paddings", str(bad)], *self.job(
                     op, p="explicit", explicit_paddings=",".join(map(str, pads))))
 
-    def test_huge(self):
-        for op, value in itertools.product(OPS, HUGE):
-            n = len(JOBS[op]["ins"])
-            # A stride of 2^31 is legal; it gives another extent of dy.
-            self.refuse(INPUT, [], *self.job(op, s=value))
-            self.refuse(INPUT, [], *self.job(op, k=value, p="valid"))
-            self.refuse(INPUT, [], *self.job(op, d=value, p="valid"))
-            self.refuse(INPUT, [], *self.job(op, d=value, k=value, p="valid"))
-            self.refuse(INPUT, [], *self.job(op, d=value, k=value, s=value, p="valid"))
-            self.refuse(INPUT, [], *self.job(op, p="explicit", explicit_paddings=value))
-            self.refuse(INPUT, [], *self.job(op, p="explicit", explicit_paddings=",".join(
-                ["0"] * (2 * n - 1) + [str(value)])))
-            self.refuse(INPUT, ["--groups", str(value)], *self.job(op, groups=value))
-
-    def test_huge_taps_under_same_padding(self):
-        # SAME never limits the taps: the gradient itself becomes too large (3 or 5).
-        for op, value in itertools.product(OPS, (2**28, *HUGE)):
-            result = self.run_here(*self.job(op, k=value), "-o", "dw.npy", timeout=20)
-            with self.subTest(op=op, value=value):
-                self.assertIn(result.status, (3, 5), str(result))
-                self.assert_one_error(result, result.status)
-                self.assertNotIn("dw.npy", self.listing())
-
     def test_beyond_64_bits(self):
         for op, value in itertools.product(OPS, (*BEYOND, *(-v - 1 for v in BEYOND))):
             for flag in ("s", "d", "k", "groups"):
@@ -250,44 +170,6 @@ class Attributes(ErrorTest):
                         *self.job(op, p="explicit", explicit_paddings=value))
             self.refuse(INPUT, ["--filter-sizes", str(value)], *self.job(
                 op, k=None, filter_sizes=",".join([str(value)] * len(JOBS[op]["x"]))))
-
-    def test_lengths(self):
-        for op, length in itertools.product(OPS, range(2, 9)):
-            n = len(JOBS[op]["ins"])
-            text = ",".join(["1"] * length)
-            if length not in (n, n + 2):
-                self.refuse(INPUT, ["--strides", f"{length} numbers", "expected 1"],
-                            *self.job(op, s=text))
-                self.refuse(INPUT, ["--dilations", f"{length} numbers", "expected 1"],
-                            *self.job(op, d=text))
-            if length != n:
-                self.refuse(INPUT, ["--kernel", f"{length} numbers", "expected 1"],
-                            *self.job(op, k=text))
-            if length != n + 2:
-                self.refuse(INPUT, ["--filter-sizes", f"{length} numbers", f"expected {n + 2}"],
-                            *self.job(op, k=None, filter_sizes=text))
-        for op, length in itertools.product(OPS, (2, 3, 5, 7, 9, 11, 12)):
-            self.refuse(INPUT, ["--explicit-paddings", f"{length} numbers", "expected"], *self.job(
-                op, p="explicit", explicit_paddings=",".join(["1"] * length)))
-
-    def test_batch_and_channel_entries(self):
-        for op, last in itertools.product(OPS, (True, False)):
-            n = len(JOBS[op]["ins"])
-            form = ("N" + "DHW"[3 - n:] + "C") if last else ("NC" + "DHW"[3 - n:])
-            x, dy = JOBS[op]["x"], JOBS[op]["dy"]
-            shapes = {} if last else {"x": (x[0], x[-1], *x[1:-1]),
-                                      "dy": (dy[0], dy[-1], *dy[1:-1])}
-            for at in (0, n + 1 if last else 1):
-                numbers = [1] * (n + 2)
-                numbers[at] = 2
-                text = ",".join(map(str, numbers))
-                for flag, name in (("s", "--strides"), ("d", "--dilations")):
-                    self.refuse(INPUT, [name, form, "expected 1", "batch", "channel"],
-                                *self.job(op, f=form, **shapes, **{flag: text}))
-                pads = [0] * (2 * (n + 2))
-                pads[2 * at] = 1
-                self.refuse(INPUT, ["--explicit-paddings", "batch", "channel"], *self.job(
-                    op, f=form, **shapes, p="explicit", explicit_paddings=",".join(map(str, pads))))
 
     def test_not_numbers(self):
         for word in ("abc", "1.5", "3x", "1e3", "0x3", "+-1", "1;2", "nan", "inf", "3,,x", "٣"):
@@ -334,52 +216,6 @@ class FilterSize(ErrorTest):
                             *self.job(op, k=None, filter_sizes="sizes.npy"))
                 (self.folder / "sizes.npy").unlink()
 
-    def test_huge_filter_sizes(self):
-        for op in OPS:
-            sound = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
-                     "conv3d": (3, 3, 3, 4, 6)}[op]
-            for axis, bad in itertools.product(range(len(sound)), HUGE):
-                sizes = list(sound)
-                sizes[axis] = bad
-                text = ",".join(map(str, sizes))
-                self.refuse(INPUT, [], *self.job(op, k=None, filter_sizes=text, p="valid"))
-            text = ",".join([str(2**31)] * len(sound))
-            self.refuse(INPUT, [], *self.job(op, k=None, filter_sizes=text))
-
-    def test_channels(self):
-        for op, at, bad, part in (
-                ("conv2d", 2, 3, "--filter-sizes[2] (C/groups) is 3"),
-                ("conv2d", 2, 5, "C=4"), ("conv2d", 2, 8, "C=4"),
-                ("conv2d", 3, 5, "expected 6"), ("conv2d", 3, 12, "expected 6"),
-                ("conv2d", 2, 1, "4 groups do not divide"),
-                ("depthwise", 2, 3, "expected 4"), ("depthwise", 2, 1, "expected 4"),
-                ("depthwise", 3, 1, "is 8"), ("depthwise", 3, 3, "expected 12"),
-                ("depthwise", 3, 8, "expected 32"),
-                ("conv3d", 3, 3, "--filter-sizes[3] (C/groups) is 3"),
-                ("conv3d", 4, 7, "expected 6"),
-                ("conv3d", 3, 1, "4 groups do not divide")):
-            sizes = list({"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
-                          "conv3d": (3, 3, 3, 4, 6)}[op])
-            sizes[at] = bad
-            self.refuse(INPUT, [part], *self.job(op, k=None,
-                                                 filter_sizes=",".join(map(str, sizes))))
-
-    def test_groups(self):
-        for op, groups, part in (("conv2d", 3, "C=4"), ("conv2d", 4, "K=6"), ("conv2d", 8, "C=4"),
-                                 ("conv3d", 3, "C=4"), ("conv3d", 4, "K=6"),
-                                 ("depthwise", 2, "C=4"), ("depthwise", 1, "C=4"),
-                                 ("depthwise", 8, "C=4")):
-            self.refuse(INPUT, ["--groups", str(groups), part], *self.job(op, groups=groups))
-        self.refuse(INPUT, ["--groups is 2", "give 1"],
-                    *self.job("conv2d", k=None, filter_sizes="3,3,4,6", groups=2))
-        self.refuse(INPUT, ["--groups is 1", "give 2"],
-                    *self.job("conv2d", k=None, filter_sizes="3,3,2,6", groups=1))
-        # Depthwise: K is no multiple of C. Nobody gave --groups, so it must not be blamed.
-        for k in (6, 3):
-            self.refuse(INPUT, ["dy.npy", "(K)", re.compile(rf"\b{k}\b"), "C=4",
-                                re.compile("^(?!.*--groups)")],
-                        *self.job("depthwise", dy=(2, 3, 4, k)))
-
     def test_missing_and_twice(self):
         save(self.folder / "w.npy", np.zeros((3, 3, 4, 6)))
         self.refuse(USAGE, ["filter's size is missing", "--kernel", "--filter-sizes",
@@ -392,18 +228,10 @@ class FilterSize(ErrorTest):
     def test_filter_size_files(self):
         cases = {
             "floats": npy_bytes("float32", [3, 3, 4, 6]),
-            "2-D": raw_npy((2, 2), "'<i8'", np.array([3, 3, 4, 6], "<i8").tobytes()),
-            "0-D": raw_npy((), "'<i8'", np.array(3, "<i8").tobytes()),
-            "bools": raw_npy((4,), "'|b1'", b"\1\1\1\1"),
-            "too many": raw_npy((17,), "'<i4'", bytes(68)),
             "empty": raw_npy((0,), "'<i4'", b""),
             "three": raw_npy((3,), "'<i4'", np.array([3, 3, 4], "<i4").tobytes()),
-            "unsigned beyond": raw_npy((4,), "'<u8'", np.array([3, 3, 4, 2**63], "<u8").tobytes()),
-            "truncated": raw_npy((4,), "'<i8'", bytes(31)),
-            "trailing": raw_npy((4,), "'<i8'", bytes(33)),
             "not npy": b"3,3,4,6\n",
             "nothing": b"",
-            "huge shape": raw_npy((2**60,), "'<i8'", b""),
         }
         for name, data in cases.items():
             self.write("sizes.npy", data)
@@ -432,32 +260,23 @@ class Names(ErrorTest):
         cases = (
             ("op", "con2d", ["--op", "did you mean 'conv2d'"]),
             ("op", "conv4d", ["--op", "did you mean 'conv"]),
-            ("op", "depthwize", ["--op", "did you mean 'depthwise'"]),
             ("op", "Conv3DBackpropFilterV3", ["--op", "did you mean 'Conv3DBackpropFilterV2'"]),
             ("op", "matmul", ["--op", "expected conv2d, depthwise, conv3d or conv1d"]),
             ("op", "", ["--op"]),
             ("p", "smae", ["--padding", "SAME, VALID or EXPLICIT", "did you mean 'SAME'"]),
-            ("p", "vald", ["--padding", "did you mean 'VALID'"]),
-            ("p", "explict", ["--padding", "did you mean 'EXPLICIT'"]),
             ("p", "full", ["--padding", "SAME, VALID or EXPLICIT"]),
-            ("f", "NHCW", ["--data-format", "NHWC or NCHW", "did you mean 'N"]),
             ("f", "NDHWC", ["--data-format", "NHWC or NCHW", "did you mean 'NHWC'"]),
             ("f", "NCDHW", ["--data-format", "NHWC or NCHW", "did you mean 'NCHW'"]),
-            ("f", "channels_middle", ["--data-format", "NHWC or NCHW"]),
-            ("filter_format", "HWOI", ["--filter-format", "HWIO, OIHW or OHWI", "did you mean"]),
             ("filter_format", "DHWIO", ["--filter-format", "did you mean 'HWIO'"]),
             ("filter_format", "RSKC", ["--filter-format", "HWIO, OIHW or OHWI"]),
-            ("out_dtype", "flaot32", ["--out-dtype", "did you mean 'float32'"]),
             ("out_dtype", "float8", ["--out-dtype", "float16, bfloat16, float32 or float64",
                                      "did you mean 'float"]),
             ("out_dtype", "int32", ["--out-dtype", "float16, bfloat16, float32 or float64"]),
             ("a", "directt", ["--algorithm", "auto", "did you mean 'direct'"]),
-            ("a", "im2col", ["--algorithm", "did you mean 'im2col_gemm'"]),
             ("a", "im2col-gemm", ["--algorithm", "did you mean 'im2col_gemm'"]),
             ("a", "winograd", ["--algorithm", "im2col_gemm", "direct"]),
             ("a", "reference", ["--algorithm", "--backend reference"]),
             ("b", "cdua", ["--backend", "auto, cpu, cuda or reference", "did you mean 'cuda'"]),
-            ("b", "refrence", ["--backend", "did you mean 'reference'"]),
             ("b", "rocm", ["--backend", "auto, cpu, cuda or reference"]),
         )
         for flag, word, parts in cases:
@@ -470,17 +289,10 @@ class Names(ErrorTest):
                     *self.job("conv3d", filter_format="OIHW"))
 
     def test_unknown_flags(self):
-        for flag, meant in (("--stride", "--strides"), ("--dilation", "--dilations"),
-                            ("--paddings", "--padding"), ("--inputs", "--input"),
+        for flag, meant in (("--stride", "--strides"), ("--paddings", "--padding"),
                             ("--outbackprop", "--out-backprop"), ("--ouput", "--output"),
-                            ("--filter-size", "--filter-sizes"),
-                            ("--filter_size", "--filter-sizes"),
-                            ("--dataformat", "--data-format"), ("--group", "--groups"),
-                            ("--explicit-padding", "--explicit-paddings"),
-                            ("--dryrun", "--dry-run"), ("--thread", "--threads"),
-                            ("--acumulate", "--accumulate"), ("--memorylimit", "--memory-limit"),
-                            ("--noclobber", "--no-clobber"), ("--algoritm", "--algorithm"),
-                            ("--verbos", "--verbose"), ("--jsn", "--json")):
+                            ("--filter_size", "--filter-sizes"), ("--acumulate", "--accumulate"),
+                            ("--jsn", "--json")):
             for form in (f"{flag}=1", flag):
                 spelled = f"'{flag.replace('_', '-')}'"
                 self.refuse(USAGE, [spelled, f"did you mean '{meant}'", "--help"],
@@ -563,39 +375,6 @@ class Names(ErrorTest):
 
 
 class Files(ErrorTest):
-    def test_missing_folders_and_odd_paths(self):
-        (self.folder / "folder").mkdir()
-        os.symlink("loop", self.folder / "loop")
-        os.symlink("nowhere", self.folder / "dangling")
-        for name, part in (("none.npy", "No such file"), ("folder", "folder"),
-                           ("folder/", "folder"),
-                           ("none/x.npy", "No such file"), ("x.npy/y", "Not a directory"),
-                           ("loop", "symbolic links"), ("dangling", "No such file"),
-                           ("n" * 300, "too long"), ("/dev/null", "empty")):
-            for flag in ("i", "g"):
-                part_name = name if len(name) < 100 else name[:50]
-                self.refuse(INPUT, [part_name, part], *self.job("conv2d", **{flag: name}))
-        self.refuse(USAGE, ["--input"], *self.job("conv2d", i=""))
-
-    def test_unreadable(self):
-        if os.geteuid() == 0:
-            self.skipTest("root may read everything")
-        args = self.job("conv2d")
-        os.chmod(self.folder / "x.npy", 0)
-        self.refuse(INPUT, ["x.npy", "Permission denied"], *args)
-
-    def test_output_paths(self):
-        (self.folder / "folder").mkdir()
-        os.symlink("loop", self.folder / "loop")
-        for name, part in (("none/dw.npy", "No such file"), ("folder", "folder"),
-                           ("folder/", "folder"),
-                           ("x.npy/dw.npy", "Not a directory"), ("loop", "symbolic links"),
-                           ("n" * 300, "too long")):
-            self.refuse(INPUT, [part], *self.job("conv2d"), "-o", name, output=False)
-        if os.geteuid() != 0:
-            (self.folder / "locked").mkdir(mode=0o500)
-            self.refuse(INPUT, ["locked", "Permission denied"], *self.job("conv2d"), "-o",
-                        "locked/dw.npy", output=False)
 
     def test_output_is_checked_before_the_work(self):
         # A job of minutes must not end in an error that could be known at its start.
@@ -606,36 +385,8 @@ class Files(ErrorTest):
         self.assert_one_error(result, INPUT, "none/dw.npy")
         self.assertLess(time.monotonic() - begin, 2)
 
-    DTYPES = (("'|b1'", "bool", 1), ("'|i1'", "int8", 1), ("'<i2'", "int16", 2),
-              ("'<i4'", "int32", 4), ("'>i8'", "int64", 8), ("'|u1'", "uint8", 1),
-              ("'<u2'", "uint16", 2), ("'<u4'", "uint32", 4), ("'<u8'", "uint64", 8),
-              ("'<c8'", "complex64", 8), ("'<c16'", "complex128", 16), ("'<f16'", "float128", 16),
-              ("'<U3'", "strings", 12), ("'|S5'", "strings", 5), ("'|O'", "objects", 8),
-              ("'<M8[s]'", "datetime64", 8), ("'<m8[ns]'", "timedelta64", 8),
-              ("'|V4'", "raw bytes", 4), ("'|V1'", "raw bytes", 1),
-              ("[('a', '<f4'), ('b', '<f4')]", "structured", 8))
-
-    def test_dtypes(self):
-        for descr, name, item in self.DTYPES:
-            for file, flag in (("x.npy", "x"), ("dy.npy", "dy")):
-                args = self.job("conv2d")
-                self.write(file, raw_npy(JOBS["conv2d"][flag], descr, item=item))
-                self.refuse(INPUT, [file, name, "float16, bfloat16, float32, float64 or an 8-bit float"], *args)
-
-    def test_truncated_and_trailing(self):
-        sound = npy_bytes("float32", np.ones(JOBS["conv2d"]["x"]))
-        for size in (0, 1, 5, 6, 7, 8, 9, 10, 11, 64, 127, 128, 129, len(sound) - 4,
-                     len(sound) - 1):
-            args = self.job("conv2d")
-            self.write("x.npy", sound[:size])
-            self.refuse(INPUT, ["x.npy", "empty" if size == 0 else "truncated"], *args)
-        for extra in (b"\0", b"\0" * 4, sound):
-            args = self.job("conv2d")
-            self.write("x.npy", sound + extra)
-            self.refuse(INPUT, ["x.npy", "exactly one array"], *args)
-
     def test_damaged_headers(self):
-        """A few; npy_malformed_test.cpp has every kind."""
+        """A few; npy_malformed_test.cpp and npy_damaged_test.cpp have every kind."""
         good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 6, 7, 4), }"
         payload = bytes(2 * 6 * 7 * 4 * 4)
         sound = header_bytes(good)
@@ -648,21 +399,6 @@ class Files(ErrorTest):
             with self.subTest(data[:100]):
                 self.refuse(INPUT, ["x.npy"], *args)
 
-    def test_bit_flips_in_the_header(self):
-        # Whatever a flipped bit makes of the header: computed or refused, never a crash.
-        args = self.job("conv2d")
-        sound = self.read("x.npy")
-        rng = np.random.default_rng(3)
-        for _ in range(150):
-            data = bytearray(sound)
-            data[rng.integers(0, 76)] ^= 1 << rng.integers(0, 8)
-            self.write("x.npy", data)
-            result = self.run_here(*args, "-o", "dw.npy", timeout=20)
-            with self.subTest(header=bytes(data[:80])):
-                self.assertIn(result.status, (0, INPUT), str(result))
-                if result.status:
-                    self.assert_one_error(result, INPUT)
-
     def test_names_with_odd_characters(self):
         self.ones("x.npy", (2, 6, 7, 3))
         for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
@@ -671,13 +407,6 @@ class Files(ErrorTest):
     def test_devices_as_input(self):
         self.refuse(INPUT, ["/dev/zero", "not a .npy"], *self.job("conv2d", i="/dev/zero"))
         self.refuse(INPUT, ["standard input", "empty"], *self.job("conv2d", i="-"))
-
-    def test_standard_input_is_closed(self):
-        words = " ".join(self.job("conv2d", i="-"))
-        done = self.bash(f"convgrad {words} -o dw.npy <&-")
-        self.assertEqual((done.returncode, done.stdout), (INPUT, b""), done.stderr)
-        self.assertEqual(done.stderr.count(b"\n"), 1)
-        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
 
 class Verify(ErrorTest):
