@@ -4,7 +4,7 @@ import re
 import shlex
 
 import numpy as np
-from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, raw_npy, save, small
+from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, save, small
 from verifying import VerifyTest
 
 
@@ -56,20 +56,6 @@ class Match(VerifyTest):
                 # Judged by its own spacing: the reference is rounded to it.
                 self.verify("--result", "r.npy", "--max-ulp", 0)
 
-    def test_results_in_other_file_forms(self):
-        self.prepare(small("conv2d"))
-        for descr, fortran in (("'>f4'", False), ("'<f4'", True), ("'>f4'", True)):
-            payload = self.dw.astype(descr.strip("'")).tobytes("F" if fortran else "C")
-            self.write("r.npy", raw_npy(self.dw.shape, descr, payload, fortran=fortran))
-            self.verify("--result", "r.npy", "--bitwise")
-
-    def test_result_on_standard_input(self):
-        self.prepare(small("conv2d"))
-        out = self.verify("--result", "-", stdin=npy_bytes("float32", self.dw))
-        self.assertIn("0 of ", out)
-        with self.subTest("golden"):
-            self.verify("--golden", "-", stdin=npy_bytes("float32", self.dw))
-
     def test_an_empty_batch(self):
         self.prepare(small("conv2d", n=0))
         out = self.verify()
@@ -105,11 +91,6 @@ class Match(VerifyTest):
         self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.dw))
         result = self.run_here(*self.args("-o", "dw.npy", "--no-clobber"))
         self.assert_one_error(result, 3, "dw.npy", "--no-clobber")
-
-    def test_nothing_is_written_without_output(self):
-        self.prepare(small("conv2d"))
-        self.verify()
-        self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
 
     def test_threads_and_limits_do_not_change_the_report(self):
         rng = np.random.default_rng(2)
@@ -200,11 +181,6 @@ class Mismatch(VerifyTest):
         compare = self.compare("--result", "r.npy", "--filter-format", "OIHW", status=1)
         self.assertEqual(compare["first_mismatch"]["index"], [2, 0, 1, 4])
 
-    def test_channel_mixed_up(self):
-        self.prepare(small("conv2d"))
-        self.result_file(self.dw[..., ::-1])
-        self.verify("--result", "r.npy", status=1)
-
     def test_non_finite(self):
         self.prepare(small("conv2d"))
         for value, nan, inf in ((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1)):
@@ -224,12 +200,6 @@ class Mismatch(VerifyTest):
                         self.assertEqual(compare["first_mismatch"]["got"],
                                          "nan" if nan else ("inf" if value > 0 else "-inf"))
 
-    def test_all_nan(self):
-        self.prepare(small("conv2d"))
-        self.result_file(self.dw * np.nan)
-        out = self.verify("--result", "r.npy", status=1)
-        self.assertIn(f"{self.dw.size} of {self.dw.size} elements", out)
-
     def test_expected_nan(self):
         # NaN where NaN is due is right; a number there is wrong.
         problem = small("conv2d")
@@ -240,11 +210,6 @@ class Mismatch(VerifyTest):
         self.result_file(self.dw)
         self.verify("--result", "r.npy")
         self.result_file(np.nan_to_num(self.dw))
-        self.verify("--result", "r.npy", status=1)
-
-    def test_a_zero_result(self):
-        self.prepare(small("conv2d"))
-        self.result_file(self.dw * 0)
         self.verify("--result", "r.npy", status=1)
 
     def test_many_taps_are_summed_up(self):
@@ -258,6 +223,13 @@ class Mismatch(VerifyTest):
 
 class Beyond(VerifyTest):
     """Sums that the result's dtype does not hold: any gradient that is far enough off matches."""
+
+    def batch_out(self):
+        self.write("jobs.jsonl", json.dumps({
+            "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "result": "r.npy",
+            "kernel": [3, 2], "strides": [2, 1], "dilations": [1, 2], "padding": "same",
+            "groups": 2, "command": "verify"}) + "\n")
+        return self.run_here("batch", "jobs.jsonl").out
 
     def check(self, dtype, x, dy, text):
         problem = small("conv2d")
@@ -273,12 +245,7 @@ class Beyond(VerifyTest):
             self.assertNotIn("would have failed", out)
             self.assertIn(f"MISMATCH: nothing was tested: every element {text}",
                           self.verify("--result", "r.npy", "--fail-vacuous", status=1))
-            self.write("jobs.jsonl", json.dumps({
-                "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "result": "r.npy",
-                "kernel": [3, 2], "strides": [2, 1], "dilations": [1, 2], "padding": "same",
-                "groups": 2, "command": "verify"}) + "\n")
-            self.assertIn(f"warning: nothing was tested: every element {text}",
-                          self.run_here("batch", "jobs.jsonl").out)
+            self.assertIn(f"warning: nothing was tested: every element {text}", self.batch_out())
 
     def test_every_element(self):
         self.check("float16", 60, 60, "overflows float16 (--out-dtype float32")
@@ -305,12 +272,7 @@ class Beyond(VerifyTest):
         compare = self.compare("--result", "r.npy")
         self.assertEqual(compare["nonfinite"]["want"], {"nan": 0, "inf": count})
         self.assertEqual(compare["not_tested"], [f"{count} of 72 elements, which overflow float16"])
-        self.write("jobs.jsonl", json.dumps({
-            "op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "result": "r.npy",
-            "kernel": [3, 2], "strides": [2, 1], "dilations": [1, 2], "padding": "same",
-            "groups": 2, "command": "verify"}) + "\n")
-        self.assertRegex(self.run_here("batch", "jobs.jsonl").out,
-                         rf" ms; not tested: {count} of 72 elements, which overflow float16\n")
+        self.assertRegex(self.batch_out(), rf" ms; not tested: {count} of 72 elements, which overflow float16\n")
         # "Would have failed" speaks of the others: of their root mean square.
         self.result_file(np.where(np.isinf(values), 0, values), "float16")
         rms = np.sqrt(np.mean(np.float64(values[np.isfinite(values)]) ** 2))
@@ -448,14 +410,6 @@ class NotTested(VerifyTest):
         self.assertEqual(self.texts(size=(1, 6), padding="same"),
                          ["6 of 9 taps, which see padding alone"])
 
-    def test_a_stream(self):
-        problem = Problem(n=4, size=(8, 8), c=4, k=5, taps=(3, 3), padding="valid")
-        problem.dy[:] = 1
-        self.prepare(problem)
-        result = self.run_here("verify", "-i", "-", "-g", "dy.npy", *problem.flags(),
-                               stdin=npy_bytes("float32", problem.x))
-        self.assertIn("not tested: dy is constant", result.out)
-
 
 class Cancellation(VerifyTest):
     def test_relative_errors_and_ulp_are_of_elements_whose_terms_do_not_cancel(self):
@@ -493,18 +447,6 @@ class Criteria(VerifyTest):
             with self.subTest(failing=extra, dtype=dtype):
                 self.verify("--result", "r.npy", *extra, status=1)
 
-    def test_atol(self):
-        self.check([100.5, -200, 0, 1], [["--atol", "0.5"], ["--atol", "1"]],
-                   [["--atol", "0.49999"], ["--atol", "0"], []])
-        self.check([100, -200, 0.25, 1], [["--atol", "0.25"]], [["--atol", "0.24"],
-                                                                ["--rtol", "1000"]])
-
-    def test_rtol(self):
-        self.check([100, -201, 0, 1], [["--rtol", "0.005"]], [["--rtol", "0.004999"],
-                                                              ["--rtol", "0"]])
-        # rtol is of what is wanted, not of what was got: 2 against 1 needs 1.
-        self.check([100, -200, 0, 2], [["--rtol", "1"]], [["--rtol", "0.6"]])
-
     def test_rtol_and_atol_add(self):
         self.check([101.5, -200, 0, 1], [["--rtol", "0.01", "--atol", "0.5"]],
                    [["--rtol", "0.01"], ["--atol", "0.5"], ["--rtol", "0.01", "--atol", "0.49"]])
@@ -519,13 +461,6 @@ class Criteria(VerifyTest):
             self.assertEqual(report["compare"]["max_ulp"]["value"], ulps)
             self.assertEqual(report["compare"]["max_ulp"]["index"], [0, 0, 0, 0])
 
-    def test_signed_zeros(self):
-        self.check([100, -200, -0.0, 1], [["--max-ulp", 0], ["--atol", 0], []], [["--bitwise"]])
-
-    def test_bitwise(self):
-        self.check([100, -200, 0, 1], [["--bitwise"]], [])
-        self.check([100, -200, 0, 1 + 2.0**-23], [[]], [["--bitwise"]])
-
     def test_the_default_bound(self):
         # L = 1: u_out|want| + 4 u_acc |x||dy| = 5 units of roundoff (2^-24) of 1.
         bound = ["--criterion", "bound"]
@@ -534,26 +469,6 @@ class Criteria(VerifyTest):
         # By rounding: two of u, and half a step for the last one.
         self.check([100, -200, 0, 1 + 1 * 2.0**-23], [[]], [])
         self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [[]])
-
-    def test_the_bound_grows_with_cancellation(self):
-        # The sum is 0, the terms are 1e4: an error of 1e-4 is allowed, which no rtol allows.
-        problem = Problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1))
-        problem.x[:] = 1
-        problem.dy[0], problem.dy[1] = 1e4, -1e4
-        self.prepare(problem)
-        self.result_file(np.full((1, 1, 1, 1), 1e-4))
-        self.verify("--result", "r.npy")
-        self.verify("--result", "r.npy", "--rtol", "1000", status=1)
-        self.result_file(np.full((1, 1, 1, 1), 1.0))
-        self.verify("--result", "r.npy", status=1)
-
-    def test_the_bound_is_of_the_dtype(self):
-        # Half precision: 2^-11 of 100 is 0.05; float32 would not forgive that.
-        self.check([100.0625, -200, 0, 1], [], [[]], "float32")
-        problem = self.problem
-        problem.save(self.folder, "float16")
-        self.check([100.0625, -200, 0, 1], [], [[]], "float16")  # a whole unit; half is allowed
-        self.check([100, -200, 0, 1], [[]], [], "float16")
 
     def test_criterion_is_printed(self):
         self.result_file(self.dw)
@@ -800,15 +715,6 @@ class Golden(VerifyTest):
         self.result_file(self.dw)
         self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise", status=1)
         self.verify("--result", "r.npy", "--golden", "golden.npy", "--atol", 1)
-
-    def test_golden_nan(self):
-        values = self.dw.copy()
-        values[0, 0, 0, 0] = np.nan
-        self.result_file(values, name="golden.npy")
-        for extra in ([], ["--bitwise"], ["--rtol", "1e30"], ["--max-ulp", 2**62]):
-            self.verify("--golden", "golden.npy", *extra, status=1)
-        self.result_file(values)
-        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise")
 
     def test_golden_of_another_dtype(self):
         # A golden in float16 has its own rounding, which the bound grants it.
