@@ -139,6 +139,22 @@ def to_float64(dtype, stored):
     return bits.astype("<u4").view("<f4").astype(np.float64)
 
 
+def kept(dtype, values):
+    """What a file of that dtype keeps of values."""
+    return to_float64(dtype, round_to(dtype, values))
+
+
+def single(values):
+    return np.asarray(values).astype("f4").astype("f8")
+
+
+def tf32(values, how="even"):
+    """even: half to even; away: half away from 0; cut: towards 0."""
+    bits = np.asarray(values).astype("<f4").view("<u4")
+    bits = bits + {"even": 0xFFF + (bits >> 13 & 1), "away": 0x1000, "cut": 0}[how]
+    return (bits & 0xFFFFE000).astype("<u4").view("<f4").astype("f8")
+
+
 def integers(rng, shape, low=-4, high=4):
     return rng.integers(low, high + 1, shape).astype(np.float64)
 
@@ -244,6 +260,13 @@ class Problem:
         self.x = integers(rng, (n, *self.size, c))
         self.dy = integers(rng, (n, *(max(o, 0) for o in self.out), k))
 
+    def fill_normal(self, seed):
+        """Normal numbers, which float32 holds, in the place of integers."""
+        rng = np.random.default_rng(seed)
+        for name in ("x", "dy"):
+            setattr(self, name, single(rng.standard_normal(getattr(self, name).shape)))
+        return self
+
     @property
     def data_format(self):
         axes = "DHW"[3 - len(self.taps):]
@@ -282,6 +305,10 @@ class Problem:
         """dw[*taps, C/groups, K]."""
         return definition(self.x, self.dy, self.taps, self.strides, self.dilations, self.before,
                           self.groups)
+
+    def filter_format(self, form):
+        """HWIO, OIHW or OHWI, as it is called for this op."""
+        return form.replace("HW", "DHW") if self.op == "conv3d" else form
 
     def filter_sizes(self):
         """TensorFlow's filter_sizes."""

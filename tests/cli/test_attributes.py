@@ -224,8 +224,7 @@ class Random(CliTest):
             flags = {"kernel": None, "sizes": ["--filter-sizes", *sizes],
                      "file": ["--filter-sizes", "sizes.npy"],
                      "like": ["--filter-like", "w.npy"]}[way]
-            deep = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
-            more = ["--filter-format", deep if problem.op == "conv3d" else form]
+            more = ["--filter-format", problem.filter_format(form)]
             more += ["--out-dtype", out] if out else []
             more += pick([], ["-b", "reference"], *(["-a", name] for name in ALGORITHMS))
             with self.subTest(index, dtype=dtype, out=out, form=form, way=way):

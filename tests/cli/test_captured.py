@@ -3,26 +3,11 @@ order fail. The sums are made here, term by term in float32."""
 import json
 
 import numpy as np
-from harness import ROOT, CliTest, definition, parse_report, save, to_float64
+from harness import ROOT, CliTest, definition, kept, parse_report, save, single, tf32, to_float64
 
 FOLDER = ROOT / "testdata/captured"
 PROBLEMS = {entry["name"].split("_")[0]: entry
             for entry in map(json.loads, (FOLDER / "problems.jsonl").read_text().splitlines())}
-
-
-def single(values):
-    return np.asarray(values).astype("f4").astype("f8")
-
-
-def cut_off(values, bits):
-    """float32 numbers without their last bits, rounded to nearest."""
-    stored = np.ascontiguousarray(values, "f4").view("u4").astype("u8")
-    half = (1 << bits >> 1) - 1 + (stored >> bits & 1)
-    return ((stored + half) >> bits << bits).astype("u4").view("f4").astype("f8")
-
-
-def bfloat16(values):
-    return cut_off(values, 16)
 
 
 class Pair:
@@ -133,11 +118,11 @@ class CapturedTest(CliTest):
         yield f"pixel {at} is lost", summed(pair.terms(x, lost))
         # float16's numbers are numbers of TF32.
         yield "inputs rounded", summed(pair.terms(*(
-            bfloat16(values) if pair.dtype == "float16" else cut_off(values, 13) for values in (x, dy))))
+            kept("bfloat16", values) if pair.dtype == "float16" else tf32(values) for values in (x, dy))))
         terms = pair.terms(x, dy)
-        images = [bfloat16(in_sequence(pixels(terms[n:n + 1]))) for n in range(len(terms))]
+        images = [kept("bfloat16", in_sequence(pixels(terms[n:n + 1]))) for n in range(len(terms))]
         yield "images' sums in bfloat16", in_sequence(np.array(images))
-        halves = [bfloat16(summed(part)) for part in (terms[:len(terms) // 2], terms[len(terms) // 2:])]
+        halves = [kept("bfloat16", summed(part)) for part in (terms[:len(terms) // 2], terms[len(terms) // 2:])]
         yield "two halves in bfloat16", single(halves[0] + halves[1])
 
     def test_the_definition_says_so_too(self):

@@ -162,13 +162,6 @@ class Options(CliTest):
 class SameBytes(CliTest):
     """The gradient's bits depend on nothing but the problem."""
 
-    @staticmethod
-    def normal(problem, seed=5):
-        rng = np.random.default_rng(seed)
-        problem.x = rng.standard_normal(problem.x.shape)
-        problem.dy = rng.standard_normal(problem.dy.shape)
-        return problem
-
     def bytes_of(self, problem, *extra):
         return self.compute(problem, "float32", *extra, save_tensors=False)
 
@@ -191,7 +184,7 @@ class SameBytes(CliTest):
             "planes": Problem("conv3d", n=1, size=(50, 80, 100), c=32, k=4, taps=(3, 1, 2)),
         }
         for name, problem in cases.items():
-            self.normal(problem).save(self.folder)
+            problem.fill_normal(5).save(self.folder)
             limits = ("30MiB", "34MiB", "40MiB", "60MiB", "75MiB", "150MiB", "1GiB")
             usable = [limit for limit in limits if self.run_here(
                 *problem.args(), "--dry-run", "--memory-limit", limit).status == 0]

@@ -3,13 +3,7 @@ that no known fault explains. Everything wrong is made here, from the definition
 import re
 
 import numpy as np
-from harness import (ROOT, CliTest, Problem, definition, npy_bytes, parse_report, round_to, save,
-                     small, to_float64)
-
-
-def single(values):
-    """Rounded to float32: what a float32 file holds."""
-    return np.asarray(values).astype("f4").astype("f8")
+from harness import ROOT, CliTest, Problem, definition, kept, npy_bytes, parse_report, save, single, small, tf32
 
 
 def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
@@ -22,11 +16,8 @@ def normal_problem(op="conv2d", seed=5, dtype="float32", **more):
         "conv3d": dict(n=2, size=(5, 7, 6), c=3, k=4, taps=(2, 3, 2), strides=(1, 2, 1),
                        dilations=(2, 1, 1)),
     }[op]
-    problem = Problem(op, **{**base, **more})
-    rng = np.random.default_rng(seed)
-    for name in ("x", "dy"):
-        values = single(rng.standard_normal(getattr(problem, name).shape))
-        setattr(problem, name, to_float64(dtype, round_to(dtype, values)))
+    problem = Problem(op, **{**base, **more}).fill_normal(seed)
+    problem.x, problem.dy = kept(dtype, problem.x), kept(dtype, problem.dy)
     return problem
 
 
@@ -353,9 +344,9 @@ class TenFaults(DiagnosisTest):
         for op in ("conv2d", "depthwise", "conv3d"):
             p = self.use(normal_problem(op, n=5))
             for image in range(p.n):
-                kept = [n for n in range(p.n) if n != image]
+                others = [n for n in range(p.n) if n != image]
                 with self.subTest(op=op, image=image):
-                    self.names(self.wrong(x=p.x[kept], dy=p.dy[kept]), "missing_image",
+                    self.names(self.wrong(x=p.x[others], dy=p.dy[others]), "missing_image",
                                f"image {image} is left out")
             self.names(self.wrong(x=p.x[:3], dy=p.dy[:3]), "missing_image",
                        "images 3 to 4 are left out")
@@ -378,15 +369,10 @@ class OtherFaults(DiagnosisTest):
 
     def test_inputs_of_lower_precision(self):
         p = self.use(normal_problem())
-
-        def tf32(values):
-            bits = np.ascontiguousarray(values).astype("<f4").view("<u4")
-            return ((bits + 0x1000) & 0xFFFFE000).astype("<u4").view("<f4").astype("f8")
-
-        for rounding, text in ((lambda v: to_float64("bfloat16", round_to("bfloat16", v)),
+        for rounding, text in ((lambda v: kept("bfloat16", v),
                                 "rounded to bfloat16"),
                                (lambda v: v.astype("f2").astype("f8"), "rounded to float16"),
-                               (tf32, "rounded to TF32")):
+                               (lambda v: tf32(v, "away"), "rounded to TF32")):
             wrong = self.wrong(x=rounding(p.x), dy=rounding(p.dy))
             # float16 and TF32 have as many digits, and are the same where both have the range.
             self.names(single(wrong), "input_precision",
@@ -410,8 +396,8 @@ class Every(DiagnosisTest):
                     self.names(single(self.dw[::-1, ::-1]) if dtype != "float64"
                                else self.dw[::-1, ::-1],
                                "filter_flipped", "the filter is flipped in h and w")
-                    kept = [0, 2]
-                    wrong = self.wrong(x=p.x[kept], dy=p.dy[kept])
+                    others = [0, 2]
+                    wrong = self.wrong(x=p.x[others], dy=p.dy[others])
                     self.names(wrong if dtype == "float64" else single(wrong), "missing_image",
                                "image 1 is left out")
 
@@ -601,8 +587,8 @@ class Places(DiagnosisTest):
     def test_a_fault_in_one_place(self):
         self.use_tiles()
         p = self.problem
-        kept = [0, 1, 3]
-        wrong = self.wrong(x=p.x[kept], dy=p.dy[kept])
+        others = [0, 1, 3]
+        wrong = self.wrong(x=p.x[others], dy=p.dy[others])
         values = self.dw.copy()
         values[..., 16:32] = wrong[..., 16:32]
         self.names(single(values), "missing_image", "image 2 is left out, in output channels k "
@@ -635,7 +621,7 @@ class Precision(DiagnosisTest):
         self.use(normal_problem())
         bits = single(self.dw).astype("<f4").view("<u4")
         cut = (bits & 0xFFFF0000).astype("<u4").view("<f4").astype("f8")
-        for values, text in ((to_float64("bfloat16", round_to("bfloat16", self.dw)),
+        for values, text in ((kept("bfloat16", self.dw),
                               "it is rounded to bfloat16 once"),
                              (cut, "it is cut off to bfloat16 once"),
                              (self.dw.astype("f2").astype("f8"),
@@ -652,13 +638,13 @@ class Precision(DiagnosisTest):
                 dy = np.zeros_like(p.dy)
                 dy.reshape(-1, p.k)[begin:begin + chunk] = p.dy.reshape(-1, p.k)[
                     begin:begin + chunk]
-                total = total + to_float64("bfloat16", round_to("bfloat16", self.wrong(dy=dy)))
+                total = total + kept("bfloat16", self.wrong(dy=dy))
             self.names(single(total), "low_precision_sums", f"{text} are rounded to bfloat16",
                        whole=False)
 
     def test_one_tensor(self):
         self.use(normal_problem())
-        rounded = to_float64("bfloat16", round_to("bfloat16", self.problem.x))
+        rounded = kept("bfloat16", self.problem.x)
         self.names(single(self.wrong(x=rounded)), "input_precision",
                    "x alone is rounded to bfloat16 before they are multiplied")
 
@@ -716,7 +702,7 @@ class Fillings(DiagnosisTest):
         self.use(plain_problem(c=12, k=16, taps=(3, 3), dtype="bfloat16"), "bfloat16")
         step = 2.0**np.floor(np.log2(abs(self.dw)) - 7)
         noise = np.random.default_rng(0).standard_normal(self.dw.shape) * step * 0.15
-        lines = self.verify(to_float64("bfloat16", round_to("bfloat16", self.dw + noise)))
+        lines = self.verify(kept("bfloat16", self.dw + noise))
         self.assertNotIn("result_precision", [f["fault"] for f in self.report["findings"]], lines)
 
     def test_low_bits(self):
@@ -838,7 +824,7 @@ class Misleading(DiagnosisTest):
 class Pairs(DiagnosisTest):
     def test_two_faults(self):
         p = self.use(normal_problem())
-        low = {name: to_float64("bfloat16", round_to("bfloat16", getattr(p, name)))
+        low = {name: kept("bfloat16", getattr(p, name))
                for name in ("x", "dy")}
         self.names(single(self.dw[::-1] * 3), "filter_flipped+scale_factor",
                    "the filter is flipped in h, and it is multiplied by 3")

@@ -1,18 +1,8 @@
 """verify's diagnosis of x and dy that are not read as they are: numbers that were rounded or cut
 off, images, lines and pixels that are others', attributes of one axis, and sums of parts."""
 import numpy as np
-from harness import definition, round_to, to_float64
-from test_diagnosis import DiagnosisTest, normal_problem, plain_problem, single
-
-
-def kept(dtype, values):
-    return to_float64(dtype, round_to(dtype, values))
-
-
-def tf32(values, how):
-    bits = np.asarray(values).astype("<f4").view("<u4")
-    bits = bits + {"even": 0xFFF + (bits >> 13 & 1), "away": 0x1000, "cut": 0}[how]
-    return (bits & 0xFFFFE000).astype("<u4").view("<f4").astype("f8")
+from harness import definition, kept, single, tf32
+from test_diagnosis import DiagnosisTest, normal_problem, plain_problem
 
 
 def of_bits(values, bits, least, most):

@@ -2,19 +2,12 @@
 their structure tells. Sums are made here in float32, one term after the other."""
 import numpy as np
 
-from harness import Problem, save
+from harness import Problem, save, tf32
 from verifying import VerifyTest
 
 
 def in_sequence(terms):
     return np.add.accumulate(terms, 0, "f4")[-1]
-
-
-def tf32(values, how):
-    """even: half to even; away: half away from 0; cut: towards 0."""
-    bits = np.asarray(values, "f4").view("u4")
-    added = {"even": 0xfff + (bits >> 13 & 1), "away": 0x1000, "cut": 0}[how]
-    return ((bits + np.uint32(0) + added) & 0xffffe000).astype("u4").view("f4")
 
 
 class OrdersTest(VerifyTest):
@@ -122,9 +115,7 @@ class OrdersTest(VerifyTest):
 
     def test_errors_that_are_small_and_have_a_structure_fail(self):
         problem = Problem("conv2d", n=16, c=8, k=8, size=(14, 14), taps=(3, 3))
-        random = np.random.default_rng(2)
-        problem.x, problem.dy = (random.standard_normal(values.shape).astype("f4") for values in (problem.x, problem.dy))
-        self.prepare(problem)
+        self.prepare(problem.fill_normal(2))
         near = self.compare("--result", self.result_file(self.dw * 1.000003), status=1)
         self.assertEqual((near["reason"], near["structure"]["form"]), ("structure", "factor"))
         self.assertAlmostEqual(near["structure"]["size"], 3e-6, delta=1e-6)

@@ -71,18 +71,13 @@ class Sample(VerifyTest):
                     self.verify("--sample", 30)
                     self.verify("--sample", 30, "-b", "reference")
             for form in ("HWIO", "OIHW", "OHWI"):
-                name = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
-                name = name if op == "conv3d" else form
                 save(self.folder / "r.npy", self.problem.expected(form), dtype)
                 with self.subTest(op=op, form=form):
-                    self.verify("--result", "r.npy", "--filter-format", name, "--sample", 30,
-                                "--bitwise")
+                    self.verify("--result", "r.npy", "--filter-format", self.problem.filter_format(form),
+                                "--sample", 30, "--bitwise")
 
     def test_the_bound_is_that_of_the_full_check(self):
-        rng = np.random.default_rng(1)
-        self.problem.x = rng.standard_normal(self.problem.x.shape).astype("f4").astype("f8")
-        self.problem.dy = rng.standard_normal(self.problem.dy.shape).astype("f4").astype("f8")
-        self.prepare(self.problem)
+        self.prepare(self.problem.fill_normal(1))
         values = self.dw * (1 + 1e-6)
         save(self.folder / "r.npy", values)
         full = self.run_here(*self.args("--result", "r.npy", "--json", "--no-diagnosis"))
@@ -98,14 +93,6 @@ class Sample(VerifyTest):
         self.assertAlmostEqual(full["max_ratio"]["value"], some["max_ratio"]["value"], 9)
         for a, b in zip(full["taps"], some["taps"]):
             self.assertAlmostEqual(a["rounding"] / b["rounding"], 1, 6)
-
-    def test_criteria(self):
-        values = self.dw.copy()
-        values[0, 0, 0, 0] += 0.5
-        save(self.folder / "r.npy", values)
-        self.verify("--result", "r.npy", "--sample", 20, "--atol", "0.5")
-        self.verify("--result", "r.npy", "--sample", 20, "--atol", "0.4", status=1)
-        self.verify("--result", "r.npy", "--sample", 20, "--bitwise", status=1)
 
     def test_golden(self):
         save(self.folder / "g.npy", self.dw)
@@ -125,17 +112,6 @@ class Sample(VerifyTest):
             save(self.folder / "r.npy", self.dw)
             args[args.index(name) + 1] = "-"
             self.succeed(*args, stdin=npy_bytes("float32", tensor))
-
-    def test_threads_and_memory_change_nothing(self):
-        rng = np.random.default_rng(2)
-        problem = Problem(n=7, size=(40, 38), c=8, k=8, taps=(3, 3))
-        problem.x = rng.standard_normal(problem.x.shape)
-        problem.dy = rng.standard_normal(problem.dy.shape)
-        self.prepare(problem)
-        texts = set()
-        for extra in (["-t", 1], ["-t", 3], ["-t", 2, "--memory-limit", "30MiB"]):
-            texts.add(self.verify("--sample", 60, *extra).rsplit("repeat:", maxsplit=1)[0])
-        self.assertEqual(len(texts), 1)
 
     def test_output_and_dry_run(self):
         self.verify("--sample", 20, "-o", "dw.npy")

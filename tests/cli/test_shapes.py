@@ -70,9 +70,7 @@ class Conv1d(CliTest):
 
     def test_verify_and_its_diagnosis(self):
         problem = line(size=(40,), padding="same", groups=1)
-        rng = np.random.default_rng(3)
-        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(problem.dy.shape)
-        problem.save(self.folder, "float64")
+        problem.fill_normal(3).save(self.folder, "float64")
         flags = ["-i", "x.npy", "-g", "dy.npy", *problem.flags()]
         self.succeed("verify", *flags)
         right = problem.expected()

@@ -4,21 +4,14 @@ import re
 import shlex
 
 import numpy as np
-from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, save, small
+from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, small, tf32
 from verifying import VerifyTest
 
 
 class Match(VerifyTest):
     def test_own_results(self):
         for op, dtype in [(op, dtype) for op in OPS for dtype in DTYPES]:
-            problem = small(op)
-            rng = np.random.default_rng(1)
-            problem.x = rng.standard_normal(problem.x.shape)
-            problem.dy = rng.standard_normal(problem.dy.shape)
-            self.problem = problem
-            for tensor, name in ((problem.x, "x.npy"), (problem.dy, "dy.npy")):
-                # Rounded through float32 first, which round_to() demands for bfloat16.
-                save(self.folder / name, tensor.astype("f4").astype("f8"), dtype)
+            self.prepare(small(op).fill_normal(1), dtype)
             for extra in (*(["-a", name] for name in ALGORITHMS), ["-b", "reference"], []):
                 with self.subTest(op=op, dtype=dtype, extra=extra):
                     self.verify(*extra)
@@ -38,8 +31,7 @@ class Match(VerifyTest):
         for op in OPS:
             self.prepare(small(op))
             for form in ("HWIO", "OIHW", "OHWI"):
-                name = {"HWIO": "DHWIO", "OIHW": "OIDHW", "OHWI": "ODHWI"}[form]
-                name = name if op == "conv3d" else form
+                name = self.problem.filter_format(form)
                 self.result_file(self.problem.expected(form))
                 with self.subTest(op=op, form=form):
                     self.verify("--result", "r.npy", "--filter-format", name, "--bitwise")
@@ -93,11 +85,7 @@ class Match(VerifyTest):
         self.assert_one_error(result, 3, "dw.npy", "--no-clobber")
 
     def test_threads_and_limits_do_not_change_the_report(self):
-        rng = np.random.default_rng(2)
-        problem = Problem(n=9, size=(20, 19), c=8, k=8, taps=(3, 3))
-        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(
-            problem.dy.shape)
-        self.prepare(problem)
+        self.prepare(Problem(n=9, size=(20, 19), c=8, k=8, taps=(3, 3)).fill_normal(2))
         texts = set()
         for extra in (["-t", 1], ["-t", 3], ["-t", 8], ["-t", 2, "--memory-limit", "60MiB"]):
             texts.add(self.verify(*extra).rsplit("repeat:", maxsplit=1)[0])
@@ -308,9 +296,7 @@ class NotTested(VerifyTest):
     def texts(self, change=lambda problem: None, **more):
         problem = Problem(**{"n": 4, "size": (8, 8), "c": 4, "k": 5, "taps": (3, 3),
                              "padding": "valid", **more})
-        rng = np.random.default_rng(5)
-        problem.x = rng.standard_normal(problem.x.shape)
-        problem.dy = rng.standard_normal(problem.dy.shape)
+        problem.fill_normal(5)
         change(problem)
         self.prepare(problem)
         compare = self.compare()
@@ -482,23 +468,12 @@ class Criteria(VerifyTest):
             self.assertIn(f"criterion: {text}\n", self.verify("--result", "r.npy", *extra))
 
 
-def tf32(values):
-    """Rounded to 10 bits behind the point."""
-    bits = values.astype("f4").view("u4")
-    return ((bits + 0xfff + (bits >> 13 & 1)) & ~np.uint32(0x1fff)).view("f4").astype("f8")
-
-
 class Rounding(VerifyTest):
     """The default criterion sees what the worst-case bound lets pass."""
 
     def setUp(self):
         super().setUp()
-        self.problem = Problem(n=64, size=(56, 56), c=2, k=2, taps=(3, 3))
-        rng = np.random.default_rng(8)
-        for name in ("x", "dy"):
-            shape = getattr(self.problem, name).shape
-            setattr(self.problem, name, rng.standard_normal(shape).astype("f4").astype("f8"))
-        self.prepare(self.problem)
+        self.prepare(Problem(n=64, size=(56, 56), c=2, k=2, taps=(3, 3)).fill_normal(8))
 
     def wrong(self, x=None, dy=None):
         keep = self.problem.x, self.problem.dy
@@ -718,11 +693,7 @@ class Golden(VerifyTest):
 
     def test_golden_of_another_dtype(self):
         # A golden in float16 has its own rounding, which the bound grants it.
-        rng = np.random.default_rng(4)
-        problem = small("conv2d")
-        problem.x, problem.dy = rng.standard_normal(problem.x.shape), rng.standard_normal(
-            problem.dy.shape)
-        self.prepare(problem)
+        self.prepare(small("conv2d").fill_normal(4))
         self.result_file(self.dw, "float16", "golden.npy")
         self.verify("--golden", "golden.npy")
         self.result_file(self.dw, "bfloat16", "golden.npy")
