@@ -2,12 +2,11 @@
 import hashlib
 import os
 import pty
-import re
 import struct
 import subprocess
 
 import numpy as np
-from harness import (BINARY, DTYPES, ROOT, SANITIZED, CliTest, clean_environment, header_bytes,
+from harness import (BINARY, DTYPES, SANITIZED, CliTest, clean_environment, header_bytes,
                      load, npy_bytes, parse_report, raw_npy, save)
 
 SHAPES = ((), (1,), (0,), (7,), (2, 0, 3), (3, 4), (2, 3, 4), (3, 3, 2, 2), (2, 3, 1, 2, 3))
@@ -86,46 +85,6 @@ First mismatch at [1]: got 0.001, want 0.002
                          ([0], [3]))
         self.assertEqual((compare["zero_wants"], compare["failing"]["zero_wants"]), (1, 1))
 
-    def test_differences_that_float64_does_not_hold(self):
-        out = self.pair([1.7e308], [-1.7e308], status=1, dtypes=("float64", "float64"))
-        self.assertIn("Max relative difference: 2 at [0]", out)
-        steps = 2 * int(np.array(1.7e308).view("i8"))
-        self.assertIn(f"Max ULP difference: {steps:.6g} at [0]", out)
-        self.pair([1.7e308], [-1.7e308], "--max-ulp", 2**63 - 1, status=1,
-                  dtypes=("float64", "float64"))
-        # Nothing but elements that have no relative error.
-        out = self.pair([1e-16, 1], [0, 1], "--rtol", "1e-14", status=1,
-                        dtypes=("float64", "float64"))
-        self.assertIn("Max relative difference of elements where want is not 0: 0\n", out)
-
-    def test_the_worst_are_over_all_elements(self):
-        rng = np.random.default_rng(2)
-        want = rng.standard_normal((11, 13, 5))
-        got = want + rng.standard_normal(want.shape) * 10.0 ** rng.integers(-9, 3, want.shape)
-        compare = [None]
-        self.pair(got, want, status=1, dtypes=("float64", "float64"))
-        compare = self.report("got.npy", "want.npy", status=1)["compare"]
-        error = abs(got - want)
-        for key, values in (("max_abs", error), ("max_rel", error / abs(want))):
-            at = np.unravel_index(values.argmax(), values.shape)
-            self.assertEqual(compare[key]["index"], [int(i) for i in at])
-            self.assertAlmostEqual(compare[key]["value"] / values.max(), 1, 12)
-        bad = error > 1e-7 + 1e-7 * abs(want)
-        self.assertEqual(compare["mismatches"], bad.sum())
-        first = np.argwhere(bad)[0]
-        self.assertEqual(compare["first_mismatch"]["index"], first.tolist())
-
-    def test_as_numpy_judges(self):
-        rng = np.random.default_rng(3)
-        for dtype, numpy_dtype in (("float16", "f2"), ("float32", "f4"), ("float64", "f8")):
-            for scale in (1e-9, 1e-7, 1e-5, 1e-3):
-                want = rng.standard_normal((5, 6)).astype(numpy_dtype)
-                got = (want * (1 + scale * rng.standard_normal(want.shape))).astype(numpy_dtype)
-                for rtol, atol in ((1e-7, 0), (1e-3, 1e-8), (0, 1e-4)):
-                    right = np.allclose(got.astype("f8"), want.astype("f8"), rtol, atol)
-                    self.pair(got, want, "--rtol", rtol, "--atol", atol, status=int(not right),
-                              dtypes=(dtype, dtype))
-
     def test_defaults(self):
         for dtype, rtol, atol in (("float16", 1e-3, 1e-5), ("bfloat16", 1.6e-2, 1e-5),
                                   ("float32", 1.3e-6, 1e-5), ("float64", 1e-7, 1e-7)):
@@ -137,18 +96,6 @@ First mismatch at [1]: got 0.001, want 0.002
             self.pair([1 + steps * one_step], [1.0], dtypes=(dtype, dtype))
             self.pair([1 + 4 * rtol + 4 * atol], [1.0], status=1, dtypes=(dtype, dtype))
             self.pair([1 + one_step], [1.0], "--bitwise", status=1, dtypes=(dtype, dtype))
-
-    def test_ulp(self):
-        tiny = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149,
-                "float64": 2.0**-1074}
-        for dtype in DTYPES:
-            dtypes = (dtype, dtype)
-            self.pair([3 * tiny[dtype]], [-tiny[dtype]], "--max-ulp", 4, dtypes=dtypes)
-            self.pair([3 * tiny[dtype]], [-tiny[dtype]], "--max-ulp", 3, status=1, dtypes=dtypes)
-            self.pair([-0.0], [0.0], "--max-ulp", 0, dtypes=dtypes)
-            self.pair([tiny[dtype]], [0.0], "--rtol", 1, status=1, dtypes=dtypes)
-            self.pair([tiny[dtype]], [0.0], "--atol", tiny[dtype], dtypes=dtypes)
-            self.pair([tiny[dtype]], [0.0], dtypes=dtypes)
 
     def test_zeros(self):
         self.pair([-0.0, 0.0], [0.0, 0.0])
@@ -210,15 +157,6 @@ First mismatch at [1]: got 0.001, want 0.002
 
 
 class Files(CompareTest):
-    def test_forms_of_files_do_not_matter(self):
-        values = np.random.default_rng(4).standard_normal((3, 4, 5))
-        self.save("want.npy", values, "float64")
-        for descr, order, version in (("'>f8'", "C", (1, 0)), ("'<f8'", "F", (2, 0)),
-                                      ("'>f8'", "F", (3, 0))):
-            payload = values.astype(descr.strip("'")).tobytes(order)
-            self.write("got.npy", raw_npy(values.shape, descr, payload, order == "F", 8, version))
-            self.compare("got.npy", "want.npy", "--bitwise")
-            self.compare("want.npy", "-", "--bitwise", stdin=self.read("got.npy"))
 
     def test_standard_input_on_either_side(self):
         data = npy_bytes("bfloat16", [[1, 2], [3, 4]])
@@ -234,19 +172,6 @@ class Files(CompareTest):
         done = self.bash("convgrad inspect a.npy >/dev/null && "
                          "cat a.npy | convgrad diff - a.npy -q --bitwise")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
-
-    def test_members_of_archives(self):
-        values = np.arange(12.0).reshape(3, 4)
-        np.savez(self.folder / "a.npz", x=values, y=values + 1)
-        np.save(self.folder / "x.npy", values)
-        self.assertIn("a.npz", self.compare("a.npz:x", "x.npy", "--bitwise"))
-        self.compare("x.npy", "a.npz:x", "--bitwise")
-        self.compare("a.npz:x", "a.npz:y", "--atol", 1)
-        self.assertIn("12 / 12", self.compare("a.npz:x", "a.npz:y", status=1))
-        before = self.read("a.npz")
-        self.assert_one_error(self.run_here("compare", "a.npz:x", "x.npy", "--save-diff", "a.npz"), 2,
-                              "--save-diff", "which would be replaced")
-        self.assertEqual(self.read("a.npz"), before)
 
     def test_quiet_and_alias(self):
         self.save("a.npy", [1, 2])
@@ -395,19 +320,3 @@ class Misuse(CompareTest):
         self.compare("a.npy", "b.npy", "--bitwise", env={"CONVGRAD_RTOL": "0.2"}, status=1)
         self.compare("a.npy", "b.npy", env={"CONVGRAD_OUTPUT": "x.npy"}, status=1)
         self.assertEqual(self.listing(), ["a.npy", "b.npy"])
-
-    def test_reports_that_cannot_be_written(self):
-        self.save("a.npy", [1.0])
-        for args in (["--json=none/r.json"], ["--save-diff", "/dev/full"]):
-            result = self.run_here("compare", "a.npy", "a.npy", *args)
-            self.assertGreaterEqual(result.status, 3, str(result))
-
-
-class Golden(CompareTest):
-    def test_testdata_against_itself(self):
-        files = sorted((ROOT / "testdata").rglob("*.dw.npy"))[::40]
-        self.assertGreater(len(files), 5)
-        for path in files:
-            self.compare(path, path, "--bitwise", "-q")
-            out = self.compare(path, path)
-            self.assertRegex(out, re.compile(r"^Mismatched elements: 0 / \d+ \(0 %\)$", re.M))
