@@ -1,20 +1,46 @@
 """--help and --version: complete, and every example runs as it is printed."""
 import re
 
-from harness import CliTest, ExampleFolder, commands, run
+from harness import CliTest, ExampleFolder, commands, options_of, run
 
 COMMANDS = [[name] if name else [] for name in commands()]
 
 
 class Help(CliTest):
-    def test_help_goes_to_stdout(self):
-        for command in COMMANDS:
-            for flag, examples in (("-h", "Example:"), ("--help", "Examples:")):
-                result = run(*command, flag)
-                with self.subTest(command=command, flag=flag):
-                    self.assertEqual((result.status, result.err), (0, ""))
-                    self.assertIn("Usage: convgrad", result.out)
-                    self.assertIn(examples, result.out)
+    def test_short(self):
+        for command in commands():
+            words = [command] * bool(command)
+            short, long = run(*words, "-h"), run(*words, "--help")
+            with self.subTest(command):
+                self.assertEqual((short.status, short.err), (0, ""))
+                self.assertEqual((long.status, long.err), (0, ""))
+                self.assertIn("Usage: convgrad", long.out)
+                self.assertIn("Examples:", long.out)
+                lines = short.out.splitlines()
+                self.assertLessEqual(len(lines), 30, short.out)
+                self.assertLessEqual(max(map(len, lines)), 120, short.out)
+                self.assertIn("Usage: convgrad", short.out)
+                self.assertIn("Example:", short.out)
+                self.assertGreater(len(long.out), len(short.out))
+                for names, _ in options_of(command):
+                    if "--op" not in names or command != "generate":    # there it has a place
+                        self.assertTrue(any(name in short.out for name in names), names)
+
+    def test_help_of_a_command(self):
+        for words in ([], ["verify"], ["diff"]):
+            self.assertEqual(run("help", *words).out, run(*words, "--help").out)
+        self.assertEqual(run("help", "help").out, run("--help").out)
+        self.assert_one_error(run("help", "verfy"), 2, "'verfy'", "did you mean 'verify'")
+        for words in (["batch", "extra"], ["help", "batch"], ["verify", "-q"]):
+            self.assert_one_error(run("help", *words), 2, f"help: '{words[1]}'", "expected one command")
+
+    def test_version(self):
+        out = run("--version").out
+        self.assertEqual(run("-V").out, out)
+        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n"
+                              r"BLAS  OpenBLAS \d+\.\d+\.\d+, kernels for \w+\n"
+                              r"CUDA  (toolkit \d+\.\d+[.\d]*|none.*)\n"
+                              r"MPI   (Open MPI \d+\.\d+\.\d+|none.*)\n$")
 
     def test_each_option_has_a_text(self):
         for command in COMMANDS:
@@ -23,34 +49,6 @@ class Help(CliTest):
                 if re.match(r"  (-\w,)?--[\w-]+", line):
                     self.assertLess(len(line), 150, line)
                     self.assertNotRegex(line, r"INT|TEXT|FLOAT|NONNEGATIVE|UINT|\[b, kb|\{", line)
-
-    def test_all_flags_of_the_contract(self):
-        text = run("--help").out
-        for flag in ("--op", "-i,--input", "-g,--out-backprop", "-o,--output", "--filter-sizes",
-                     "-k,--kernel", "--filter-like", "-s,--strides", "-p,--padding",
-                     "--explicit-paddings", "-d,--dilations", "-f,--data-format", "--groups",
-                     "--filter-format", "--use-cudnn-on-gpu", "-b,--backend", "--device",
-                     "-t,--threads", "-a,--algorithm", "--list-algorithms", "--out-dtype",
-                     "--accumulate", "--memory-limit", "--dry-run", "--no-clobber", "-v,--verbose",
-                     "--batch-range", "--mpi", "--json", "--version"):
-            self.assertIn(flag, text)
-        self.assertLessEqual({"verify", "compare", "batch", "bench", "generate", "reduce", "inspect", "info",
-                              "completion"},
-                             set(commands()))
-        text = run("verify", "--help").out
-        for flag in ("--result", "--golden", "--rtol", "--atol", "--max-ulp", "--bitwise",
-                     "-k,--kernel", "--op", "--sample", "--seed", "--criterion",
-                     "--update-golden", "--save-repro", "--diagnosis,--no-diagnosis"):
-            self.assertIn(flag, text)
-        text = run("compare", "--help").out
-        for flag in ("GOT", "WANT", "--rtol", "--atol", "--max-ulp", "--bitwise", "--equal-nan",
-                     "--no-equal-nan", "--save-diff", "-q,--quiet", "--no-clobber"):
-            self.assertIn(flag, text)
-        self.assertEqual(run("diff", "--help").out, text)
-        text = run("generate", "--help").out
-        for flag in ("OP", "--op", "--shape", "--dist", "--seed", "--dtype", "-o,--output",
-                     "--nonfinite", "--clobber", "-k,--kernel", "--filter-sizes", "-p,--padding"):
-            self.assertIn(flag, text)
 
     def test_groups_and_statuses(self):
         text = run("--help").out
@@ -72,12 +70,6 @@ class Help(CliTest):
     def test_help_wins_over_a_broken_job(self):
         self.assertEqual(run("--op", "conv2d", "--help").status, 0)
         self.assertEqual(run("verify", "--rtol", "1", "-h").status, 0)
-
-    def test_version(self):
-        result = run("--version")
-        self.assertEqual((result.status, result.err), (0, ""))
-        self.assertRegex(result.out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n")
-        self.assertNotIn("(,", result.out)
 
     def test_no_arguments(self):
         result = run()

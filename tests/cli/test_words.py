@@ -5,7 +5,7 @@ import pickle
 import zipfile
 
 import numpy as np
-from harness import CliTest, commands, options_of, parse_report, run, save
+from harness import CliTest, parse_report, run, save
 
 X, DY = (2, 8, 9, 3), (2, 4, 5, 8)          # conv2d, 3x3, stride 2, SAME
 FILTER = ["-k", "3", "-s", "2", "-p", "same"]
@@ -216,41 +216,6 @@ class Hints(WordsTest):
             self.assert_one_error(self.run_here("inspect", name), 3, said)
         self.write("other.pkl", pickle.dumps([1]))
         self.refuse(3, ["a Python pickle"], *FILTER, tensors=("other.pkl", "dy.npy"))
-
-
-class Help(WordsTest):
-    def test_short(self):
-        for command in commands():
-            words = [command] * bool(command)
-            short = run(*words, "-h")
-            with self.subTest(command):
-                self.assertEqual((short.status, short.err), (0, ""))
-                lines = short.out.splitlines()
-                self.assertLessEqual(len(lines), 30, short.out)
-                self.assertLessEqual(max(map(len, lines)), 120, short.out)
-                self.assertIn("Usage: convgrad", short.out)
-                self.assertIn("Example", short.out)
-                long = run(*words, "--help").out
-                self.assertGreater(len(long), len(short.out))
-                for names, _ in options_of(command):
-                    if "--op" not in names or command != "generate":    # there it has a place
-                        self.assertTrue(any(name in short.out for name in names), names)
-
-    def test_help_of_a_command(self):
-        for words in ([], ["verify"], ["diff"]):
-            self.assertEqual(run("help", *words).out, run(*words, "--help").out)
-        self.assertEqual(run("help", "help").out, run("--help").out)
-        self.assert_one_error(run("help", "verfy"), 2, "'verfy'", "did you mean 'verify'")
-        for words in (["batch", "extra"], ["help", "batch"], ["verify", "-q"]):
-            self.assert_one_error(run("help", *words), 2, f"help: '{words[1]}'", "expected one command")
-
-    def test_version(self):
-        out = run("--version").out
-        self.assertEqual(run("-V").out, out)
-        self.assertRegex(out, r"^convgrad \d+\.\d+\.\d+ \([^()]+\)\n"
-                              r"BLAS  OpenBLAS \d+\.\d+\.\d+, kernels for \w+\n"
-                              r"CUDA  (toolkit \d+\.\d+[.\d]*|none.*)\n"
-                              r"MPI   (Open MPI \d+\.\d+\.\d+|none.*)\n$")
 
 
 class Quiet(WordsTest):
