@@ -55,10 +55,6 @@ class Raw(DtypesTest):
         for name, status, text in (
                 ("x.bin", 3, "for elements alone add dtype and shape, FILE:float32[8,56,56,64]"),
                 ("x.bin:float32[2,6,7,4]", 3, "has 1008 bytes, but float32[2,6,7,4] is 336 x 4 = 1344"),
-                ("x.bin:flaot32[2,6,7,3]", 2, "did you mean 'float32'?"),
-                ("x.bin:float32[2,6,x,3]", 2, "[2,6,x,3] is no shape"),
-                ("x.bin:float32[99999999999,99999999999,7,4]", 3,
-                 "is more than 2^63 - 1 bytes; correct the shape in the name"),
                 ("/dev/zero:float32[2,6,7,3]", 3,
                  "goes on after the 1008 payload bytes that dtype and shape in its name make"),
                 ("x.bin:int32[2,6,7,3]", 3, "dtype 'int32' is int32, expected float16")):

@@ -1,4 +1,4 @@
-"""docs/from-python.md, run as printed: each section's python and sh blocks, in order, in an empty folder.
+"""README.md and docs/from-python.md, run as printed: each section's python and sh blocks, in order, in an empty folder.
 
 A section runs with the first Python that has what it imports: this one, or one of those in
 CONVGRAD_TEST_PYTHONS (paths, with colons between).
@@ -14,16 +14,22 @@ import unittest
 
 from harness import BINARY, ROOT, clean_environment
 
+README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs/from-python.md").read_text()
 PYTHONS = [sys.executable, *filter(None, os.environ.get("CONVGRAD_TEST_PYTHONS", "").split(":"))]
 TIMEOUT_S = 600
+
+
+def blocks_of(text):
+    """[(language, code)]"""
+    return re.findall(r"^```(python|sh)\n(.*?)^```", text, re.M | re.S)
 
 
 def sections():
     """{title: [(language, code)]} of those that have code to run; the first is the page's beginning."""
     found = {}
     for part in re.split(r"(?m)^## ", PAGE.removeprefix("# ")):
-        blocks = re.findall(r"^```(python|sh)\n(.*?)^```", part, re.M | re.S)
+        blocks = blocks_of(part)
         if blocks:
             found[part.partition("\n")[0]] = blocks
     return found
@@ -71,6 +77,16 @@ class FromPython(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
                 if "convgrad verify" in code:
                     self.assertTrue(done.stdout.startswith("MATCH"), done.stdout)
+
+    def test_the_readme(self):
+        blocks = blocks_of(README)
+        self.assertGreaterEqual(len(blocks), 4)
+        self.assertTrue(any("convgrad verify" in code for _, code in blocks))
+        self.run_section("README", blocks)
+
+    def test_links_of_the_readme(self):
+        for name in re.findall(r"\]\(((?!http)[^)]+)\)", README):
+            self.assertTrue((ROOT / name).exists(), name)
 
     def test_the_page_has_them(self):
         self.assertEqual(list(sections()), ["From Python and back", "numpy",

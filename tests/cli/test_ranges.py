@@ -2,10 +2,8 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import time
-import zipfile
 
 import numpy as np
 
@@ -147,26 +145,6 @@ class SameBits(RangesTest):
         self.assert_quiet(result)
         self.assertEqual(self.read("stream.npz"), self.read(self.part("2/3")))
 
-    def test_killed_and_resumed(self):
-        self.use(n=64, size=(56, 56), c=32, k=48, groups=1, dilations=(1, 1))
-        begin = time.monotonic()
-        whole = self.one_run("-t", 1)
-        part_s = (time.monotonic() - begin) / 4
-        names = [f"r{k}.npz" for k in range(1, 5)]
-        kills = 0
-        for k, name in enumerate(names, 1):
-            words = [*self.args, "--batch-range", f"{k}/4", "-t", 1, "-o", name]
-            for share in (0.3, 0.6, 0.9):
-                with start(*words, cwd=self.folder) as process:
-                    time.sleep(share * part_s)
-                    process.send_signal(signal.SIGTERM)
-                    kills += process.wait() in (143, -signal.SIGTERM)
-                self.assertFalse([f for f in self.listing() if f.startswith(".")], self.listing())
-            if name not in self.listing():
-                self.assert_quiet(self.run_here(*words))
-        self.assertGreater(kills, 0)
-        self.assertEqual(self.reduce(*names), whole)
-
 
 class TheFile(RangesTest):
     def test_numpy_reads_it(self):
@@ -184,12 +162,6 @@ class TheFile(RangesTest):
         part.x, part.dy = self.problem.x[3:6], self.problem.dy[3:6]
         np.testing.assert_allclose(sums.sum(0).reshape(3, 2, 2, 6), part.grouped(), rtol=1e-4, atol=1e-3)
 
-    def test_zip_tools_find_nothing_wrong(self):
-        self.use()
-        with zipfile.ZipFile(self.folder / self.part("1/2")) as archive:
-            self.assertIsNone(archive.testzip())
-            self.assertEqual(archive.namelist(), ["problem.npy", "slices.npy", "sums.npy"])
-
     def test_as_numpy_saves_it_again(self):
         self.use()
         parts = [self.part(f"{k}/2") for k in (1, 2)]
@@ -197,11 +169,6 @@ class TheFile(RangesTest):
             arrays = dict(np.load(self.folder / parts[1]))
             save_as(self.folder / "again.npz", **arrays)
             self.assertEqual(self.reduce(parts[0], "again.npz"), self.one_run())
-
-    def test_it_repeats(self):
-        self.use()
-        first = self.read(self.part("1/2", "-t", 1))
-        self.assertEqual(self.read(self.part("1/2", "-t", 3, name="b.npz")), first)
 
     def test_damage_is_found(self):
         self.use()
