@@ -1,7 +1,6 @@
-"""Every spelling of every attribute, and random ones: computed right, or refused."""
+"""Every spelling of every attribute, and random ones: computed right."""
 import numpy as np
-from harness import (ALGORITHMS, DESCR, DTYPES, SANITIZED, CliTest, Problem, load, npy_bytes, raw_npy, round_to,
-                     save)
+from harness import ALGORITHMS, DESCR, DTYPES, SANITIZED, CliTest, Problem, load, npy_bytes, raw_npy, round_to
 
 
 class Spellings(CliTest):
@@ -114,7 +113,7 @@ class Spellings(CliTest):
 
 
 class Random(CliTest):
-    """Random jobs, sound and unsound: status 0 and the right bits, or 3 and one line."""
+    """Random jobs through files: the right bits. fuzz/validator.cpp draws those that are unsound, too."""
 
     COUNT = 60 if SANITIZED else 400
 
@@ -141,60 +140,6 @@ class Random(CliTest):
                        dilations=[int(v) for v in rng.integers(1, 4, rank)], padding=padding,
                        groups=groups, last=bool(rng.integers(2)),
                        seed=int(rng.integers(1 << 30)))
-
-    def unsound(self, rng, problem, args):
-        """Spoils about a third of the jobs; returns what was done, or None."""
-        kind = rng.integers(9)
-        if kind == 0 and problem.dy.size:  # one extent of dy
-            axis = int(rng.integers(problem.dy.ndim))
-            shape = list(problem.stored(problem.dy).shape)
-            shape[axis] = max(shape[axis] + int(rng.integers(-2, 3)), 0)
-            if tuple(shape) == problem.stored(problem.dy).shape:
-                return None
-            save(self.folder / "dy.npy", np.ones(shape))
-            return "dy's extent"  # maybe sound all the same: another K
-        if kind == 1:
-            at = args.index("--strides") + 1
-            args[at] = ",".join(str(int(v)) for v in rng.integers(-1, 4, rng.integers(1, 6)))
-            return "strides"
-        if kind == 2:
-            at = args.index("--kernel") + 1
-            args[at] = ",".join(str(int(v)) for v in rng.integers(-1, 9, rng.integers(1, 6)))
-            return "kernel"
-        if kind == 3 and "--groups" in args:
-            args[args.index("--groups") + 1] = str(int(rng.integers(-1, 10)))
-            return "groups"
-        return None
-
-    def test_random_jobs(self):
-        rng = np.random.default_rng(20240611)
-        statuses, sound = {0: 0, 3: 0}, 0
-        for index in range(self.COUNT):
-            problem = self.random_problem(rng)
-            problem.save(self.folder)
-            args = problem.args()
-            spoiled = self.unsound(rng, problem, args)
-            legal = not spoiled and all(extent >= 0 for extent in problem.out)
-            (self.folder / "dw.npy").unlink(missing_ok=True)
-            result = self.run_here(*args, "-a", (*ALGORITHMS, "auto")[index % (len(ALGORITHMS) + 1)],
-                                   "-t", str(1 + index % 3), timeout=20)
-            with self.subTest(index, spoiled=spoiled, args=args, size=problem.size,
-                              out=problem.out):
-                self.assertIn(result.status, statuses, str(result))
-                statuses[result.status] += 1
-                sound += legal
-                if result.status == 3:
-                    self.assert_one_error(result, 3)
-                    self.assertFalse(legal, "refused, but sound: " + str(result))
-                    self.assertNotIn("dw.npy", self.listing())
-                elif not spoiled:
-                    self.assert_quiet(result)
-                    self.assertEqual(self.read("dw.npy"), npy_bytes("float32", problem.expected()))
-                else:
-                    self.check_against_the_flags(problem, args)
-        self.assertGreater(statuses[0], self.COUNT // 3)
-        self.assertGreater(statuses[3], self.COUNT // 10)
-        self.assertGreater(sound, self.COUNT // 3)
 
     def test_random_files_and_formats(self):
         # Sound jobs in every dtype, file form, filter format and way to give the filter.
@@ -227,26 +172,7 @@ class Random(CliTest):
             more = ["--filter-format", problem.filter_format(form)]
             more += ["--out-dtype", out] if out else []
             more += pick([], ["-b", "reference"], *(["-a", name] for name in ALGORITHMS))
+            more += ["-t", 1 + index % 3]
             with self.subTest(index, dtype=dtype, out=out, form=form, way=way):
                 self.assert_computes(problem, dtype, *more, out=out, filter_format=form,
                                      save_tensors=False, filter_flags=flags)
-
-    def check_against_the_flags(self, problem, args):
-        """A spoiled job that was computed all the same: the definition for its own flags."""
-        rank = len(problem.taps)
-
-        def numbers(flag):
-            values = [int(v) for v in args[args.index(flag) + 1].split(",")]
-            if len(values) == rank + 2:
-                return values[1:-1] if problem.last else values[2:]
-            return values * rank if len(values) == 1 else values
-
-        taps, strides = numbers("--kernel"), numbers("--strides")
-        dy = load(self.folder / "dy.npy")[1]
-        dy = dy if problem.last else np.moveaxis(dy, 1, -1)
-        groups = int(args[args.index("--groups") + 1]) if "--groups" in args else problem.groups
-        job = Problem(problem.op, problem.n, problem.size, problem.c, dy.shape[-1], taps, strides,
-                      problem.dilations, problem.padding, groups, problem.last)
-        self.assertEqual(dy.shape, (job.n, *job.out, job.k), "out_backprop does not fit")
-        job.x, job.dy = problem.x, dy
-        self.assertEqual(self.read("dw.npy"), npy_bytes("float32", job.expected()))
