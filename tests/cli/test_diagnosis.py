@@ -222,14 +222,6 @@ class TenFaults(DiagnosisTest):
         self.names(self.wrong(before=(0, 2)), "attribute_order",
                    "the padding of h and w are swapped")
 
-    def test_dilations_ignored(self):
-        for op in ("conv2d", "depthwise", "conv3d"):
-            self.use(normal_problem(op, padding="valid"))
-            ones = (1,) * len(self.problem.taps)
-            with self.subTest(op):
-                self.names(self.wrong(dilations=ones), "dilations_ignored",
-                           "the dilations are ignored")
-
     def test_dilations_ignored_and_padding_follows(self):
         # What TensorFlow's depthwise op does on the CPU.
         self.use(normal_problem("depthwise", size=(9, 9), taps=(3, 3), strides=(1, 1),
@@ -323,19 +315,6 @@ class TenFaults(DiagnosisTest):
         lines = self.verify(self.half_sums("f4"))
         self.assertIn("sums are rounded to float32 after each addition", lines[0])
 
-    def test_scale(self):
-        for op in ("conv2d", "depthwise", "conv3d"):
-            p = self.use(normal_problem(op))
-            pixels = int(np.prod(p.out))
-            for factor, text in ((1 / p.n, f"{1 / p.n:.9g} (1/N)"), (-1, "-1"), (2.5, "2.5"),
-                                 (1 / (p.n * pixels), r" (1/(N*"), (0.999, "0.999")):
-                with self.subTest(op=op, factor=factor):
-                    lines = self.verify(single(self.dw * factor))
-                    self.assertEqual([f["fault"] for f in self.report["findings"]],
-                                     ["scale_factor"], lines)
-                    self.assertIn("it is multiplied by ", lines[0])
-                    self.assertIn(text, lines[0])
-
     def test_zero(self):
         self.use(normal_problem())
         self.names(self.dw * 0, "zero", "every element is set to 0")
@@ -380,10 +359,6 @@ class OtherFaults(DiagnosisTest):
                        among="bfloat16" not in text)
             self.assertLessEqual(len(self.report["findings"]), 2)
 
-    def test_strides_ignored(self):
-        self.use(normal_problem(padding="valid"))
-        self.names(self.wrong(strides=(1, 1)), "strides_ignored", "the strides are ignored")
-
 
 class Every(DiagnosisTest):
     """The same fault in every dtype, order of channels and kind of file."""
@@ -400,13 +375,6 @@ class Every(DiagnosisTest):
                     wrong = self.wrong(x=p.x[others], dy=p.dy[others])
                     self.names(wrong if dtype == "float64" else single(wrong), "missing_image",
                                "image 1 is left out")
-
-    def test_fortran_order_and_big_endian(self):
-        p = self.use(normal_problem())
-        wrong = self.wrong(before=(p.before[0] + 1, p.before[1]))
-        for name, tensor in (("x.npy", p.x), ("dy.npy", p.dy)):
-            np.save(self.folder / name, np.asfortranarray(tensor.astype(">f4")))
-        self.names(wrong, "padding_off_by_one", "the padding before h is 2, not 1")
 
     def test_criteria(self):
         self.use(normal_problem())
@@ -434,15 +402,6 @@ class Every(DiagnosisTest):
         self.assertLess(finding["checked"], finding["of"])
         self.assertGreaterEqual(finding["checked"], 6)
 
-    def test_limits(self):
-        # Any number of threads and memory says the same.
-        p = normal_problem()
-        self.use(p)
-        wrong = self.wrong(x=p.x[1:], dy=p.dy[1:])
-        texts = {tuple(self.verify(single(wrong), *extra)) for extra in
-                 (["-t", 1], ["-t", 5], ["--memory-limit", "60MiB"])}
-        self.assertEqual(len(texts), 1)
-
 
 class Golden(DiagnosisTest):
     """Of a golden file and a gradient, the one that is wrong is diagnosed."""
@@ -459,12 +418,6 @@ class Golden(DiagnosisTest):
             self.assertRegex(lines[1], "the golden file is not within rounding")
             self.assertRegex(lines[2], "the golden file matches if the filter is flipped in h ")
             self.assertEqual(self.report["findings"][0]["subject"], "the golden file")
-
-    def test_the_result_is_wrong(self):
-        self.use(normal_problem())
-        lines = self.golden_lines(self.dw[::-1], self.dw, "--bitwise")
-        self.assertRegex(lines[0], "the result is not within")
-        self.assertRegex(lines[2], "the result matches if the filter is flipped in h ")
 
     def test_both_are_wrong(self):
         self.use(normal_problem())
@@ -777,11 +730,12 @@ class Fillings(DiagnosisTest):
                         self.assertIn("output channel k 5", lines[0])
 
     def test_causes_of_factors(self):
-        self.use(normal_problem(n=5))
+        pixels = self.use(normal_problem(n=5)).dy[..., 0].size
         for factor, text, cause in ((2, "2", "added to what was there"),
                                     (3, "3", "added to what was there"), (-1, "-1", "a sign"),
                                     (0.2, "0.2 (1/N)", "a mean in place of a sum"),
                                     (1 / 12, "0.0833333333 (1/12)", "a mean in place of a sum"),
+                                    (1 / pixels, f"{1 / pixels:.9g} (1/(N*P*Q))", "a mean in place of a sum"),
                                     (2.0**13, "8192 (2^13)", "a loss scale"), (0.37, "0.37", "")):
             lines = self.verify(single(self.dw * factor))
             with self.subTest(factor=factor):
