@@ -111,6 +111,8 @@ TEST_CASE("boxes of arrays larger than the reader's scratch memory") {
       {{3, 900000}, 8, {{{0, 0}, {3, 900000}}, {{0, 100}, {3, 899000}}, {{1, 5}, {3, 15}}}},
       {{30, 20000}, 4, {{{0, 3}, {30, 4}}, {{0, 0}, {30, 20}}, {{2, 100}, {29, 19900}}}},
       {{70, 20000}, 2, {{{0, 3}, {70, 5}}, {{1, 0}, {70, 20000}}}},
+      {{8192, 12}, 4, {{{100, 0}, {101, 12}}, {{100, 2}, {102, 11}}}},  // 32 KiB apart in columns
+      {{3, 40000}, 4, {{{0, 500}, {3, 39500}}}},  // runs of 152 KiB with small gaps
   };
   testing::Thinned thinned;
   for (const Case& c : cases) {
@@ -138,26 +140,6 @@ std::int64_t read_calls() {
     if (word == "syscr:" && stream >> value) return value;
   }
   return -1;
-}
-
-TEST_CASE("elements far apart, and runs that are worth a call each") {
-  const TempDir dir;
-  const std::vector<std::pair<Extents, std::pair<Extents, Extents>>> cases = {
-      {{8192, 12}, {{100, 0}, {101, 12}}},  // a row, whose elements lie 32 KiB apart in columns
-      {{8192, 12}, {{100, 2}, {102, 11}}},
-      {{3, 40000}, {{0, 500}, {3, 39500}}},  // runs of 152 KiB with small gaps
-  };
-  for (const auto& c : cases) {
-    for (const int flags : {0, 1, 2, 3}) {
-      CAPTURE(c.first[0]);
-      CAPTURE(flags);
-      const ArraySpec spec{c.first, 4, (flags & 1) != 0, (flags & 2) != 0};
-      NpyReader reader(dir.write("x.npy", spec_file(spec)));
-      const auto& [begin, end] = c.second;
-      CHECK(read_box(reader, begin, end) == expected_box(spec, begin, end));
-      reader.finish();
-    }
-  }
 }
 
 TEST_CASE("scattered runs are read in few calls") {

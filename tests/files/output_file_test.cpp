@@ -87,14 +87,6 @@ TEST_CASE("the old file stays as it was until commit(), and readers keep theirs"
   CHECK(text == "old");
 }
 
-TEST_CASE("a large file") {
-  const TempDir dir;
-  std::string text(9'000'001, '\0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 + i / 65536);
-  write_whole(dir.file("out.npy"), text);
-  CHECK(read_file(dir.file("out.npy")) == text);
-}
-
 TEST_CASE("names relative to the working folder, which may change meanwhile") {
   const TempDir dir;
   std::filesystem::create_directory(dir.file("sub"));

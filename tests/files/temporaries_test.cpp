@@ -80,36 +80,6 @@ TEST_CASE("slots are used again, and one file too many does without") {
         }) == 3);
 }
 
-TEST_CASE("a process that is killed by a signal leaves no temporary") {
-  const TempDir dir;
-  const std::string path = dir.write("out.npy", "old");
-  int ready[2];
-  REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGTERM, [](int) {
-      end_temporaries_in_signal_handler();
-      ::_exit(143);
-    });
-    OutputFile file(path);
-    write_text(file, "half");
-    if (::write(ready[1], "r", 1) != 1) ::_exit(1);
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  REQUIRE(::read(ready[0], &byte, 1) == 1);
-  CHECK(dir.names().size() == 2);
-  REQUIRE(::kill(child, SIGTERM) == 0);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 143);
-  CHECK(dir.names() == Names{"out.npy"});
-  CHECK(read_file(path) == "old");
-  ::close(ready[0]);
-  ::close(ready[1]);
-}
-
 TEST_CASE("threads that are writing leave no temporary when a signal ends the process") {
   const TempDir dir;
   for (int round = 0; round < 40; ++round) {

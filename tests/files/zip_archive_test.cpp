@@ -97,21 +97,6 @@ TEST_CASE("members of any order and dtype, stored in any order, deflated front t
   }
 }
 
-TEST_CASE("a held deflated member serves boxes in any order") {
-  const TempDir dir;
-  const ArraySpec spec{{3, 2, 4, 3}};
-  const std::string path =
-      dir.write("a.npz", zip_of(dir, {{"d.npy", spec_file(spec), true}})) + ":d.npy";
-  NpyReader reader(path);
-  reader.hold();
-  int wrong = 0;
-  for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
-    wrong += read_box(reader, begin, end) != expected_box(spec, begin, end);
-  });
-  CHECK(wrong == 0);
-  reader.finish();
-}
-
 TEST_CASE("members larger than any buffer") {
   const TempDir dir;
   const ArraySpec spec{{9, 300, 1000}, 4, true};  // 10.8 MB
