@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import platform
+import pty
 import re
 import shutil
 import struct
@@ -96,6 +97,21 @@ def bash(line, folder, text=False, timeout=120, **more):
     return subprocess.run(["bash", "-c", f'convgrad() {{ "{BINARY}" "$@"; }}; {line}'], cwd=folder,
                           env=clean_environment(), capture_output=True, check=False, text=text,
                           timeout=timeout, **more)
+
+
+def at_a_terminal(*args, cwd=None, env=None, stdout=None):
+    """(status, what the terminal got) of a run whose stderr is one, and stdout unless it is given."""
+    environment = {name: value for name, value in clean_environment(env).items() if value is not None}
+    leader, follower = pty.openpty()
+    with subprocess.Popen([BINARY, *map(str, args)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+                          stdout=follower if stdout is None else stdout, stderr=follower) as process:
+        os.close(follower)
+        text = b""
+        with contextlib.suppress(OSError):   # the terminal is gone with its last user
+            while part := os.read(leader, 1 << 16):
+                text += part
+    os.close(leader)
+    return process.returncode, text.decode().replace("\r\n", "\n")
 
 
 # ---- running processes ---------------------------------------------------------------------------

@@ -228,13 +228,6 @@ class Commands(ArchiveTest):
             self.assert_quiet(result)
             self.assertEqual(self.read("o.npy"), self.read("dw.npy"))
 
-    def test_bench(self):
-        done = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks",
-                             "--json")
-        self.assertEqual(done.status, 0, str(done))
-        report = parse_report(done.out)
-        self.assertEqual(report["tensors"]["input"]["file"], "c.npz:x")
-
     def test_report(self):
         done = self.run_here(*self.args, "-o", "o.npy", "--json")
         report = parse_report(done.out)

@@ -1,12 +1,11 @@
 """compare: the verdict on two arrays, its wording, its files, and everything it refuses."""
 import hashlib
 import os
-import pty
 import struct
 import subprocess
 
 import numpy as np
-from harness import (BINARY, DTYPES, SANITIZED, CliTest, clean_environment, header_bytes,
+from harness import (BINARY, DTYPES, SANITIZED, CliTest, at_a_terminal, clean_environment, header_bytes,
                      load, npy_bytes, parse_report, raw_npy, save)
 
 SHAPES = ((), (1,), (0,), (7,), (2, 0, 3), (3, 4), (2, 3, 4), (3, 3, 2, 2), (2, 3, 1, 2, 3))
@@ -228,18 +227,10 @@ class Files(CompareTest):
         for words, name, line in ((words, "d 1.npy", "'d 1.npy' -o"), (verify, "d.npy", "d.npy -o"),
                                   ([*verify, "--filter-format", "OIHW"], "d.npy", "d.npy --filter-format OIHW -o"),
                                   ([*words, "-q"], "d.npy", ""), ([*words, "--json"], "d.npy", ""), (words, "d.npz", "")):
-            leader, follower = pty.openpty()
-            done = subprocess.run([BINARY, *words, "--save-diff", name, "--color", "never"],
-                                  cwd=self.folder, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=follower,
-                                  check=False, timeout=60)
-            os.write(follower, b".")  # to be read where nothing was said
-            said = ""
-            while not said.endswith("."):
-                said += os.read(leader, 4096).decode()
-            os.close(follower)
-            os.close(leader)
-            note = f"convgrad: note: python3 -m convgrad.plot diff {line} diff.svg draws the difference\r\n"
-            self.assertEqual((done.returncode, said), (0, f"{note}." if line else "."))
+            done = at_a_terminal(*words, "--save-diff", name, "--color", "never", cwd=self.folder,
+                                 stdout=subprocess.DEVNULL)
+            note = f"convgrad: note: python3 -m convgrad.plot diff {line} diff.svg draws the difference\n"
+            self.assertEqual(done, (0, note if line else ""))
 
     def test_files_are_not_lost(self):
         self.save("a.npy", [1, 2])
@@ -290,17 +281,14 @@ class Misuse(CompareTest):
                 (["a.npy", "a.npy", "--rtol", "1", "--bitwise"], 2, ["exclude each other"]),
                 (["a.npy", "a.npy", "--max-ulp", "1", "--bitwise"], 2, ["exclude each other"]),
                 (["a.npy", "a.npy", "--atol", "-1"], 2, ["--atol"]),
-                (["a.npy", "a.npy", "--atol", "nan"], 2, ["--atol"]),
                 (["a.npy", "a.npy", "--max-ulp", "1.5"], 2, ["--max-ulp"]),
                 (["a.npy", "a.npy", "--save-diff", "-"], 2, ["--save-diff", "name a file"]),
-                (["a.npy", "a.npy", "--save-diff", "a.npy"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),
                 (["a.npy", "a.npy", "--save-diff", "x", "--json=x"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--filter-format", "OIHW"], 2, ["--filter-format"]),
                 (["a.npy", "a.npy", "--rtoll", "1"], 2, ["did you mean '--rtol'"]),
                 (["a.npy", "--rtol"], 2, ["--rtol"]),
                 (["a.npy", "none.npy"], 3, ["none.npy"]),
-                (["none.npy", "a.npy"], 3, ["none.npy"]),
                 (["a.npy", "."], 3, ["folder"]),
                 (["a.npy", "i.npy"], 3, ["int32"])):
             before = self.listing()

@@ -73,17 +73,6 @@ class Sound(ErrorTest):
 
 
 class Shapes(ErrorTest):
-    def test_ranks(self):
-        for op, rank in itertools.product(OPS, range(8)):
-            right = len(JOBS[op]["x"])
-            if rank == right:
-                continue
-            shape = (2,) * rank
-            self.refuse(INPUT, ["--input", "x.npy", f"{rank} ax", f"expected {right}"],
-                        *self.job(op, x=shape))
-            self.refuse(INPUT, ["--out-backprop", "dy.npy", f"{rank} ax", f"expected {right}"],
-                        *self.job(op, dy=shape))
-            self.refuse(INPUT, [f"{rank} ax"], *self.job(op, x=shape, dy=shape))
 
     def test_out_backprop_extents(self):
         for op in OPS:
@@ -445,19 +434,12 @@ class Verify(ErrorTest):
                 (["--bitwise", "--rtol", "1"], ["--bitwise", "--rtol"]),
                 (["--bitwise", "--atol", "1"], ["--bitwise", "--rtol/--atol"]),
                 (["--max-ulp", "1", "--atol", "1"], ["--max-ulp", "--rtol/--atol"]),
-                (["--max-ulp", "0", "--rtol", "0"], ["--max-ulp"]),
-                (["--bitwise", "--max-ulp", "1", "--rtol", "1"], ["--bitwise"]),
                 (["--rtol", "-1"], ["--rtol", "expected"]),
                 (["--atol", "-1"], ["--atol", "expected"]),
-                (["--rtol", "x"], ["--rtol", "expected"]),
                 (["--rtol", "nan"], ["--rtol", "expected"]),
-                (["--atol", "nan"], ["--atol", "expected"]),
-                (["--max-ulp", "-1"], ["--max-ulp", "expected"]),
                 (["--max-ulp", "1.5"], ["--max-ulp", "expected"]),
-                (["--max-ulp", "x"], ["--max-ulp", "expected"]),
                 (["--max-ulp", "9" * 30], ["--max-ulp", "expected"]),
                 (["--reslt", "dw.npy"], ["did you mean '--result'"]),
-                (["--gold", "dw.npy"], ["--gold"]),
                 (["--max_ulps", "1"], ["did you mean '--max-ulp'"]),
                 (["--accumulate"], ["--accumulate"]),
                 (["--result", "dw.npy", "-o", "o.npy"], ["--output", "--result"]),

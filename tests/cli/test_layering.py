@@ -79,24 +79,6 @@ class Precedence(LayeringTest):
     def test_empty_variables_are_not_set(self):
         self.assertEqual(self.plan(*self.base, env={"CONVGRAD_STRIDES": "", "CONVGRAD_OP": ""})["strides"], [1, 1])
 
-    def test_a_flag_silences_its_rivals(self):
-        # --bitwise on the command line, another criterion below: the flag wins, or the message
-        # says where the rival stands.
-        for env, where in (({"CONVGRAD_MAX_ULP": "3"}, "CONVGRAD_MAX_ULP"),
-                           ({"CONVGRAD_RTOL": "3"}, "CONVGRAD_RTOL")):
-            result = self.run_here("verify", *self.base, "--bitwise", env=env)
-            with self.subTest(env):
-                self.assertIn(result.status, (0, 2))
-                self.assertIn("every bit equal" if result.status == 0 else where,
-                              result.out + result.err)
-        for env, where in (({"CONVGRAD_FILTER_SIZES": "3,3,2,2"}, "CONVGRAD_FILTER_SIZES"),
-                           ({"CONVGRAD_FILTER_LIKE": "w.npy"}, "CONVGRAD_FILTER_LIKE")):
-            result = self.run_here(*self.base, "-o", "dw.npy", env=env)
-            with self.subTest(env):
-                self.assertIn(result.status, (0, 2, 3))
-                if result.status:
-                    self.assertIn(where, result.err)
-
     def test_a_flag_of_one_way_silences_the_variables_of_the_others(self):
         quick = ["--warmup", 0, "--repeat", 1, "--min-time", 0, "--no-peaks"]
         line = ["bench", "--problem", "ic2ih4oc2kh2", *quick]

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import signal
 import stat
 import time
@@ -173,19 +172,6 @@ class Failures(OutputTest):
                 with self.subTest(args):
                     result = self.run_here(*args, stdout=full)
                     self.assert_one_error(result, 5, "standard output", "No space left")
-
-    @unittest.skipIf(SANITIZED, "a sanitizer needs more")
-    def test_little_address_space(self):
-        # Libraries that cannot be loaded, threads that cannot be made: the job must come to its end.
-        for megabytes in (100, 150, 250):
-            limit = megabytes << 20
-            for args in (self.problem.args("-"), ["info"], ["--version"]):
-                result = self.run_here(
-                    *args, timeout=15,
-                    preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_AS, (n, n)))
-                with self.subTest(args=args, megabytes=megabytes):
-                    self.assertIn(result.status, (0, 5), str(result))
-                    self.assertLessEqual(result.err.count("\n"), 1)
 
     def test_a_file_that_shrinks(self):
         # x is 64 MiB and in blocks of at most 40; it is cut when half of dy has gone through a pipe: no SIGBUS.
