@@ -136,16 +136,8 @@ class Mismatch(VerifyTest):
                 self.assertRegex(out, rf"(?m)^ *{self.quote(tap)} +1 +2\b")
                 self.assertEqual(len([1 for line in out.splitlines()
                                       if line.startswith("  [") and line.split()[1] != "0"]), 1)
-                compare = self.compare("--result", "r.npy", status=1)
-                self.assertEqual(compare["mismatches"], 1)
-                self.assertEqual(compare["count"], self.dw.size)
-                self.assertEqual(compare["max_abs"], {"value": 2.0, "index": list(index),
-                                                      "got": got, "want": want})
-                self.assertEqual(compare["first_mismatch"]["index"], list(index))
-                wrong = [tap for tap in compare["taps"] if tap["mismatches"]]
-                self.assertEqual([(tap["tap"], tap["max_abs"]) for tap in wrong],
-                                 [(list(index[:-2]), 2.0)])
-                self.assertEqual(len(compare["taps"]), np.prod(self.problem.taps))
+                self.assertEqual(self.compare("--result", "r.npy", status=1)["max_abs"],
+                                 {"value": 2.0, "index": list(index), "got": got, "want": want})
 
     @staticmethod
     def quote(text):

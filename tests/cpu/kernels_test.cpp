@@ -278,24 +278,6 @@ TEST_CASE("65535, 65536 and 65537 images") {
   }
 }
 
-TEST_CASE("scaling dy by a power of two scales every bit") {
-  for (const DType dtype : kDTypes) {
-    const WgradProblem problem =
-        make({"3x3", "conv2d", 3, 7, 21, 1, {{9, 3}, {10, 3}}}, dtype, true);
-    const auto x = filled(dtype, problem.x_count(), Fill::normal, 7);
-    const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 8);
-    auto scaled = widened(dtype, dy);
-    for (double& value : scaled) value *= 8;
-    const auto dy8 = tensor_of(dtype, scaled);
-    for (const Kernel& kernel : kernels()) {
-      if (!kernel.why_not(problem, this_machine()).empty()) continue;
-      auto want = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
-      for (double& value : want) value *= 8;
-      CHECK(sums_of(problem, x.data(), dy8.data(), with_algorithm(kernel.name)) == want);
-    }
-  }
-}
-
 TEST_CASE("the error does not grow with the batch") {
   // A mean different from 0 makes sums grow, the hard case for float32 accumulators.
   double previous = 0;

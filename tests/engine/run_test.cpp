@@ -87,27 +87,6 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
   }
 }
 
-TEST_CASE("filter_gradient rounds and orders like a file") {
-  const WgradProblem pb =
-      make({"3x2", "conv2d", 2, 4, 6, 2, {{5, 3}, {4, 2}}}, DType::bf16, true, "OIHW", "float16");
-  const auto x = filled(DType::bf16, pb.x_count(), Fill::normal, 5);
-  const auto dy = filled(DType::bf16, pb.dy_count(), Fill::normal, 6);
-  const std::vector<std::byte> bytes = filter_gradient(pb, x.data(), dy.data());
-  PlanOptions options;
-  const std::vector<double> sums = sums_of(pb, x.data(), dy.data(), options);
-  const std::vector<double> got = widened(DType::f16, bytes);
-  REQUIRE(got.size() == sums.size());
-  const std::int64_t taps = 6, c_count = 2, K = 6;
-  for (std::int64_t k = 0, i = 0; k < K; ++k) {
-    for (std::int64_t c = 0; c < c_count; ++c) {
-      for (std::int64_t tap = 0; tap < taps; ++tap, ++i) {
-        CHECK(got[static_cast<std::size_t>(i)] ==
-              rounded(DType::f16, sums[static_cast<std::size_t>((tap * c_count + c) * K + k)]));
-      }
-    }
-  }
-}
-
 TEST_CASE("a gradient in one call, from files of two dtypes or from memory") {
   WgradAttributes attributes;
   attributes.op = "conv2d";

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "convgrad/error.hpp"
@@ -169,6 +173,39 @@ inline std::string read_completely(const std::string& argument) {
   reader.finish();
   return payload;
 }
+
+// Counts what came of files that were cut or changed: the array, or one Error of the input.
+struct Mutants {
+  int right = 0, refused = 0, wrong = 0;
+
+  void read(const std::string& argument, std::string_view want) {
+    std::string payload;
+    const auto error = error_of([&] { payload = read_completely(argument); });
+    if (error) {
+      ++refused;
+      CHECK(error->kind() == ErrorKind::input);
+    } else {
+      ++(payload == want ? right : wrong);
+    }
+  }
+};
+
+// Writes bytes to a FIFO from a thread of its own.
+class FifoWriter {
+ public:
+  FifoWriter(std::string path, std::string bytes) : path_(std::move(path)) {
+    ::unlink(path_.c_str());
+    REQUIRE(::mkfifo(path_.c_str(), 0600) == 0);
+    thread_ = std::thread([this, bytes = std::move(bytes)] {
+      std::ofstream(path_, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+    });
+  }
+  ~FifoWriter() { thread_.join(); }
+
+ private:
+  std::string path_;
+  std::thread thread_;
+};
 
 // Calls f(begin, end) for every sub-box, empty ones included.
 template <typename Function>

@@ -6,7 +6,6 @@
 
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
@@ -136,27 +135,15 @@ TEST_CASE("a file that changes its size while it is read") {
   check_error(ErrorKind::input, path, "it had 152 bytes, now it has 156", [&] { reader.finish(); });
 }
 
-// A FIFO with these bytes, read by f.
-template <typename Function>
-void with_fifo(const TempDir& dir, const std::string& bytes, Function&& f) {
-  const std::string path = dir.file("fifo");
-  ::unlink(path.c_str());
-  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  std::thread writer(
-      [&] { std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes)); });
-  f(path);
-  writer.join();
-}
-
 TEST_CASE("every truncation of a stream is refused") {
   const TempDir dir;
   const std::string good = good_file();
   for (std::size_t size = 0; size < good.size(); ++size) {
     CAPTURE(size);
-    with_fifo(dir, good.substr(0, size), [&](const std::string& path) {
-      check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
-                  [&] { read_completely(path); });
-    });
+    const std::string path = dir.file("fifo");
+    const FifoWriter writer(path, good.substr(0, size));
+    check_error(ErrorKind::input, path, size == 0 ? "is empty" : "truncated",
+                [&] { read_completely(path); });
   }
 }
 
@@ -166,9 +153,9 @@ TEST_CASE("streams that are too short or too long, however they are read") {
       header_bytes(dict_text("'<f4'", "(2, 3)", "True")) + kPayload.substr(0, 20);
   const auto finished = [](const std::string& path) { NpyReader(path).finish(); };
   const auto refused = [&](const std::string& bytes, std::string_view text, auto&& read) {
-    with_fifo(dir, bytes, [&](const std::string& path) {
-      check_error(ErrorKind::input, path, text, [&] { read(path); });
-    });
+    const std::string path = dir.file("fifo");
+    const FifoWriter writer(path, bytes);
+    check_error(ErrorKind::input, path, text, [&] { read(path); });
   };
   refused(fortran, "ends after 20 of 24 payload bytes", read_completely);
   refused(good_file().substr(0, 150), "ends after 22 of 24 payload bytes", finished);
@@ -182,14 +169,14 @@ TEST_CASE("a short stream whose header announces terabytes allocates little") {
   for (const std::string order : {"False", "True"}) {
     const std::string bytes =
         header_bytes(dict_text("'<f4'", huge, order)) + std::string(std::size_t{20} << 20, 'p');
-    with_fifo(dir, bytes, [&](const std::string& path) {
-      NpyReader reader(path);
-      const std::int64_t begin[] = {1, 5};
-      const std::int64_t end[] = {2, 6};
-      float out = 0;
-      check_error(ErrorKind::input, path, "ends after 20971520 of 8000000000000 payload bytes",
-                  [&] { reader.read_box(begin, end, &out); });
-    });
+    const std::string path = dir.file("fifo");
+    const FifoWriter writer(path, bytes);
+    NpyReader reader(path);
+    const std::int64_t begin[] = {1, 5};
+    const std::int64_t end[] = {2, 6};
+    float out = 0;
+    check_error(ErrorKind::input, path, "ends after 20971520 of 8000000000000 payload bytes",
+                [&] { reader.read_box(begin, end, &out); });
   }
 }
 

@@ -1,11 +1,9 @@
 // npy_stream_test.cpp - .npy files from pipes, FIFOs and standard input.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,22 +20,6 @@ namespace {
 
 using namespace testing;
 using Extents = std::vector<std::int64_t>;
-
-// Writes bytes to a FIFO from a thread of its own.
-class FifoWriter {
- public:
-  FifoWriter(std::string path, std::string bytes) : path_(std::move(path)) {
-    REQUIRE(::mkfifo(path_.c_str(), 0600) == 0);
-    thread_ = std::thread([this, bytes = std::move(bytes)] {
-      std::ofstream(path_, std::ios::binary).write(bytes.data(), std::ssize(bytes));
-    });
-  }
-  ~FifoWriter() { thread_.join(); }
-
- private:
-  std::string path_;
-  std::thread thread_;
-};
 
 // Standard input leads elsewhere while this lives.
 class StdinFrom {
