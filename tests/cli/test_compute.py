@@ -1,8 +1,6 @@
 """The main job: what is computed, from every spelling and every way in and out."""
 import itertools
-import os
 import subprocess
-import threading
 
 import numpy as np
 from harness import ALGORITHMS, DTYPES, OPS, CliTest, Problem, npy_bytes, save, small
@@ -32,29 +30,6 @@ class Options(CliTest):
     def setUp(self):
         super().setUp()
         self.use_small()
-
-    def test_fifos(self):
-        received = []
-
-        def feed(name, data):
-            self.write(name, data)
-
-        def drain(name):
-            received.append(self.read(name))
-
-        for name in ("x.fifo", "dy.fifo", "dw.fifo"):
-            os.mkfifo(self.folder / name)
-        threads = [threading.Thread(target=feed, args=("x.fifo", self.read("x.npy")), daemon=True),
-                   threading.Thread(target=feed, args=("dy.fifo", self.read("dy.npy")), daemon=True),
-                   threading.Thread(target=drain, args=("dw.fifo",), daemon=True)]
-        for thread in threads:
-            thread.start()
-        result = self.run_here(*self.problem.args("dw.fifo", "x.fifo", "dy.fifo"))
-        for thread in threads:
-            thread.join(10)
-        self.assert_quiet(result)
-        self.assertEqual(received, [self.want])
-        self.assertEqual(self.listing(), ["dw.fifo", "dy.fifo", "dy.npy", "x.fifo", "x.npy"])
 
     def test_accumulate(self):
         for dtype, form in (*((dtype, "HWIO") for dtype in DTYPES), ("float32", "OIHW")):

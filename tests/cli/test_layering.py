@@ -1,10 +1,8 @@
 """Flag, CONVGRAD_* variable, default: in this order."""
 import re
-import subprocess
 
 import numpy as np
-from harness import (BINARY, ROOT, CliTest, Problem, clean_environment, commands, npy_bytes, options_of,
-                     parse_report, save, small)
+from harness import ROOT, CliTest, Problem, commands, npy_bytes, options_of, parse_report, save, small
 
 
 class LayeringTest(CliTest):
@@ -145,9 +143,7 @@ class Page(LayeringTest):
         save(self.folder / "x.npy", np.ones((2, 8, 8, 3)))
         save(self.folder / "dy.npy", np.ones((2, 4, 4, 8)))
         (script,) = re.findall(r"(?m)^```sh\n(.*?)^```", text, re.S)
-        done = subprocess.run(["bash", "-euc", f'convgrad() {{ "{BINARY}" "$@"; }}; {script}'],
-                              cwd=self.folder, env=clean_environment(), capture_output=True,
-                              text=True, check=False)
+        done = self.bash(f"set -eu; {script}", text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         threads = re.findall(r"(\d+) threads?,", done.stdout)
         self.assertEqual(threads, ["2", "1"], done.stdout)
@@ -181,11 +177,6 @@ class Refused(LayeringTest):
 
 
 class OtherCommands(LayeringTest):
-    def test_variables_do_not_disturb_them(self):
-        # They have no such options.
-        env = {"CONVGRAD_THREADS": "2", "CONVGRAD_OP": "conv2d", "CONVGRAD_STRIDES": "2"}
-        for args in (["info"], ["inspect", "x.npy"]):
-            self.succeed(*args, env=env)
 
     def test_the_suites_own_variable_is_no_option(self):
         self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy",

@@ -91,7 +91,6 @@ class MpiTest(RangesTest):
 
 class SameBits(MpiTest):
     def test_one_to_eight_ranks(self):
-        self.use()
         whole = self.one_run()
         for ranks in range(1, 9):
             self.assertEqual(self.on_ranks(ranks, "-t", 1), whole, ranks)
@@ -104,26 +103,13 @@ class SameBits(MpiTest):
                 with self.subTest(op=op, dtype=dtype, last=last, ranks=ranks):
                     self.assertEqual(self.on_ranks(ranks), self.one_run())
 
-    def test_algorithms(self):
-        self.use()
-        for name in ("direct", "im2col_gemm"):
-            self.assertEqual(self.on_ranks(3, "-a", name, "--memory-limit", "30MiB"),
-                             self.one_run("-a", name), name)
-
     def test_more_ranks_than_images(self):
         for n in (0, 1, 2):
             self.use(n=n)
             self.problem.dy = self.problem.dy[:n]
             self.assertEqual(self.on_ranks(4), self.one_run(), n)
 
-    def test_an_axis_without_pixels(self):
-        problem = Problem(n=2, size=(0, 5), padding="same")
-        problem.save(self.folder)
-        self.args = ["-i", "x.npy", "-g", "dy.npy", *problem.flags()]
-        self.assertEqual(self.on_ranks(2), self.one_run())
-
     def test_output_options(self):
-        self.use()
         self.one_run("--out-dtype", "float64")
         shutil.copy(self.folder / "whole.npy", self.folder / "ranks.npy")
         self.assertEqual(self.on_ranks(2, "--out-dtype", "float64", "--accumulate"),
@@ -143,7 +129,6 @@ class SameBits(MpiTest):
             self.assertLess(rank["read_bytes"], tensors / 4 + 2**16)
 
     def test_dry_run(self):
-        self.use()
         done = self.mpirun(3, *self.args, "--dry-run")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.count("problem    "), 1)
@@ -151,7 +136,6 @@ class SameBits(MpiTest):
 
 class Fails(MpiTest):
     def test_usage(self):
-        self.use()
         for extra, parts in ((["--batch-range", "1/2", "-o", "part.npz"], ["--mpi", "--batch-range"]),
                              (["--backend", "reference"], ["--mpi", "reference"]), (["--list-algorithms"], ["--mpi"]),
                              (["--frobnicate"], ["--frobnicate"]), (["-t", "x"], ["--threads"]),
@@ -165,7 +149,6 @@ class Fails(MpiTest):
         self.assert_fails_once(self.mpirun(2, *stream, "-o", "ranks.npy"), 2, "--input", "fifo")
 
     def test_bad_input(self):
-        self.use()
         x = self.read("x.npy")
         self.write("x.npy", x[:-4])
         self.assert_fails_once(self.mpirun(3, *self.args, "-o", "ranks.npy"), 3, "x.npy")
@@ -175,7 +158,6 @@ class Fails(MpiTest):
                                "--memory-limit")
 
     def test_one_rank_alone_fails(self):
-        self.use()
         done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, "--mpi", *self.args,
                                                "-o", "ranks.npy", "-a", "im2col_gemm")
         self.assert_fails_once(done, 3, "rank 1", "algorithm", "direct", "im2col_gemm")
@@ -192,7 +174,6 @@ class Fails(MpiTest):
 
     @unittest.skipIf(SANITIZED, "the program ends by exit() then")
     def test_rank_0_ends_first(self):
-        self.use()
         # mpirun gives the others a second.
         done = self.mpirun_with_another_rank_1(f"export LD_PRELOAD={INJECT} CONVGRAD_FAULT_EXIT_MS=2000", 2,
                                                "--mpi", *self.args, "-o", "/dev/full")
@@ -200,7 +181,6 @@ class Fails(MpiTest):
         self.assertNotIn("interrupted", done.stderr)
 
     def test_a_full_disk(self):
-        self.use()
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "/dev/full"), 5, "/dev/full")
 
     def children(self, process):

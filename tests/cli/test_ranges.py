@@ -36,6 +36,10 @@ def save_real(problem, folder, dtype):
 
 
 class RangesTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.use()
+
     def use(self, op="conv2d", dtype="float32", last=True, **more):
         self.problem = real(Problem(op, last=last, **{**PROBLEMS[op], **more}))
         save_real(self.problem, self.folder, dtype)
@@ -111,7 +115,6 @@ class SameBits(RangesTest):
             self.assertEqual(self.reduce(self.part("1/2"), self.part("2/2")), whole, more)
 
     def test_formats_of_the_result(self):
-        self.use()
         for extra in (["--out-dtype", "float64"], ["--filter-format", "OIHW", "--out-dtype", "bfloat16"]):
             parts = [self.part(f"{k}/2", *extra) for k in (1, 2)]
             self.assertEqual(self.reduce(*parts), self.one_run(*extra))
@@ -129,7 +132,6 @@ class SameBits(RangesTest):
         self.assertEqual(self.read(half), self.read(again))
 
     def test_a_stream_is_read_through(self):
-        self.use()
         with open(self.folder / "x.npy", "rb") as x:
             result = run(*["-" if a == "x.npy" else a for a in self.args], "--batch-range", "2/3", "-o",
                          "stream.npz", cwd=self.folder, stdin=x)
@@ -139,7 +141,6 @@ class SameBits(RangesTest):
 
 class TheFile(RangesTest):
     def test_numpy_reads_it(self):
-        self.use()
         with np.load(self.folder / self.part("2/3")) as file:
             problem = json.loads(file["problem"].item())
             slices, sums = file["slices"], file["sums"]
@@ -154,7 +155,6 @@ class TheFile(RangesTest):
         np.testing.assert_allclose(sums.sum(0).reshape(3, 2, 2, 6), part.grouped(), rtol=1e-4, atol=1e-3)
 
     def test_as_numpy_saves_it_again(self):
-        self.use()
         parts = [self.part(f"{k}/2") for k in (1, 2)]
         for save_as in (np.savez, np.savez_compressed):
             arrays = dict(np.load(self.folder / parts[1]))
@@ -162,7 +162,6 @@ class TheFile(RangesTest):
             self.assertEqual(self.reduce(parts[0], "again.npz"), self.one_run())
 
     def test_damage_is_found(self):
-        self.use()
         name = self.part("2/2")
         other = self.part("1/2")
         whole = self.read(name)
@@ -198,7 +197,6 @@ class TheFile(RangesTest):
         return "changed.npz"
 
     def test_numbers_that_cannot_be(self):
-        self.use()
         parts = [self.part(f"{k}/2") for k in (1, 2)]
         big = 2**62
         line = json.loads(np.load(self.folder / parts[1])["problem"].item())["problem"]
@@ -232,7 +230,6 @@ class Refused(RangesTest):
         self.assertNotIn("p.npz", self.listing())
 
     def test_what_is_no_range(self):
-        self.use()
         for text in ("x", "1", "1:2:3", "3:1", "-1:2", "0/3", "4/3", "1/0", "1/2/3", "a:b", "1.5:2", "1/9999999",
                      "99999999999999999999:2", " 1:2"):
             result = self.run_here(*self.args, f"--batch-range={text}", "-o", "p.npz")
@@ -242,14 +239,12 @@ class Refused(RangesTest):
                               "--batch-range", "9 images")
 
     def test_options_that_do_not_go_with_it(self):
-        self.use()
         for extra in (["--accumulate"], ["--backend", "reference"]):
             result = self.run_here(*self.args, "--batch-range", "1/2", "-o", "p.npz", *extra)
             self.assert_one_error(result, 2, "--batch-range", extra[0])
         self.assert_one_error(self.run_here("verify", *self.args, "--batch-range", "1/2"), 2, "--batch-range")
 
     def test_missing_and_double_images(self):
-        self.use()
         a, b, c = (self.part(f"{k}/3") for k in (1, 2, 3))
         wide = self.part("3:9")
         for names, parts in (((a, c), ["images 3 to 5 of 9", "--batch-range 3:6"]),
@@ -263,7 +258,6 @@ class Refused(RangesTest):
                 self.assertNotIn("sum.npy", self.listing())
 
     def test_parts_of_another_run(self):
-        self.use()
         a = self.part("1/2", "-a", "direct")
         others = {"algorithm": self.part("2/2", "-a", "im2col_gemm", name="gemm.npz"),
                   "float32->float64": self.part("2/2", "-a", "direct", "--out-dtype", "float64", name="f64.npz")}
@@ -277,14 +271,12 @@ class Refused(RangesTest):
                 self.assert_one_error(result, 3, name, field, a)
 
     def test_another_build(self):
-        self.use()
         a, b = self.part("1/2"), self.part("2/2")
         for field, value in (("program", "convgrad 0.0.0 (old)"), ("schedule", 1), ("blas", "another")):
             changed = TheFile.change(self, b, **{field: value})
             self.assert_one_error(self.run_here("reduce", a, changed, "-o", "sum.npy"), 3, "changed.npz", field)
 
     def test_files_that_are_none(self):
-        self.use()
         self.one_run()
         np.savez(self.folder / "other.npz", x=np.zeros(3))
         self.write("text.npz", "hello")
@@ -293,7 +285,6 @@ class Refused(RangesTest):
                 self.assert_one_error(self.run_here("reduce", name, "-o", "sum.npy"), status, name)
 
     def test_names(self):
-        self.use()
         a = self.part("0:9")
         self.assert_one_error(self.run_here("reduce", "-o", "sum.npy"), 2, "reduce")
         self.assert_one_error(self.run_here("reduce", a), 2, "--output")
@@ -333,7 +324,6 @@ class Progress(RangesTest):
 
 class Reports(RangesTest):
     def test_part_and_reduce(self):
-        self.use()
         result = self.run_here(*self.args, "--batch-range", "2/3", "-o", "p.npz", "--json")
         self.assertEqual(result.status, 0, str(result))
         report = parse_report(result.out)
@@ -348,7 +338,6 @@ class Reports(RangesTest):
         self.assertRegex(report["tensors"]["gradient"]["hash"], "^sha256:")
 
     def test_a_batch_of_parts(self):
-        self.use()
         whole = self.one_run()
         flags = dict(zip((f.lstrip("-").replace("-", "_") for f in self.args[4::2]), self.args[5::2]))
         with open(self.folder / "jobs.jsonl", "w", encoding="utf-8") as jobs:

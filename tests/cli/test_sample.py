@@ -85,7 +85,6 @@ class Sample(VerifyTest):
 
 class Misuse(VerifyTest):
     def test_wrong_uses(self):
-        self.prepare(small("conv2d"))
         save(self.folder / "g.npy", self.dw)
         for extra, status, parts in (
                 (["--sample", "0"], 2, ("--sample", "'0'", "from 1")),
@@ -99,13 +98,11 @@ class Misuse(VerifyTest):
                 self.assert_one_error(self.run_here(*self.args(*extra)), status, *parts)
 
     def test_a_seed_for_everybody(self):
-        self.prepare(small("conv2d"))
         self.verify(env={"CONVGRAD_SEED": "7"})
         out = self.verify("--sample", 20, env={"CONVGRAD_SEED": "7"})
         self.assertIn("seed 7", out)
 
     def test_a_broken_result(self):
-        self.prepare(small("conv2d"))
         save(self.folder / "r.npy", self.dw[:1])
         result = self.run_here(*self.args("--result", "r.npy", "--sample", 5))
         self.assert_one_error(result, 3, "r.npy", "shape")

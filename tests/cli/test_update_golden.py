@@ -9,7 +9,6 @@ from verifying import VerifyTest
 class UpdateGolden(VerifyTest):
     def setUp(self):
         super().setUp()
-        self.prepare(small("conv2d"))
         self.golden = self.folder / "g.npy"
         self.flags = ["--golden", "g.npy", "--update-golden"]
 

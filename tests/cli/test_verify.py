@@ -38,7 +38,6 @@ class Match(VerifyTest):
                     self.verify("--golden", "r.npy", "--filter-format", name, "--bitwise")
 
     def test_a_result_of_another_dtype(self):
-        self.prepare(small("conv2d"))
         for dtype in DTYPES:
             self.result_file(self.dw, dtype)
             with self.subTest(dtype):
@@ -78,7 +77,6 @@ class Match(VerifyTest):
         self.assertFalse(self.compare()["all_zero"])
 
     def test_output_is_written_too(self):
-        self.prepare(small("conv2d"))
         self.verify("-o", "dw.npy")
         self.assertEqual(self.read("dw.npy"), npy_bytes("float32", self.dw))
         result = self.run_here(*self.args("-o", "dw.npy", "--no-clobber"))
@@ -92,7 +90,6 @@ class Match(VerifyTest):
         self.assertEqual(len(texts), 1)
 
     def test_verbose(self):
-        self.prepare(small("conv2d"))
         quiet = self.verify()
         result = self.run_here(*self.args("-v"))
         self.assertEqual(result.status, 0)
@@ -104,7 +101,6 @@ class Match(VerifyTest):
             self.assertIn(part, result.err)
 
     def test_dry_run_and_list(self):
-        self.prepare(small("conv2d"))
         result = self.succeed(*self.args("--dry-run"))
         self.assertIn("memory", result.out)
         self.assertNotIn("MATCH", result.out)
@@ -144,7 +140,6 @@ class Mismatch(VerifyTest):
         return text.replace("[", r"\[").replace("]", r"\]")
 
     def test_several_elements(self):
-        self.prepare(small("conv2d"))
         self.corrupted(((0, 0, 0, 0), 1e6), ((2, 1, 1, 5), -1e7), ((2, 1, 0, 0), 99.5))
         compare = self.compare("--result", "r.npy", status=1)
         self.assertEqual(compare["mismatches"], 3)
@@ -154,7 +149,6 @@ class Mismatch(VerifyTest):
                          {(0, 0): 1, (0, 1): 0, (1, 0): 0, (1, 1): 0, (2, 0): 0, (2, 1): 2})
 
     def test_another_filter_format_still_names_tensorflows_index(self):
-        self.prepare(small("conv2d"))
         values = self.problem.expected("OIHW")
         values[4, 1, 2, 0] += 5  # [k, c, r, s]
         self.result_file(values)
@@ -162,7 +156,6 @@ class Mismatch(VerifyTest):
         self.assertEqual(compare["first_mismatch"]["index"], [2, 0, 1, 4])
 
     def test_non_finite(self):
-        self.prepare(small("conv2d"))
         for value, nan, inf in ((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1)):
             for dtype in DTYPES:
                 values = self.dw.copy()
@@ -653,10 +646,6 @@ class Rounding(VerifyTest):
 
 
 class Golden(VerifyTest):
-    def setUp(self):
-        super().setUp()
-        self.prepare(small("conv2d"))
-
     def test_golden(self):
         self.result_file(self.dw, name="golden.npy")
         for extra in ([], ["--bitwise"], ["--max-ulp", 0], ["--rtol", 0], ["-a", "direct"],

@@ -1,9 +1,13 @@
 """What the tests of verify share."""
-from harness import CliTest, parse_report, save
+from harness import CliTest, parse_report, save, small
 
 
 class VerifyTest(CliTest):
     FLAGS = ()  # of every run
+
+    def setUp(self):
+        super().setUp()
+        self.prepare(small("conv2d"))
 
     def prepare(self, problem, dtype="float32"):
         self.problem = problem
