@@ -317,6 +317,12 @@ class Problem:
     def args(self, output="dw.npy", x="x.npy", dy="dy.npy", filter_flags=None):
         return ["-i", x, "-g", dy, "-o", output, *self.flags(filter_flags)]
 
+    def job(self, **more):
+        """A line of a manifest."""
+        flags = self.flags()
+        names = (flag.lstrip("-").replace("-", "_") for flag in flags[::2])
+        return {**dict(zip(names, flags[1::2])), "input": "x.npy", "out_backprop": "dy.npy", **more}
+
     def grouped(self):
         """dw[*taps, C/groups, K]."""
         return definition(self.x, self.dy, self.taps, self.strides, self.dilations, self.before,

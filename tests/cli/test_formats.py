@@ -152,9 +152,7 @@ class Written(FormatsTest):
         self.assertEqual(np.load(self.folder / "d.npz")["dw"].shape, self.problem.filter_sizes())
         self.succeed("compare", "want.npy", "v.safetensors:dw", "--save-diff", "e.safetensors")
         self.assertEqual(read_safetensors(self.read("e.safetensors"))["dw"][0], "F32")
-        job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy", "output": "job.npz:w"}
-        flags = self.problem.flags()
-        job.update({flag.lstrip("-").replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])})
+        job = self.problem.job(output="job.npz:w")
         raw = {**job, "output": "job.bin", "raw": True}
         self.write("jobs.jsonl", json.dumps(job) + "\n" + json.dumps(raw) + "\n")
         for word in ("ok", "skipped"):
@@ -242,12 +240,9 @@ class Kept(FormatsTest):
         self.refuse(USAGE, ["--save-diff", "--output"], "verify", *self.args, "-o", "d.npy", "--save-diff", "d.npy")
 
     def test_batch(self):
-        job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy"}
-        flags = self.problem.flags()
-        job.update({flag.lstrip("-").replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])})
         self.write("want.npy", self.want)
         self.write("y.npy", self.read("x.npy"))
-        jobs = [{**job, "result": "want.npy", "save_diff": "y.npy"}, {**job, "input": "y.npy", "output": "o.npy"}]
+        jobs = [self.problem.job(result="want.npy", save_diff="y.npy"), self.problem.job(input="y.npy", output="o.npy")]
         self.write("jobs.jsonl", "".join(json.dumps(j) + "\n" for j in jobs))
         self.refuse(INPUT, ["line 2: input: y.npy is written by line 1"], "batch", "jobs.jsonl")
         jobs[0]["save_diff"] = "jobs.jsonl"

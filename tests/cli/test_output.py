@@ -129,10 +129,7 @@ class Streams(OutputTest):
 
     def test_closed_streams_are_no_files_of_ours(self):
         # Every second job fails, and says so to what would be an output of the other ones.
-        flags = self.problem.flags()
-        problem = {name[2:]: value for name, value in zip(flags[::2], flags[1::2])}
-        jobs = [dict(problem, input="x.npy" if i % 2 else "none.npy", out_backprop="dy.npy", output=f"dw{i}.npy")
-                for i in range(200)]
+        jobs = [self.problem.job(input="x.npy" if i % 2 else "none.npy", output=f"dw{i}.npy") for i in range(200)]
         self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
         done = self.bash("convgrad batch jobs.jsonl --jobs 2 --keep-going <&- >&- 2>&-")
         self.assertEqual(done.returncode, 3)

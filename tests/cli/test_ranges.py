@@ -339,11 +339,8 @@ class Reports(RangesTest):
 
     def test_a_batch_of_parts(self):
         whole = self.one_run()
-        flags = dict(zip((f.lstrip("-").replace("-", "_") for f in self.args[4::2]), self.args[5::2]))
-        with open(self.folder / "jobs.jsonl", "w", encoding="utf-8") as jobs:
-            for k in (1, 2, 3):
-                jobs.write(json.dumps({**flags, "input": "x.npy", "out_backprop": "dy.npy", "output": f"{k}.npz",
-                                       "batch_range": f"{k}/3"}) + "\n")
+        jobs = (self.problem.job(output=f"{k}.npz", batch_range=f"{k}/3") for k in (1, 2, 3))
+        self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
         result = self.run_here("batch", "jobs.jsonl", "--resume")
         self.assertEqual(result.status, 0, str(result))
         self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)
