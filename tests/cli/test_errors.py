@@ -345,8 +345,6 @@ class Names(ErrorTest):
             self.refuse(USAGE, ["--explicit-paddings", padding.upper(), "EXPLICIT"],
                         *self.job("conv2d", p=padding, explicit_paddings="1,1,1,1"))
         self.refuse(USAGE, ["--explicit-paddings", "is missing"], *self.job("conv2d", p="explicit"))
-        self.refuse(USAGE, ["--input", "--out-backprop", "standard input"],
-                    *self.job("conv2d", i="-", g="-"))
         result = self.run_here(*self.job("conv2d"), "-o", "-", "--json")
         self.assertEqual(result.status, USAGE)
         self.assertIn("--json", result.err)
@@ -446,5 +444,3 @@ class Verify(ErrorTest):
                 (["-o", "-"], ["--output"]),
                 (["--result", "-", "--golden", "-"], ["standard input"])):
             self.refuse(USAGE, parts, *args, *extra, output=False)
-        self.refuse(USAGE, ["standard input"], "verify", *self.job("conv2d", i="-"),
-                    "--result", "-", output=False)
