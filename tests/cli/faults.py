@@ -272,7 +272,7 @@ def scenarios():
 
 
 def large_scenarios():
-    """Runs of some tenths of a second that write some megabytes, for signals and full disks."""
+    """Runs of some tenths of a second that write some megabytes, for signals."""
     problem = Problem(n=1, size=(1, 1), c=768, k=768, taps=(1, 1))
     files = {"x.npy": npy_bytes("float64", problem.x), "dy.npy": npy_bytes("float64", problem.dy)}
     job = {"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy", "kernel": 1, "padding": "same"}

@@ -53,6 +53,16 @@ class DiagnosisTest(CliTest):
                      before=p.before, groups=p.groups)
         return definition(**{**given, **changes}).reshape(self.dw.shape)
 
+    def seen(self, x, dy, order=slice(None)):
+        """(tap, x, dy) of each pixel that a tap sees, pixel by pixel in some order; x and dy broadcast to [g, c, k]."""
+        p = self.problem
+        for n, *out in list(np.ndindex(*dy.shape[:-1]))[order]:
+            for tap in np.ndindex(*p.taps):
+                at = [o * s - b + t * d for o, s, b, t, d in
+                      zip(out, p.strides, p.before, tap, p.dilations)]
+                if all(0 <= a < e for a, e in zip(at, p.size)):
+                    yield tap, x[(n, *at)].reshape(p.groups, -1, 1), dy[(n, *out)].reshape(p.groups, 1, -1)
+
     def verify(self, values, *extra, dtype=None, status=1):
         """The texts of the diagnosis, which must be the same in the report."""
         save(self.folder / "r.npy", values, dtype or self.dtype)
@@ -272,21 +282,10 @@ class TenFaults(DiagnosisTest):
     def half_sums(self, kind, order=slice(None), fused=False):
         """Sums of float16 (or float32) numbers, pixel by pixel in some order."""
         p = self.problem
-        x, dy = p.x.astype(kind), p.dy.astype(kind)
         dw = np.zeros((*p.taps, p.c // p.groups, p.k), kind)
-        pixels = list(np.ndindex(p.n, *p.out))[order]
-        for tap in np.ndindex(*p.taps):
-            for n, *out in pixels:
-                at = [o * s - b + t * d for o, s, b, t, d in
-                      zip(out, p.strides, p.before, tap, p.dilations)]
-                if not all(0 <= a < e for a, e in zip(at, p.size)):
-                    continue
-                xs = x[(n, *at)].reshape(p.groups, -1, 1)
-                dys = dy[(n, *out)].reshape(p.groups, 1, -1)
-                parts = (xs * dys if not fused else xs.astype("f8") * dys).astype(
-                    "f8" if fused else kind)
-                part = np.moveaxis(parts, 0, 1).reshape(dw[tap].shape)
-                dw[tap] = (dw[tap] + part).astype(kind)
+        for tap, x, dy in self.seen(p.x.astype(kind), p.dy.astype(kind), order):
+            parts = x.astype("f8") * dy if fused else x * dy
+            dw[tap] = (dw[tap] + np.moveaxis(parts, 0, 1).reshape(dw[tap].shape)).astype(kind)
         return dw.astype("f8").reshape(self.dw.shape)
 
     def test_half_precision_sums(self):
@@ -602,15 +601,10 @@ class Precision(DiagnosisTest):
         p.x, p.dy = single(p.x * 2.0**-63), single(p.dy * 2.0**-63)
         self.use(p)
         flushed = np.zeros((*p.taps, p.c // p.groups, p.k))
-        for n, *out in np.ndindex(*p.dy.shape[:-1]):
-            for tap in np.ndindex(*p.taps):
-                at = [o * s - b + t * d for o, s, b, t, d in
-                      zip(out, p.strides, p.before, tap, p.dilations)]
-                if all(0 <= a < e for a, e in zip(at, p.size)):
-                    part = (p.x[(n, *at)].reshape(p.groups, -1, 1) *
-                            p.dy[(n, *out)].reshape(p.groups, 1, -1))
-                    part[np.abs(part) < 2.0**-126] = 0
-                    flushed[tap] += np.moveaxis(part, 0, 1).reshape(flushed[tap].shape)
+        for tap, x, dy in self.seen(p.x, p.dy):
+            part = x * dy
+            part[np.abs(part) < 2.0**-126] = 0
+            flushed[tap] += np.moveaxis(part, 0, 1).reshape(flushed[tap].shape)
         self.names(single(flushed), "subnormals_flushed",
                    "products are flushed to 0 where they are subnormal")
 

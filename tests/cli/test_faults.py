@@ -5,7 +5,6 @@ The short form, for every day, takes a part of the faults; CONVGRAD_FAULTS=full 
 """
 import collections
 import concurrent.futures
-import json
 import os
 import pathlib
 import random
@@ -24,7 +23,6 @@ from harness import BINARY, SANITIZED, clean_environment
 
 FULL = os.environ.get("CONVGRAD_FAULTS") == "full"
 MOST_WRONG = 10  # that are told before the rest is not run any more
-DISK_BYTES = 8 << 20
 
 
 class Tally:
@@ -215,53 +213,3 @@ class Signals(FaultTest):
 
     def test_interrupt_and_terminate(self):
         self.strike_often([signal.SIGINT, signal.SIGTERM], 500 if FULL else 24)
-
-
-class FullDisk(FaultTest):
-    """A file system of 8 MiB, in a mount namespace of its own, ever less of it free."""
-
-    NAMESPACE = ["unshare", "--mount", "--map-root-user"]
-
-    def test_every_amount_of_room(self):
-        mount = f"mount -t tmpfs -o size={DISK_BYTES} tmpfs {self.top}"
-        tried = subprocess.run([*self.NAMESPACE, "sh", "-c", mount], check=False,
-                               capture_output=True, text=True)
-        if tried.returncode != 0:
-            self.skipTest("mounting is not allowed here: " + tried.stderr.strip())
-        done = subprocess.run(
-            [*self.NAMESPACE, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, __file__,
-             "--on-a-small-disk", str(self.top), str(64 if FULL else 12)],
-            check=False, capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        ends = collections.Counter(json.loads(done.stdout))
-        if os.environ.get("CONVGRAD_FAULTS"):
-            print(f"amounts of room on a full disk: {ends.total()} runs, 0 wrong: {dict(ends)}",
-                  file=sys.stderr, flush=True)
-        self.assertGreater(ends["status 0"], 0)
-        self.assertGreater(ends["status 5"], 0)
-
-
-def on_a_small_disk(folder, steps):
-    """Within the namespace: prints how each run ended."""
-    scenario = large_scenarios()[0]
-    scenario.learn(folder)
-    room = DISK_BYTES - sum(path.stat().st_size for path in folder.iterdir()) + len(
-        scenario.good["dw.npy"]) - (64 << 10)
-    ends = []
-    for i in range(steps):
-        scenario.prepare(folder)
-        filler = folder.parent / folder.name / "filler"
-        with open(filler, "wb") as file:
-            file.write(bytes(room * i // (steps - 1)))
-        status, out, err = scenario.wait(scenario.start(folder))
-        filler.unlink()
-        scenario.check(folder, status, out, err, {0, 5})
-        if status == 5 and "No space left" not in err:
-            raise Wrong(err)
-        ends.append(f"status {status}")
-    print(json.dumps(ends))
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--on-a-small-disk"]:
-        on_a_small_disk(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
