@@ -169,6 +169,7 @@ class SameBytes(CliTest):
             results = {self.bytes_of(problem, "--memory-limit", limit, "-t", 2)
                        for limit in usable}
             results.add(self.bytes_of(problem, "-t", 3))
+            results.add(self.bytes_of(problem, "--threads", 0))
             with self.subTest(name):
                 self.assertEqual(len(results), 1)
             for flags, name_of_stream in (({"x": "-"}, "x.npy"), ({"dy": "-"}, "dy.npy")):

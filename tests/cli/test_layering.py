@@ -84,6 +84,7 @@ class Precedence(LayeringTest):
         for args, names in ((self.base, ("EXPLICIT_PADDINGS", "FILTER_SIZES", "FILTER_LIKE")),
                             (["verify", *self.base, "--atol", 0], ("RTOL", "MAX_ULP")),
                             (["verify", *self.base, "--max-ulp", 0], ("RTOL", "ATOL")),
+                            (["verify", *self.base, "--bitwise"], ("RTOL", "MAX_ULP")),
                             (["--verbose", *self.base], ("QUIET",)),
                             (line, ("SUITE", "INPUT_SHAPE", "INPUT", "OUT_CHANNELS")),
                             (files, ("SUITE", "INPUT_SHAPE", "PROBLEM", "MULTIPLIER"))):

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import stat
 import time
@@ -169,6 +170,19 @@ class Failures(OutputTest):
                 with self.subTest(args):
                     result = self.run_here(*args, stdout=full)
                     self.assert_one_error(result, 5, "standard output", "No space left")
+
+    def test_a_file_size_limit(self):
+        self.write("dw.npy", OLD)
+        for limit in (0, 200, len(self.want) - 1):
+            if limit == 0 and THREAD_SANITIZED:
+                continue  # which writes a file of its own, before main()
+            with self.subTest(limit):
+                result = self.run_here(
+                    *self.problem.args(),
+                    preexec_fn=lambda n=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+                self.assert_one_error(result, 5, "dw.npy", "File too large", "unchanged")
+                self.assertEqual(self.read("dw.npy"), OLD)
+                self.assertEqual(self.listing(), sorted([*self.before, "dw.npy"]))
 
     def test_a_file_that_shrinks(self):
         # x is 64 MiB and in blocks of at most 40; it is cut when half of dy has gone through a pipe: no SIGBUS.
