@@ -35,11 +35,27 @@ std::optional<DType> dtype_from_name(std::string_view name);
 std::optional<DType> stored_dtype_from_name(std::string_view name);
 std::int64_t dtype_bytes(DType dtype);
 
-// Returns half the distance from 1 to the next number: 2^-11, 2^-8, 2^-24, 2^-53, ...
-double unit_roundoff(DType dtype);
-double smallest_subnormal(DType dtype);
-double smallest_normal(DType dtype);  // 2^-14, 2^-126, 2^-126, 2^-1022, ...
-double largest_finite(DType dtype);
+struct DTypeLimits {
+  double unit_roundoff;  // half the distance from 1 to the next number
+  double smallest_subnormal, smallest_normal, largest_finite;
+};
+// By dtype.
+inline constexpr DTypeLimits kDTypeLimits[] = {
+    {0x1p-11, 0x1p-24, 0x1p-14, 65504.0},
+    {0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
+    {0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
+    {0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
+    {0x1p-4, 0x1p-9, 0x1p-6, 448.0},
+    {0x1p-3, 0x1p-16, 0x1p-14, 57344.0},
+    {0x1p-4, 0x1p-10, 0x1p-7, 240.0},
+    {0x1p-3, 0x1p-17, 0x1p-15, 57344.0}};
+inline constexpr const DTypeLimits& dtype_limits(DType dtype) {
+  return kDTypeLimits[static_cast<std::size_t>(dtype)];
+}
+inline double unit_roundoff(DType dtype) { return dtype_limits(dtype).unit_roundoff; }
+inline double smallest_subnormal(DType dtype) { return dtype_limits(dtype).smallest_subnormal; }
+inline double smallest_normal(DType dtype) { return dtype_limits(dtype).smallest_normal; }
+inline double largest_finite(DType dtype) { return dtype_limits(dtype).largest_finite; }
 
 // Returns the narrowest of the four that has every number of both, in which they are multiplied:
 // bfloat16 for 8-bit floats, float32 for float16 with bfloat16.

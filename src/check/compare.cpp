@@ -61,7 +61,6 @@ struct Errors {
   double target = 0;  // what got should be, as a number of its dtype
   double abs = 0, rel = 0, ulp = 0, ratio = 0;
   double rounding = 0, limit = 0;  // in units of the scale, and of the limit
-  double difference = 0;           // got - want; NaN where one of them is not finite
   bool pass = false, within_bound = false, equal = false;
 };
 
@@ -134,9 +133,8 @@ class Judge {
     e.ulp = ulp_error(ulp);
     double bound = std::numeric_limits<double>::quiet_NaN();
     if (result.has_bound) bound = error_bound(problem_, out_, want, expected_.magnitudes[at]);
-    e.difference = (got - want) - tail;
     if (std::isfinite(got) && std::isfinite(want)) {
-      e.abs = std::fabs(e.difference);
+      e.abs = std::fabs((got - want) - tail);
       e.rel = want != 0 ? e.abs / std::fabs(want) : (e.abs > 0 ? kInfinity : 0);
       e.ratio = e.abs > 0 ? (std::isinf(bound) ? kInfinity : e.abs / bound) : 0;
     } else if (!e.equal) {
@@ -360,9 +358,6 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   Groups groups(problem, indices.empty(), tolerance.slack);
   const std::int64_t cells = problem.group_c() * problem.K;
   result.taps.resize(static_cast<std::size_t>(problem.taps()));
-  std::vector<double> differences, units;
-  differences.reserve(expected.values.size());
-  units.reserve(expected.values.size());
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const std::int64_t index = indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
     const Errors e = judge.element(index, i);
@@ -373,10 +368,6 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
     tap.max_ratio = std::max(tap.max_ratio, result.has_bound ? e.ratio : 0);
     tap.rounding += e.rounding * e.rounding;
     groups.add(index, e);
-    if (tolerance.criterion == Criterion::rounding) {
-      differences.push_back(e.difference);
-      units.push_back(usual_error(expected, i, out, got[i]));
-    }
     if (!failed.empty()) failed[i] = e.pass ? 0 : 1;
   }
   for (std::size_t t = 0; t < result.taps.size(); ++t) {
@@ -387,8 +378,8 @@ Comparison compare_gradients(const WgradProblem& problem, DType out,
   if (tolerance.criterion == Criterion::rounding) {
     result.rounding = groups.take();
     if (result.match()) {
-      result.structure = factor_or_digits(problem, {indices, differences, units, expected.values},
-                                          out, expected.bias, false);
+      result.structure = factor_or_digits(problem, errors_of(indices, expected, got, out), out,
+                                          expected.bias, false);
     }
     add_power(problem, out, expected, tolerance.slack, *result.rounding);
   }

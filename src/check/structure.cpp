@@ -85,26 +85,45 @@ std::size_t group_of(GroupKind kind, const EntryPlaces& at) {
 
 using GroupKinds = std::vector<std::pair<GroupKind, Groups>>;
 
-// One for each pattern, in a pass over all of them.
+// One for each pattern, in a pass over all of them: pattern(i, entry) is its value at an entry.
+template <typename... Patterns>
 std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entries,
-                                std::span<const std::span<const double>> patterns) {
-  std::vector<GroupKinds> sums(patterns.size(),
+                                const Patterns&... patterns) {
+  std::vector<GroupKinds> sums(sizeof...(patterns),
                                {{GroupKind::all, Groups(1)},
                                 {GroupKind::tap, Groups(size_of(pb.taps()))},
                                 {GroupKind::input_channel, Groups(size_of(pb.C))},
                                 {GroupKind::output_channel, Groups(size_of(pb.K))}});
-  Places places(pb, entries.indices);
-  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
-    const EntryPlaces at = places.next();
-    const double per_unit = 1 / entries.units[i], error = entries.errors[i] * per_unit;
-    for (std::size_t p = 0; p < patterns.size(); ++p) {
-      const double like = patterns[p][i] * per_unit;
-      if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
-      sums[p][1].second[at.tap].add(error, like);
-      sums[p][2].second[at.x].add(error, like);
-      sums[p][3].second[at.k].add(error, like);
+  // Neighbours have the same tap and x channel: their sums stay in registers until these change.
+  std::array<Products, sizeof...(patterns)> run;
+  EntryPlaces last = {};
+  const auto end_run = [&] {
+    for (std::size_t p = 0; p < run.size(); ++p) {
+      sums[p][1].second[last.tap].add(run[p]);
+      sums[p][2].second[last.x].add(run[p]);
+      run[p] = {};
     }
+  };
+  Places places(pb, entries.indices);
+  for (std::size_t i = 0; i < entries.count; ++i) {
+    const EntryPlaces at = places.next();
+    if (at.tap != last.tap || at.x != last.x) end_run();
+    last = at;
+    const EntryError entry = entries.at(i);
+    const double per_unit = 1 / entry.unit, error = entry.error * per_unit;
+    std::size_t p = 0;
+    const auto add = [&](double pattern) {
+      const double like = pattern * per_unit;
+      const bool counts = std::isfinite(error) && std::isfinite(like) && like != 0;
+      if (counts) {
+        run[p].add(error, like);
+        sums[p][3].second[at.k].add(error, like);
+      }
+      ++p;
+    };
+    (add(patterns(i, entry)), ...);
   }
+  if (entries.count > 0) end_run();
   for (GroupKinds& kinds : sums) {
     for (const Products& tap : kinds[1].second) kinds[0].second[0].add(tap);
   }
@@ -115,8 +134,9 @@ std::vector<GroupKinds> sums_of(const WgradProblem& pb, const EntryErrors& entri
 // channels of x or dy, in other groups. How many of them count as one shows in the sums over those,
 // of what is left when the pattern is taken away, in the group that was found; and in how many have
 // values of their own. 0: nothing is left.
+template <typename Pattern>
 double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
-                          std::span<const double> pattern, const Structure& found) {
+                          const Pattern& pattern, const Structure& found) {
   const std::size_t taps = size_of(pb.taps()), Cg = size_of(pb.group_c()), K = size_of(pb.K);
   const std::size_t C = size_of(pb.C), Kg = size_of(pb.group_k());
   std::array<std::vector<double>, 4> alike = {
@@ -125,15 +145,15 @@ double dependent_elements(const WgradProblem& pb, const EntryErrors& entries,
   double all = 0, count = 0;
   std::set<double> different;
   Places places(pb, entries.indices);
-  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
+  for (std::size_t i = 0; i < entries.count; ++i) {
     const EntryPlaces at = places.next();
     if (group_of(found.kind, at) != size_of(found.index)) continue;
-    const double error = entries.errors[i] / entries.units[i];
-    const double like = pattern[i] / entries.units[i];
+    const EntryError entry = entries.at(i);
+    const double error = entry.error / entry.unit, like = pattern(i, entry) / entry.unit;
     if (!std::isfinite(error) || !std::isfinite(like) || like == 0) continue;
     ++count;
-    const double value = entries.values[i];
-    different.insert(std::copysign(std::rint(kOctave * std::log2(std::fabs(value))), value));
+    const double octave = std::log2(std::fabs(entry.value));
+    different.insert(std::copysign(std::rint(kOctave * octave), entry.value));
     const double left = (error - found.size * like) * like;
     all += left * left;
     alike[0][at.c * K + at.k] += left;
@@ -157,8 +177,9 @@ struct Resemblance {
 };
 
 // The sums are those of the pattern.
+template <typename Pattern>
 std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors& entries,
-                                       std::span<const double> pattern, const GroupKinds& sums,
+                                       const Pattern& pattern, const GroupKinds& sums,
                                        std::span<const Sought> sought, Expected::Bias bias) {
   std::optional<Resemblance> found;
   const auto judge = [&](const Sought& least, GroupKind kind, std::int64_t index,
@@ -188,33 +209,44 @@ std::optional<Resemblance> resemblance(const WgradProblem& pb, const EntryErrors
 
 }  // namespace
 
+EntryErrors errors_of(std::span<const std::int64_t> indices, const Expected& expected,
+                      std::span<const double> got, DType out) {
+  const auto at = [&expected, got, out](std::size_t i) -> EntryError {
+    const double want = expected.values[i], scale = expected.scales[i];
+    const double tail = expected.tails.empty() ? 0 : expected.tails[i];
+    const double half = rounding_step(out, got[i]) / 2;
+    return {(got[i] - want) - tail, std::sqrt(scale * scale + half * half), want};
+  };
+  return {indices, expected.values.size(), at};
+}
+
 std::optional<Structure> resemblance(const WgradProblem& pb, const EntryErrors& entries,
                                      std::span<const double> pattern, const Sought& sought,
                                      Expected::Bias bias) {
   if (bias == Expected::Bias::any) return {};
-  const GroupKinds sums = sums_of(pb, entries, {{pattern}})[0];
-  const auto found = resemblance(pb, entries, pattern, sums, {{sought}}, bias);
+  const auto like = [&](std::size_t i, const EntryError&) { return pattern[i]; };
+  const GroupKinds sums = sums_of(pb, entries, like)[0];
+  const auto found = resemblance(pb, entries, like, sums, {{sought}}, bias);
   return found ? std::optional(found->structure) : std::nullopt;
 }
 
 std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErrors& entries,
                                           DType out, Expected::Bias bias, bool wide) {
   if (bias == Expected::Bias::any) return {};
-  std::vector<double> halves;
-  halves.reserve(entries.values.size());
-  for (const double want : entries.values) {
-    halves.push_back(std::copysign(rounding_step(out, want) / 2, want));
-  }
-  const std::vector<GroupKinds> sums = sums_of(pb, entries, {{halves, entries.values}});
+  const auto half = [&](std::size_t, const EntryError& entry) {
+    return std::copysign(rounding_step(out, entry.value) / 2, entry.value);
+  };
+  const auto want = [](std::size_t, const EntryError& entry) { return entry.value; };
+  const std::vector<GroupKinds> sums = sums_of(pb, entries, half, want);
   std::vector<Sought> sought = {kClearly};
   if (!wide) sought.push_back(kFaint);
   for (Sought& least : sought) least.form = Structure::Form::digits;
-  const auto digits = resemblance(pb, entries, halves, sums[0], sought, bias);
+  const auto digits = resemblance(pb, entries, half, sums[0], sought, bias);
   for (Sought& least : sought) {
     least.form = Structure::Form::factor;
     least.size *= unit_roundoff(accumulator_dtype(pb.dtype));
   }
-  const auto factor = resemblance(pb, entries, entries.values, sums[1], sought, bias);
+  const auto factor = resemblance(pb, entries, want, sums[1], sought, bias);
   if (!digits && !factor) return {};
   // Both resemble each other; the one that is there leaves less of the errors.
   return !factor || (digits && digits->share > factor->share) ? digits->structure
@@ -222,7 +254,8 @@ std::optional<Structure> factor_or_digits(const WgradProblem& pb, const EntryErr
 }
 
 bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
-  const GroupKinds kinds = sums_of(pb, entries, {{entries.units}})[0];
+  const auto unit = [](std::size_t, const EntryError& entry) { return entry.unit; };
+  const GroupKinds kinds = sums_of(pb, entries, unit)[0];
   const Products& all = kinds[0].second[0];
   const auto stands_out = [&](const Products& group) {
     if (!(group.count <= all.count / 4)) return false;
@@ -233,9 +266,10 @@ bool is_uneven(const WgradProblem& pb, const EntryErrors& entries) {
   for (const auto& [kind, groups] : kinds) {
     if (std::ranges::any_of(groups, stands_out)) return true;
   }
-  for (std::size_t i = 0; i < entries.errors.size(); ++i) {
+  for (std::size_t i = 0; i < entries.count; ++i) {
+    const EntryError entry = entries.at(i);
     Products element;
-    element.add(entries.errors[i] / entries.units[i], 1);
+    element.add(entry.error / entry.unit, 1);
     if (std::isfinite(element.errors) && stands_out(element)) return true;
   }
   return false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -36,24 +37,23 @@ struct Products {
   }
 };
 
-// got - want, to the last bit that is known of want.
-inline double error_of(const Expected& expected, std::size_t at, double got) {
-  return (got - expected.values[at]) - (expected.tails.empty() ? 0 : expected.tails[at]);
-}
-// What is usual for it: the error of a right sum, and that of the last rounding, to out.
-// 0 or infinite where squares leave float64's range: such an entry is not looked at.
-inline double usual_error(const Expected& expected, std::size_t at, DType out, double got) {
-  const double half = rounding_step(out, got) / 2;
-  return std::sqrt(expected.scales[at] * expected.scales[at] + half * half);
-}
+// An entry's error, got - want to the last bit that is known of want, and what is usual for it: the
+// error of a right sum, and that of the last rounding. The unit is 0 or infinite where squares
+// leave float64's range: such an entry is not looked at.
+struct EntryError {
+  double error, unit, value;  // value: want
+};
 
-// Errors of entries, and what is usual for them.
+// Errors of entries, which are computed when they are asked for: of large gradients a list of them
+// would take as long as all that is done with it.
 struct EntryErrors {
   std::span<const std::int64_t> indices;  // empty: the whole gradient
-  std::span<const double> errors;         // got - want
-  std::span<const double> units;
-  std::span<const double> values;  // want
+  std::size_t count = 0;
+  std::function<EntryError(std::size_t)> at;
 };
+// Refers to what it is given. out: the dtype of got.
+EntryErrors errors_of(std::span<const std::int64_t> indices, const Expected& expected,
+                      std::span<const double> got, DType out);
 
 // Errors that are looked for, and what they must have at least: their part of the squares of all
 // errors, their size in units of the pattern, and independent elements in a group.

@@ -59,8 +59,8 @@ struct Line {
 };
 
 std::vector<std::string> keys_of(std::size_t rank) {
-  std::vector<std::string> keys = {"n",        "c",   "k",          "m",        "groups", "stride",
-                                   "dilation", "pad", "pad_before", "pad_after"};
+  std::vector<std::string> keys = {"n",      "c",        "k",   "m",          "groups",
+                                   "stride", "dilation", "pad", "pad_before", "pad_after"};
   for (std::size_t a = 3 - rank; a < 3; ++a) keys.insert(keys.end(), {kExtents[a], kTaps[a]});
   return keys;
 }
@@ -113,10 +113,9 @@ Line read_line(const std::string& text) {
   const Op op = parse_op(a.op);
   line.rank = static_cast<std::size_t>(spatial_rank(op));
   for (std::string word; words >> word;) {
-    const bool known = read_numbers(word, line) ||
-                       read_format(word, making::data_formats(op), a.data_format) ||
-                       read_format(word, making::filter_formats(op), a.filter_format) ||
-                       read_dtypes(word, line);
+    const bool known =
+        read_numbers(word, line) || read_format(word, making::data_formats(op), a.data_format) ||
+        read_format(word, making::filter_formats(op), a.filter_format) || read_dtypes(word, line);
     if (known) continue;
     if (word != kSame) {
       making::misuse("'", word, "' is no word of a ", op_name(op),
@@ -128,7 +127,8 @@ Line read_line(const std::string& text) {
   return line;
 }
 
-std::int64_t number_of(const Line& line, const std::string& key, std::optional<std::int64_t> usual) {
+std::int64_t number_of(const Line& line, const std::string& key,
+                       std::optional<std::int64_t> usual) {
   const auto found = line.numbers.find(key);
   if (found != line.numbers.end()) {
     if (found->second.size() == 1) return found->second[0];
@@ -157,8 +157,9 @@ void read_padding(Line& line) {
   const bool both = line.numbers.contains("pad");
   const bool sides = line.numbers.contains("pad_before") || line.numbers.contains("pad_after");
   if (int{both} + int{sides} + int{!a.padding.empty()} > 1) {
-    making::misuse("the padding is there twice, expected one of pad1, pad_before1 with pad_after1, ",
-                   "and pad_same");
+    making::misuse(
+        "the padding is there twice, expected one of pad1, pad_before1 with pad_after1, ",
+        "and pad_same");
   }
   if (!a.padding.empty()) return;
   a.padding = both || sides ? "EXPLICIT" : "VALID";
@@ -181,12 +182,14 @@ std::int64_t read_channels(Line& line, std::int64_t C) {
     // Without channels of x only the shape of a filter that is not HWIO has K.
     a.filter_like = std::move(a.kernel);
     a.filter_like.insert(
-        making::upper(a.filter_format).ends_with("I") ? a.filter_like.end() : a.filter_like.begin(), 1);
+        making::upper(a.filter_format).ends_with("I") ? a.filter_like.end() : a.filter_like.begin(),
+        1);
     a.filter_like.insert(a.filter_like.begin(), K);
     return K;
   }
   if (parse_op(a.op) != Op::depthwise || line.numbers.contains("k")) {
-    making::misuse("m is there, expected ", line.numbers.contains("k") ? "m or k" : "it of depthwise");
+    making::misuse("m is there, expected ",
+                   line.numbers.contains("k") ? "m or k" : "it of depthwise");
   }
   const std::int64_t M = number_of(line, "m", {});
   a.filter_sizes = std::move(a.kernel);
@@ -225,7 +228,8 @@ ProblemRequest parse_problem(const std::string& text) {
   read_padding(line);
   const std::int64_t K = read_channels(line, C);
   TensorInfo x = {"x", line.x_dtype, {}};
-  for (std::size_t i = 3 - line.rank; i < 3; ++i) x.shape.push_back(number_of(line, kExtents[i], {}));
+  for (std::size_t i = 3 - line.rank; i < 3; ++i)
+    x.shape.push_back(number_of(line, kExtents[i], {}));
   const bool last = a.data_format.empty() || parse_data_format(parse_op(a.op), a.data_format);
   x.shape.insert(last ? x.shape.end() : x.shape.begin(), C);
   x.shape.insert(x.shape.begin(), number_of(line, "n", 1));

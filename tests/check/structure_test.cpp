@@ -29,11 +29,18 @@ const WgradProblem kProblem =
     make({"3x3", "conv2d", 4, 16, 20, 1, {{6, 3}, {6, 3}}}, DType::f32, true);
 const auto kCount = static_cast<std::size_t>(kProblem.dw_count());
 
+// All of one unit; want is the pattern that they are compared with.
+EntryErrors entries_of(const std::vector<double>& errors, const std::vector<double>& want,
+                       double unit) {
+  return {{}, kCount, [&errors, &want, unit](std::size_t i) {
+            return EntryError{errors[i], unit, want[i]};
+          }};
+}
+
 std::optional<Structure> found(const std::vector<double>& errors,
                                const std::vector<double>& pattern, Bias bias = Bias::none) {
-  const std::vector<double> units(kCount, 1.0);
   const Sought sought = {Structure::Form::factor, .25, 4 * 0x1p-24, 64};
-  return resemblance(kProblem, {{}, errors, units, pattern}, pattern, sought, bias);
+  return resemblance(kProblem, entries_of(errors, pattern, 1), pattern, sought, bias);
 }
 
 }  // namespace
@@ -99,10 +106,10 @@ TEST_CASE("less than a few roundings of every element are no factor") {
 TEST_CASE("errors of one element, tap or channel that are larger than the others' are uneven") {
   const std::vector<double> errors = normal(kCount, 3);
   const auto uneven = [&](double times, const auto& is_in) {
-    const std::vector<double> units(kCount, 0.1);  // right sums' may be smaller than is granted
     std::vector<double> changed = errors;
     for (std::size_t i = 0; i < kCount; ++i) changed[i] *= is_in(i) ? times : 1;
-    return is_uneven(kProblem, {{}, changed, units, errors});
+    // Right sums' errors may be smaller than is granted.
+    return is_uneven(kProblem, entries_of(changed, errors, 0.1));
   };
   CHECK(!uneven(1, [](std::size_t) { return true; }));
   for (const double times : {2.0, 6.0}) {

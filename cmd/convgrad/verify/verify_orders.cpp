@@ -68,8 +68,9 @@ class OtherOrders {
       const Gradient& subject = *subjects[i];
       Comparison comparison = compare_wide(subject, wide);
       if (!comparison.match()) continue;
-      const Errors errors = errors_of(subject, wide);
-      if (is_uneven(job_.problem, errors.entries())) continue;
+      const EntryErrors errors =
+          errors_of(judged_.sample.indices, wide, subject.values, subject.dtype);
+      if (is_uneven(job_.problem, errors)) continue;
       comparison.structure = structure_of(subject, errors, wide);
       explained = true;
       const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
@@ -224,35 +225,25 @@ class OtherOrders {
     return static_cast<std::size_t>(std::ranges::max_element(shares) - shares.begin());
   }
 
-  struct Errors {
-    const Judged& judged;
-    std::vector<double> values, units;
-    EntryErrors entries() const {
-      return {judged.sample.indices, values, units, judged.expected.values};
-    }
-  };
-  Errors errors_of(const Gradient& subject, const Expected& e) const {
-    Errors errors = {judged_, {}, {}};
-    for (std::size_t i = 0; i < e.values.size(); ++i) {
-      errors.values.push_back(error_of(e, i, subject.values[i]));
-      errors.units.push_back(usual_error(e, i, subject.dtype, subject.values[i]));
-    }
-    return errors;
-  }
-
   // What wide scales hide by its size.
-  std::optional<Structure> structure_of(const Gradient& subject, const Errors& errors,
+  std::optional<Structure> structure_of(const Gradient& subject, const EntryErrors& errors,
                                         const Expected& wide) {
     const Expected::Bias bias = wide.bias;
     if (bias == Expected::Bias::any) return {};
-    if (auto seen = factor_or_digits(job_.problem, errors.entries(), subject.dtype, bias, true)) {
+    if (auto seen = factor_or_digits(job_.problem, errors, subject.dtype, bias, true)) {
       return seen;
     }
     if (auto inputs = rounded_inputs(job_, options_, judged_, wide, subject)) return inputs;
     if (!judged_.sample.indices.empty()) return {};
-    const Plan plan = plan_again(job_, options_, 8 * std::ssize(errors.values));
+    std::vector<double> values, units;
+    for (std::size_t i = 0; i < errors.count; ++i) {
+      const EntryError entry = errors.at(i);
+      values.push_back(entry.error);
+      units.push_back(entry.unit);
+    }
+    const Plan plan = plan_again(job_, options_, 8 * std::ssize(values));
     TaskPool pool(plan.threads);
-    PixelSum sum(job_.problem, pool, errors.values, errors.units);
+    PixelSum sum(job_.problem, pool, values, units);
     run_job(job_, plan, nullptr, &sum);
     const PixelError& worst = sum.worst();
     if (worst.spreads < kMostPixelSpreads) return {};

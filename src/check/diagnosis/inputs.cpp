@@ -26,14 +26,13 @@ constexpr double kMostLeft = 1.0 / 16;  // of the squares; a diagnosis asks for 
 class Losses {
  public:
   Losses(const Suspect& suspect, std::size_t count) : suspect_(suspect) {
-    const Expected& e = suspect.expected;
+    const EntryErrors all =
+        errors_of(suspect.indices, suspect.expected, suspect.got, suspect.problem.out_dtype);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = i * suspect.got.size() / count;
       at_.push_back(at);
       indices.push_back(suspect.index(at));
-      values.push_back(e.values[at]);
-      errors.push_back(error_of(e, at, suspect.got[at]));
-      units.push_back(usual_error(e, at, suspect.problem.out_dtype, suspect.got[at]));
+      entries_.push_back(all.at(at));
     }
   }
 
@@ -62,7 +61,8 @@ class Losses {
   bool explains(const std::vector<double>& lost) const {
     double sum = 0, all = 0;
     for (std::size_t i = 0; i < lost.size(); ++i) {
-      const double rest = (errors[i] - lost[i]) / units[i], whole = errors[i] / units[i];
+      const auto& [error, unit, want] = entries_[i];
+      const double rest = (error - lost[i]) / unit, whole = error / unit;
       sum += rest * rest;
       all += whole * whole;
     }
@@ -71,12 +71,22 @@ class Losses {
            std::sqrt(sum / count) <= Tolerance().slack * group_factor(count);
   }
 
+  double squares_of_errors() const {
+    double sum = 0;
+    for (const EntryError& entry : entries_) sum += entry.error * entry.error;
+    return sum;
+  }
+
+  EntryErrors entries() const {
+    return {indices, entries_.size(), [this](std::size_t i) { return entries_[i]; }};
+  }
+
   std::vector<std::int64_t> indices;
-  std::vector<double> errors, units, values;
 
  private:
   const Suspect& suspect_;
   std::vector<std::size_t> at_;
+  std::vector<EntryError> entries_;
 };
 
 // Types of 8 bits in all are left to the diagnosis: they lose more than the errors of any order.
@@ -105,7 +115,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const std::vector<std::vector<double>> each = first.of(faults, images, source, pool);
   std::vector<Fault> left;
   for (std::size_t f = 0; f < faults.size(); ++f) {
-    const double part = std::sqrt(squares(each[f]) / squares(first.errors));
+    const double part = std::sqrt(squares(each[f]) / first.squares_of_errors());
     if (part >= kLeastPart && part <= kMostPart) left.push_back(faults[f]);
   }
   if (left.empty()) return {};
@@ -117,8 +127,7 @@ std::optional<Structure> rounded_inputs(const Suspect& suspect, const Plan& imag
   const std::vector<std::vector<double>> lost = some.of(left, images, source, pool);
   std::optional<Structure> found;
   for (std::size_t f = 0; f < left.size(); ++f) {
-    auto like = resemblance(pb, {some.indices, some.errors, some.units, some.values}, lost[f],
-                            kSought, Expected::Bias::none);
+    auto like = resemblance(pb, some.entries(), lost[f], kSought, Expected::Bias::none);
     if (!like || like->kind != GroupKind::all) continue;
     if (like->size < 0 || like->size > kMostSize) continue;
     if (!some.explains(lost[f]) || (found && found->bits >= like->bits)) continue;
