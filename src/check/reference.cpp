@@ -81,6 +81,26 @@ TermSums ReferenceSum::sums_from(std::int64_t cell) {
           from(plain_, cell)};
 }
 
+namespace {
+
+// Widens neighbouring channels of dy. Returns whether one is 0.
+template <typename Scalar>
+bool widen_row(const Scalar* first, std::int64_t step, std::int64_t count, double* row,
+               float* plain) {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    if (step == 1) return widen(first, count, row, plain);
+  }
+  bool zeros = false;
+  for (std::int64_t k = 0; k < count; ++k) {
+    row[k] = to_double(first[k * step]);
+    plain[k] = static_cast<float>(row[k]);
+    zeros = zeros || row[k] == 0;
+  }
+  return zeros;
+}
+
+}  // namespace
+
 template <typename Scalar>
 void ReferenceSum::add_task(const Block& block, const Channels& at) {
   const WgradProblem& pb = problem_;
@@ -113,18 +133,7 @@ void ReferenceSum::add_task(const Block& block, const Channels& at) {
     float* const plain = next.plain_row(next.pixels * Kg);
     const std::int64_t step = block.dy_strides.c;
     const Scalar* const first = dy_at + at.group * Kg * step;
-    bool zeros = false;
-    if constexpr (std::is_same_v<Scalar, float>) {
-      if (step == 1) zeros = widen(first, Kg, row, plain);
-    }
-    if (!std::is_same_v<Scalar, float> || step != 1) {
-      for (std::int64_t k = 0; k < Kg; ++k) {
-        row[k] = to_double(first[k * step]);
-        plain[k] = static_cast<float>(row[k]);
-        zeros = zeros || row[k] == 0;
-      }
-    }
-    next.zeros = next.zeros || zeros;
+    next.zeros = widen_row(first, step, Kg, row, plain) || next.zeros;
     next.x[next.pixels++] = x_at;
     ++pixels;
     if (pixels % kBatchPixels == 0 || (longest > 0 && pixels % longest == 0)) add_pending();

@@ -86,69 +86,107 @@ double walk_scale(double terms, double walk, DType data, const Summation& summat
   return std::sqrt((u * u / 3 * n + cut * cut) * walk);
 }
 
-void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation,
-                  std::span<const double> plain, std::span<const double> drift,
-                  Expected& expected) {
-  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-  // All elements of a sample are one row.
-  const std::size_t taps = whole ? size(pb.taps()) : 1, rows = whole ? size(pb.group_c()) : 1;
-  const std::size_t groups = whole ? size(pb.groups) : 1;
-  const std::size_t row = whole ? size(pb.group_k()) : plain.size();
-  // These are squares, and then their root means, over elements of the same c and k, of the same
-  // tap and k, and of the same tap, c and group.
-  std::vector<double> cells(whole ? rows * groups * row : 0);
-  std::vector<double> columns(whole ? taps * groups * row : 0), lines(taps * rows * groups);
-  double all = 0, used = 0;
-  const auto for_each = [&](const auto& visit) {
+namespace {
+
+// Places in which an element's plain error is averaged with others'.
+struct Neighbours {
+  std::size_t at, cell, column, line;
+};
+
+// Root mean squares of plain sums' errors over elements of the same c and k (a cell), of the same
+// tap and k (a column), of the same tap, c and group (a line), and over all that have terms. All
+// elements of a sample are one line.
+class PlainErrors {
+ public:
+  PlainErrors(const WgradProblem& pb, bool whole, std::span<const double> plain,
+              std::span<const double> drift)
+      : plain_(plain),
+        whole_(whole),
+        taps_(whole ? size(pb.taps()) : 1),
+        rows_(whole ? size(pb.group_c()) : 1),
+        groups_(whole ? size(pb.groups) : 1),
+        row_(whole ? size(pb.group_k()) : plain.size()),
+        cells_(whole ? rows_ * groups_ * row_ : 1),
+        columns_(whole ? taps_ * groups_ * row_ : 1),
+        lines_(taps_ * rows_ * groups_) {
+    for_each([&](const Neighbours& n) {
+      const double square = plain[n.at] * plain[n.at];
+      all_ += square;
+      used_ += drift[n.at] > 0 ? 1 : 0;
+      lines_[n.line] += square;
+      if (!whole) return;
+      cells_[n.cell] += square;
+      columns_[n.column] += square;
+    });
+    finish(cells_, taps_);
+    finish(columns_, rows_);
+    finish(lines_, row_);
+    all_ = whole && used_ > 0 ? std::sqrt(all_ / used_) : 0;
+    all_systematic_ = used_ > 0 && all_ > kPlainSlack * group_factor(used_, 8);
+  }
+
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
     std::size_t at = 0;
-    for (std::size_t t = 0; t < taps; ++t) {
-      for (std::size_t c = 0; c < rows; ++c) {
-        for (std::size_t g = 0; g < groups; ++g) {
-          for (std::size_t k = g * row; k < (g + 1) * row; ++k, ++at) {
-            visit(at, c * groups * row + k, t * groups * row + k, (t * rows + c) * groups + g);
+    for (std::size_t t = 0; t < taps_; ++t) {
+      for (std::size_t c = 0; c < rows_; ++c) {
+        for (std::size_t g = 0; g < groups_; ++g) {
+          const std::size_t line = (t * rows_ + c) * groups_ + g;
+          for (std::size_t k = g * row_; k < (g + 1) * row_; ++k, ++at) {
+            const std::size_t cell = c * groups_ * row_ + k, column = t * groups_ * row_ + k;
+            visit({at, whole_ ? cell : 0, whole_ ? column : 0, line});
           }
         }
       }
     }
-  };
-  for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
-    const double square = plain[at] * plain[at];
-    all += square;
-    used += drift[at] > 0 ? 1 : 0;  // elements that have terms
-    lines[line] += square;
-    if (!whole) return;
-    cells[cell] += square;
-    columns[column] += square;
-  });
-  const auto finish = [](std::vector<double>& squares, std::size_t count) {
+  }
+
+  // Returns how many elements have terms.
+  double used() const { return used_; }
+  double largest(const Neighbours& n) const {
+    return std::max({own(n), lines_[n.line], all_, cells_[n.cell], columns_[n.column]});
+  }
+  // Tells whether chance does not make an element's error, or one of its averages, so large.
+  bool is_systematic(const Neighbours& n) const {
+    return all_systematic_ || own(n) > own_limit_ || lines_[n.line] > line_limit_ ||
+           cells_[n.cell] > cell_limit_ || columns_[n.column] > column_limit_;
+  }
+
+ private:
+  static std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+  static void finish(std::vector<double>& squares, std::size_t count) {
     for (double& square : squares) square = std::sqrt(square / static_cast<double>(count));
-  };
-  finish(cells, taps);
-  finish(columns, rows);
-  finish(lines, row);
-  all = whole && used > 0 ? std::sqrt(all / used) : 0;
-  const double limit = plain_limit(1), cell_limit = plain_limit(taps);
-  const double column_limit = plain_limit(rows), line_limit = plain_limit(row);
-  const bool all_systematic = used > 0 && all > kPlainSlack * group_factor(used, 8);
+  }
+  double own(const Neighbours& n) const { return std::fabs(plain_[n.at]); }
+
+  const std::span<const double> plain_;
+  const bool whole_;
+  const std::size_t taps_, rows_, groups_, row_;
+  std::vector<double> cells_, columns_, lines_;
+  double all_ = 0, used_ = 0;
+  bool all_systematic_ = false;
+  const double own_limit_ = plain_limit(1), cell_limit_ = plain_limit(taps_);
+  const double column_limit_ = plain_limit(rows_), line_limit_ = plain_limit(row_);
+};
+
+}  // namespace
+
+void widen_scales(const WgradProblem& pb, bool whole, const Summation& summation,
+                  std::span<const double> plain, std::span<const double> drift,
+                  Expected& expected) {
+  const PlainErrors errors(pb, whole, plain, drift);
   double wider = 0;
   Products biased;
-  for_each([&](std::size_t at, std::size_t cell, std::size_t column, std::size_t line) {
-    const double own = std::fabs(plain[at]);
-    double largest = std::max({own, lines[line], all});
-    bool systematic = all_systematic || own > limit || lines[line] > line_limit;
-    if (whole) {
-      largest = std::max({largest, cells[cell], columns[column]});
-      systematic = systematic || cells[cell] > cell_limit || columns[column] > column_limit;
-    }
-    if (drift[at] > 0) biased.add(plain[at], expected.values[at] / expected.scales[at]);
-    if (!systematic) return;
+  errors.for_each([&](const Neighbours& n) {
+    double& scale = expected.scales[n.at];
+    if (drift[n.at] > 0) biased.add(plain[n.at], expected.values[n.at] / scale);
+    if (!errors.is_systematic(n)) return;
     ++wider;
-    const double widened = expected.scales[at] * largest;
-    expected.scales[at] =
-        widened > kDriftSeen * drift[at] ? std::max(widened, kDriftGranted * drift[at]) : widened;
+    scale *= errors.largest(n);
+    if (scale > kDriftSeen * drift[n.at]) scale = std::max(scale, kDriftGranted * drift[n.at]);
   });
   using Bias = Expected::Bias;
-  const bool any = wider > kSystematicPart * used || biased.bits(1) >= kBiasedBits;
+  const bool any = wider > kSystematicPart * errors.used() || biased.bits(1) >= kBiasedBits;
   expected.bias = any ? Bias::any : summation.cuts(pb.dtype) ? Bias::smaller : Bias::none;
 }
 

@@ -85,7 +85,15 @@ Place Evidence::find_where() {
   for (const std::size_t at : all_) inside_.push_back(marks[at].mark == Mark::in);
   Place by_entries = place_of(problem(), marks);
   if (by_entries.pattern && !by_entries.text.empty()) return by_entries;
-  // If single entries do not show the place, planes do: it is where every axis' are wrong.
+  if (!mark_planes(marks)) return by_entries;
+  for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
+  return place_of(problem(), marks);
+}
+
+// If single entries do not show the place, planes do: it is where every axis' are wrong. Returns
+// whether the place holds all of the fault: the other entries look right together, and enough of
+// those inside are seen to be wrong.
+bool Evidence::mark_planes(std::vector<Marked>& marks) const {
   const std::vector<EntryAxis> axes = entry_axes(problem());
   struct Group {
     double squares = 0, count = 0;
@@ -114,12 +122,7 @@ Place Evidence::find_where() {
     seen += wrong && errors_[at] > kSlack ? 1 : 0;
     if (!wrong) others.add(errors_[at]);
   }
-  // The place must hold all of the fault: the other entries look right together, and enough of
-  // those inside are seen to be wrong.
-  const bool all_there = others.count == 0 || !others.wrong();
-  if (!all_there || seen < kLeastSeen * in) return by_entries;
-  for (const std::size_t at : all_) inside_[at] = marks[at].mark == Mark::in;
-  return place_of(problem(), marks);
+  return (others.count == 0 || !others.wrong()) && seen >= kLeastSeen * in;
 }
 
 Positions Evidence::choose(std::size_t count) const {

@@ -10,6 +10,9 @@ namespace {
 
 // Up to so many images every rotation and every split of them is tried, else the usual ones.
 constexpr std::int64_t kFewImages = 16;
+// Causes.
+constexpr const char* kBatchOffset = "an offset of the batch that is missing or one off";
+constexpr const char* kSplitBatch = "a split of N";
 
 class InputFaults : FaultList {
  public:
@@ -116,37 +119,29 @@ class InputFaults : FaultList {
     add_reading("image_order", text, cause, reading, true);
   }
 
-  // Adds images that are others'. If only the order of both matters, the fault is said of input.
+  // Adds images that are others', of x and of dy.
+  void add_images_of_each(const std::string& before, const std::string& after,
+                          const Fault::Map& from) {
+    for (const bool x : {true, false}) {
+      add_starts(x, image_starts(pb_, x, from), cat(before, tensor_name(x), after), kBatchOffset);
+    }
+  }
+
+  // If only the order of both matters, the fault is said of input.
+  void add_images_of_input(const std::string& text, const char* cause, const Fault::Map& from) {
+    add_starts(true, image_starts(pb_, true, from), text, cause);
+  }
+
   void add_images() {
     const std::int64_t N = pb_.N;
-    const char* const offset = "an offset of the batch that is missing or one off";
-    const auto add_each = [&](const std::string& before, const std::string& after,
-                              const Fault::Map& from) {
-      for (const bool x : {true, false}) {
-        add_starts(x, image_starts(pb_, x, from), cat(before, tensor_name(x), after), offset);
-      }
-    };
-    const auto add = [&](const std::string& text, const char* cause, const Fault::Map& from) {
-      add_starts(true, image_starts(pb_, true, from), text, cause);
-    };
-    const auto exchanged = [N](std::int64_t by) {
-      return [N, by](std::int64_t n) {
-        const std::int64_t other = (n / by ^ 1) * by + n % by;
-        return other < N ? other : n;
-      };
-    };
-    const auto reversed = [N](std::int64_t by) {
-      return [N, by](std::int64_t n) {
-        const std::int64_t first = n / by * by;
-        return first + std::min(by, N - first) - 1 - n % by;
-      };
-    };
-    add_each("image 0 of ", " is taken for all images", [](std::int64_t) { return 0; });
-    add_each("the last image of ", " is taken for all images", [N](std::int64_t) { return N - 1; });
-    std::vector<std::int64_t> steps = {-1, 1};
+    add_images_of_each("image 0 of ", " is taken for all images", [](std::int64_t) { return 0; });
+    add_images_of_each("the last image of ", " is taken for all images",
+                       [N](std::int64_t) { return N - 1; });
     if (N % 2 == 0) {
-      add("the halves of input's images are exchanged", "a split of N", exchanged(N / 2));
+      add_images_of_input("the halves of input's images are exchanged", kSplitBatch,
+                          exchanged(N / 2));
     }
+    std::vector<std::int64_t> steps = {-1, 1};
     for (std::int64_t by = 2; by < N; by = N <= kFewImages ? by + 1 : 2 * by) {
       steps.push_back(by);
       steps.push_back(-by);
@@ -157,18 +152,25 @@ class InputFaults : FaultList {
               by < 0 ? " behind" : " ahead");
       // A rotation by more is one by less the other way.
       if (2 * std::abs(by) <= N) {
-        add(text, offset, [N, by](std::int64_t n) { return (n + by + N) % N; });
+        add_images_of_input(text, kBatchOffset,
+                            [N, by](std::int64_t n) { return (n + by + N) % N; });
       }
-      if (std::abs(by) == 1) {
-        add(text + ", and none of the first is left", offset,
-            [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
-        add_each("",
-                 cat(" is one image ", by < 0 ? "behind" : "ahead", ", and its ",
-                     by < 0 ? "first" : "last", " image is read twice"),
-                 [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
-      }
+      if (std::abs(by) != 1) continue;
+      add_images_of_input(
+          text + ", and none of the first is left", kBatchOffset,
+          [N, by](std::int64_t n) { return n + by >= 0 && n + by < N ? n + by : kNowhere; });
+      add_images_of_each(
+          "",
+          cat(" is one image ", by < 0 ? "behind" : "ahead", ", and its ",
+              by < 0 ? "first" : "last", " image is read twice"),
+          [N, by](std::int64_t n) { return std::clamp<std::int64_t>(n + by, 0, N - 1); });
     }
-    add("the images of input stand in reverse order", "", reversed(N));
+    add_images_of_input("the images of input stand in reverse order", "", reversed(N));
+    add_image_groups();
+  }
+
+  void add_image_groups() {
+    const std::int64_t N = pb_.N;
     std::set<std::int64_t> groups;
     for (std::int64_t by = 1; by < N; by = N <= kFewImages ? by + 1 : 2 * by) groups.insert(by);
     for (const std::int64_t parts : {2, 3, 4, 8}) {
@@ -176,14 +178,29 @@ class InputFaults : FaultList {
       groups.insert(std::max<std::int64_t>(N / parts, 1));
     }
     for (const std::int64_t by : groups) {
-      add_each("", cat(" begins again at image 0 after every ", by, " images"),
-               [by](std::int64_t n) { return n % by; });
-      add(cat("every ", by, " images of input stand in reverse order"), "a split of N",
-          reversed(by));
-      add(by == 1 ? std::string("images of input are exchanged in pairs")
+      add_images_of_each("", cat(" begins again at image 0 after every ", by, " images"),
+                         [by](std::int64_t n) { return n % by; });
+      add_images_of_input(cat("every ", by, " images of input stand in reverse order"), kSplitBatch,
+                          reversed(by));
+      add_images_of_input(
+          by == 1 ? std::string("images of input are exchanged in pairs")
                   : cat("every ", by, " images of input are exchanged with the next ", by),
-          "a split of N", exchanged(by));
+          kSplitBatch, exchanged(by));
     }
+  }
+
+  Fault::Map exchanged(std::int64_t by) const {
+    return [N = pb_.N, by](std::int64_t n) {
+      const std::int64_t other = (n / by ^ 1) * by + n % by;
+      return other < N ? other : n;
+    };
+  }
+
+  Fault::Map reversed(std::int64_t by) const {
+    return [N = pb_.N, by](std::int64_t n) {
+      const std::int64_t first = n / by * by;
+      return first + std::min(by, N - first) - 1 - n % by;
+    };
   }
 
   // Adds images at a wrong distance in memory: products of extents that are another's.

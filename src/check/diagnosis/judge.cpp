@@ -90,41 +90,50 @@ double Evidence::told(const Trial& t, std::size_t i, double larger, bool spared)
   return directed ? std::max(bits, 1.0) : bits;
 }
 
-// Returns the root mean square of error/scale, if all is as a right explanation leaves it.
-std::optional<double> Evidence::misfit(const Trial& t) const {
-  const Filling& filling = t.filling;
-  const Grid* const grid = filling.grid;
+// Returns what the explanation leaves of an entry's error.
+Evidence::Rest Evidence::rest(const Trial& t, std::size_t i) const {
+  const Grid* const grid = t.filling.grid;
+  const std::size_t at = t.at[i];
+  const double own = scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
+  Rest rest;
+  // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
+  rest.unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
+  rest.larger = std::max(rest.unit, own);
+  const double value = t.value(i);
+  rest.is_replaced = replaced(t.filling, at, value);
+  double left = rest.is_replaced ? 0 : unexplained(at, value, grid);
   // What is scaled, or rounded to a narrow type, may have been rounded before that.
   const bool twice =
       (grid != nullptr && !grid->own) || std::fabs(t.factor - 1) > kFactorSeen || t.offset != 0;
+  if (twice) {
+    const double step = rounding_step(problem().out_dtype, t.predicted.values[i]);
+    left -= std::fabs(t.factor) * step / 2;
+  }
+  rest.left = left > 0 ? left / rest.unit : 0;
+  rest.spared = t.filling.instead == Instead::plain && errors_[at] < rest.left;
+  if (rest.spared) rest.left = errors_[at];
+  return rest;
+}
+
+// Returns the root mean square of error/scale, if all is as a right explanation leaves it.
+std::optional<double> Evidence::misfit(const Trial& t) const {
   double before = 0, after = 0, squares = 0;
   Pieces bits;
   for (std::size_t i = 0; i < t.at.size(); ++i) {
     const std::size_t at = t.at[i];
-    const double own = scale(at), scaled = std::fabs(t.factor) * t.predicted.scales[i];
-    // A fault that leaves an entry no terms has a scale of 0, by which no error can be divided.
-    const double unit = std::isfinite(scaled) ? std::max(scaled, 0x1p-40 * own) : own;
-    const double larger = std::max(unit, own), value = t.value(i);
-    const bool is_replaced = replaced(filling, at, value);
-    double left = is_replaced ? 0 : unexplained(at, value, grid);
-    if (twice) {
-      const double step = rounding_step(problem().out_dtype, t.predicted.values[i]);
-      left -= std::fabs(t.factor) * step / 2;
-    }
-    left = left > 0 ? left / unit : 0;
-    const bool spared = filling.instead == Instead::plain && errors_[at] < left;
-    if (spared) left = errors_[at];
-    if (!(left <= kWrong)) return std::nullopt;
-    squares += left * left;
+    const Rest r = rest(t, i);
+    if (!(r.left <= kWrong)) return std::nullopt;
+    squares += r.left * r.left;
     // What the filling replaces says nothing for a fault: any fault leaves it explained.
-    if (is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
+    if (r.is_replaced && (!t.plain || errors_[at] <= kWrong)) continue;
     // Errors may be infinite, and any rest would then be a small part of them.
-    const double old = std::min(errors_[at] * own / larger, 1e6);
+    const double old = std::min(errors_[at] * scale(at) / r.larger, 1e6);
     before += old * old;
-    after += std::pow(left * unit / larger, 2);
-    bits.add(alike_.empty() ? at : alike_[at], t.predicted.values[i], told(t, i, larger, spared),
-             !alike_.empty());
+    after += std::pow(r.left * r.unit / r.larger, 2);
+    bits.add(alike_.empty() ? at : alike_[at], t.predicted.values[i],
+             told(t, i, r.larger, r.spared), !alike_.empty());
   }
+  const Grid* const grid = t.filling.grid;
   const auto count = static_cast<double>(t.at.size());
   const double rms = std::sqrt(squares / count);
   const double part = t.lenient ? kUnexplainedAtFirst : kUnexplained;

@@ -80,9 +80,9 @@ Fit::Part factor_part(double value, const std::string& text) {
 
 }  // namespace
 
-// Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
-// digits that explains everything.
-bool Evidence::find_factor(Trial& trial) const {
+// Returns by which number the predicted values are multiplied to be nearest to what was got, or 0
+// where that cannot be told.
+double Evidence::fitted_factor(const Trial& trial) const {
   struct Ratio {
     double ratio, value, got, unit;
   };
@@ -97,7 +97,7 @@ bool Evidence::find_factor(Trial& trial) const {
     if (trial.filling.instead == Instead::zero && got(at) == 0) continue;
     ratios.push_back({got(at) / value, value, got(at), unit});
   }
-  if (ratios.empty()) return false;
+  if (ratios.empty()) return 0;
   // The median finds the factor among entries of which some are wrong in other ways; the mean of
   // those near it is sharper.
   const auto middle = ratios.begin() + std::ssize(ratios) / 2;
@@ -111,7 +111,14 @@ bool Evidence::find_factor(Trial& trial) const {
     squares += r.value / r.unit * (r.value / r.unit);
   }
   const double fitted = products / squares;
-  if (!std::isfinite(fitted) || fitted == 0 || fitted == 1) return false;
+  return std::isfinite(fitted) ? fitted : 0;
+}
+
+// Finds what the predicted values are multiplied by: a known factor, or the number of the fewest
+// digits that explains everything.
+bool Evidence::find_factor(Trial& trial) const {
+  const double fitted = fitted_factor(trial);
+  if (fitted == 0) return false;
   // A factor that changes no number by more than its rounding is none.
   const Grid* const grid = trial.filling.grid;
   const double u =

@@ -150,44 +150,51 @@ class Describer {
   }
 
   std::string text(const Box& box) const {
-    const std::size_t taps = axes_.size() - 2;
-    bool one_tap = true, every_tap = true, one = true;
-    for (std::size_t a = 0; a < axes_.size(); ++a) {
-      const bool whole = std::ssize(box[a]) == axes_[a].extent;
-      one = one && box[a].size() == 1;
-      if (a >= taps) continue;
-      one_tap = one_tap && box[a].size() == 1;
-      every_tap = every_tap && whole;
+    const auto is_one = [](const auto& values) { return values.size() == 1; };
+    if (std::ranges::all_of(box, is_one)) {
+      std::string element;
+      for (std::size_t a = 0; a < axes_.size(); ++a) {
+        element += cat(a > 0 ? ", " : "", axes_[a].letter, " ", *box[a].begin());
+      }
+      return "the element " + element;
     }
-    std::string result;
-    const auto add = [&](const std::string& more) {
-      result += (result.empty() ? "" : ", ") + more;
-    };
-    if (one) {
-      for (std::size_t a = 0; a < axes_.size(); ++a)
-        add(cat(axes_[a].letter, " ", *box[a].begin()));
-      return "the element " + result;
-    }
-    for (std::size_t a = axes_.size(); a-- > taps;) {
-      if (std::ssize(box[a]) == axes_[a].extent) continue;
+    const std::string channels = channels_text(box), taps = taps_text(box);
+    if (taps.empty()) return channels.empty() ? "every element" : channels;
+    return channels.empty() ? taps : cat(channels, " of ", taps);
+  }
+
+  bool is_whole(const Box& box, std::size_t a) const {
+    return std::ssize(box[a]) == axes_[a].extent;
+  }
+
+  // Returns "" where all channels are meant.
+  std::string channels_text(const Box& box) const {
+    std::string text;
+    for (std::size_t a = axes_.size(); a-- > axes_.size() - 2;) {
+      if (is_whole(box, a)) continue;
       const Values values(box[a].begin(), box[a].end());
       const std::int64_t group =
           axes_[a].letter == 'k' && problem_.groups > 1 ? problem_.group_k() : 0;
-      add(cat(axes_[a].name, values.size() > 1 ? "s " : " ",
-              values_text(axes_[a].letter, axes_[a].extent, values, group)));
+      text += cat(text.empty() ? "" : ", ", axes_[a].name, values.size() > 1 ? "s " : " ",
+                  values_text(axes_[a].letter, axes_[a].extent, values, group));
     }
-    if (every_tap) return result.empty() ? "every element" : result;
-    std::string where;
-    for (std::size_t a = 0; a < taps; ++a) {
-      if (one_tap) {
-        where += cat(a > 0 ? "," : "", *box[a].begin());
-      } else if (std::ssize(box[a]) < axes_[a].extent) {
-        where += (where.empty() ? "" : ", ") + values_text(axes_[a].letter, axes_[a].extent,
-                                                           Values(box[a].begin(), box[a].end()));
-      }
+    return text;
+  }
+
+  // Returns "" where all taps are meant.
+  std::string taps_text(const Box& box) const {
+    bool one = true, every = true;
+    std::string position, axes;
+    for (std::size_t a = 0; a < axes_.size() - 2; ++a) {
+      one = one && box[a].size() == 1;
+      every = every && is_whole(box, a);
+      position += cat(a > 0 ? "," : "", *box[a].begin());
+      if (is_whole(box, a)) continue;
+      axes += (axes.empty() ? "" : ", ") +
+              values_text(axes_[a].letter, axes_[a].extent, Values(box[a].begin(), box[a].end()));
     }
-    return cat(result, result.empty() ? "" : " of ", one_tap ? "tap (" : "the taps ", where,
-               one_tap ? ")" : "");
+    if (every) return "";
+    return one ? cat("tap (", position, ")") : "the taps " + axes;
   }
 
   const WgradProblem& problem_;

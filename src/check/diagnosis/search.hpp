@@ -120,11 +120,19 @@ class Evidence {
   double unexplained(std::size_t at, double value, const Grid* grid) const;
   bool replaced(const Filling& filling, std::size_t at, double value) const;
   double told(const Trial& trial, std::size_t i, double larger, bool spared) const;
+  struct Rest {
+    double left = 0, unit = 0;                 // in units; the unit itself
+    double larger = 0;                         // of the unit and the entry's scale
+    bool is_replaced = false, spared = false;  // by the filling
+  };
+  Rest rest(const Trial& trial, std::size_t i) const;
   std::optional<double> misfit(const Trial& trial) const;
+  double fitted_factor(const Trial& trial) const;
   bool find_factor(Trial& trial) const;
   bool find_offset(Trial& trial) const;
   bool stochastic(const Trial& trial) const;
   Place find_where();
+  bool mark_planes(std::vector<Marked>& marks) const;
   void find_alike();
   void find_grids();
   void add_grids(Grid grid, const std::string& name);

@@ -100,17 +100,31 @@ bool changes(const TreatmentKind& kind, DType dtype) {
   return std::ldexp(1.0, -kind.bits) > unit_roundoff(dtype) || less_range;
 }
 
+namespace {
+
+// Rounds to a type that nothing is computed in, with a scale unless that is 0.
+double rounded_by_kind(Treatment treatment, double value, double scale) {
+  for (const TreatmentKind& kind : kTreatments) {
+    if (kind.treatment != treatment) continue;
+    if (scale != 0) return scaled(kind, value, scale);
+    // Wider numbers reach these types as float32.
+    return narrowed(kind, static_cast<double>(static_cast<float>(value)));
+  }
+  return value;
+}
+
+}  // namespace
+
 double treated(Treatment treatment, DType dtype, double value, double parameter) {
   switch (treatment) {
     case Treatment::none:
       return value;
     case Treatment::f32:
+      return rounded(DType::f32, value);
     case Treatment::f16:
+      return rounded(DType::f16, value);
     case Treatment::bf16:
-      return rounded(treatment == Treatment::f32   ? DType::f32
-                     : treatment == Treatment::f16 ? DType::f16
-                                                   : DType::bf16,
-                     value);
+      return rounded(DType::bf16, value);
     case Treatment::bf16_twice: {
       const double high = rounded(DType::bf16, value);
       return std::isfinite(high) ? high + rounded(DType::bf16, value - high) : high;
@@ -126,15 +140,8 @@ double treated(Treatment treatment, DType dtype, double value, double parameter)
     case Treatment::small_dropped:
       return std::fabs(value) < parameter ? 0 : value;
     default:
-      break;
+      return rounded_by_kind(treatment, value, parameter);
   }
-  for (const TreatmentKind& kind : kTreatments) {
-    if (kind.treatment != treatment) continue;
-    if (parameter != 0) return scaled(kind, value, parameter);
-    // Wider numbers reach these types as float32.
-    return narrowed(kind, static_cast<double>(static_cast<float>(value)));
-  }
-  return value;
 }
 
 }  // namespace convgrad::diagnosis
