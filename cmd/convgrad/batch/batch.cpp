@@ -14,7 +14,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Malformed lines that are printed; a file that is no manifest at all has many.
+// At most so many malformed lines are printed, since a file that is no manifest has many.
 constexpr std::size_t kMaxPrintedLines = 20;
 
 void check_batch_options(BatchOptions& options) {
@@ -83,7 +83,7 @@ VerifyCommand job_defaults(const BatchOptions& options) {
   return defaults;
 }
 
-// The K-th of R parts: lines K, K + R, K + 2 R and so on.
+// Keeps the K-th of R parts: the jobs on lines K, K + R, K + 2 R and so on.
 void keep_shard(const std::string& shard, Manifest& manifest) {
   const auto share = parse_share(shard);
   if (!share) return;
@@ -91,13 +91,13 @@ void keep_shard(const std::string& shard, Manifest& manifest) {
   std::erase_if(manifest.jobs, [&](const BatchJob& job) { return (job.line - part) % parts != 0; });
 }
 
-// What is written must replace nothing that is read, and no file of somebody else's.
+// Throws if what the batch writes would replace what is read, or a file of somebody else's.
 void check_files(BatchOptions& options, const Manifest& manifest) {
   try {
     check_own_files(options, manifest);
     check_report_replaces_nothing(options);
   } catch (const Error&) {
-    options.json.clear();  // it must not replace what it is
+    options.json.clear();  // the report of this error must replace nothing
     throw;
   }
   if (!options.junit.empty()) {
@@ -107,7 +107,7 @@ void check_files(BatchOptions& options, const Manifest& manifest) {
 
 Manifest read_jobs(BatchOptions& options) {
   Manifest manifest = read_manifest(options.manifest, job_defaults(options));
-  // Of all jobs: those that are left out now may have been run, or will be.
+  // All jobs count here: those that are left out below may have run, or will run later.
   check_files(options, manifest);
   refuse_conflicts(manifest);
   keep_matches(options.match, manifest);

@@ -21,10 +21,10 @@ struct BatchJob {
   std::int64_t line = 0;  // of the manifest, counted from 1
   std::string name;
   bool verifies = false;
-  VerifyCommand options;  // the main job has less; paths as this process opens them
-  // Every file that is read, and every one that is written: field and path.
+  VerifyCommand options;  // the main job has less; paths are as this process opens them
+  // These pair field and path of every file that is read, and of every one that is written.
   std::vector<std::pair<std::string, std::string>> inputs, outputs;
-  std::map<std::string, std::string> hashes;  // field -> what its file's must be
+  std::map<std::string, std::string> hashes;  // field -> the hash that its file must have
   Json spelled;        // what the manifest says, names and notes left out; equal for equal jobs
   std::string repeat;  // the command line that does this job alone
 };
@@ -40,42 +40,42 @@ struct Manifest {
   std::vector<BadLine> bad;
 };
 
-// Reads every line. defaults are the options that a job has before its fields are set; folder is
-// what relative paths start from ("" is the current one). Lines that are malformed go to `bad`;
-// Error(input) if it has no line at all.
+// Reads every line. A job has the options `defaults` before its fields are set. Relative paths
+// start from `folder` ("" is the current one). Lines that are malformed go to `bad`. Throws
+// Error(input) if there is no line at all.
 Manifest parse_manifest(std::string_view text, const std::string& name, const std::string& folder,
                         const VerifyCommand& defaults);
-// The same of a file, or of standard input ("-"). Error(input) if it is no text.
+// Does the same with a file, or with standard input ("-"). Throws Error(input) if it is no text.
 Manifest read_manifest(const std::string& path, const VerifyCommand& defaults);
 
-// A message about a flag, "--filter-sizes: ...", as one about the field of that name.
+// Returns a message about a flag, "--filter-sizes: ...", as one about the field of that name.
 std::string as_field(const std::string& message);
-// "jobs.jsonl, line 3 (name)", for messages.
+// Returns "jobs.jsonl, line 3 (name)", for messages.
 std::string place_of(const Manifest& manifest, const BatchJob& job);
 
 // Jobs run in any order, so none may write what another reads or writes: the later line of the two
 // goes to manifest.bad. So does one that writes what it reads, which could not be run again.
 void refuse_conflicts(Manifest& manifest);
-// Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of a job
-// or another of them.
+// Throws Error(usage) if one of the batch's own files (manifest, state, JUnit, report) is a file of
+// a job or another of them.
 void check_own_files(const BatchOptions& options, const Manifest& manifest);
 
-// The lines of jobs that were done, for --resume: under a line that names the schema, JSON Lines
-// that are appended as jobs end. A line says of its job all that must be as it was.
+// Keeps the lines of jobs that were done, for --resume: JSON Lines that are appended as jobs end,
+// under a line that names the schema. A line says of its job all that must be as it was.
 class BatchState {
  public:
-  // Makes the file if there is none. Error(input) if it is something else than a state file,
-  // Error(usage) if another batch has it.
+  // Makes the file if there is none. Throws Error(input) if it is something else than a state file,
+  // and Error(usage) if another batch has it.
   explicit BatchState(std::string path);
   ~BatchState();
   BatchState(const BatchState&) = delete;
   BatchState& operator=(const BatchState&) = delete;
 
-  // Whether it was in the file when that was read.
+  // Returns true if the line was in the file when that was read.
   bool has(const std::string& line) const { return lines_.count(line) != 0; }
-  // From any thread.
+  // Appends a line. Any thread may call it. A failure is kept for check(), so that jobs go on.
   void add(const std::string& line);
-  // Throws what add() has met.
+  // Throws the error that add() has kept.
   void check() const;
 
  private:
@@ -90,7 +90,7 @@ class BatchState {
   std::mutex mutex_;
 };
 
-// In the order in which they are counted.
+// Verdicts are listed in the order in which their counts are printed.
 enum class Verdict { ok, match, planned, skipped, mismatch, error, not_run };
 inline constexpr std::string_view kVerdictNames[] = {"ok",       "match", "planned", "skipped",
                                                      "mismatch", "error", "not run"};
@@ -105,22 +105,22 @@ struct Outcome {
   std::string vacuous;        // why its match says nothing, or ""
   std::vector<std::string> not_tested;
   double elapsed_s = 0;
-  std::shared_ptr<const Report> report;  // null of a job that did not end
+  std::shared_ptr<const Report> report;  // null if the job did not end
 };
 
-// What one job may take.
+// Holds what one job may take.
 struct Share {
   int threads = 0;
   std::uint64_t memory_bytes = 0;  // 0: what the machine has
-  bool is_whole = true;            // there is no more
+  bool is_whole = true;            // no job runs beside it
 };
 
-// Runs one job and adds it to the state, or skips it if it `resumes` and was done. state may be
-// null. Nothing is thrown but std::bad_alloc.
+// Runs one job and adds it to the state, or skips it if it `resumes` and was done. `state` may be
+// null. Throws nothing but std::bad_alloc.
 Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
                       BatchState* state, const std::function<void(double)>& on_progress);
 
-// How threads and memory are divided evenly among jobs at a time; none has less than a thread.
+// Divides threads and memory evenly among jobs at a time; none has less than a thread.
 struct Division {
   int jobs = 1;
   Share whole;  // without a limit if there is none, so that messages do not speak of one
@@ -130,11 +130,11 @@ struct Division {
   Share of(int worker) const;
 };
 
-// Runs the jobs. Returns what came of them, in the manifest's order. state may be null.
+// Runs the jobs and returns what came of them, in the manifest's order. `state` may be null.
 std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
                               const Division& division, BatchState* state);
 
-// A line for standard output, and for an error what follows "convgrad: error: ".
+// Returns a line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 
 class BatchReport final : public Report {
@@ -155,18 +155,18 @@ class BatchReport final : public Report {
   bool any_ran = true;
 };
 
-// JUnit's XML, as Jenkins, GitLab and GitHub's actions read it, and how it begins.
+// --junit replaces only a file that begins like this. junit_xml() returns the XML as Jenkins,
+// GitLab and GitHub's actions read it.
 inline constexpr std::string_view kJunitStart =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
-// To the file of --junit, if there is to be one.
+// Writes the XML to the file of --junit, if there is to be one.
 void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
                  const BatchOptions& options);
-// Text as it may stand in XML 1.0, in an attribute too. What XML cannot hold becomes U+FFFD.
+// Returns text as XML 1.0 may hold it, in an attribute too; U+FFFD is in place of other characters.
 std::string xml_text(std::string_view text);
 
-// The command.
 ReportPointer batch(BatchOptions& options);
 
 }  // namespace convgrad::cli

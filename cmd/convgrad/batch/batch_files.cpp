@@ -12,7 +12,7 @@
 namespace convgrad::cli {
 namespace {
 
-// A file, or a folder for repros, with the field that names it.
+// Holds a file, or a folder for repros, with the field that names it. One key means one file.
 struct JobFile {
   std::string field, path, key;
 };
@@ -37,10 +37,10 @@ JobFiles written_by(const BatchJob& job) {
   return files;
 }
 
-// Of earlier jobs, by the key of a file.
+// Gives the line of an earlier job by the key of its file.
 using Lines = std::unordered_map<std::string, std::int64_t>;
 
-// "" or why the job cannot have its files beside earlier ones.
+// Returns why the job cannot have its files beside those of earlier jobs, or "".
 std::string conflict(const JobFiles& read, const JobFiles& written, const Lines& readers,
                      const Lines& writers) {
   constexpr const char* kAnyOrder =
@@ -66,10 +66,10 @@ std::string conflict(const JobFiles& read, const JobFiles& written, const Lines&
   return "";
 }
 
-// The files of a batch by key, with what they are called in messages.
+// Holds the batch's own files by key, with what they are called in messages.
 using Names = std::unordered_map<std::string, std::string>;
 
-// hyphen: what "-" stands for.
+// Throws Error(usage) if `names` has the file already. `hyphen` is what "-" stands for.
 void claim(Names& names, const std::string& path, int hyphen, const std::string& what) {
   const std::string key = file_key(path, hyphen);
   if (key.empty()) return;

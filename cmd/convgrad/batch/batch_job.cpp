@@ -17,8 +17,8 @@
 namespace convgrad::cli {
 namespace {
 
-// Adds size and time of each file as they are now, whatever the order of fields; false if one is no
-// regular file.
+// Adds size and time of each file as they are now, the same for any order of fields. Returns false
+// if one is no regular file.
 bool add_stamps(std::vector<std::pair<std::string, std::string>> files, Json& stamps) {
   std::ranges::sort(files);
   for (const auto& [field, path] : files) {
@@ -32,15 +32,16 @@ bool add_stamps(std::vector<std::pair<std::string, std::string>> files, Json& st
   return true;
 }
 
-// Of the inputs, as they are before the job reads them.
+// Returns the stamps of the inputs. They are taken before the job reads them, so that a job whose
+// inputs change while it runs is run again.
 std::optional<Json> input_stamps(const BatchJob& job) {
   Json stamps = Json::array();
   if (!add_stamps(job.inputs, stamps)) return {};
   return stamps;
 }
 
-// The line of the state by which the job is done, with its outputs as they are now. Without one the
-// job is always run.
+// Returns the line of the state by which the job is done, with its outputs as they are now, or
+// nothing for files without stamps: such a job is always run.
 std::optional<std::string> state_line(const BatchJob& job, const std::optional<Json>& inputs) {
   if (!inputs) return {};
   Json files = *inputs;
@@ -65,7 +66,7 @@ void check_regular(const BatchJob& job) {
   }
 }
 
-// What the manifest says that the files are.
+// Throws Error(input) if a file has not the hash that the manifest names.
 void check_hashes(const BatchJob& job) {
   for (const auto& [field, path] : job.inputs) {
     const auto wanted = job.hashes.find(field);

@@ -15,12 +15,12 @@
 namespace convgrad::cli {
 namespace {
 
-// The rows of jobs that verify, or compute.
+// Returns the rows of verify, or those of compute.
 const Rows& rows_for(const std::vector<Command>& commands, bool verifies) {
   return std::ranges::find(commands, verifies ? "verify" : "compute", &Command::name)->rows;
 }
 
-// What an option is to a manifest; nothing for names of none.
+// Returns whose option a field is, and nothing if no option has that name.
 std::optional<FieldOf> kind_of(const std::string& field) {
   static VerifyCommand options;
   static const std::vector<Command> commands = job_commands(options);
@@ -32,7 +32,7 @@ std::optional<FieldOf> kind_of(const std::string& field) {
   return {};
 }
 
-// What the manifest says, whatever the order of its fields.
+// Returns the fields in one order, however they stand, so that equal jobs are spelled equally.
 Json spelled(Fields fields) {
   std::ranges::sort(fields, {}, &Field::name);
   Json json = Json::object();
@@ -42,7 +42,7 @@ Json spelled(Fields fields) {
   return json;
 }
 
-// The batch's own --backend and --algorithm, where the job names none.
+// Returns the batch's own --backend and --algorithm, where the job names none.
 std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields) {
   std::string text;
   for (const auto& [name, value] :
@@ -53,7 +53,7 @@ std::string repeated_defaults(const ExecutionOptions& all, const Fields& fields)
   return text;
 }
 
-// What can be seen without opening a file. rows: which have set the job's options.
+// Checks what can be seen without opening a file. `rows` have set the job's options.
 void check(const BatchJob& job, const Rows& rows) {
   const ProblemOptions& o = job.options.problem;
   if (o.line.empty()) {
@@ -75,12 +75,12 @@ void check(const BatchJob& job, const Rows& rows) {
   parse_numbers("--groups", o.groups);
 }
 
-// From the fields of a line to a job. A field is an option of compute or verify, set through the
+// Makes a job of the fields of a line. A field is an option of compute or verify, set through the
 // same checks as a flag, or one of own_field_names().
 class JobMaker {
  public:
-  // defaults: the options that a job has before its fields are set. folder: what relative paths
-  // start from; "" is the current one.
+  // A job has the options `defaults` before its fields are set. Relative paths start from `folder`;
+  // "" is the current one.
   JobMaker(const VerifyCommand& defaults, std::string folder)
       : defaults_(defaults), folder_(std::move(folder)), names_(own_field_names(commands_)) {
     bind_options(app_, commands_);
@@ -92,7 +92,7 @@ class JobMaker {
     }
   }
 
-  // Error(input) names the field.
+  // Throws Error(input) that names the field.
   BatchJob make(Fields fields, std::int64_t line) {
     for (const Field& field : fields) check_name(field.name);
     std::erase_if(fields, [](const Field& field) { return field.words.empty(); });
@@ -194,7 +194,7 @@ std::string as_field(const std::string& message) {
   const bool is_several =
       name_end != message.npos && (message[name_end] == '/' || message[name_end] == ',' ||
                                    message.compare(name_end, 7, " and --") == 0);
-  if (is_several) return message;  // of one name alone it would be a mixture
+  if (is_several) return message;  // a field beside a flag would be a mixture
   const std::size_t end = std::min(message.find_first_of(" :[("), message.size());
   const std::string field = with_underscores(message.substr(2, end - 2));
   return kind_of(field) == FieldOf::batch ? message : field + message.substr(end);
@@ -205,7 +205,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name, const st
   Manifest manifest;
   manifest.name = name;
   JobMaker maker(defaults, folder);
-  std::map<std::string, std::int64_t> names;  // line
+  std::map<std::string, std::int64_t> names;  // name -> line
   for (const ManifestLine& line : manifest_lines(text)) {
     std::optional<Error> error = line.error;
     try {

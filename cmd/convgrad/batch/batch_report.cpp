@@ -94,7 +94,7 @@ Json counts_json(const BatchReport& r) {
   return json;
 }
 
-// Jobs and malformed lines, in the order of the manifest.
+// Returns jobs and malformed lines, in the order of the manifest.
 Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
   Json jobs = Json::array();
   std::size_t bad = 0;
@@ -111,7 +111,7 @@ Json jobs_json(const Manifest& manifest, const std::vector<Outcome>& outcomes) {
   return jobs;
 }
 
-// The first line that says what went wrong.
+// Returns the first error: that of a malformed line, or else of a job.
 Json first_error(const BatchReport& r) {
   const Manifest& manifest = r.manifest;
   const int worst = r.exit_status();

@@ -14,7 +14,7 @@
 namespace convgrad::cli {
 namespace {
 
-// How long a job takes, roughly: in bytes, and a little for every job.
+// Returns roughly how long a job takes: it grows by bytes, and every job adds a little.
 double weight_of(const BatchJob& job) {
   double bytes = 65536;
   for (const auto& [field, path] : job.inputs) {
@@ -25,8 +25,8 @@ double weight_of(const BatchJob& job) {
   return bytes;
 }
 
-// What is said of a job as long as it is not over. A file that a killed batch leaves must not look
-// as if all was well.
+// Returns what is said of a job as long as it is not over. A file that a killed batch leaves must
+// not look as if all was well.
 Outcome unfinished(const std::string& what) {
   Outcome outcome;
   outcome.verdict = Verdict::error;
@@ -35,8 +35,8 @@ Outcome unfinished(const std::string& what) {
   return outcome;
 }
 
-// What came of the jobs that are over, and what is said of it. Jobs may be run from any thread. The
-// arguments of the constructor are not copied.
+// Keeps and prints what came of the jobs that are over. Jobs may be run from any thread. The
+// constructor does not copy its arguments.
 class Runner {
  public:
   Runner(const Manifest& manifest, const BatchOptions& options, BatchState* state)
@@ -67,14 +67,14 @@ class Runner {
     finish(i, std::move(outcome));
   }
 
-  // By the manifest's order, once.
+  // Returns the outcomes in the manifest's order. It may be called once.
   std::vector<Outcome> take_outcomes() {
     progress_.wipe();  // no bar any more
     return std::move(outcomes_);
   }
 
  private:
-  // False if the job will not be run.
+  // Returns false if the job will not be run.
   bool begin(std::size_t i) {
     const std::lock_guard lock(mutex_);
     if (stop_) {
@@ -122,13 +122,13 @@ class Runner {
                    cat(over_, " of ", outcomes_.size(), " jobs"));
   }
 
-  // A twentieth of the time at most.
+  // Writes the file so seldom that it takes a twentieth of the time at most.
   void write_junit_sometimes() {
     const auto start = Clock::now();
     if (start < next_junit_) return;
     try {
       write_junit(manifest_, outcomes_, seconds_since(start_), options_);
-    } catch (const Error&) {  // the last one says so
+    } catch (const Error&) {  // the last write tells of its failure
     }
     const auto end = Clock::now();
     next_junit_ = end + (end - start) * 20;
@@ -140,7 +140,7 @@ class Runner {
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
   std::vector<Outcome> outcomes_;
-  std::vector<double> parts_, weights_;  // done of each job, and how much that is
+  std::vector<double> parts_, weights_;  // the part of each job that is done, and its weight
   double total_weight_ = 0, done_weight_ = 0;
   std::size_t over_ = 0;
   Progress progress_;

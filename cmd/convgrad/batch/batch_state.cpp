@@ -36,7 +36,7 @@ bool exists(const std::string& path) {
 }  // namespace
 
 BatchState::BatchState(std::string path) : path_(std::move(path)) {
-  // Complete or not at all: a file without its first line would be refused.
+  // The file appears complete or not at all: without its first line it would be refused.
   if (!exists(path_)) write_file(path_, kFirstLine, {.no_clobber = true});
   do {
     file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);

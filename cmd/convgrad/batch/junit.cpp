@@ -10,7 +10,7 @@ std::string attribute(const char* name, std::string_view value) {
   return cat(" ", name, "=\"", xml_text(value), "\"");
 }
 
-// An element with a message and, as its text, the message and how to repeat the job.
+// Returns an element with a message and, as its text, the message and how to repeat the job.
 std::string problem_element(const char* element, const std::string& message, std::string_view type,
                             const std::string& repeat) {
   return cat("      <", element, attribute("message", message), attribute("type", type), ">",
@@ -18,7 +18,7 @@ std::string problem_element(const char* element, const std::string& message, std
              ">\n");
 }
 
-// suite: the manifest's name.
+// Returns the element of a job. `suite` is the manifest's name.
 std::string case_element(const std::string& suite, const std::string& name, const std::string& op,
                          double elapsed_s, const std::string& content) {
   const std::string stem = std::filesystem::path(suite).stem().string();
@@ -49,7 +49,7 @@ std::string content_of(const BatchJob& job, const Outcome& outcome) {
 
 std::string xml_text(std::string_view text) {
   constexpr const char* kBad = "\xef\xbf\xbd";
-  // Through JSON, whose writer replaces what is not UTF-8.
+  // The text goes through JSON, whose writer replaces what is not UTF-8.
   const std::string valid =
       Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
           .get<std::string>();
@@ -58,7 +58,7 @@ std::string xml_text(std::string_view text) {
     const char c = valid[i];
     const std::string_view rest = std::string_view(valid).substr(i);
     const bool is_control = static_cast<unsigned char>(c) < 0x20;
-    // What XML 1.0 cannot hold: https://www.w3.org/TR/xml/#charsets
+    // XML 1.0 cannot hold all characters: https://www.w3.org/TR/xml/#charsets
     if (rest.starts_with("\xef\xbf\xbe") || rest.starts_with("\xef\xbf\xbf")) {
       result += kBad;
       i += 2;

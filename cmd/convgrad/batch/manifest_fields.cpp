@@ -9,7 +9,7 @@
 namespace convgrad::cli {
 namespace {
 
-constexpr int kMaxDepth = 32;     // of JSON, for the sake of notes
+constexpr int kMaxDepth = 32;     // of JSON; notes may be nested
 constexpr int kMaxListDepth = 2;  // {"pads": [[0, 1], [1, 1]]}
 
 void add_words(const std::string& field, const Json& value, Words& words, int depth = 0) {
@@ -31,7 +31,7 @@ class StrictParser {
  public:
   explicit StrictParser(const std::string& text) : text_(text), stream_(text) {}
 
-  // Error(input) if the text is no JSON.
+  // Throws Error(input) if the text is no JSON.
   Json parse() {
     const auto check = [this](int depth, Json::parse_event_t event, const Json& parsed) {
       check_event(depth, event, parsed);
@@ -48,7 +48,7 @@ class StrictParser {
     }
   }
 
-  // Of what was read last.
+  // Returns the line of what was read last.
   std::int64_t line() {
     const auto read = static_cast<std::ptrdiff_t>(
         stream_.rdbuf()->pubseekoff(0, std::ios_base::cur, std::ios_base::in));
@@ -58,7 +58,7 @@ class StrictParser {
     return line_;
   }
 
-  // On which the elements of an array begin.
+  // Returns the lines on which the elements of an array begin.
   const std::vector<std::int64_t>& element_lines() const { return element_lines_; }
 
  private:

@@ -26,8 +26,8 @@ struct ManifestLine {
   std::optional<Error> error;  // what is wrong with the line
 };
 
-// Every line that is not empty. Of a text that begins with "[", every element of that array, by the
-// line on which it begins; an array that is no JSON is one malformed line.
+// Returns every line that is not empty. If the text begins with "[", returns every element of that
+// array, by the line on which it begins; an array that is no JSON is one malformed line.
 std::vector<ManifestLine> manifest_lines(std::string_view text);
 
 template <typename... Parts>
@@ -37,11 +37,11 @@ template <typename... Parts>
 
 std::string with_underscores(std::string name);
 
-// Null if there is none.
+// Returns null if there is none.
 const Field* find(const Fields& fields, std::string_view name);
 
-// The fields of a job that are no options: its name, command and notes, the hashes of its files,
-// and the dtype that its tensors must give.
+// Returns the fields of a job that are no options: its name, command and notes, the hashes of its
+// files, and the dtype that its tensors must give.
 std::vector<std::string> own_field_names(const std::vector<Command>& commands);
 // Moves them from a line's fields to its job; those that are left are options of its command.
 void take_own_fields(Fields& fields, BatchJob& job);

@@ -20,7 +20,7 @@ std::string word_of(const std::string& name, const Words& words) {
   return words[0];
 }
 
-// The field is then gone; no words if there was none.
+// Removes a field and returns its words, or none if there was none.
 Words take_words(Fields& fields, std::string_view name) {
   const Field* field = find(fields, name);
   if (field == nullptr) return {};

@@ -26,10 +26,10 @@ Format format_of(const BenchOptions& options) {
   return format == "csv" ? Format::csv : Format::table;
 }
 
-// The peaks that the cases are compared with, for each number of threads.
+// Measures the peaks that the cases are compared with, for each number of threads.
 std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchOptions& options) {
   std::map<int, Peaks> peaks;
-  // Those of a device are not measured.
+  // The peaks of a device are not measured.
   if (options.no_peaks || cases.front().plan.cuda()) return peaks;
   PeakRequest request;
   request.f32 = request.f64 = request.bf16 = false;
@@ -47,7 +47,7 @@ std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchO
   return peaks;
 }
 
-// A line appears as soon as it is known.
+// Flushes, so that a line appears as soon as it is known.
 void print(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
@@ -77,7 +77,7 @@ std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::opti
   return measure(cases, job, options, [&](Measured& row) {
     const auto found = peaks.find(row.bench_case->plan.threads);
     if (found != peaks.end()) row.peaks = found->second;
-    if (!begun) print_head(format, cases, peaks, options);  // the files were read
+    if (!begun) print_head(format, cases, peaks, options);  // after files are read, which may fail
     begun = true;
     print_row(format, row, cases, options);
   });

@@ -17,20 +17,20 @@
 
 namespace convgrad::cli {
 
-// A problem of a suite or of the flags.
+// Holds a problem of a suite or of the flags.
 struct BenchProblem : NamedProblem {
   std::int64_t count = 1;   // how often it occurs in its network
   bool is_foreign = false;  // another program's line, which is shown as ours
   std::string origin;       // put in front of messages: "--suite: FILE, line 3: "
 };
 
-// The problems of a suite, by its name or its file, in its order. Error(input) names the file and
-// the line.
+// Returns the problems of a suite, by its name or its file, in its order. Throws Error(input) that
+// names the file and the line.
 std::vector<BenchProblem> read_suite(const std::string& suite);
-// The command --list-suites.
+// Returns the report of --list-suites.
 ReportPointer list_suites();
 
-// One line of the result.
+// Holds what one line of the result measures.
 struct BenchCase {
   std::string name;
   std::int64_t count = 1;
@@ -42,8 +42,8 @@ struct BenchCase {
   std::size_t tensors = 0;  // neighbours with the same number share their tensors
 };
 
-// All cases, checked and planned, so that nothing is measured before everything is known to work.
-// job: set if the tensors come from files.
+// Checks and plans all cases, so that nothing is measured before everything is known to work. Sets
+// `job` if the tensors come from files.
 std::vector<BenchCase> plan_cases(const BenchOptions& options, std::optional<Job>& job);
 
 struct Statistics {  // of seconds
@@ -60,8 +60,7 @@ struct Measured {
 };
 
 // Measures all cases, which share what disturbs the machine: their runs are interleaved, in rounds
-// over all of them. job: of cases whose tensors are files. on_done(row) is called in the last
-// round.
+// over all of them. `job` has the tensors that are files. Calls on_done(row) in the last round.
 std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional<Job>& job,
                               const BenchOptions& options,
                               const std::function<void(Measured&)>& on_done);
@@ -69,18 +68,17 @@ std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional
 Json measured_json(const Measured& measured);
 Json totals_json(const std::vector<Measured>& all);
 
-// Text lines, without the line's end.
+// These return lines of text without the line's end.
 std::string peaks_line(const Peaks& peaks);
 std::string table_header(const std::vector<BenchCase>& cases);
 std::string table_row(const Measured& measured, const std::vector<BenchCase>& cases);
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases);
-// With a column for each tag.
+// These have a column for each tag.
 std::string csv_header(const BenchOptions& options);
 std::string csv_row(const Measured& measured, const BenchOptions& options);
 
-// --format json is --json, for errors too.
+// Makes --format json the same as --json, which errors follow too.
 void use_bench_format(BenchOptions& options);
-// The command.
 ReportPointer bench(const BenchOptions& options);
 
 }  // namespace convgrad::cli

@@ -15,7 +15,7 @@
 namespace convgrad::cli {
 namespace {
 
-// "a,b" as {"a", "b"}.
+// Returns {"a", "b"} for "a,b".
 Words split(const std::string& flag, const std::string& text) {
   Words words;
   TextReader rest(text);
@@ -33,7 +33,7 @@ void add_once(std::vector<Value>& values, const Value& value) {
   if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
-// Of the flag, else the problem's own.
+// Returns the dtypes of the flag, or else the problem's own.
 std::vector<DType> dtypes_of(const std::string& text, DType own) {
   if (text.empty()) return {own};
   const std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64", "all"};
@@ -62,7 +62,7 @@ std::vector<int> threads_of(const BenchOptions& options) {
   return threads;
 }
 
-// Names of kernels, "auto" and "all".
+// Returns names of kernels, "auto" and "all".
 Words algorithms_of(const BenchOptions& options) {
   const std::string& text = options.algorithm;
   Words algorithms;
@@ -118,7 +118,7 @@ std::vector<BenchProblem> problems_of(const BenchOptions& options) {
   return problems;
 }
 
-// What is held besides the plan: both tensors and the rounded result.
+// Throws if the plan, both tensors and the rounded result together take more than the limit.
 void check_memory(const BenchCase& c) {
   const WgradProblem& pb = c.problem;
   const std::string what = "the memory of the job";
@@ -136,7 +136,7 @@ void check_memory(const BenchCase& c) {
               Hint(limited ? "raise the limit, or measure" : "measure", " a smaller batch"));
 }
 
-// --algorithm may be a list, whose first name tells the backend.
+// Returns the options with the first algorithm of the list, which tells the backend of all.
 ExecutionOptions backend_options(const BenchOptions& options) {
   ExecutionOptions execution = options.execution;
   execution.algorithm = algorithms_of(options).front();
@@ -144,13 +144,13 @@ ExecutionOptions backend_options(const BenchOptions& options) {
   return execution;
 }
 
-// The device that is measured; none for the processor, which is also what auto takes here.
+// Returns the device that is measured, and none for the processor, which auto takes here too.
 std::optional<Device> device_of(const BenchOptions& options) {
   if (named_backend(backend_options(options)) != Backend::cuda) return std::nullopt;
   return cuda_device(options.execution.device.value_or(0));
 }
 
-// The cases of one problem: algorithms x threads.
+// Adds the cases of one problem: each algorithm on each number of threads.
 void add_cases(const BenchOptions& options, BenchCase base, std::vector<BenchCase>& cases) {
   if (base.name.empty()) base.name = describe(base.problem);
   base.tensors = cases.empty() ? 0 : cases.back().tensors + 1;

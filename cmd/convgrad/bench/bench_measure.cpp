@@ -14,10 +14,10 @@ namespace convgrad::cli {
 namespace {
 
 constexpr std::int64_t kPiece = 65536;
-// Over all rows: what disturbs for some seconds meets a third of a row's runs.
+// Rounds go over all rows, so what disturbs for some seconds meets a third of a row's runs.
 constexpr std::int64_t kRounds = 3;
 
-// splitmix64 (Steele, Lea, Flood 2014), of the element's number: the same data on any threads.
+// Hashes by splitmix64 (Steele, Lea, Flood 2014), so that data are the same on any threads.
 std::uint64_t hash(std::uint64_t number) {
   number += 0x9e3779b97f4a7c15u;
   number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -25,7 +25,7 @@ std::uint64_t hash(std::uint64_t number) {
   return number ^ (number >> 31);
 }
 
-// Uniform in [-1, 1), rounded to dtype.
+// Returns numbers that are uniform in [-1, 1), rounded to dtype.
 Buffer uniform(DType dtype, std::int64_t count, std::uint64_t seed, TaskPool& pool) {
   Buffer buffer(count * dtype_bytes(dtype), "a tensor");
   with_scalar(dtype, [&](auto scalar) {
@@ -50,7 +50,7 @@ Buffer whole(NpyReader& reader, std::int64_t bytes) {
   return buffer;
 }
 
-// Between neighbours, linearly.
+// Interpolates linearly between neighbours.
 double quantile(const std::vector<double>& sorted, double q) {
   const double at = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(at);
@@ -89,7 +89,7 @@ Statistics statistics(std::vector<double> times) {
   return s;
 }
 
-// run() gives the seconds of one run.
+// Returns the seconds of each run but those of the warmup; run() returns those of one.
 template <typename Run>
 std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat, double min_time) {
   for (std::int64_t i = 0; i < warmup; ++i) run();
@@ -102,7 +102,7 @@ std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat,
   return runs;
 }
 
-// The tensors are there already.
+// Returns a sum with the tensors on the device, so that its runs copy nothing.
 std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Operands& tensors) {
   if (c.plan.schedule.blocks.count > 1) {
     throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole",
@@ -115,7 +115,7 @@ std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Operands& tensor
   return sum;
 }
 
-// At least `repeat` runs, which take at least `min_time` seconds.
+// Returns the seconds of at least `repeat` runs, which take at least `min_time` seconds.
 std::vector<double> measure_runs(const BenchCase& c, const Operands& tensors, std::int64_t warmup,
                                  std::int64_t repeat, double min_time) {
   if (c.plan.cuda()) {

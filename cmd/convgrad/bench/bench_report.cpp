@@ -11,7 +11,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Nanoseconds are the clock's own resolution.
+// Rounds to nanoseconds, which are the clock's own resolution.
 double exact_milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
 
 std::optional<double> percent(double value, const std::optional<double>& peak) {
@@ -21,7 +21,7 @@ std::optional<double> percent(double value, const std::optional<double>& peak) {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-// Milliseconds with four significant digits, down to nanoseconds.
+// Returns milliseconds with four significant digits, down to nanoseconds.
 std::string short_number(double value) {
   const int power = value > 0 ? static_cast<int>(std::floor(std::log10(value))) : -6;
   return fixed(value, std::clamp(3 - power, 0, 6));
@@ -42,7 +42,7 @@ std::size_t name_width(const std::vector<BenchCase>& cases) {
   return width;
 }
 
-// name dtype algorithm threads, then columns of numbers.
+// Returns a line: name, dtype, algorithm and threads, then columns of numbers.
 std::string row(const std::vector<BenchCase>& cases, const std::vector<std::string>& words) {
   static constexpr std::size_t kWidths[] = {0, 8, 20, 7, 10, 10, 6, 8, 7, 8};
   std::string text = padded(words[0], name_width(cases), true);
@@ -53,7 +53,7 @@ std::string row(const std::vector<BenchCase>& cases, const std::vector<std::stri
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-// In the order of the cases: those with the same dtype, algorithm and threads.
+// Sums up the cases with the same dtype, algorithm and threads. Totals follow the cases' order.
 struct Total {
   std::string dtype, algorithm;
   int threads = 0;
@@ -81,7 +81,7 @@ std::vector<Total> totals_of(const std::vector<Measured>& all) {
   return totals;
 }
 
-// The columns of CSV, and where measured_json() has them.
+// Pairs the columns of CSV with the places where measured_json() has them.
 constexpr std::pair<const char*, const char*> kCsvColumns[] = {
     {"name", "/name"},
     {"op", "/attrs/op"},
@@ -113,7 +113,7 @@ std::string quoted(const std::string& word) {
   return text + "\"";
 }
 
-// What a measurement amounts to; percentages are empty without the peak.
+// Says what a measurement amounts to; percentages are empty without the peak.
 struct Performance {
   double gflops = 0, gbytes_per_s = 0;
   std::optional<double> of_fma, of_avx512_bf16, of_amx, of_read;
@@ -134,7 +134,7 @@ Performance performance(const Measured& m) {
     p.of_amx = percent(p.gflops, m.peaks->amx_bf16);
   }
   p.of_read = percent(p.gbytes_per_s, m.peaks->read_gbytes_per_s);
-  // The fastest arithmetic for the dtype, then memory if that takes longer still.
+  // The limit is the fastest arithmetic for the dtype, or memory if that takes longer still.
   for (const auto& [name, value] :
        {std::pair{"fma", p.of_fma}, {"avx512_bf16", p.of_avx512_bf16}, {"amx", p.of_amx}}) {
     if (!value || (p.of_limit && *p.of_limit <= *value)) continue;

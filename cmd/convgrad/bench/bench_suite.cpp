@@ -24,7 +24,7 @@ std::int64_t count_of(const std::string& word) {
   bad_input("count: ", word, ", expected from 1 to ", kMostConvolutions);
 }
 
-// [NAME [COUNT]] LINE.
+// Returns the problem of [NAME [COUNT]] LINE.
 BenchProblem problem_of(Words words) {
   BenchProblem problem;
   std::string name;
@@ -45,12 +45,12 @@ BenchProblem problem_of(Words words) {
 
 Words words_of(const std::string& line) {
   std::size_t end = line.find('#');
-  // MIOpenDriver has a flag of that name.
+  // MIOpenDriver has a flag "-#", which begins no comment.
   while (end != std::string::npos && end > 0 && line[end - 1] == '-') end = line.find('#', end + 1);
   return words_of_line(line.substr(0, end));
 }
 
-// The first comment that is not the names of columns.
+// Returns the first comment that is not the names of columns.
 std::string about(const std::string& text) {
   TextReader lines(text);
   std::string line;
