@@ -30,7 +30,7 @@ std::optional<Backend> named_backend(const ExecutionOptions& execution) {
 
 namespace {
 
-// dtype as the user says, or "".
+// Opens a tensor. `dtype` is what the user says that it has, or "".
 std::unique_ptr<NpyReader> open_tensor(const std::string& path, const char* flag,
                                        const std::string& dtype) {
   auto reader = std::make_unique<NpyReader>(path);
@@ -43,8 +43,8 @@ TensorInfo tensor_info(const char* flag, const NpyReader& reader) {
           float_dtype(reader.header(), reader.name(), cat(flag, "-dtype")), reader.header().shape};
 }
 
-// By the attributes of the options, or by the line that says them all, which tensors may not differ
-// from.
+// Makes the problem by the attributes of the options, or by the line that says them all, from which
+// tensors may not differ.
 WgradProblem problem_of(const Options& options, const TensorInfo& x, const TensorInfo& dy) {
   if (options.problem.line.empty()) return make_problem(x, dy, attributes_of(options.problem));
   const WgradProblem asked = problem_of_line(options);
@@ -53,7 +53,7 @@ WgradProblem problem_of(const Options& options, const TensorInfo& x, const Tenso
   bad_input("--problem: the tensors are ", describe(made), ", expected ", describe(asked));
 }
 
-// auto, for a known problem. Nothing is asked of the driver for a job that is too small for it.
+// Decides what auto is. The driver is asked nothing for a job that is too small for a device.
 void choose_backend(Job& job, int device) {
   const DeviceRule rule = device_rule(job.problem);
   job.backend_reason = rule.sentence;

@@ -23,14 +23,14 @@ struct Job {
   std::string backend_reason;               // what auto decided and why, "" if it was not asked
 };
 
-// What --backend and --algorithm name; empty for auto, which needs the problem. Error(usage) for
-// names that are unknown or do not fit each other.
+// Returns what --backend and --algorithm name, and nothing for auto, which needs the problem.
+// Throws Error(usage) for names that are unknown or do not fit each other.
 std::optional<Backend> named_backend(const ExecutionOptions& execution);
 
-// Opens the two files and validates.
+// Opens the two files and validates the problem.
 Job open_job(const Options& options);
 
-// Progress, the blocks, the sums. gradient and check may each be null.
+// Reads the blocks and adds them to both sums, with progress. `gradient` and `check` may be null.
 Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check);
 
 }  // namespace convgrad::cli

@@ -26,8 +26,8 @@ std::string file_key(const std::string& path, int hyphen) {
   if (is_stream) return "";
   std::error_code ignored;
   fs::path name = fs::absolute(path, ignored);
-  constexpr int kMaxLinks = 40;                                           // as the kernel
-  for (int i = 0; i < kMaxLinks && fs::is_symlink(name, ignored); ++i) {  // to nothing yet
+  constexpr int kMaxLinks = 40;                                           // the kernel's limit
+  for (int i = 0; i < kMaxLinks && fs::is_symlink(name, ignored); ++i) {  // links to nothing yet
     name = name.parent_path() / fs::read_symlink(name, ignored);
   }
   return fs::weakly_canonical(name, ignored).string();
@@ -44,14 +44,14 @@ bool same_file(const std::string& written, const std::string& other, int hyphen)
 
 namespace {
 
-// Of the files that the command names: those that it reads, or those that it writes.
+// Returns the files that the command reads, or those that it writes.
 std::vector<NamedFile> files_of(const Options& options, FileUse use) {
   std::vector<NamedFile> files = options.files;
   std::erase_if(files, [&](const NamedFile& file) { return file.use != use; });
   return files;
 }
 
-// Without waiting for one that is not connected, or becoming the terminal of this process.
+// Opens a device without waiting for its line, and without making it this process's terminal.
 bool is_terminal(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return false;

@@ -8,43 +8,43 @@
 
 namespace convgrad::cli {
 
-// Equal for two names of one file, through whatever links, and also before it exists. "" for
-// devices and the like, which may be shared. "-" is the file that the descriptor hyphen is
-// redirected from or to.
+// Returns a key that is equal for two names of one file, through whatever links, and also before it
+// exists. It is "" for devices and the like, which may be shared. "-" is the file that the
+// descriptor `hyphen` is redirected from or to.
 std::string file_key(const std::string& path, int hyphen = -1);
-// That of the file that a tensor is in: an array of an archive stands for the archive.
+// Returns the key of the file that a tensor is in: an array of an archive stands for the archive.
 std::string tensor_key(const std::string& name, int hyphen = -1);
-// What is written ("-": standard output) and the other one are one file, by tensor_key().
+// Returns true if what is written ("-": standard output) is in the other's file, by tensor_key().
 bool same_file(const std::string& written, const std::string& other, int hyphen);
 
-// The report must replace no file that the command reads or writes, and nothing but a report. Looks
-// at the files: once, before the command begins, is enough.
+// Throws Error(usage) if the report would replace a file that the command reads or writes, or
+// anything but a report. It looks at the files: once, before the command begins, is enough.
 void check_report_replaces_nothing(const Options& options);
 
-// Error(usage) if a file that the command writes is one that it reads, or another that it writes;
-// the report aside. Most often it is a slip, and what was read would be lost.
+// Throws Error(usage) if a file that the command writes is one that it reads, or another that it
+// writes, the report aside. Most often it is a slip, and what was read would be lost.
 void check_files_are_kept(const Options& options);
-// The same of one file that is written, without the second half.
+// Does the same with one file that is written, and only with those that are read.
 void check_is_not_read(const std::string& flag, const std::string& file, const Options& options);
 
-// Error(usage) if an array would be written to a terminal, by whatever name of it.
+// Throws Error(usage) if an array would be written to a terminal, by whatever name of it.
 void refuse_terminals(const Options& options);
 
-// Of --output, in front of everything else: the above; standard output may be asked for once only,
-// and is no terminal; the name and --raw must agree.
+// Checks --output before everything else: as above; standard output may be asked for once only, and
+// is no terminal; the name and --raw must agree.
 void check_outputs(const Options& options);
 
-// How the gradient is written, and to what.
+// These return how the gradient is written, and to what.
 OutputOptions gradient_options(const Options& options);
 ArrayTarget gradient_target(const Options& options);
 
-// On standard error, a line for each array whose file name has an ending that says nothing of .npy.
+// Warns on standard error of each array whose file name has an ending that says nothing of .npy.
 void warn_of_endings(const Options& options);
 
-// Error(usage) where --save-diff is standard output.
+// Throws Error(usage) if --save-diff is standard output.
 void check_difference(const std::string& save_diff);
-// For people at a terminal who read text: the command that draws what was written there, as the
-// filter format has its axes ("": as HWIO).
+// Tells people at a terminal who read text the command that draws what was written there, with axes
+// as the filter format has them ("": HWIO).
 void say_how_to_draw(const std::string& save_diff, const std::string& filter_format,
                      const Options& options);
 

@@ -19,8 +19,8 @@ void table_row(std::ostream& text, bool best, std::string_view name, const std::
   }
 }
 
-// Why a kernel computes nothing on this machine: what it says here of a problem that it would
-// compute with all instruction sets.
+// Returns why a kernel computes nothing on this machine: what it says here of a problem that it
+// would compute with all instruction sets.
 std::string why_not_here(const Kernel& kernel) {
   Machine every = this_machine();
   every.instruction_sets = known_instruction_sets();
@@ -38,7 +38,7 @@ std::string why_not_here(const Kernel& kernel) {
   return "";
 }
 
-// The table of algorithms: what each makes of the job's problem.
+// Returns the table of algorithms: what each makes of the job's problem.
 std::string algorithm_table(const Job& job) {
   TextWriter text;
   text << describe(job.problem) << "\n";

@@ -24,9 +24,9 @@ std::int64_t parse_number(const std::string& flag, const std::string& word) {
   return value;
 }
 
-// "3" and "3" of "3x3"; a word that is not made of numbers stays as it is.
+// Returns "3" and "3" for "3x3"; a word that is not made of numbers stays as it is.
 Words factors(const std::string& word) {
-  if (word.starts_with("0x") || word.starts_with("0X")) return {word};  // no list
+  if (word.starts_with("0x") || word.starts_with("0X")) return {word};  // hexadecimal, and no list
   Words numbers = {""};
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool is_between = (word[i] == 'x' || word[i] == 'X') && i > 0 && i + 1 < word.size() &&
@@ -40,12 +40,12 @@ Words factors(const std::string& word) {
   return numbers;
 }
 
-// Numbers, or pairs of them in brackets, with a comma or blanks between any two.
+// Reads numbers, or pairs of them in brackets, with a comma or blanks between any two.
 class ListReader {
  public:
   explicit ListReader(std::string_view text) : text_(text) {}
 
-  // Appends the numbers up to the bracket `close` (0: the end). False for anything else.
+  // Appends the numbers up to the bracket `close` (0: the end). Returns false for anything else.
   bool read(Words& numbers, char close = '\0', int depth = 0) {
     int lists = 0;
     bool any_number = false, pairs = true, takes_comma = false;
@@ -71,7 +71,7 @@ class ListReader {
   }
 
  private:
-  // Skips blanks. False at the end, or at what closes brackets.
+  // Skips blanks. Returns false at the end, or at what closes brackets.
   bool is_inside() {
     at_ = std::min(text_.find_first_not_of(" \t", at_), text_.size());
     return at_ < text_.size() && text_[at_] != ']' && text_[at_] != ')';

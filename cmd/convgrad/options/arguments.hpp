@@ -15,35 +15,36 @@ namespace convgrad::cli {
 
 bool is_digit(char c);  // '0' to '9'
 
-// "3,3", "3 3", "3x3" and "[3,3]" as numbers; Error(usage) that names the flag otherwise.
+// Returns the numbers of "3,3", "3 3", "3x3" or "[3,3]". Throws Error(usage) that names the flag.
 std::vector<std::int64_t> parse_numbers(const std::string& flag, const Words& words);
 
-// A whole number of at least 0, and "K/R", the K-th of R parts, 1 <= K <= R; nullopt otherwise.
+// These read a whole number of at least 0, and "K/R", the K-th of R parts, 1 <= K <= R. They return
+// nullopt for anything else.
 std::optional<std::int64_t> parse_whole(std::string_view word);
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_share(std::string_view text);
 
-// A name, or numbers: one for both sides of all spatial axes or of each, as PyTorch has them, or
-// TensorFlow's pairs. Error(usage) if attributes have explicit paddings already.
+// Reads a name, or numbers: one for both sides of all spatial axes or of each, as PyTorch has them,
+// or TensorFlow's pairs. Throws Error(usage) if attributes have explicit paddings already.
 void read_padding(const std::string& flag, const std::string& word, WgradAttributes& attributes);
 
-// True if --filter-sizes names a file instead of giving numbers, if with a slip among them.
+// Returns true if --filter-sizes names a file. Numbers with a slip among them are no file's name.
 bool is_file_name(const Words& filter_sizes);
 
-// "--filter_sizes=..." as "--filter-sizes=...": hyphens and underscores mean the same.
+// Returns "--filter-sizes=..." for "--filter_sizes=...": hyphens and underscores mean the same.
 std::string with_hyphens(const std::string& argument);
-// The last value that words give to a long option; word is what it means without one. For what has
-// to be known although the command line cannot be parsed.
+// Returns the last value that words give to a long option; `word` is what it means without one. It
+// tells what has to be known although the command line cannot be parsed.
 std::string last_value(const std::vector<std::string>& words, const std::string& option,
                        const std::string& word = "");
-// "-v" and "--dry-run", but not "-" or "-1".
+// Returns true for "-v" and "--dry-run", but not for "-" or "-1".
 bool looks_like_a_flag(const std::string& word);
 
 std::string joined(const Words& words, const char* separator = " ");
 
-// The words between spaces and tabs.
+// Returns the words between spaces and tabs.
 Words words_of_line(const std::string& line);
 
-// A word as a shell takes it, in quotes if it must be.
+// Returns a word as a shell takes it, in quotes if it must be.
 std::string shell_quoted(const std::string& word);
 
 }  // namespace convgrad::cli

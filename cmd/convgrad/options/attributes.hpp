@@ -7,15 +7,15 @@
 
 namespace convgrad::cli {
 
-// Error(usage) unless the operation is named.
+// Throws Error(usage) unless the operation is named.
 void check_op(const ProblemOptions& options);
-// Error(usage) unless both tensors and the operation, or the whole problem, are named.
+// Throws Error(usage) unless both tensors and the operation, or the whole problem, are named.
 void check_required(const ProblemOptions& options);
 
-// The operation and its attributes as they were spelled, for make_problem().
+// Returns the operation and its attributes as they were spelled, for make_problem().
 WgradAttributes attributes_of(const ProblemOptions& options);
 
-// The criterion that was asked for, rounding if none was; Error(usage) if two were.
+// Returns the criterion that was asked for, or rounding. Throws Error(usage) if two were.
 Tolerance tolerance_of(const CriterionOptions& options);
 
 }  // namespace convgrad::cli

@@ -16,7 +16,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Words after a heading, broken into lines.
+// Returns words after a heading, broken into lines.
 std::string paragraph(const std::string& heading, const std::vector<std::string>& words) {
   constexpr std::size_t kColumns = 96;
   if (words.empty()) return "";
@@ -64,7 +64,7 @@ class HelpFormatter : public CLI::Formatter {
     return option.get_group() != kReporting && !option.get_snames().empty();
   }
 
-  // The usual options, and the names of the others, in at most 30 lines.
+  // Returns the usual options, and the names of the others, in at most 30 lines.
   std::string short_help(const CLI::App& app, const std::string& name) const {
     std::string rows;
     std::vector<std::string> others, commands;
@@ -88,9 +88,9 @@ class HelpFormatter : public CLI::Formatter {
   const Rows& rows_;
 };
 
-// Checks of one word: what was expected instead, or "". CLI11's own print ranges with 300 digits.
+// These checks return what was expected, or "". CLI11's own print ranges with 300 digits.
 
-// Not "--dry-run": "-o --dry-run" must not write a file of that name.
+// Refuses "--dry-run": "-o --dry-run" must not write a file of that name.
 std::string not_a_flag(std::string& word) {
   if (word.empty()) return "'' is empty, expected a value; leave the flag out for the default";
   if (word.size() < 2 || word.front() != '-' || is_standard_input(word)) return "";
@@ -116,7 +116,6 @@ std::string tolerance(std::string& word) {
   return cat("'", word, "', expected a number of at least 0, e.g. 1e-5");
 }
 
-// KEY=VALUE.
 std::string tag(std::string& word) {
   const std::size_t end =
       word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.");
@@ -125,7 +124,7 @@ std::string tag(std::string& word) {
              "A-Z, a-z, 0-9, '_', '-' and '.'");
 }
 
-// "512MiB" becomes "536870912". Units are powers of 1024, with or without i and B.
+// Turns "512MiB" into "536870912". Units are powers of 1024, with or without i and B.
 std::string memory_size(std::string& word) {
   char* end = nullptr;
   const double value = std::strtod(word.c_str(), &end);
@@ -146,13 +145,13 @@ std::string memory_size(std::string& word) {
   return "";
 }
 
-// Of several words, the last one counts. A check says what is wrong with a word, or "".
+// The last of several words counts. `check` returns what is wrong with a word, or "".
 CLI::Option* one_word(CLI::Option* option, std::function<std::string(std::string&)> check) {
   return option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->transform(CLI::Validator(std::move(check), ""));
 }
 
-// How the parser takes a row, by what it sets.
+// Adds a row to the parser, by what the row sets.
 struct Binder {
   CLI::App& app;
   const Row& row;

@@ -13,7 +13,7 @@ namespace convgrad::cli {
 void bind_options(CLI::App& app, std::vector<Command>& commands);
 
 // Sets a bound option as if the words had been given on the command line, with the same checks.
-// name: one of its long ones. Error(usage) names it.
+// `name` is one of its long ones, and Error(usage) names it.
 void set_option(const Row& row, const std::string& name, const Words& words);
 
 // Gives a command the options that stand in front of it, which are the main job's, if it has none
@@ -24,7 +24,7 @@ void take_options(const Command& main, const Command& command);
 // where.
 void apply_variables(const Command& command);
 
-// The long names of an app's options, "--op", "--strides", ...
+// Returns the long names of an app's options, "--op", "--strides", ...
 std::vector<std::string> option_names(const CLI::App& app);
 
 }  // namespace convgrad::cli

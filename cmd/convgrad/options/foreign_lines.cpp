@@ -10,11 +10,11 @@
 namespace convgrad::cli {
 namespace {
 
-// Products of two of them, and sums of two such, fit in 63 bits.
+// Products of two such numbers, and sums of two such products, fit in 63 bits.
 constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
 
-// benchdnn's keys, MIOpenDriver's flags for them, a letter and a name each, and the numbers that
-// these may have.
+// Pairs benchdnn's keys with MIOpenDriver's flags, a letter and a name each, and has the numbers
+// that these may have.
 struct Word {
   const char *keys, *flags;
   std::int64_t usual = 0, least = 0, most = kMost;
@@ -32,22 +32,22 @@ constexpr Word kWords[] = {
     {"dd dh dw", "-^ --dilation_d -l --dilation_h -j --dilation_w", 1, 1},
     {"spatial_dim", "-_ --spatial_dim", 2, 2, 3}};
 constexpr const char* kLayouts = "-I --in_layout -O --out_layout -f --fil_layout";
-// What says nothing of the gradient, and flags that say nothing of it with any value.
+// These say nothing of the gradient: the first by their values, the second with any value.
 constexpr const char* kUsualFlags[] = {"-m conv", "-z default"};
 constexpr const char* kWithoutEffect[] = {"-F", "-i", "-V", "-C", "-t", "-w", "-s",
                                           "-P", "-o", "-e", "-b", "-a", "-S", "-G"};
 
-// As it is spelled, for make_problem().
+// Holds what was spelled, for make_problem().
 struct Request {
   WgradAttributes attributes;
   TensorInfo x = {"x", DType::f32, {}};
   std::int64_t K = 0;
 };
 
-// By benchdnn's keys; dilations count from 0.
+// Holds numbers by benchdnn's keys; dilations count from 0.
 using KeyedNumbers = std::map<std::string, std::int64_t>;
 
-// The place of a word in a list; none is past its end.
+// Returns the place of a word in a list, or its end if the word is not there.
 std::size_t place_in(const Words& list, const std::string& word) {
   return static_cast<std::size_t>(std::ranges::find(list, word) - list.begin());
 }
@@ -65,7 +65,7 @@ std::int64_t required(KeyedNumbers& numbers, const std::string& key) {
 }
 
 // The padding at the end is less than in front where the last window ends before it, and is more
-// where there are more outputs; not what no window reads.
+// where there are more outputs. It is 0 where pixels are left that no window reads.
 void add_axis(KeyedNumbers numbers, const std::string& axis, Request& request) {
   numbers.emplace("s" + axis, 1);
   const bool is_padded = numbers.contains("p" + axis);
@@ -91,7 +91,7 @@ void add_axis(KeyedNumbers numbers, const std::string& axis, Request& request) {
   a.explicit_paddings.push_back(o == 0 ? p : std::max<std::int64_t>(spanned - i - p, 0));
 }
 
-// Adds what the numbers say to a request with the layouts. axes: those that there are of d, h, w.
+// Adds what the numbers say to a request with the layouts. `axes` are those of d, h, w in use.
 void add_numbers(KeyedNumbers& numbers, const std::string& axes, Request& request) {
   WgradAttributes& a = request.attributes;
   const std::int64_t C = required(numbers, "ic");
@@ -106,7 +106,7 @@ void add_numbers(KeyedNumbers& numbers, const std::string& axes, Request& reques
   shape.insert(last ? shape.end() : shape.begin() + 1, C);
 }
 
-// gXmbX_icXidXihXiwX_ocXodXohXowX_kdXkhXkwX_sdXshXswX_pdXphXpwX_ddXdhXdwX_nNAME
+// Reads gXmbX_icXidXihXiwX_ocXodXohXowX_kdXkhXkwX_sdXshXswX_pdXphXpwX_ddXdhXdwX_nNAME.
 KeyedNumbers read_descriptor(const std::string& text, std::string& name) {
   KeyedNumbers numbers = {{"mb", 2}, {"g", 1}};
   std::size_t at = 0;
@@ -172,7 +172,7 @@ void read_flag(const std::string& flag, const std::string& value, KeyedNumbers& 
   }
 }
 
-// conv -n 16 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 ...
+// Reads conv -n 16 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 and the like.
 void add_flags(const Words& words, Request& request) {
   KeyedNumbers numbers;
   Words layouts(3);  // of x, dy and dw
@@ -213,7 +213,7 @@ bool is_foreign(const Words& words) {
 NamedProblem read_foreign(const Words& words) {
   static const std::map<std::string, DType> kDTypes = {
       {"conv", DType::f32}, {"convfp16", DType::f16}, {"convbfp16", DType::bf16}};
-  // As MIOpen's log has it, too: what stands before the program's name says nothing.
+  // MIOpen's log is read too: what stands before the program's name says nothing.
   const auto program = std::ranges::find_if(words, is_driver);
   const Words line(program == words.end() ? words.begin() : program + 1, words.end());
   if (line.empty()) {

@@ -5,9 +5,9 @@
 
 namespace convgrad::cli {
 
-// "convgrad 1.2.3 (revision, compiler, build type)".
+// Returns "convgrad 1.2.3 (revision, compiler, build type)".
 std::string version_text();
-// What --version prints: that line, and the libraries that this program can use, or "none".
+// Returns what --version prints: that line, and the libraries that this program can use, or "none".
 std::string version_and_libraries();
 
 inline constexpr const char* kComputeFooter =

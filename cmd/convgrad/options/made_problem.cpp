@@ -10,7 +10,7 @@
 namespace convgrad::cli {
 namespace {
 
-// 0 where the filter's shape says it.
+// Returns K, or 0 where the filter's shape says it.
 std::int64_t made_channels(const Options& options, const ShapeOptions& shape,
                            const WgradAttributes& attributes, const TensorInfo& x) {
   if (attributes.kernel.empty()) {

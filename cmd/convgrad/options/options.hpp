@@ -36,35 +36,35 @@ struct ExecutionOptions {
   bool mpi = false;         // this is one of mpirun's processes; of compute
 };
 
-// How elements are judged; at most one way is given.
+// Says how elements are judged; at most one way is given.
 struct CriterionOptions {
   std::optional<double> rtol, atol;
   std::optional<std::int64_t> max_ulp;
   bool bitwise = false;
 };
 
-// The shapes of tensors that are made, not read.
+// Holds the shapes of tensors that are made, not read.
 struct ShapeOptions {
   Words input_shape;
   std::int64_t out_channels = 0, multiplier = 0;  // 0: not given
 };
 
-// A file and the flag, or the place on the command line, that names it. Updated: read, or written
-// with --update-NAME.
+// Holds a file and the flag, or the place on the command line, that names it. An updated one is
+// read, or written with --update-NAME.
 enum class FileUse { no, read, written, updated };
 struct NamedFile {
   std::string flag, path;
   FileUse use = FileUse::no;  // read or written
 };
 
-// A flag that was given, and what it tells of a problem.
+// Holds a flag that was given, and what it tells of a problem.
 enum class About { other, operation, format };
 struct GivenFlag {
   std::string name;  // "--strides"
   About about = About::other;
 };
 
-// What all commands have, or some in common; the main job has no more.
+// Holds what all commands have, or some in common; the main job has no more.
 struct Options {
   ProblemOptions problem;
   ExecutionOptions execution;
@@ -77,10 +77,10 @@ struct Options {
 
   std::vector<NamedFile> files;  // all but the report
   std::vector<GivenFlag> given;  // not by variables
-  // The variables that gave options, not flags: "--strides" -> "CONVGRAD_STRIDES".
+  // Holds the variables that gave options, not flags: "--strides" -> "CONVGRAD_STRIDES".
   std::map<std::string, std::string> variables;
 
-  // By key; of a key that is given twice the last value.
+  // Returns the values by key; of a key that is given twice, the last one counts.
   std::map<std::string, std::string> tags() const {
     std::map<std::string, std::string> tags;
     for (const std::string& word : tag_words) {
@@ -90,7 +90,7 @@ struct Options {
     return tags;
   }
 
-  // How far a job has come, from 0 to 1, instead of a line of its own on the terminal.
+  // Is called with the part of a job that is done, from 0 to 1; the job then draws no line itself.
   std::function<void(double)> on_progress;
 };
 
@@ -103,7 +103,7 @@ struct VerifyOptions : CriterionOptions {
   std::string save_diff, save_repro;  // a file, a folder
 };
 
-// Of the command; a job of a batch, of whichever, has them too.
+// Holds the options of verify. A job of a batch has them too, whichever command it runs.
 struct VerifyCommand : Options {
   VerifyOptions verify;
 };
@@ -113,7 +113,7 @@ struct CompareOptions : Options, CriterionOptions {
   bool equal_nan = true;
 };
 
-// Lists ("float32,bfloat16") stay as they are spelled; "" is not given.
+// Lists ("float32,bfloat16") stay as they are spelled; "" means that none is given.
 struct BenchOptions : Options, ShapeOptions {
   std::string suite, only, dtype, algorithm, threads, format;
   std::int64_t warmup = 1, repeat = 10;
@@ -147,7 +147,7 @@ struct CompletionOptions : Options {
 };
 
 inline constexpr std::int64_t kMostThreads = 4096;
-// Each has some files open, and systems often allow 1024.
+// Each job has some files open, and systems often allow 1024.
 inline constexpr std::int64_t kMostJobs = 128;
 
 }  // namespace convgrad::cli

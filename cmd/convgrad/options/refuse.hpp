@@ -20,7 +20,7 @@ template <typename... Parts>
   throw Error(ErrorKind::input, parts...);
 }
 
-// Error(usage) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless it is known.
+// Throws Error(kind) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless known.
 inline void check_known(const std::string& what, const std::string& word,
                         const std::vector<std::string>& known, ErrorKind kind = ErrorKind::usage) {
   if (std::ranges::find(known, word) != known.end()) return;

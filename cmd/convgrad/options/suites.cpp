@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".tsv";
 
-// Found from the program itself, so that an installation can be moved; beside it in a build tree.
+// Looks from the program itself, so that an installation can be moved; beside it in a build tree.
 fs::path folder() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();

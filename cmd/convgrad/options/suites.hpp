@@ -6,11 +6,11 @@
 
 namespace convgrad::cli {
 
-// Their names in alphabetical order; empty where the files were not installed.
+// Returns their names in alphabetical order; none where the files were not installed.
 std::vector<std::string> suite_names();
 
-// The file of a suite: of one that has a name that one, whatever the current folder holds (a file
-// of that name is ./NAME), else the path as it is given.
+// Returns the file of a suite. A name means the suite of that name, whatever the current folder
+// holds (a file of that name is ./NAME); all else is a path.
 std::string suite_path(const std::string& suite);
 
 }  // namespace convgrad::cli

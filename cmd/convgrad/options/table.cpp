@@ -36,7 +36,7 @@ std::string names_of(const auto& things, auto name) {
   return joined(names);
 }
 
-// Known values.
+// These return the known values of options, for completions.
 std::string operations() { return "conv2d depthwise conv3d conv1d"; }
 std::string paddings() { return "SAME VALID EXPLICIT"; }
 std::string data_formats() { return "NHWC NCHW NDHWC NCDHW NWC NCW"; }
@@ -60,7 +60,7 @@ void add_tensors(Rows& rows, ProblemOptions& o) {
            {.values = stored_dtypes});
 }
 
-// of_job: variables that say how gradients are written mean it.
+// A variable sets it only with `of_job`, since variables say how the main job writes gradients.
 void add_output(Rows& rows, ProblemOptions& o, bool of_job = true) {
   rows.add("-o,--output", "FILE", kTensors,
            "filter gradient: FILE.npy, FILE.npz[:NAME], FILE.safetensors[:NAME]; - is stdout",
@@ -116,7 +116,7 @@ void add_operation(Rows& rows, ProblemOptions& o) {
   add_attributes(rows, o);
 }
 
-// Shapes of tensors that are made. names and help: of the option for x.
+// Adds the shapes of tensors that are made. `names` and `help` are those of the option for x.
 void add_shape(Rows& rows, ShapeOptions& o, const char* names, const char* help) {
   rows.add(names, "N,H,W,C", kProblem, help, NumberList{&o.input_shape},
            {.usual = true, .question = "problem", .way = "shape"});
@@ -160,7 +160,7 @@ void add_verbose(Rows& rows, ExecutionOptions& o, const char* help) {
   rows.add("-v,--verbose", "", kReporting, help, &o.verbose, {.field = batch, .question = "text"});
 }
 
-// What the main job and verify have in common.
+// Adds what the main job and verify have in common.
 void add_job(Rows& rows, Options& o, bool of_job) {
   ExecutionOptions& e = o.execution;
   add_tensors(rows, o.problem);
@@ -212,7 +212,7 @@ void add_json(Rows& rows, Options& o) {
            {.variable = false, .field = batch});
 }
 
-// What stands last in every command that computes.
+// Adds what stands last in every command that computes.
 void add_report(Rows& rows, Options& o) {
   add_json(rows, o);
   rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report and in CSV; again for more",
@@ -394,7 +394,7 @@ void add_completion(Rows& rows, CompletionOptions& o) {
   rows.add("shell", "bash|zsh|fish", "", "the shell that reads them", &o.shell);
 }
 
-// Of every command.
+// Adds what every command has.
 void add_text(Rows& rows, Options& o) {
   rows.add("-q,--quiet", "", kReporting,
            "no text but errors: the exit status, files, -o - and --json say it all", &o.quiet,
@@ -420,7 +420,7 @@ Command verify_command(VerifyCommand& o) {
   return command("verify", "check a gradient against the reference", kVerifyFooter, o, add_verify);
 }
 
-// The paths that an option names.
+// Returns the paths that an option names.
 Words paths_of(const Value& value) {
   if (const auto* text = std::get_if<std::string*>(&value)) return {**text};
   if (const auto* again = std::get_if<Again>(&value)) return *again->words;

@@ -20,8 +20,8 @@ namespace convgrad::cli {
 
 inline constexpr const char* kReporting = "Reporting";  // a heading of --help
 
-// What an option sets: text, a flag, a tolerance, words that have no option in front (or one word
-// that stays as it is spelled), or one of these.
+// An option sets text, a flag, a tolerance, words that have no option in front (or one word that
+// stays as it is spelled), or one of these.
 struct NumberList {
   Words* words;  // a list, as it is spelled
 };
@@ -38,11 +38,11 @@ struct Whole {
 using Value = std::variant<std::string*, bool*, double*, std::optional<double>*, Words*, NumberList,
                            Again, Bytes, Whole>;
 
-// Whose field it is in the manifest of a batch: of a job, of all of them, or nobody's, since a job
-// that is run again would give another result.
+// Says whose field an option is in the manifest of a batch: of a job, of all of them, or nobody's,
+// since a job that is run again would give another result.
 enum class FieldOf { job, batch, nobody };
 
-// What few options have.
+// Holds what few options have.
 struct Traits {
   std::string (*values)() = nullptr;  // known ones, if the type does not list them
   bool usual = false;                 // -h explains it, though it has no letter
@@ -50,8 +50,8 @@ struct Traits {
   FieldOf field = FieldOf::job;
   FileUse file = FileUse::no;    // what the command does with the file
   const char* called = nullptr;  // in messages about the file, instead of its name
-  // Of ways to answer one question, a flag of one silences the others' variables. The way of an
-  // option is its name, unless several are one.
+  // Options that answer one question are rivals: a flag of one way silences the variables of other
+  // ways. The way of an option is its name, unless several are one.
   const char *question = "", *way = "";
   About about = About::other;
 };
@@ -85,7 +85,7 @@ struct Command {
   CLI::App* app = nullptr;  // as it is bound
 };
 
-// All commands, the main job in front.
+// Holds the options of all commands; commands_of() puts the main job in front.
 struct AllOptions {
   Options compute;
   VerifyCommand verify;
@@ -99,7 +99,7 @@ struct AllOptions {
   CompletionOptions completion;
 };
 std::vector<Command> commands_of(AllOptions& all);
-// Those that the jobs of a batch are: both set the same options.
+// Returns the commands that the jobs of a batch are. Both set the same options.
 std::vector<Command> job_commands(VerifyCommand& options);
 
 }  // namespace convgrad::cli

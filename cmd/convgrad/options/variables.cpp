@@ -9,7 +9,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Whether a flag is another way to answer an option's question.
+// Returns true if a flag is another way to answer an option's question.
 bool silences(const Row& flag, const Row& row) {
   const auto way = [](const Row& one) { return *one.traits.way ? one.traits.way : one.name(); };
   return *row.traits.question && way(flag) != way(row) &&

@@ -9,8 +9,8 @@
 namespace convgrad::cli {
 namespace {
 
-// The first two words of "OpenBLAS 0.3.21 NO_AFFINITY ...": it is loaded to say them, since not
-// the one that this was built with may be installed.
+// Returns the first two words of "OpenBLAS 0.3.21 NO_AFFINITY ...". OpenBLAS is loaded to say them,
+// since another may be installed than this was built with.
 std::string blas_version() {
   try {
     const BlasInfo blas = blas_info();
@@ -21,7 +21,7 @@ std::string blas_version() {
   }
 }
 
-// By the build, since loading a module takes longer than all else.
+// Returns the build's version, since loading a module to ask it takes longer than all else.
 std::string module_version(const char* file, const std::string& built_with) {
   if (built_with.empty()) return "none";
   return has_module(file) ? built_with : cat("none: ", file, " is not installed");

@@ -13,7 +13,7 @@ namespace {
 
 bool is_off = false;
 
-// "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
+// Returns "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
 std::string time_text(double seconds) {
   const long long whole = std::llround(std::min(seconds, 1e9));
   if (whole < 120) return std::to_string(whole) + " s";
@@ -55,7 +55,7 @@ void Progress::show(double fraction, const std::string& label) {
   const int columns = std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %s left ", label.c_str(),
                                    full, "####################", kCells - full, "", 100 * fraction,
                                    time_text(left).c_str());
-  // What is left of a longer line.
+  // Blanks replace what is left of a longer line.
   const std::size_t now_shown = columns > 1 ? static_cast<std::size_t>(columns - 1) : 0;
   if (shown_ > now_shown) std::fprintf(stderr, "%*s", static_cast<int>(shown_ - now_shown), "");
   shown_ = std::max(shown_, now_shown);

@@ -12,15 +12,15 @@ class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();  // wipes the line
-  // For good, and everywhere: no line is shown.
+  // Turns lines off for good, and everywhere.
   static void turn_off();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // From any thread. fraction in [0, 1].
+  // Draws the line at most ten times a second. Any thread may call it; fraction is in [0, 1].
   void show(double fraction);
   void show(double fraction, const std::string& label);
-  // Before something else is written to the terminal; the next show() draws the line again.
+  // Wipes the line before something else is written to the terminal; show() draws it again.
   void wipe();
 
  private:

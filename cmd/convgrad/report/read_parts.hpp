@@ -32,7 +32,7 @@ inline bool is_integer(const NpyHeader& header) {
   return header.kind == 'i' || header.kind == 'u' || header.kind == 'b';
 }
 
-// The name of the dtype: of floats, or of integers and booleans; Error(input) for others.
+// Returns the name of a dtype of floats, integers or booleans. Throws Error(input) for others.
 inline std::string dtype_text(const NpyReader& reader) {
   const NpyHeader& header = reader.header();
   if (header.kind == 'b') return "bool";

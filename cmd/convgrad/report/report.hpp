@@ -37,7 +37,7 @@ struct JsonAllocator : std::allocator<T> {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
                                   std::int64_t, std::uint64_t, double, JsonAllocator>;
 
-// What a command returns.
+// A command returns one, and main prints it.
 class Report {
  public:
   virtual ~Report() = default;
@@ -45,22 +45,22 @@ class Report {
   virtual const char* status() const { return "ok"; }  // or match, mismatch, error
   virtual std::string text() const { return ""; }      // for standard output
   virtual Json json() const = 0;                       // the fields that other commands lack
-  // What a list of jobs says of this one, in a line, where there is more to say than its status.
+  // Returns in a line what a list of jobs says of this one, where its status does not say it all.
   virtual std::string in_short() const { return ""; }
 };
 using ReportPointer = std::unique_ptr<const Report>;
 
-// The fields that every command has: schema, command line, tool. That of OpenBLAS is null until
-// something has loaded it.
+// Returns the fields that every command has: schema, command line, tool. That of OpenBLAS is null
+// until something has loaded it.
 Json common_json(const std::string& command, const std::string& command_line,
                  const std::map<std::string, std::string>& tags);
 Json blas_json();
 
-// What went wrong: the exit status, the message, and the part of it that says how to fix it, null
-// if none does.
+// Returns what went wrong: the exit status, the message, and the part of it that says how to fix
+// it, null if none does.
 Json error_json(int status, const std::string& message, const std::string& hint);
 
-// A tensor that was read or written.
+// Describes a tensor that was read or written.
 struct TensorReport {
   std::string file;
   NpyHeader header;
@@ -70,11 +70,11 @@ struct TensorReport {
 };
 using Tensors = std::vector<std::pair<std::string, TensorReport>>;  // by the name of the field
 Json tensors_json(const Tensors& tensors);
-// is_hashed: the file is read once more for it.
+// Reads the file once more for the hash if `is_hashed`.
 TensorReport tensor_report(const std::string& path, const NpyHeader& header, bool is_hashed);
-// Adds a file with its hash; nothing for a stream.
+// Adds a file with its hash, and nothing for a stream.
 void add_tensor(const std::string& name, const std::string& path, Tensors& tensors);
-// The same of a gradient that was written, to a stream or as a raw file too.
+// Does the same with a gradient that was written, to a stream or as a raw file too.
 void add_gradient(const ArrayTarget& target, const WgradProblem& problem, Tensors& tensors);
 
 Json problem_json(const WgradProblem& problem);    // attrs
@@ -85,48 +85,48 @@ Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
 
-// How long a job took.
+// Says how long a job took.
 struct JobTiming {
   Timing timing;
   double write_s = 0;
   WgradProblem computed;  // in that time: of a part of the batch, that part
 
   Json timing_json() const;
-  // What was computed in how much time: of kernels and reference, without reading and writing.
+  // Returns the rates of kernels and reference, without the time of reading and writing.
   Json perf_json() const;
 };
 
-// A double as JSON: NaN and infinities as the strings "nan", "inf" and "-inf".
+// Returns a double as JSON: NaN and infinities are the strings "nan", "inf" and "-inf".
 Json number(double value);
-// The same, or an integer of 64 bits as it is.
+// Does the same, or returns an integer of 64 bits as it is.
 Json number(long double value, bool integer);
 
-// Rounded to microseconds.
+// Returns milliseconds, rounded to microseconds.
 double milliseconds(double seconds);
 
-// Numbers in text: so many significant digits; so many after the point; "[1,0,2]".
+// These return text with so many significant digits, so many after the point, and "[1,0,2]".
 std::string general(long double value, int digits);
 std::string fixed(double value, int digits);
 std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // A file of ours replaces no file but an empty one and one that begins with `start`: whatever else
-// has that name has it by mistake. Error(usage) "--junit: FILE exists and is no KIND; ...", of
-// which "--junit: " is the lead.
+// has that name has it by mistake. Throws Error(usage) "--junit: FILE exists and is no KIND; ...",
+// of which "--junit: " is the lead.
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,
                        const std::string& kind);
 
-// To standard output ("-") or a file, which appears complete or not at all.
+// Writes to standard output ("-") or to a file, which appears complete or not at all.
 void write_file(const std::string& path, std::string_view text, const OutputOptions& options = {});
 
-// May this stream (STDOUT_FILENO, STDERR_FILENO) be coloured? always and never say it themselves.
-// auto, the default: it is a terminal, TERM is not dumb, and NO_COLOR (https://no-color.org) is
-// not set, or empty.
+// Returns true if this stream (STDOUT_FILENO, STDERR_FILENO) may be coloured. always and never say
+// it themselves. auto, the default, allows it on a terminal if TERM is not dumb and NO_COLOR
+// (https://no-color.org) is not set, or empty.
 bool is_colored(const Options& options, int stream);
 
-// "MATCH: ..." and "MISMATCH: ..." with the verdict in colour where standard output may have it.
+// Colours the verdict of "MATCH: ..." and "MISMATCH: ..." where standard output may have it.
 std::string colored_verdict(const Options& options, const std::string& text);
 
-// The line "convgrad: KIND: MESSAGE" on standard error. Kind: error, or what --quiet
+// Prints the line "convgrad: KIND: MESSAGE" on standard error. The kind is error, or what --quiet
 // leaves out: warning, note, ...
 void say(const Options& options, const std::string& kind, const std::string& message);
 

@@ -9,26 +9,26 @@
 
 namespace convgrad::cli {
 
-// SHA-256 of the values in C order, little-endian. The form of the file (byte order, Fortran order,
-// format version) does not enter, nor do dtype and shape: in Python, for a little-endian array,
-// hashlib.sha256(array.tobytes()).
+// Computes SHA-256 of the values in C order, little-endian. The form of the file (byte order,
+// Fortran order, format version) does not enter, nor do dtype and shape: in Python, for a
+// little-endian array, it is hashlib.sha256(array.tobytes()).
 class TensorHash {
  public:
   TensorHash();
-  // The next values, little-endian.
+  // Adds the next values, little-endian.
   void add(const void* bytes, std::size_t count);
-  // "sha256:" and 64 hexadecimal digits. Once, after the last add().
+  // Returns "sha256:" and 64 hexadecimal digits. It may be called once, after the last add().
   std::string text();
 
  private:
   sha256_ctx state_;
 };
 
-// Of all values of a .npy file.
+// Returns the hash of all values of a .npy file.
 std::string hash_of_values(const std::string& path);
 
-// The same of all bytes of a file, as sha256sum prints them. Error(input) if it is no regular file
-// or cannot be opened, Error(runtime) if reading fails.
+// Returns that of all bytes of a file, as sha256sum prints them. Throws Error(input) if it is no
+// regular file or cannot be opened, and Error(runtime) if reading fails.
 std::string hash_of_file(const std::string& path);
 
 }  // namespace convgrad::cli
