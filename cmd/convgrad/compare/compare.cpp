@@ -32,8 +32,8 @@ void check_options(const CompareOptions& options) {
   check_difference(options.save_diff);
 }
 
-// One of the two arrays, in C order: floats as double, integers and booleans as long double, which
-// holds every integer of 64 bits.
+// Reads one of the two arrays in C order: floats as double, integers and booleans as long double,
+// which holds every integer of 64 bits.
 class Array {
  public:
   explicit Array(const std::string& path) : reader_(path), dtype_name_(dtype_text(reader_)) {
@@ -79,7 +79,7 @@ class Array {
   Buffer bytes_;
 };
 
-// got - want as a file.
+// Writes got - want to a file.
 class DifferenceFile {
  public:
   DifferenceFile(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
@@ -100,7 +100,7 @@ class DifferenceFile {
   Buffer bytes_;
 };
 
-// Why the arrays differ without a look at their elements; empty if they may be equal.
+// Returns why the arrays differ without a look at their elements, or "" if they may be equal.
 std::string refusal(const CompareReport& r) {
   if (r.got_shape != r.want_shape) {
     return cat("shapes ", shape_text(r.got_shape), ", ", shape_text(r.want_shape), " differ");
@@ -148,7 +148,7 @@ void describe_arrays(const CompareOptions& options, const Array& got, const Arra
   r.saves_difference = !options.save_diff.empty();
 }
 
-// Everything but the verdict: the elements, and the file of their differences.
+// Compares the elements, and writes the file of their differences.
 template <typename Value>
 void compare_elements(const CompareOptions& options, Array& got, Array& want, CompareReport& r) {
   const OutputOptions output = {options.execution.no_clobber};

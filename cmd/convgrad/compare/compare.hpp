@@ -11,7 +11,6 @@
 
 namespace convgrad::cli {
 
-// The command.
 ReportPointer compare(const CompareOptions& options);
 
 class CompareReport final : public Report {
@@ -31,13 +30,13 @@ class CompareReport final : public Report {
   bool integers = false;              // or booleans; there is no dtype of floats then
   ArrayTolerance tolerance;
   bool by_default = false;  // the tolerance is the dtype's
-  // Why the arrays differ before any element is looked at: "shapes (2,), (3,) differ", or empty.
+  // Says why no element need be looked at: "shapes (2,), (3,) differ"; or is empty.
   std::string refused;
-  bool saves_difference = false;  // was asked to
+  bool saves_difference = false;  // a file of differences was asked for
   ArrayComparison comparison{{}};
 };
 
-// "1 / 36 (2.78 %)".
+// Returns "1 / 36 (2.78 %)".
 std::string part_text(std::int64_t part, std::int64_t whole);
 
 }  // namespace convgrad::cli

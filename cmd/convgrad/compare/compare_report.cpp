@@ -27,12 +27,12 @@ std::string dtypes_and_shape(const CompareReport& r) {
 }
 
 std::string place(const CompareReport& r, const PairError& error) {
-  const int digits = r.integers ? 20 : 9;  // all of any integer's
+  const int digits = r.integers ? 20 : 9;  // as many as any integer has
   return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
              general(error.got, digits), ", want ", general(error.want, digits));
 }
 
-// The largest of those that fail, unless it is that of all, and of all.
+// Returns a line on the largest difference of all, and one on that of mismatches if it is another.
 std::string worst_lines(const CompareReport& r, const char* what, PairError LargestErrors::*of) {
   std::string text;
   const bool relative = of == &LargestErrors::rel;

@@ -29,7 +29,7 @@ std::string tolerance_flags(const Tolerance& t) {
   }
 }
 
-// What is expected of the sums of a file that is judged, unless it is what is by default.
+// Returns the flags that say how a file that is judged was summed, if not as by default.
 std::string summation_flags(const Job& job, const VerifyCommand& options) {
   const Summation summation = summation_of(job, options);
   std::string text;
@@ -40,7 +40,7 @@ std::string summation_flags(const Job& job, const VerifyCommand& options) {
   return text;
 }
 
-// Files of one folder: all of them, or none.
+// Writes the files of one folder: all of them, or none.
 class Folder {
  public:
   explicit Folder(const std::string& path) : path_(path) {
@@ -57,8 +57,8 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  // write(path) makes the file, whose path this is. One that is there already is another's, and
-  // stays.
+  // Makes a file by write(path), and returns its path. If a file is there already, write() throws;
+  // it is another's, and stays.
   template <typename Write>
   std::string add(const std::string& name, const Write& write) {
     std::string path = path_ + "/" + name;
@@ -81,13 +81,13 @@ class Folder {
   bool made_ = false, kept_ = false;
 };
 
-// What is written: the part, and the gradients on it, in [tap][c][k] order.
+// Holds what is written: the part, and the gradients on it, in [tap][c][k] order.
 struct Repro {
   CroppedProblem part;
   std::vector<double> result, golden;
 };
 
-// The elements of some whole gradient, or of a sample, on a part.
+// Returns the elements of some whole gradient, or of a sample, on a part.
 std::vector<double> values_on(const WgradProblem& whole, const Judged& judged, const Crop& crop,
                               const WgradProblem& part, const std::vector<double>& values) {
   std::vector<double> result;
@@ -102,7 +102,7 @@ std::vector<double> values_on(const WgradProblem& whole, const Judged& judged, c
   return result;
 }
 
-// The wrong element's channels, and the taps at which they are wrong.
+// Returns the wrong element's channels, and the taps at which they are wrong.
 Crop crop_around(const WgradProblem& pb, const std::vector<unsigned char>& failed,
                  std::int64_t wrong) {
   Crop crop = element_crop(pb, wrong);
@@ -141,7 +141,7 @@ std::optional<Repro> cut_out(const WgradProblem& whole, const Judged& judged,
   return repro;
 }
 
-// The reference on the part that was written.
+// Computes the reference on the part that was written.
 Expected reference_on(const Job& job, const VerifyCommand& options, const WgradProblem& pb,
                       const std::string& x_path, const std::string& dy_path) {
   const Summation summation = summation_of(job, options);
@@ -167,7 +167,7 @@ std::string verify_command(const Job& job, const VerifyCommand& options, const R
   return tolerance.needs_terms() ? text + summation_flags(job, options) : text;
 }
 
-// False if the part alone matches: then nothing is left of it.
+// Returns false if the part alone matches, and then leaves nothing of it.
 bool write_files(Job& job, const VerifyCommand& options, const Repro& repro, const Judged& judged,
                  const Tolerance& tolerance, const std::string& command) {
   const WgradProblem& pb = repro.part.problem;

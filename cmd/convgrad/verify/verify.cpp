@@ -17,7 +17,7 @@ namespace {
 
 void check_scope(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
-  // A variable or a file may hold one for whoever wants it.
+  // A variable may hold the seed of other commands, which is no mistake here.
   if (v.seed && !v.sample && options.variables.count("--seed") == 0) {
     misuse("--seed: expected only with --sample");
   }
@@ -57,7 +57,7 @@ void check_options(const VerifyCommand& options) {
   check_golden(options);
 }
 
-// What can be seen before anything is computed.
+// Checks what can be seen before anything is computed.
 void check_files(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
   const OutputOptions output = {options.execution.no_clobber};
@@ -70,7 +70,7 @@ void check_files(const VerifyCommand& options) {
   if (!v.save_repro.empty()) check_repro_folder(v.save_repro);
 }
 
-// What a sample leaves out, and which faults it would miss.
+// Says what a sample leaves out, and which faults it would miss.
 Notes coverage(const WgradProblem& problem, const VerifyCommand& options, const Sample& sample) {
   Notes notes;
   if (sample.indices.empty()) return notes;
@@ -92,7 +92,7 @@ Notes coverage(const WgradProblem& problem, const VerifyCommand& options, const 
   return notes;
 }
 
-// The verified gradient goes to the golden file, if it is not there already.
+// Writes the verified gradient to the golden file, if it is not there already.
 Notes update_golden(const VerifyCommand& options, const WgradProblem& problem,
                     const Gradient& result, bool match) {
   const std::string& path = options.verify.golden;
@@ -127,13 +127,13 @@ Notes update_golden(const VerifyCommand& options, const WgradProblem& problem,
   return notes;
 }
 
-// The element that a small problem is about: the first that fails, or the one that is most off.
+// Returns the element that a small problem is about: the first that fails, or the most wrong one.
 std::int64_t worst_element(const Comparison& comparison) {
   if (comparison.mismatches == 0) return comparison.ratio.index;
   return comparison.ratio.value > 1 ? comparison.ratio.index : comparison.first_mismatch.index;
 }
 
-// Results, and a golden file that is judged as they are.
+// Returns the results, and a golden file that is judged as they are.
 std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& tolerance) {
   std::vector<const Gradient*> subjects;
   for (const Gradient& result : judged.results) subjects.push_back(&result);
@@ -141,7 +141,7 @@ std::vector<const Gradient*> subjects_of(const Judged& judged, const Tolerance& 
   return subjects;
 }
 
-// How far a golden file that is judged by itself is from the first result.
+// Says how far a golden file that is judged by itself is from the first result.
 Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
   Notes notes;
   if (!judged.golden || !tolerance.needs_terms()) return notes;
@@ -158,7 +158,7 @@ Notes golden_difference(const Judged& judged, const Tolerance& tolerance) {
   return notes;
 }
 
-// After a mismatch: the fault, and a small problem.
+// Looks for the fault after a mismatch, and writes a small problem.
 void explain(Job& job, const Judged& judged, const Verdicts& verdicts,
              const std::vector<const Gradient*>& subjects, VerifyReport& report) {
   const VerifyCommand& options = report.options;

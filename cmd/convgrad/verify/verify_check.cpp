@@ -11,7 +11,7 @@
 namespace convgrad::cli {
 namespace {
 
-// From the order of dw_shape() to [tap][c][k].
+// Moves values from the order of dw_shape() to [tap][c][k].
 std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector<double>& values) {
   if (problem.filter_format == FilterFormat::hwio) return values;
   // gather_gradient maps positions; sending positions through it gives the inverse map.
@@ -24,7 +24,7 @@ std::vector<double> in_hwio_order(const WgradProblem& problem, const std::vector
   return result;
 }
 
-// What the sums become in a file of the problem's dtype.
+// Returns what the sums become in a file of the problem's dtype.
 std::vector<double> rounded_values(const WgradProblem& problem, const double* dw) {
   std::vector<double> values(dw, dw + problem.dw_count());
   for (double& value : values) value = rounded(problem.out_dtype, value);
@@ -41,14 +41,14 @@ std::vector<double> picked(const std::vector<double>& values,
   return result;
 }
 
-// The whole file, or the entries of the sample.
+// Reads the whole file, or the entries of the sample.
 Gradient read_judged(const std::string& path, const WgradProblem& problem, const Sample& sample) {
   if (sample.indices.empty()) return read_in_order(path, problem);
   GradientFile file = read_gradient_entries(path, problem, sample.indices);
   return {path, file.dtype, std::move(file.values)};
 }
 
-// Several checks, fed with the same blocks.
+// Feeds several checks with the same blocks.
 class Checks final : public BlockSum {
  public:
   void include(BlockSum& sum) { sums_.push_back(&sum); }
@@ -65,10 +65,10 @@ class Checks final : public BlockSum {
   std::vector<BlockSum*> sums_;
 };
 
-// The one pass: a kernel or the reference computes, and the checks sum beside it.
+// Makes the one pass: a kernel or the reference computes, and the checks sum beside it.
 class Pass {
  public:
-  // problem: the job's, whose gradient has the dtype that is judged.
+  // `problem` is the job's, with a gradient of the dtype that is judged.
   Pass(Job& job, const WgradProblem& problem, const VerifyCommand& options, bool needs_reference,
        const Sample& sample)
       : job_(job),
@@ -102,14 +102,14 @@ class Pass {
   }
 
   const double* dw() const { return dw_; }
-  // Where they are compared; once, when dw() is no longer needed.
+  // Returns the reference where it is compared; once, when dw() is no longer needed.
   Expected take_expected() {
     return sampled_ ? sampled_->take_expected() : reference_->take_expected();
   }
 
-  // Why whatever is computed from these tensors would match, or "".
+  // Returns why whatever is computed from these tensors would match, or "".
   std::string vacuous(const Expected& e) const { return vacuous(e, elements(e)); }
-  // Else what it would match in.
+  // Returns the parts that would match whatever is computed, where not all of the gradient would.
   std::vector<std::string> not_tested(const Expected& e) const {
     const Elements n = elements(e);
     std::vector<std::string> what = untested_.texts();
@@ -121,7 +121,7 @@ class Pass {
   }
 
  private:
-  // How many have terms that a result can show, or would if its dtype held them.
+  // Counts elements with terms that a result can show, or would if its dtype held them.
   struct Elements {
     std::int64_t tested = 0, overflow = 0, underflow = 0;
     bool finite = false;
@@ -137,7 +137,7 @@ class Pass {
     return n;
   }
 
-  // "overflows float16"
+  // Returns "overflows float16".
   std::string beyond_text(const Elements& n, const char* s) const {
     return cat(n.overflow > 0 ? cat("overflow", s) : "",
                n.overflow > 0 && n.underflow > 0 ? " or " : "",
@@ -202,7 +202,7 @@ Tolerance judged_by(const VerifyOptions& o) {
 
 Summation summation_of(const Job& job, const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;
-  // What is known of the program's own kernels is expected of them.
+  // The program's own kernels are judged by what is known of their sums.
   const bool own = v.results.empty() && (v.golden.empty() || v.update_golden);
   Summation summation;
   const std::int64_t chunk = job.problem.dtype == DType::bf16 || job.problem.dtype == DType::f16

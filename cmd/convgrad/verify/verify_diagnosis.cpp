@@ -8,11 +8,11 @@
 namespace convgrad::cli {
 namespace {
 
-// Multiply-adds that are spent in any case: seconds. More if the check itself took more.
+// So many multiply-adds, some seconds, are spent in any case; more if the check took more.
 constexpr double kLeastDiagnosisBudget = 0x1p30;
 constexpr double kSecondLookBudget = 0x1p27;  // at what may be right
 constexpr std::int64_t kBlockBytes = std::int64_t{8} << 20;
-// Elements of a golden file and a gradient that differ, computed to see which of them is right.
+// So many elements at most are computed to see whether a golden file or a gradient is right.
 constexpr std::int64_t kArbiterElements = 256;
 
 class Diagnoser {
@@ -23,7 +23,7 @@ class Diagnoser {
 
   DiagnosisReport& report() { return report_; }
 
-  // Why nothing can be tried, or "".
+  // Returns why nothing can be tried, or "".
   std::string why_not() {
     const std::string once = why_read_once(job_);
     if (!once.empty()) return cat(once, "; save it to a file");
@@ -73,7 +73,7 @@ class Diagnoser {
   DiagnosisReport report_;
 };
 
-// The elements by which a golden file and a gradient are told apart: half of them differ.
+// Returns the elements by which a golden file and a gradient are told apart: half of them differ.
 std::vector<std::size_t> arbiter_elements(const Gradient& got, const Gradient& want,
                                           std::int64_t count) {
   std::vector<std::size_t> differing, others, result;
@@ -121,7 +121,7 @@ void diagnose_golden(Job& job, const VerifyCommand& options, const Judged& judge
   }
 }
 
-// "the result" where there is one, or the names of several.
+// Returns "the result" where there is one, or the name of one of several.
 std::string subject_name(const Judged& judged, const Gradient& gradient) {
   if (judged.golden && &gradient == &*judged.golden) return "the golden file";
   return judged.results.size() == 1 ? "the result" : gradient.name;

@@ -10,7 +10,7 @@
 namespace convgrad::cli {
 namespace {
 
-// What an element is off by: in units of rounding where that is known, else |got - want|.
+// Returns what an element is off by: in units of rounding where that is known, else |got - want|.
 double badness(const Expected& e, const Tolerance& tolerance, const Gradient& got,
                const std::vector<double>& want, std::size_t at) {
   if (!tolerance.needs_terms()) {

@@ -13,11 +13,11 @@
 namespace convgrad::cli {
 namespace {
 
-// Entries of a group that fails, by which other orders are ruled out.
+// So many entries of a group that fails are looked at, to rule out other orders.
 constexpr std::size_t kLooked = 64;
-constexpr std::size_t kLeastLooked = 16;  // that errors of one sign tell something of
-// Of normal numbers, which the errors of right sums are about, one in 10^15 is beyond. A pixel that
-// is left out has the root of the number of elements, where its terms are of the size of the
+constexpr std::size_t kLeastLooked = 16;  // with fewer, errors of one sign tell nothing
+// One in 10^15 normal numbers, which the errors of right sums are about, is beyond that. A pixel
+// that is left out has the root of the number of elements, where its terms are of the size of the
 // errors.
 constexpr double kMostPixelSpreads = 8;
 
@@ -43,7 +43,7 @@ bool in_group(const WgradProblem& pb, const GroupError& group, std::int64_t inde
 // was simulated (tests/cli/test_orders.py does it), of data of one sign and of both.
 constexpr double kLeastCut = 0.3;
 
-// A second look at gradients whose errors are too large for the order n, z, p, q.
+// Takes a second look at gradients whose errors are too large for the order n, z, p, q.
 class OtherOrders {
  public:
   OtherOrders(Job& job, const VerifyCommand& options, const Judged& judged,
@@ -54,7 +54,7 @@ class OtherOrders {
         tolerance_(tolerance),
         summation_(summation_of(job, options)) {}
 
-  // The verdicts of the first look, with what other orders explain.
+  // Returns the verdicts of the first look, with what other orders explain.
   Verdicts judge(const std::vector<const Gradient*>& subjects, std::vector<Compared> verdicts) {
     const std::vector<std::size_t> open = open_verdicts(subjects, verdicts);
     if (open.empty()) return {std::move(verdicts), {}};
@@ -85,8 +85,8 @@ class OtherOrders {
  private:
   using Positions = std::vector<std::size_t>;  // in the arrays of the gradients
 
-  // Those that other orders explain at some of their entries. Of the others it is noted where the
-  // adders of tensor cores do.
+  // Returns the verdicts that other orders explain at some of their entries, and notes in the
+  // others whether the adders of tensor cores explain them.
   std::vector<std::size_t> open_verdicts(const std::vector<const Gradient*>& subjects,
                                          std::vector<Compared>& verdicts) {
     std::vector<Positions> looked(verdicts.size());
@@ -112,7 +112,7 @@ class OtherOrders {
       const Comparison& c = verdicts[i].comparison;
       if (!c.rounding || c.match()) continue;
       if (!looked[i].empty() && compare(*subjects[i], looked[i], scales_at(looked[i])).match()) {
-        // A fault that leaves no more than the order n, p, q makes tells more than an order does.
+        // A fault that leaves no more than the order n, z, p, q makes tells more than an order.
         if (!is_known_fault(job_, options_, judged_, *subjects[i])) open.push_back(i);
       } else {
         verdicts[i].cut = is_cut_off(*subjects[i], looked_at({}));
@@ -126,7 +126,7 @@ class OtherOrders {
     return indices.empty() ? static_cast<std::int64_t>(at) : indices[at];
   }
 
-  // Entries of the group, spread over it.
+  // Returns entries of the group, spread over it.
   Positions looked_at(const GroupError& group) const {
     Positions inside, some;
     for (std::size_t at = 0; at < judged_.expected.values.size(); ++at) {
@@ -137,7 +137,7 @@ class OtherOrders {
     return some;
   }
 
-  // In as many passes over x and dy as the memory for them asks for.
+  // Makes as many passes over x and dy as the memory for them asks for.
   std::vector<OrderWalk> walks_of(const Positions& positions) {
     std::vector<OrderWalk> walks;
     const auto most = static_cast<std::size_t>(OrderSum::kEntriesAtOnce);
@@ -174,8 +174,8 @@ class OtherOrders {
     return comparison;
   }
 
-  // Whether float32 sums by tensor cores explain these entries: most errors make them smaller, and
-  // are no larger than such sums'.
+  // Returns true if float32 sums by tensor cores explain these entries: most errors make them
+  // smaller, and are no larger than such sums'.
   bool is_cut_off(const Gradient& subject, const Positions& positions) {
     if (job_.problem.dtype != DType::f32 || !options_.verify.adders.empty()) return false;
     if (positions.size() < kLeastLooked) return false;
@@ -195,7 +195,7 @@ class OtherOrders {
            !rounded_inputs(job_, options_, judged_, judged_.expected, subject);
   }
 
-  // These entries, with other scales.
+  // Compares these entries, with other scales.
   Comparison compare(const Gradient& subject, const Positions& positions,
                      std::vector<double> scales) {
     const Expected& e = judged_.expected;
@@ -215,7 +215,7 @@ class OtherOrders {
     return compare_gradients(job_.problem, subject.dtype, indices, got, some, tolerance_);
   }
 
-  // The one that widens scales most.
+  // Returns the order that widens scales most.
   static std::size_t widest(const std::vector<OrderWalk>& walks) {
     std::vector<double> shares;
     for (const OrderWalk& walk : walks) {
@@ -225,7 +225,7 @@ class OtherOrders {
     return static_cast<std::size_t>(std::ranges::max_element(shares) - shares.begin());
   }
 
-  // What wide scales hide by its size.
+  // Looks for structure in errors whose size the wide scales allow.
   std::optional<Structure> structure_of(const Gradient& subject, const EntryErrors& errors,
                                         const Expected& wide) {
     const Expected::Bias bias = wide.bias;

@@ -41,10 +41,10 @@ void Notes::add(const Notes& more) {
 
 namespace {
 
-// Rows of the table of taps.
+// The table of taps has no more rows than this.
 constexpr std::size_t kMaxTapRows = 32;
 
-// Pads columns; ends with a newline.
+// Returns a line with padded columns and a newline.
 std::string error_text(const WgradProblem& pb, const char* name, const ElementError& error) {
   TextWriter text;
   text << "  " << std::left << std::setw(16) << name;
@@ -74,10 +74,10 @@ std::string criterion_text(const Tolerance& t) {
   }
 }
 
-// Columns that a comparison has.
+// Returns true if a comparison has the columns of rounding.
 bool has_rounding(const VerifyReport& r) { return r.tolerance.criterion == Criterion::rounding; }
 
-// "3", or "3 of 12" where not every element was compared.
+// Returns "3", or "3 of 12" where not every element was compared.
 std::string failures_text(const VerifyReport& r, const TapErrors& tap) {
   const std::int64_t cells = r.problem.dw_count() / r.problem.taps();
   return tap.count == cells ? cat(tap.mismatches) : cat(tap.mismatches, " of ", tap.count);
@@ -152,12 +152,12 @@ Json rounding_json(const WgradProblem& pb, const RoundingErrors& e) {
             {"pixels", number(e.pixels)}}}};
 }
 
-// Only the errors' size is wrong, and the worst case would allow it.
+// Returns true if only the errors' size is wrong, and the worst case would allow it.
 bool is_accuracy(const VerifyReport& r, const Comparison& c) {
   return has_rounding(r) && !c.match() && c.within_bound && !c.structure;
 }
 
-// "tap [0,1]"
+// Returns "tap [0,1]".
 std::string group_name(const WgradProblem& pb, const GroupError& error) {
   switch (error.kind) {
     case GroupKind::all:
@@ -173,7 +173,7 @@ std::string group_name(const WgradProblem& pb, const GroupError& error) {
   }
 }
 
-// " at tap [0,1]", " over all elements".
+// Returns " at tap [0,1]" or " over all elements".
 std::string place_text(const WgradProblem& pb, const GroupError& group) {
   return (group.kind == GroupKind::all ? " over " : " at ") + group_name(pb, group);
 }
@@ -188,7 +188,7 @@ std::string accuracy_text(const VerifyReport& r, const Comparison& c) {
              ": lower precision or missing terms; --criterion bound accepts it");
 }
 
-// "[5,9,13]": a pixel of out_backprop.
+// Returns "[5,9,13]", a pixel of out_backprop.
 std::string pixel_text(const WgradProblem& pb, std::int64_t pixel) {
   std::vector<std::int64_t> at;
   for (std::size_t a = 3; a-- > 0;) {
@@ -218,7 +218,7 @@ std::string structure_text(const VerifyReport& r, const Structure& s) {
   }
 }
 
-// What is wrong besides elements that fail by themselves, or "".
+// Returns what is wrong besides elements that fail by themselves, or "".
 std::string reason_text(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
   if (v.cut) {
@@ -229,7 +229,7 @@ std::string reason_text(const VerifyReport& r, const Compared& v) {
   return is_accuracy(r, c) ? accuracy_text(r, c) : "";
 }
 
-// "agrees to 13.4 bits; right float32 sums of these data agree to 19.7".
+// Returns "agrees to 13.4 bits; right float32 sums of these data agree to 19.7".
 std::string agreement_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
   std::string text = "agrees to " + agreement_text(c.relative_error);
@@ -246,7 +246,7 @@ std::string agreement_line(const VerifyReport& r, const Compared& v) {
   return text + cat("; rounding's = ", general(c.rounding->scale, 2), " here");
 }
 
-// What a match does not see.
+// Returns how large faults must be, typically, for a match to see them.
 std::string detectable_text(const RoundingErrors& e) {
   std::string text = cat("would have failed, typically: one element off by ", general(e.element, 2),
                          " of the gradient's rms, one tap by ", general(e.tap, 2),
@@ -259,12 +259,12 @@ bool all_match(const VerifyReport& r) {
   return std::ranges::all_of(r.verdicts, [](const Compared& v) { return v.comparison.match(); });
 }
 
-// It fails because nothing was tested, and --fail-vacuous says that it should.
+// Returns true if it fails because nothing was tested, and --fail-vacuous says that it should.
 bool is_vacuous_failure(const VerifyReport& r) {
   return r.options.verify.fail_vacuous && !r.vacuous.empty() && all_match(r);
 }
 
-// "3 of 36 elements fail", or which elements do together where none does alone.
+// Returns "3 of 36 elements fail", or which elements do together where none does alone.
 std::string failing_text(const VerifyReport& r, const Comparison& c) {
   if (c.mismatches > 0 || c.match() || c.structure)
     return cat(c.mismatches, " of ", c.count, " elements fail");
@@ -300,7 +300,7 @@ std::string verdict_line(const VerifyReport& r, const Compared& v, bool match) {
   return text;
 }
 
-// A line about a gradient that is not reported in full.
+// Returns a line about a gradient that is not reported in full.
 std::string other_line(const VerifyReport& r, const Compared& v) {
   const Comparison& c = v.comparison;
   std::string text = cat(v.got, ": ", c.match() ? "MATCH" : "MISMATCH", " against ", v.want, ", ",
@@ -317,7 +317,7 @@ Json structure_json(const VerifyReport& r, const Structure& s) {
           {"bits", number(s.bits)}};
 }
 
-// The largest errors, and those of each tap.
+// Prints the largest errors, and those of each tap.
 void tables(std::ostream& text, const VerifyReport& r, const Comparison& c) {
   text << "largest errors\n";
   text << error_text(r.problem, "absolute", c.abs);
@@ -332,14 +332,14 @@ void tables(std::ostream& text, const VerifyReport& r, const Comparison& c) {
        << " NaN, " << want.inf << " Inf\n";
 }
 
-// "next: A; B", or "" without any.
+// Returns "next: A; B", or "" without any.
 std::string listed(const char* label, const std::vector<std::string>& items) {
   std::string text;
   for (const std::string& item : items) text += (text.empty() ? label : "; ") + item;
   return text;
 }
 
-// What to do where no known fault explains a result, or "".
+// Returns what to do where no known fault explains a result, or "".
 std::string next_step(const VerifyReport& r, const Comparison& c) {
   if (!r.diagnosis || r.diagnosis->tried == 0 || !r.diagnosis->findings.empty()) return "";
   const VerifyOptions& v = r.options.verify;
@@ -554,8 +554,8 @@ Json VerifyReport::json() const {
   return json;
 }
 
-// "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound 12.5 at
-// [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
+// Returns "3 of 36 elements fail, errors 31.2 times rounding's (25.4 allowed), largest error/bound
+// 12.5 at [0,1,2,3]: got 1.5, want 1.25; diagnosis: ...".
 std::string VerifyReport::in_short() const {
   if (matches()) return "";
   if (is_vacuous_failure(*this)) return "nothing was tested: " + vacuous;

@@ -11,7 +11,7 @@
 
 namespace convgrad::cli {
 
-// What follows the comparison itself: lines of text and fields of JSON.
+// Holds what follows the comparison itself: lines of text and fields of JSON.
 struct Notes {
   bool failed = false;  // whatever the comparison says
   std::vector<std::string> lines;
@@ -19,14 +19,14 @@ struct Notes {
   void add(const Notes& more);
 };
 
-// An order of the sum whose errors are larger than those of n, z, p, q.
+// Names an order of the sum whose errors are larger than those of n, z, p, q.
 struct OrderUsed {
   std::string text;    // "that takes even and odd images apart", after "a sum"
   double rms = 0;      // of errors, in units of what the order n, z, p, q makes
   double allowed = 0;  // by this order
 };
 
-// A gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
+// Names a gradient and what it was compared with: "im2col_gemm", "dw.npy", "the float64 reference".
 struct Compared {
   std::string got, want;
   DType dtype = DType::f32;
@@ -35,7 +35,7 @@ struct Compared {
   bool cut = false;  // float32 data: with the adders of tensor cores it would match
 };
 
-// Which known faults explain what did not match.
+// Says which known faults explain what did not match.
 struct DiagnosisReport {
   struct Named {
     std::string subject;
@@ -77,12 +77,12 @@ class VerifyReport final : public Report {
   Notes repro, coverage, notes;
 };
 
-// "0.52 of rounding's at tap [0,1] (3.7 allowed)": of RoundingErrors::worst and its like.
+// Returns "0.52 of rounding's at tap [0,1] (3.7 allowed)", of RoundingErrors::worst and its like.
 std::string group_text(const WgradProblem& problem, const GroupError& error);
-// "23.4 bits", by the norms of error and gradient.
+// Returns "23.4 bits", by the norms of error and gradient.
 std::string agreement_text(double relative_error);
 
-// [r,s,c,k], with t in front in 3-D; depthwise [r,s,c,m]. TensorFlow's order in any filter format.
+// Returns TensorFlow's [r,s,c,k] in any filter format, t in front in 3-D; depthwise [r,s,c,m].
 std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index);
 std::string element_text(const WgradProblem& problem, std::int64_t index);  // "[0,1,2,3]"
 std::string tap_text(const WgradProblem& problem, std::int64_t tap);        // "[0,1]"

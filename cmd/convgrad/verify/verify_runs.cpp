@@ -7,7 +7,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Elements that are not the same in all runs.
+// Counts the elements that are not the same in all runs.
 std::int64_t differing(const std::vector<Gradient>& runs) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < runs[0].values.size(); ++i) {
@@ -35,7 +35,7 @@ Expected of_two_runs(const Expected& expected, const Gradient& run) {
   return result;
 }
 
-// The run that is furthest from the first.
+// Returns the run that is furthest from the first.
 Compared furthest(const Judged& judged, const Expected& reference, const Tolerance& tolerance) {
   const Gradient& first = judged.results[0];
   const bool terms = tolerance.needs_terms();
