@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kPartElements = std::int64_t{1} << 20;
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 14;
 
-// The three files, in a folder that is made if it must be and goes again if nothing gets into it.
+// Makes the folder of the three files if it must, and removes it again if nothing gets into it.
 class Folder {
  public:
   explicit Folder(const std::string& path) : path_(path) {
@@ -174,7 +174,7 @@ class GenerateReport final : public Report {
   }
 };
 
-// A file that was just made.
+// Returns the report of a file that was just made.
 TensorReport made_tensor(const std::string& path, const std::string& hash) {
   return {path, NpyReader(path).header(), hash};
 }
@@ -208,7 +208,7 @@ ReportPointer generate(const GenerateOptions& options) {
   MadeSource source(x, dy);
   sum_gradient(plan, source, reference, job.timing);
   const auto write_start = Clock::now();
-  // First what can still fail for want of space.
+  // The gradient is first, because writing it can still fail for want of space.
   write_gradient(paths.dw, problem, reference.expected().values.data(), nullptr, output);
   x_file.commit();
   dy_file.commit();

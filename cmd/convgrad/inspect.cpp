@@ -22,14 +22,14 @@
 namespace convgrad::cli {
 namespace {
 
-// Wide enough for every 64-bit integer, and for sums of float64 that leave its range.
+// Wide holds every 64-bit integer, and sums of float64 that leave float64's range.
 using Wide = long double;
 
 struct Statistics {
   std::int64_t nan = 0, inf = 0, zero = 0, subnormal = 0, finite = 0;
   Wide min = 0, max = 0, sum = 0, lost = 0;  // lost: what the sum's roundings have cut off
 
-  // smallest_normal: 0 for integers.
+  // `smallest_normal` is 0 for integers.
   void add(Wide value, Wide smallest_normal) {
     if (std::isnan(value)) {
       ++nan;
@@ -90,14 +90,14 @@ Statistics read_values(NpyReader& reader, TensorHash& hash) {
   return statistics;
 }
 
-// What sha256sum prints, and manifests of batch name; empty for streams and members of archives.
+// Returns what sha256sum prints and manifests name; "" for streams and members of archives.
 std::string hash_of_whole_file(const std::string& path) {
   std::error_code ignored;
   const bool whole = path != "-" && !split_tensor_name(path).member;
   return whole && std::filesystem::is_regular_file(path, ignored) ? hash_of_file(path) : "";
 }
 
-// An array, as its header reads and what its numbers are.
+// Holds an array, as its header reads and what its numbers are.
 struct InspectedArray {
   std::string name, dtype, file_hash;
   TensorReport tensor;
@@ -155,7 +155,7 @@ struct InspectedArray {
   }
 };
 
-// A file of --batch-range: what it says of itself.
+// Holds what a file of --batch-range says of itself.
 struct InspectedPart {
   PartialFile part;
 
@@ -183,7 +183,7 @@ struct InspectedPart {
   }
 };
 
-// What cannot be read.
+// Holds what cannot be read, and why.
 struct NotInspected {
   std::string path;
   Error error;
@@ -233,13 +233,13 @@ class InspectReport final : public Report {
   }
 };
 
-// What is looked at: an array, or the file of a part, whose description is no array.
+// Names what is looked at: an array, or the file of a part, whose description is no array.
 struct Item {
   std::string path;
   bool is_part = false;
 };
 
-// An archive is each of its arrays; a damaged one is refused when it is opened.
+// Lists each array of an archive. A damaged archive is listed whole, and refused when it is opened.
 std::vector<Item> items_of(const Words& files) {
   std::vector<Item> items;
   for (const std::string& file : files) {

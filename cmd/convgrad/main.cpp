@@ -41,7 +41,7 @@
 namespace convgrad::cli {
 namespace {
 
-// Only async-signal-safe calls: a temporary must not survive, whatever the threads are doing.
+// Makes only async-signal-safe calls: a temporary must not survive, whatever threads are doing.
 void on_signal(int signal) {
   end_temporaries_in_signal_handler();
   const char text[] = "convgrad: interrupted\n";
@@ -61,7 +61,7 @@ void reserve_standard_streams() {
 void install_signal_handlers() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  // What ends a process unless it is handled, and what batch systems send before they kill.
+  // These end a process unless they are handled, or are sent by batch systems before they kill.
   for (const int signal :
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPWR}) {
     struct sigaction old = {};
@@ -74,12 +74,12 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file over the limit
 }
 
-// The status of a failure that has been told; 0 before.
+// Holds the status of a failure that has been told, and 0 before.
 volatile std::sig_atomic_t told_status = 0;
 
-// What is thrown where nothing can catch it: memory that is missing for objects that are made
-// before main(), CLI11's among them, or while another failure is being handled. The temporaries go
-// here too.
+// Handles what is thrown where nothing can catch it: memory that is missing for objects that are
+// made before main(), CLI11's among them, or while another failure is being handled. It removes the
+// temporaries too.
 [[noreturn]] void on_terminate() {
   end_temporaries_in_signal_handler();
   if (told_status != 0) _exit(told_status);
@@ -93,7 +93,7 @@ volatile std::sig_atomic_t told_status = 0;
   [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
   _exit(static_cast<int>(ErrorKind::runtime));
 }
-// Before the constructors of objects.
+// Runs before the constructors of objects, which may throw.
 [[gnu::constructor(101)]] void handle_early_failures() { std::set_terminate(on_terminate); }
 
 std::string command_line(int argc, char** argv) {
@@ -104,7 +104,7 @@ std::string command_line(int argc, char** argv) {
 
 using Commands = std::vector<Command>;
 
-// The one of that name, or null; the main job is not named.
+// Returns the command of that name, or null; the main job is not named.
 const Command* find_command(const Commands& commands, const std::string& word) {
   for (const Command& command : commands) {
     if (command.app->get_parent() != nullptr && command.app->check_name(word)) return &command;
@@ -118,7 +118,7 @@ Words command_names(const Commands& commands) {
   return names;  // the main job has none
 }
 
-// What CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
+// Refuses what CLI11 did not recognise: an unknown option, a misspelt subcommand or a stray word.
 void refuse_leftovers(const Commands& commands, const CLI::App& command) {
   const Words left = commands.front().app->remaining(true);
   if (left.empty()) return;
@@ -146,7 +146,7 @@ void refuse_strange_options(const Rows& in_front, const Command& command) {
   }
 }
 
-// "help verify" as "verify --help"; "help help" as "help".
+// Returns "verify --help" for "help verify", and "help" for "help help".
 Words with_help_flag(const Commands& commands, Words words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
@@ -162,7 +162,7 @@ Words with_help_flag(const Commands& commands, Words words) {
   return words;
 }
 
-// "--raw=": CLI11 takes a flag with an empty value for one without.
+// Refuses "--raw=", since CLI11 takes a flag with an empty value for one without.
 void refuse_empty_values(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word.starts_with("--") && word.find('=') == word.size() - 1) {
@@ -173,7 +173,7 @@ void refuse_empty_values(const std::vector<std::string>& words) {
   }
 }
 
-// --quiet. What goes to standard output as a file (-o -, --json) does so by its descriptor.
+// Carries out --quiet. Files on standard output (-o -, --json) are written by its descriptor.
 void turn_off_text(const Options& options) {
   if (options.execution.verbose) {
     misuse("--quiet: given with --verbose, expected one of them");
@@ -186,8 +186,8 @@ void turn_off_text(const Options& options) {
   Progress::turn_off();
 }
 
-// mpirun ends all ranks when the first one fails: rank 0 has to say why before that. Returns only
-// if it has not failed.
+// Waits, since mpirun ends all ranks when the first one fails, and rank 0 has to say why before
+// that. Returns only if rank 0 has not failed.
 void await_rank_0() {
   std::signal(SIGTERM, [](int) { _exit(1); });
   sleep(10);
@@ -243,8 +243,7 @@ struct Program {
     apply_variables(command);
     options->files = command.rows.files();
     check_known("--color", options->color, {"auto", "always", "never"});
-    // A script for a shell is what was asked for, as a file is, and CONVGRAD_QUIET must not empty
-    // it.
+    // A script for a shell is what was asked for, like a file, so CONVGRAD_QUIET must not empty it.
     if (options->quiet && command.name != "completion") turn_off_text(*options);
     if (command.name == "bench") use_bench_format(all.bench);
     std::string prefix;
@@ -257,7 +256,7 @@ struct Program {
     return run_command(command.name);
   }
 
-  // That which the words name, if only in a line that cannot be parsed.
+  // Returns the command that the words name, if only in a line that cannot be parsed.
   const Command& command_in(const Words& words) const {
     for (const std::string& word : words) {
       if (const Command* command = find_command(commands, word)) return *command;
@@ -278,14 +277,14 @@ struct Program {
     return compute(all.compute);
   }
 
-  // Text, unless JSON takes its place.
+  // Prints the text, unless JSON takes its place.
   int print(const Report& report) {
     if (options->json != "-") std::fputs(report.text().c_str(), stdout);
     if (options->json.empty()) return report.exit_status();
     return write_report(report.exit_status(), report.status(), report.json());
   }
 
-  // 5 if the report itself cannot be written.
+  // Returns `status`, or that of a report that cannot be written if the command had no error.
   int write_report(int status, const char* word, const Json& fields) {
     try {
       check_report_replaces_nothing(*options);  // nor may one of an error replace a tensor
@@ -310,7 +309,7 @@ struct Program {
     return found == options->variables.end() ? message : found->second + message.substr(end);
   }
 
-  // Or would, if its options could be parsed.
+  // Returns true if --mpi is given, or would be if the options could be parsed.
   bool asks_for_mpi() const {
     const Words no = {"", "false", "0", "off", "no"};
     const std::string value = last_value(arguments, "--mpi", "true");
@@ -366,7 +365,7 @@ int main(int argc, char** argv) {
 #if defined(__SANITIZE_ADDRESS__) || defined(CONVGRAD_COVERAGE)
   return status;  // leaks are looked for, counts are written in the exit handlers
 #else
-  // No exit handlers: everything of ours is written and closed by now, and libraries' may wait.
+  // Exit handlers are skipped: all of ours is written and closed by now, and libraries' may wait.
   _exit(status);
 #endif
 }

@@ -15,8 +15,8 @@
 namespace convgrad::cli {
 namespace {
 
-// Of bash and zsh. What may follow is kept by "COMMAND OPTION", and by "COMMAND -" and "COMMAND "
-// for the names of options and for all other words.
+// Keeps the rows in bash and zsh. What may follow is kept by "COMMAND OPTION"; names of options and
+// all other words are kept by "COMMAND -" and "COMMAND ".
 constexpr const char* kKeepRows = R"(
 typeset -gA _convgrad_takes _convgrad_values _convgrad_help
 _convgrad_row() {  # COMMAND NAME TAKES VALUES HELP
@@ -146,15 +146,15 @@ std::string row(const std::string& command, const std::string& name, const char*
              shell_quoted(values), " ", shell_quoted(help), "\n");
 }
 
-// What an option takes follows from its type in the help. known: values that the type does not
-// list.
+// Returns the rows of an option. What it takes follows from its type in the help; `known` are
+// values that the type does not list.
 std::string rows_of(const CLI::Option& option, const std::string& known,
                     const std::string& command) {
   const std::string type = option.get_type_name(), name = option.get_name();
   const bool is_list = type.ends_with(",..."), is_choice = type.find('|') != type.npos;
   std::string rows, values = known;
   if (is_list && !values.empty()) values += " all";
-  // Of rounding|bound, but not of A:B|K/R.
+  // The words of rounding|bound are values; those of A:B|K/R are not, and have capitals.
   if (is_choice && std::ranges::none_of(type, [](unsigned char c) { return std::isupper(c); })) {
     values = type;
     std::ranges::replace(values, '|', ' ');

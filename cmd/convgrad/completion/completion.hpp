@@ -8,7 +8,7 @@
 
 namespace convgrad::cli {
 
-// The command: the script for a shell on standard output. commands: all of them, bound.
+// Returns the script for a shell, as text. `commands` are all of them, bound.
 ReportPointer completion(const CompletionOptions& options, const std::vector<Command>& commands);
 
 }  // namespace convgrad::cli

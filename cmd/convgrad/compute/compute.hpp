@@ -11,14 +11,13 @@
 
 namespace convgrad::cli {
 
-// The command.
 ReportPointer compute(const Options& options);
-// The same under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
+// Does what compute() does, under mpirun. Ranks but 0 end with SilentEnd (ranks.hpp).
 ReportPointer compute_on_ranks(const Options& options);
-// The gradient from the parts of --batch-range.
+// Adds up the parts of --batch-range, and writes the gradient.
 ReportPointer reduce(const ReduceOptions& options);
 
-// What is said of a gradient that was computed.
+// Says what there is to say of a gradient that was computed.
 struct ComputeReport final : PlanReport {
   using PlanReport::PlanReport;
   Json json() const override;
@@ -28,26 +27,27 @@ struct ComputeReport final : PlanReport {
   std::string output;
 };
 
-// Error(usage) for options of the main job that are missing or exclude each other.
+// Throws Error(usage) for options of the main job that are missing or exclude each other.
 void check_compute_options(const Options& options);
 
-// The gradient that --accumulate adds to, in the order of dw_shape().
+// Reads the gradient that --accumulate adds to, in the order of dw_shape().
 std::vector<double> read_addend(const Options& options, const WgradProblem& problem);
 
-// --batch-range: the sums of a part of the batch, in a file for convgrad reduce.
+// The rest is for --batch-range: the sums of a part of the batch, in a file for convgrad reduce.
 
-// "A:B", images A to B-1, where a missing A is 0 and a missing B the end, or "K/R", the K-th of R
-// parts; all of the batch for "". images: those of the whole. Error(usage) otherwise.
+// Returns the part that text names: "A:B", images A to B-1, where a missing A is 0 and a missing B
+// the end, "K/R", the K-th of R parts, or "", all of the batch, which has so many images. Throws
+// Error(usage) for other text.
 BatchRange parse_batch_range(const std::string& text, std::int64_t images);
 
-// Error(usage) for options that a part of the batch cannot have.
+// Throws Error(usage) for options that a part of the batch cannot have.
 void check_batch_range(const Options& options);
 
-// The part as the report has it, and as a line of --dry-run.
+// These return the part as the report has it, and as a line of --dry-run.
 Json part_json(const Plan& plan);
 std::string part_text(const Plan& plan);
 
-// The plan's problem with the part's images alone: for rates.
+// Returns the plan's problem with the part's images alone, for rates.
 WgradProblem part_problem(const Plan& plan);
 
 // Writes the sums of a plan's part to a file for reduce.

@@ -42,7 +42,7 @@ void check_rank_options(const Options& options) {
   }
 }
 
-// Every rank opens the tensors: what can be read once only will not do.
+// Throws Error(usage) for what can be read only once, since every rank opens the tensors.
 void check_readable_by_all(const ProblemOptions& problem) {
   for (const auto& [flag, path] :
        {std::pair("--input", problem.input), {"--out-backprop", problem.out_backprop}}) {
@@ -56,7 +56,7 @@ void check_readable_by_all(const ProblemOptions& problem) {
   }
 }
 
-// The processors that this process may run on, as text.
+// Returns the processors that this process may run on, as text.
 std::string processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -99,7 +99,7 @@ void share_node(const Ranks& ranks, Options& options) {
   }
 }
 
-// What this process has read so far, from files and elsewhere.
+// Returns how many bytes this process has read so far, from files and elsewhere.
 std::int64_t bytes_read() {
   std::ifstream io("/proc/self/io");
   std::string name;
@@ -107,7 +107,7 @@ std::int64_t bytes_read() {
   return io >> name >> value && name == "rchar:" ? value : 0;
 }
 
-// Ranks on unlike machines could choose unlike algorithms, and see unlike files.
+// Throws if ranks differ: unlike machines could choose unlike algorithms, and see unlike files.
 void check_one_job(const Ranks& ranks, const Plan& plan) {
   PartialHeader header = partial_header(plan, version_text());
   const std::vector<std::string> all = ranks.gather(partial_header_text(header));
@@ -150,7 +150,7 @@ Json rank_json(const Ranks& ranks, const Plan& plan, const RankTiming& t) {
             {"total", milliseconds(t.timing.total_s)}}}};
 }
 
-// The sums of this rank's nodes and of all others' as one: null but on rank 0.
+// Adds the sums of all ranks' nodes. Returns them on rank 0, and null on the others.
 const double* add_all(Ranks& ranks, const Plan& plan, BlockSum& sum) {
   std::vector<NodeSums> nodes;
   for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
@@ -167,7 +167,7 @@ void print_ranks(const Json& ranks) {
   }
 }
 
-// What all ranks say of themselves, on each of them.
+// Returns what all ranks say of themselves, on each of them.
 Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
   Json all = Json::array();
   for (const std::string& text : ranks.gather(rank_json(ranks, plan, timing).dump())) {
@@ -176,7 +176,7 @@ Json all_ranks(const Ranks& ranks, const Plan& plan, const RankTiming& timing) {
   return {{"ranks", all}};
 }
 
-// Everything that can be refused before anything is computed.
+// Does everything that can be refused before anything is computed.
 struct RankJob {
   const Ranks& ranks;
   Options options;
@@ -201,7 +201,7 @@ struct RankJob {
   bool writes() const { return ranks.rank() == 0; }
 };
 
-// The other ranks may be waiting for this one: it ends all of them.
+// Ends all ranks, since the others may be waiting for this one.
 [[noreturn]] void end_all(const Ranks& ranks, const Options& options, const Error& error) {
   say(options, "error", cat("rank ", ranks.rank(), ": ", error));
   ranks.abort(static_cast<int>(error.kind()));
@@ -223,7 +223,7 @@ void with_all(const Ranks& ranks, const Options& options, Work&& work) {
   }
 }
 
-// The sum of all ranks on rank 0, null on the others.
+// Returns the sum of all ranks on rank 0, and null on the others.
 const double* sum_of_ranks(Ranks& ranks, RankJob& work, BlockSum& sum, RankTiming& timing) {
   const std::int64_t before = bytes_read();
   timing.timing = run_job(*work.job, work.plan, &sum, nullptr);

@@ -1,4 +1,4 @@
-// mpi_module.cpp - see mpi_module.hpp. The only file that knows MPI.
+// mpi_module.cpp - see mpi_module.hpp. No other file knows MPI.
 #include "mpi/mpi_module.hpp"
 
 #include <mpi.h>

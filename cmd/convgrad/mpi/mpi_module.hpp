@@ -1,8 +1,8 @@
 // mpi_module.hpp - what convgrad_mpi.so offers the program: as much of MPI as --mpi needs.
 //
 // MPI is a module that is loaded when it is asked for, because starting MPI's library takes longer
-// than a small job. A plain C interface: all functions return at once with what MPI gives, and MPI
-// ends the whole job if a call of it fails.
+// than a small job. The interface is plain C: all functions return at once with what MPI gives, and
+// MPI ends the whole job if a call of it fails.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct MpiModule {
   int (*local_rank)();  // among those on this node
   void (*send)(const void* bytes, std::int64_t count, int to);
   void (*receive)(void* bytes, std::int64_t count, int from);
-  // count bytes of every rank, in the order of the ranks.
+  // Gathers count bytes of every rank, in the order of the ranks.
   void (*gather)(const void* bytes, void* all, std::int64_t count);
 };
 
-// The one symbol of the module: extern "C" const MpiModule* convgrad_mpi_module().
+// The module has one symbol: extern "C" const MpiModule* convgrad_mpi_module().
 inline constexpr const char* kMpiModuleSymbol = "convgrad_mpi_module";
 
 }  // namespace convgrad::cli

@@ -39,7 +39,7 @@ class RankTree {
   }
 
  private:
-  // The rank that has the node's first slice.
+  // Returns the rank that has the node's first slice.
   int owner_of(Range node) const {
     const auto part = std::ranges::upper_bound(parts_, node.begin, {}, &Range::end);
     return static_cast<int>(part - parts_.begin());

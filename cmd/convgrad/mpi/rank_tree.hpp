@@ -8,7 +8,7 @@
 
 namespace convgrad::cli {
 
-// What processes tell each other.
+// Passes sums between processes; tests pass them without MPI.
 class Messages {
  public:
   virtual ~Messages() = default;
@@ -23,10 +23,10 @@ struct NodeSums {
   double* sums;  // `count` values, not owned
 };
 
-// Every rank calls this with its nodes, from left to right. parts: the slices of each rank, which
-// follow each other and make up all of them. Each pair of the tree that lies on two ranks is added
-// on the left one's, so that ranks add in parallel wherever the tree does. Returns the whole sum on
-// rank 0, in the memory of its first node, and null on the others.
+// Every rank calls this with its nodes, from left to right. `parts` are the slices of each rank,
+// which follow each other and make up all of them. Each pair of the tree that lies on two ranks is
+// added on the left one's, so that ranks add in parallel wherever the tree does. Returns the whole
+// sum on rank 0, in the memory of its first node, and null on the others.
 double* add_ranks(Messages& messages, const std::vector<Range>& parts,
                   const std::vector<NodeSums>& nodes, std::int64_t count);
 

@@ -18,7 +18,7 @@ struct SilentEnd {};
 
 class Ranks final : public Messages {
  public:
-  // Loads MPI and starts it. Error(unavailable) in a build without it, or where it is not
+  // Loads MPI and starts it. Throws Error(unavailable) in a build without it, or where it is not
   // installed.
   Ranks();
   ~Ranks() override;  // all ranks must get there
@@ -29,18 +29,18 @@ class Ranks final : public Messages {
   int size() const { return size_; }
   int local_rank() const { return module_->local_rank(); }
 
-  // Whole numbers of doubles. Waits for the other side.
+  // These move whole numbers of doubles, and wait for the other side.
   void send(const double* values, std::int64_t count, int to) override;
   void receive(double* values, std::int64_t count, int from) override;
 
-  // The texts of all ranks in their order, each cut after kMostText bytes. All ranks must call it.
+  // Returns all ranks' texts in their order, each cut after kMostText bytes. All must call it.
   static constexpr std::size_t kMostText = 4096;
   std::vector<std::string> gather(const std::string& text) const;
 
   // Does the work of one step, and then learns whether all ranks have done theirs. If not, rank 0
   // throws the error of the first that has not, and the others SilentEnd.
   void together(const std::function<void()>& work) const;
-  // Whether together() has thrown, and so on all ranks.
+  // Returns true if together() has thrown, which it then did on all ranks.
   bool all_failed() const { return all_failed_; }
 
   // Ends all ranks.
@@ -52,8 +52,8 @@ class Ranks final : public Messages {
   mutable bool all_failed_ = false;
 };
 
-// Whether another rank speaks for this process, told from the launcher's environment: for errors
-// that come before MPI is started.
+// Returns true if another rank speaks for this process. The launcher's environment tells, for
+// errors that come before MPI is started.
 bool is_silent_rank();
 
 }  // namespace convgrad::cli
