@@ -102,7 +102,7 @@ class DiagnosisTest(CliTest):
 
 
 class TenFaults(DiagnosisTest):
-    """The faults of the issue, in its order."""
+    """Orders, attributes, groups, sums of few digits, and images."""
 
     def test_filter_flipped(self):
         for op in ("conv2d", "depthwise", "conv3d"):

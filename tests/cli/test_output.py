@@ -1,4 +1,4 @@
-"""The output appears complete or not at all: links, modes, signals, full disks, closed pipes."""
+"""The output appears complete or not at all, and replaces nothing that is read: places, streams, limits, signals, races."""
 import contextlib
 import json
 import os
