@@ -1,4 +1,5 @@
 """conv1d, and gradients without elements: in every command that takes an operation."""
+import shlex
 import itertools
 import json
 
@@ -74,9 +75,8 @@ class Conv1d(CliTest):
         self.assertEqual((report["op"], report["attrs"]["filter_shape"], report["attrs"]["strides"]),
                          ("conv1d", [3, 3, 4], [2]))
         for command in report["generate"]["commands"]:
-            words = command.split()[1:]
-            self.succeed(*words)
-        self.write("suite.txt", "line conv1d NWC 2 20 4 6 3 2 1 SAME 1\n")
+            self.succeed(*shlex.split(command)[1:])
+        self.write("suite.txt", "line conv1d NWC n2 w20 c4 k6 s3 stride2 pad_same\n")
         done = self.run_here("bench", "--suite", "suite.txt", "--repeat", 1, "--min-time", 0, "--no-peaks", "--json")
         self.assertEqual(done.status, 0, str(done))
         self.assertIn("conv1d float32 NWC n2 w20 c4 k6 s3 stride2", done.out)

@@ -79,7 +79,7 @@ def test_a_refusal_is_an_error_of_one_line():
     with pytest.raises(convgrad.Error, match="--no-such-option") as raised:
         convgrad.filter_gradient(x, dy, no_such_option=1, **LAYER)
     assert raised.value.status == 2
-    for name, value in (("output", "dw.npy"), ("dry_run", True), ("raw", True)):
+    for name, value in (("output", "dw.npy"), ("dry_run", True)):
         with pytest.raises(TypeError, match=name):
             convgrad.filter_gradient(x, dy, **{name: value}, **LAYER)
 
