@@ -1,7 +1,7 @@
 """conv1d, and gradients without elements: in every command that takes an operation."""
-import shlex
 import itertools
 import json
+import shlex
 
 import numpy as np
 from harness import ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, save

@@ -386,7 +386,7 @@ TEST_CASE("a line says a problem, in any order and with defaults") {
   same("depthwise h8 w9 c0 k4 r3 s3 OIHW", "depthwise float32 NHWC n1 h8 w9 c0 k4 r3 s3 OIHW");
   same("conv3d d4 h0 w9 c2 k4 groups2 t1 r2 s3 stride1,3,1",
        "conv3d float32 NDHWC n1 d4 h0 w9 c2 k4 t1 r2 s3 groups2 stride1,3,1");
-  for (const auto& [line, message] : std::initializer_list<std::pair<const char*, const char*>>{
+  for (const auto& rejected : std::initializer_list<std::pair<const char*, const char*>>{
            {"conv4d n2", "'conv4d' is not an operation"},
            {"conv2d h8 w9 c3 k4 r3", "s is missing"},
            {"conv2d h8 w9 c3 k4 r3 s3 n2 n3", "'n3': n is there twice"},
@@ -401,12 +401,12 @@ TEST_CASE("a line says a problem, in any order and with defaults") {
            {"conv2d h8 w9 c3 k4 r0 s3", "--kernel: R is 0, expected at least 1"},
            {"conv2d h8 w9 c3 k4 r3 s3 groups2", "2 groups do not divide"},
            {"conv2d h8 w9 c3 k4 r3 s99", "x: W is 9 with padding 0,0"}}) {
-    CAPTURE(line);
+    CAPTURE(rejected.first);
     try {
-      read(line);
+      read(rejected.first);
       FAIL("no error");
     } catch (const Error& error) {
-      CHECK(std::string(error.what()).find(message) != std::string::npos);
+      CHECK(std::string(error.what()).find(rejected.second) != std::string::npos);
     }
   }
 }
