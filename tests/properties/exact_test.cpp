@@ -111,11 +111,11 @@ TEST_CASE("random problems are of every kind") {
     return std::string();
   });
   const int cases = property_cases();
-  for (const auto& [kind, count] : seen) {
-    CAPTURE(kind);
-    CAPTURE(count);
-    std::cout << "  " << kind << ": " << count << std::endl;
-    CHECK((count * 100 >= cases || cases < 200));
+  for (const auto& kind : seen) {
+    CAPTURE(kind.first);
+    CAPTURE(kind.second);
+    std::cout << "  " << kind.first << ": " << kind.second << std::endl;
+    CHECK((kind.second * 100 >= cases || cases < 200));
   }
   CHECK((seen.size() == 24 || cases < 200));
 }
