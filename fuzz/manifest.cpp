@@ -43,7 +43,7 @@ void check_outputs(const Manifest& manifest) {
     const auto byte = static_cast<unsigned char>(c);
     require(byte >= 0x20 || byte == '\n', "a control byte in XML", xml);
   }
-  BatchReport report(manifest, BatchOptions());
+  BatchReport report(manifest, Division(), "");
   report.outcomes = outcomes;
   const Json json = report.json();
   require(!json.dump(-1, ' ', false, Json::error_handler_t::replace).empty(), "a report");

@@ -120,14 +120,16 @@ Manifest read_jobs(BatchOptions& options) {
 ReportPointer batch(BatchOptions& options) {
   const auto start = Clock::now();
   check_batch_options(options);
-  auto report = std::make_unique<BatchReport>(read_jobs(options), options);
+  Manifest jobs = read_jobs(options);
+  const Division division = divide(options, jobs.jobs.size());
+  auto report = std::make_unique<BatchReport>(std::move(jobs), division, options.shard);
   const Manifest& manifest = report->manifest;
   std::optional<BatchState> state;
   if (!options.state.empty() && !options.execution.dry_run) {
     state.emplace(options.state);
   }
   print_bad_lines(options, manifest);
-  report->outcomes = run_jobs(manifest, options, report->division, state ? &*state : nullptr);
+  report->outcomes = run_jobs(manifest, options, division, state ? &*state : nullptr);
   report->elapsed_s = seconds_since(start);
   report->any_ran = manifest.bad.empty() || options.keep_going;
   write_junit(manifest, report->outcomes, report->elapsed_s, options);

@@ -120,15 +120,17 @@ struct Share {
 Outcome run_batch_job(const BatchJob& job, const Share& share, bool dry_run, bool resumes,
                       BatchState* state, const std::function<void(double)>& on_progress);
 
-// Divides threads and memory evenly among jobs at a time; none has less than a thread.
+// Holds how threads and memory are divided among jobs at a time.
 struct Division {
   int jobs = 1;
   Share whole;  // without a limit if there is none, so that messages do not speak of one
   std::uint64_t memory_bytes = 0;
 
-  Division(const BatchOptions& options, std::size_t job_count);
   Share of(int worker) const;
 };
+
+// Divides evenly; no job has less than a thread.
+Division divide(const BatchOptions& options, std::size_t job_count);
 
 // Runs the jobs and returns what came of them, in the manifest's order. `state` may be null.
 std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
@@ -139,8 +141,8 @@ std::string outcome_line(const BatchJob& job, const Outcome& outcome);
 
 class BatchReport final : public Report {
  public:
-  BatchReport(Manifest all, const BatchOptions& options)
-      : manifest(std::move(all)), division(options, manifest.jobs.size()), shard(options.shard) {}
+  BatchReport(Manifest all, const Division& by, std::string part)
+      : manifest(std::move(all)), division(by), shard(std::move(part)) {}
 
   int exit_status() const override;  // the worst of all jobs
   const char* status() const override;

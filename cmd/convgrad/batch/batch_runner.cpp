@@ -156,17 +156,17 @@ void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes,
   write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
 }
 
-Division::Division(const BatchOptions& options, std::size_t job_count) {
+Division divide(const BatchOptions& options, std::size_t job_count) {
   const ExecutionOptions& execution = options.execution;
   const Machine& machine = this_machine();
-  whole = {execution.threads > 0 ? execution.threads : machine.threads, execution.memory_limit,
-           true};
-  memory_bytes = whole.memory_bytes > 0 ? whole.memory_bytes
-                                        : static_cast<std::uint64_t>(machine.memory_bytes);
+  const Share whole = {execution.threads > 0 ? execution.threads : machine.threads,
+                       execution.memory_limit, true};
   const int asked = options.jobs == 0 ? whole.threads : options.jobs;
   const auto most =
       static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
-  jobs = std::max(std::min({asked, whole.threads, most}), 1);
+  return {std::max(std::min({asked, whole.threads, most}), 1), whole,
+          whole.memory_bytes > 0 ? whole.memory_bytes
+                                 : static_cast<std::uint64_t>(machine.memory_bytes)};
 }
 
 Share Division::of(int worker) const {
