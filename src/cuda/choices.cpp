@@ -1,5 +1,6 @@
 // choices.cpp - see choices.hpp. Tiles and units fix the order of additions, so they follow from
-// the problem alone, never from the device, its memory or a measurement.
+// the problem alone, never from the device, its memory or a measurement. No device has timed any of
+// these rules: each is the plainest one.
 #include "cuda/choices.hpp"
 
 #include <algorithm>
@@ -9,15 +10,8 @@
 namespace convgrad::cuda {
 
 static_assert(kChunkPixels == kMaxChunkPixels);
-static_assert(MmaTf32Wide::kRows == MmaSplitWide::kRows);
-static_assert(MmaTf32Wide::kColumns == MmaSplitWide::kColumns);
 
 namespace {
-
-// Returns the part that is wanted of what a tile computes.
-double share(std::int64_t extent, std::int64_t tile) {
-  return static_cast<double>(extent) / static_cast<double>(ceil_div(extent, tile) * tile);
-}
 
 // A full chunk has these pixels along n, z, p, q; smaller ones at the ends use the same units.
 std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
@@ -35,15 +29,11 @@ std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
   return (outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1;
 }
 
-// Finds the unit with which a chunk needs the fewest instructions. Their weights are counted in the
-// kernel's machine code, not measured. All that fit are tried, which are at most a chunk's pixels.
-struct UnitSearch {
+// Makes units of cuda_streaming.
+struct UnitMaker {
   const WgradProblem& problem;
   const StreamChoice& choice;
-  std::array<int, 4> chunk;  // pixels of a full chunk
-  StreamUnit common{};       // what all units have in common
-  StreamUnit best{};
-  double best_cost = 0;
+  StreamUnit common{};  // what all units have in common
 
   // With channels last they are on end in shared memory, so that a warp's copies are. With channels
   // first single elements are stored by lanes that differ in the pixel, and an odd number of words,
@@ -74,104 +64,36 @@ struct UnitSearch {
     }
   }
 
-  // Returns the unit of so many pixels; images is 0 if it does not fit shared memory.
-  StreamUnit unit(int images, int rows, int columns) const {
+  // Returns the unit of so many pixels; rows is 0 if shared memory does not have room for two.
+  StreamUnit unit(int rows, int columns) const {
     const std::int64_t capacity = kStreamBytes / dtype_bytes(problem.dtype);
     const std::int64_t dy_columns = ceil_div(columns, kStreamRun) * kStreamRun;
-    const std::int64_t ring = images * seen(problem.axis[1], rows, choice.r);
+    const std::int64_t ring = seen(problem.axis[1], rows, choice.r);
     const std::int64_t x_columns = seen(problem.axis[2], dy_columns, choice.s);
     StreamUnit result = common;
     if (ring >= capacity || x_columns >= capacity) return result;
     const std::int64_t elements =
-        ring * x_columns * common.x.pitch + images * rows * dy_columns * common.dy.pitch;
-    if (elements * common.buffers + 8 > capacity) return result;  // 8: StreamParams::dy_begin()
-    result.images = images;
+        ring * x_columns * common.x.pitch + rows * dy_columns * common.dy.pitch;
+    if (2 * elements + 8 > capacity) return result;  // 8: StreamParams::dy_begin()
     result.rows = rows;
     result.columns = columns;
-    result.ring = static_cast<int>(ring) * common.buffers;
+    result.ring = static_cast<int>(2 * ring);
     result.x.pixels = static_cast<int>(x_columns);
     result.dy.pixels = static_cast<int>(dy_columns);
     // Rows are divided among warps where there are fewer runs of columns than warps.
-    const int runs = images * result.dy.pixels / kStreamRun;
+    const int runs = result.dy.pixels / kStreamRun;
     result.band = runs >= kStreamWarps ? rows : ceil_div(rows, kStreamWarps / runs);
     return result;
   }
-  // Counts a warp's instructions to copy rows of pixels.
-  double copied(double rows, const StreamRow& row) const {
-    const double steps = problem.channels_last ? ceil_div(row.pixels << row.log, kWarp)
-                                               : ceil_div(row.pixels, kWarp) * row.channels;
-    return rows * (30 + 8 * steps);
-  }
-  // Counts a chunk's instructions: its strips' first units load all rows that they see, those after
-  // them the new ones. A unit's barriers and the walk to the next take 150 a warp.
-  double cost(const StreamUnit& u) const {
-    const double strips = ceil_div(chunk[3], u.columns), bands = ceil_div(chunk[2], u.rows),
-                 parts = ceil_div(chunk[0], u.images);
-    const double all_rows = static_cast<double>(u.ring) / u.buffers / u.images;
-    const double new_rows =
-        std::min(all_rows, static_cast<double>(u.rows * problem.axis[1].stride));
-    const double x_rows = u.images * (all_rows + (bands - 1) * new_rows);
-    const double taps = choice.r * choice.s * choice.c;
-    const double row =  // of a run: products, values of x and of dy, addresses
-        kStreamRun * taps + 2 * choice.r * (kStreamRun + choice.s - 1) + 2 * kStreamRun + 16;
-    const int runs = u.images * ceil_div(u.rows, u.band) * (u.dy.pixels / kStreamRun);
-    return parts * strips *
-           (copied(x_rows, u.x) +
-            bands * (copied(u.images * u.rows, u.dy) +
-                     kStreamWarps * (ceil_div(runs, kStreamWarps) * u.band * row + 150)));
-  }
-  void consider(const StreamUnit& u) {
-    const double value = cost(u);
-    if (best.images > 0 && value >= best_cost) return;
-    best_cost = value;
-    best = u;
-  }
-  // Takes two units at a time if they fit at all, and several images only if they are whole.
-  StreamUnit search() {
+
+  // Halves the longer of a chunk's rows and columns until two units fit.
+  StreamUnit make(int rows, int columns) {
     set_rows();
-    for (common.buffers = 2; common.buffers > 0 && best.images == 0; --common.buffers) {
-      for (int images = 2; images <= chunk[0]; ++images) {
-        const StreamUnit whole = unit(images, chunk[2], chunk[3]);
-        if (whole.images == 0) break;
-        consider(whole);
-      }
-      for (int columns = 1; columns <= chunk[3]; ++columns) {
-        for (int rows = 1; rows <= chunk[2]; ++rows) {
-          const StreamUnit one = unit(1, rows, columns);
-          if (one.images == 0) break;
-          consider(one);
-        }
-      }
-    }
-    return best;
-  }
-};
-
-// Finds the pixels of a slab along axes 0 to last; `size` has those of the axes after it. A slab is
-// a box, as one bulk copy takes a box. The fewest slabs leave the least of the instructions unused,
-// which multiply kSlabPixels pixels whatever a slab has.
-struct SlabSearch {
-  std::array<int, 4> chunk;    // pixels of a full chunk
-  std::array<int, 4> largest;  // along each axis
-  int split;                   // the axis along which slabs must end where chunks do; or -1
-  std::array<int, 4> size = {1, 1, 1, 1}, best = {1, 1, 1, 1};
-  std::int64_t best_count = 0;
-
-  // Keeps the first of those with the fewest slabs, which has the longest rows.
-  void consider() {
-    std::int64_t count = 1;
-    for (std::size_t a = 0; a < 4; ++a) count *= ceil_div(chunk[a], size[a]);
-    if (best_count > 0 && count >= best_count) return;
-    best_count = count;
-    best = size;
-  }
-  void search(int axis, int room) {
-    if (axis < 0) return consider();
-    const auto a = static_cast<std::size_t>(axis);
-    for (int pixels = std::min({chunk[a], largest[a], room}); pixels >= 1; --pixels) {
-      if (axis == split && chunk[a] % pixels != 0) continue;
-      size[a] = pixels;
-      search(axis - 1, room / pixels);
+    for (;;) {
+      const StreamUnit result = unit(rows, columns);
+      int& longer = rows > columns ? rows : columns;
+      if (result.rows > 0 || longer == 1) return result;
+      longer = ceil_div(longer, 2);
     }
   }
 };
@@ -197,16 +119,11 @@ std::string too_large(const WgradProblem& problem) {
 
 Shape shape_of(const WgradProblem& problem) {
   Shape shape{};
-  shape.padded = false;
   for (int a = 0; a < 3; ++a) {
     const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
     shape.axis[a] = {static_cast<int>(axis.in),       static_cast<int>(axis.out),
                      static_cast<int>(axis.taps),     static_cast<int>(axis.stride),
                      static_cast<int>(axis.dilation), static_cast<int>(axis.pad_before)};
-    const std::int64_t last =
-        (axis.out - 1) * axis.stride - axis.pad_before + (axis.taps - 1) * axis.dilation;
-    // Padding behind the end counts if a tap reaches it, not if it is only declared.
-    shape.padded = shape.padded || axis.pad_before > 0 || last >= axis.in;
   }
   shape.groups = static_cast<int>(problem.groups);
   shape.group_c = static_cast<int>(problem.group_c());
@@ -230,15 +147,22 @@ Chunks chunks_of(const ChunkGrid& grid) {
   return chunks;
 }
 
-SimtChoice simt_choice(const WgradProblem& problem) {
+namespace {
+
+TileChoice tiles_of(bool wide, int rows, int columns, std::int64_t all_rows,
+                    std::int64_t all_columns) {
+  return {wide, rows, columns, static_cast<int>(ceil_div<std::int64_t>(all_rows, rows)),
+          static_cast<int>(ceil_div<std::int64_t>(all_columns, columns))};
+}
+
+}  // namespace
+
+// Tiles are wide where a narrow one has neither all rows nor all columns, here and in mma_choice().
+TileChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
-  // A tile is narrow where at least a third of a wide one's products would be thrown away. A wide
-  // tile's values from shared memory serve twice as many products.
-  const auto used = [&](int size) { return share(rows, size) * share(columns, size); };
-  const bool narrow = used(kSimtNarrow) > 1.5 * used(kSimtWide);
-  const int size = narrow ? kSimtNarrow : kSimtWide;
-  return {narrow, size, static_cast<int>(ceil_div<std::int64_t>(rows, size)),
-          static_cast<int>(ceil_div<std::int64_t>(columns, size))};
+  const bool wide = rows > kSimtNarrow && columns > kSimtNarrow;
+  const int size = wide ? kSimtWide : kSimtNarrow;
+  return tiles_of(wide, size, size, rows, columns);
 }
 
 StreamChoice stream_choice(const WgradProblem& problem) {
@@ -259,7 +183,8 @@ StreamChoice stream_choice(const WgradProblem& problem) {
                                        : (kStreamLanes - 1) / M + 2;
   groups = static_cast<int>(std::min<std::int64_t>(groups, problem.groups));
   choice.x_channels = groups * choice.c;
-  choice.unit = UnitSearch{problem, choice, chunk_extents(chunk_grid(problem)), {}, {}, 0}.search();
+  const std::array<int, 4> chunk = chunk_extents(chunk_grid(problem));
+  choice.unit = UnitMaker{problem, choice}.make(chunk[2], chunk[3]);
   choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
   choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
   return choice;
@@ -274,57 +199,40 @@ bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
   return !problem.channels_last || mma_pitch(problem, group_channels) != group_channels;
 }
 
-MmaChoice mma_choice(const WgradProblem& problem) {
+TileChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.group_c(), columns = problem.group_k();
-  const auto choice = [&]<class Wide, class Narrow>() -> MmaChoice {
-    const auto filled = [&]<class Tile>() {
-      return share(rows, Tile::kRows) * share(columns, Tile::kColumns);
-    };
-    const auto with = [&]<class Tile>(bool wide) -> MmaChoice {
-      return {wide, Tile::kRows, Tile::kColumns,
-              static_cast<int>(ceil_div<std::int64_t>(rows, Tile::kRows)),
-              static_cast<int>(ceil_div<std::int64_t>(columns, Tile::kColumns))};
-    };
-    // A tile is wide if no more than 30 % of its products are thrown away on top of a narrow
-    // tile's. A wide tile reads less of x and dy for each product.
-    const bool wide =
-        filled.template operator()<Wide>() > 0.7 * filled.template operator()<Narrow>();
-    return wide ? with.template operator()<Wide>(true) : with.template operator()<Narrow>(false);
+  const auto tiles = [&]<class Tile>(bool wide) {
+    return tiles_of(wide, Tile::kRows, Tile::kColumns, rows, columns);
   };
-  switch (dtype_bytes(problem.dtype)) {
-    case 2:
-      return choice.operator()<Mma16Wide<Float16>, Mma16Narrow<Float16>>();
-    case 4:
-      return choice.operator()<MmaSplitWide, MmaSplitNarrow>();
-    default:
-      return choice.operator()<MmaF64Gemm, MmaF64Gemm>();
-  }
+  using Wide = Mma16Wide<Float16>;
+  using Narrow = Mma16Narrow<Float16>;
+  if (problem.dtype == DType::f64) return tiles.operator()<MmaF64Gemm>(false);
+  if (problem.dtype == DType::f32) return tiles.operator()<MmaTf32Gemm>(false);
+  return rows > Narrow::kRows && columns > Narrow::kColumns ? tiles.operator()<Wide>(true)
+                                                            : tiles.operator()<Narrow>(false);
 }
 
-WgmmaChoice wgmma_choice(const WgradProblem& problem) {
+TileChoice wgmma_choice(const WgradProblem& problem) {
+  return tiles_of(true, kWgmmaRows, kWgmmaColumns, problem.group_c(), problem.group_k());
+}
+
+Slab wgmma_slab(const WgradProblem& problem) {
   const ChunkGrid grid = chunk_grid(problem);
-  SlabSearch search;
-  search.chunk = chunk_extents(grid);
-  // The pixels behind a chunk of several along an axis are another chunk's.
-  search.split = grid.pieces > 1 ? grid.axis : -1;
-  search.largest[0] = kMaxBulkBox;
-  for (std::size_t a = 0; a < 3; ++a) {
-    const std::int64_t stride = problem.axis[a].stride;
-    search.largest[a + 1] = static_cast<int>(
+  const std::array<int, 4> chunk = chunk_extents(grid);
+  Slab slab{};
+  int room = kSlabPixels;
+  for (int a = 3; a >= 0; --a) {
+    const auto i = static_cast<std::size_t>(a);
+    const std::int64_t stride = a == 0 ? 1 : problem.axis[i - 1].stride;
+    const auto most = static_cast<int>(
         stride > kMaxBulkStep ? 1 : kMaxBulkBox / std::max<std::int64_t>(stride, 1));
+    int& size = slab.size[a];
+    size = std::min({chunk[i], most, room});
+    // The pixels behind a chunk of several along an axis are another chunk's.
+    while (a == grid.axis && grid.pieces > 1 && chunk[i] % size != 0) --size;
+    room /= size;
   }
-  search.search(3, kSlabPixels);
-  WgmmaChoice choice{};
-  std::ranges::copy(search.best, choice.slab.size);
-  choice.slab.band_pixels = choice.slab.band_slabs = 1;
-  for (std::size_t a = 0; a < 4; ++a) {
-    const bool split = static_cast<int>(a) == grid.axis;
-    choice.slab.band_pixels *= split ? search.best[a] : search.chunk[a];
-    choice.slab.band_slabs *= split ? 1 : ceil_div(search.chunk[a], search.best[a]);
-  }
-  choice.row_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_c(), kWgmmaRows));
-  choice.column_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.group_k(), kWgmmaColumns));
-  return choice;
+  return slab;
 }
 
 BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
@@ -347,7 +255,5 @@ BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, c
   map.step[4] = 1;
   return map;
 }
-
-int slab_step(const Axis& axis, int pixels) { return pixels > 1 ? axis.stride : 1; }
 
 }  // namespace convgrad::cuda

@@ -6,7 +6,6 @@
 #include "convgrad/problem.hpp"
 #include "cuda/kernels/geometry.hpp"
 #include "cuda/kernels/mma_gemm.hpp"
-#include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/streaming.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 #include "problem/schedule.hpp"
@@ -19,17 +18,19 @@ std::string too_large(const WgradProblem& problem);
 Shape shape_of(const WgradProblem& problem);
 Chunks chunks_of(const ChunkGrid& grid);
 
-struct SimtChoice {
-  bool narrow;
-  int size;                     // rows and columns of a tile
-  int row_tiles, column_tiles;  // of one group
+struct TileChoice {
+  bool wide;
+  int rows, columns;            // of a tile
+  int row_tiles, column_tiles;  // of one group, and for tensor cores of one tap
 };
-SimtChoice simt_choice(const WgradProblem& problem);
+TileChoice simt_choice(const WgradProblem& problem);
+TileChoice mma_choice(const WgradProblem& problem);
+TileChoice wgmma_choice(const WgradProblem& problem);
 
 struct StreamChoice {
   int r, s, c;  // taps and input channels of a tile
   int r_tiles, s_tiles, c_tiles, k_tiles, x_channels;
-  StreamUnit unit;  // images is 0 if not even one pixel fits
+  StreamUnit unit;  // rows is 0 if not even single pixels fit
   std::int64_t tiles;
 };
 StreamChoice stream_choice(const WgradProblem& problem);
@@ -39,24 +40,12 @@ std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels)
 // Tells whether a tensor with so many channels in a group must be rearranged for that.
 bool needs_pack(const WgradProblem& problem, std::int64_t group_channels);
 
-struct MmaChoice {
-  bool wide;
-  int rows, columns;            // channels of a tile
-  int row_tiles, column_tiles;  // of one tap of one group
-};
-MmaChoice mma_choice(const WgradProblem& problem);
-
-struct WgmmaChoice {
-  Slab slab;
-  int row_tiles, column_tiles;  // of one tap of one group
-};
-WgmmaChoice wgmma_choice(const WgradProblem& problem);
+// Returns slabs with as many pixels as they can have along q, then along p, z and the images.
+Slab wgmma_slab(const WgradProblem& problem);
 
 // Maps a view of a block with contiguous channels (of all groups, so many) as copies of slabs read
 // it: at every step-th position along d, h, w.
 BulkMap slab_map(const View& view, std::int64_t images, std::int64_t channels, const Slab& slab,
                  const int (&step)[3]);
-// Returns the step of x along an axis on which a slab has this many pixels.
-int slab_step(const Axis& axis, int pixels);
 
 }  // namespace convgrad::cuda

@@ -35,8 +35,7 @@ CurrentDevice::~CurrentDevice() {
 struct CudaRuntime::State {
   int device = 0;
   cudaStream_t copies = nullptr, kernels = nullptr;
-  // Each buffer has two events: its block has been copied, and kernels have read it.
-  std::array<cudaEvent_t, 2> uploaded{}, computed{};
+  std::array<cudaEvent_t, 2> computed{};  // of each buffer: kernels have read its block
   std::array<cudaEvent_t, 2> timer{};
   cudaGraphExec_t graph = nullptr;  // what is timed
   std::vector<void*> memory;
@@ -53,7 +52,7 @@ struct CudaRuntime::State {
     if (graph != nullptr) cudaGraphExecDestroy(graph);
     for (void* pointer : memory) cudaFree(pointer);
     library.reset();
-    for (const auto& events : {uploaded, computed, timer}) {
+    for (const auto& events : {computed, timer}) {
       for (const cudaEvent_t event : events) {
         if (event != nullptr) cudaEventDestroy(event);
       }
@@ -75,10 +74,8 @@ CudaRuntime::CudaRuntime(int device, std::int64_t spare_bytes) : state_(std::mak
   check(cudaStreamCreateWithFlags(&s.copies, cudaStreamNonBlocking), "creating a stream");
   check(cudaStreamCreateWithFlags(&s.kernels, cudaStreamNonBlocking), "creating a stream");
   // Events without times cost less to record; the timer's are created when it is started.
-  for (auto* events : {&s.uploaded, &s.computed}) {
-    for (cudaEvent_t& event : *events) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
-    }
+  for (cudaEvent_t& event : s.computed) {
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
   }
 }
 
@@ -147,11 +144,6 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
   return tensor;
 }
 
-void CudaRuntime::zero(void* memory, std::int64_t bytes) {
-  check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), state_->kernels),
-        "clearing partial sums");
-}
-
 // The device waits, not the calling thread, which goes on to read the next block. An event that was
 // never recorded is not waited for, as with the first blocks.
 void CudaRuntime::begin_upload(std::int64_t buffer) {
@@ -165,12 +157,10 @@ void CudaRuntime::upload(void* to, const void* from, std::int64_t bytes) {
         "copying a block to the device");
 }
 
-void CudaRuntime::end_upload(std::int64_t buffer) {
-  const cudaEvent_t event = state_->uploaded[static_cast<std::size_t>(buffer)];
-  check(cudaEventRecord(event, state_->copies), "recording an event");
-  check(cudaStreamWaitEvent(state_->kernels, event, 0), "waiting for a copy");
-  // The caller may reuse the block's memory after this.
-  check(cudaEventSynchronize(event), "copying a block to the device");
+// The host waits: the caller may reuse the block's memory after this, and kernels that are started
+// from now on find the block there.
+void CudaRuntime::end_upload() {
+  check(cudaStreamSynchronize(state_->copies), "copying a block to the device");
 }
 
 void CudaRuntime::end_compute(std::int64_t buffer) {

@@ -52,10 +52,9 @@ class CudaRuntime {
   void* allocate(std::int64_t bytes);
   // Throws Error(unavailable) where this was not built for 90a, or the driver knows no such copies.
   BulkTensor bulk_tensor(const BulkMap& map) const;
-  void zero(void* memory, std::int64_t bytes);
   void begin_upload(std::int64_t buffer);
   void upload(void* to, const void* from, std::int64_t bytes);
-  void end_upload(std::int64_t buffer);
+  void end_upload();
   void end_compute(std::int64_t buffer);
   void download(void* to, const void* from, std::int64_t bytes);
   // Computes the filter gradient of whole images by cuDNN, in the problem's dtype.

@@ -4,13 +4,12 @@
 // add() returns when its block has been copied. Runtime, besides launch() (launch.hpp):
 //   X current();  // makes the device the thread's, as long as X lives
 //   void* allocate(bytes); void download(to, from, bytes)  // waits
-//   void begin_upload(buffer); void upload(to, from, bytes); void end_upload(buffer)     // waits
+//   void begin_upload(buffer); void upload(to, from, bytes); void end_upload()  // waits
 //   void end_compute(buffer)
 //   void copy(to, from, bytes)  // within the device, before kernels that start later
 //   double time(start)          // seconds of what start() starts, again and again the same
-// begin_upload() lets the copies wait for the kernels that still read that buffer, end_upload()
-// lets later kernels wait for the copies, and end_compute() marks the last kernel that reads the
-// buffer.
+// begin_upload() lets the copies wait for the kernels that still read that buffer, and
+// end_compute() marks the last of these.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +52,7 @@ class DeviceAdder final : public DeviceSum {
                     block.pixels[0], block.input);
     work.dy = upload(dy_[buffer], cuda_.memory.dy_block, block.dy, block.dy_strides, pb.K,
                      block.pixels[0], out);
-    runtime_.end_upload(buffer);
+    runtime_.end_upload();
     run_slices(work, plan_.schedule.blocks.chunk_range(index), block.pixels[0]);
     runtime_.end_compute(buffer);
   }

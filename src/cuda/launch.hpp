@@ -2,7 +2,6 @@
 // the processor standing in for one (tests/cuda/emulated_device.hpp):
 //   template <class Body> void launch(const typename Body::Params&, std::int64_t tasks);
 //   BulkTensor bulk_tensor(const BulkMap&);  // for bodies that copy in bulk
-//   void zero(void* memory, std::int64_t bytes);
 #pragma once
 
 #include <string_view>
@@ -11,7 +10,6 @@
 #include "cuda/choices.hpp"
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/mma_gemm.hpp"
-#include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/reduce.hpp"
 #include "cuda/kernels/simt_gemm.hpp"
@@ -38,17 +36,17 @@ void with_device_scalar(DType dtype, Function&& f) {
 template <class Runtime>
 void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                       std::int64_t slices) {
-  const SimtChoice choice = simt_choice(problem);
+  const TileChoice choice = simt_choice(problem);
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     const auto run = [&]<class Body>() {
       runtime.template launch<Body>({work, choice.row_tiles, choice.column_tiles},
                                     slices * work.tiles);
     };
-    if (choice.narrow) {
-      run.template operator()<SimtGemmNarrow<Scalar>>();
-    } else {
+    if (choice.wide) {
       run.template operator()<SimtGemmWide<Scalar>>();
+    } else {
+      run.template operator()<SimtGemmNarrow<Scalar>>();
     }
   });
 }
@@ -145,46 +143,10 @@ GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParam
           static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
 }
 
-// Adds what a block without products adds to the partials of `slices` slices: zeros, where it has
-// their first chunk.
-template <class Runtime>
-void zero_first_slices(Runtime& runtime, const BlockParams& work, std::int64_t slices) {
-  const std::int64_t bytes = work.dw_count * 8;
-  for (std::int64_t slice = work.first_slice; slice < work.first_slice + slices; ++slice) {
-    if (work.begins(slice)) {
-      runtime.zero(static_cast<std::byte*>(work.partials) + slice * bytes, bytes);
-    }
-  }
-}
-
-// Maps for bulk copies are made for each block, as they hold its address and extents.
-template <class Runtime>
-void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
-                  std::int64_t slices, Range images, void* memory) {
-  for (int a = 0; a < 3; ++a) {
-    // No tap sees x, and no map could be made of it.
-    if (work.x.hi[a] <= work.x.lo[a]) return zero_first_slices(runtime, work, slices);
-  }
-  const WgmmaChoice choice = wgmma_choice(problem);
-  const GemmParams gemm =
-      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
-  int step[3];
-  for (int a = 0; a < 3; ++a) step[a] = slab_step(work.shape.axis[a], choice.slab.size[a + 1]);
-  const BulkTensor x = runtime.bulk_tensor(
-      slab_map(gemm.work.x, images.size(), problem.groups * gemm.x_pitch, choice.slab, step));
-  const BulkTensor dy = runtime.bulk_tensor(slab_map(
-      gemm.work.dy, images.size(), problem.groups * gemm.dy_pitch, choice.slab, {1, 1, 1}));
-  const auto run = [&]<class Body>() {
-    runtime.template launch<Body>({gemm, x, dy, choice.slab, images.begin}, slices * work.tiles);
-  };
-  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<Float16>>()
-                              : run.template operator()<WgmmaGemm<BFloat16>>();
-}
-
 template <class Runtime>
 void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                 const BlockParams& work, std::int64_t slices, Range images, void* memory) {
-  const MmaChoice choice = mma_choice(problem);
+  const TileChoice choice = mma_choice(problem);
   const GemmParams gemm =
       gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
   const auto run = [&]<class Wide, class Narrow>() {
@@ -194,14 +156,41 @@ void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& p
   if (kernel == "cuda_mma_f64") {
     run.template operator()<MmaF64Gemm, MmaF64Gemm>();
   } else if (kernel == "cuda_mma_tf32") {
-    run.template operator()<MmaTf32Wide, MmaTf32Narrow>();
-  } else if (kernel == "cuda_mma_bf16x3") {
-    run.template operator()<MmaSplitWide, MmaSplitNarrow>();
+    run.template operator()<MmaTf32Gemm, MmaTf32Gemm>();
   } else if (problem.dtype == DType::f16) {
     run.template operator()<Mma16Wide<Float16>, Mma16Narrow<Float16>>();
   } else {
     run.template operator()<Mma16Wide<BFloat16>, Mma16Narrow<BFloat16>>();
   }
+}
+
+// Maps for bulk copies are made for each block, as they hold its address and extents.
+template <class Runtime>
+void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
+                  std::int64_t slices, Range images, void* memory) {
+  for (int a = 0; a < 3; ++a) {
+    if (work.x.hi[a] > work.x.lo[a]) continue;
+    // No tap sees x, and no map could be made of it. cuda_mma adds what is nothing, too.
+    const TileChoice tiles = mma_choice(problem);
+    BlockParams other = work;
+    other.tiles = problem.groups * problem.taps() * tiles.row_tiles * tiles.column_tiles;
+    return launch_mma(runtime, "cuda_mma", problem, other, slices, images, memory);
+  }
+  const TileChoice choice = wgmma_choice(problem);
+  const Slab slab = wgmma_slab(problem);
+  const GemmParams gemm =
+      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
+  int step[3];
+  for (int a = 0; a < 3; ++a) step[a] = slab.size[a + 1] > 1 ? work.shape.axis[a].stride : 1;
+  const BulkTensor x = runtime.bulk_tensor(
+      slab_map(gemm.work.x, images.size(), problem.groups * gemm.x_pitch, slab, step));
+  const BulkTensor dy = runtime.bulk_tensor(
+      slab_map(gemm.work.dy, images.size(), problem.groups * gemm.dy_pitch, slab, {1, 1, 1}));
+  const auto run = [&]<class Body>() {
+    runtime.template launch<Body>({gemm, x, dy, slab, images.begin}, slices * work.tiles);
+  };
+  problem.dtype == DType::f16 ? run.template operator()<WgmmaGemm<Float16>>()
+                              : run.template operator()<WgmmaGemm<BFloat16>>();
 }
 
 // Computes the gradient of a block by cuDNN, in the dtype. Blocks are whole images, as cuDNN pads

@@ -43,24 +43,20 @@ Device cuda_device(int number);
 struct DeviceKernel {
   std::string_view name;
   std::string_view summary;
-  bool by_name_only = false;  // auto never chooses it
+  // Tells whether auto takes it where it can compute the problem, if no row before it is taken: by
+  // the shape alone, as the choice must repeat. nullptr: never.
+  bool (*auto_takes)(const WgradProblem&) = nullptr;
   // Returns "" if it can compute the problem there, else why not, in a sentence without full stop.
   std::string (*why_not)(const WgradProblem&, const Device&) = nullptr;
-  // Estimates the time on a large device with tensor cores as this compute capability has them, by
-  // which auto chooses. The shape and the capability alone decide; nothing is measured, as the
-  // choice must repeat.
-  double (*estimated_seconds)(const WgradProblem&, const Device&) = nullptr;
   // Counts the thread blocks that one slice is worth.
   std::int64_t (*tiles)(const WgradProblem&) = nullptr;
   // Returns the device memory for a rearranged copy of a block of x and dy of so many bytes, or 0.
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
-  // A large device runs about this many thread blocks at a time.
-  std::int64_t wave = 1;
   bool one_slice = false;  // it sums in its own order
 };
 
-// This is the one table of them, in builds without CUDA too.
+// This is the one table of them, in builds without CUDA too. The order is that of auto.
 std::span<const DeviceKernel> device_kernels();
 bool is_device_kernel(std::string_view name);
 

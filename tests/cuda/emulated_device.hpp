@@ -1,232 +1,462 @@
-// emulated_device.hpp - the processor standing in for a CUDA device: device kernels' own code, run
-// for one thread after the other between barriers.
+// emulated_device.hpp - the processor standing in for a CUDA device: the code of device kernels,
+// with a fiber for each thread of a block, between whose barriers nothing orders what they do.
 //
 // What a thread or a block has not written is NaN. Threads can be run in the opposite order, in
-// which a result must not change: a race would.
+// which a result must not change. Asynchronous copies and products are done when they are waited
+// for; or copies at once, where threads run backwards.
+//
+// The thread sanitizer sees what of all this can be a race (threaded_kernels.cpp). Copies and
+// products are threads of their own for it, from when they begin until they are waited for: whoever
+// touches what they read or write meanwhile is reported.
 #pragma once
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <source_location>
 #include <stdexcept>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "cuda/device_adder.hpp"
 #include "cuda/emulated_instructions.hpp"
-#include "cuda/turns.hpp"
+#include "cuda/fibers.hpp"
 #include "engine/run.hpp"
 
 namespace convgrad::testing {
 
 inline constexpr unsigned char kUnwritten = 0xff;
 
-// How often a block agreed to go another way (each_any): to sum a chunk once more, in all kernels.
+// How often a block agreed to go another way (any()): to sum a chunk once more, in all kernels.
 inline std::int64_t agreements = 0;
 
+// Where a kernel waits: for other threads, for copies or for products.
+using Site = std::source_location;
+
+// The sites that were met, as FILE:LINE:COLUMN; and the one that is dropped: it orders nothing, as
+// if it were not there. Threads do wait there all the same, so that nothing else goes wrong than
+// what the sanitizer is to see.
+class Sites {
+ public:
+  std::string dropped;
+
+  bool orders(const Site& site) {
+    if (!kSanitized) return true;
+    const auto [at, is_new] = orders_.try_emplace({site.file_name(), site.line(), site.column()});
+    if (is_new) at->second = name(at->first) != dropped;
+    return at->second;
+  }
+  std::vector<std::string> met() const {
+    std::vector<std::string> names;
+    for (const auto& [key, orders] : orders_) names.push_back(name(key));
+    return names;
+  }
+
+ private:
+  using Key = std::tuple<const char*, unsigned, unsigned>;
+
+  static std::string name(const Key& key) {
+    return cat(std::get<0>(key), ":", std::get<1>(key), ":", std::get<2>(key));
+  }
+
+  std::map<Key, bool> orders_;
+};
+inline Sites sites;
+
+// Of some threads of a block.
+class FiberBarrier {
+ public:
+  explicit FiberBarrier(int threads) : threads_(threads) {}
+
+  // Whether any thread gave true. for_all() is called once, when all have come and none goes on.
+  template <class ForAll>
+  bool wait(Fibers& fibers, bool orders, bool value, ForAll&& for_all) {
+    const unsigned round = round_ % 2;
+    if (orders) order_[round].release();
+    any_[round] = any_[round] || value;
+    if (++arrived_ == threads_) {
+      for_all();
+      arrived_ = 0;
+      any_[1 - round] = false;
+      ++round_;
+    }
+    fibers.wait([&] { return round_ % 2 != round; });
+    if (orders) order_[round].acquire();
+    return any_[round];
+  }
+
+ private:
+  int threads_, arrived_ = 0;
+  unsigned round_ = 0;
+  bool any_[2] = {};
+  Order order_[2];
+};
+
+// A barrier of bulk.hpp: a round ends when all have arrived and the bytes that they expect have.
+struct BulkState {
+  int arrivals = 1, arrived = 0, expected = 0, bytes = 0;
+  unsigned round = 0;
+  std::vector<std::function<void()>> copies;
+  Order begun[2], ended[2];  // of even and odd rounds
+  Timeline* copier = nullptr;
+
+  void end_round_if_complete() {
+    if (arrived != arrivals || expected != bytes) return;
+    copier->acquire(begun[round % 2]);
+    for (const auto& copy : copies) copy();
+    copier->release(ended[round % 2]);
+    copies.clear();
+    arrived = expected = bytes = 0;
+    ++round;
+  }
+  void arrive(bool orders) {
+    end_round_if_complete();
+    if (arrived == arrivals) throw std::logic_error("more threads arrive than a round has");
+    if (orders) ended[round % 2].release();
+    ++arrived;
+  }
+};
+
+// Runs thread blocks one after the other. That there are two keeps the blocks of a launch from
+// being in one order.
+struct Multiprocessor {
+  Fibers fibers;
+  std::deque<Timeline> timelines;  // of what threads of a block begin together
+};
+
+// The threads that begin products together, and the products: one timeline for all, as whoever has
+// waited for a product knows that all of it is done.
+struct Warpgroup {
+  static constexpr unsigned kProducts = 16;  // under way at a time
+  FiberBarrier barrier{cuda::kWarpgroup};
+  Timeline* products = nullptr;
+  Order begun[kProducts], ended;
+};
+
+// The threads of a warp, and what each shows the others.
+struct Warp {
+  FiberBarrier barrier{cuda::kWarp};
+  std::array<const void*, cuda::kWarp> rows[2];  // of load_transposed(), in even and odd rounds
+};
+
+// What the threads of a block have in common; only looked at Unseen.
+template <class Body>
+struct Team {
+  Team(Multiprocessor& multiprocessor, typename Body::Shared& memory, bool reversed)
+      : processor(multiprocessor),
+        shared(memory),
+        backwards(reversed),
+        warps(Body::kThreads / cuda::kWarp),
+        warpgroups(Body::kThreads / cuda::kWarpgroup) {
+    for (Warpgroup& group : warpgroups) group.products = &new_timeline();
+  }
+  Timeline& new_timeline() {
+    if (timelines == processor.timelines.size()) processor.timelines.emplace_back();
+    return processor.timelines[timelines++];
+  }
+  Multiprocessor& processor;
+  typename Body::Shared& shared;
+  bool backwards;
+  FiberBarrier all{Body::kThreads};
+  std::vector<Warp> warps;
+  std::vector<Warpgroup> warpgroups;
+  // Registers of each thread: fragments of multiply(), sums of multiply_shared() are c.
+  struct Operands {
+    const void *a, *b;
+    void* c;
+  };
+  std::array<Operands, Body::kThreads> operands{};
+  std::map<const cuda::BulkBarrier*, BulkState> bulk;
+  std::size_t timelines = 0;  // that are taken
+};
+
+// One thread's view of its block (block.hpp). What a new primitive takes: the barrier that it waits
+// at, or the data that it moves Unseen and tells its helper's timeline of.
 template <class Body>
 class EmulatedBlock {
  public:
   using Regs = typename Body::Regs;
   using Shared = typename Body::Shared;
 
-  EmulatedBlock(Shared& memory, bool backwards)
-      : shared(memory), memory_(&memory), regs_(Body::kThreads), backwards_(backwards) {
-    std::memset(static_cast<void*>(regs_.data()), kUnwritten, regs_.size() * sizeof(Regs));
+  EmulatedBlock(Team<Body>& team, int thread)
+      : shared(team.shared), team_(team), thread_(thread), memory_(&team.shared) {
+    const Unseen unseen;
+    std::memset(static_cast<void*>(&regs), kUnwritten, sizeof(Regs));
   }
 
+  Regs regs;
   Shared& shared;
 
-  template <class F>
-  void each(F&& f) {
-    for (int i = 0; i < threads_; ++i) {
-      const int thread = backwards_ ? threads_ - 1 - i : i;
-      f(thread, regs_[static_cast<std::size_t>(thread)]);
-    }
-  }
-  template <class F>
-  void each_unsynced(F&& f) {
-    each(f);
-  }
-  template <class F>
-  bool each_any(F&& f) {
-    bool any = false;
-    each([&](int thread, Regs& regs) { any = f(thread, regs) || any; });
-    if (any) ++agreements;
-    return any;
+  int thread() const { return thread_; }
+
+  void sync(Site site = Site::current()) { wait(team_.all, site, false); }
+  bool any(bool here, Site site = Site::current()) {
+    const bool result = wait(team_.all, site, here);
+    if (result && thread_ == 0) ++agreements;
+    return result;
   }
 
-  // Copies arrive when they are waited for, and not before.
   template <int kBytes = 16>
-  void copy_async(int thread, void* to, const void* from, bool there) {
+  void copy_async(void* to, const void* from, bool there) {
     const auto misplaced = [](const void* p) {
       return reinterpret_cast<std::uintptr_t>(p) % kBytes != 0;
     };
     if (misplaced(to) || (there && misplaced(from))) throw std::logic_error("a misaligned copy");
-    queue(thread).back().push_back({to, there ? from : nullptr, kBytes});
+    const Unseen unseen;
+    begun_copies_[commits_ % kGroups].release();
+    copies_.push_back({to, there ? from : nullptr, kBytes, commits_});
+    if (team_.backwards) copies_.back().move();
   }
-  void commit_copies(int thread) { queue(thread).emplace_back(); }
+  void commit_copies() { ++commits_; }
   template <int kPending>
-  void wait_copies(int thread) {
-    auto& groups = queue(thread);  // the last one is open
-    while (groups.size() > kPending + 1) {
-      for (const Copy& copy : groups.front()) {
-        if (copy.from != nullptr) {
-          std::memcpy(copy.to, copy.from, copy.bytes);
-        } else {
-          std::memset(copy.to, 0, copy.bytes);
-        }
-      }
-      groups.erase(groups.begin());
+  void wait_copies(Site site = Site::current()) {
+    static_assert(kPending < kGroups);
+    const Unseen unseen;
+    while (!copies_.empty() && copies_.front().group + kPending < commits_) {
+      const Copy& copy = copies_.front();
+      if (!team_.backwards) copy.move();
+      helper().acquire(begun_copies_[copy.group % kGroups]);
+      if (copy.from != nullptr) helper().reads(copy.from, copy.bytes);
+      helper().writes(copy.to, copy.bytes);
+      copies_.pop_front();
     }
+    helper().release(helped_);
+    if (sites.orders(site)) helped_.acquire();
   }
 
-  template <class Address>
-  void load_transposed(int lane, std::uint32_t out[4], Address&& address) {
-    testing::load_transposed(lane, out, address);
+  // A lane may be one round ahead of others that have not read their rows yet.
+  void load_transposed(std::uint32_t (&out)[4], const void* row) {
+    std::array<const void*, cuda::kWarp> rows;
+    {
+      const Unseen unseen;
+      auto& shown = warp().rows[++loads_ % 2];
+      shown[static_cast<std::size_t>(lane())] = row;
+      meet(warp().barrier, [] {});
+      rows = shown;
+    }
+    testing::load_transposed(lane(), out,
+                             [&](int other) { return rows[static_cast<std::size_t>(other)]; });
   }
 
-  template <class Op, int kRows, int kColumns, class FragmentA, class FragmentB, class FragmentC>
-  void multiply(FragmentA&& a, FragmentB&& b, FragmentC&& c) {
-    for (std::size_t warp = 0; warp < regs_.size(); warp += cuda::kWarp) {
+  // The last lane that comes computes for all. That orders nothing but registers.
+  template <class Op, int kRows, int kColumns>
+  void multiply(typename Op::C (&c)[kRows * kColumns], const typename Op::A (&a)[kRows],
+                const typename Op::B (&b)[kColumns]) {
+    const Unseen unseen;
+    team_.operands[static_cast<std::size_t>(thread_)] = {a, b, c};
+    meet(warp().barrier, [&] {
+      const auto* const of = &team_.operands[static_cast<std::size_t>(thread_ - lane())];
       for (int i = 0; i < kRows; ++i) {
         for (int j = 0; j < kColumns; ++j) {
           multiply_warp<Op>(
-              [&](int lane) -> decltype(auto) { return a(lane_of(warp, lane), i); },
-              [&](int lane) -> decltype(auto) { return b(lane_of(warp, lane), j); },
-              [&](int lane) -> decltype(auto) { return c(lane_of(warp, lane), i, j); });
+              [&](int n) -> auto& { return static_cast<const typename Op::A*>(of[n].a)[i]; },
+              [&](int n) -> auto& { return static_cast<const typename Op::B*>(of[n].b)[j]; },
+              [&](int n) -> auto& {
+                return static_cast<typename Op::C*>(of[n].c)[i * kColumns + j];
+              });
         }
       }
-    }
+    });
   }
 
-  // The roles take turns: a role goes on until it waits, or where threads run backwards, until it
-  // has done something that the other may wait for.
   template <class Produce, class Consume>
   void divide(Produce&& produce, Consume&& consume) {
-    threads_ = Body::kConsumers;
-    turns_.run(consume, produce);
-    threads_ = Body::kThreads;
+    if (thread_ < Body::kConsumers) consume();
+    if (thread_ == Body::kConsumers) produce();
   }
 
-  // Bytes arrive as late as they may; or as early, where threads run backwards.
-  void init_barrier(cuda::BulkBarrier& barrier, int arrivals) {
-    bulk_[&barrier] = {arrivals, arrivals, 0, 0, 0, {}};
-  }
-  void fence_async_proxy() {}
-  void arrive_by_warps(cuda::BulkBarrier& barrier) {
-    BulkState& state = bulk_.at(&barrier);
-    for (int warp = 0; warp < threads_ / cuda::kWarp; ++warp) {
-      state.end_round();
-      if (state.missing == 0) throw std::logic_error("a warp arrives in the place of another");
-      --state.missing;
-      if (backwards_) turns_.yield();
+  // Threads that use a barrier before it is there are reported as races about its state.
+  template <std::size_t kCount>
+  void init_barriers(cuda::BulkBarrier (&barriers)[kCount], int arrivals) {
+    for (cuda::BulkBarrier& barrier : barriers) {
+      barrier.state = 0;
+      const Unseen unseen;
+      BulkState& state = team_.bulk[&barrier];
+      state.arrivals = arrivals;
+      state.copier = &team_.new_timeline();
     }
   }
+  void fence_barriers() {}
+  void fence_async_proxy() {}
+  // By all threads of some warps: what each lane has done before is done.
+  void arrive_by_warps(cuda::BulkBarrier& barrier, Site site = Site::current()) {
+    wait(warp().barrier, site, false);
+    if (lane() != 0) return;
+    BulkState& state = bulk_state(barrier);
+    const Unseen unseen;
+    state.arrive(sites.orders(site));
+  }
   void expect_bulk(cuda::BulkBarrier& barrier, int bytes) {
-    BulkState& state = bulk_.at(&barrier);
-    state.end_round();
-    if (state.missing == 0) throw std::logic_error("bytes are expected while others are");
-    --state.missing;
+    BulkState& state = bulk_state(barrier);
+    const Unseen unseen;
+    state.arrive(true);
     state.expected += bytes;
   }
   void copy_bulk(void* to, const cuda::BulkTensor& from, const int (&at)[5],
                  cuda::BulkBarrier& barrier) {
+    BulkState& state = bulk_state(barrier);
+    const Unseen unseen;
     cuda::BulkMap map;
     std::memcpy(&map, from.bytes, sizeof(map));
-    const auto copy = [this, to, map, at = std::to_array(at)] { memory_.copy_box(to, map, at); };
-    bulk_.at(&barrier).bytes += box_bytes(map);
-    if (backwards_) {
-      copy();
-      turns_.yield();
-    } else {
-      bulk_.at(&barrier).copies.emplace_back(copy);
-    }
-  }
-  void wait_bulk(cuda::BulkBarrier& barrier, unsigned round) {
-    BulkState& state = bulk_.at(&barrier);
-    turns_.wait([&] {
-      state.end_round();
-      return state.rounds % 2 != round;
+    const auto copy = [memory = memory_, to, map, at = std::to_array(at)] {
+      memory.copy_box(to, map, at);
+    };
+    state.begun[state.round % 2].release();
+    state.bytes += box_bytes(map);
+    if (team_.backwards) copy();
+    state.copies.emplace_back([early = team_.backwards, &state, copy, to, bytes = box_bytes(map)] {
+      if (!early) copy();
+      state.copier->writes(to, static_cast<std::size_t>(bytes));
     });
   }
+  void wait_bulk(cuda::BulkBarrier& barrier, unsigned round, Site site = Site::current()) {
+    BulkState& state = bulk_state(barrier);
+    const Unseen unseen;
+    team_.processor.fibers.wait([&] {
+      state.end_round_if_complete();
+      return state.round % 2 != round;
+    });
+    if (sites.orders(site)) state.ended[round].acquire();
+  }
 
-  // Products are done when they are waited for: what was written until then, they read.
-  template <class Op, int kSteps, class AddressA, class AddressB, class FragmentC>
-  void multiply_shared(bool fresh, int panel_bytes, AddressA&& a, AddressB&& b, FragmentC&& c) {
-    products_.emplace_back();
-    for (int group = 0; group < threads_ / cuda::kWarpgroup; ++group) {
-      for (int i = 0; i < kSteps; ++i) {
-        const std::uint64_t left = memory_.operand(a(group, i), panel_bytes);
-        const std::uint64_t right = memory_.operand(b(i), panel_bytes);
-        products_.back().push_back([this, left, right, group, c, clear = fresh && i == 0] {
-          const auto sums = [&](int thread) -> typename Op::C& {
-            return c(regs_[static_cast<std::size_t>(group * cuda::kWarpgroup + thread)]);
-          };
-          for (int thread = 0; clear && thread < cuda::kWarpgroup; ++thread) {
-            std::ranges::fill(sums(thread), 0.0f);
-          }
-          memory_.multiply_group<Op>(left, right, sums);
-        });
+  // Products are done when they are waited for, by the last thread that does. What they read must
+  // be there for every thread that begins them; whoever has waited may overwrite it.
+  template <class Op, int kSteps, int kStepBytes>
+  void multiply_shared(bool fresh, int panel_bytes, const void* a, const void* b,
+                       typename Op::C& c) {
+    const Unseen unseen;
+    team_.operands[static_cast<std::size_t>(thread_)].c = &c;
+    begun_.release();
+    helper().acquire(begun_);
+    for (std::uint32_t i = 0; i < kSteps; ++i) {
+      const std::uint64_t left =
+          cuda::operand_after(memory_.operand(a, panel_bytes), i * kStepBytes);
+      const std::uint64_t right =
+          cuda::operand_after(memory_.operand(b, panel_bytes), i * kStepBytes);
+      tell_reads<Op>(helper(), left, right);
+      products_.push_back({left, right, fresh && i == 0, products_begun_});
+    }
+    helper().release(warpgroup().begun[products_begun_ % Warpgroup::kProducts]);
+    ++products_begun_;
+  }
+  // The sums are the products' until then.
+  template <class Op, int kPending>
+  void wait_multiplies(typename Op::C&, Site site = Site::current()) {
+    static_assert(kPending < Warpgroup::kProducts);
+    const Unseen unseen;
+    Warpgroup& group = warpgroup();
+    const auto done = [&](const Product& product) {
+      return product.begin + kPending < products_begun_;
+    };
+    meet(group.barrier, [&] {
+      for (const Product& product : products_) {
+        if (!done(product)) continue;
+        group.products->acquire(group.begun[product.begin % Warpgroup::kProducts]);
+        land<Op>(product);
       }
-    }
+      group.products->release(group.ended);
+    });
+    while (!products_.empty() && done(products_.front())) products_.pop_front();
+    if (sites.orders(site)) group.ended.acquire();
   }
-  template <class Op, int kPending, class FragmentC>
-  void wait_multiplies(FragmentC&&) {
-    while (products_.size() > kPending) {
-      for (const auto& product : products_.front()) product();
-      products_.erase(products_.begin());
-    }
-  }
-
-  void atomic_min(std::uint32_t* least, std::uint32_t value) { *least = std::min(*least, value); }
 
  private:
+  static constexpr unsigned kGroups = 16;  // of copies, under way at a time
+
   struct Copy {
     void* to;
-    const void* from;
+    const void* from;  // nullptr: zeros
     std::size_t bytes;
-  };
+    unsigned group;
 
-  struct BulkState {
-    int arrivals, missing;  // of a round
-    unsigned rounds;
-    int expected, bytes;
-    std::vector<std::function<void()>> copies;
-
-    // A round is over when all have arrived, and all bytes. That the next one has begun shows only
-    // when somebody looks.
-    void end_round() {
-      if (missing > 0 || bytes != expected) return;
-      for (const auto& copy : copies) copy();
-      *this = {arrivals, arrivals, rounds + 1, 0, 0, {}};
+    void move() const {
+      if (from != nullptr) {
+        std::memcpy(to, from, bytes);
+      } else {
+        std::memset(to, 0, bytes);
+      }
     }
   };
+  struct Product {
+    std::uint64_t left, right;
+    bool clear;  // the sums first
+    unsigned begin;
+  };
 
-  Regs& lane_of(std::size_t warp, int lane) { return regs_[warp + static_cast<std::size_t>(lane)]; }
+  int lane() const { return thread_ % cuda::kWarp; }
+  Warp& warp() { return team_.warps[static_cast<std::size_t>(thread_ / cuda::kWarp)]; }
+  Warpgroup& warpgroup() {
+    return team_.warpgroups[static_cast<std::size_t>(thread_ / cuda::kWarpgroup)];
+  }
+  Timeline& helper() { return team_.processor.fibers.helper(thread_); }
 
-  std::vector<std::vector<Copy>>& queue(int thread) {
-    if (copies_.empty()) copies_.resize(Body::kThreads, std::vector<std::vector<Copy>>(1));
-    return copies_[static_cast<std::size_t>(thread)];
+  bool wait(FiberBarrier& barrier, const Site& site, bool value) {
+    const Unseen unseen;
+    return barrier.wait(team_.processor.fibers, sites.orders(site), value, [] {});
+  }
+  // Some threads come together, which orders nothing.
+  template <class ForAll>
+  void meet(FiberBarrier& barrier, ForAll&& for_all) {
+    const Unseen unseen;
+    barrier.wait(team_.processor.fibers, false, false, for_all);
+  }
+  BulkState& bulk_state(cuda::BulkBarrier& barrier) {
+    static_cast<void>(*const_cast<volatile std::uint64_t*>(&barrier.state));
+    const Unseen unseen;
+    return team_.bulk.at(&barrier);
   }
 
+  // A product of the warpgroup. Its sums are its own until it is done.
+  template <class Op>
+  void land(const Product& product) {
+    const int first = thread_ / cuda::kWarpgroup * cuda::kWarpgroup;
+    const auto sums = [&](int thread) -> typename Op::C& {
+      void* const c = team_.operands[static_cast<std::size_t>(first + thread)].c;
+      return *static_cast<typename Op::C*>(c);
+    };
+    for (int thread = 0; product.clear && thread < cuda::kWarpgroup; ++thread) {
+      std::ranges::fill(sums(thread), 0.0f);
+    }
+    memory_.multiply_group<Op>(product.left, product.right, sums);
+    tell_reads<Op>(*warpgroup().products, product.left, product.right);
+    for (int thread = 0; thread < cuda::kWarpgroup; ++thread) {
+      warpgroup().products->writes(&sums(thread), sizeof(typename Op::C));
+    }
+  }
+  // A word of each row of both operands: bulk copies write whole rows.
+  template <class Op>
+  void tell_reads(Timeline& timeline, std::uint64_t left, std::uint64_t right) {
+    if (!kSanitized) return;
+    const auto tell = [&](std::uint64_t operand, int extent) {
+      for (int k = 0; k < Op::kK; ++k) {
+        for (int mn = 0; mn < extent; mn += cuda::kPanel) {
+          timeline.reads(&memory_.element(operand, mn, k), sizeof(std::uint16_t));
+        }
+      }
+    };
+    tell(left, Op::kM);
+    tell(right, Op::kN);
+  }
+
+  Team<Body>& team_;
+  int thread_;
   SwizzledMemory memory_;
-  std::vector<Regs> regs_;
-  bool backwards_;
-  std::vector<std::vector<std::vector<Copy>>> copies_;  // [thread][group]
-  std::map<const cuda::BulkBarrier*, BulkState> bulk_;
-  int threads_ = Body::kThreads;  // that each() runs
-  Turns turns_;
-  std::vector<std::vector<std::function<void()>>> products_;  // [begin]
+  std::deque<Copy> copies_;
+  std::deque<Product> products_;
+  unsigned commits_ = 0, loads_ = 0, products_begun_ = 0;
+  Order begun_, begun_copies_[kGroups], helped_;
 };
 
 class EmulatedDevice {
  public:
   bool backwards = false;
-  std::int64_t launches = 0, most_tasks = 0;
-  std::int64_t *launched = nullptr, *copied = nullptr;  // counted too, where an adder owns this
+  std::int64_t *launched = nullptr, *copied = nullptr;  // counted where an adder owns this
   std::set<const void*>* read = nullptr;                // and the x of every launch
 
   struct Current {
@@ -245,15 +475,12 @@ class EmulatedDevice {
     std::memcpy(tensor.bytes, &map, sizeof(map));
     return tensor;
   }
-  void zero(void* memory, std::int64_t bytes) {
-    std::memset(memory, 0, static_cast<std::size_t>(bytes));
-  }
   void upload(void* to, const void* from, std::int64_t bytes) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
   void download(void* to, const void* from, std::int64_t bytes) { upload(to, from, bytes); }
   void begin_upload(std::int64_t) {}
-  void end_upload(std::int64_t) {}
+  void end_upload() {}
   void end_compute(std::int64_t) {}
   void copy(void* to, const void* from, std::int64_t bytes) {
     upload(to, from, bytes);
@@ -271,21 +498,43 @@ class EmulatedDevice {
   template <class Body>
   void launch(const typename Body::Params& params, std::int64_t tasks) {
     using Shared = typename Body::Shared;
-    ++launches;
     if (launched != nullptr) ++*launched;
     if constexpr (requires { params.work.x.data; }) {
       if (read != nullptr) read->insert(params.work.x.data);
     }
-    most_tasks = std::max(most_tasks, tasks);
-    const auto shared = std::make_unique<Shared>();
+    std::array<Multiprocessor, 2>& processors = multiprocessors();
+    const std::unique_ptr<Shared> shared[2] = {std::make_unique<Shared>(),
+                                               std::make_unique<Shared>()};
+    std::unique_ptr<Team<Body>> team;
+    std::int64_t task = 0;
+    const auto run_thread = [&](int thread) {
+      Team<Body>* own;
+      std::int64_t number;
+      {
+        const Unseen unseen;
+        own = team.get();
+        number = task;
+      }
+      EmulatedBlock<Body> block(*own, thread);
+      Body::run(block, params, number);
+    };
     for (std::int64_t i = 0; i < tasks; ++i) {
-      std::memset(static_cast<void*>(shared.get()), kUnwritten, sizeof(Shared));
-      EmulatedBlock<Body> block(*shared, backwards);
-      Body::run(block, params, backwards ? tasks - 1 - i : i);
+      const Unseen unseen;
+      task = backwards ? tasks - 1 - i : i;
+      const auto p = static_cast<std::size_t>(i % 2);
+      std::memset(static_cast<void*>(shared[p].get()), kUnwritten, sizeof(Shared));
+      team = std::make_unique<Team<Body>>(processors[p], *shared[p], backwards);
+      processors[p].fibers.run(Body::kThreads, backwards, run_thread);
     }
+    for (Multiprocessor& processor : processors) processor.fibers.finish();
   }
 
  private:
+  static std::array<Multiprocessor, 2>& multiprocessors() {
+    static auto& all = *new std::array<Multiprocessor, 2>;  // fibers may wait in them at the end
+    return all;
+  }
+
   std::vector<std::unique_ptr<unsigned char, void (*)(void*)>> memory_;
 };
 
@@ -317,8 +566,7 @@ inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
   const double tiles = slabs * 32 * static_cast<double>(kernel.tiles(problem));
   if (kernel.name == "cuda_simt_gemm") return tiles * 1024 < 1e8;
   if (kernel.name == "cuda_wgmma") return tiles * 128 * 128 < 2e7;
-  const bool by_warps = kernel.name.starts_with("cuda_mma");
-  return !by_warps || tiles * 4096 < (problem.dtype == DType::f32 ? 8e6 : 2e7);
+  return !kernel.name.starts_with("cuda_mma") || tiles * 4096 < 2e7;
 }
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().

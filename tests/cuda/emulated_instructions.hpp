@@ -105,7 +105,7 @@ class SwizzledMemory {
     return cuda::operand_at(offset(at), panel_bytes);
   }
 
-  void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) {
+  void copy_box(void* to, const cuda::BulkMap& map, const std::array<int, 5>& first) const {
     std::uint32_t at = offset(to);
     int i[5];
     for (i[4] = 0; i[4] < map.box[4]; ++i[4]) {

@@ -19,15 +19,12 @@
 #include <stdexcept>
 #include <vector>
 
-#if defined(__SANITIZE_THREAD__)
-#define CONVGRAD_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CONVGRAD_THREAD_SANITIZER 1
+#if defined(__has_feature)
+#define CONVGRAD_HAS_FEATURE(name) __has_feature(name)
+#else
+#define CONVGRAD_HAS_FEATURE(name) 0
 #endif
-#endif
-
-#ifdef CONVGRAD_THREAD_SANITIZER
+#if defined(__SANITIZE_THREAD__) || CONVGRAD_HAS_FEATURE(thread_sanitizer)
 #include <sanitizer/tsan_interface.h>
 extern "C" {  // of the sanitizer's runtime, but in no header of GCC 12
 void __tsan_ignore_thread_begin();
@@ -39,10 +36,18 @@ void __tsan_write_range_pc(void* address, unsigned long bytes, void* caller);
 #else
 #define CONVGRAD_TSAN(...)
 #endif
+#if defined(__SANITIZE_ADDRESS__) || CONVGRAD_HAS_FEATURE(address_sanitizer)
+#include <sanitizer/common_interface_defs.h>
+#define CONVGRAD_ASAN(...) __VA_ARGS__
+#else
+#define CONVGRAD_ASAN(...)
+#endif
 // A function that stands between two threads: its own accesses belong to neither.
 #define CONVGRAD_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace convgrad::testing {
+
+inline constexpr bool kSanitized = false CONVGRAD_TSAN(|| true);
 
 // While one lives, the sanitizer does not see what its thread reads and writes: the emulation's own
 // data, and registers of other threads.
@@ -110,6 +115,77 @@ class Timeline {
   void* fiber_ = nullptr;
 };
 
+#if defined(__x86_64__)
+// Keeps the registers that a function keeps on the stack that is left. swapcontext(), which does it
+// elsewhere, asks the system for the mask of signals each time, which takes a third of a test.
+extern "C" void convgrad_switch_stack(void** from, void* to);
+asm(R"(.pushsection .text
+.weak convgrad_switch_stack
+.type convgrad_switch_stack, @function
+convgrad_switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.popsection)");
+#endif
+
+// A stack, and where its code goes on.
+class Stack {
+ public:
+  Stack() = default;  // the caller's own
+  explicit Stack(void (*begin)()) : memory_(new char[kBytes]) {
+    bottom_ = memory_.get();
+    bytes_ = kBytes;
+#if defined(__x86_64__)
+    const auto end = reinterpret_cast<std::uintptr_t>(memory_.get() + kBytes) / 16 * 16;
+    void** const returns = reinterpret_cast<void**>(end) - 2;
+    returns[0] = reinterpret_cast<void*>(begin);
+    top_ = returns - 6;
+#else
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = memory_.get();
+    context_.uc_stack.ss_size = kBytes;
+    makecontext(&context_, begin, 0);
+#endif
+  }
+
+  // Returns when the code on another stack goes on with this one.
+  CONVGRAD_UNSEEN void switch_to(Stack& other) {
+    CONVGRAD_ASAN(__sanitizer_start_switch_fiber(&fake_, other.bottom_, other.bytes_);)
+#if defined(__x86_64__)
+    convgrad_switch_stack(&top_, other.top_);
+#else
+    swapcontext(&context_, &other.context_);
+#endif
+    arrive(other);
+  }
+  // Is called first on a stack that begins.
+  CONVGRAD_UNSEEN void arrive([[maybe_unused]] Stack& from) {
+    CONVGRAD_ASAN(__sanitizer_finish_switch_fiber(fake_, &from.bottom_, &from.bytes_);)
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 128 * 1024;
+
+  std::unique_ptr<char[]> memory_;
+  [[maybe_unused]] ucontext_t context_;
+  [[maybe_unused]] void *top_ = nullptr, *fake_ = nullptr;
+  const void* bottom_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 // Fibers that take turns. They and their timelines are kept from run to run, as it takes a third of
 // a millisecond to make one.
 class Fibers {
@@ -152,28 +228,19 @@ class Fibers {
 
  private:
   struct Fiber {
-    Fiber(Fibers& owner, int i) : all(owner), number(i), stack(new char[kStackBytes]) {
-      getcontext(&context);
-      context.uc_stack.ss_sp = stack.get();
-      context.uc_stack.ss_size = kStackBytes;
-      const auto self = reinterpret_cast<std::uintptr_t>(this);  // makecontext() passes ints
-      makecontext(&context, reinterpret_cast<void (*)()>(&Fibers::start), 2,
-                  static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
-    }
+    Fiber(Fibers& owner, int i) : all(owner), number(i), stack(&Fibers::start) {}
     Fibers& all;
     int number;
     bool ended = false;
-    std::unique_ptr<char[]> stack;
-    ucontext_t context;
+    Stack stack;
     Timeline timeline, helper;
   };
-  static constexpr std::size_t kStackBytes = 128 * 1024;
 
   int size() const { return static_cast<int>(fibers_.size()); }
 
-  CONVGRAD_UNSEEN static void start(unsigned low, unsigned high) {
-    Fiber& self =
-        *reinterpret_cast<Fiber*>(std::uintptr_t{low} | static_cast<std::uintptr_t>(high) << 32);
+  CONVGRAD_UNSEEN static void start() {
+    Fiber& self = *resumed_;
+    self.stack.arrive(self.all.caller_);
     for (;;) {
       self.all.run_once(self.number);
       self.ended = true;
@@ -192,23 +259,20 @@ class Fibers {
     end_[runs_ % 2].release();
   }
   CONVGRAD_UNSEEN void resume(Fiber& fiber) {
-    current_ = &fiber;
+    resumed_ = &fiber;
     void* const caller = fiber.timeline.enter();
-    swapcontext(&caller_, &fiber.context);
+    caller_.switch_to(fiber.stack);
     Timeline::enter(caller);
   }
-  CONVGRAD_UNSEEN void pause() {
-    ucontext_t& own = current_->context;
-    swapcontext(&own, &caller_);
-  }
+  CONVGRAD_UNSEEN void pause() { resumed_->stack.switch_to(caller_); }
 
+  static inline Fiber* resumed_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   void (*call_)(const void*, int) = nullptr;
   const void* function_ = nullptr;
   unsigned runs_ = 0;
   Order begin_, end_[2];
-  Fiber* current_ = nullptr;
-  ucontext_t caller_;
+  Stack caller_;
   bool progress_ = false;
   std::exception_ptr error_;
 };

@@ -1,14 +1,13 @@
 // threaded_kernels.cpp - the code of the device kernels, run by threads under the thread
-// sanitizer (threaded_device.hpp).
-//   convgrad_threaded_kernels [--all] [NAME]   NAME: a part of the cases' names
+// sanitizer (emulated_device.hpp).
+//   convgrad_threaded_kernels [NAME]   NAME: a part of the cases' names
 // First every case must be exact, without a race. Then each place where a kernel waits is dropped,
-// in one case after the other until the sanitizer reports that; with --all, in every case that
-// comes by, which shows for each kernel which of its waits are needed. A child process for each, as
+// in one case after the other until the sanitizer reports that. Each is a process of its own, as
 // the first report ends it, as many at a time as there are processors.
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "cuda/threaded_device.hpp"
+#include "cuda/emulated_device.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
 
@@ -28,6 +27,27 @@ extern "C" const char* __tsan_default_options() { return "halt_on_error=1:atexit
 namespace convgrad::testing {
 
 namespace {
+
+// To compile all kernels would take minutes: left out are those whose code is that of another
+// dtype, of float16 (bfloat16's), and of float64 without tensor cores (float32's).
+template <class Body>
+consteval bool is_compiled() {
+  const std::string_view body = __PRETTY_FUNCTION__;
+  const auto has = [&](std::string_view part) { return body.find(part) != body.npos; };
+  return !has("::Float16") && !(has("double") && (has("Simt") || has("Streaming")));
+}
+
+class FewKernels : public EmulatedDevice {
+ public:
+  template <class Body>
+  void launch(const typename Body::Params& params, std::int64_t tasks) {
+    if constexpr (is_compiled<Body>()) {
+      EmulatedDevice::launch<Body>(params, tasks);
+    } else {
+      throw std::logic_error("this kernel is not compiled for threads");
+    }
+  }
+};
 
 struct Case {
   const char* kernel;
@@ -68,9 +88,6 @@ const Case kCases[] = {
      {"short chunk", "conv2d", 2, 8, 8, 1, {{57, 1}, {64, 1}}},
      0,
      true},
-    {"cuda_mma_bf16x3", DType::f32, false, {"2x1", "conv2d", 1, 24, 40, 1, {{15, 2}, {41, 1}}}},
-    {"cuda_mma_bf16x3", DType::f32, true, {"wide", "conv2d", 1, 60, 120, 1, {{17, 1}, {41, 1}}}},
-    {"cuda_mma_bf16x3", DType::f32, true, {"Inf", "conv2d", 1, 8, 8, 1, {{5, 3}, {6, 3}}}, kInf},
     {"cuda_mma_tf32", DType::f32, true, {"1x1", "conv2d", 1, 24, 40, 1, {{30, 1}, {41, 1}}}},
     {"cuda_mma_f64", DType::f64, false, {"1x2", "conv2d", 1, 24, 40, 1, {{15, 1}, {41, 2}}}},
     {"cuda_wgmma", DType::bf16, true, {"1x1", "conv2d", 1, 72, 136, 1, {{30, 1}, {41, 1}}}},
@@ -91,89 +108,67 @@ bool is_exact(const Case& c, bool backwards) {
     SliceGrid& slices = plan.schedule.slices;
     slices.interleave *= std::exchange(slices.partitions, 1);
   }
-  const auto got = emulated_sums<ThreadedDevice>(plan, x.data(), dy.data(), backwards);
+  const auto got = emulated_sums<FewKernels>(plan, x.data(), dy.data(), backwards);
   return std::ranges::equal(got, expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));
   });
 }
 
-// One case in a process of its own.
-struct Job {
-  Job(const Case& a_case, std::string site, bool reversed = false)
-      : what(&a_case), dropped(std::move(site)), backwards(reversed) {}
+constexpr const char* kSiteMark = "site ";
 
-  const Case* what;
-  std::string dropped;  // a site, or ""
-  bool backwards;
+// What a process of its own does.
+[[noreturn]] void run_case(const Case& c, bool backwards, const std::string& dropped) {
+  bool exact = false;
+  try {
+    sites.dropped = dropped;
+    exact = is_exact(c, backwards);
+  } catch (const std::exception& error) {
+    std::cout << error.what() << std::endl;
+  }
+  for (const std::string& site : sites.met()) std::cout << kSiteMark << site << "\n";
+  std::cout.flush();
+  std::_Exit(exact ? 0 : 1);
+}
 
-  enum class End { exact, race, wrong } end = End::wrong;
+struct Outcome {
+  bool exact = false, race = false;
   double seconds = 0;
   std::vector<std::string> sites;  // that were met
   std::string output;
 };
 
-constexpr const char* kSiteMark = "site ";
-
-[[noreturn]] void run_in_child(const Job& job, int output) {
-  dup2(output, STDOUT_FILENO);
-  dup2(output, STDERR_FILENO);
-  bool exact = false;
-  try {
-    ThreadedDevice::sites.dropped = job.dropped;
-    exact = is_exact(*job.what, job.backwards);
-  } catch (const std::exception& error) {
-    std::cout << error.what() << std::endl;
-  }
-  for (const std::string& site : ThreadedDevice::sites.met())
-    std::cout << kSiteMark << site << "\n";
-  std::cout.flush();
-  std::_Exit(exact ? 0 : 1);
-}
-
-void read_output(Job& job, std::FILE* file, int status) {
-  std::rewind(file);
-  for (char line[4096]; std::fgets(line, sizeof(line), file) != nullptr;) {
+Outcome outcome_of(const char* program, const Case& c, bool backwards, const std::string& dropped) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string command = cat("'", program, "' --case ", &c - kCases,
+                                  backwards ? " backwards" : " forwards", " '", dropped, "' 2>&1");
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("no process for a case");
+  Outcome outcome;
+  for (char line[4096]; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const std::string text(line, std::strcspn(line, "\n"));
     if (text.starts_with(kSiteMark)) {
-      job.sites.push_back(text.substr(std::strlen(kSiteMark)));
+      outcome.sites.push_back(text.substr(std::strlen(kSiteMark)));
     } else {
-      job.output += text + "\n";
+      outcome.output += text + "\n";
     }
   }
-  const bool race = job.output.find("ThreadSanitizer: data race") != std::string::npos;
-  job.end = race                                            ? Job::End::race
-            : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? Job::End::exact
-                                                            : Job::End::wrong;
+  const int status = pclose(pipe);
+  outcome.race = outcome.output.find("ThreadSanitizer: data race") != std::string::npos;
+  outcome.exact = !outcome.race && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return outcome;
 }
 
-// All of them, as many at a time as there are processors.
-void run_jobs(std::vector<Job>& jobs) {
-  struct Running {
-    Job* job;
-    std::FILE* file;
-    std::chrono::steady_clock::time_point begin;
-  };
-  std::map<pid_t, Running> running;
-  const auto end_one = [&] {
-    int status;
-    const pid_t child = wait(&status);
-    if (child < 0) throw std::runtime_error("a child process is lost");
-    const auto [job, file, begin] = running.at(child);
-    job->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    read_output(*job, file, status);
-    std::fclose(file);
-    running.erase(child);
-  };
-  for (Job& job : jobs) {
-    if (running.size() >= std::max(std::thread::hardware_concurrency(), 1u)) end_one();
-    std::FILE* const file = std::tmpfile();
-    if (file == nullptr) throw std::runtime_error("no temporary file");
-    const auto begin = std::chrono::steady_clock::now();
-    const pid_t child = fork();
-    if (child == 0) run_in_child(job, fileno(file));
-    running[child] = {&job, file, begin};
+// f(0) ... f(count - 1), as many at a time as there are processors.
+template <class F>
+void at_a_time(std::size_t count, F&& f) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::jthread> workers;
+  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) {
+    workers.emplace_back([&] {
+      for (std::size_t n; (n = next++) < count;) f(n);
+    });
   }
-  while (!running.empty()) end_one();
 }
 
 // The line of a site's source.
@@ -185,59 +180,52 @@ std::string source_line(const std::string& site) {
   return line.substr(std::min(line.find_first_not_of(' '), line.size()));
 }
 
-// Runs all cases, in both orders of their threads; false if one fails. `met`: the cases in which a
-// site is, those that take the least time first.
-bool cases_pass(std::string_view part, std::map<std::string, std::vector<const Case*>>& met) {
-  std::vector<Job> jobs;
+// The cases that a site is in, those that take the least time first.
+using Met = std::map<std::string, std::vector<const Case*>>;
+
+// Runs all cases, in both orders of their threads; false if one fails.
+bool cases_pass(const char* program, std::string_view part, Met& met) {
+  std::vector<std::pair<const Case*, Outcome>> runs;
   for (const Case& c : kCases) {
-    if (name(c).find(part) == std::string::npos) continue;
-    for (const bool backwards : {false, true}) jobs.emplace_back(c, "", backwards);
+    if (name(c).find(part) != std::string::npos) runs.insert(runs.end(), 2, {&c, {}});
   }
-  run_jobs(jobs);
-  bool passed = true;
-  std::ranges::stable_sort(jobs, {}, &Job::seconds);
-  for (const Job& job : jobs) {
-    const bool ok = job.end == Job::End::exact;
-    passed = passed && ok;
-    std::printf("%-32s %-9s %5.1f s  %s\n%s", name(*job.what).c_str(),
-                job.backwards ? "backwards" : "", job.seconds, ok ? "exact" : "FAILED",
-                job.output.c_str());
-    if (job.backwards) continue;
-    for (const std::string& site : job.sites) met[site].push_back(job.what);
+  std::atomic<bool> passed = true;
+  at_a_time(runs.size(), [&](std::size_t i) {
+    auto& [c, outcome] = runs[i];
+    outcome = outcome_of(program, *c, i % 2 == 1, "");
+    if (!outcome.exact) passed = false;
+    std::printf("%-32s %5.1f s  %s\n%s", name(*c).c_str(), outcome.seconds,
+                outcome.exact ? "exact" : "FAILED", outcome.output.c_str());
+  });
+  std::ranges::stable_sort(runs, {}, [](const auto& run) { return run.second.seconds; });
+  for (const auto& [c, outcome] : runs) {
+    for (const std::string& site : outcome.sites) {
+      if (std::ranges::count(met[site], c) == 0) met[site].push_back(c);
+    }
   }
   return passed;
 }
 
-bool drops_are_seen(const std::map<std::string, std::vector<const Case*>>& met, bool all) {
-  std::map<std::string, int> seen;
-  bool passed = true;
-  for (std::size_t round = 0;; ++round) {
-    std::vector<Job> jobs;
-    for (const auto& [site, cases] : met) {
-      if (round < cases.size() && (all || seen[site] == 0)) jobs.emplace_back(*cases[round], site);
+bool drops_are_seen(const char* program, const Met& met) {
+  const std::vector<Met::value_type> all(met.begin(), met.end());
+  std::atomic<bool> passed = true;
+  at_a_time(all.size(), [&](std::size_t i) {
+    const std::string& site = all[i].first;
+    for (const Case* c : all[i].second) {
+      const Outcome outcome = outcome_of(program, *c, false, site);
+      std::printf("%-9s without %s, in %s\n%s", outcome.race ? "seen" : "not seen",
+                  site.substr(site.rfind('/') + 1).c_str(), name(*c).c_str(),
+                  outcome.race || outcome.exact ? "" : outcome.output.c_str());
+      if (!outcome.race && !outcome.exact) passed = false;
+      if (outcome.race) return;
     }
-    if (jobs.empty()) break;
-    run_jobs(jobs);
-    for (const Job& job : jobs) {
-      if (job.end == Job::End::race) ++seen[job.dropped];
-      passed = passed && job.end != Job::End::wrong;
-      const char* const text = job.end == Job::End::race    ? "seen"
-                               : job.end == Job::End::exact ? "not seen"
-                                                            : "FAILED";
-      std::printf("%-9s without %s, in %s\n%s", text,
-                  job.dropped.substr(job.dropped.rfind('/') + 1).c_str(), name(*job.what).c_str(),
-                  job.end == Job::End::wrong ? job.output.c_str() : "");
-    }
-  }
-  for (const auto& [site, count] : seen) {
-    if (count > 0) continue;
-    // The answer of each_any() is needed even where its barrier orders nothing.
+    // The answer of any() is needed even where its barrier orders nothing.
     const std::string line = source_line(site);
-    const bool answers = line.find("each_any") != std::string::npos;
-    passed = passed && answers;
+    const bool answers = line.find("any(") != std::string::npos;
+    if (!answers) passed = false;
     std::printf("%s: nothing races without %s\n  %s\n", answers ? "no order" : "FAILED",
                 site.c_str(), line.c_str());
-  }
+  });
   return passed;
 }
 
@@ -246,21 +234,16 @@ bool drops_are_seen(const std::map<std::string, std::vector<const Case*>>& met, 
 
 int main(int argc, char** argv) {
   using namespace convgrad::testing;
-  [[maybe_unused]] bool all = false;
-  std::string_view part;
-  for (const std::string_view argument : std::span(argv + 1, argv + argc)) {
-    if (argument == "--all") {
-      all = true;
-    } else {
-      part = argument;
-    }
+  const std::string_view part = argc > 1 ? argv[1] : "";
+  if (part == "--case") {
+    run_case(kCases[std::stoi(argv[2])], std::strcmp(argv[3], "backwards") == 0, argv[4]);
   }
-  std::map<std::string, std::vector<const Case*>> met;
-  bool passed = cases_pass(part, met) && !met.empty();
-#ifdef CONVGRAD_THREAD_SANITIZER
-  passed = drops_are_seen(met, all) && passed;
-#else
-  std::puts("no races are looked for without the thread sanitizer");
-#endif
+  Met met;
+  bool passed = cases_pass(argv[0], part, met) && !met.empty();
+  if (kSanitized) {
+    passed = drops_are_seen(argv[0], met) && passed;
+  } else {
+    std::puts("no races are looked for without the thread sanitizer");
+  }
   return passed ? 0 : 1;
 }

@@ -9,14 +9,15 @@
 namespace convgrad::cli {
 namespace {
 
-void table_row(std::ostream& text, bool best, std::string_view name, const std::string& reason,
-               double seconds, const char* where) {
-  text << (best ? "* " : "  ") << std::left << std::setw(27) << name;
-  if (reason.empty()) {
-    text << "estimated " << std::setprecision(3) << seconds * 1e3 << " ms on " << where << "\n";
-  } else {
-    text << reason << "\n";
-  }
+void table_row(std::ostream& text, bool best, std::string_view name, std::string_view what) {
+  text << (best ? "* " : "  ") << std::left << std::setw(27) << name << what << "\n";
+}
+
+std::string estimate_of(const Kernel& kernel, const WgradProblem& problem) {
+  TextWriter text;
+  text << "estimated " << std::setprecision(3)
+       << estimated_seconds(kernel, problem, this_machine()) * 1e3 << " ms on one core";
+  return text.str();
 }
 
 // Returns why a kernel computes nothing on this machine: what it says here of a problem that it
@@ -46,15 +47,20 @@ std::string algorithm_table(const Job& job) {
   if (job.backend == Backend::cuda) {
     const std::string_view best = choose_device_kernel(problem, job.device).name;
     for (const DeviceKernel& kernel : device_kernels()) {
-      table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, job.device),
-                kernel.estimated_seconds(problem, job.device), "a large device");
+      const std::string why_not = kernel.why_not(problem, job.device);
+      const bool by_name = kernel.auto_takes == nullptr;
+      table_row(text, kernel.name == best, kernel.name,
+                !why_not.empty() ? why_not
+                : by_name        ? "by name only"
+                                 : "available");
     }
     return text.str();
   }
   const std::string_view best = choose_kernel(problem, this_machine()).name;
   for (const Kernel& kernel : kernels()) {
-    table_row(text, kernel.name == best, kernel.name, kernel.why_not(problem, this_machine()),
-              estimated_seconds(kernel, problem, this_machine()), "one core");
+    const std::string why_not = kernel.why_not(problem, this_machine());
+    table_row(text, kernel.name == best, kernel.name,
+              why_not.empty() ? estimate_of(kernel, problem) : why_not);
   }
   for (const DeviceKernel& kernel : device_kernels()) {
     text << "  " << std::left << std::setw(27) << kernel.name << "with --backend cuda\n";

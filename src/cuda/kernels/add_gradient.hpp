@@ -26,17 +26,15 @@ struct AddGradient {
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    block.each_unsynced([&](int thread, Regs&) {
-      const std::int64_t i = task * kThreads + thread;
-      if (i >= p.taps * p.group_c * p.K) return;
-      const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;
-      const std::int64_t at =
-          p.channels_last ? (k * p.taps + tap) * p.group_c + c : (k * p.group_c + c) * p.taps + tap;
-      Sum<Acc>& to = static_cast<Sum<Acc>*>(p.partial)[i];
-      Sum<Acc> sum = p.first ? Sum<Acc>{} : to;
-      sum.add(convert<Acc>(static_cast<const Scalar*>(p.dw)[at]));
-      to = sum;
-    });
+    const std::int64_t i = task * kThreads + block.thread();
+    if (i >= p.taps * p.group_c * p.K) return;
+    const std::int64_t k = i % p.K, c = i / p.K % p.group_c, tap = i / p.K / p.group_c;
+    const std::int64_t at =
+        p.channels_last ? (k * p.taps + tap) * p.group_c + c : (k * p.group_c + c) * p.taps + tap;
+    Sum<Acc>& to = static_cast<Sum<Acc>*>(p.partial)[i];
+    Sum<Acc> sum = p.first ? Sum<Acc>{} : to;
+    sum.add(convert<Acc>(static_cast<const Scalar*>(p.dw)[at]));
+    to = sum;
   }
 };
 

@@ -6,7 +6,7 @@
 // products.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
+#include "cuda/kernels/sum_again.hpp"
 
 namespace convgrad::cuda {
 
@@ -34,27 +34,6 @@ CONVGRAD_HD GemmTile gemm_tile(const GemmParams& p, int rows, int columns, std::
   return tile;
 }
 
-// Holds where a tap sees x from the outputs at position 0.
-struct TapStart {
-  int at[3];
-
-  CONVGRAD_HD TapStart(const Shape& shape, int tap)
-      : at{shape.tap_t(tap), shape.tap_r(tap), shape.tap_s(tap)} {
-    for (int a = 0; a < 3; ++a) at[a] = at[a] * shape.axis[a].dilation - shape.axis[a].pad;
-  }
-  TapStart() = default;  // in shared memory
-};
-
-// Finds where a tap sees x from an output position; false if that is outside x on some axis.
-CONVGRAD_HD bool tap_input(const Shape& shape, const TapStart& start, const int out[3], int in[3]) {
-  bool inside = true;
-  for (int a = 0; a < 3; ++a) {
-    in[a] = out[a] * shape.axis[a].stride + start.at[a];
-    inside = inside && in[a] >= 0 && in[a] < shape.axis[a].in;
-  }
-  return inside;
-}
-
 // Finds the tile's first channels of pixel number i of a chunk; false if the tap sees nothing.
 CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStart& start,
                         const Box& box, int i, std::int64_t& x, std::int64_t& dy) {
@@ -75,8 +54,9 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStar
 struct GemmTask {
   GemmTile tile;
   TapStart start;
+  int zero;  // a load of 16 bytes takes it along with start
   std::int64_t slice;
-  Box first, box;  // the chunks that are loaded first and next
+  Box box;  // the chunk that is loaded next
 };
 
 // Holds for each pixel of a chunk where the tile's first channels are in x and in dy, in bytes,
@@ -125,24 +105,23 @@ CONVGRAD_HD auto sum_addresses(const BlockParams& work, const GemmTile& tile, st
     int down, right;
     step(sum, down, right);
     Sum<Acc>* const at = first + down * K + right;
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
     __builtin_assume(at != nullptr && __isGlobal(at));
 #endif
     return down < rows && right < columns ? at : nullptr;
   };
 }
 
-// Computes a thread's sums of a chunk once more from device memory, without tensor cores and
-// without what the tap sees outside x, for data that the matrix instructions do not sum well
-// enough. It is slow, and meant to be rare. place(fragment, element, row, column) is that of a sum
-// within the tile.
+// Does what sum_again() does for a tile, whose sums are of one tap: place(fragment, element, row,
+// column) is that of a sum within it.
 template <typename Scalar, class Sums, class Place>
-CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, const Box& box,
-                               Sums& sums, Place&& place) {
+CONVGRAD_HD void sum_tile_again(const GemmParams& p, const GemmTile& tile, const Box& box,
+                                Sums& sums, Place&& place) {
   const auto* x = static_cast<const Scalar*>(p.work.x.data);
   const auto* dy = static_cast<const Scalar*>(p.work.dy.data);
   const TapStart start(p.work.shape, tile.tap);
   sums.clear();
+  CONVGRAD_NO_UNROLL
   for (int pixel = 0; pixel < box.pixels(); ++pixel) {
     std::int64_t x_at, dy_at;
     if (!locate(p, tile, start, box, pixel, x_at, dy_at)) continue;
@@ -151,6 +130,7 @@ CONVGRAD_HD void sum_by_pixels(const GemmParams& p, const GemmTile& tile, const 
       place(i, e, row, column);
       if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) return;
       sums.chunk[i][e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
+      one_by_one();
     });
   }
 }

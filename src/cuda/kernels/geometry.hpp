@@ -33,7 +33,6 @@ struct Shape {
   int groups, group_c, group_k;
   std::int64_t K;
   bool channels_last;
-  bool padded;  // some tap of some pixel is outside x
 
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   // Devices have no instruction to divide: kernels do this once a chunk at most.

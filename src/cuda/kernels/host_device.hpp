@@ -9,14 +9,14 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#define CONVGRAD_HD __host__ __device__ __forceinline__
+#define CONVGRAD_HD __device__ __forceinline__
 #else
 #include "convgrad/dtype.hpp"
 #define CONVGRAD_HD inline
 #endif
 
 // Arrays in registers need loops over them unrolled. The host's compiler knows no such pragma.
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
 #define CONVGRAD_UNROLL _Pragma("unroll")
 #define CONVGRAD_UNROLL_4 _Pragma("unroll 4")
 #define CONVGRAD_NO_UNROLL _Pragma("unroll 1")
@@ -85,24 +85,31 @@ CONVGRAD_HD bool is_finite(double value) {
 // computed where it is needed: a kernel's addresses of sums, needed before and after its loops,
 // would otherwise be kept in registers all the way, and others spilled for them.
 CONVGRAD_HD int opaque(int value) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
 #endif
   return value;
 }
 template <typename T>
 CONVGRAD_HD T* opaque(T* pointer) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
   asm volatile("" : "+l"(pointer));
 #endif
   return pointer;
+}
+
+// Keeps the compiler from loading ahead what is used behind this, for which there are no registers.
+CONVGRAD_HD void one_by_one() {
+#if defined(__CUDACC__)
+  asm volatile("" ::: "memory");
+#endif
 }
 
 // Takes an element of device memory by an address that was kept in shared memory, which does not
 // say what kind of memory it is of: the compiler would ask that of each address.
 template <typename Scalar>
 CONVGRAD_HD const Scalar* in_global(const unsigned char* address) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDACC__)
   __builtin_assume(__isGlobal(address));
 #endif
   return reinterpret_cast<const Scalar*>(address);

@@ -47,24 +47,17 @@ struct Mma16 : MmaSums {
     k = lane % 4 * 2 + e % 2 + e / 2 * 8;
     column = lane / 4;
   }
-  static double value(std::uint32_t word, int half) {
+  CONVGRAD_HD static double value(std::uint32_t word, int half) {
     return convert<float>(Scalar{static_cast<std::uint16_t>(word >> (16 * half))});
   }
-  static double a_value(const A& a, int e) { return value(a.word[e / 2], e % 2); }
-  static double b_value(const B& b, int e) { return value(b.word[e / 2], e % 2); }
+  CONVGRAD_HD static double a_value(const A& a, int e) { return value(a.word[e / 2], e % 2); }
+  CONVGRAD_HD static double b_value(const B& b, int e) { return value(b.word[e / 2], e % 2); }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// Is m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction),
-// C in float32.
-struct MmaTf32 : MmaSums {
-  static constexpr int kM = 16, kN = 8, kK = 8;
-  static constexpr int kElementsA = 4, kElementsB = 2, kElementsC = 4;
-  using A = Words<4>;
-  using B = Words<2>;
-  using C = float[kElementsC];
-
+// Fragments of elements of 32 or 64 bits have one in each register.
+struct MmaSingles : MmaSums {
   CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
     row = lane / 4 + e % 2 * 8;
     k = lane % 4 + e / 2 * 4;
@@ -73,8 +66,23 @@ struct MmaTf32 : MmaSums {
     k = lane % 4 + e * 4;
     column = lane / 4;
   }
-  static double a_value(const A& a, int e) { return bits_float(a.word[e] & 0xffffe000u); }
-  static double b_value(const B& b, int e) { return bits_float(b.word[e] & 0xffffe000u); }
+};
+
+// Is m16n8k8 for float32 of which the upper 19 bits are read (sign, 8 of exponent, 10 of fraction),
+// C in float32.
+struct MmaTf32 : MmaSingles {
+  static constexpr int kM = 16, kN = 8, kK = 8;
+  static constexpr int kElementsA = 4, kElementsB = 2, kElementsC = 4;
+  using A = Words<4>;
+  using B = Words<2>;
+  using C = float[kElementsC];
+
+  CONVGRAD_HD static double a_value(const A& a, int e) {
+    return bits_float(a.word[e] & 0xffffe000u);
+  }
+  CONVGRAD_HD static double b_value(const B& b, int e) {
+    return bits_float(b.word[e] & 0xffffe000u);
+  }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
@@ -83,7 +91,7 @@ struct MmaTf32 : MmaSums {
 // fragments are parts of these, so eight of them take its place. Either adds the products one by
 // one with a fused multiply-add each, k upwards (Xie et al., MMA-Sim, arXiv:2511.10909, measured
 // that; the PTX manual says only that each is as exact as fma), so the bits are the same.
-struct MmaF64 : MmaSums {
+struct MmaF64 : MmaSingles {
   static constexpr int kM = 16, kN = 8, kK = 16;
   static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;
   struct A {
@@ -94,41 +102,12 @@ struct MmaF64 : MmaSums {
   };
   using C = double[kElementsC];
 
-  CONVGRAD_HD static void a_place(int lane, int e, int& row, int& k) {
-    row = lane / 4 + e % 2 * 8;
-    k = lane % 4 + e / 2 * 4;
-  }
-  CONVGRAD_HD static void b_place(int lane, int e, int& k, int& column) {
-    k = lane % 4 + e * 4;
-    column = lane / 4;
-  }
-  static double a_value(const A& a, int e) { return a.value[e]; }
-  static double b_value(const B& b, int e) { return b.value[e]; }
+  CONVGRAD_HD static double a_value(const A& a, int e) { return a.value[e]; }
+  CONVGRAD_HD static double b_value(const B& b, int e) { return b.value[e]; }
 
   CONVGRAD_HD static void multiply(C& c, const A& a, const B& b);
 };
 
-// Rounds to bfloat16, ties to even, finite values only: split_bf16() has no others.
-CONVGRAD_HD std::uint16_t bf16_nearest(float value) {
-  const std::uint32_t bits = float_bits(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-// Each value is the sum of three bfloat16, exactly, where none of them underflows: each has 8 bits,
-// and what is left after a rounding has the sign's bit more. words are the terms of both, the first
-// value's in the lower half. Devices round two values with one instruction.
-CONVGRAD_HD void split_bf16(float first, float second, std::uint32_t words[3]) {
-  CONVGRAD_UNROLL
-  for (int i = 0; i < 3; ++i) {
-#if defined(__CUDA_ARCH__)
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    __builtin_memcpy(&words[i], &pair, sizeof(words[i]));
-#else
-    words[i] = bf16_nearest(first) | static_cast<std::uint32_t>(bf16_nearest(second)) << 16;
-#endif
-    first -= bits_float(words[i] << 16);
-    second -= bits_float(words[i] & 0xffff0000u);
-  }
-}
 // Rounds to the 10 stored bits of TF32, ties away from zero, as cvt.rna.tf32 does.
 CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
   const std::uint32_t bits = float_bits(value);
@@ -136,33 +115,24 @@ CONVGRAD_HD std::uint32_t tf32_nearest(float value) {
 }
 
 #if defined(__CUDACC__)
-// Compute capability 8.0 and above have it; for others this compiles, and is never launched.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define CONVGRAD_MMA(INSTRUCTION)                                                                \
   asm volatile(INSTRUCTION " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"              \
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
                : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]), \
                  "r"(b.word[1]))
-#else
-#define CONVGRAD_MMA(INSTRUCTION) static_cast<void>(0)
-#endif
 
 template <>
-CONVGRAD_HD void Mma16<Float16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                          [[maybe_unused]] const B& b) {
+CONVGRAD_HD void Mma16<Float16>::multiply(C& c, const A& a, const B& b) {
   CONVGRAD_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
 }
 template <>
-CONVGRAD_HD void Mma16<BFloat16>::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                           [[maybe_unused]] const B& b) {
+CONVGRAD_HD void Mma16<BFloat16>::multiply(C& c, const A& a, const B& b) {
   CONVGRAD_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
 }
-CONVGRAD_HD void MmaTf32::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                   [[maybe_unused]] const B& b) {
+CONVGRAD_HD void MmaTf32::multiply(C& c, const A& a, const B& b) {
   CONVGRAD_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
-CONVGRAD_HD void MmaF64::multiply([[maybe_unused]] C& c, [[maybe_unused]] const A& a,
-                                  [[maybe_unused]] const B& b) {
+CONVGRAD_HD void MmaF64::multiply(C& c, const A& a, const B& b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
@@ -171,7 +141,7 @@ CONVGRAD_HD void MmaF64::multiply([[maybe_unused]] C& c, [[maybe_unused]] const 
       : "d"(a.value[0]), "d"(a.value[1]), "d"(a.value[2]), "d"(a.value[3]), "d"(a.value[4]),
         "d"(a.value[5]), "d"(a.value[6]), "d"(a.value[7]), "d"(b.value[0]), "d"(b.value[1]),
         "d"(b.value[2]), "d"(b.value[3]));
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#else
   CONVGRAD_UNROLL
   for (int e = 0; e < kElementsA; ++e) {  // rows 0 to 7 and 8 to 15 of four values of k
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"

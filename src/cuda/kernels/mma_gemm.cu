@@ -3,7 +3,6 @@
 #include "cuda/kernels/add_gradient.hpp"
 #include "cuda/kernels/launch_tasks.cuh"
 #include "cuda/kernels/mma_gemm.hpp"
-#include "cuda/kernels/mma_split_gemm.hpp"
 #include "cuda/kernels/pack.hpp"
 #include "cuda/kernels/wgmma_gemm.hpp"
 
@@ -14,10 +13,7 @@ CONVGRAD_LAUNCH(Mma16Wide<Float16>);
 CONVGRAD_LAUNCH(Mma16Wide<BFloat16>);
 CONVGRAD_LAUNCH(Mma16Narrow<Float16>);
 CONVGRAD_LAUNCH(Mma16Narrow<BFloat16>);
-CONVGRAD_LAUNCH(MmaSplitWide);
-CONVGRAD_LAUNCH(MmaSplitNarrow);
-CONVGRAD_LAUNCH(MmaTf32Wide);
-CONVGRAD_LAUNCH(MmaTf32Narrow);
+CONVGRAD_LAUNCH(MmaTf32Gemm);
 CONVGRAD_LAUNCH(MmaF64Gemm);
 CONVGRAD_LAUNCH(WgmmaGemm<Float16>);
 CONVGRAD_LAUNCH(WgmmaGemm<BFloat16>);

@@ -13,8 +13,8 @@
 // table 8 KiB, of the 99 that devices of compute capability 8.6 give a block.
 #pragma once
 
+#include "cuda/kernels/gemm_tile.hpp"
 #include "cuda/kernels/mma.hpp"
-#include "cuda/kernels/mma_tile.hpp"
 
 namespace convgrad::cuda {
 
@@ -24,7 +24,7 @@ namespace convgrad::cuda {
 // added to rows of shared memory where lanes read single elements: lanes that differ in k must meet
 // other banks than lanes that differ in the channel. There are 32 banks of 4 bytes.
 
-// float16 and bfloat16 by ldmatrix, which a swizzle serves (mma_tile.hpp). For 16 pixels a warp
+// float16 and bfloat16 by ldmatrix, which a swizzle serves. For 16 pixels a warp
 // reads kM + kN channels of shared memory, 32 bytes each, and multiplies for kM * kN / 64 cycles of
 // a multiprocessor that reads 128 bytes in each: 64 x 32 takes 24 cycles of reading for 32 of
 // multiplying, 32 x 32 would take 16 for 16. The 64 sums and their pairs are 192 registers of 255.
@@ -61,23 +61,55 @@ struct MmaTf32Operand {
   }
 };
 
+// Returns the place of channel `at` in a row of 16-bit elements in shared memory. ldmatrix reads 16
+// bytes of each of eight rows at a time; rows are multiples of 128 bytes, so without a swizzle all
+// eight would be in the same four banks. A pad would do as well, but take up to 1/8 more memory.
+CONVGRAD_HD int swizzled_channel(int pixel, int at) {
+  return ((at / 8) ^ (pixel % 8)) * 8 + at % 8;
+}
+
+// Queues the slabs of a task as they are loaded, some before they are multiplied.
+struct SlabQueue {
+  int chunks = 0;           // that have not been loaded to their end
+  int slab = 0, slabs = 0;  // of the chunk: which is loaded next, and of how many
+  // Bit i says that a slab is multiplied i slabs from now, bit i + 16 that it ends its chunk.
+  unsigned waiting = 0;
+
+  // The next slab has been loaded; `ahead` others are multiplied before it.
+  CONVGRAD_HD void push(int ahead) {
+    const bool ends = ++slab == slabs;
+    waiting |= (ends ? 0x10001u : 1u) << ahead;
+    if (!ends) return;
+    slab = 0;
+    --chunks;
+  }
+  CONVGRAD_HD bool empty() const { return (waiting & 1u) == 0; }
+  // Tells whether the slab that has been multiplied was the last of its chunk.
+  CONVGRAD_HD bool pop() {
+    const bool ended = (waiting & 0x10000u) != 0;
+    waiting = waiting >> 1 & 0x7fff7fffu;
+    return ended;
+  }
+};
+
+// A tile has kWarpRows x kWarpColumns warps, of kM x kN sums each.
 template <class Operand, int kWarpRows, int kWarpColumns, int kStages>
 struct MmaGemm {
   using Element = typename Operand::Element;
   using Op = typename Operand::Op;
   using Acc = typename Operand::Acc;
-  using Tile = MmaTile<Op, Acc, kWarpRows, kWarpColumns, Operand::kM, Operand::kN>;
-  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns, kThreads = Tile::kThreads;
-  static constexpr int kTilesM = Tile::kTilesM, kTilesN = Tile::kTilesN;
-  static constexpr int kDepth = Operand::kDepth;
+  static constexpr int kM = Operand::kM, kN = Operand::kN, kDepth = Operand::kDepth;
+  static constexpr int kRows = kWarpRows * kM, kColumns = kWarpColumns * kN;
+  static constexpr int kThreads = kWarpRows * kWarpColumns * kWarp;
+  static constexpr int kTilesM = kM / Op::kM, kTilesN = kN / Op::kN;
   static constexpr int kElementBytes = sizeof(Element), kVector = 16 / kElementBytes;
   static constexpr int kPitchX = kRows + Operand::kPad, kPitchDy = kColumns + Operand::kPad;
 
   using Params = GemmParams;
   struct Regs {
-    typename Op::A a[kTilesM][1];
-    typename Op::B b[kTilesN][1];
-    typename Tile::Sums sums;
+    typename Op::A a[kTilesM];
+    typename Op::B b[kTilesN];
+    TileSums<Acc, kTilesM * kTilesN, Op::kElementsC> sums;
   };
   struct Shared {
     alignas(128) Element x[kStages][kDepth][kPitchX];
@@ -86,113 +118,166 @@ struct MmaGemm {
     GemmTask task;
   };
 
+  // These return the first row and column of a thread's warp.
+  CONVGRAD_HD static int row_of(int thread) { return thread / kWarp % kWarpRows * kM; }
+  CONVGRAD_HD static int column_of(int thread) { return thread / kWarp / kWarpRows * kN; }
+
   template <int kWidth, int kPitch, class Block>
-  CONVGRAD_HD static void issue_rows(Block& block, int thread, Element (&to)[kDepth][kPitch],
-                                     const void* data, const std::int64_t* table, int channels) {
+  CONVGRAD_HD static void issue_rows(Block& block, Element (&to)[kDepth][kPitch], const void* data,
+                                     const std::int64_t* table, int channels) {
     // A thread's pieces are of the same channels, kStep pixels apart.
     constexpr int kPieces = kWidth / kVector, kStep = kThreads / kPieces;
     static_assert(kStep * kPieces == kThreads && kDepth % kStep == 0);
     static_assert(!Operand::kByMatrix || kStep % 8 == 0);
-    const int pixel = thread / kPieces, at = thread % kPieces * kVector;
+    const int pixel = block.thread() / kPieces, at = block.thread() % kPieces * kVector;
     const int to_channel = Operand::kByMatrix ? swizzled_channel(pixel, at) : at;
     const bool inside = at < channels;
     CONVGRAD_UNROLL
     for (int i = 0; i < kDepth; i += kStep) {
       const Piece piece(data, at * kElementBytes, table[pixel + i], inside);
-      block.copy_async(thread, &to[pixel + i][to_channel], piece.from, piece.there);
+      block.copy_async(&to[pixel + i][to_channel], piece.from, piece.there);
     }
   }
 
   // Begins to load the next slab into a stage, if there is one. Where there is none, an empty group
-  // is committed: wait_copies() counts groups.
+  // is committed: wait_copies() counts groups. A barrier must be between loads of two chunks.
   template <class Block>
   CONVGRAD_HD static void issue(Block& block, const Params& p, SlabQueue& queue, int stage,
-                                int ahead = kStages - 1) {
-    if (queue.chunks == 0) {
-      block.each_unsynced([&](int thread, Regs&) { block.commit_copies(thread); });
-      return;
-    }
-    if (queue.slab == 0) Tile::template begin_chunk<kDepth, kElementBytes>(block, p, queue);
-    block.each_unsynced([&](int thread, Regs&) {
-      Shared& s = block.shared;
+                                int ahead) {
+    Shared& s = block.shared;
+    if (queue.chunks > 0) {
+      if (queue.slab == 0) {
+        queue.slabs = ceil_div(s.task.box.pixels(), kDepth);
+        s.table.template fill<kThreads, kDepth, kElementBytes>(p, s.task, block.thread());
+        block.sync();
+        if (block.thread() == 0) p.work.chunks.advance(s.task.box, p.work.apart);
+      }
       const int first = queue.slab * kDepth;
-      issue_rows<kRows>(block, thread, s.x[stage], p.work.x.data, s.table.x + first,
+      issue_rows<kRows>(block, s.x[stage], p.work.x.data, s.table.x + first,
                         p.x_pitch - s.task.tile.row);
-      issue_rows<kColumns>(block, thread, s.dy[stage], p.work.dy.data, s.table.dy + first,
+      issue_rows<kColumns>(block, s.dy[stage], p.work.dy.data, s.table.dy + first,
                            p.dy_pitch - s.task.tile.column);
-      block.commit_copies(thread);
-    });
-    queue.push(ahead);
+      queue.push(ahead);
+    }
+    block.commit_copies();
   }
 
-  // Loads Op::kK pixels of a stage, from `first`, to fragments.
+  // Loads Op::kK pixels of a stage, from `first`, to fragments. Shared memory is [pixel][channel]
+  // and fragments are [channel][pixel], with two 16-bit pixels a register: ldmatrix transposes them
+  // on the way (PTX ISA, "ldmatrix", .trans). Its four matrices are the four registers of one A, in
+  // the manual's order, or those of two neighbouring B. `first` is a multiple of 8. A lane's other
+  // rows are 16 channels apart, by exclusive or in swizzled rows, since the first ones are
+  // multiples of kM and kN: all follow from one number.
   template <class Block>
-  CONVGRAD_HD static void load_fragments(Block& block, int thread, int stage, int first, Regs& r) {
+  CONVGRAD_HD static void load_by_matrix(Block& block, int stage, int first, Regs& r) {
+    static_assert(!Operand::kByMatrix || (Op::kM == 16 && Op::kN == 8 && kM % 32 == 0 && kN == 32));
+    const Element* const x = block.shared.x[stage][first];
+    const Element* const dy = block.shared.dy[stage][first];
+    const int lane = block.thread() % kWarp;
+    CONVGRAD_UNROLL
+    for (int j = 0; j < kTilesN; j += 2) {
+      std::uint32_t words[4];
+      const int pixel = lane / 8 % 2 * 8 + lane % 8;
+      const int channel = swizzled_channel(pixel, column_of(block.thread()) + lane / 16 * 8);
+      block.load_transposed(words, dy + ((pixel * kColumns + channel) ^ j * 8));
+      CONVGRAD_UNROLL
+      for (int i = 0; i < 4; ++i) r.b[j + i / 2].word[i % 2] = words[i];
+    }
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTilesM; ++i) {
+      const int pixel = lane / 16 * 8 + lane % 8;
+      const int channel = swizzled_channel(pixel, row_of(block.thread()) + lane / 8 % 2 * 8);
+      block.load_transposed(r.a[i].word, x + ((pixel * kRows + channel) ^ i * 16));
+    }
+  }
+
+  template <class Block>
+  CONVGRAD_HD static void load_by_element(Block& block, int stage, int first, Regs& r) {
     const Shared& s = block.shared;
-    if constexpr (Operand::kByMatrix) {
-      Tile::template load_b<1>(block, thread, s.dy[stage] + first, 0, r.b);
-      Tile::template load_a<1>(block, thread, s.x[stage] + first, 0, r.a);
-    } else {
-      const int lane = thread % kWarp, row = Tile::row_of(thread), column = Tile::column_of(thread);
-      int k, at;
+    const int lane = block.thread() % kWarp, row = row_of(block.thread()),
+              column = column_of(block.thread());
+    int k, at;
+    CONVGRAD_UNROLL
+    for (int j = 0; j < kTilesN; ++j) {
       CONVGRAD_UNROLL
-      for (int j = 0; j < kTilesN; ++j) {
-        CONVGRAD_UNROLL
-        for (int e = 0; e < Op::kElementsB; ++e) {
-          Op::b_place(lane, e, k, at);
-          Operand::set(r.b[j][0], e, s.dy[stage][first + k][column + j * Op::kN + at]);
-        }
+      for (int e = 0; e < Op::kElementsB; ++e) {
+        Op::b_place(lane, e, k, at);
+        Operand::set(r.b[j], e, s.dy[stage][first + k][column + j * Op::kN + at]);
       }
+    }
+    CONVGRAD_UNROLL
+    for (int i = 0; i < kTilesM; ++i) {
       CONVGRAD_UNROLL
-      for (int i = 0; i < kTilesM; ++i) {
-        CONVGRAD_UNROLL
-        for (int e = 0; e < Op::kElementsA; ++e) {
-          Op::a_place(lane, e, at, k);
-          Operand::set(r.a[i][0], e, s.x[stage][first + k][row + i * Op::kM + at]);
-        }
+      for (int e = 0; e < Op::kElementsA; ++e) {
+        Op::a_place(lane, e, at, k);
+        Operand::set(r.a[i], e, s.x[stage][first + k][row + i * Op::kM + at]);
       }
     }
   }
 
   template <class Block>
   CONVGRAD_HD static void compute(Block& block, int stage) {
+    Regs& r = block.regs;
     CONVGRAD_UNROLL
     for (int first = 0; first < kDepth; first += Op::kK) {
-      block.each_unsynced(
-          [&](int thread, Regs& r) { load_fragments(block, thread, stage, first, r); });
-      block.template multiply<Op, kTilesM, kTilesN>(
-          [](Regs& r, int i) -> const typename Op::A& { return r.a[i][0]; },
-          [](Regs& r, int j) -> const typename Op::B& { return r.b[j][0]; },
-          [](Regs& r, int i, int j) -> typename Op::C& { return r.sums.chunk[i * kTilesN + j]; });
+      if constexpr (Operand::kByMatrix) {
+        load_by_matrix(block, stage, first, r);
+      } else {
+        load_by_element(block, stage, first, r);
+      }
+      block.template multiply<Op>(r.sums.chunk, r.a, r.b);
     }
+  }
+
+  // A sum's place is that of the thread's first one plus what fragment and element add.
+  CONVGRAD_HD static auto address_of(const BlockParams& work, const GemmTask& task, int thread) {
+    const int own = opaque(thread);
+    int row, column;
+    Op::c_place(own % kWarp, 0, row, column);
+    return sum_addresses<Acc>(work, task.tile, task.slice, row + row_of(own),
+                              column + column_of(own), [](int sum, int& down, int& right) {
+                                const int i = sum / Op::kElementsC;
+                                Op::c_place(0, sum % Op::kElementsC, down, right);
+                                down += i / kTilesN * Op::kM;
+                                right += i % kTilesN * Op::kN;
+                              });
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
-    SlabQueue queue = Tile::begin(block, p, task);
-    if (queue.chunks == 0) return;
-    block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(p.work.begins(block.shared.task.slice),
-                  Tile::address_of(p.work, block.shared.task, thread));
-      r.sums.clear();
-    });
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    block.refuse();
+#else
+    const ChunkWalker chunks(p.work, task);
+    if (chunks.done()) return;
+    Shared& s = block.shared;
+    Regs& r = block.regs;
+    if (block.thread() == 0) {
+      const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
+      s.task = {tile, TapStart(p.work.shape, tile.tap), 0, chunks.slice, chunks.box};
+    }
+    block.sync();
+    SlabQueue queue;
+    queue.chunks = chunks.left;
+    r.sums.load(p.work.begins(s.task.slice), address_of(p.work, s.task, block.thread()));
+    r.sums.clear();
     for (int stage = 0; stage < kStages - 1; ++stage) {
       issue(block, p, queue, stage, stage);
-      block.each([](int, Regs&) {});  // before the next table
+      block.sync();  // before the next table
     }
     int stage = 0, free = kStages - 1;
     while (!queue.empty()) {
-      block.each([&](int thread, Regs&) { block.template wait_copies<kStages - 2>(thread); });
-      // All have left this stage behind at this barrier: one barrier a stage suffices.
-      issue(block, p, queue, free);
+      block.template wait_copies<kStages - 2>();
+      // All have left the free stage behind at this barrier: one barrier a stage suffices.
+      block.sync();
+      issue(block, p, queue, free, kStages - 1);
       compute(block, stage);
       free = stage;
       stage = stage == kStages - 1 ? 0 : stage + 1;
-      if (queue.pop()) block.each_unsynced([](int, Regs& r) { r.sums.end_chunk(); });
+      if (queue.pop()) r.sums.end_chunk();
     }
-    block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.store(Tile::address_of(p.work, block.shared.task, thread));
-    });
+    r.sums.store(address_of(p.work, s.task, block.thread()));
+#endif
   }
 };
 
@@ -202,8 +287,7 @@ template <typename Scalar>
 using Mma16Wide = MmaGemm<Mma16Operand<Scalar>, 2, 4, 4>;
 template <typename Scalar>
 using Mma16Narrow = MmaGemm<Mma16Operand<Scalar>, 1, 2, 4>;
-using MmaTf32Wide = MmaGemm<MmaTf32Operand, 2, 4, 4>;
-using MmaTf32Narrow = MmaGemm<MmaTf32Operand, 2, 2, 4>;
+using MmaTf32Gemm = MmaGemm<MmaTf32Operand, 2, 4, 4>;
 // There are three stages, as a float64 takes as much memory as four 16-bit elements.
 using MmaF64Gemm = MmaGemm<MmaF64Operand, 2, 2, 3>;
 

@@ -28,34 +28,31 @@ struct Pack {
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const int vectors = p.groups * (p.pitch / kVector);
-    block.each_unsynced([&](int thread, Regs&) {
-      const std::int64_t i = task * kThreads + thread;
-      if (i >= p.pixels * vectors) return;
-      // Neighbouring threads read neighbouring elements: with channels first, pixels. They write
-      // whole vectors, so that scattered writes still fill half a sector of 32 bytes each.
-      const std::int64_t pixel = p.channels_last ? i / vectors : i % p.pixels;
-      const int vector = static_cast<int>(p.channels_last ? i % vectors : i / p.pixels);
-      int size[3];
-      for (int a = 0; a < 3; ++a) size[a] = p.from.hi[a] - p.from.lo[a];
-      const std::int64_t row = pixel / size[2], plane = row / size[1];
-      const std::int64_t at =
-          p.from.pixel(p.n + plane / size[0], p.from.lo[0] + static_cast<int>(plane % size[0]),
-                       p.from.lo[1] + static_cast<int>(row % size[1]),
-                       p.from.lo[2] + static_cast<int>(pixel % size[2]));
-      const int group = vector / (p.pitch / kVector),
-                first = vector % (p.pitch / kVector) * kVector;
-      struct alignas(16) Vector {
-        Element element[kVector];
-      } result;
-      const auto* from = static_cast<const Element*>(p.from.data);
-      CONVGRAD_UNROLL
-      for (int c = 0; c < kVector; ++c) {
-        const std::int64_t channel = static_cast<std::int64_t>(group) * p.channels + first + c;
-        result.element[c] =
-            first + c < p.channels ? from[at + channel * p.from.c_stride] : Element{0};
-      }
-      static_cast<Vector*>(p.to)[pixel * vectors + vector] = result;
-    });
+    const std::int64_t i = task * kThreads + block.thread();
+    if (i >= p.pixels * vectors) return;
+    // Neighbouring threads read neighbouring elements: with channels first, pixels. They write
+    // whole vectors, so that scattered writes still fill half a sector of 32 bytes each.
+    const std::int64_t pixel = p.channels_last ? i / vectors : i % p.pixels;
+    const int vector = static_cast<int>(p.channels_last ? i % vectors : i / p.pixels);
+    int size[3];
+    for (int a = 0; a < 3; ++a) size[a] = p.from.hi[a] - p.from.lo[a];
+    const std::int64_t row = pixel / size[2], plane = row / size[1];
+    const std::int64_t at =
+        p.from.pixel(p.n + plane / size[0], p.from.lo[0] + static_cast<int>(plane % size[0]),
+                     p.from.lo[1] + static_cast<int>(row % size[1]),
+                     p.from.lo[2] + static_cast<int>(pixel % size[2]));
+    const int group = vector / (p.pitch / kVector), first = vector % (p.pitch / kVector) * kVector;
+    struct alignas(16) Vector {
+      Element element[kVector];
+    } result;
+    const auto* from = static_cast<const Element*>(p.from.data);
+    CONVGRAD_UNROLL
+    for (int c = 0; c < kVector; ++c) {
+      const std::int64_t channel = static_cast<std::int64_t>(group) * p.channels + first + c;
+      result.element[c] =
+          first + c < p.channels ? from[at + channel * p.from.c_stride] : Element{0};
+    }
+    static_cast<Vector*>(p.to)[pixel * vectors + vector] = result;
   }
 };
 

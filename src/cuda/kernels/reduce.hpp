@@ -36,33 +36,31 @@ struct ReduceSlices {
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const std::int64_t first = task / p.pieces * kFan * p.step;
-    block.each_unsynced([&](int thread, Regs&) {
-      const std::int64_t element = task % p.pieces * kThreads + thread;
-      if (element >= p.elements) return;
-      // waiting[b] is a sum of 2^b neighbours that has no partner yet; bit b of count says whether
-      // there is one. It is a binary counter, unrolled over b so that it stays in registers.
-      double waiting[kDepth + 1] = {};
-      int count = 0;
-      for (std::int64_t slot = first; count < kFan && slot < p.slots; slot += p.step, ++count) {
-        double value = read(p, slot, element);
-        CONVGRAD_UNROLL
-        for (int b = 0; b < kDepth; ++b) {
-          if ((count & ((1 << (b + 1)) - 1)) == (1 << (b + 1)) - 1) value = waiting[b] + value;
-          if ((count & ((1 << (b + 1)) - 1)) == (1 << b) - 1) waiting[b] = value;
-        }
-        if (count == kFan - 1) waiting[kDepth] = value;
-      }
-      // Adds what is left without a partner, from the last and smallest on.
-      double result = 0;
-      bool any = false;
+    const std::int64_t element = task % p.pieces * kThreads + block.thread();
+    if (element >= p.elements) return;
+    // waiting[b] is a sum of 2^b neighbours that has no partner yet; bit b of count says whether
+    // there is one. It is a binary counter, unrolled over b so that it stays in registers.
+    double waiting[kDepth + 1] = {};
+    int count = 0;
+    for (std::int64_t slot = first; count < kFan && slot < p.slots; slot += p.step, ++count) {
+      double value = read(p, slot, element);
       CONVGRAD_UNROLL
-      for (int b = 0; b <= kDepth; ++b) {
-        if ((count >> b & 1) == 0) continue;
-        result = any ? waiting[b] + result : waiting[b];
-        any = true;
+      for (int b = 0; b < kDepth; ++b) {
+        if ((count & ((1 << (b + 1)) - 1)) == (1 << (b + 1)) - 1) value = waiting[b] + value;
+        if ((count & ((1 << (b + 1)) - 1)) == (1 << b) - 1) waiting[b] = value;
       }
-      static_cast<double*>(p.partials)[first * p.elements + element] = result;
-    });
+      if (count == kFan - 1) waiting[kDepth] = value;
+    }
+    // Adds what is left without a partner, from the last and smallest on.
+    double result = 0;
+    bool any = false;
+    CONVGRAD_UNROLL
+    for (int b = 0; b <= kDepth; ++b) {
+      if ((count >> b & 1) == 0) continue;
+      result = any ? waiting[b] + result : waiting[b];
+      any = true;
+    }
+    static_cast<double*>(p.partials)[first * p.elements + element] = result;
   }
 };
 

@@ -7,11 +7,11 @@
 // device memory is behind arithmetic without cp.async, which compute capability 7.5 lacks.
 //
 // Rows of any taps share a tile, so that few channels fill it too (a stem's 3 channels by 49 taps).
-// What a tap sees outside x is 0 in the slab, which makes its product 0 unless dy is not finite: a
-// chunk with a sum that is not finite is summed once more with those products left out one by one.
+// What a tap sees outside x is 0 in the slab, which makes its product 0 unless dy is not finite
+// (sum_again.hpp).
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
+#include "cuda/kernels/sum_again.hpp"
 
 namespace convgrad::cuda {
 
@@ -42,7 +42,6 @@ struct SimtGemm {
   struct Regs {
     TileSums<Acc, kThreadRows, kThreadColumns> sums;
     Scalar x[kLoadsX], dy[kLoadsDy];  // the next slab, on its way: converted when it is stored
-    bool inside[kLoadsX];             // masked
   };
 
   // A pixel of the chunk has the bytes to its first tap in x and to itself in dy, and the tile's
@@ -67,7 +66,6 @@ struct SimtGemm {
   struct Shared {
     alignas(16) Acc x[2][kDepth][kRows];
     alignas(16) Acc dy[2][kDepth][kColumns];
-    unsigned char inside[2][kDepth][kRows];  // masked
     Pixel pixels[kChunkPixels];
     Row rows[kRows];
     const unsigned char* columns[kColumns];  // what Pixel::dy is added to, for a channel
@@ -175,7 +173,7 @@ struct SimtGemm {
   }
 
   // Loads a slab to registers; store() puts it in shared memory after the one before is multiplied.
-  template <bool kMasked, bool kChannelsLast>
+  template <bool kChannelsLast>
   CONVGRAD_HD static void load(const Shared& s, int first, int thread, Regs& r) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
@@ -183,9 +181,7 @@ struct SimtGemm {
       load_place<kRows, kChannelsLast>(thread, i, pixel, m);
       const Pixel& at = s.pixels[first + pixel];
       const Row& row = s.rows[m];
-      const bool inside = (at.taps & row.tap) != 0;
-      if (kMasked) r.inside[i] = inside;
-      r.x[i] = inside ? *in_global<Scalar>(row.x + at.x) : Scalar{};
+      r.x[i] = (at.taps & row.tap) != 0 ? *in_global<Scalar>(row.x + at.x) : Scalar{};
     }
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
@@ -195,14 +191,13 @@ struct SimtGemm {
     }
   }
 
-  template <bool kMasked, bool kChannelsLast>
+  template <bool kChannelsLast>
   CONVGRAD_HD static void store(int thread, int buffer, const Regs& r, Shared& s) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
       int pixel, m;
       load_place<kRows, kChannelsLast>(thread, i, pixel, m);
       s.x[buffer][pixel][m] = convert<Acc>(r.x[i]);
-      if (kMasked) s.inside[buffer][pixel][m] = r.inside[i] ? 1 : 0;
     }
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
@@ -213,9 +208,7 @@ struct SimtGemm {
   }
 
   // Pixels are outermost: each is an outer product of values in registers, and every sum gets its
-  // products in the order of pixels, as on the processor. There are two copies of the code, since
-  // the masked one has a branch in each row.
-  template <bool kMasked>
+  // products in the order of pixels, as on the processor.
   CONVGRAD_HD static void multiply(int thread, int buffer, const Shared& s, Regs& r) {
     CONVGRAD_UNROLL
     for (int pixel = 0; pixel < kDepth; ++pixel) {
@@ -226,7 +219,6 @@ struct SimtGemm {
       for (int j = 0; j < kThreadColumns; ++j) dy[j] = s.dy[buffer][pixel][column_of(thread, j)];
       CONVGRAD_UNROLL
       for (int i = 0; i < kThreadRows; ++i) {
-        if (kMasked && s.inside[buffer][pixel][row_of(thread, i)] == 0) continue;
         CONVGRAD_UNROLL
         for (int j = 0; j < kThreadColumns; ++j) r.sums.chunk[i][j] += x[i] * dy[j];
       }
@@ -246,43 +238,47 @@ struct SimtGemm {
 
   // Adds the slabs of a chunk whose tables are filled. One barrier a slab suffices: a slab is
   // stored in the buffer that was read before the last barrier.
-  template <bool kMasked, bool kChannelsLast, class Block>
+  template <bool kChannelsLast, class Block>
   CONVGRAD_HD static void add_slabs(Block& block, int slabs) {
     Shared& s = block.shared;
-    block.each([&](int thread, Regs& r) {
-      load<kMasked, kChannelsLast>(s, 0, thread, r);
-      store<kMasked, kChannelsLast>(thread, 0, r, s);
-    });
+    Regs& r = block.regs;
+    const int thread = block.thread();
+    load<kChannelsLast>(s, 0, thread, r);
+    store<kChannelsLast>(thread, 0, r, s);
+    block.sync();
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;
       const int buffer = slab % 2;
-      block.each([&](int thread, Regs& r) {
-        if (more) load<kMasked, kChannelsLast>(s, (slab + 1) * kDepth, thread, r);
-        multiply<kMasked>(thread, buffer, s, r);
-        if (more) store<kMasked, kChannelsLast>(thread, 1 - buffer, r, s);
-      });
-    }
-  }
-  template <bool kMasked, class Block>
-  CONVGRAD_HD static void add_slabs(Block& block, const BlockParams& w, int slabs) {
-    if (w.shape.channels_last) {
-      add_slabs<kMasked, true>(block, slabs);
-    } else {
-      add_slabs<kMasked, false>(block, slabs);
+      if (more) load<kChannelsLast>(s, (slab + 1) * kDepth, thread, r);
+      multiply(thread, buffer, s, r);
+      if (more) store<kChannelsLast>(thread, 1 - buffer, r, s);
+      block.sync();
     }
   }
 
   template <class Block>
   CONVGRAD_HD static void add_chunk(Block& block, const BlockParams& w, const Tile& tile,
                                     const Box& box) {
+    const Shape& shape = w.shape;
+    Regs& r = block.regs;
     const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
-    block.each([&](int thread, Regs&) { fill_pixels(w, tile, box, pixels, thread, block.shared); });
-    add_slabs<false>(block, w, slabs);
-    if (block.each_any([](int, const Regs& r) { return !r.sums.all_finite(); })) {
-      block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
-      add_slabs<true>(block, w, slabs);
+    fill_pixels(w, tile, box, pixels, block.thread(), block.shared);
+    block.sync();
+    if (shape.channels_last) {
+      add_slabs<true>(block, slabs);
+    } else {
+      add_slabs<false>(block, slabs);
     }
-    block.each_unsynced([&](int, Regs& r) { r.sums.end_chunk(); });
+    if (block.any(!r.sums.all_finite())) {
+      const auto find = [&](int thread, int i, int j) {
+        const int row = tile.row + row_of(thread, i), k = tile.column + column_of(thread, j);
+        const int tap = row / shape.group_c;
+        return DwElement{tile.group, tap, row % shape.group_c, k,
+                         tap < shape.taps() && k < shape.group_k};
+      };
+      sum_again<Scalar>(w, box, block.thread(), r.sums, find);
+    }
+    r.sums.end_chunk();
   }
 
   template <class Block>
@@ -290,15 +286,13 @@ struct SimtGemm {
     const BlockParams& w = p.work;
     ChunkWalker walk(w, task);
     if (walk.done()) return;
+    Regs& r = block.regs;
     const Tile tile = tile_of(p, task);
-    block.each_unsynced([&](int thread, Regs& r) {
-      fill_rows(w, tile, thread, block.shared);
-      r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, thread));
-      r.sums.clear();
-    });
+    fill_rows(w, tile, block.thread(), block.shared);
+    r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, block.thread()));
+    r.sums.clear();
     for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box);
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, walk.slice, thread)); });
+    r.sums.store(address_of(w, tile, walk.slice, block.thread()));
   }
 };
 

@@ -2,7 +2,7 @@
 // of what they need to shared memory.
 #pragma once
 
-#include "cuda/kernels/chunk_walker.hpp"
+#include "cuda/kernels/sum_again.hpp"
 
 namespace convgrad::cuda {
 
@@ -29,12 +29,11 @@ struct StreamRow {
 // Holds the outputs that are worked on at a time, and what they see of x. The host chooses them so
 // that all fits kStreamBytes (choices.cpp).
 struct StreamUnit {
-  int images, rows, columns;  // images is 1, or rows and columns are all of a chunk's
-  int band;                   // rows that a warp goes down at a time
-  int buffers;                // 2: a unit is loaded while the one before is multiplied
-  int ring;                   // rows of x
-  StreamRow x, dy;            // for whole runs of dy
-  bool fast;                  // neither strides nor dilations; pixels of kStreamLanes elements
+  int rows, columns;
+  int band;         // rows that a warp goes down at a time
+  int ring;         // rows of x: of two units, as one is loaded while one is multiplied
+  StreamRow x, dy;  // for whole runs of dy
+  bool fast;        // neither strides nor dilations; pixels of kStreamLanes elements
 };
 
 struct StreamParams {
@@ -49,7 +48,7 @@ struct StreamParams {
   CONVGRAD_HD int ring_place(int i) const { return i < unit.ring ? i : i - unit.ring; }
   // dy is behind the ring, at a multiple of 16 bytes of any dtype's elements.
   CONVGRAD_HD int dy_begin(int buffer) const {
-    return (unit.ring * x_line() + 7) / 8 * 8 + buffer * (unit.images * unit.rows * dy_line());
+    return (unit.ring * x_line() + 7) / 8 * 8 + buffer * (unit.rows * dy_line());
   }
 };
 
@@ -75,10 +74,10 @@ CONVGRAD_HD StreamTile stream_tile(const StreamParams& p, int rows, int columns,
 }
 
 // Is one unit of a task's pixels, and where in the ring the rows of x are that it sees: from place
-// `first` on `seen` rows for each image, of which `kept` are there already.
+// `first` on `seen` rows, of which `kept` are there already.
 struct StreamStep {
   std::int64_t n;
-  int images, z, p, rows, q, columns;
+  int z, p, rows, q, columns;
   int first, seen, kept;
   int buffer;  // of dy
 
@@ -101,7 +100,7 @@ struct StreamStep {
     first = params.ring_place(first + places);
     rows = count;
     seen = (rows - 1) * h.stride + (filter_rows - 1) * h.dilation + 1;
-    buffer ^= params.unit.buffers - 1;
+    buffer ^= 1;
   }
 };
 
@@ -125,23 +124,13 @@ struct StreamWalker : ChunkWalker {
       step.q = box.begin[2];
       if (++step.z == box.begin[0] + box.size[1]) {
         step.z = box.begin[0];
-        step.n += step.images;
-        if (step.n == box.n + box.size[0]) {
+        if (++step.n == box.n + box.size[0]) {
           ChunkWalker::next();
           return begin_chunk();
         }
       }
     }
     begin_strip();
-  }
-  // Goes once more to the first unit of the chunk with which so many are left, from the task's
-  // first. Walkers do not go back, and a copy of each chunk's would take registers of all threads.
-  CONVGRAD_HD void return_to(const ChunkWalker& first, int chunks) {
-    left = first.left;
-    box = first.box;
-    CONVGRAD_NO_UNROLL
-    while (left > chunks) ChunkWalker::next();
-    begin_chunk();
   }
 
  private:
@@ -154,9 +143,7 @@ struct StreamWalker : ChunkWalker {
   }
   CONVGRAD_HD void begin_strip() {
     const StreamUnit& unit = params.unit;
-    const int places = step.images * step.seen;
-    const std::int64_t images = box.n + box.size[0] - step.n;
-    step.images = images < unit.images ? static_cast<int>(images) : unit.images;
+    const int places = step.seen;
     step.columns = least(unit.columns, box.begin[2] + box.size[3] - step.q);
     step.p = box.begin[1];
     step.start(params, places, kR, least(unit.rows, box.size[2]));
@@ -179,12 +166,12 @@ struct StreamLoad {
   // Copies `count` pieces of kPiece elements, `apart` in device memory and `step` in shared memory;
   // all but those from lo to hi - 1 are zeros.
   template <int kPiece, class Block>
-  CONVGRAD_HD static void copy(Block& block, int thread, const Scalar* from, std::int64_t apart,
-                               Scalar* to, int step, int count, int lo, int hi) {
+  CONVGRAD_HD static void copy(Block& block, const Scalar* from, std::int64_t apart, Scalar* to,
+                               int step, int count, int lo, int hi) {
     if constexpr (kPiece * sizeof(Scalar) >= 4) {
       CONVGRAD_UNROLL_4
       for (int i = 0; i < count; ++i, from += apart, to += step) {
-        block.template copy_async<kPiece * sizeof(Scalar)>(thread, to, from, i >= lo && i < hi);
+        block.template copy_async<kPiece * sizeof(Scalar)>(to, from, i >= lo && i < hi);
       }
     } else {  // less than cp.async can copy
       CONVGRAD_NO_UNROLL
@@ -204,11 +191,11 @@ struct StreamLoad {
 
   // With channels last lanes go along the pieces of a pixel, then the pixels.
   template <int kPiece, int kInGroup, class Block>
-  CONVGRAD_HD static void copy_pixels(Block& block, int thread, const StreamRow& row,
+  CONVGRAD_HD static void copy_pixels(Block& block, const StreamRow& row,
                                       const StreamChannels& channels, const Scalar* from,
                                       std::int64_t apart, Scalar* to, int lo, int hi) {
     static_assert(kWarp == 1 << 5);
-    const int lane = thread % kWarp, first = lane >> row.log, shift = 5 - row.log;
+    const int lane = block.thread() % kWarp, first = lane >> row.log, shift = 5 - row.log;
     // Counts the lane's pixels before one.
     const auto before = [&](int end) {
       return end > first ? (end - first + (1 << shift) - 1) >> shift : 0;
@@ -219,41 +206,41 @@ struct StreamLoad {
       const bool there = group < channels.groups && c < channels.inside;
       const std::int64_t at =
           channels.first + group * channels.group_apart + c * channels.apart + first * apart;
-      copy<kPiece>(block, thread, from + at, apart << shift, to + first * row.pitch + i * kPiece,
+      copy<kPiece>(block, from + at, apart << shift, to + first * row.pitch + i * kPiece,
                    row.pitch << shift, before(row.pixels), before(lo), there ? before(hi) : 0);
     }
   }
 
   // Copies a row whose pixels begin at `from`, `apart`; zeros outside lo <= pixel < hi.
   template <int kInGroup, class Block>
-  CONVGRAD_HD static void copy_row(Block& block, int thread, const StreamRow& row,
+  CONVGRAD_HD static void copy_row(Block& block, const StreamRow& row,
                                    const StreamChannels& channels, bool channels_last,
                                    const Scalar* from, std::int64_t apart, Scalar* to, int lo,
                                    int hi) {
     if (channels_last) {
       if (row.piece == kVector) {
-        copy_pixels<kVector, kInGroup>(block, thread, row, channels, from, apart, to, lo, hi);
+        copy_pixels<kVector, kInGroup>(block, row, channels, from, apart, to, lo, hi);
       } else if (kInGroup == 4 && kInGroup < kVector && row.piece == kInGroup) {
-        copy_pixels < kInGroup<kVector ? kInGroup : 1, kInGroup>(block, thread, row, channels, from,
-                                                                 apart, to, lo, hi);
+        copy_pixels < kInGroup<kVector ? kInGroup : 1, kInGroup>(block, row, channels, from, apart,
+                                                                 to, lo, hi);
       } else {
-        copy_pixels<1, kInGroup>(block, thread, row, channels, from, apart, to, lo, hi);
+        copy_pixels<1, kInGroup>(block, row, channels, from, apart, to, lo, hi);
       }
       return;
     }
     // With channels first lanes go along the pixels, and steps along the channels.
     CONVGRAD_NO_UNROLL
-    for (int i = thread % kWarp; i < row.pixels; i += kWarp) {
+    for (int i = block.thread() % kWarp; i < row.pixels; i += kWarp) {
       const bool there = i >= lo && i < hi;
       const Scalar* source = from + channels.first + i * apart;
       Scalar* target = to + i * row.pitch;
       if constexpr (kInGroup == 1) {
-        copy<1>(block, thread, source, channels.group_apart, target, 1, row.channels, 0,
+        copy<1>(block, source, channels.group_apart, target, 1, row.channels, 0,
                 there ? channels.groups : 0);
       } else {
         CONVGRAD_NO_UNROLL
         for (int group = 0; group * kInGroup < row.channels; ++group) {
-          copy<1>(block, thread, source + group * channels.group_apart, channels.apart,
+          copy<1>(block, source + group * channels.group_apart, channels.apart,
                   target + group * kInGroup, 1, kInGroup, 0,
                   there && group < channels.groups ? channels.inside : 0);
         }
@@ -264,7 +251,7 @@ struct StreamLoad {
   // Copies the rows of x that the ring has not yet.
   template <class Block>
   CONVGRAD_HD static void x(Block& block, const StreamParams& p, const StreamTile& tile,
-                            const StreamStep& u, int thread, Scalar* ring) {
+                            const StreamStep& u, Scalar* ring) {
     const BlockParams& w = p.work;
     const Axis* axis = w.shape.axis;
     const int d = axis[0].first_input(u.z) + tile.t * axis[0].dilation;
@@ -278,34 +265,29 @@ struct StreamLoad {
                                      group_apart, w.shape.group_c - tile.c,
                                      w.shape.groups - tile.group};
     const auto* from = static_cast<const Scalar*>(w.x.data) + w.x.pixel(u.n, d, h, first);
-    int image = 0, row = u.kept + thread / kWarp;
-    for (;; row += kStreamWarps) {
-      for (; row >= u.seen; row -= u.seen - u.kept) ++image;
-      if (image >= u.images) return;
+    CONVGRAD_NO_UNROLL
+    for (int row = u.kept + block.thread() / kWarp; row < u.seen; row += kStreamWarps) {
       const bool there = inside && h + row >= w.x.lo[1] && h + row < w.x.hi[1];
-      copy_row<kC>(block, thread, p.unit.x, channels, w.shape.channels_last,
-                   from + image * w.x.n_stride + row * w.x.spatial[1], w.x.spatial[2],
-                   ring + p.ring_place(u.first + image * u.seen + row) * p.x_line(), lo,
+      copy_row<kC>(block, p.unit.x, channels, w.shape.channels_last, from + row * w.x.spatial[1],
+                   w.x.spatial[2], ring + p.ring_place(u.first + row) * p.x_line(), lo,
                    there ? hi : 0);
     }
   }
 
-  // Copies dy of the unit, a row of each image after the other.
+  // Copies dy of the unit.
   template <class Block>
   CONVGRAD_HD static void dy(Block& block, const StreamParams& p, const StreamTile& tile,
-                             const StreamStep& u, int thread, Scalar* to) {
+                             const StreamStep& u, Scalar* to) {
     const BlockParams& w = p.work;
     const std::int64_t left = w.shape.K - tile.k;
     const int count = left < kStreamLanes ? static_cast<int>(left) : kStreamLanes;
     const StreamChannels channels = {tile.k * w.dy.c_stride, w.dy.c_stride, 0, count, 1};
     const auto* from = static_cast<const Scalar*>(w.dy.data) + w.dy.pixel(u.n, u.z, u.p, u.q);
-    int image = 0, row = thread / kWarp;
-    for (;; row += kStreamWarps) {
-      for (; row >= u.rows; row -= u.rows) ++image;
-      if (image >= u.images) return;
-      copy_row<kStreamLanes>(block, thread, p.unit.dy, channels, w.shape.channels_last,
-                             from + image * w.dy.n_stride + row * w.dy.spatial[1], w.dy.spatial[2],
-                             to + (image * u.rows + row) * p.dy_line(), 0, u.columns);
+    CONVGRAD_NO_UNROLL
+    for (int row = block.thread() / kWarp; row < u.rows; row += kStreamWarps) {
+      copy_row<kStreamLanes>(block, p.unit.dy, channels, w.shape.channels_last,
+                             from + row * w.dy.spatial[1], w.dy.spatial[2], to + row * p.dy_line(),
+                             0, u.columns);
     }
   }
 };

@@ -7,9 +7,8 @@
 // and while a unit is multiplied, the next one is copied. Warps take runs of neighbouring columns
 // of the unit in turn, and go down them. After a chunk the warps' sums are added in order.
 //
-// What is outside x or dy is 0 in shared memory, so nothing is checked for a product. Where other
-// factors are not finite that is not enough: a chunk with a sum that is not finite is summed once
-// more, without the products of padding and of pixels beyond the ends of rows.
+// What is outside x or dy is 0 in shared memory, so nothing is checked for a product
+// (sum_again.hpp).
 //
 // A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
 // dy: what limits is loading, so a value is loaded once for all taps. Registers limit the taps: up
@@ -43,7 +42,7 @@ struct Streaming {
     int channel;  // the first of the lane's group in a pixel of the ring
   };
   // memory has the ring [row][column][channel], and behind it dy
-  // [buffer][image][row][column][channel], as they are in device memory: threads convert what they
+  // [buffer][row][column][channel], as they are in device memory: threads convert what they
   // read. exchange has two rounds of the warps' sums.
   struct Shared {
     alignas(16) Scalar memory[kStreamBytes / sizeof(Scalar)];
@@ -83,7 +82,7 @@ struct Streaming {
   // A warp's pixels of a unit are `rows` rows of kStreamRun columns.
   struct Band {
     const StreamStep& u;
-    int image, top, rows, column;
+    int top, rows, column;
     const Scalar *x, *dy;  // of the lane's channels: of the run's first column in the ring, of dy
     int at;                // of the first row of x, in the ring's elements
   };
@@ -122,15 +121,11 @@ struct Streaming {
     }
   }
 
-  // Adds for any strides and dilations; masked, only what is in x and the unit's columns.
-  template <bool kMasked>
-  CONVGRAD_HD static void add_any(const Params& p, const StreamTile& tile, const Band& band,
-                                  Regs& r) {
+  // Adds for any strides and dilations.
+  CONVGRAD_HD static void add_any(const Params& p, const Band& band, Regs& r) {
     const Axis* axis = p.work.shape.axis;
     const int line = p.x_line(), end = p.unit.ring * line;
     const auto wrapped = [&](int at) { return at < end ? at : at - end; };
-    const int d = axis[0].first_input(band.u.z) + tile.t * axis[0].dilation;
-    const bool inside_d = d >= 0 && d < axis[0].in;
     const Scalar* dy = band.dy;
     int at = band.at;
     for (int row = 0; row < band.rows; ++row) {
@@ -140,21 +135,13 @@ struct Streaming {
       CONVGRAD_UNROLL
       for (int i = 0; i < kR; ++i) {
         const Scalar* x = band.x + wrapped(at + i * axis[1].dilation * line);
-        const int h =
-            axis[1].first_input(band.u.p + band.top + row) + (tile.r + i) * axis[1].dilation;
-        // opaque() keeps the addresses and positions of all taps from being kept in registers.
-        const int stride = opaque(axis[2].stride), dilation = opaque(axis[2].dilation);
-        const int step = stride * p.unit.x.pitch, apart = dilation * p.unit.x.pitch;
-        const int w = axis[2].first_input(band.u.q + band.column) + tile.s * dilation;
-        if (kMasked && (!inside_d || h < 0 || h >= axis[1].in)) continue;
+        // opaque() keeps the addresses of all taps from being kept in registers.
+        const int step = opaque(axis[2].stride) * p.unit.x.pitch,
+                  apart = opaque(axis[2].dilation) * p.unit.x.pitch;
         CONVGRAD_UNROLL
         for (int s = 0; s < kS; ++s) {
           CONVGRAD_UNROLL
           for (int j = 0; j < kStreamRun; ++j) {
-            const int position = w + j * stride + s * dilation;
-            const bool there =
-                band.column + j < band.u.columns && position >= 0 && position < axis[2].in;
-            if (kMasked && !there) continue;
             Acc value[kC];
             read(x + j * step + s * apart, value);
             CONVGRAD_UNROLL
@@ -171,32 +158,23 @@ struct Streaming {
   // from its place in the unit alone. Lanes of one group read the same x, which shared memory
   // broadcasts, others neighbouring channels.
   CONVGRAD_HD static void multiply(const Params& p, const StreamTile& tile, const StreamStep& u,
-                                   bool masked, int thread, const Scalar* memory, Regs& r) {
+                                   int thread, const Scalar* memory, Regs& r) {
     const int lane = thread % kStreamLanes, stride = p.work.shape.axis[2].stride;
     if (tile.k + lane >= p.work.shape.K) return;
     const int width = ceil_div(u.columns, kStreamRun) * kStreamRun;
-    Band band = {u, 0, 0, 0, thread / kStreamLanes * kStreamRun, nullptr, nullptr, 0};
+    Band band = {u, 0, 0, thread / kStreamLanes * kStreamRun, nullptr, nullptr, 0};
     for (;; band.column += kStreamWarps * kStreamRun) {
-      for (; band.column >= width; band.column -= width) {
-        band.top += p.unit.band;
-        if (band.top < u.rows) continue;
-        band.top = 0;
-        ++band.image;
-      }
-      if (band.image >= u.images) return;
+      for (; band.column >= width; band.column -= width) band.top += p.unit.band;
+      if (band.top >= u.rows) return;
       band.rows = least(p.unit.band, u.rows - band.top);
       band.x = memory + r.channel + band.column * stride * p.unit.x.pitch;
-      band.at =
-          p.ring_place(u.first + band.image * u.seen + band.top * p.work.shape.axis[1].stride) *
-          p.x_line();
-      band.dy = memory + p.dy_begin(u.buffer) + (band.image * u.rows + band.top) * p.dy_line() +
+      band.at = p.ring_place(u.first + band.top * p.work.shape.axis[1].stride) * p.x_line();
+      band.dy = memory + p.dy_begin(u.buffer) + band.top * p.dy_line() +
                 band.column * p.unit.dy.pitch + lane;
-      if (masked) {
-        add_any<true>(p, tile, band, r);
-      } else if (p.unit.fast) {
+      if (p.unit.fast) {
         add_fast(p, band, r);
       } else {
-        add_any<false>(p, tile, band, r);
+        add_any(p, band, r);
       }
     }
   }
@@ -222,24 +200,21 @@ struct Streaming {
   template <class Block>
   CONVGRAD_HD static void add_warps(Block& block) {
     auto& exchange = block.shared.exchange;
+    Sums& sums = block.regs.sums;
+    const int warp = block.thread() / kStreamLanes, lane = block.thread() % kStreamLanes;
     CONVGRAD_UNROLL
     for (int round = 0; round < kRounds; ++round) {
-      block.each([&](int thread, Regs& r) {
-        const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kStreamWarps; ++i) {
-          const int v = round * kStreamWarps + i;
-          if (v < kSums) exchange[round % 2][warp][i][lane] = r.sums.chunk[v / kS][v % kS];
-        }
-      });
-      block.each_unsynced([&](int thread, Regs& r) {
-        const int warp = thread / kStreamLanes, lane = thread % kStreamLanes;
-        if (round * kStreamWarps + warp >= kSums) return;
-        Acc sum = exchange[round % 2][0][warp][lane];
-        CONVGRAD_UNROLL
-        for (int i = 1; i < kStreamWarps; ++i) sum += exchange[round % 2][i][warp][lane];
-        r.sums.total[round].add(sum);
-      });
+      CONVGRAD_UNROLL
+      for (int i = 0; i < kStreamWarps; ++i) {
+        const int v = round * kStreamWarps + i;
+        if (v < kSums) exchange[round % 2][warp][i][lane] = sums.chunk[v / kS][v % kS];
+      }
+      block.sync();
+      if (round * kStreamWarps + warp >= kSums) continue;
+      Acc sum = exchange[round % 2][0][warp][lane];
+      CONVGRAD_UNROLL
+      for (int i = 1; i < kStreamWarps; ++i) sum += exchange[round % 2][i][warp][lane];
+      sums.total[round].add(sum);
     }
   }
 
@@ -247,29 +222,30 @@ struct Streaming {
   template <class Block>
   CONVGRAD_HD static void issue(Block& block, const Params& p, const StreamTile& tile,
                                 const Walker& load) {
-    block.each_unsynced([&](int thread, Regs&) {
-      if (!load.done()) {
-        Scalar* memory = block.shared.memory;
-        Load::x(block, p, tile, load.step, thread, memory);
-        Load::dy(block, p, tile, load.step, thread, memory + p.dy_begin(load.step.buffer));
-      }
-      block.commit_copies(thread);
-    });
+    if (!load.done()) {
+      Scalar* memory = block.shared.memory;
+      Load::x(block, p, tile, load.step, memory);
+      Load::dy(block, p, tile, load.step, memory + p.dy_begin(load.step.buffer));
+    }
+    block.commit_copies();
   }
 
-  // Adds the sums of a chunk to the slice's; false if it must be summed once more, masked.
-  template <class Block>
-  CONVGRAD_HD static bool end_chunk(Block& block, bool masked) {
-    const bool again =
-        !masked && block.each_any([](int, const Regs& r) { return !r.sums.all_finite(); });
-    if (again) {
-      // What has been copied of the next chunk will be copied again.
-      block.each([&](int thread, Regs&) { block.template wait_copies<0>(thread); });
-    } else {
-      add_warps(block);
-    }
-    block.each_unsynced([](int, Regs& r) { r.sums.clear(); });
-    return !again;
+  // Sums the chunk with which so many are left once more, by the first warp alone.
+  CONVGRAD_HD static void replace_infinite(const BlockParams& w, const StreamTile& tile,
+                                           std::int64_t task, int left, int thread, Sums& sums) {
+    ChunkWalker chunk(w, task);
+    CONVGRAD_NO_UNROLL
+    while (chunk.left > left) chunk.next();
+    const Shape& shape = w.shape;
+    const auto find = [&](int own, int i, int s_at) {
+      const std::int64_t k = tile.k + own % kStreamLanes;
+      const int c = tile.c + i / kR, r = tile.r + i % kR, s = tile.s + s_at;
+      const int R = shape.axis[1].taps, S = shape.axis[2].taps;
+      return DwElement{static_cast<int>(k / shape.group_k), (tile.t * R + r) * S + s, c,
+                       static_cast<int>(k % shape.group_k),
+                       own < kStreamLanes && k < shape.K && c < shape.group_c && r < R && s < S};
+    };
+    sum_again<Scalar>(w, chunk.box, thread, sums, find);
   }
 
   template <class Block>
@@ -277,52 +253,31 @@ struct Streaming {
     const BlockParams& w = p.work;
     const ChunkWalker first(w, task);
     if (first.done()) return;
+    Regs& r = block.regs;
+    const int thread = block.thread();
     const StreamTile tile = stream_tile(p, kR, kS, kC, task);
-    block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(w.begins(first.slice), address_of(w, tile, first.slice, thread));
-      r.sums.clear();
-      r.channel = ((tile.k + thread % kStreamLanes) / w.shape.group_k - tile.group) * kC;
-    });
+    r.sums.load(w.begins(first.slice), address_of(w, tile, first.slice, thread));
+    r.sums.clear();
+    r.channel = ((tile.k + thread % kStreamLanes) / w.shape.group_k - tile.group) * kC;
     Walker load(p, first);
-    int left = first.left;  // chunks, with that of `now`
-    const bool ahead = p.unit.buffers > 1;
-    bool loaded = false, masked = false;  // loaded: `now` is, while load is one ahead
-    StreamStep now{};
-    while (loaded || !load.done()) {
+    issue(block, p, tile, load);
+    while (!load.done()) {
+      const StreamStep now = load.step;
+      const int left = load.left;
+      load.next();
       issue(block, p, tile, load);
-      if (!loaded) {
-        now = load.step;
-        load.next();
-        loaded = ahead;
-        if (ahead) continue;
+      block.template wait_copies<1>();
+      block.sync();
+      multiply(p, tile, now, thread, block.shared.memory, r);
+      block.sync();
+      if (load.left == left) continue;
+      if (block.any(!r.sums.all_finite())) {
+        replace_infinite(w, tile, task, left, thread, r.sums);
       }
-      block.each([&](int thread, Regs&) {
-        if (ahead) {
-          block.template wait_copies<1>(thread);
-        } else {
-          block.template wait_copies<0>(thread);
-        }
-      });
-      block.each([&](int thread, Regs& r) {
-        multiply(p, tile, now, masked, thread, block.shared.memory, r);
-      });
-      if (load.left != left) {
-        masked = !end_chunk(block, masked);
-        if (masked) {
-          load.return_to(ChunkWalker(w, task), left);
-          loaded = false;
-          continue;
-        }
-        left = load.left;
-      }
-      loaded = ahead && !load.done();
-      if (loaded) {
-        now = load.step;
-        load.next();
-      }
+      add_warps(block);
+      r.sums.clear();
     }
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(w, tile, load.slice, thread)); });
+    r.sums.store(address_of(w, tile, load.slice, thread));
   }
 };
 

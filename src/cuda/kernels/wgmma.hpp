@@ -41,14 +41,14 @@ struct Wgmma16 {
     row = thread / kWarp * 16 + thread % kWarp / 4 + e / 2 % 2 * 8;
     column = e / 4 * 8 + thread % 4 * 2 + e % 2;
   }
-  static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
+  CONVGRAD_HD static double value(std::uint16_t bits) { return convert<float>(Scalar{bits}); }
 
   // Begins c += A * B, or c = A * B where `fresh`. c's registers belong to the instruction until it
   // has been waited for, which the compiler does not know.
   CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh);
   // Is an empty instruction that reads and writes c: the compiler moves no use of c across it.
-  CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
-#if defined(__CUDA_ARCH__)
+  CONVGRAD_HD static void fence_sums(C& c) {
+#if defined(__CUDACC__)
     CONVGRAD_UNROLL
     for (int e = 0; e < kElementsC; ++e) asm volatile("" : "+f"(c[e])::"memory");
 #endif
@@ -74,20 +74,12 @@ struct Wgmma16 {
       : "l"(a), "l"(b), "r"(fresh ? 0 : 1))
 
 template <>
-CONVGRAD_HD void Wgmma16<Float16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                         [[maybe_unused]] std::uint64_t b,
-                                         [[maybe_unused]] bool fresh) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+CONVGRAD_HD void Wgmma16<Float16>::begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh) {
   CONVGRAD_WGMMA_BEGIN("f16");
-#endif
 }
 template <>
-CONVGRAD_HD void Wgmma16<BFloat16>::begin([[maybe_unused]] C& c, [[maybe_unused]] std::uint64_t a,
-                                          [[maybe_unused]] std::uint64_t b,
-                                          [[maybe_unused]] bool fresh) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+CONVGRAD_HD void Wgmma16<BFloat16>::begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh) {
   CONVGRAD_WGMMA_BEGIN("bf16");
-#endif
 }
 
 #undef CONVGRAD_WGMMA_BEGIN

@@ -30,15 +30,9 @@ inline constexpr int kWgmmaRows = 128, kWgmmaColumns = 128;
 // Holds the output pixels of a slab along n, z, p, q.
 struct Slab {
   int size[4];
-  // Chunks differ in length along one axis alone: every band of so many pixels, or what is left of
-  // one, is so many slabs.
-  int band_pixels, band_slabs;
   CONVGRAD_HD int pixels() const { return size[0] * size[1] * size[2] * size[3]; }
-  // Counts the slabs of a chunk.
-  CONVGRAD_HD int count(const Box& box) const {
-    return ceil_div(box.pixels(), band_pixels) * band_slabs;
-  }
-  // Calls f(n, {z, p, q}) for each one's first pixel, q fastest; beyond the chunk it is outside dy.
+  // Calls f(n, {z, p, q}, last) for the first pixel of each slab of a chunk, q fastest; beyond the
+  // chunk a slab is outside dy. Whether it is the last takes no register from one to the next.
   template <class F>
   CONVGRAD_HD void each(const Box& box, F&& f) const {
     for (int n = 0; n < box.size[0]; n += size[0]) {
@@ -46,7 +40,9 @@ struct Slab {
         for (int p = 0; p < box.size[2]; p += size[2]) {
           for (int q = 0; q < box.size[3]; q += size[3]) {
             const int at[3] = {box.begin[0] + z, box.begin[1] + p, box.begin[2] + q};
-            f(box.n + n, at);
+            f(box.n + n, at,
+              n + size[0] >= box.size[0] && z + size[1] >= box.size[1] &&
+                  p + size[2] >= box.size[2] && q + size[3] >= box.size[3]);
           }
         }
       }
@@ -145,29 +141,15 @@ struct WgmmaGemm {
     for (int a = 0; a < 3; ++a) start.at[a] -= p.work.x.lo[a];
     Turn turn;
     for (; !load.done(); load.next()) {
-      int slabs = p.slab.count(load.box);
-      p.slab.each(load.box, [&](std::int64_t n, const int(&out)[3]) {
+      p.slab.each(load.box, [&](std::int64_t n, const int(&out)[3], bool last) {
         block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
-        block.shared.last[turn.stage] = --slabs == 0 ? 1 : 0;
-        if (slabs == 0) block.shared.chunk[turn.stage] = load.box;
+        block.shared.last[turn.stage] = last ? 1 : 0;
+        if (last) block.shared.chunk[turn.stage] = load.box;
         copy_slab(block, p, tile, n, out, start.at, turn.stage);
         turn.next();
       });
     }
   }
-
-  // Begins the products of a stage, where `fresh` the first of a chunk: rows of warpgroup g are
-  // panel g of x.
-  template <class Block>
-  CONVGRAD_HD static void compute(Block& block, int stage, bool fresh) {
-    Shared& s = block.shared;
-    block.template multiply_shared<Op, kSlabPixels / Op::kK>(
-        fresh, kPanelBytes,
-        [&](int group, int step) { return &s.x[stage][group][step * Op::kK][0]; },
-        [&](int step) { return &s.dy[stage][0][step * Op::kK][0]; }, sum_of);
-  }
-
-  CONVGRAD_HD static typename Op::C& sum_of(Regs& r) { return r.sums.chunk[0]; }
 
   CONVGRAD_HD static void sum_place(int thread, int e, int& row, int& column) {
     Op::c_place(thread % kWarpgroup, e, row, column);
@@ -183,65 +165,66 @@ struct WgmmaGemm {
         [](int sum, int& down, int& right) { Op::c_place(0, sum, down, right); });
   }
 
-  // Sums are checked instead of the data, which no thread reads: a value that is not finite leaves
-  // one that is not finite in every sum that it is a product of, padding's zeros included. Each
-  // thread looks at its own: nothing is shared in summing them once more.
-  template <class Block>
-  CONVGRAD_HD static void sum_again(Block& block, const Params& p, const GemmTile& tile,
-                                    int stage) {
-    block.each_unsynced([&](int thread, Regs& r) {
-      if (r.sums.all_finite()) return;
-      const int own = opaque(thread);
-      sum_by_pixels<Scalar>(
-          p, tile, block.shared.chunk[stage], r.sums,
-          [&](int, int e, int& row, int& column) { sum_place(own, e, row, column); });
+  // Each thread looks at its own sums: nothing is shared in summing them once more.
+  CONVGRAD_HD static void replace_infinite(const Params& p, const GemmTile& tile, const Box& box,
+                                           int thread, Sums& sums) {
+    if (sums.all_finite()) return;
+    const int own = opaque(thread);
+    sum_tile_again<Scalar>(p, tile, box, sums, [&](int, int e, int& row, int& column) {
+      sum_place(own, e, row, column);
     });
   }
 
+  // Rows of warpgroup g are panel g of x.
   template <class Block>
   CONVGRAD_HD static void consume(Block& block, const Params& p, const GemmTile& tile,
                                   std::int64_t slice, int chunks) {
-    block.each_unsynced([&](int thread, Regs& r) {
-      r.sums.load(p.work.begins(slice), address_of(p, tile, slice, thread));
-    });
+    Shared& s = block.shared;
+    Sums& sums = block.regs.sums;
+    typename Op::C& products = sums.chunk[0];
+    const int thread = block.thread(), group = thread / kWarpgroup;
+    sums.load(p.work.begins(slice), address_of(p, tile, slice, thread));
     Turn turn;
     for (; chunks > 0; --chunks) {
       int before = -1;  // the stage of the products that are under way
       for (bool last = false; !last;) {
-        block.each_unsynced(
-            [&](int, Regs&) { block.wait_bulk(block.shared.arrived[turn.stage], turn.round); });
-        last = block.shared.last[turn.stage] != 0;
-        compute(block, turn.stage, before < 0);
-        block.template wait_multiplies<Op, 1>(sum_of);
-        if (before >= 0) block.arrive_by_warps(block.shared.used[before]);
+        block.wait_bulk(s.arrived[turn.stage], turn.round);
+        last = s.last[turn.stage] != 0;
+        block.template multiply_shared<Op, kSlabPixels / Op::kK, Op::kK * kRowBytes>(
+            before < 0, kPanelBytes, s.x[turn.stage][group], s.dy[turn.stage], products);
+        block.template wait_multiplies<Op, 1>(products);
+        if (before >= 0) block.arrive_by_warps(s.used[before]);
         before = turn.stage;
         turn.next();
       }
-      block.template wait_multiplies<Op, 0>(sum_of);
-      sum_again(block, p, tile, before);
-      block.arrive_by_warps(block.shared.used[before]);
-      block.each_unsynced([](int, Regs& r) { r.sums.add_chunk(); });
+      block.template wait_multiplies<Op, 0>(products);
+      replace_infinite(p, tile, s.chunk[before], thread, sums);
+      block.arrive_by_warps(s.used[before]);
+      sums.add_chunk();
     }
-    block.each_unsynced(
-        [&](int thread, Regs& r) { r.sums.store(address_of(p, tile, slice, thread)); });
+    sums.store(address_of(p, tile, slice, thread));
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    block.refuse();
+#else
     const ChunkWalker first(p.work, task);
     if (first.done()) return;
+    Shared& s = block.shared;
     const GemmTile tile = gemm_tile(p, kWgmmaRows, kWgmmaColumns, task);
-    block.each([&](int thread, Regs&) {
-      if (thread == 0) {
-        for (BulkBarrier& barrier : block.shared.arrived) block.init_barrier(barrier, 1);
-        for (BulkBarrier& barrier : block.shared.used)
-          block.init_barrier(barrier, kConsumers / kWarp);
-      }
-      clear_rest(p, thread, block.shared);
-      block.fence_async_proxy();
-    });
+    if (block.thread() == 0) {
+      block.init_barriers(s.arrived, 1);
+      block.init_barriers(s.used, kConsumers / kWarp);
+      block.fence_barriers();
+    }
+    clear_rest(p, block.thread(), s);
+    block.fence_async_proxy();
+    block.sync();
     block.divide([&] { produce(block, p, tile, first); },
                  [&] { consume(block, p, tile, first.slice, first.left); });
+#endif
   }
 };
 
