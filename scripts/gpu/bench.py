@@ -8,8 +8,6 @@ import csv
 import io
 import json
 import os
-import selectors
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,35 +15,23 @@ import time
 import compare_peers
 import steps
 
-DTYPES = ("bfloat16", "float32", "float16", "float64")
-# In the order of their worth, for those who do not come to the end.
-STAGES = ("bfloat16", "float32", "bfloat16-n256", "float32-n64", "float16", "bfloat16-n64", "float32-n256", "float16-n64",
-          "float16-n256", "float64")
+STAGES = ("bfloat16", "float32", "float16", "float64")  # in the order of their worth, for those who do not come to the end
 TORCH = ("PyTorch", "PyTorch deterministic")
 SUITE = steps.HERE / "layers/reference.tsv"
 
 
 def layers_of(stage):
-    """(dtype, lines of a suite by name, layers): with the stage's number of images in each layer of two dimensions."""
-    dtype, _, images = stage.partition("-n")
-    if dtype not in DTYPES or (images and not images.isdigit()):
-        sys.exit(f"run bench: '{stage}' is no stage, expected DTYPE or DTYPE-nIMAGES, such as {', '.join(STAGES)}")
-    lines = {}
-    for line in SUITE.read_text().splitlines():
-        if line.startswith("#") or (images and "conv3d" in line):
-            continue
-        name = line.split()[0]
-        lines[name] = (re.sub(r" n\d+ ", f" n{images} ", line) if images else line) + "\n"
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-        file.write("".join(lines.values()))
-        file.flush()
-        return dtype, lines, compare_peers.read_suite(file.name, None, "")
+    """Lines of the suite by name, and its layers."""
+    if stage not in STAGES:
+        sys.exit(f"run bench: '{stage}' is no stage, expected one of {', '.join(STAGES)}")
+    lines = {line.split()[0]: line + "\n" for line in SUITE.read_text().splitlines() if not line.startswith("#")}
+    return lines, compare_peers.read_suite(SUITE, None, "")
 
 
 class Bench:
     def __init__(self, session, stage):
         self.session, self.stage = session, stage
-        self.dtype, self.lines, self.layers = layers_of(stage)
+        self.lines, self.layers = layers_of(stage)
 
     def add(self, layer, column, **row):
         self.session.add(stage=self.stage, layer=layer["name"], column=column, **row)
@@ -56,11 +42,11 @@ class Bench:
     # ---- convgrad and cuDNN ----
 
     def measure(self, layer, algorithms):
-        """Adds the rows that a process comes to; returns why it ended before the last one, or ''."""
+        """Adds the rows that a process comes to; returns what it said last."""
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as suite:
             suite.write(self.lines[layer["name"]])
             suite.flush()
-            command = [steps.PROGRAM, "bench", "--suite", suite.name, "--dtype", self.dtype, "-b", self.session.backend, "-a",
+            command = [steps.PROGRAM, "bench", "--suite", suite.name, "--dtype", self.stage, "-b", self.session.backend, "-a",
                        algorithms, "--warmup", "1", "--repeat", "7", "--min-time", "0", "--no-peaks", "--format", "csv"]
             result = self.session.run(command, min(90, max(self.session.left(), 10)))
         for row in csv.DictReader(io.StringIO(result.out)):
@@ -70,66 +56,49 @@ class Bench:
             if not self.done(layer, column):
                 self.add(layer, column, status="ok", algorithm=row["algorithm"], ms=float(row["median_ms"]),
                          least_ms=float(row["min_ms"]), gflops=float(row["gflops"]), gbytes_per_s=float(row["gbytes_per_s"]))
-        if result.status == 0:
-            return ""
         return result.no_device() or (f"hung after {result.seconds:.0f} s" if result.status is None else result.last_line())
 
     def convgrad(self, layer):
-        """All algorithms in a process; where it ends early, those that are missing in one each. The reason, if there is no
-        device."""
-        if self.done(layer, "cudnn"):
+        """All algorithms in a process; where one ends it, the others in one each. The reason, if there is no device."""
+        names = ["auto", *self.session.algorithms()] if self.session.backend == "cuda" else ["auto"]
+        if all(self.done(layer, name) for name in names):
             return ""
-        # That auto is there and the last one is not: a call was cut off.
-        reason = "cut off" if self.done(layer, "auto") else self.measure(layer, "auto,all")
+        reason = self.measure(layer, "auto,all")
         if any(words in reason for words in steps.NO_DEVICE):
             return reason
-        if self.session.backend == "cpu":
-            return ""
-        missing = [name for name in self.algorithms() if not self.done(layer, name)]
-        # An algorithm that is not there could not compute the layer. Its column's reason is that algorithm's own sentence.
-        for name in missing if reason else [name for name in missing if name in ("cudnn", "cudnn_any", "cuda_wgmma")]:
-            if self.session.left() < 5:
-                break
-            reason = self.measure(layer, name)
-            if not self.done(layer, name):
-                self.add(layer, name, status="none", reason=reason)
+        for name in names:
+            if not self.done(layer, name) and self.session.left() > 5:
+                reason = self.measure(layer, name)
+                if not self.done(layer, name):
+                    self.add(layer, name, status="none", reason=reason)
         return ""
-
-    def algorithms(self):
-        return ["auto", *(name for name in self.session.algorithms() if name != "cudnn"), "cudnn"]
 
     # ---- PyTorch ----
 
     def torch(self):
         """One process for all layers, started again behind one that it did not survive."""
+        # Without the libraries that convgrad is given: PyTorch has its own. cuBLAS is deterministic with this workspace alone.
+        env = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
         while self.session.left() > 20:
-            wanted = [{**layer, "dtype": self.dtype, "column": column} for layer in self.layers for column in TORCH
+            wanted = [{**layer, "dtype": self.stage, "column": column} for layer in self.layers for column in TORCH
                       if not self.done(layer, column)]
-            if not wanted or not self.torch_once(wanted):
+            if not wanted:
                 return
-
-    def torch_once(self, wanted):
-        """True where it ended behind a row of its own and goes on with the next."""
-        with tempfile.TemporaryFile("w+", errors="replace") as err:
-            worker = TorchWorker(wanted, err)
-            reason = ""
-            for answers, item in enumerate(wanted):
-                answer = worker.answer(min(60 if answers else 150, self.session.left()))
-                reason = answer.pop("ended", "")
-                if reason:
-                    break
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as request:
+                json.dump(wanted, request)
+                request.flush()
+                python = os.environ.get("PYTHON") or sys.executable
+                result = self.session.run([python, steps.HERE / "torch_times.py", request.name],
+                                          min(60 + 10 * len(wanted), self.session.left()), env)
+            answers = [json.loads(line) for line in result.out.splitlines()]
+            for item, answer in zip(wanted, answers):
                 self.add(item, item["column"], **answer)
-            worker.end()
-            err.seek(0)
-            self.session.log(f"PyTorch, {self.stage}: {reason or 'done'}\n{err.read()[-2000:]}")
-        if not reason or self.session.left() < 5:
-            return False
-        if not reason.startswith("the process"):  # the same for all: there is no PyTorch
-            for item in wanted:
-                self.add(item, item["column"], status="none", reason=reason)
-            return False
-        self.add(item, item["column"], status="none", reason=reason)
-        return True
+            missing = wanted[len(answers):]
+            if missing and self.session.left() > 5:
+                reason = f"the process hung for {result.seconds:.0f} s" if result.status is None else result.last_line()
+                # Status 3: there is no PyTorch, for none of them.
+                for item in missing if result.status == 3 else missing[:1]:
+                    self.add(item, item["column"], status="none", reason=reason)
 
     # ---- The stage ----
 
@@ -176,44 +145,6 @@ class Bench:
         return "\n".join(lines)
 
 
-class TorchWorker:
-    """torch_times.py: a process that answers one line of JSON for each layer."""
-
-    def __init__(self, layers, err):
-        # Without the libraries that convgrad is given: PyTorch has its own. cuBLAS is deterministic with this workspace alone.
-        env = {key: value for key, value in os.environ.items() if not key.startswith("CONVGRAD_")}
-        env["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        self.text = b""
-        with tempfile.TemporaryFile() as request:
-            request.write(json.dumps(layers).encode())
-            request.seek(0)
-            self.process = subprocess.Popen([os.environ.get("PYTHON") or sys.executable, steps.HERE / "torch_times.py"],
-                                            stdin=request, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
-
-    def answer(self, seconds):
-        """The next; {"ended": why} instead where none comes."""
-        end = time.monotonic() + seconds
-        while b"\n" not in self.text:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self.process.stdout, selectors.EVENT_READ)
-                if not selector.select(max(end - time.monotonic(), 0)):
-                    return {"ended": f"the process hung for {seconds:.0f} s"}
-            more = os.read(self.process.stdout.fileno(), 65536)
-            if not more:
-                return {"ended": f"the process ended with status {self.process.wait()}"}
-            self.text += more
-        line, _, self.text = self.text.partition(b"\n")
-        return json.loads(line)
-
-    def end(self):
-        self.process.kill()
-        self.process.stdout.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass  # the driver holds it; the next process is another one
-
-
 def number(value):
     return f"{value:.3g}" if value else "–"
 
@@ -224,9 +155,8 @@ def ratio_of(columns):
     return min(peers) / columns["auto"]["ms"] if peers and "ms" in columns.get("auto", {}) else None
 
 
-def bench(session, stages):
-    stages = stages or STAGES
-    benches = [Bench(session, stage) for stage in stages]
+def bench(session):
+    benches = [Bench(session, stage) for stage in session.words or STAGES]
     text = [device_lines(session)]
     status = 0
     for one in benches:

@@ -52,12 +52,8 @@ def peers_libraries():
 
 
 def find_tool(name):
-    for place in (None, "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer"):
-        found = shutil.which(name, path=place)
-        if found:
-            return found
-    installed = sorted(pathlib.Path("/opt/nvidia").glob(f"nsight-compute/*/{name}"))
-    return str(installed[-1]) if installed else None
+    places = (None, "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
+    return next(filter(None, (shutil.which(name, path=place) for place in places)), None)
 
 
 class Result:
@@ -79,9 +75,10 @@ class Result:
 
 
 class Session:
-    def __init__(self, command, seconds, again=False, backend="cuda"):
+    def __init__(self, command, seconds, again=False, backend="cuda", words=()):
         self.command = command if backend == "cuda" else f"{command}-{backend}"
         self.begin, self.seconds, self.backend, self.names = time.monotonic(), seconds, backend, None
+        self.words, self.left_out = words, []
         self.out = writable_folder(pathlib.Path(os.environ.get("OUT") or "out").resolve())
         # What is staged anew begins anew.
         stage = (HERE / "version").read_text().split()[0]
@@ -94,12 +91,12 @@ class Session:
         self.env["CONVGRAD_MODULES"] = str(root if (root / "convgrad_cuda.so").exists() else HERE)
         self.path = self.state / f"{self.command}.jsonl"
         # A device may be there by now, and a tool.
-        self.rows = [] if again else [row for row in self.read(self.command) if row["status"] not in ("no device", "skipped")]
+        before = self.path.read_text().splitlines() if self.path.exists() and not again else []
+        self.rows = [row for row in map(json.loads, before) if row["status"] not in ("no device", "skipped")]
         self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
-    def read(self, command):
-        path = self.state / f"{command}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    def wants(self, case):
+        return not self.words or any(word in case for word in self.words)
 
     def left(self):
         return self.seconds - (time.monotonic() - self.begin)
@@ -168,14 +165,14 @@ class Session:
 
     def case(self, name, command, limit, env=None, judge=None):
         """Runs a case that no earlier call has run, and adds its row; returns the status and what the process said."""
-        if self.done(case=name):
+        if self.done(case=name) or not self.wants(name):
             return None, None
         result = None
         allowed = min(limit, self.left())
         if allowed >= min(limit, LEAST):
             result = self.run(command, allowed, env)
         if result is None or (result.status is None and allowed < limit):  # it may need no more than its limit
-            self.log(f"{name}: left for the next call")
+            self.left_out.append(name)
             return "left out", None
         status, detail = (judge or self.judge)(result)
         self.add(case=name, status=status, seconds=round(result.seconds, 1), detail=detail)
@@ -189,12 +186,12 @@ class Session:
             return "no device", result.no_device()
         return ("ok", "") if result.status == 0 else ("failed", f"status {result.status}: {result.last_line()}")
 
-    def finish(self, left_out=()):
+    def finish(self):
         """Prints the table of cases; the command's status."""
         lines = [f"| {self.command} | status | s | |", "| --- | --- | ---: | --- |"]
         for row in self.rows:
             lines.append(f"| {row['case']} | {row['status']} | {row['seconds']} | {row['detail'].replace('|', '/')} |")
-        lines += [f"| {name} | left for the next call | | |" for name in left_out]
+        lines += [f"| {name} | left for the next call | | |" for name in self.left_out]
         self.table("\n".join(lines))
         statuses = {row["status"] for row in self.rows}
         if statuses & {"failed", "hung"}:

@@ -1,5 +1,6 @@
-"""PyTorch's filter gradients on a device: a list of layers on standard input, a line of JSON for each on standard output."""
+"""PyTorch's filter gradients on a device: a list of layers in a file, a line of JSON for each on standard output."""
 import json
+import pathlib
 import statistics
 import sys
 
@@ -47,14 +48,14 @@ def milliseconds(torch, layer, generator):
 
 
 def main():
-    layers = json.load(sys.stdin)
+    layers = json.loads(pathlib.Path(sys.argv[1]).read_text())
     try:
         import torch
         if not torch.cuda.is_available():
             raise RuntimeError("PyTorch sees no device")
     except Exception as error:  # without it the column is empty, for this reason
-        print(json.dumps({"ended": f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"}), flush=True)
-        return
+        print(f"{type(error).__name__}: {' '.join(str(error).split())[:150]}", file=sys.stderr)
+        sys.exit(3)
     torch.set_grad_enabled(False)
     torch.utils.deterministic.fill_uninitialized_memory = False  # it would be timed
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
