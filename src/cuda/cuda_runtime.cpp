@@ -17,7 +17,7 @@ void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();
   throw Error(ErrorKind::runtime, "CUDA: ", what, " failed: ", cudaGetErrorName(status), ", ",
-              cudaGetErrorString(status), "; try --backend cpu");
+              cudaGetErrorString(status), Hint("try --backend cpu"));
 }
 
 CurrentDevice::CurrentDevice(int device) {
@@ -94,8 +94,8 @@ void* CudaRuntime::allocate(std::int64_t bytes) {
     throw Error(ErrorKind::runtime, "out of memory on device ", state_->device, ": ",
                 format_bytes(static_cast<double>(bytes)), " wanted, ",
                 format_bytes(static_cast<double>(free)), " of ",
-                format_bytes(static_cast<double>(total)),
-                " free; lower --memory-limit, or use --backend cpu");
+                format_bytes(static_cast<double>(total)), " free",
+                Hint("lower --memory-limit, or use --backend cpu"));
   }
   state_->memory.push_back(pointer);
   return pointer;
@@ -105,7 +105,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
   if (std::string_view(CONVGRAD_CUDA_ARCHITECTURES).find("90a") == std::string_view::npos) {
     throw Error(ErrorKind::unavailable,
                 "--algorithm: cuda_wgmma: this convgrad was built for " CONVGRAD_CUDA_ARCHITECTURES
-                ", expected 90a among them; use another");
+                ", expected 90a among them",
+                Hint("use another"));
   }
   // The driver is asked through the runtime: linked to libcuda, the module would not load without
   // one. 12000 is the version of the interface, which newer drivers keep.
@@ -115,8 +116,8 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
                                          &result),
         "looking for the driver's tensor maps");
   if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-    throw Error(ErrorKind::unavailable,
-                "--algorithm: cuda_wgmma: the driver has no tensor maps; use another");
+    throw Error(ErrorKind::unavailable, "--algorithm: cuda_wgmma: the driver has no tensor maps",
+                Hint("use another"));
   }
   // The box counts positions of the tensor, of which every step-th is copied.
   constexpr int kRank = 5;
@@ -137,7 +138,7 @@ BulkTensor CudaRuntime::bulk_tensor(const BulkMap& map) const {
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error(ErrorKind::runtime, "CUDA: describing a tensor for bulk copies failed: error ",
-                static_cast<int>(status), "; use another --algorithm");
+                static_cast<int>(status), Hint("use another --algorithm"));
   }
   BulkTensor tensor;
   std::memcpy(tensor.bytes, &encoded, sizeof(encoded));

@@ -119,7 +119,7 @@ Library& library() {
 void check(Status status, const char* what) {
   if (status == 0) return;
   throw Error(ErrorKind::runtime, "cuDNN: ", what, " failed: ", library().error_string(status),
-              "; use another --algorithm");
+              Hint("use another --algorithm"));
 }
 
 // 16 bits take tensor cores, which cuDNN offers only if asked; float32 goes without TF32.

@@ -41,11 +41,14 @@ const Loaded& loaded() {
   return once;
 }
 
-Error unavailable(const std::string& what) { return Error(ErrorKind::unavailable, what); }
+template <typename... Parts>
+Error unavailable(const Parts&... parts) {
+  return Error(ErrorKind::unavailable, parts...);
+}
 
 const cuda::Module& module() {
   if (loaded().module != nullptr) return *loaded().module;
-  throw unavailable(cat("--backend cuda: ", loaded().why_none, "; use --backend cpu"));
+  throw unavailable("--backend cuda: ", loaded().why_none, Hint("use --backend cpu"));
 }
 
 }  // namespace
@@ -65,7 +68,7 @@ Feasible<Device> started(Device device) {
     device.free_bytes = module().free_bytes(device.number);
     return device;
   } catch (const Error& error) {
-    return unavailable(cat("--device ", device.number, ": ", error.what()));
+    return unavailable("--device ", device.number, ": ", error);
   }
 }
 
@@ -74,22 +77,22 @@ Feasible<Device> started(Device device) {
 Feasible<Device> find_cuda_device(int number) {
   const CudaInfo info = cuda_info();
   if (info.devices.empty()) {
-    return unavailable(cat("--backend cuda: ", info.why_none, "; use --backend cpu"));
+    return unavailable("--backend cuda: ", info.why_none, Hint("use --backend cpu"));
   }
   for (const Device& device : info.devices) {
     if (device.number != number) continue;
     if (device.major * 10 + device.minor < 75) {
-      return unavailable(cat("--device ", number, ": ", device.name, " has compute capability ",
-                             device.major, ".", device.minor,
-                             ", expected 7.5 or newer; use --backend cpu"));
+      return unavailable("--device ", number, ": ", device.name, " has compute capability ",
+                         device.major, ".", device.minor, ", expected 7.5 or newer",
+                         Hint("use --backend cpu"));
     }
     return started(device);
   }
-  return unavailable(cat("--device ", number, ": there ",
-                         info.devices.size() == 1
-                             ? cat("is 1 CUDA device, number 0")
-                             : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
-                                   info.devices.size() - 1)));
+  return unavailable("--device ", number, ": there ",
+                     info.devices.size() == 1
+                         ? cat("is 1 CUDA device, number 0")
+                         : cat("are ", info.devices.size(), " CUDA devices, numbers 0 to ",
+                               info.devices.size() - 1));
 }
 
 Device cuda_device(int number) { return find_cuda_device(number).or_throw(); }

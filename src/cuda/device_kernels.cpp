@@ -195,7 +195,7 @@ Feasible<const DeviceKernel*> find_device_kernel(const WgradProblem& problem, co
   }
   if (name == "auto") {
     return Error(ErrorKind::unavailable, "--backend cuda cannot compute ", describe(problem), ": ",
-                 reason, "; use --backend cpu");
+                 reason, Hint("use --backend cpu"));
   }
   throw Error(ErrorKind::usage, "--algorithm: '", name, "' is none of --backend cuda, expected ",
               join_or(names), did_you_mean(name, names));

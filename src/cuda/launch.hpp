@@ -201,7 +201,7 @@ void compute_cudnn(Runtime& runtime, std::string_view kernel, const WgradProblem
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] - work.x.lo[a] == work.shape.axis[a].in) continue;
     throw Error(ErrorKind::unavailable, "--algorithm: ", kernel,
-                " needs whole images, which do not fit the memory; use another");
+                " needs whole images, which do not fit the memory", Hint("use another"));
   }
   runtime.cudnn(problem, images.size(), kernel == "cudnn", work.x.data, work.dy.data, dw);
 }

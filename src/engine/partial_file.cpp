@@ -57,7 +57,7 @@ class NodeReader {
     const auto shape = sums_shape(file.header.problem, std::ssize(file.nodes));
     if (reader_.header().shape != shape) {
       refuse(reader_.name(), ": another shape than its problem's and slices'",
-             Hint("", "compute the file again with --batch-range"));
+             Hint("compute the file again with --batch-range"));
     }
   }
   bool has(Range node) const { return next_ < file_.nodes.size() && file_.nodes[next_] == node; }

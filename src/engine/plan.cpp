@@ -59,7 +59,7 @@ Error too_little_memory(const Plan& plan, bool limited) {
   return Error(ErrorKind::runtime, limited ? "--memory-limit is " : "the machine has ",
                format_bytes(static_cast<double>(plan.memory_limit_bytes)), ", but ",
                describe(plan.problem), " needs ", format_bytes(static_cast<double>(memory.total())),
-               " (", memory_parts(memory), ")", Hint("", cure));
+               " (", memory_parts(memory), ")", Hint(cure));
 }
 
 Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limited) {
@@ -69,8 +69,8 @@ Error too_little_device_memory(const Plan& plan, const CudaPlan& cuda, bool limi
                limited ? "--memory-limit is " : cat("device ", cuda.device.number, " has "),
                bytes(need.limit), ", but ", describe(plan.problem), " needs ", bytes(need.total()),
                " there (", bytes(need.partials), " of partial sums, ",
-               bytes(need.total() - need.partials), " of tensor blocks); ",
-               limited ? "raise the limit, or use --backend cpu" : "use --backend cpu");
+               bytes(need.total() - need.partials), " of tensor blocks)",
+               Hint(limited ? "raise the limit, or use --backend cpu" : "use --backend cpu"));
 }
 
 // Sets what is summed of the batch, once the slices are known.

@@ -97,7 +97,7 @@ void check_archive_is_kept(const std::string& file, const std::vector<std::strin
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;
     // What is in a damaged archive cannot be seen, so it might be lost.
-    misuse(error.what(), "; it is not replaced: remove it, or name another file");
+    misuse(error, Hint("it is not replaced: remove it, or name another file"));
   }
   std::erase_if(others, [&](const std::string& name) { return std::ranges::count(own, name) > 0; });
   if (others.empty()) return;

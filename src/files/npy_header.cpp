@@ -85,10 +85,10 @@ void count_elements(NpyHeader& header, std::string_view name) {
   if (!bytes || !checked_add(*bytes, header.data_offset)) {
     std::string shape;
     for (const std::int64_t extent : header.shape) shape += cat(shape.empty() ? "" : ", ", extent);
-    refuse(
-        name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
-        " bytes per element is more than 2^63 - 1 bytes; ",
-        format_name(header) == "raw" ? "correct the shape in the name" : "the header is damaged");
+    refuse(name, "shape (", printable(shape, 100), ") with ", header.item_bytes,
+           " bytes per element is more than 2^63 - 1 bytes",
+           Hint(format_name(header) == "raw" ? "correct the shape in the name"
+                                             : "the header is damaged"));
   }
   header.element_count = *count;
   header.payload_bytes = *bytes;

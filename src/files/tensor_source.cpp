@@ -61,10 +61,11 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
                       const std::string& argument) {
   NpyHeader header = raw_header(text, argument);
   if (file->seekable() && file->size() != header.payload_bytes) {
-    file->refuse("has ", file->size(), " bytes, but ", text, " is ", header.element_count, " x ",
-                 header.item_bytes, " = ", header.payload_bytes, "; ",
-                 file->name().ends_with(".npy") ? "leave the dtype and the shape of a .npy file out"
-                                                : "correct the dtype or the shape");
+    file->refuse(
+        "has ", file->size(), " bytes, but ", text, " is ", header.element_count, " x ",
+        header.item_bytes, " = ", header.payload_bytes,
+        Hint(file->name().ends_with(".npy") ? "leave the dtype and the shape of a .npy file out"
+                                            : "correct the dtype or the shape"));
   }
   file->rename(argument);
   return {std::move(file), std::move(header)};

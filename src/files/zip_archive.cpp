@@ -41,7 +41,7 @@ bool memory_was_missing(zip_error_t* error) {
   const bool machine = zip_error_code_zip(error) == ZIP_ER_MEMORY || system == EIO ||
                        system == ENOMEM || system == EMFILE || system == ENFILE;
   throw Error(machine ? ErrorKind::runtime : ErrorKind::input, name, ": ", what, " (",
-              zip_error_strerror(error), ")", machine ? "" : "; copy or write it again");
+              zip_error_strerror(error), ")", machine ? Hint() : Hint("copy or write it again"));
 }
 
 // libzip 1.7 takes memory for as many entries as a ZIP64 end record announces before it looks at

@@ -106,7 +106,7 @@ std::vector<double> runs_of(Run&& run, std::int64_t warmup, std::int64_t repeat,
 std::unique_ptr<DeviceSum> device_sum(const BenchCase& c, const Operands& tensors) {
   if (c.plan.schedule.blocks.count > 1) {
     throw Error(ErrorKind::runtime, c.name, " does not fit the device's memory as a whole",
-                Hint("", "measure a smaller batch"));
+                Hint("measure a smaller batch"));
   }
   std::unique_ptr<DeviceSum> sum = make_device_sum(c.plan);
   MemorySource source(tensors.x.data(), tensors.dy.data());
