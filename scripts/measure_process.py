@@ -7,6 +7,7 @@
 1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`.
 2. A 3x3 layer of 16x14x14x256 -> 256, beside a Python process that imports TensorFlow, loads the same files, computes the
    same gradient and saves it.
+3. A 3x3 layer of 64x56x56x64 -> 64 by the Python package, on arrays, beside the program on files in memory that are there already.
 With --verify: `verify --result` of each layer of a suite in float32, beside that of another program, an earlier one.
 All take turns; the shortest time of each counts.
 """
@@ -86,6 +87,36 @@ def verify_suite(suite, programs, rounds, env):
         print(f"{result}, {len(values)} layers: geometric mean {np.exp(np.mean(np.log(values))):.2f}, most {max(values):.2f}")
 
 
+def python_package(binary, rounds, env):
+    """Prints what arrays cost beside files."""
+    os.environ.clear()
+    os.environ.update(env, PATH=f"{os.path.dirname(binary)}:{env['PATH']}")
+    sys.path.insert(0, str(ROOT / "python"))
+    import convgrad
+    rng = np.random.default_rng(1)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        folder = pathlib.Path(name)
+        for tensor in ("x.npy", "dy.npy"):
+            save(folder, tensor, (64, 56, 56, 64), rng)
+        x, dy = np.load(folder / "x.npy"), np.load(folder / "dy.npy")
+        words = ["--op", "conv2d", "-i", folder / "x.npy", "-g", folder / "dy.npy", "-k", "3", "-p", "same"]
+        layer = {"op": "conv2d", "kernel": 3, "padding": "same"}
+        dw = convgrad.filter_gradient(x, dy, **layer)
+        np.save(folder / "dw.npy", dw)
+        for call, function, command in (
+                ("filter_gradient", lambda: convgrad.filter_gradient(x, dy, **layer), [*words, "-o", folder / "out.npy"]),
+                ("verify", lambda: convgrad.verify(x, dy, dw, **layer), ["verify", *words, "--result", folder / "dw.npy"])):
+            times = {"arrays": [], "files": []}
+            for _ in range(rounds):
+                for name, run in (("files", lambda: convgrad.run(command)), ("arrays", function)):
+                    start = time.perf_counter()
+                    run()
+                    times[name].append(time.perf_counter() - start)
+            arrays, files = min(times["arrays"]), min(times["files"])
+            print(f"{call}() of a 3x3 layer, 64x56x56x64: {arrays * 1e3:.0f} ms, the program on files {files * 1e3:.0f} ms ({arrays / files:.2f} x)")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build/release/convgrad"), metavar="PATH")
@@ -123,6 +154,7 @@ def main():
             ours, theirs = np.load(folder / "dw.npy"), np.load(folder / "dw_tensorflow.npy")
             if not np.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
                 sys.exit("the two gradients differ")
+    python_package(binary, arguments.rounds, env)
 
 
 if __name__ == "__main__":

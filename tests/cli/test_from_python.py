@@ -72,8 +72,8 @@ class FromPython(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="convgrad-python-") as folder:
             for language, code in blocks:
                 command = [python, "-c", code] if language == "python" else ["bash", "-euc", code]
-                done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True,
-                                      text=True, timeout=TIMEOUT_S, check=False)
+                done = subprocess.run(command, cwd=folder, env={**environment(), "TMPDIR": folder},
+                                      capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
                 self.assertEqual(done.returncode, 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}")
                 if "convgrad verify" in code:
                     self.assertTrue(done.stdout.startswith("MATCH"), done.stdout)

@@ -99,9 +99,10 @@ def test_no_temporary_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     seen = []
     run = convgrad.run
-    monkeypatch.setattr(convgrad, "run", lambda words: (seen.extend(tmp_path.iterdir()), run(words)))
-    convgrad.filter_gradient(load("x.npy"), load("dy.npy"), **LAYER)
-    assert len(seen) == 1 and not list(tmp_path.iterdir())
+    monkeypatch.setattr(convgrad, "run", lambda words, **options: (seen.append(list(tmp_path.iterdir())), run(words, **options))[1])
+    dw = convgrad.filter_gradient(load("x.npy"), load("dy.npy"), **LAYER)
+    assert convgrad.verify(load("x.npy"), load("dy.npy"), dw, **LAYER)
+    assert [len(folders) for folders in seen] == [0, 1] and not list(tmp_path.iterdir())
 
 
 def test_without_a_program(tmp_path, monkeypatch):

@@ -1,0 +1,30 @@
+"""Assertions for the tests of a kernel, in pytest or without."""
+import os
+
+import convgrad
+
+__all__ = ["assert_filter_gradient"]
+
+
+def assert_filter_gradient(dw, x, dy, **flags):
+    """Raises an AssertionError with the whole verdict if dw is not the gradient of x and dy; see convgrad.verify for all of them.
+
+    On a mismatch a small problem that fails in the same way, and the command that repeats it, are in a new folder, which the verdict
+    names; save_repro=FOLDER says where.
+    """
+    __tracebackhide__ = True
+    check("", dw, x, dy, **flags)
+
+
+def check(what, dw, x, dy, **flags):
+    """The same, for a message that begins with what was tried."""
+    __tracebackhide__ = True
+    import tempfile
+    flags.setdefault("save_repro", tempfile.mkdtemp(prefix="convgrad-"))
+    try:
+        verdict = convgrad.verify(x, dy, dw, **flags)
+    finally:
+        if flags["save_repro"] and not os.listdir(flags["save_repro"]):
+            os.rmdir(flags["save_repro"])
+    if not verdict:
+        raise AssertionError(f"{what}{verdict}")
