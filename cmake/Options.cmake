@@ -50,6 +50,14 @@ if(CMAKE_UNITY_BUILD)  # GCC takes the sources for headers, in which that would 
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
+# Links the libraries of GCC into a program or a module that is installed where they may be older or missing.
+function(convgrad_portable target)
+  if(CONVGRAD_PORTABLE)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/older_glibc.cpp)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
+  endif()
+endfunction()
+
 # Programs that scripts/gpu/stage copies: they find their libraries in lib/ beside them. By RPATH,
 # which counts for the libraries of libraries too, not RUNPATH; an installation has neither.
 function(convgrad_stageable target)

@@ -276,7 +276,7 @@ void add_power(const WgradProblem& pb, DType out, const Expected& expected, doub
   const double scale = std::sqrt(scales / count), step = 2 * std::sqrt(steps / count);
   const double rms = norm / std::sqrt(count);
   result.scale = scale;
-  result.right = std::hypot(kRightPart * std::sqrt(scales), std::sqrt(steps / 3)) / norm;
+  result.right = std::sqrt(kRightPart * kRightPart * scales + steps / 3) / norm;
   const auto least = [&](double n) {
     const double limit = slack * group_factor(n);
     return std::max(limit * scale, std::cbrt(limit * limit * scale * scale * step / kStepShare));
