@@ -83,9 +83,6 @@ class Report(BenchTest):
         self.assertIsNone(report["timing_ms"]["kernel"]["cv"])  # of one run
 
     def test_repeats(self):
-        self.assertEqual(parse_report(self.bench(
-            *TINY, "--no-peaks", "--json", "--repeat", 7, "--min-time", 0).out)
-            ["timing_ms"]["kernel"]["n"], 7)
         many = parse_report(self.bench(*TINY, "--no-peaks", "--json", "--repeat", 1, "--min-time",
                                        "0.05", "--warmup", "0").out)["timing_ms"]["kernel"]
         self.assertGreater(many["n"], 1)
@@ -159,8 +156,7 @@ class Text(BenchTest):
         self.assertRegex(with_peaks[0], r"^peaks on 1 thread: float32 multiply-adds [\d.]+ GFLOP/s")
 
     def test_csv(self):
-        args = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", 3, "--out-channels", 4, "-p", "same"]
-        result = self.bench(*args, *QUICK, "-a", "all", "--format", "csv", "--json=r.json")
+        result = self.bench(*TINY, *QUICK, "-a", "all", "--format", "csv", "--json=r.json")
         rows = list(csv.DictReader(io.StringIO(result.out)))
         report = parse_report((self.folder / "r.json").read_text())
         self.assertEqual(len(rows), len(report["problems"]))
@@ -373,8 +369,6 @@ class Tags(BenchTest):
                         *TINY, "--tag", word)
 
 
-
-
 class Refused(BenchTest):
     def test_usage(self):
         shape = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-p", "same"]
@@ -395,13 +389,10 @@ class Refused(BenchTest):
                 (["--dtype", "empty element"], [*TINY, "--dtype", "float32,,float64"]),
                 (["--algorithm: 'dirct'", "did you mean 'direct'"], [*TINY, "-a", "direct,dirct"]),
                 (["--threads: 'x'"], [*TINY, "-t", "1,x"]), (["--threads: '5000'"], [*TINY, "-t", 5000]),
-                (["--threads", "'-1'"], [*TINY, "--threads=-1"]),
                 (["--out-channels", "'0'", "from 1"], [*TINY, "--out-channels", 0]),
-                (["--multiplier", "'x'"], [*TINY, "--multiplier", "x"]),
                 (["--repeat", "'0'"], [*TINY, "--repeat", 0]), (["--warmup"], [*TINY, "--warmup", -1]),
                 (["--min-time", "'-1'"], [*TINY, "--min-time=-1"]),
                 (["--format: 'tabel'", "did you mean 'table'"], [*TINY, "--format", "tabel"]),
-                (["'--wamup'", "did you mean '--warmup'"], [*TINY, "--wamup", 1]),
                 (["unknown option '--output'"], [*TINY, "--output", "dw.npy"])):
             self.refuse(2, parts, *args)
         self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
@@ -413,14 +404,10 @@ class Refused(BenchTest):
         self.assertEqual((result.status, parse_report(result.out)["exit_code"]), (2, 2))
 
     def test_input(self):
-        for parts, args in (
-                (["--input-shape: 3 axes [2,6,5], expected 4 (NHWC)"],
-                 ["--op", "conv2d", "--input-shape", "2,6,5", "-k", 3, "--out-channels", 4, "-p", "same"]),
-                (["--out-channels", "multiple of C=3"],
-                 ["--op", "depthwise", "--input-shape", "2,6,5,3", "-k", 3, "--out-channels", 4, "-p", "same"]),
-                (["--filter-sizes[2] (C/groups) is 2"],
-                 ["--op", "conv2d", "--input-shape", "2,6,5,3", "--filter-sizes", "3,3,2,4", "-p", "same"])):
-            self.refuse(3, parts, *args)
+        for part, *args in (
+                ("--input-shape: 3 axes [2,6,5], expected 4 (NHWC)", "conv2d", "--input-shape", "2,6,5"),
+                ("multiple of C=3", "depthwise", "--input-shape", "2,6,5,3")):
+            self.refuse(3, [part], "--op", *args, "-k", 3, "--out-channels", 4, "-p", "same")
 
     def test_a_kernel_that_cannot(self):
         big = ["--op", "conv2d", "--input-shape", "1,2,2,2048", "-k", 1, "--out-channels", 2048, "-p", "same"]
@@ -436,17 +423,6 @@ class Refused(BenchTest):
 
 
 class Peaks(CliTest):
-    def test_info_peaks(self):
-        result = run("info", "--peaks", "--threads", 1, "--json")
-        self.assertEqual((result.status, result.err), (0, ""))
-        peaks = parse_report(result.out)["peaks"]
-        self.assertEqual(peaks["threads"], 1)
-        for dtype in ("float32", "float64"):
-            self.assertGreater(peaks["fma_gflops"][dtype], 0)
-        sets = parse_report(run("info", "--json").out)["machine"]["instruction_sets"]
-        self.assertEqual(peaks["amx_bf16_gflops"] is None, "amx_bf16" not in sets)
-        self.assertEqual(peaks["avx512_bf16_gflops"] is None, "avx512_bf16" not in sets or "amx_bf16" in sets)
-
     def test_text(self):
         text = run("info", "--peaks", "--threads", 1).out
         self.assertRegex(text, r"peaks +measured on 1 thread\n +multiply-adds, \w+, float32 +[\d.]+ GFLOP/s")

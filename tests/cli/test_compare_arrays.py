@@ -89,38 +89,19 @@ First mismatch at [1]: got 0.001, want 0.002
                                   ("float32", 1.3e-6, 1e-5), ("float64", 1e-7, 1e-7)):
             out = self.pair([1.0], [1.0], dtypes=(dtype, dtype))
             self.assertIn(f"rtol={rtol:g}, atol={atol:g} (defaults of {dtype})", out)
-            one_step = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23,
-                        "float64": 2.0**-52}[dtype]
-            steps = 1 if dtype == "float16" else 2 if dtype == "bfloat16" else 8
-            self.pair([1 + steps * one_step], [1.0], dtypes=(dtype, dtype))
             self.pair([1 + 4 * rtol + 4 * atol], [1.0], status=1, dtypes=(dtype, dtype))
-            self.pair([1 + one_step], [1.0], "--bitwise", status=1, dtypes=(dtype, dtype))
-
-    def test_zeros(self):
-        self.pair([-0.0, 0.0], [0.0, 0.0])
-        out = self.pair([0.0, -0.0], [0.0, 0.0], "--bitwise", status=1)
-        self.assertIn("First mismatch at [1]: got -0, want 0\n", out)
-        self.assertIn("Not equal to tolerance every bit equal\n", out)
 
     def test_nan_and_infinities(self):
         nan, inf = np.nan, np.inf
-        for dtype in DTYPES:
-            for criterion in ([], ["--bitwise"], ["--max-ulp", 3], ["--rtol", "1e30"],
-                              ["--atol", "1e300"]):
-                both = dict(dtypes=(dtype, dtype))
-                with self.subTest(dtype=dtype, criterion=criterion):
-                    self.pair([1, nan, inf, -inf], [1, nan, inf, -inf], *criterion, **both)
-                    out = self.pair([1, nan, 3], [1, nan, 3], "--no-equal-nan", *criterion,
-                                    status=1, **both)
-                    self.assertIn("Mismatched elements: 1 / 3 ", out)
-                    self.assertIn("NaN equals nothing", out)
-                    self.pair([1, nan], [1, nan], "--no-equal-nan", "--equal-nan", *criterion,
-                              **both)
-                    for got, want in ((nan, 1), (1, nan), (inf, 1), (1, -inf), (inf, -inf),
-                                      (nan, inf)):
-                        out = self.pair([5, got], [5, want], *criterion, status=1, **both)
-                        self.assertIn("Mismatches that are not finite: 1, the first at [1]", out)
-                        self.assertIn("Max absolute difference: 0\n", out)
+        self.pair([1, nan, inf, -inf], [1, nan, inf, -inf])
+        out = self.pair([1, nan, 3], [1, nan, 3], "--no-equal-nan", status=1)
+        self.assertIn("Mismatched elements: 1 / 3 ", out)
+        self.assertIn("NaN equals nothing", out)
+        self.pair([1, nan], [1, nan], "--no-equal-nan", "--equal-nan")
+        for got, want in ((nan, 1), (1, nan), (inf, 1), (1, -inf), (inf, -inf), (nan, inf)):
+            out = self.pair([5, got], [5, want], status=1)
+            self.assertIn("Mismatches that are not finite: 1, the first at [1]", out)
+            self.assertIn("Max absolute difference: 0\n", out)
         compare = self.report("got.npy", "want.npy", status=1)["compare"]
         self.assertEqual(compare["nonfinite"], {"mismatches": 1, "got": {"nan": 1, "inf": 0},
                                                 "want": {"nan": 0, "inf": 1}})
@@ -279,15 +260,12 @@ class Misuse(CompareTest):
                 (["a.npy"], 2, ["WANT is missing"]),
                 (["a.npy", "a.npy", "a.npy"], 2, ["a.npy"]),
                 (["a.npy", "a.npy", "--rtol", "1", "--bitwise"], 2, ["exclude each other"]),
-                (["a.npy", "a.npy", "--max-ulp", "1", "--bitwise"], 2, ["exclude each other"]),
                 (["a.npy", "a.npy", "--atol", "-1"], 2, ["--atol"]),
                 (["a.npy", "a.npy", "--max-ulp", "1.5"], 2, ["--max-ulp"]),
                 (["a.npy", "a.npy", "--save-diff", "-"], 2, ["--save-diff", "name a file"]),
                 (["a.npy", "a.npy", "--json=a.npy"], 2, ["GOT", "report"]),
                 (["a.npy", "a.npy", "--save-diff", "x", "--json=x"], 2, ["--save-diff"]),
                 (["a.npy", "a.npy", "--filter-format", "OIHW"], 2, ["--filter-format"]),
-                (["a.npy", "a.npy", "--rtoll", "1"], 2, ["did you mean '--rtol'"]),
-                (["a.npy", "--rtol"], 2, ["--rtol"]),
                 (["a.npy", "none.npy"], 3, ["none.npy"]),
                 (["a.npy", "."], 3, ["folder"]),
                 (["a.npy", "i.npy"], 3, ["int32"])):
@@ -299,12 +277,3 @@ class Misuse(CompareTest):
             self.assert_one_error(self.run_here(*front, "compare", "a.npy", "a.npy"), 2,
                                   "in front of compare")
         self.assert_one_error(self.run_here("a.npy", "compare"), 2, "a.npy")
-
-    def test_layers(self):
-        self.save("a.npy", [1.0])
-        self.save("b.npy", [1.25])
-        self.compare("a.npy", "b.npy", status=1)
-        self.compare("a.npy", "b.npy", env={"CONVGRAD_RTOL": "0.2"})
-        self.compare("a.npy", "b.npy", "--bitwise", env={"CONVGRAD_RTOL": "0.2"}, status=1)
-        self.compare("a.npy", "b.npy", env={"CONVGRAD_OUTPUT": "x.npy"}, status=1)
-        self.assertEqual(self.listing(), ["a.npy", "b.npy"])

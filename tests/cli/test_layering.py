@@ -21,7 +21,6 @@ class LayeringTest(CliTest):
 
 
 class Precedence(LayeringTest):
-
     def test_every_kind_of_option(self):
         # name, words of flag and variable, key of the report, what each of them gives.
         for name, words, key, values in (
@@ -81,16 +80,19 @@ class Precedence(LayeringTest):
         quick = ["--warmup", 0, "--repeat", 1, "--min-time", 0, "--no-peaks"]
         line = ["bench", "--problem", "ic2ih4oc2kh2", *quick]
         files = ["bench", *self.base, *quick]
+        made = ["conv2d", "--shape", "1,4,4,1", "-k", 2, "--out-channels", 1, "-p", "same"]
         for args, names in ((self.base, ("EXPLICIT_PADDINGS", "FILTER_SIZES", "FILTER_LIKE")),
                             (["verify", *self.base, "--atol", 0], ("RTOL", "MAX_ULP")),
                             (["verify", *self.base, "--max-ulp", 0], ("RTOL", "ATOL")),
                             (["verify", *self.base, "--bitwise"], ("RTOL", "MAX_ULP")),
                             (["--verbose", *self.base], ("QUIET",)),
+                            (["compare", "x.npy", "x.npy", "--bitwise"], ("RTOL", "OUTPUT")),
+                            (["generate", *made, "-o", "made", "--clobber"], ("OUTPUT",)),
                             (line, ("SUITE", "INPUT_SHAPE", "INPUT", "OUT_CHANNELS")),
                             (files, ("SUITE", "INPUT_SHAPE", "PROBLEM", "MULTIPLIER"))):
             for name in names:
                 env = {f"CONVGRAD_{name}": "1"}
-                where = ["-o", "dw.npy"] if args[0] != "bench" and "verify" not in args else []
+                where = ["-o", "dw.npy"] if args[0].startswith("--") else []
                 result = self.run_here(*args, *where, "--json", env=env)
                 with self.subTest(args=args, env=env):
                     self.assertEqual(result.status, 0, str(result))
@@ -99,8 +101,10 @@ class Precedence(LayeringTest):
         plan = self.plan(*explicit, env={"CONVGRAD_EXPLICIT_PADDINGS": "0,1,0,1", "CONVGRAD_PADDING": "valid"})
         self.assertEqual(plan["pads"], [[0, 1], [0, 1]])
 
-    def test_verifys_options_do_not_disturb_compute(self):
-        self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy", env={"CONVGRAD_MAX_ULP": "3"}))
+    def test_variables_of_others_do_not_disturb_compute(self):
+        # Of verify, of the tests, and of nobody.
+        self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy", env={
+            "CONVGRAD_MAX_ULP": "3", "CONVGRAD_BINARY": "/x", "CONVGRAD_SOMETHING": "1"}))
 
     def test_options_after_and_before_the_command(self):
         for args in (["-t", 1, "verify", *self.base], ["verify", "-t", 1, *self.base],
@@ -175,10 +179,3 @@ class Refused(LayeringTest):
             with self.subTest(flag):
                 result = self.run_here("verify", *self.base, flag, "")
                 self.assert_one_error(result, 2, flag, "empty")
-
-
-class OtherCommands(LayeringTest):
-
-    def test_the_suites_own_variable_is_no_option(self):
-        self.assert_quiet(self.run_here(*self.base, "-o", "dw.npy",
-                                        env={"CONVGRAD_BINARY": "/x", "CONVGRAD_SOMETHING": "1"}))

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "check/reference_sum.hpp"
 #include "generate/normal_quantile.hpp"
@@ -92,53 +91,6 @@ TEST_CASE("integers are small enough that every sum of |x||dy| is exact in float
   }
 }
 
-TEST_CASE("every integer in the range occurs, about equally often") {
-  const WgradProblem pb = problem_of("conv2d", DType::f32, {1, 100, 100, 1}, 1);
-  const TensorMaker x(pb, Operand::x, {});
-  int counts[9] = {};
-  for (std::int64_t i = 0; i < 10000; ++i) {
-    const double value = x.value(i);
-    REQUIRE(value == std::floor(value));
-    REQUIRE(std::fabs(value) <= 4);
-    ++counts[static_cast<int>(value) + 4];
-  }
-  for (const int count : counts) CHECK(std::abs(count - 1111) < 150);  // 4.7 sigma
-}
-
-TEST_CASE("uniform and normal numbers have their moments") {
-  const WgradProblem pb = problem_of("conv2d", DType::f64, {1, 100, 100, 10}, 1);
-  for (const Distribution d : {Distribution::uniform, Distribution::normal}) {
-    const TensorMaker x(pb, Operand::x, {d, 42, false});
-    double sum = 0, squares = 0, fourth = 0, largest = 0;
-    for (std::int64_t i = 0; i < 100000; ++i) {
-      const double v = x.value(i);
-      sum += v;
-      squares += v * v;
-      fourth += v * v * v * v;
-      largest = std::max(largest, std::fabs(v));
-    }
-    const bool uniform = d == Distribution::uniform;
-    CHECK(std::fabs(sum / 1e5) < 0.02);
-    CHECK(squares / 1e5 == doctest::Approx(uniform ? 1.0 / 3 : 1.0).epsilon(0.03));
-    CHECK(fourth / 1e5 == doctest::Approx(uniform ? 0.2 : 3.0).epsilon(0.05));
-    if (uniform) CHECK(largest < 1);
-    if (!uniform) CHECK(largest > 3.5);
-  }
-}
-
-TEST_CASE("seeds, tensors and elements have numbers of their own") {
-  const WgradProblem pb = problem_of("conv2d", DType::f64, {1, 8, 8, 4}, 4);
-  std::set<double> seen;
-  int total = 0;
-  for (const std::uint64_t seed : {0ULL, 1ULL, 2ULL, 1ULL << 32, ~0ULL}) {
-    for (const Operand operand : {Operand::x, Operand::dy}) {
-      const TensorMaker maker(pb, operand, {Distribution::uniform, seed, false});
-      for (std::int64_t i = 0; i < 256; ++i, ++total) seen.insert(maker.value(i));
-    }
-  }
-  CHECK(static_cast<int>(seen.size()) == total);
-}
-
 TEST_CASE("boxes hold the elements of the whole, in both layouts") {
   for (const char* format : {"NDHWC", "NCDHW"}) {
     const bool last = format[1] == 'D';
@@ -166,60 +118,6 @@ TEST_CASE("boxes hold the elements of the whole, in both layouts") {
                 CHECK(std::memcmp(&box[at], &whole[i], 4) == 0);
               }
       maker.fill_box(begin, begin, nullptr);  // nothing
-    }
-  }
-}
-
-TEST_CASE("adversarial channels are what they are said to be") {
-  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
-    CAPTURE(dtype_name(dtype));
-    for (const char* format : {"NHWC", "NCHW"}) {
-      const bool last = format[1] == 'H';
-      const WgradProblem pb = problem_of(
-          "conv2d", dtype,
-          last ? std::vector<std::int64_t>{2, 8, 8, 6} : std::vector<std::int64_t>{2, 6, 8, 8}, 4,
-          format);
-      const TensorMaker x(pb, Operand::x, {Distribution::adversarial, 1, false});
-      const TensorMaker dy(pb, Operand::dy, {Distribution::adversarial, 1, false});
-      const auto place = [&](std::int64_t pixel, std::int64_t channel, std::int64_t channels) {
-        return last ? pixel * channels + channel
-                    : (pixel / 64 * channels + channel) * 64 + pixel % 64;
-      };
-      double least = 1e300, most = 0;
-      for (std::int64_t pixel = 0; pixel < 128; ++pixel) {
-        const double offset = x.value(place(pixel, 3, 6)), first = x.value(place(0, 3, 6));
-        CHECK(offset / first == doctest::Approx(1).epsilon(0.3));
-        const double subnormal = rounded(dtype, x.value(place(pixel, 5, 6)));
-        CHECK(subnormal != 0);
-        CHECK(std::fabs(subnormal) < smallest_normal(dtype));
-        CHECK(subnormal == x.value(place(pixel, 5, 6)));  // exactly a number of the dtype
-        const double mixed = std::fabs(x.value(place(pixel, 4, 6)));
-        least = std::min(least, mixed);
-        most = std::max(most, mixed);
-        const double alternating = dy.value(place(pixel, 2, 4));
-        CHECK((alternating > 0) == (pixel % 2 == 0));
-        CHECK(std::fabs(alternating) == doctest::Approx(1).epsilon(0.13));
-      }
-      CHECK(most / least > (dtype == DType::f16 ? 8 : 1e9));
-    }
-  }
-}
-
-TEST_CASE("NaN and infinities come if they are asked for, one of each in a tensor") {
-  const WgradProblem pb = problem_of("depthwise", DType::f16, {2, 9, 9, 3}, 6);
-  for (const Operand operand : {Operand::x, Operand::dy}) {
-    for (const Distribution d : {Distribution::integers, Distribution::normal,
-                                 Distribution::uniform, Distribution::adversarial}) {
-      for (const bool nonfinite : {false, true}) {
-        const TensorMaker maker(pb, operand, {d, 5, nonfinite});
-        int nan = 0, inf = 0;
-        for (std::int64_t i = 0; i < count_of(maker); ++i) {
-          nan += std::isnan(maker.value(i)) ? 1 : 0;
-          inf += std::isinf(maker.value(i)) ? 1 : 0;
-        }
-        CHECK(nan == (nonfinite ? 1 : 0));
-        CHECK(inf == (nonfinite ? 1 : 0));
-      }
     }
   }
 }
