@@ -3,7 +3,7 @@ import itertools
 import time
 
 import numpy as np
-from harness import OPS, CliTest, header_bytes, npy_bytes, raw_npy, save
+from harness import OPS, CliTest, npy_bytes, options_of, raw_npy, save
 
 USAGE, INPUT = 2, 3
 BEYOND = (2**63, 2**64, 10**30)
@@ -73,54 +73,16 @@ class Sound(ErrorTest):
 
 
 class Shapes(ErrorTest):
-
     def test_out_backprop_extents(self):
-        for op in OPS:
+        for op, first in itertools.product(OPS, (False, True)):
             job = JOBS[op]
-            for axis, name in enumerate(job["axes"], 1):
-                for extent in (0, 1, job["dy"][axis] - 1, job["dy"][axis] + 1, 50):
-                    dy = list(job["dy"])
-                    if extent == dy[axis]:
-                        continue
-                    dy[axis] = extent
-                    self.refuse(INPUT, ["--out-backprop", "dy.npy",
-                                        f"axis {axis} ({name}) is {extent}",
-                                        f"expected {job['dy'][axis]}"],
-                                *self.job(op, dy=tuple(dy)))
-
-    def test_out_backprop_extents_channels_first(self):
-        for op, form in (("conv2d", "NCHW"), ("depthwise", "NCHW"), ("conv3d", "NCDHW")):
-            job = JOBS[op]
-            x = (job["x"][0], job["x"][-1], *job["x"][1:-1])
-            for axis, name in enumerate(job["axes"], 2):
-                dy = [job["dy"][0], job["dy"][-1], *job["dy"][1:-1]]
-                right = dy[axis]
-                dy[axis] += 1
-                self.refuse(INPUT, [f"axis {axis} ({name}) is {right + 1}", f"expected {right}"],
-                            *self.job(op, x=x, dy=tuple(dy), f=form))
-
-    def test_huge_extents_in_the_header(self):
-        for shape in ((2**31, 6, 7, 4), (2**62, 2, 1, 1), (2**63 - 1, 1, 1, 1), (2, 2**63, 7, 4),
-                      (2**32, 2**32, 1, 1), (2, 10**30, 7, 4), (-1, 6, 7, 4), (2, -6, -7, 4)):
-            args = self.job("conv2d")
-            self.write("x.npy", raw_npy(shape, payload=b"\0" * 64))
-            self.refuse(INPUT, ["x.npy"], *args)
-            args = self.job("conv2d")
-            self.write("dy.npy", raw_npy(shape, payload=b"\0" * 64))
-            self.refuse(INPUT, ["dy.npy"], *args)
-
-    def test_a_gradient_too_large_for_the_machine(self):
-        # Sound shapes of an empty batch, but a gradient of 2^50 elements and more.
-        for sizes in ((2**25, 2**25), (2**30, 2**30), (2**31, 1)):
-            self.ones("x.npy", (0, 6, 7, 4))
-            self.ones("dy.npy", (0, 3, 4, 6))
-            result = self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy",
-                                   "-k", ",".join(map(str, sizes)), "-s", 2, "-p", "same",
-                                   timeout=20)
-            with self.subTest(sizes):
-                self.assertIn(result.status, (INPUT, 5), str(result))
-                self.assert_one_error(result, result.status)
-                self.assertEqual(self.listing(), ["dy.npy", "x.npy"])
+            x, right = ((shape[0], shape[-1], *shape[1:-1]) if first else shape for shape in (job["x"], job["dy"]))
+            for axis, name in enumerate(job["axes"], 1 + first):
+                for extent in {0, right[axis] - 1, right[axis] + 1, 50}:
+                    dy = (*right[:axis], extent, *right[axis + 1:])
+                    self.refuse(INPUT, ["--out-backprop", "dy.npy", f"axis {axis} ({name}) is {extent}",
+                                        f"expected {right[axis]}"],
+                                *self.job(op, x=x, dy=dy, f="channels_first" if first else "channels_last"))
 
 
 class Attributes(ErrorTest):
@@ -128,19 +90,13 @@ class Attributes(ErrorTest):
         for op in OPS:
             n = len(JOBS[op]["ins"])
             for bad in (0, -1, -(2**31), -(2**63)):
-                for axis in range(n):
-                    numbers = [1] * n
-                    numbers[axis] = bad
-                    text = ",".join(map(str, numbers))
-                    self.refuse(INPUT, ["--strides", JOBS[op]["ins"][axis], str(bad), "at least 1"],
-                                *self.job(op, s=text))
-                    self.refuse(INPUT, ["--dilations", JOBS[op]["ins"][axis], str(bad),
-                                        "at least 1"], *self.job(op, d=text))
-                    self.refuse(INPUT, ["--kernel", JOBS[op]["taps"][axis], str(bad),
-                                        "at least 1"], *self.job(op, k=text))
-                self.refuse(INPUT, ["--strides", str(bad)], *self.job(op, s=bad))
-                self.refuse(INPUT, ["--dilations", str(bad)], *self.job(op, d=bad))
-                self.refuse(INPUT, ["--kernel", str(bad)], *self.job(op, k=bad))
+                for flag, name, axes in (("s", "--strides", "ins"), ("d", "--dilations", "ins"), ("k", "--kernel", "taps")):
+                    for axis, letter in enumerate(JOBS[op][axes]):
+                        numbers = [1] * n
+                        numbers[axis] = bad
+                        self.refuse(INPUT, [name, letter, str(bad), "at least 1"],
+                                    *self.job(op, **{flag: ",".join(map(str, numbers))}))
+                    self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
                 self.refuse(INPUT, ["--groups", str(bad)], *self.job(op, groups=bad))
             for bad in (-1, -(2**63)):
                 self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least 0"],
@@ -188,23 +144,6 @@ class Attributes(ErrorTest):
 
 
 class FilterSize(ErrorTest):
-    def test_zero_size_filters(self):
-        for op in OPS:
-            sound = {"conv2d": (3, 3, 4, 6), "depthwise": (3, 3, 4, 2),
-                     "conv3d": (3, 3, 3, 4, 6)}[op]
-            for axis, bad in itertools.product(range(len(sound)), (0, -1, -(2**31))):
-                sizes = list(sound)
-                sizes[axis] = bad
-                # Channels of 0 are right where the tensors have none.
-                least = "at least 1" if axis < len(sound) - 2 else "expected" if bad == 0 else "at least 0"
-                text = ",".join(map(str, sizes))
-                self.refuse(INPUT, ["--filter-sizes", str(bad), least],
-                            *self.job(op, k=None, filter_sizes=text))
-                np.save(self.folder / "sizes.npy", np.array(sizes, "i8"))
-                self.refuse(INPUT, [str(bad), least],
-                            *self.job(op, k=None, filter_sizes="sizes.npy"))
-                (self.folder / "sizes.npy").unlink()
-
     def test_missing_and_twice(self):
         save(self.folder / "w.npy", np.zeros((3, 3, 4, 6)))
         self.refuse(USAGE, ["filter's size is missing", "--kernel", "--filter-sizes",
@@ -219,6 +158,7 @@ class FilterSize(ErrorTest):
             "floats": npy_bytes("float32", [3, 3, 4, 6]),
             "empty": raw_npy((0,), "'<i4'", b""),
             "three": raw_npy((3,), "'<i4'", np.array([3, 3, 4], "<i4").tobytes()),
+            "no taps": raw_npy((4,), "'<i4'", np.array([3, 0, 4, 6], "<i4").tobytes()),
             "not npy": b"3,3,4,6\n",
             "nothing": b"",
         }
@@ -248,34 +188,19 @@ class Names(ErrorTest):
     def test_enums(self):
         cases = (
             ("op", "con2d", ["--op", "did you mean 'conv2d'"]),
-            ("op", "conv4d", ["--op", "did you mean 'conv"]),
-            ("op", "Conv3DBackpropFilterV3", ["--op", "did you mean 'Conv3DBackpropFilterV2'"]),
             ("op", "matmul", ["--op", "expected conv2d, depthwise, conv3d or conv1d"]),
             ("op", "", ["--op"]),
             ("p", "smae", ["--padding", "SAME, VALID or EXPLICIT", "did you mean 'SAME'"]),
-            ("p", "full", ["--padding", "SAME, VALID or EXPLICIT"]),
             ("f", "NDHWC", ["--data-format", "NHWC or NCHW", "did you mean 'NHWC'"]),
-            ("f", "NCDHW", ["--data-format", "NHWC or NCHW", "did you mean 'NCHW'"]),
-            ("filter_format", "DHWIO", ["--filter-format", "did you mean 'HWIO'"]),
-            ("filter_format", "RSKC", ["--filter-format", "HWIO, OIHW or OHWI"]),
+            ("filter_format", "DHWIO", ["--filter-format", "HWIO, OIHW or OHWI", "did you mean 'HWIO'"]),
             ("out_dtype", "float8", ["--out-dtype", "float16, bfloat16, float32 or float64",
                                      "did you mean 'float"]),
-            ("out_dtype", "int32", ["--out-dtype", "float16, bfloat16, float32 or float64"]),
             ("a", "directt", ["--algorithm", "auto", "did you mean 'direct'"]),
-            ("a", "im2col-gemm", ["--algorithm", "did you mean 'im2col_gemm'"]),
-            ("a", "winograd", ["--algorithm", "im2col_gemm", "direct"]),
             ("a", "reference", ["--algorithm", "--backend reference"]),
             ("b", "cdua", ["--backend", "auto, cpu, cuda or reference", "did you mean 'cuda'"]),
-            ("b", "rocm", ["--backend", "auto, cpu, cuda or reference"]),
         )
         for flag, word, parts in cases:
             self.refuse(USAGE, parts, *self.job("conv2d", **{flag: word}))
-        self.refuse(USAGE, ["--data-format", "NDHWC or NCDHW", "did you mean 'NDHWC'"],
-                    *self.job("conv3d", f="NHWC"))
-        self.refuse(USAGE, ["--data-format", "did you mean 'NCDHW'"],
-                    *self.job("conv3d", f="NCHW"))
-        self.refuse(USAGE, ["--filter-format", "DHWIO, OIDHW or ODHWI", "did you mean 'OIDHW'"],
-                    *self.job("conv3d", filter_format="OIHW"))
 
     def test_unknown_flags(self):
         for flag, meant in (("--stride", "--strides"), ("--paddings", "--padding"),
@@ -318,20 +243,12 @@ class Names(ErrorTest):
         self.refuse(USAGE, ["are missing"], "compare", output=False)
         self.refuse(USAGE, ["--op is missing"], "generate", output=False)
 
-    LONG = {"-i": "--input", "-g": "--out-backprop", "-k": "--kernel", "-s": "--strides",
-            "-p": "--padding", "-d": "--dilations", "-f": "--data-format", "-b": "--backend",
-            "-t": "--threads", "-a": "--algorithm"}
-
     def test_flags_without_their_value(self):
-        for flag in ("--op", "-i", "--input", "-g", "--out-backprop", "--output", "-k", "--kernel",
-                     "--filter-sizes", "--filter-like", "-s", "--strides", "-p", "--padding",
-                     "--explicit-paddings", "-d", "--dilations", "-f", "--data-format", "--groups",
-                     "--filter-format", "--out-dtype", "-b", "--backend", "--device", "-t",
-                     "--threads", "-a", "--algorithm", "--memory-limit"):
-            name = self.LONG.get(flag, flag)
-            self.refuse(USAGE, [name], flag, output=False)
-            # Before another flag, which must not be taken for the value.
-            self.refuse(USAGE, [name], *self.job("conv2d"), flag, "--dry-run")
+        for flags, takes in options_of(""):
+            for flag in flags if takes and "[" not in takes else ():
+                self.refuse(USAGE, [flags[-1]], flag, output=False)
+                # Before another flag, which must not be taken for the value.
+                self.refuse(USAGE, [flags[-1]], *self.job("conv2d"), flag, "--dry-run")
         for flag in ("--rtol", "--atol", "--max-ulp", "--golden", "--result"):
             self.refuse(USAGE, [flag], "verify", flag, output=False)
 
@@ -339,25 +256,12 @@ class Names(ErrorTest):
         for flag in ("--dry-run=maybe", "--accumulate=7.5", "--verbose=loud", "--no-clobber=x"):
             self.refuse(USAGE, [flag.split("=", maxsplit=1)[0]], *self.job("conv2d"), flag)
 
-    def test_conflicts(self):
-        self.refuse(USAGE, ["--padding is missing"], *self.job("conv2d", p=None))
-        for padding in ("same", "VALID"):
-            self.refuse(USAGE, ["--explicit-paddings", padding.upper(), "EXPLICIT"],
-                        *self.job("conv2d", p=padding, explicit_paddings="1,1,1,1"))
-        self.refuse(USAGE, ["--explicit-paddings", "is missing"], *self.job("conv2d", p="explicit"))
-        result = self.run_here(*self.job("conv2d"), "-o", "-", "--json")
-        self.assertEqual(result.status, USAGE)
-        self.assertIn("--json", result.err)
-        self.assertNotIn(b"NUMPY", result.raw)
-
     def test_numbers_of_execution_flags(self):
-        for flag, words in (("--threads", ("-1", "x", "1.5", "5000", "9" * 30, "")),
+        for flag, words in (("--threads", ("-1", "x", "1.5", "5000", "9" * 30)),
                             ("--device", ("-1", "x", "1.5", "9" * 30)),
                             ("--memory-limit", ("x", "12XB", "MiB", "-5", "-1GiB", "1e400",
                                                 "9" * 30, "99999999999999GiB", "nan"))):
             for word in words:
-                if (flag, word) == ("--threads", ""):
-                    continue
                 self.refuse(USAGE, [flag, "expected"], *self.job("conv2d"), flag, word)
 
 
@@ -372,20 +276,6 @@ class Files(ErrorTest):
         self.assert_one_error(result, INPUT, "none/dw.npy")
         self.assertLess(time.monotonic() - begin, 2)
 
-    def test_damaged_headers(self):
-        """A few; npy_malformed_test.cpp and npy_damaged_test.cpp have every kind."""
-        good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 6, 7, 4), }"
-        payload = bytes(2 * 6 * 7 * 4 * 4)
-        sound = header_bytes(good)
-        for data in (header_bytes(good[:-1]), header_bytes(good.replace("'shape': (2, 6, 7, 4), ", "")),
-                     header_bytes(good.replace("(2, 6, 7, 4)", "[2, 6, 7, 4]")),
-                     header_bytes(good.replace("<f4", "<z9")), sound[:6] + b"\4\0" + sound[8:],
-                     sound[:8] + b"\xff\xff" + sound[10:], b"PK\3\4" + bytes(100), bytes(500)):
-            args = self.job("conv2d")
-            self.write("x.npy", data + payload)
-            with self.subTest(data[:100]):
-                self.refuse(INPUT, ["x.npy"], *args)
-
     def test_names_with_odd_characters(self):
         self.ones("x.npy", (2, 6, 7, 3))
         for name in ("with space.npy", "quote'.npy", "new\nline.npy", "ünï.npy", "-dash.npy"):
@@ -398,17 +288,6 @@ class Files(ErrorTest):
 
 class Verify(ErrorTest):
     """The same validator, behind verify."""
-
-    def test_problem_errors(self):
-        save(self.folder / "dw.npy", np.zeros((3, 3, 4, 6)))
-        for changes, status, part in ((dict(s=0), INPUT, "--strides"),
-                                      (dict(x=(2, 6, 7)), INPUT, "3 axes"),
-                                      (dict(op="con2d"), USAGE, "did you mean"),
-                                      (dict(i="none.npy"), INPUT, "none.npy"),
-                                      (dict(k=None), USAGE, "filter's size")):
-            for extra in ([], ["--result", "dw.npy"]):
-                args = self.job("conv2d", **changes)
-                self.refuse(status, [part], "verify", *args, *extra, output=False)
 
     def test_result_files(self):
         args = self.job("conv2d")
@@ -429,16 +308,13 @@ class Verify(ErrorTest):
         args = ["verify", *self.job("conv2d")]
         for extra, parts in (
                 (["--bitwise", "--max-ulp", "1"], ["--bitwise", "--max-ulp"]),
-                (["--bitwise", "--rtol", "1"], ["--bitwise", "--rtol"]),
                 (["--bitwise", "--atol", "1"], ["--bitwise", "--rtol/--atol"]),
                 (["--max-ulp", "1", "--atol", "1"], ["--max-ulp", "--rtol/--atol"]),
-                (["--rtol", "-1"], ["--rtol", "expected"]),
                 (["--atol", "-1"], ["--atol", "expected"]),
                 (["--rtol", "nan"], ["--rtol", "expected"]),
                 (["--max-ulp", "1.5"], ["--max-ulp", "expected"]),
                 (["--max-ulp", "9" * 30], ["--max-ulp", "expected"]),
                 (["--reslt", "dw.npy"], ["did you mean '--result'"]),
-                (["--max_ulps", "1"], ["did you mean '--max-ulp'"]),
                 (["--accumulate"], ["--accumulate"]),
                 (["--result", "dw.npy", "-o", "o.npy"], ["--output", "--result"]),
                 (["-o", "-"], ["--output"]),

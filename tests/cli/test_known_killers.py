@@ -4,7 +4,6 @@ VALUES have a gradient: it must be the definition's, with every algorithm that c
 sanitizers, which take their time, with the one that is chosen) and with 1, 2 and 4 threads. ERRORS have none: one line that names what is wrong, status 3, no output. Where a
 reported tensor is large, an extent is smaller here (scripts/check_large has three of them in full).
 """
-import itertools
 import re
 
 import numpy as np
@@ -122,25 +121,6 @@ ERRORS = [
 ]
 
 
-def gradient(problem):
-    """problem.grouped(), by matrix products where there are no groups: some of these are large."""
-    if problem.groups != 1:
-        return problem.grouped()
-    dw = np.zeros((*problem.taps, problem.c, problem.k))
-    for tap in itertools.product(*map(range, problem.taps)):
-        x, dy = problem.x, problem.dy
-        for axis, t in enumerate(tap):
-            at = np.arange(dy.shape[1 + axis]) * problem.strides[axis] \
-                + t * problem.dilations[axis] - problem.before[axis]
-            first, end = np.searchsorted(at, (0, x.shape[1 + axis]))
-            before = (slice(None),) * (1 + axis)
-            dy = dy[(*before, slice(first, end))]
-            x = x[(*before, at[first:end])] if problem.strides[axis] > 1 or first == end \
-                else x[(*before, slice(at[first], at[end - 1] + 1))]
-        dw[tap] = x.reshape(-1, problem.c).T @ dy.reshape(-1, problem.k)
-    return dw
-
-
 class KnownKillers(CliTest):
     def check(self, problem, dtype, want, *flags):
         result = self.run_here(*problem.args(), *flags)
@@ -154,7 +134,7 @@ class KnownKillers(CliTest):
     def test_values(self):
         for report, what, line, shape in VALUES:
             problem = Problem(**shape)
-            want = gradient(problem).reshape(problem.filter_sizes())
+            want = problem.expected()
             problem.save(self.folder)
             plan = self.run_here(*problem.args(), "--dry-run").out
             self.assertIn(line + "\n", plan)

@@ -4,9 +4,8 @@ import json
 import shlex
 
 import numpy as np
-from harness import ALGORITHMS, CliTest, Problem, load, npy_bytes, parse_report, save
+from harness import ALGORITHMS, DTYPES, CliTest, Problem, load, npy_bytes, parse_report, save
 
-DTYPES = ("float16", "bfloat16", "float32", "float64")
 INPUT = 3
 
 
@@ -23,23 +22,6 @@ class Conv1d(CliTest):
             self.assert_computes(problem, dtype)
         for form, name in (("OIHW", "OIW"), ("OHWI", "owi")):
             self.assert_computes(line(), "float32", "--filter-format", name, filter_format=form)
-
-    def test_spellings(self):
-        problem = line(padding="same")
-        want = npy_bytes("float32", problem.expected())
-        problem.save(self.folder)
-        files = ["-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy"]
-        save(self.folder / "w.npy", np.zeros(problem.filter_sizes()))
-        save(self.folder / "o.npy", np.zeros(problem.filter_sizes()).transpose(2, 1, 0))
-        for op, rest in itertools.product(("conv1d", "Conv1D"), (
-                ["-k", 3, "--groups", 2, "-s", 2, "-d", 2, "-p", "same"],
-                ["--filter-sizes", "3,2,6", "-s", "1,2,1", "-d", "1,2,1", "-p", "SAME", "-f", "NWC"],
-                ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "0,0,2,2,0,0"],
-                ["--filter-like", "w.npy", "-s", "[2]", "-d", 2, "--explicit-paddings", "2,2"])):
-            self.assert_quiet(self.run_here("--op", op, *files, *rest))
-            self.assertEqual(self.read("dw.npy"), want, rest)
-        self.assert_quiet(self.run_here("--op", "conv1d", *files, "--filter-like", "o.npy", "--filter-format", "OIW", "-s",
-                                        2, "-d", 2, "-p", "same"))
 
     def test_algorithms_and_parts(self):
         problem = line(n=7, size=(200,), c=8, k=8)
@@ -157,12 +139,3 @@ class EmptyGradients(CliTest):
         for jobs in (computing, judging):
             self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
             self.succeed("batch", "jobs.jsonl")
-
-    def test_what_is_no_shape(self):
-        for sizes, dy, part in (((2, 2, 0, 0), (1, 1, 2, 0), "--filter-sizes[2] (C/groups) is 0"),
-                                ((2, 0, 1, 0), (1, 1, 2, 0), "--filter-sizes[1] is 0"),
-                                ((2, 2, 1, 3), (1, 1, 2, 0), "--filter-sizes[3] (K) is 3, expected 0")):
-            args = self.use("conv2d", (1, 2, 3, 1), dy, sizes)
-            self.assert_one_error(self.run_here(*args, "-o", "dw.npy"), INPUT, part)
-        args = self.use("depthwise", (1, 2, 3, 0), (1, 1, 2, 0), (2, 2, 0, 3))[:-2]
-        self.assert_one_error(self.run_here(*args, "-k", 2, "-o", "dw.npy"), INPUT, "--kernel", "give --filter-sizes R,S,0,M")

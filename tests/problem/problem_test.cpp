@@ -219,7 +219,9 @@ TEST_CASE("numbers of padding may stand for both sides of an axis") {
     a.explicit_one_for_both = one_for_both;
     return paddings(make_problem(tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, out, 4}), a));
   };
-  CHECK(pads({1}, true, 9) == std::vector<std::int64_t>{1, 1, 1, 1});
+  for (const bool one_for_both : {true, false}) {
+    CHECK(pads({1}, one_for_both, 9) == std::vector<std::int64_t>{1, 1, 1, 1});
+  }
   CHECK(pads({1, 0}, true, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
   CHECK(pads({1, 1, 0, 0}, true, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
   CHECK(pads({1, 1, 0, 0}, false, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
@@ -349,12 +351,21 @@ TEST_CASE("conv1d is conv2d with one row") {
   a.dilations = {2};
   a.groups = 2;
   a.explicit_paddings = {0, 0, 3, 1, 0, 0};
-  const WgradProblem line = make_problem(tensor("x", {2, 9, 4}), tensor("dy", {2, 5, 6}), a);
+  const TensorInfo x = tensor("x", {2, 9, 4}), dy = tensor("dy", {2, 5, 6});
+  const WgradProblem line = make_problem(x, dy, a);
   CHECK(describe(line) ==
         "conv1d float32 NWC n2 w9 c4 k6 s3 groups2 stride2 dilation2 pad_before3 pad_after1");
   CHECK(dw_shape(line) == std::vector<std::int64_t>{3, 2, 6});
+  a.kernel.clear();
+  a.filter_sizes = {3, 2, 6};
+  CHECK(make_problem(x, dy, a) == line);
+  WgradAttributes like = a;
+  like.filter_sizes.clear();
+  like.filter_like = {6, 2, 3};
+  like.filter_format = "OIW";
+  CHECK(dw_shape(make_problem(x, dy, like)) == like.filter_like);
   a.op = "conv2d";
-  a.kernel = {1, 3};
+  a.filter_sizes = {1, 3, 2, 6};
   a.strides = {1, 2};
   a.dilations = {1, 2};
   a.explicit_paddings = {0, 0, 3, 1};
@@ -489,18 +500,6 @@ TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
   a.filter_format = "";
   a.data_format = "NHWC";
   check_refused(x, dy, a, "'NHWC' is unknown, expected NDHWC or", ErrorKind::usage);
-}
-
-TEST_CASE("one number pads every side alike") {
-  WgradAttributes a = conv2d_attributes();
-  a.padding = "EXPLICIT";
-  a.explicit_paddings = {2};
-  const WgradProblem problem =
-      make_problem(tensor("x", {1, 5, 6, 1}), tensor("dy", {1, 7, 8, 1}), a);
-  for (const std::size_t axis : {std::size_t{1}, std::size_t{2}}) {
-    CHECK(problem.axis[axis].pad_before == 2);
-    CHECK(problem.axis[axis].pad_after == 2);
-  }
 }
 
 TEST_CASE("numbers out of range are refused before they are multiplied") {
