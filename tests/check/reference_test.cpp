@@ -1,67 +1,12 @@
-// reference_test.cpp - the reference against hand-worked numbers and against a second definition,
-// written with whole-array views instead of loops over pixels.
+// reference_test.cpp - the reference against hand-worked numbers and against the plain one.
 #include "convgrad/reference.hpp"
 
 #include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstring>
-#include <xtensor/xadapt.hpp>
-#include <xtensor/xarray.hpp>
-#include <xtensor/xbuilder.hpp>
-#include <xtensor/xmath.hpp>
-#include <xtensor/xview.hpp>
 
 #include "support/cases.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;
-
-namespace {
-
-using Array = xt::xarray<double>;
-
-Array as_array(DType dtype, const std::vector<std::byte>& bytes,
-               const std::vector<std::int64_t>& shape) {
-  const std::vector<double> values = widened(dtype, bytes);
-  std::vector<std::size_t> sizes(shape.begin(), shape.end());
-  return xt::adapt(values, sizes);
-}
-
-// dw by definition: x padded with zeros, then for every tap and channel pair the sum of a strided
-// view times dy. Channels-last tensors of a 3-D problem.
-std::vector<double> by_views(const WgradProblem& pb, const Array& x, const Array& dy) {
-  const auto& [d, h, w] = pb.axis;
-  const auto reach = [](const SpatialAxis& a) {
-    const std::int64_t seen = (a.out - 1) * a.stride + (a.taps - 1) * a.dilation + 1;
-    return static_cast<std::size_t>(std::max(seen, a.pad_before + a.in));
-  };
-  const auto inside = [](const SpatialAxis& a) {
-    return xt::range(a.pad_before, a.pad_before + a.in);
-  };
-  Array padded = xt::zeros<double>({static_cast<std::size_t>(pb.N), reach(d), reach(h), reach(w),
-                                    static_cast<std::size_t>(pb.C)});
-  xt::view(padded, xt::all(), inside(d), inside(h), inside(w), xt::all()) = x;
-  const auto taps = [](const SpatialAxis& a, std::int64_t tap) {
-    const std::int64_t begin = tap * a.dilation;
-    return xt::range(begin, begin + (a.out - 1) * a.stride + 1, a.stride);
-  };
-  std::vector<double> dw;
-  for (std::int64_t t = 0; t < d.taps; ++t)
-    for (std::int64_t r = 0; r < h.taps; ++r)
-      for (std::int64_t s = 0; s < w.taps; ++s)
-        for (std::int64_t c = 0; c < pb.group_c(); ++c)
-          for (std::int64_t k = 0; k < pb.K; ++k) {
-            const std::int64_t channel = k / pb.group_k() * pb.group_c() + c;
-            const auto seen =
-                xt::view(padded, xt::all(), taps(d, t), taps(h, r), taps(w, s), channel);
-            const auto gradient = xt::view(dy, xt::all(), xt::all(), xt::all(), xt::all(), k);
-            dw.push_back(xt::sum(seen * gradient)());
-          }
-  return dw;
-}
-
-}  // namespace
 
 TEST_CASE("numbers worked out by hand") {
   // x = 1..4 in a row, dy = 10, 20, 30, 40; 3 taps, SAME: the outer taps miss one product each.
@@ -76,23 +21,6 @@ TEST_CASE("numbers worked out by hand") {
   CHECK(r.values == std::vector<double>{-20 + 2 * 30 + 3 * 40, 10 - 40 + 90 + 160, 20 - 60 + 120});
   CHECK(r.magnitudes ==
         std::vector<double>{20 + 2 * 30 + 3 * 40, 10 + 40 + 90 + 160, 20 + 60 + 120});
-}
-
-TEST_CASE("the reference agrees with sums of views") {
-  Thinned thinned;
-  for (const ProblemSpec& spec : basic_problems()) {
-    if (thinned.skips()) continue;
-    const WgradProblem problem = make(spec, DType::f64, true);
-    if (term_count(problem) == 0) continue;
-    CAPTURE(spec.name);
-    const auto& [d, h, w] = problem.axis;
-    const auto x = filled(DType::f64, problem.x_count(), Fill::small_integers, 21);
-    const auto dy = filled(DType::f64, problem.dy_count(), Fill::small_integers, 22);
-    const std::vector<double> want =
-        by_views(problem, as_array(DType::f64, x, {problem.N, d.in, h.in, w.in, problem.C}),
-                 as_array(DType::f64, dy, {problem.N, d.out, h.out, w.out, problem.K}));
-    CHECK(reference_of(problem, x.data(), dy.data()).values == want);
-  }
 }
 
 TEST_CASE("the reference is the plain one, in any layout, and so is what it says of rounding") {

@@ -135,16 +135,6 @@ class TenFaults(DiagnosisTest):
         self.names(self.dw.reshape(k, c, *self.problem.taps), "filter_order",
                    "its elements are taken in HWIO order, not in OIHW", "--filter-format", "OIHW")
 
-    def test_filter_order_of_other_ops(self):
-        self.use(normal_problem("depthwise"))
-        memory = np.ascontiguousarray(np.transpose(self.dw, (0, 1, 3, 2)))
-        self.names(memory.reshape(self.dw.shape), "filter_order",
-                   "C and M are exchanged: its elements are taken in HWMC order, not in HWCM")
-        self.use(normal_problem("conv3d"))
-        memory = np.ascontiguousarray(np.transpose(self.dw, (4, 3, 0, 1, 2)))
-        self.names(memory.reshape(self.dw.shape), "filter_order",
-                   "its elements are taken in OIDHW order, not in DHWIO")
-
     def test_layouts(self):
         def as_channels_first(tensor):
             # The memory of an NHWC tensor, taken for NCHW.
@@ -170,13 +160,6 @@ class TenFaults(DiagnosisTest):
         memory = np.ascontiguousarray(np.moveaxis(x, -1, 1))  # NCHW, as the file is
         self.names(self.wrong(x=memory.reshape(x.shape)), "tensor_layout",
                    "the memory of input is taken for NHWC, not NCHW")
-
-    def test_the_users_own_mistake(self):
-        # The tensors are NCHW; the flags, not the result, are wrong: H = W = C and P = Q = K.
-        p = self.use(plain_problem(size=(6, 6), c=6, k=6, taps=(3, 3)))
-        x, dy = np.moveaxis(p.x, 1, -1), np.moveaxis(p.dy, 1, -1)
-        self.names(self.wrong(x=x, dy=dy), "tensor_layout",
-                   "the memory of input and out_backprop is taken for NCHW, not NHWC")
 
     def test_axes_swapped(self):
         p = self.use(normal_problem(size=(8, 8), strides=(1, 1), dilations=(1, 1)))
@@ -363,20 +346,7 @@ class OtherFaults(DiagnosisTest):
 
 
 class Every(DiagnosisTest):
-    """The same fault in every dtype, order of channels and kind of file."""
-
-    def test_dtypes_and_layouts(self):
-        for dtype in ("float16", "bfloat16", "float32", "float64"):
-            for last in (True, False):
-                p = self.use(normal_problem(n=3, last=last, dtype=dtype), dtype)
-                with self.subTest(dtype=dtype, last=last):
-                    self.names(single(self.dw[::-1, ::-1]) if dtype != "float64"
-                               else self.dw[::-1, ::-1],
-                               "filter_flipped", "the filter is flipped in h and w")
-                    others = [0, 2]
-                    wrong = self.wrong(x=p.x[others], dy=p.dy[others])
-                    self.names(wrong if dtype == "float64" else single(wrong), "missing_image",
-                               "image 1 is left out")
+    """The same faults under other criteria, and in samples."""
 
     def test_criteria(self):
         for extra in (["--rtol", "1e-4"], ["--max-ulp", "100"], ["--bitwise"]):

@@ -75,14 +75,6 @@ class UpdateGolden(VerifyTest):
         self.verify(*self.flags, "--result", "r.npy", "--atol", "1")
         self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw + 1))
 
-    def test_filter_formats(self):
-        for form in ("OIHW", "OHWI", "HWIO"):
-            self.golden.unlink(missing_ok=True)
-            self.verify(*self.flags, "--filter-format", form)
-            self.assertEqual(self.golden.read_bytes(),
-                             npy_bytes("float32", self.problem.expected(form)))
-            self.assertIn("holds it already", self.verify(*self.flags, "--filter-format", form))
-
     def test_the_report(self):
         self.assertEqual(self.compare(*self.flags)["golden"], {"file": "g.npy", "status": "written"})
         self.assertEqual(self.compare(*self.flags)["golden"]["status"], "unchanged")

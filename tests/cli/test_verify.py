@@ -19,24 +19,6 @@ class Match(VerifyTest):
             self.verify("--result", "dw.npy")
             self.verify("--result", "dw.npy", "--golden", "dw.npy", "--bitwise")
 
-    def test_integers_match_bit_by_bit(self):
-        for op in OPS:
-            self.prepare(small(op))
-            for extra in (["-a", name] for name in ALGORITHMS):
-                self.verify("--bitwise", *extra)
-                self.verify("--max-ulp", 0, *extra)
-                self.verify("--rtol", 0, "--atol", 0, *extra)
-
-    def test_filter_formats(self):
-        for op in OPS:
-            self.prepare(small(op))
-            for form in ("HWIO", "OIHW", "OHWI"):
-                name = self.problem.filter_format(form)
-                self.result_file(self.problem.expected(form))
-                with self.subTest(op=op, form=form):
-                    self.verify("--result", "r.npy", "--filter-format", name, "--bitwise")
-                    self.verify("--golden", "r.npy", "--filter-format", name, "--bitwise")
-
     def test_a_result_of_another_dtype(self):
         for dtype in DTYPES:
             self.result_file(self.dw, dtype)
@@ -100,12 +82,6 @@ class Match(VerifyTest):
         for part in ("thread", "block", " ms"):
             self.assertIn(part, result.err)
 
-    def test_dry_run_and_list(self):
-        result = self.succeed(*self.args("--dry-run"))
-        self.assertIn("memory", result.out)
-        self.assertNotIn("MATCH", result.out)
-        self.assertEqual(self.run_here(*self.args("--list-algorithms")).status, 0)
-
 
 class Mismatch(VerifyTest):
     def corrupted(self, *changes):
@@ -126,27 +102,14 @@ class Mismatch(VerifyTest):
                 tap = "[" + ",".join(map(str, index[:-2])) + "]"
                 got, want = self.dw[index] + 2, self.dw[index]
                 self.assertIn(f"1 of {self.dw.size} elements", out)
-                self.assertRegex(out, rf"absolute +2 +at {self.quote(place)}: got {got:g}, want "
+                self.assertRegex(out, rf"absolute +2 +at {re.escape(place)}: got {got:g}, want "
                                       rf"{want:g}\n")
-                self.assertRegex(out, rf"first mismatch +2 +at {self.quote(place)}")
-                self.assertRegex(out, rf"(?m)^ *{self.quote(tap)} +1 +2\b")
+                self.assertRegex(out, rf"first mismatch +2 +at {re.escape(place)}")
+                self.assertRegex(out, rf"(?m)^ *{re.escape(tap)} +1 +2\b")
                 self.assertEqual(len([1 for line in out.splitlines()
                                       if line.startswith("  [") and line.split()[1] != "0"]), 1)
                 self.assertEqual(self.compare("--result", "r.npy", status=1)["max_abs"],
                                  {"value": 2.0, "index": list(index), "got": got, "want": want})
-
-    @staticmethod
-    def quote(text):
-        return text.replace("[", r"\[").replace("]", r"\]")
-
-    def test_several_elements(self):
-        self.corrupted(((0, 0, 0, 0), 1e6), ((2, 1, 1, 5), -1e7), ((2, 1, 0, 0), 99.5))
-        compare = self.compare("--result", "r.npy", status=1)
-        self.assertEqual(compare["mismatches"], 3)
-        self.assertEqual(compare["first_mismatch"]["index"], [0, 0, 0, 0])
-        self.assertEqual(compare["max_abs"]["index"], [2, 1, 1, 5])
-        self.assertEqual({tuple(tap["tap"]): tap["mismatches"] for tap in compare["taps"]},
-                         {(0, 0): 1, (0, 1): 0, (1, 0): 0, (1, 1): 0, (2, 0): 0, (2, 1): 2})
 
     def test_another_filter_format_still_names_tensorflows_index(self):
         values = self.problem.expected("OIHW")
@@ -263,11 +226,8 @@ class Beyond(VerifyTest):
     def test_small_sums_of_large_terms_are_tested(self):
         problem = Problem(n=2, size=(1, 1), c=1, k=1, taps=(1, 1))
         problem.x[:] = 1
-        problem.dy.flat = [1, -1 + 2.0**-30]
-        self.prepare(problem)
-        problem.save(self.folder, "float32")
         problem.dy.flat = [1, -1 + 2.0**-24]
-        problem.save(self.folder, "float32")
+        self.prepare(problem)
         self.result_file(np.zeros((1, 1, 1, 1)), "float16")
         self.assertTrue(self.verify("--result", "r.npy").startswith("MATCH: "))
 
@@ -406,13 +366,13 @@ class Criteria(VerifyTest):
         problem.dy[:] = [100, -200, 0, 1]
         self.prepare(problem)
 
-    def check(self, values, passing, failing, dtype="float32"):
-        self.result_file(np.reshape(values, (1, 1, 1, 4)), dtype)
+    def check(self, values, passing, failing):
+        self.result_file(np.reshape(values, (1, 1, 1, 4)))
         for extra in passing:
-            with self.subTest(passing=extra, dtype=dtype):
+            with self.subTest(passing=extra):
                 self.verify("--result", "r.npy", *extra)
         for extra in failing:
-            with self.subTest(failing=extra, dtype=dtype):
+            with self.subTest(failing=extra):
                 self.verify("--result", "r.npy", *extra, status=1)
 
     def test_rtol_and_atol_add(self):
@@ -420,23 +380,10 @@ class Criteria(VerifyTest):
                    [["--rtol", "0.01"], ["--atol", "0.5"], ["--rtol", "0.01", "--atol", "0.49"]])
 
     def test_max_ulp(self):
-        for dtype, ulps in (("float32", 3), ("float64", 3), ("float16", 3), ("bfloat16", 2)):
-            unit = {"float32": 2.0**-17, "float64": 2.0**-46, "float16": 2.0**-4,
-                    "bfloat16": 2.0**-1}[dtype]  # of 100, between 64 and 128
-            self.check([100 + ulps * unit, -200, 0, 1], [["--max-ulp", ulps]],
-                       [["--max-ulp", ulps - 1], ["--max-ulp", 0], ["--bitwise"]], dtype)
-            report = self.report("--result", "r.npy", "--max-ulp", ulps)
-            self.assertEqual(report["compare"]["max_ulp"]["value"], ulps)
-            self.assertEqual(report["compare"]["max_ulp"]["index"], [0, 0, 0, 0])
-
-    def test_the_default_bound(self):
-        # L = 1: u_out|want| + 4 u_acc |x||dy| = 5 units of roundoff (2^-24) of 1.
-        bound = ["--criterion", "bound"]
-        self.check([100, -200, 0, 1 + 2 * 2.0**-23], [bound], [])
-        self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [bound])
-        # By rounding: two of u, and half a step for the last one.
-        self.check([100, -200, 0, 1 + 1 * 2.0**-23], [[]], [])
-        self.check([100, -200, 0, 1 + 3 * 2.0**-23], [], [[]])
+        self.check([100 + 3 * 2.0**-17, -200, 0, 1], [["--max-ulp", 3]],
+                   [["--max-ulp", 2], ["--max-ulp", 0], ["--bitwise"]])
+        found = self.compare("--result", "r.npy", "--max-ulp", 3)["max_ulp"]
+        self.assertEqual((found["value"], found["index"]), (3, [0, 0, 0, 0]))
 
     def test_criterion_is_printed(self):
         self.result_file(self.dw)
@@ -643,23 +590,6 @@ class Rounding(VerifyTest):
 
 
 class Golden(VerifyTest):
-    def test_golden(self):
-        self.result_file(self.dw, name="golden.npy")
-        for extra in ([], ["--bitwise"], ["--max-ulp", 0], ["--rtol", 0], ["-a", "direct"],
-                      ["-b", "reference"]):
-            with self.subTest(extra):
-                out = self.verify("--golden", "golden.npy", *extra)
-                self.assertIn("against golden.npy", out)
-
-    def test_a_wrong_golden(self):
-        values = self.dw.copy()
-        values[0, 1, 0, 1] += 1
-        self.result_file(values, name="golden.npy")
-        for extra in ([], ["--bitwise"], ["--max-ulp", 1], ["--rtol", "1e-6"]):
-            with self.subTest(extra):
-                out = self.verify("--golden", "golden.npy", *extra, status=1)
-                self.assertIn("[0,1,0,1]", out)
-
     def test_result_against_golden(self):
         # Both are wrong, and equal: verify compares what it is told to.
         self.result_file(self.dw + 1)
@@ -725,7 +655,7 @@ repeat: """, tables)
         result = self.run_here("verify", *self.flags, "--rtol", "0.01")
         self.assertEqual((result.status, result.err), (1, ""))
         text = self.lines(result.out)
-        # The bound's own number is left out: it is tested in Criteria.
+        # The bound's own number is left out: it is tested in compare_test.cpp.
         text = "\n".join(line for line in text.splitlines() if "error/bound" not in line) + "\n"
         ratios = [line.split()[-1] for line in text.splitlines() if line.startswith("  [")]
         self.assertEqual(len(ratios), 2)
