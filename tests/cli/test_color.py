@@ -2,7 +2,7 @@
 import re
 import subprocess
 
-from harness import CliTest, Problem, at_a_terminal, commands, run, save
+from harness import CliTest, Problem, at_a_terminal, save
 
 RED, GREEN, YELLOW, PLAIN = "\x1b[1;31m", "\x1b[1;32m", "\x1b[1;33m", "\x1b[0m"
 
@@ -91,10 +91,6 @@ class Elsewhere(ColorTest):
         self.assertNotIn("\x1b", result.out)
         result = self.run_here("--frobnicate", "--json", "--color=always")
         self.assertNotIn("\x1b", result.out)
-
-    def test_every_command_has_it(self):
-        for name in commands():
-            self.assertIn("--color auto|always|never", run(*[name] * bool(name), "--help").out, name)
 
     def test_wrong_values(self):
         for word, parts in (("purple", ["'purple'", "auto, always or never"]), ("", ["--color"]),

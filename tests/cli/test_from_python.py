@@ -98,10 +98,6 @@ class FromPython(unittest.TestCase):
             if title.startswith("numpy"):
                 self.assertEqual(imports(blocks), ["numpy"], title)
 
-    def test_pythons_are_there(self):
-        for python in PYTHONS:
-            self.assertTrue(os.access(python, os.X_OK), f"CONVGRAD_TEST_PYTHONS: {python}")
-
 
 for number, (name, code) in enumerate(sections().items()):
     method = "test_" + re.sub(r"\W+", "_", name).lower()

@@ -11,9 +11,10 @@ import unittest
 import numpy as np
 
 from faults import INJECT
-from harness import (BINARY, DTYPES, ERROR, ROOT, SANITIZED, CliTest, Problem, clean_environment, parse_report,
+from harness import (BINARY, DTYPES, ERROR, SANITIZED, CliTest, Problem, clean_environment, parse_report,
                      raw_npy, save, wait_until)
 from test_ranges import PROBLEMS, RangesTest
+from test_schema import VALIDATOR
 
 MODULE = pathlib.Path(BINARY).parent / "convgrad_mpi.so"
 MPIRUN = shutil.which("mpirun")
@@ -48,23 +49,15 @@ class Module(CliTest):
 
 @unittest.skipUnless(MPIRUN and MODULE.exists(), "no Open MPI, or a build without it")
 class MpiTest(RangesTest):
-    def assert_valid(self, report):
-        try:
-            import jsonschema
-        except ImportError:
-            return
-        schema = json.loads((ROOT / "docs/report.schema.json").read_text())
-        jsonschema.validate(report, schema, jsonschema.Draft202012Validator)
-
     def mpi_environment(self):
         folder = self.folder / "session"   # Open MPI's own files
         folder.mkdir(exist_ok=True)
         return {**clean_environment(), **ENVIRONMENT, "TMPDIR": str(folder)}
 
-    def mpirun(self, ranks, *args, timeout=120):
-        return subprocess.run([MPIRUN, "-n", str(ranks), BINARY, "--mpi", *map(str, args)], cwd=self.folder,
+    def mpirun(self, ranks, *args, program=BINARY):
+        return subprocess.run([MPIRUN, "-n", str(ranks), program, "--mpi", *map(str, args)], cwd=self.folder,
                               env=self.mpi_environment(), capture_output=True, text=True, check=False,
-                              timeout=timeout, stdin=subprocess.DEVNULL)
+                              timeout=120, stdin=subprocess.DEVNULL)
 
     def on_ranks(self, ranks, *extra):
         done = self.mpirun(ranks, *self.args, "-o", "ranks.npy", *extra)
@@ -76,8 +69,7 @@ class MpiTest(RangesTest):
         script = self.folder / "one"
         script.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || {prelude}\nexec {BINARY} "$@"\n')
         script.chmod(0o755)
-        return subprocess.run([MPIRUN, "-n", str(ranks), script, *args], cwd=self.folder,
-                              env=self.mpi_environment(), capture_output=True, text=True, check=False, timeout=120)
+        return self.mpirun(ranks, *args, program=script)
 
     def assert_fails_once(self, done, status, *parts):
         """One line of convgrad's; mpirun adds some of its own."""
@@ -121,7 +113,7 @@ class SameBits(MpiTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         report = parse_report(done.stdout)
         ranks = report["ranks"]
-        self.assert_valid(report)
+        VALIDATOR.validate(report)
         self.assertEqual([r["images"] for r in ranks], [[0, 2], [2, 4], [4, 6], [6, 8]])
         tensors = report["tensors"]["input"]["bytes"] + report["tensors"]["out_backprop"]["bytes"]
         for rank in ranks:
@@ -158,7 +150,7 @@ class Fails(MpiTest):
                                "--memory-limit")
 
     def test_one_rank_alone_fails(self):
-        done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, "--mpi", *self.args,
+        done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, *self.args,
                                                "-o", "ranks.npy", "-a", "im2col_gemm")
         self.assert_fails_once(done, 3, "rank 1", "algorithm", "direct", "im2col_gemm")
 
@@ -169,14 +161,14 @@ class Fails(MpiTest):
         problem.save(self.folder)
         done = self.mpirun_with_another_rank_1(
             f"export LD_PRELOAD={INJECT} CONVGRAD_FAULT=malloc:1+:ENOMEM CONVGRAD_FAULT_BYTES={8 * 2**20}", 2,
-            "--mpi", *problem.args("ranks.npy"))
+            *problem.args("ranks.npy"))
         self.assert_fails_once(done, 5, "rank 1", "out of memory", "partial gradients")
 
     @unittest.skipIf(SANITIZED, "the program ends by exit() then")
     def test_rank_0_ends_first(self):
         # mpirun gives the others a second.
         done = self.mpirun_with_another_rank_1(f"export LD_PRELOAD={INJECT} CONVGRAD_FAULT_EXIT_MS=2000", 2,
-                                               "--mpi", *self.args, "-o", "/dev/full")
+                                               *self.args, "-o", "/dev/full")
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertNotIn("interrupted", done.stderr)
 

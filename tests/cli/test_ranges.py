@@ -289,7 +289,6 @@ class Refused(RangesTest):
         self.assert_one_error(self.run_here("reduce", "-o", "sum.npy"), 2, "reduce")
         self.assert_one_error(self.run_here("reduce", a), 2, "--output")
         self.assert_one_error(self.run_here("reduce", a, "-o", a), 2, "--output", a)
-        self.assert_one_error(self.run_here("reduce", a, "-o", "sum.npy", f"--json={a}"), 2, "--json")
         self.write("there.npy", "x")
         self.write("there", "x")
         self.assert_one_error(self.run_here("reduce", a, "-o", "there.npy", "--no-clobber"), 3, "there.npy")
