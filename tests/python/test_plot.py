@@ -233,8 +233,6 @@ def test_equal_pictures_are_equal_files():
     (["diff", "none.npy", "-o", "p.svg"], 3, "none.npy: No such file"),
     (["diff", ".", "-o", "p.svg"], 3, "Is a directory"),
     (["diff", "text.npy", "-o", "p.svg"], 3, "text.npy: cannot be read"),
-    (["diff", "cut.npy", "-o", "p.svg"], 3, "cut.npy: cannot be read"),
-    (["diff", "empty.npy", "-o", "p.svg"], 3, "empty.npy: cannot be read"),
     (["diff", "bits.npy", "-o", "p.svg"], 3, "bits.npy: is no array of float32 or float64"),
     (["diff", "object.npy", "-o", "p.svg"], 3, "object.npy: cannot be read"),
     (["diff", "a.npz", "-o", "p.svg"], 3, "a.npz: is no array of float32 or float64"),
@@ -242,7 +240,6 @@ def test_equal_pictures_are_equal_files():
     (["diff", "d.npy", "-o", "folder.svg"], 3, "folder.svg"),
     (["roofline", "none.json", "-o", "p.svg"], 3, "none.json: No such file"),
     (["roofline", "d.npy", "-o", "p.svg"], 3, "d.npy: is nothing that convgrad bench --json=FILE writes"),
-    (["roofline", "text.npy", "-o", "p.svg"], 3, "text.npy: is nothing"),
     (["roofline", "list.json", "-o", "p.svg"], 3, "list.json: is nothing"),
     (["roofline", "idle.json", "-o", "p.svg"], 3, "nothing to draw"),
     (["roofline", "b.json", "-o", "p.svg", "--peers", "none.json"], 3, "none.json: No such file"),
@@ -257,10 +254,9 @@ def test_each_refusal_is_one_line(arguments, status, part, capsys):
     roofline([row("first")])
     os.rename("d.npy", "d.svg")
     os.symlink("d.svg", "d.npy")
-    for name, text in (("text.npy", "text"), ("list.json", "[[]]"), ("empty.npy", "")):
+    for name, text in (("text.npy", "text"), ("list.json", "[[]]")):
         pathlib.Path(name).write_text(text)
     pathlib.Path("idle.json").write_text(pathlib.Path("b.json").read_text().replace("10.0", "0"))
-    pathlib.Path("cut.npy").write_bytes(pathlib.Path("d.npy").read_bytes()[:-1])
     np.save("bits.npy", np.ones(3, np.uint16).view("V2"))
     np.save("object.npy", np.array([{}]))
     np.savez("a.npz", a=np.ones(3))
