@@ -15,8 +15,6 @@
 #include "support/amx_trap.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
-#include "support/problems.hpp"
-#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;
@@ -184,26 +182,6 @@ TEST_CASE("the tile instructions give the bits of their emulation") {
   CHECK(AmxTrap::released());
 }
 
-TEST_CASE("with emulated AMX, what only meets padding contributes nothing") {
-  const ProblemSpec spec = {"corner", "conv2d", 2, 4, 16, 1, {{4, 3}, {4, 3}}};
-  for (const DType dtype : kAmxDTypes) {
-    for (const bool channels_last : {true, false}) {
-      for (const double poison : {kInf, kNan}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto dy = dy_with_first_pixel(problem, poison);
-        const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-        const Expected reference = reference_of(problem, x.data(), dy.data());
-        for_each_kernel(problem, [&](const Kernel& kernel) {
-          const auto got = sums_of(kernel, problem, x.data(), dy.data());
-          const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
-          for (std::size_t i = 0; i < cells; ++i) CHECK(got[i] == reference.values[i]);
-          CHECK_FALSE(std::isfinite(got.back()));
-        });
-      }
-    }
-  }
-}
-
 TEST_CASE("with emulated AMX, x that is not finite only reaches the taps that see it") {
   // Panels hold rows and columns between those that a chunk's taps see: of the second, chunks of 5
   // output rows end with x's row 9, and their panels with row 10.
@@ -264,13 +242,9 @@ TEST_CASE("numbers that AMX would flush or overflow are left to plain multiply-a
     for (const bool channels_last : {true, false}) {
       const WgradProblem problem =
           make({"3x3", "conv2d", 2, 17, 20, 1, {{6, 3}, {7, 3}}}, scales.dtype, channels_last);
-      const auto scaled = [&](std::int64_t count, unsigned seed, int exponent) {
-        auto values = widened(scales.dtype, filled(scales.dtype, count, Fill::normal, seed));
-        for (double& value : values) value = std::ldexp(value, exponent);
-        return tensor_of(scales.dtype, values);
-      };
-      const auto x = scaled(problem.x_count(), 1, scales.x);
-      const auto dy = scaled(problem.dy_count(), 2, scales.dy);
+      const auto x = scaled_normal(scales.dtype, problem.x_count(), std::ldexp(1.0, scales.x), 1);
+      const auto dy =
+          scaled_normal(scales.dtype, problem.dy_count(), std::ldexp(1.0, scales.dy), 2);
       for_each_kernel(problem, [&](const Kernel& kernel) {
         check_bound(kernel, problem, x.data(), dy.data());
         // In the place of the values, zeros would be within the bound's underflow.

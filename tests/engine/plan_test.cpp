@@ -5,7 +5,6 @@
 
 #include <atomic>
 
-#include "base/format_bytes.hpp"
 #include "base/task_pool.hpp"
 #include "support/problems.hpp"
 #include "support/tensors.hpp"
@@ -154,12 +153,6 @@ TEST_CASE("the pool runs every task once and passes the first exception on") {
     pool.run(10, [&](std::int64_t, int) { ++after; });
     CHECK(after == 10);
   }
-}
-
-TEST_CASE("byte counts for people") {
-  CHECK(format_bytes(0) == "0 bytes");
-  CHECK(format_bytes(1536) == "1.5 KiB");
-  CHECK(format_bytes(150.0 * 1024 * 1024) == "150 MiB");
 }
 
 TEST_CASE("the list of tiles is memory too") {

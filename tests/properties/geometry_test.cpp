@@ -189,30 +189,3 @@ TEST_CASE("conv2d is conv3d of depth 1, to the bit") {
     return other_bits_as(c, deep.problem());
   });
 }
-
-TEST_CASE("of several taps in depth 1, one sees x and the others nothing") {
-  Property property = named("conv3d of depth 1 with several taps in depth");
-  property.limits.ops = {"conv2d"};
-  check_property(property, [](const RandomCase& c) {
-    RandomCase deep = with_explicit_padding(c);
-    const std::int64_t taps = 2 + static_cast<std::int64_t>(c.data.seed % 2),
-                       dilation = 1 + static_cast<std::int64_t>(c.data.seed / 2 % 2);
-    const std::int64_t before = static_cast<std::int64_t>(c.data.seed / 4) % taps;
-    deep.spec.op = "conv3d";
-    deep.spec.axes.insert(deep.spec.axes.begin(), AxisSpec{1, taps, 1, dilation});
-    deep.spec.pads.insert(deep.spec.pads.begin(),
-                          {before * dilation, (taps - 1 - before) * dilation});
-    const Tensors made = made_tensors(c);
-    const WgradProblem problem = c.problem(), deep_problem = deep.problem();
-    return first_wrong_kernel(c, {deep_problem}, [&](const Kernel& kernel) {
-      const Dense dw = gradient(kernel, c, problem, made.x, made.dy);
-      const Dense want = dense_of(dw_extent(deep_problem), [&](Position at) {
-        if (at[0] != before) return 0.0;
-        at[0] = 0;
-        return dw[at];
-      });
-      return difference(gradient(kernel, c, deep_problem, made.x, made.dy), want,
-                        describe(deep_problem));
-    });
-  });
-}

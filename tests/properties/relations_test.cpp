@@ -124,24 +124,6 @@ TEST_CASE("both data formats have one gradient") {
   });
 }
 
-TEST_CASE("permuting output channels permutes the gradient") {
-  Property property = named("permuting output channels");
-  property.limits.ops = {"conv2d", "conv3d"};
-  property.applies = [](const RandomCase& c) { return c.spec.groups == 1; };
-  check_relation(property, [](const Kernel& kernel, const RandomCase& c, const Tensors& made,
-                              const Dense& dw) {
-    const std::vector<std::int64_t> order = shuffled(c.spec.K, c.data.seed);
-    const auto moved = [&](const Dense& tensor) {
-      return dense_of(tensor.extent, [&](Position at) {
-        at[4] = order[static_cast<std::size_t>(at[4])];
-        return tensor[at];
-      });
-    };
-    return difference(gradient(kernel, c, c.problem(), made.x, moved(made.dy)), moved(dw),
-                      "output channels in another order");
-  });
-}
-
 TEST_CASE("groups are problems of their own") {
   Property property = named("groups against separate problems");
   property.applies = [](const RandomCase& c) { return c.spec.groups > 1; };
