@@ -5,7 +5,6 @@
 
 #include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "files/output_file.hpp"
 #include "support/cases.hpp"
 #include "support/temp_dir.hpp"
 
@@ -14,20 +13,13 @@ using namespace convgrad::testing;
 
 namespace {
 
-void save(const std::string& path, DType dtype, const std::vector<std::int64_t>& shape,
-          const std::vector<std::byte>& bytes) {
-  OutputFile file(path);
-  const std::string header = npy_header_text(dtype, shape);
-  file.write(header.data(), header.size());
-  file.write(bytes.data(), bytes.size());
-  file.commit();
-}
-
 // Both tensors in files, and the reference on them or a part of them.
 struct Files {
   Files(const WgradProblem& problem, Fill fill) : pb(problem) {
-    save(folder.file("x.npy"), pb.dtype, x_shape(pb), filled(pb.dtype, pb.x_count(), fill, 3));
-    save(folder.file("dy.npy"), pb.dtype, dy_shape(pb), filled(pb.dtype, pb.dy_count(), fill, 4));
+    const auto x = filled(pb.dtype, pb.x_count(), fill, 3);
+    const auto dy = filled(pb.dtype, pb.dy_count(), fill, 4);
+    folder.write("x.npy", npy_text(pb.dtype, x_shape(pb), x));
+    folder.write("dy.npy", npy_text(pb.dtype, dy_shape(pb), dy));
   }
   std::vector<double> reference(const CroppedProblem& part) const {
     const TempDir there;
@@ -101,25 +93,4 @@ TEST_CASE("the crop of an element is that element") {
       CHECK(whole_index(pb, crop, part->problem, 0) == index);
     }
   }
-}
-
-TEST_CASE("a part is a problem that the validator accepts") {
-  const WgradProblem pb =
-      make({"3x3", "conv2d", 2, 4, 6, 2, {{9, 3, 2, 2}, {8, 3}}}, DType::f32, true);
-  Crop crop = {1, 4, {{{0, 1}, {0, 2}, {0, 3}}}};
-  const auto part = cropped(pb, crop);
-  REQUIRE(part);
-  const auto& [d, h, w] = part->problem.axis;
-  WgradAttributes a;
-  a.op = "conv2d";
-  a.kernel = {h.taps, w.taps};
-  a.strides = {h.stride, w.stride};
-  a.dilations = {h.dilation, w.dilation};
-  a.explicit_paddings = {h.pad_before, h.pad_after, w.pad_before, w.pad_after};
-  const WgradProblem made = make_problem({"x", DType::f32, {2, h.in, w.in, 1}},
-                                         {"dy", DType::f32, {2, h.out, w.out, 1}}, a);
-  CHECK(made == part->problem);
-  // One tap, for the only output position, in the padding.
-  crop = {0, 0, {{{0, 1}, {0, 1}, {0, 1}}}};
-  CHECK_FALSE(cropped(make({"1", "conv2d", 1, 1, 1, 1, {{1, 3}, {1, 3}}}, DType::f32, true), crop));
 }

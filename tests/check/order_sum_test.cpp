@@ -64,14 +64,10 @@ double walk(const std::vector<Term>& terms, std::int64_t parts, const Number& pa
 
 std::vector<OrderWalk> walks_of(const WgradProblem& pb, const std::vector<std::int64_t>& indices,
                                 const void* x, const void* dy, std::int64_t block_bytes = 0) {
-  PlanOptions options;
-  options.backend = Backend::reference;
-  options.in_memory = true;
-  options.block_bytes = block_bytes;
   TaskPool pool(2);
   OrderSum sum(pb, pool, indices, {});
   MemorySource source(x, dy);
-  sum_blocks(make_plan(pb, this_machine(), options), source, sum);
+  sum_blocks(reference_plan(pb, block_bytes), source, sum);
   sum.finish();
   return sum.walks();
 }

@@ -104,14 +104,10 @@ TEST_CASE("blocks, threads and whole or sampled sums give one scale") {
     const Summation summation = {longest};
     const Expected want = reference_of(pb, x.data(), dy.data(), 1, summation);
     for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{3000}}) {
-      PlanOptions options;
-      options.backend = Backend::reference;
-      options.block_bytes = bytes;
-      options.in_memory = true;
       TaskPool pool(3);
       ReferenceSum sum(pb, pool, summation);
       MemorySource source(x.data(), dy.data());
-      sum_blocks(make_plan(pb, this_machine(), options), source, sum);
+      sum_blocks(reference_plan(pb, bytes), source, sum);
       sum.finish();
       CHECK(sum.expected().values == want.values);
       for (std::size_t i = 0; i < want.scales.size(); ++i) {

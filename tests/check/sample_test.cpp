@@ -11,18 +11,6 @@
 using namespace convgrad;
 using namespace convgrad::testing;
 
-namespace {
-
-Plan blocks_of(const WgradProblem& problem, std::int64_t block_bytes) {
-  PlanOptions options;
-  options.backend = Backend::reference;
-  options.in_memory = true;
-  options.block_bytes = block_bytes;
-  return make_plan(problem, this_machine(), options);
-}
-
-}  // namespace
-
 TEST_CASE("all sampled sums are those of the reference, to the bit") {
   Thinned thinned;
   for (const ProblemSpec& spec : basic_problems()) {
@@ -42,7 +30,7 @@ TEST_CASE("all sampled sums are those of the reference, to the bit") {
           MemorySource source(x.data(), dy.data());
           Timing timing;
           stream_blocks(
-              blocks_of(pb, block_bytes), source,
+              reference_plan(pb, block_bytes), source,
               [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
           sum.finish();
           bool same = true;
@@ -107,10 +95,4 @@ TEST_CASE("the rest is drawn without repeats, by the seed alone") {
   // 400 * 100 / 2864 = 14 on average.
   CHECK(*std::min_element(times.begin(), times.end()) > 0);
   CHECK(std::count_if(times.begin(), times.end(), [](int n) { return n > 40; }) == 16);
-}
-
-TEST_CASE("what a sample may miss") {
-  CHECK(detectable_share(100, 1000) == doctest::Approx(0.045).epsilon(0.01));
-  CHECK(detectable_share(1000, 1000) == doctest::Approx(0.001));
-  CHECK(detectable_share(1, 1) == 1);
 }

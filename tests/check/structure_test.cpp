@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "check/pixel_sum.hpp"
@@ -132,11 +131,8 @@ TEST_CASE("the terms of one pixel are found in errors that are larger") {
     const std::vector<double> units(kCount, 3.0);
     TaskPool pool(2);
     PixelSum sum(kProblem, pool, errors, units);
-    PlanOptions options;
-    options.backend = Backend::reference;
-    options.in_memory = true;
     MemorySource source(x.data(), dy.data());
-    sum_blocks(make_plan(kProblem, this_machine(), options), source, sum);
+    sum_blocks(reference_plan(kProblem), source, sum);
     return sum.worst();
   };
   std::vector<double> errors = normal(kCount, 9);

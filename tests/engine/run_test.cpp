@@ -13,28 +13,6 @@
 using namespace convgrad;
 using namespace convgrad::testing;
 
-namespace {
-
-std::string file_of(const TempDir& folder, const char* name, DType dtype,
-                    const std::vector<std::int64_t>& shape, const std::vector<std::byte>& bytes) {
-  return folder.write(name,
-                      npy_header_text(dtype, shape) +
-                          std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-}
-
-std::vector<std::int64_t> shape_of(const WgradProblem& pb, std::int64_t channels, bool in) {
-  std::vector<std::int64_t> shape = {pb.N};
-  if (!pb.channels_last) shape.push_back(channels);
-  for (int a = 3 - pb.spatial_rank(); a < 3; ++a) {
-    const SpatialAxis& axis = pb.axis[static_cast<std::size_t>(a)];
-    shape.push_back(in ? axis.in : axis.out);
-  }
-  if (pb.channels_last) shape.push_back(channels);
-  return shape;
-}
-
-}  // namespace
-
 TEST_CASE("files in blocks of any size give the bytes of the tensors in memory") {
   const ProblemSpec specs[] = {
       {"images", "conv2d", 7, 3, 5, 1, {{11, 3}, {9, 3}}},
@@ -49,9 +27,8 @@ TEST_CASE("files in blocks of any size give the bytes of the tensors in memory")
       const WgradProblem pb = make(spec, DType::f32, channels_last);
       const auto x = filled(DType::f32, pb.x_count(), Fill::normal, 3);
       const auto dy = filled(DType::f32, pb.dy_count(), Fill::normal, 4);
-      const std::string x_file = file_of(folder, "x.npy", DType::f32, shape_of(pb, pb.C, true), x);
-      const std::string dy_file =
-          file_of(folder, "dy.npy", DType::f32, shape_of(pb, pb.K, false), dy);
+      const std::string x_file = folder.write("x.npy", npy_text(DType::f32, x_shape(pb), x));
+      const std::string dy_file = folder.write("dy.npy", npy_text(DType::f32, dy_shape(pb), dy));
       for (const Kernel& kernel : kernels()) {
         if (!kernel.why_not(pb, this_machine()).empty()) continue;
         PlanOptions options;
@@ -103,8 +80,8 @@ TEST_CASE("a gradient in one call, from files of two dtypes or from memory") {
   CHECK(dw == tensor_of(DType::f32, reference_of(pb, x.data(), dy.data()).values));
 
   const TempDir folder;
-  const std::string x_file = file_of(folder, "x.npy", DType::f16, x_shape, halves);
-  const std::string dy_file = file_of(folder, "dy.npy", DType::f32, dy_shape, dy);
+  const std::string x_file = folder.write("x.npy", npy_text(DType::f16, x_shape, halves));
+  const std::string dy_file = folder.write("dy.npy", npy_text(DType::f32, dy_shape, dy));
   const auto from_files = [&](const GradientOptions& options) {
     NpyReader x_reader(x_file), dy_reader(dy_file);
     return filter_gradient(pb, x_reader, dy_reader, options);

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 
 #include "support/sanitized.hpp"

@@ -41,6 +41,12 @@ std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes) {
   return values;
 }
 
+std::string npy_text(DType dtype, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::byte>& data) {
+  return npy_header_text(dtype, shape) +
+         std::string(reinterpret_cast<const char*>(data.data()), data.size());
+}
+
 std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double scale, unsigned seed) {
   auto values = widened(dtype, filled(dtype, count, Fill::normal, seed));
   for (double& value : values) value *= scale;
@@ -110,6 +116,13 @@ Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
   PlanOptions options;
   options.kernel = &kernel;
   options.threads = threads;
+  options.block_bytes = block_bytes;
+  return make_plan(problem, this_machine(), from_memory(options));
+}
+
+Plan reference_plan(const WgradProblem& problem, std::int64_t block_bytes) {
+  PlanOptions options;
+  options.backend = Backend::reference;
   options.block_bytes = block_bytes;
   return make_plan(problem, this_machine(), from_memory(options));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "convgrad/compare.hpp"
@@ -24,6 +25,10 @@ std::vector<std::byte> filled(DType dtype, std::int64_t count, Fill fill, unsign
 // Round values to a tensor of dtype, and widen it again.
 std::vector<std::byte> tensor_of(DType dtype, const std::vector<double>& values);
 std::vector<double> widened(DType dtype, const std::vector<std::byte>& bytes);
+
+// Makes the bytes of an npy file.
+std::string npy_text(DType dtype, const std::vector<std::int64_t>& shape,
+                     const std::vector<std::byte>& data);
 
 // Makes normal numbers times a scale, rounded to the dtype.
 std::vector<std::byte> scaled_normal(DType dtype, std::int64_t count, double scale, unsigned seed);
@@ -60,6 +65,9 @@ std::vector<double> sums_of(const Kernel& kernel, const WgradProblem& problem, c
 // Plans for the kernel. Sources need not be in memory.
 Plan plan_for(const Kernel& kernel, const WgradProblem& problem, int threads,
               std::int64_t block_bytes);
+
+// Plans for the reference, and whole tensors in memory.
+Plan reference_plan(const WgradProblem& problem, std::int64_t block_bytes = 0);
 
 // Compares by rounding float64 sums, before they are rounded to a file's dtype.
 Comparison compare_sums(const WgradProblem& problem, const std::vector<double>& got,

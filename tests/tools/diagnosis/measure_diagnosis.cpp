@@ -9,8 +9,8 @@
 #include <set>
 
 #include "check/diagnosis.hpp"
-#include "check/reference_sum.hpp"
 #include "convgrad/compare.hpp"
+#include "convgrad/reference.hpp"
 #include "engine/plan.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
 
@@ -48,18 +48,6 @@ Verdict judge(const Kind& kind, const std::string& words, const WgradProblem& pb
   return equivalent ? Verdict::equivalent : Verdict::wrong;
 }
 
-Expected expected(const Case& c, const void* x, const void* dy, TaskPool& pool) {
-  PlanOptions options;
-  options.backend = Backend::reference;
-  options.in_memory = true;
-  const Plan plan = make_plan(c.pb, this_machine(), options);
-  ReferenceSum sum(c.pb, pool, Summation{});
-  MemorySource source(x, dy);
-  sum_blocks(plan, source, sum);
-  sum.finish();
-  return sum.expected();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -95,7 +83,7 @@ int main(int argc, char** argv) {
       if (got.empty()) continue;
       const std::vector<std::byte> x = bytes_of(c.pb, c.x, c.pb.C),
                                    dy = bytes_of(c.pb, c.dy, c.pb.K);
-      const Expected want = expected(c, x.data(), dy.data(), pool);
+      const Expected want = expected_gradient(c.pb, x.data(), dy.data(), {.threads = 2});
       if (compare_gradients(c.pb, c.pb.out_dtype, {}, got, want, {}).match()) continue;
       ++done;
       MemorySource source(x.data(), dy.data());
