@@ -191,12 +191,11 @@ def save(path, values, dtype="float32"):
     return path
 
 
-def header_bytes(dictionary, version=(1, 0), pad=64):
+def header_bytes(dictionary, version=(1, 0)):
     """A .npy header around any text."""
     text = dictionary.encode("utf-8" if version[0] == 3 else "latin-1")
     prefix = 10 if version[0] == 1 else 12
-    if pad:
-        text += b" " * (-(prefix + len(text) + 1) % pad) + b"\n"
+    text += b" " * (-(prefix + len(text) + 1) % 64) + b"\n"
     length = struct.pack("<H" if version[0] == 1 else "<I", len(text))
     return b"\x93NUMPY" + bytes(version) + length + text
 
@@ -492,12 +491,3 @@ def parse_report(text):
         raise ValueError(f"{name} is no JSON")
 
     return json.loads(text, parse_constant=refuse)
-
-
-@contextlib.contextmanager
-def umask(mask):
-    old = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(old)

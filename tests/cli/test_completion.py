@@ -240,11 +240,6 @@ class Scripts(CliTest):
                             (["--json", "bash"], ["--json"])):
             self.assert_one_error(self.run_here("completion", *args), 2, *parts)
 
-    def test_a_full_disk(self):
-        with open("/dev/full", "wb") as full:
-            result = self.run_here("completion", "bash", stdout=full)
-        self.assertEqual((result.status, result.err.count("\n")), (5, 1), str(result))
-
     def test_they_are_the_same_everywhere(self):
         # Not of this processor, nor of the environment: packages carry them.
         for shell in SHELLS:

@@ -200,6 +200,7 @@ class Kept(FormatsTest):
                 ("dw.npy", ["--raw"], ["--raw", "dw.npy"]), ("dw.npz", ["--raw"], ["--raw", "dw.npz"]),
                 ("dw.npz:", [], ["dw.npz:", "name of an array"]), ("dw.npz:a b", [], ["'a b'"]),
                 ("f.safetensors:__metadata__", [], ["__metadata__"]),
+                ("dw.bin:float32[3,2]", [], ["name dw.bin and add --raw"]),
                 ("dw.bin", ["--raw", "--accumulate"], ["--accumulate", "--raw"]),
                 ("p.bin", ["--raw", "--batch-range", "1/2"], ["--raw", "--batch-range"]),
                 ("p.npy", ["--batch-range", "1/2"], ["--output", "p.npy", "FILE.npz"]),

@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -168,6 +167,7 @@ TEST_CASE("a name that is not there: the names there are, and a suggestion") {
   CHECK(message({{"input.npy", ""}, {"grad.npy", ""}}, "inptu") ==
         ": has no array 'inptu', expected input or grad; did you mean 'input'?");
   CHECK(message({{"input.npy", ""}}, "w") == ": has no array 'w', expected input");
+  CHECK(message({{"\xc3\xbc\nb.npy", ""}}, "x") == ": has no array 'x', expected \xc3\xbc\\x0ab");
   std::vector<Entry> many;
   for (int i = 0; i < 1000; ++i) many.push_back({cat("layer", i, ".", std::string(90, 'w')), ""});
   const std::string text = message(many, std::string(300, 'x'));
