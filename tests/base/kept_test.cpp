@@ -8,7 +8,6 @@
 #include <mutex>
 #include <set>
 #include <thread>
-#include <vector>
 
 #include "base/buffer.hpp"
 #include "base/task_pool.hpp"

@@ -4,7 +4,6 @@
 #include "engine/device_kernel.hpp"
 #include "engine/device_sum.hpp"
 #include "support/cases.hpp"
-#include "support/problems.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

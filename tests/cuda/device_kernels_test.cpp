@@ -9,8 +9,6 @@
 
 #include "cuda/emulated_device.hpp"
 #include "support/cases.hpp"
-#include "support/problems.hpp"
-#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -1,6 +1,5 @@
 // emulated_instructions.hpp - what matrix instructions and bulk copies of a device compute, from
-// what the PTX manual says of their operands. When they do, emulated_device.hpp and
-// threaded_device.hpp say, each in its way.
+// what the PTX manual says of their operands. When they do, emulated_device.hpp says.
 #pragma once
 
 #include <array>

@@ -3,15 +3,12 @@
 // names one kernel to be tested alone: what fails on a device can take the process with it.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 
 #include "support/cases.hpp"
-#include "support/problems.hpp"
-#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;

@@ -1,7 +1,6 @@
 // dense.cpp - see dense.hpp.
 #include "dense.hpp"
 
-#include <bit>
 #include <numeric>
 
 #include "convgrad/error.hpp"

@@ -1,8 +1,6 @@
 // fault_kinds.cpp - see fault_kinds.hpp.
 #include "tools/diagnosis/fault_kinds.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "check/sample.hpp"

@@ -1,6 +1,5 @@
 // kinds_of_places.cpp - see fault_kinds.hpp: wrong orders, places and pixels.
 #include <algorithm>
-#include <cmath>
 
 #include "check/sample.hpp"
 #include "tools/diagnosis/fault_kinds.hpp"
