@@ -1,5 +1,6 @@
-// older_glibc.cpp - what the libraries of GCC 12 take of glibc 2.35 and 2.36, where Debian 12 compiled
-// them for these: with CONVGRAD_PORTABLE they are linked in, find this here, and glibc 2.34 will do.
+// older_glibc.cpp - what the libraries of GCC 12 take of glibc 2.35 and 2.36, where Debian 12
+// compiled them for these: with CONVGRAD_PORTABLE they are linked in, find this here, and
+// glibc 2.34 will do.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>

@@ -111,13 +111,13 @@ TEST_CASE("boxes of arrays larger than the reader's scratch memory") {
       {{3, 900000}, 8, {{{0, 0}, {3, 900000}}, {{0, 100}, {3, 899000}}, {{1, 5}, {3, 15}}}},
       {{30, 20000}, 4, {{{0, 3}, {30, 4}}, {{0, 0}, {30, 20}}, {{2, 100}, {29, 19900}}}},
       {{70, 20000}, 2, {{{0, 3}, {70, 5}}, {{1, 0}, {70, 20000}}}},
+      {{3, 40000}, 4, {{{0, 500}, {3, 39500}}}},                        // long runs, small gaps
       {{8192, 12}, 4, {{{100, 0}, {101, 12}}, {{100, 2}, {102, 11}}}},  // 32 KiB apart in columns
-      {{3, 40000}, 4, {{{0, 500}, {3, 39500}}}},  // runs of 152 KiB with small gaps
   };
   testing::Thinned thinned;
   for (const Case& c : cases) {
     for (const int flags : {0, 1, 2, 3}) {
-      if (thinned.skips()) continue;  // a minute for half of them
+      if (c.shape[0] != 8192 && thinned.skips()) continue;  // a minute for half of them
       const ArraySpec spec{c.shape, c.item, (flags & 1) != 0, (flags & 2) != 0};
       NpyReader reader(dir.write("x.npy", spec_file(spec)));
       for (std::size_t i = 0; i < c.boxes.size(); ++i) {
