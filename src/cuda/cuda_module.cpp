@@ -1,6 +1,8 @@
 // cuda_module.cpp - makes convgrad_cuda.so, module.hpp by the statically linked CUDA runtime.
 #include <cuda_runtime_api.h>
 
+#include <new>
+
 #include "convgrad/error.hpp"
 #include "cuda/cuda_runtime.hpp"
 #include "cuda/cudnn.hpp"
@@ -58,31 +60,64 @@ CudaInfo info() {
   return info;
 }
 
-std::int64_t free_bytes(int device) {
-  const CurrentDevice current(device);
-  std::size_t free = 0, total = 0;
-  check(cudaSetDevice(device), cat("taking device ", device));
-  check(cudaMemGetInfo(&free, &total), cat("starting device ", device));
-  return static_cast<std::int64_t>(free);
-}
-
-std::unique_ptr<DeviceSum> make_sum(const Plan& plan) {
-  const DeviceMemory& need = plan.cuda()->memory;
-  return std::make_unique<DeviceAdder<CudaRuntime>>(
-      plan, CudaRuntime(plan.cuda()->device.number, need.limit - need.total()));
-}
-
-Buffer pinned(std::int64_t bytes, const char* what, int device) {
-  const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
-  void* memory = nullptr;
-  // Without pinned memory ordinary one works too: the driver copies through pinned memory of its
-  // own, and the calling thread waits.
-  if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
-    cudaGetLastError();
-    return Buffer(bytes, what);
+// Returns what f returns, or the error that it throws.
+template <typename Function>
+auto caught(Function&& f) -> Feasible<decltype(f())> {
+  try {
+    return f();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::runtime, "out of memory");
   }
-  return Buffer::adopt(static_cast<std::byte*>(memory), bytes,
-                       [](std::byte* from_cuda) { cudaFreeHost(from_cuda); });
+}
+
+Feasible<std::int64_t> free_bytes(int device) {
+  return caught([&] {
+    const CurrentDevice current(device);
+    std::size_t free = 0, total = 0;
+    check(cudaSetDevice(device), cat("taking device ", device));
+    check(cudaMemGetInfo(&free, &total), cat("starting device ", device));
+    return static_cast<std::int64_t>(free);
+  });
+}
+
+Feasible<std::unique_ptr<DeviceSum>> make_sum(const Plan& plan) {
+  return caught([&]() -> std::unique_ptr<DeviceSum> {
+    const DeviceMemory& need = plan.cuda()->memory;
+    return std::make_unique<DeviceAdder<CudaRuntime>>(
+        plan, CudaRuntime(plan.cuda()->device.number, need.limit - need.total()));
+  });
+}
+
+Feasible<bool> add(DeviceSum& sum, const Block& block, std::int64_t index) {
+  return caught([&] {
+    sum.add(block, index);
+    return true;
+  });
+}
+
+Feasible<double*> finish(DeviceSum& sum, std::size_t node) {
+  return caught([&] { return sum.finish(node); });
+}
+
+Feasible<double> time_replay(DeviceSum& sum) {
+  return caught([&] { return sum.time_replay(); });
+}
+
+Feasible<Buffer> pinned(std::int64_t bytes, const char* what, int device) {
+  return caught([&] {
+    const CurrentDevice current(device);  // of this thread, which may be the one that reads ahead
+    void* memory = nullptr;
+    // Without pinned memory ordinary one works too: the driver copies through pinned memory of its
+    // own, and the calling thread waits.
+    if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      return Buffer(bytes, what);
+    }
+    return Buffer::adopt(static_cast<std::byte*>(memory), bytes,
+                         [](std::byte* from_cuda) { cudaFreeHost(from_cuda); });
+  });
 }
 
 }  // namespace
@@ -95,6 +130,9 @@ const convgrad::cuda::Module* convgrad_cuda_module() {
   static const Module module{.info = info,
                              .free_bytes = free_bytes,
                              .make_sum = make_sum,
+                             .add = add,
+                             .finish = finish,
+                             .time_replay = time_replay,
                              .pinned = pinned,
                              .cudnn_missing = cudnn_missing};
   return &module;

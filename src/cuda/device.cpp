@@ -64,13 +64,25 @@ namespace {
 
 // A device that others hold alone, or whose memory is full, is there but not available.
 Feasible<Device> started(Device device) {
-  try {
-    device.free_bytes = module().free_bytes(device.number);
-    return device;
-  } catch (const Error& error) {
-    return unavailable("--device ", device.number, ": ", error);
-  }
+  const Feasible<std::int64_t> free = module().free_bytes(device.number);
+  if (!free) return unavailable("--device ", device.number, ": ", free.why_not());
+  device.free_bytes = *free;
+  return device;
 }
+
+// Throws here what the module returns.
+class LoadedSum final : public DeviceSum {
+ public:
+  explicit LoadedSum(const Plan& plan) : sum_(module().make_sum(plan).or_throw()) {}
+  void add(const Block& block, std::int64_t index, const Progress& = {}) override {
+    module().add(*sum_, block, index).or_throw();
+  }
+  double* finish(std::size_t node) override { return module().finish(*sum_, node).or_throw(); }
+  double time_replay() override { return module().time_replay(*sum_).or_throw(); }
+
+ private:
+  std::unique_ptr<DeviceSum> sum_;
+};
 
 }  // namespace
 
@@ -97,10 +109,12 @@ Feasible<Device> find_cuda_device(int number) {
 
 Device cuda_device(int number) { return find_cuda_device(number).or_throw(); }
 
-std::unique_ptr<DeviceSum> make_device_sum(const Plan& plan) { return module().make_sum(plan); }
+std::unique_ptr<DeviceSum> make_device_sum(const Plan& plan) {
+  return std::make_unique<LoadedSum>(plan);
+}
 
 Buffer pinned_buffer(std::int64_t bytes, const char* what, int device) {
-  return module().pinned(bytes, what, device);
+  return module().pinned(bytes, what, device).or_throw();
 }
 
 std::string why_no_cudnn() {

@@ -2,8 +2,9 @@
 //
 // The module is loaded when a device is needed. Linked in, the runtime registers its kernels
 // whenever a program starts (and ends it where memory is missing for that), and whoever links the
-// library would need the CUDA Toolkit. Both sides come from one build, so C++ objects and
-// exceptions cross.
+// library would need the CUDA Toolkit. Both sides come from one build, so C++ objects cross, errors
+// as values: with CONVGRAD_PORTABLE each side has GCC's libraries to itself, and an exception of
+// the one ends the other.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +18,20 @@
 namespace convgrad::cuda {
 
 // It rises with each change of the types below; changes of Plan show in its size.
-inline constexpr int kModuleVersion = 2;
+inline constexpr int kModuleVersion = 3;
 
 struct Module {
   int version = kModuleVersion;
   std::size_t plan_bytes = sizeof(Plan);
-  CudaInfo (*info)() = nullptr;                                   // cuda_info()
-  std::int64_t (*free_bytes)(int) = nullptr;                      // of a device, which it starts
-  std::unique_ptr<DeviceSum> (*make_sum)(const Plan&) = nullptr;  // make_device_sum()
-  Buffer (*pinned)(std::int64_t, const char*, int) = nullptr;     // pinned_buffer()
-  std::string (*cudnn_missing)() = nullptr;                       // why_no_cudnn()
+  CudaInfo (*info)() = nullptr;                         // cuda_info()
+  Feasible<std::int64_t> (*free_bytes)(int) = nullptr;  // of a device, which it starts
+  // make_device_sum(), and what a DeviceSum does.
+  Feasible<std::unique_ptr<DeviceSum>> (*make_sum)(const Plan&) = nullptr;
+  Feasible<bool> (*add)(DeviceSum&, const Block&, std::int64_t) = nullptr;
+  Feasible<double*> (*finish)(DeviceSum&, std::size_t) = nullptr;
+  Feasible<double> (*time_replay)(DeviceSum&) = nullptr;
+  Feasible<Buffer> (*pinned)(std::int64_t, const char*, int) = nullptr;  // pinned_buffer()
+  std::string (*cudnn_missing)() = nullptr;                              // why_no_cudnn()
 };
 
 // The module has one symbol: extern "C" const Module* convgrad_cuda_module().
