@@ -16,7 +16,6 @@
 #include "options/arguments.hpp"
 #include "options/attributes.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/tensor_hash.hpp"
 

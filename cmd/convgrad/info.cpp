@@ -5,7 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 #include "commands.hpp"
 #include "cpu/peaks.hpp"
 #include "engine/device_kernel.hpp"

@@ -9,12 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "base/format_bytes.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 #include "report/read_parts.hpp"
 #include "report/report.hpp"
 #include "report/tensor_hash.hpp"

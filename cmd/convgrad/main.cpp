@@ -17,7 +17,7 @@
 #include <new>
 #include <string_view>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "bench/bench.hpp"
 #include "commands.hpp"
@@ -33,7 +33,6 @@
 #include "options/arguments.hpp"
 #include "options/bind_options.hpp"
 #include "options/options.hpp"
-#include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/report.hpp"
 #include "verify/verify.hpp"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <new>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 
 namespace convgrad {
 

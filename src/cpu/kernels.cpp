@@ -5,7 +5,7 @@
 #include <array>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "engine/kernel.hpp"
 
 namespace convgrad {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "cuda/cudnn.hpp"
 

@@ -15,7 +15,7 @@
 #include <cudnn.h>
 #endif
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 
 namespace convgrad::cuda {
 namespace {

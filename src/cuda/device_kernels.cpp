@@ -4,7 +4,7 @@
 #include <array>
 #include <iomanip>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "cuda/choices.hpp"
 #include "engine/device_kernel.hpp"
 #include "engine/device_sum.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/buffer.hpp"
+#include "base/messages.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "files/array.hpp"
@@ -70,15 +71,14 @@ NpyReader open_gradient(const std::string& path, const WgradProblem& problem, DT
   NpyReader reader(path);
   dtype = float_dtype(reader.header(), reader.name());
   if (is_float8(dtype)) {
-    throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(dtype),
-                ", expected a gradient in float16, bfloat16, float32 or float64",
-                Hint("convert it"));
+    bad_input(reader.name(), ": dtype ", dtype_name(dtype),
+              ", expected a gradient in float16, bfloat16, float32 or float64", Hint("convert it"));
   }
   const std::vector<std::int64_t> shape = dw_shape(problem);
   if (reader.header().shape != shape) {
-    throw Error(ErrorKind::input, reader.name(), ": shape ", shape_text(reader.header().shape),
-                ", expected ", shape_text(shape), ", the ", filter_format_name(problem),
-                " filter gradient", order_hint(problem, reader.header().shape));
+    bad_input(reader.name(), ": shape ", shape_text(reader.header().shape), ", expected ",
+              shape_text(shape), ", the ", filter_format_name(problem), " filter gradient",
+              order_hint(problem, reader.header().shape));
   }
   return reader;
 }
@@ -118,9 +118,8 @@ GradientFile read_gradient(const std::string& path, const WgradProblem& problem,
   GradientFile result;
   NpyReader reader = open_gradient(path, problem, result.dtype);
   if (dtype_must_match && result.dtype != problem.out_dtype) {
-    throw Error(ErrorKind::input, reader.name(), ": dtype ", dtype_name(result.dtype),
-                ", expected ", dtype_name(problem.out_dtype),
-                Hint("use --out-dtype ", dtype_name(result.dtype)));
+    bad_input(reader.name(), ": dtype ", dtype_name(result.dtype), ", expected ",
+              dtype_name(problem.out_dtype), Hint("use --out-dtype ", dtype_name(result.dtype)));
   }
   const Buffer bytes(reader.header().payload_bytes, "a gradient file");
   const std::vector<std::int64_t>& shape = reader.header().shape;

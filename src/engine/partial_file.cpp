@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/messages.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npz_writer.hpp"
@@ -17,11 +18,6 @@ std::vector<std::int64_t> sums_shape(const WgradProblem& problem, std::int64_t n
   return {nodes, problem.taps(), problem.group_c(), problem.K};
 }
 
-template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
-  throw Error(ErrorKind::input, parts...);
-}
-
 // Opens one array of the file, whose dtype and rank are known.
 NpyReader open_member(const std::string& path, const char* member, std::string_view descr,
                       std::size_t rank) {
@@ -30,17 +26,17 @@ NpyReader open_member(const std::string& path, const char* member, std::string_v
   const bool fits = header.descr.substr(0, descr.size()) == descr && header.shape.size() == rank &&
                     !header.fortran_order;
   if (!fits) {
-    refuse(reader.name(), ": is an array of dtype '", header.descr, "' and rank ",
-           header.shape.size(), ", expected '", descr, "' and rank ", rank,
-           Hint("compute the file again with --batch-range"));
+    bad_input(reader.name(), ": is an array of dtype '", header.descr, "' and rank ",
+              header.shape.size(), ", expected '", descr, "' and rank ", rank,
+              Hint("compute the file again with --batch-range"));
   }
   return reader;
 }
 
 std::vector<std::byte> bytes_of(NpyReader& reader, std::int64_t most) {
   if (reader.header().payload_bytes > most) {
-    refuse(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",
-           most, Hint("compute the file again with --batch-range"));
+    bad_input(reader.name(), ": has ", reader.header().payload_bytes, " bytes, expected at most ",
+              most, Hint("compute the file again with --batch-range"));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(reader.header().payload_bytes));
   const std::vector<std::int64_t> begin(reader.header().shape.size(), 0);
@@ -56,8 +52,8 @@ class NodeReader {
       : file_(file), reader_(open_member(file.path, "sums", "<f8", 4)) {
     const auto shape = sums_shape(file.header.problem, std::ssize(file.nodes));
     if (reader_.header().shape != shape) {
-      refuse(reader_.name(), ": another shape than its problem's and slices'",
-             Hint("compute the file again with --batch-range"));
+      bad_input(reader_.name(), ": another shape than its problem's and slices'",
+                Hint("compute the file again with --batch-range"));
     }
   }
   bool has(Range node) const { return next_ < file_.nodes.size() && file_.nodes[next_] == node; }
@@ -168,7 +164,7 @@ PartialFile open_partial(const std::string& path) {
     }
   }
   if (file.nodes != tree_nodes(file.header.of_slices, file.header.slices)) {
-    refuse(path, ": damaged: slices are not those of its part", Hint("compute it again"));
+    bad_input(path, ": damaged: slices are not those of its part", Hint("compute it again"));
   }
   if (!file.nodes.empty()) NodeReader sums(file);  // checks their shape
   return file;
@@ -179,8 +175,8 @@ void check_partials(std::vector<PartialFile>& files) {
     const std::string difference =
         partial_difference(files[0].header, file.header, files[0].path, file.path);
     if (!difference.empty()) {
-      refuse(difference,
-             Hint("give files of one problem, computed by one build and one --algorithm"));
+      bad_input(difference,
+                Hint("give files of one problem, computed by one build and one --algorithm"));
     }
   }
   std::ranges::stable_sort(files, {}, [](const PartialFile& file) {
@@ -188,9 +184,9 @@ void check_partials(std::vector<PartialFile>& files) {
   });
   const PartialHeader& any = files[0].header;
   const auto missing = [&](Range images) {
-    refuse(images_text(images), " of ", any.problem.N, images.size() == 1 ? " is" : " are",
-           " in none of the files",
-           Hint("compute with --batch-range ", images.begin, ":", images.end));
+    bad_input(images_text(images), " of ", any.problem.N, images.size() == 1 ? " is" : " are",
+              " in none of the files",
+              Hint("compute with --batch-range ", images.begin, ":", images.end));
   };
   const PartialFile* before = nullptr;
   Range seen, seen_slices;
@@ -198,10 +194,11 @@ void check_partials(std::vector<PartialFile>& files) {
     const PartialHeader& header = file.header;
     if (header.slices.size() == 0) continue;
     if (header.slices.begin < seen_slices.end) {
-      refuse(images_text({header.images.begin, std::min(header.images.end, seen.end)}), " of ",
-             file.path,
-             before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
-             ", expected each image once", Hint("leave one of the files out"));
+      bad_input(
+          images_text({header.images.begin, std::min(header.images.end, seen.end)}), " of ",
+          file.path,
+          before->path == file.path ? " are given twice" : cat(" are in ", before->path, " too"),
+          ", expected each image once", Hint("leave one of the files out"));
     }
     if (header.slices.begin > seen_slices.end) missing({seen.end, header.images.begin});
     before = &file;

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/messages.hpp"
 #include "engine/machine.hpp"
 #include "engine/partial_file.hpp"
 
@@ -64,7 +65,7 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
     const Json json = Json::parse(text);
     const auto format = json.at("format").get<std::string>();
     if (format != kFormat) {
-      throw Error(ErrorKind::input, "format ", format, ", expected ", kFormat);
+      bad_input("format ", format, ", expected ", kFormat);
     }
     PartialHeader header;
     header.problem = make_problem(parse_problem(json.at("problem").get<std::string>()));
@@ -77,14 +78,13 @@ PartialHeader parse_partial_header(const std::string& text, const std::string& n
     header.slices = range_from(json.at("slices"));
     const bool fits = is_within(header.images, header.problem.N) && header.of_slices > 0 &&
                       is_within(header.slices, header.of_slices);
-    if (!fits) throw Error(ErrorKind::input, "images and slices do not fit the problem");
+    if (!fits) bad_input("images and slices do not fit the problem");
     return header;
   } catch (const Error& error) {
-    throw Error(ErrorKind::input, name, ": damaged: ", error.what(),
-                Hint("compute it again with --batch-range"));
+    bad_input(name, ": damaged: ", error.what(), Hint("compute it again with --batch-range"));
   } catch (const Json::exception&) {
-    throw Error(ErrorKind::input, name, ": damaged: its problem is not what --batch-range ",
-                "writes", Hint("compute it again"));
+    bad_input(name, ": damaged: its problem is not what --batch-range ", "writes",
+              Hint("compute it again"));
   }
 }
 

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "base/format_bytes.hpp"
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_tree.hpp"
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npz_writer.hpp"
@@ -19,11 +19,6 @@ namespace convgrad {
 namespace {
 
 constexpr const char* kUsualMember = "dw";
-
-template <typename... Parts>
-[[noreturn]] void misuse(const Parts&... parts) {
-  throw Error(ErrorKind::usage, parts...);
-}
 
 // Refuses names that some reader of the format would not take for the same.
 void check_member(const std::string& argument, const ArrayTarget& target) {

@@ -1,5 +1,5 @@
 // array_names.cpp - says which arrays an archive has where one is missing or none is named.
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "files/tensor_source.hpp"
 
@@ -28,7 +28,7 @@ std::string some(const std::vector<std::string>& names) {
 void refuse_torch_file(const std::string& file, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (name == "data.pkl" || name.ends_with("/data.pkl")) {
-      throw Error(ErrorKind::input, file, ": is ", kTorchFile);
+      bad_input(file, ": is ", kTorchFile);
     }
   }
 }
@@ -39,20 +39,20 @@ void refuse_missing_array(const std::string& file, const std::string& member,
                           const std::vector<std::string>& names) {
   if (member.empty()) refuse_whole_archive(file, names);
   refuse_torch_file(file, names);
-  if (names.empty()) throw Error(ErrorKind::input, file, ": is an archive without any array");
-  throw Error(ErrorKind::input, file, ": has no array '", shortened(member, 60), "', expected ",
-              some(names), did_you_mean(member, names));
+  if (names.empty()) bad_input(file, ": is an archive without any array");
+  bad_input(file, ": has no array '", shortened(member, 60), "', expected ", some(names),
+            did_you_mean(member, names));
 }
 
 void refuse_whole_archive(const std::string& file, const std::vector<std::string>& names) {
   refuse_torch_file(file, names);
   if (names.empty()) {
-    throw Error(ErrorKind::input, file, ": is an archive without any array, expected one");
+    bad_input(file, ": is an archive without any array, expected one");
   }
   // Standard input has no name to put before ':', so the message says FILE.
   const std::string path = file == "standard input" ? "FILE" : file;
-  throw Error(ErrorKind::input, file, ": is an archive, expected one of its arrays, ", path,
-              ":NAME with NAME ", some(names));
+  bad_input(file, ": is an archive, expected one of its arrays, ", path, ":NAME with NAME ",
+            some(names));
 }
 
 }  // namespace convgrad

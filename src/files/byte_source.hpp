@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad {
@@ -34,7 +35,7 @@ class ByteSource {
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(ErrorKind::input, name_, ": ", parts...);
+    bad_input(name_, ": ", parts...);
   }
 
  protected:

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/failure.hpp"
+#include "base/messages.hpp"
 #include "files/byte_source.hpp"
 
 namespace convgrad {

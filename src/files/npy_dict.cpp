@@ -5,7 +5,7 @@
 #include <charconv>
 #include <set>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "files/npy_parse.hpp"
 
 namespace convgrad::npy {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "files/npy_parse.hpp"
 
 namespace convgrad {

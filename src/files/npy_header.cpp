@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_parse.hpp"

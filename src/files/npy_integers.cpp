@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 
@@ -15,9 +16,9 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path) {
   const NpyHeader& header = reader.header();
   const bool integer = header.kind == 'i' || header.kind == 'u';
   if (!integer || header.shape.size() != 1 || header.element_count > kMaxCount) {
-    throw Error(ErrorKind::input, reader.name(), ": is an array of rank ", header.shape.size(),
-                ", ", header.element_count, " elements and dtype '", header.descr,
-                "', expected a 1-D integer array of at most ", kMaxCount, " entries");
+    bad_input(reader.name(), ": is an array of rank ", header.shape.size(), ", ",
+              header.element_count, " elements and dtype '", header.descr,
+              "', expected a 1-D integer array of at most ", kMaxCount, " entries");
   }
   const std::int64_t begin = 0;
   const std::size_t item = static_cast<std::size_t>(header.item_bytes);
@@ -32,8 +33,8 @@ std::vector<std::int64_t> read_npy_integers(const std::string& path) {
     std::uint64_t value = negative ? std::numeric_limits<std::uint64_t>::max() : 0;
     std::memcpy(&value, bytes.data() + at, item);
     if (header.kind == 'u' && value >> 63 != 0) {
-      throw Error(ErrorKind::input, reader.name(), ": entry ", values.size(), " is ", value,
-                  ", expected at most 2^63 - 1");
+      bad_input(reader.name(), ": entry ", values.size(), " is ", value,
+                ", expected at most 2^63 - 1");
     }
     values.push_back(static_cast<std::int64_t>(value));
   }

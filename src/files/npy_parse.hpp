@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 
@@ -37,7 +38,7 @@ void count_elements(NpyHeader& header, std::string_view name);
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
-  throw Error(ErrorKind::input, name, ": ", parts...);
+  bad_input(name, ": ", parts...);
 }
 
 }  // namespace convgrad::npy

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_box.hpp"

@@ -17,8 +17,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/failure.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "files/output_target.hpp"
 #include "files/temporaries.hpp"
 

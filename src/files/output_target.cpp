@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/failure.hpp"
+#include "base/messages.hpp"
 #include "files/tensor_name.hpp"
 
 namespace convgrad::output {

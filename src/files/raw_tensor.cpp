@@ -3,7 +3,7 @@
 #include <charconv>
 #include <vector>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "files/npy_parse.hpp"
 #include "files/tensor_source.hpp"
@@ -36,17 +36,16 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
     }
     names.emplace_back(other.name);
   }
-  throw Error(ErrorKind::usage, argument, ": '", name,
-              "' is no dtype, expected FILE:DTYPE[EXTENTS]", " such as x.bin:float32[8,56,56,64]",
-              did_you_mean(std::string(name), names));
+  misuse(argument, ": '", name, "' is no dtype, expected FILE:DTYPE[EXTENTS]",
+         " such as x.bin:float32[8,56,56,64]", did_you_mean(std::string(name), names));
 }
 
 // Reads "8,56,56,64", with blanks; "" is an array of one element without axes.
 std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
   std::vector<std::int64_t> shape;
   const auto refuse = [&] {
-    throw Error(ErrorKind::usage, argument, ": [", list, "] is no shape, expected whole numbers ",
-                "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
+    misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
+           "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
   };
   const bool any = list.find_first_not_of(' ') != list.npos;
   for (std::size_t begin = 0; any && begin <= list.size();) {

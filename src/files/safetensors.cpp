@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 
 namespace convgrad {
 namespace {
@@ -54,7 +54,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(ErrorKind::input, name_, ": damaged header: ", parts...);
+    bad_input(name_, ": damaged header: ", parts...);
   }
 
   bool null() override { return value("null"); }
@@ -164,9 +164,9 @@ void check_size(const SafeTensor& tensor, std::string_view name) {
   const auto count = checked_product(tensor.shape);
   const auto bytes = count ? checked_multiply(*count, dtype->bytes) : count;
   if (bytes && *bytes == tensor.end - tensor.begin) return;
-  throw Error(ErrorKind::input, name, ": damaged header: shape and dtype of tensor '",
-              printable(tensor.name), "' need ", bytes ? cat(*bytes) : "more than 2^63 - 1",
-              " bytes, but data_offsets give it ", tensor.end - tensor.begin);
+  bad_input(name, ": damaged header: shape and dtype of tensor '", printable(tensor.name),
+            "' need ", bytes ? cat(*bytes) : "more than 2^63 - 1",
+            " bytes, but data_offsets give it ", tensor.end - tensor.begin);
 }
 
 // The payloads must lie side by side from the end of the header to the end of the file.
@@ -181,20 +181,17 @@ void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_
     const std::string what = cat(name, ": damaged header: tensor '", printable(tensor->name),
                                  "' lies at bytes ", tensor->begin, " to ", tensor->end);
     if (tensor->end > payload_bytes) {
-      throw Error(ErrorKind::input, what, " of ", payload_bytes,
-                  "; the file is truncated, copy or write it again");
+      bad_input(what, " of ", payload_bytes, "; the file is truncated, copy or write it again");
     }
     if (tensor->begin != end) {
-      throw Error(ErrorKind::input, what,
-                  tensor->begin < end ? ", over another one" : ", after a hole",
-                  "; expected it to begin at ", end);
+      bad_input(what, tensor->begin < end ? ", over another one" : ", after a hole",
+                "; expected it to begin at ", end);
     }
     end = tensor->end;
   }
   if (end == payload_bytes) return;
-  throw Error(ErrorKind::input, name, ": has ", payload_bytes,
-              " bytes after its header, but its tensors end at ", end,
-              "; it is followed by other bytes");
+  bad_input(name, ": has ", payload_bytes, " bytes after its header, but its tensors end at ", end,
+            "; it is followed by other bytes");
 }
 
 }  // namespace
@@ -261,8 +258,8 @@ std::string_view safetensors_dtype(DType dtype) {
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) {
-    throw Error(ErrorKind::input, name, ": dtype '", printable(tensor.dtype),
-                "' is unknown, expected F16, BF16, F32, F64 or an F8 of E4M3 or E5M2");
+    bad_input(name, ": dtype '", printable(tensor.dtype),
+              "' is unknown, expected F16, BF16, F32, F64 or an F8 of E4M3 or E5M2");
   }
   NpyHeader header;
   header.major = header.minor = 0;

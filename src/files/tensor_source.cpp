@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/messages.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_name.hpp"
 
@@ -77,8 +78,8 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
                 Hint("save it to a file first"));
   }
   if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
-  throw Error(ErrorKind::input, argument, ": no such file, and ", file.name(),
-              " is no archive (.npz or .safetensors) whose arrays could be named");
+  bad_input(argument, ": no such file, and ", file.name(),
+            " is no archive (.npz or .safetensors) whose arrays could be named");
 }
 
 bool is_regular(const std::string& path) {

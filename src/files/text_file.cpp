@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/failure.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad {
@@ -62,11 +62,10 @@ std::string read_all(const OpenText& file, const TextFile& kind) {
     if (count == 0) return text;
     text.append(piece.data(), count);
     if (std::memchr(piece.data(), '\0', count) != nullptr) {
-      throw Error(ErrorKind::input, name, ": is not text, expected ", kind.expected);
+      bad_input(name, ": is not text, expected ", kind.expected);
     }
     if (text.size() > kind.most_bytes) {
-      throw Error(ErrorKind::input, name, ": is larger than ", kind.most_bytes >> 20,
-                  " MiB, expected ", kind.expected);
+      bad_input(name, ": is larger than ", kind.most_bytes >> 20, " MiB, expected ", kind.expected);
     }
   }
 }
@@ -77,7 +76,7 @@ std::string read_text(const std::string& path, const TextFile& kind) {
   if (path == "-") return read_all(OpenText(kind.prefix), kind);
   const OpenText file(path, kind.prefix);
   if (file.is_folder()) {
-    throw Error(ErrorKind::input, kind.prefix, path, " is a folder, expected ", kind.expected);
+    bad_input(kind.prefix, path, " is a folder, expected ", kind.expected);
   }
   return read_all(file, kind);
 }

@@ -8,6 +8,7 @@
 #include <new>
 #include <string_view>
 
+#include "base/messages.hpp"
 #include "files/tensor_source.hpp"
 #include "files/zip_input.hpp"
 
@@ -139,9 +140,7 @@ zip_stat_t checked_stat(zip_t* zip, zip_uint64_t index, std::int64_t archive_byt
   constexpr zip_uint64_t kNeeded =
       ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
   const bool known = zip_stat_index(zip, index, 0, &stat) == 0 && (stat.valid & kNeeded) == kNeeded;
-  const auto refuse_member = [&](const auto&... parts) {
-    throw Error(ErrorKind::input, name, ": ", parts...);
-  };
+  const auto refuse_member = [&](const auto&... parts) { bad_input(name, ": ", parts...); };
   if (!known) refuse_member("damaged: no sizes in the archive", Hint("copy or write it again"));
   if (stat.encryption_method != ZIP_EM_NONE) {
     refuse_member("is encrypted, expected a plain member", Hint("write it with numpy.savez"));

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "generate/normal_quantile.hpp"
 #include "generate/philox.hpp"
 
@@ -68,8 +68,8 @@ Distribution parse_distribution(std::string_view name) {
   if (found != std::end(kDistributions)) {
     return static_cast<Distribution>(found - std::begin(kDistributions));
   }
-  throw Error(ErrorKind::usage, "--dist: '", name, "' is unknown, expected ",
-              join_or(kDistributions), did_you_mean(name, kDistributions));
+  misuse("--dist: '", name, "' is unknown, expected ", join_or(kDistributions),
+         did_you_mean(name, kDistributions));
 }
 
 std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand) {

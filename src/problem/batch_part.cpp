@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/integers.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 
 namespace convgrad {
@@ -19,17 +20,15 @@ std::string nearest(const std::vector<BatchCut>& cuts, std::int64_t image) {
 const BatchCut& cut_at(const std::vector<BatchCut>& cuts, std::int64_t image, const char* side) {
   const auto cut = std::ranges::lower_bound(cuts, image, {}, &BatchCut::image);
   if (cut != cuts.end() && cut->image == image) return *cut;
-  throw Error(ErrorKind::usage, "--batch-range: the sums cannot be cut at image ", image,
-              ", where it ", side, ", expected ", nearest(cuts, image),
-              Hint("or let --batch-range K/R cut them"));
+  misuse("--batch-range: the sums cannot be cut at image ", image, ", where it ", side,
+         ", expected ", nearest(cuts, image), Hint("or let --batch-range K/R cut them"));
 }
 
 BatchPart images_part(const std::vector<BatchCut>& cuts, Range images) {
   const std::int64_t count = cuts.back().image;
   if (images.begin < 0 || images.begin > images.end || images.end > count) {
-    throw Error(ErrorKind::usage, "--batch-range: ", images.begin, ":", images.end,
-                " is no range of the batch's ", count,
-                " images, expected A:B with 0 <= A <= B <= ", count);
+    misuse("--batch-range: ", images.begin, ":", images.end, " is no range of the batch's ", count,
+           " images, expected A:B with 0 <= A <= B <= ", count);
   }
   // Both ends of an empty batch would be its first cut, which leaves no partition to sum.
   if (images == Range{0, count}) return {images, {0, cuts.back().partition}};

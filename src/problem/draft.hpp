@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/problem.hpp"
 
 namespace convgrad::making {
@@ -38,16 +38,6 @@ struct AxisNames {
 };
 inline constexpr AxisNames kAxisNames[3] = {{"D", "Z", "T"}, {"H", "P", "R"}, {"W", "Q", "S"}};
 
-template <typename... Parts>
-[[noreturn]] void bad(const Parts&... parts) {
-  throw Error(ErrorKind::input, parts...);
-}
-template <typename... Parts>
-[[noreturn]] void misuse(const Parts&... parts) {
-  throw Error(ErrorKind::usage, parts...);
-}
-
-std::string list(const std::vector<std::int64_t>& numbers);  // "[1,2]"
 std::string upper(std::string_view text);
 // Returns the number of the name that value spells, in any case; Error(usage) with a suggestion.
 std::size_t choose(const std::string& flag, std::string_view value, Names names);

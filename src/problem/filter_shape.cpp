@@ -14,17 +14,17 @@ std::int64_t depthwise_groups(const WgradProblem& pb) { return std::max<std::int
 
 void set_groups(Draft& draft, const std::string& flag, std::int64_t groups) {
   WgradProblem& pb = draft.problem;
-  if (groups < 1) bad(flag, " is ", groups, ", expected at least 1");
+  if (groups < 1) bad_input(flag, " is ", groups, ", expected at least 1");
   if (pb.op == Op::depthwise && groups != depthwise_groups(pb)) {
-    bad(flag, " is ", groups, ", but depthwise has one group per channel: C=", pb.C,
-        Hint("leave it out"));
+    bad_input(flag, " is ", groups, ", but depthwise has one group per channel: C=", pb.C,
+              Hint("leave it out"));
   }
   if (pb.C % groups != 0) {
-    bad(flag, ": ", groups, " groups do not divide the input's C=", pb.C);
+    bad_input(flag, ": ", groups, " groups do not divide the input's C=", pb.C);
   }
   if (pb.K % groups != 0) {
-    bad(flag, ": ", groups, " groups do not divide out_backprop's K=", pb.K, " (", draft.dy.name,
-        ")");
+    bad_input(flag, ": ", groups, " groups do not divide out_backprop's K=", pb.K, " (",
+              draft.dy.name, ")");
   }
   pb.groups = groups;
 }
@@ -34,9 +34,9 @@ void read_kernel(Draft& draft) {
   const WgradProblem& pb = draft.problem;
   const std::size_t rank = draft.rank();
   if (kernel.size() != 1 && kernel.size() != rank) {
-    bad("--kernel: ", counted(kernel.size(), "number"), " ", list(kernel), ", expected 1",
-        rank > 1 ? cat(" or ", rank) : "", " (",
-        std::string_view("T,R,S").substr(2 * draft.first()), ")");
+    bad_input("--kernel: ", counted(kernel.size(), "number"), " ", bracketed(kernel),
+              ", expected 1", rank > 1 ? cat(" or ", rank) : "", " (",
+              std::string_view("T,R,S").substr(2 * draft.first()), ")");
   }
   for (std::size_t i = 0; i < rank; ++i) {
     const std::size_t a = draft.first() + i;
@@ -45,12 +45,12 @@ void read_kernel(Draft& draft) {
     draft.problem.axis[a].taps = taps;
   }
   if (pb.op == Op::depthwise && pb.C == 0) {
-    bad("--kernel: C is 0 (", draft.x.name, "), so the multiplier does not follow from K",
-        Hint("give --filter-sizes R,S,0,M"));
+    bad_input("--kernel: C is 0 (", draft.x.name, "), so the multiplier does not follow from K",
+              Hint("give --filter-sizes R,S,0,M"));
   }
   if (pb.op == Op::depthwise && pb.K % pb.C != 0) {
-    bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,
-        ", expected a multiple of C=", pb.C, " as ", draft.x.name, " has");
+    bad_input(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,
+              ", expected a multiple of C=", pb.C, " as ", draft.x.name, " has");
   }
   set_groups(draft, "--groups",
              draft.attributes.groups.value_or(pb.op == Op::depthwise ? pb.C : 1));
@@ -60,10 +60,11 @@ void read_kernel(Draft& draft) {
 void read_depthwise_channels(Draft& draft, const std::string& flag, std::int64_t c,
                              std::int64_t m) {
   WgradProblem& pb = draft.problem;
-  if (c != pb.C) bad(flag, "[2] (C) is ", c, ", expected ", pb.C, " as ", draft.x.name, " has");
+  if (c != pb.C)
+    bad_input(flag, "[2] (C) is ", c, ", expected ", pb.C, " as ", draft.x.name, " has");
   if (checked_mul(c, m, flag) != pb.K) {
-    bad(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K, ", expected ", c * m,
-        " = C*M from ", flag, " C=", c, " M=", m);
+    bad_input(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K, ", expected ",
+              c * m, " = C*M from ", flag, " C=", c, " M=", m);
   }
   if (c == 0) pb.empty_multiplier = m;
   set_groups(draft, flag, depthwise_groups(pb));
@@ -75,16 +76,16 @@ void read_channels(Draft& draft, const std::string& flag, const Shape& shape, st
   // A depthwise filter that is not HWIO has 1 channel for each group, also where C is 0.
   const std::int64_t of_none = pb.op == Op::depthwise ? 1 : 0;
   if (pb.C == 0 && shape[in] != of_none) {
-    bad(flag, "[", in, "] (C/groups) is ", shape[in], ", expected ", of_none, ", as C is 0 in ",
-        draft.x.name);
+    bad_input(flag, "[", in, "] (C/groups) is ", shape[in], ", expected ", of_none,
+              ", as C is 0 in ", draft.x.name);
   }
   if (pb.C > 0 && (shape[in] == 0 || pb.C % shape[in] != 0)) {
-    bad(flag, "[", in, "] (C/groups) is ", shape[in],
-        ", expected a divisor of the input's C=", pb.C, " (", draft.x.name, ")");
+    bad_input(flag, "[", in, "] (C/groups) is ", shape[in],
+              ", expected a divisor of the input's C=", pb.C, " (", draft.x.name, ")");
   }
   if (shape[out] != pb.K) {
-    bad(flag, "[", out, "] (K) is ", shape[out], ", expected ", pb.K, " as ", draft.dy.name,
-        " has");
+    bad_input(flag, "[", out, "] (K) is ", shape[out], ", expected ", pb.K, " as ", draft.dy.name,
+              " has");
   }
   // No channels can be any number of empty groups.
   set_groups(draft, flag, pb.C > 0 ? pb.C / shape[in] : draft.attributes.groups.value_or(1));
@@ -94,8 +95,8 @@ void read_shape(Draft& draft, const std::string& flag, const Shape& shape, Filte
   const WgradProblem& pb = draft.problem;
   const std::size_t rank = draft.rank();
   if (shape.size() != rank + 2) {
-    bad(flag, ": ", counted(shape.size(), "number"), " ", list(shape), ", expected ", rank + 2,
-        " for ", op_name(pb.op));
+    bad_input(flag, ": ", counted(shape.size(), "number"), " ", bracketed(shape), ", expected ",
+              rank + 2, " for ", op_name(pb.op));
   }
   struct Places {
     std::size_t taps, in, out;
@@ -115,8 +116,8 @@ void read_shape(Draft& draft, const std::string& flag, const Shape& shape, Filte
   }
   const std::optional<std::int64_t>& groups = draft.attributes.groups;
   if (groups && *groups != pb.groups) {
-    bad("--groups is ", *groups, ", but C=", pb.C, " and ", flag, " ", list(shape), " give ",
-        pb.groups);
+    bad_input("--groups is ", *groups, ", but C=", pb.C, " and ", flag, " ", bracketed(shape),
+              " give ", pb.groups);
   }
 }
 

@@ -42,13 +42,13 @@ bool read_filter_as(const Reading& reading, Op op, WgradAttributes& attributes,
   }
   Shape& sizes = attributes.filter_sizes;
   if (sizes.size() < 3) return false;
-  const std::string was = list(sizes);
+  const std::string was = bracketed(sizes);
   const Shape as_oihw = in_hwio_order(sizes, FilterFormat::oihw);
   const Shape as_ohwi = in_hwio_order(sizes, FilterFormat::ohwi);
   const bool is_either = as_oihw == as_ohwi;
   if (is_either && other == 2) return false;  // the other reading says it
   sizes = other == 1 ? as_oihw : as_ohwi;
-  const std::string now = list(sizes);
+  const std::string now = bracketed(sizes);
   words = cat("use --filter-sizes ", now.substr(1, now.size() - 2), ", since ", was, " is ",
               is_either ? cat(names[1], " or ", names[2]) : names[other]);
   return true;

@@ -2,16 +2,10 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "problem/draft.hpp"
 
 namespace convgrad::making {
-
-std::string list(const std::vector<std::int64_t>& numbers) {
-  std::string text = "[";
-  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
-  return text + "]";
-}
 
 std::string upper(std::string_view text) {
   std::string result(text);
@@ -32,8 +26,8 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
 void check_range(const std::string& what, std::int64_t value, std::int64_t low) {
   // TensorFlow's attributes are int32; larger values are refused before they enter a product.
   constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
-  if (value < low) bad(what, " is ", value, ", expected at least ", low);
-  if (value > kMaxAttribute) bad(what, " is ", value, ", expected at most ", kMaxAttribute);
+  if (value < low) bad_input(what, " is ", value, ", expected at least ", low);
+  if (value > kMaxAttribute) bad_input(what, " is ", value, ", expected at most ", kMaxAttribute);
 }
 
 namespace {
@@ -54,13 +48,13 @@ void read_op_and_formats(Draft& draft) {
 void check_rank(const Draft& draft, const TensorInfo& tensor) {
   const std::size_t axes = tensor.shape.size();
   if (axes != draft.rank() + 2) {
-    bad(tensor.name, ": ", axes, axes == 1 ? " axis " : " axes ", list(tensor.shape), ", expected ",
-        draft.rank() + 2, " (", data_format_name(draft.problem), ") for ",
-        op_name(draft.problem.op));
+    bad_input(tensor.name, ": ", axes, axes == 1 ? " axis " : " axes ", bracketed(tensor.shape),
+              ", expected ", draft.rank() + 2, " (", data_format_name(draft.problem), ") for ",
+              op_name(draft.problem.op));
   }
   for (std::size_t i = 0; i < axes; ++i) {
     if (tensor.shape[i] >= 0) continue;
-    bad(tensor.name, ": axis ", i, " is ", tensor.shape[i], ", expected at least 0");
+    bad_input(tensor.name, ": axis ", i, " is ", tensor.shape[i], ", expected at least 0");
   }
 }
 
@@ -70,8 +64,8 @@ void read_tensors(Draft& draft) {
   check_rank(draft, x);
   check_rank(draft, dy);
   if (x.shape[0] != dy.shape[0]) {
-    bad(dy.name, ": axis 0 (N) is ", dy.shape[0], ", expected ", x.shape[0], " as ", x.name,
-        " has");
+    bad_input(dy.name, ": axis 0 (N) is ", dy.shape[0], ", expected ", x.shape[0], " as ", x.name,
+              " has");
   }
   const std::string& out_dtype = draft.attributes.out_dtype;
   pb.x_dtype = x.dtype;
@@ -101,10 +95,10 @@ void check_out_extents(const Draft& draft) {
     const AxisNames& names = kAxisNames[a];
     const std::int64_t found = draft.dy.shape[draft.position(a)];
     if (found == axis.out) continue;
-    bad(draft.dy.name, ": axis ", draft.position(a), " (", names.out, ") is ", found, ", expected ",
-        axis.out, ": ", names.in, "=", axis.in, " ", names.taps, "=", axis.taps, " stride ",
-        axis.stride, " dilation ", axis.dilation, " padding ", axis.pad_before, ",",
-        axis.pad_after);
+    bad_input(draft.dy.name, ": axis ", draft.position(a), " (", names.out, ") is ", found,
+              ", expected ", axis.out, ": ", names.in, "=", axis.in, " ", names.taps, "=",
+              axis.taps, " stride ", axis.stride, " dilation ", axis.dilation, " padding ",
+              axis.pad_before, ",", axis.pad_after);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/integers.hpp"
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "problem/draft.hpp"
 
 namespace convgrad {
@@ -61,12 +61,12 @@ std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t
 
 std::int64_t checked_mul(std::int64_t a, std::int64_t b, std::string_view what) {
   if (const auto product = checked_multiply(a, b)) return *product;
-  throw Error(ErrorKind::input, what, ": ", a, " x ", b, " does not fit in 63 bits");
+  bad_input(what, ": ", a, " x ", b, " does not fit in 63 bits");
 }
 
 std::int64_t checked_add(std::int64_t a, std::int64_t b, std::string_view what) {
   if (const auto sum = checked_add(a, b)) return *sum;
-  throw Error(ErrorKind::input, what, ": ", a, " + ", b, " does not fit in 63 bits");
+  bad_input(what, ": ", a, " + ", b, " does not fit in 63 bits");
 }
 
 double flop_count(const WgradProblem& problem) {
@@ -135,8 +135,8 @@ Op parse_op(std::string_view name) {
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
-  throw Error(ErrorKind::usage, "--op: '", name, "' is not an operation, expected conv2d, ",
-              "depthwise, conv3d or conv1d", did_you_mean(name, names));
+  misuse("--op: '", name, "' is not an operation, expected conv2d, ", "depthwise, conv3d or conv1d",
+         did_you_mean(name, names));
 }
 
 namespace {
@@ -146,8 +146,7 @@ DType known(std::optional<DType> dtype, std::span<const DType> expected, std::st
   if (dtype) return *dtype;
   std::vector<std::string> names;
   for (const DType one : expected) names.emplace_back(dtype_name(one));
-  throw Error(ErrorKind::usage, flag, ": '", name, "' is unknown, expected ", join_or(names),
-              did_you_mean(name, names));
+  misuse(flag, ": '", name, "' is unknown, expected ", join_or(names), did_you_mean(name, names));
 }
 
 }  // namespace

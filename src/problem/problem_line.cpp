@@ -71,12 +71,12 @@ bool read_numbers(const std::string& word, Line& line) {
   const std::vector<std::string> keys = keys_of(line.rank);
   if (end == word.size() || std::ranges::find(keys, key) == keys.end()) return false;
   Numbers& numbers = line.numbers[key];
-  if (!numbers.empty()) making::misuse("'", word, "': ", key, " is there twice, expected once");
+  if (!numbers.empty()) misuse("'", word, "': ", key, " is there twice, expected once");
   const char *at = word.data() + end, *const last = word.data() + word.size();
   for (bool more = true; more; ++at) {
     const auto [rest, status] = std::from_chars(at, last, numbers.emplace_back());
     if (status != std::errc{} || (rest != last && *rest != ',')) {
-      making::misuse("'", word, "', expected ", key, " and a whole number, or one for each axis");
+      misuse("'", word, "', expected ", key, " and a whole number, or one for each axis");
     }
     more = rest != last;
     at = rest;
@@ -118,9 +118,9 @@ Line read_line(const std::string& text) {
         read_format(word, making::filter_formats(op), a.filter_format) || read_dtypes(word, line);
     if (known) continue;
     if (word != kSame) {
-      making::misuse("'", word, "' is no word of a ", op_name(op),
-                     ", expected words such as float32, ", making::data_formats(op)[0],
-                     ", n8, c64, k128, w56, s3, stride2, groups4, pad1 or pad_same");
+      misuse("'", word, "' is no word of a ", op_name(op), ", expected words such as float32, ",
+             making::data_formats(op)[0],
+             ", n8, c64, k128, w56, s3, stride2, groups4, pad1 or pad_same");
     }
     a.padding = "SAME";
   }
@@ -132,10 +132,10 @@ std::int64_t number_of(const Line& line, const std::string& key,
   const auto found = line.numbers.find(key);
   if (found != line.numbers.end()) {
     if (found->second.size() == 1) return found->second[0];
-    making::misuse(key, ": ", found->second.size(), " numbers, expected one");
+    misuse(key, ": ", found->second.size(), " numbers, expected one");
   }
   if (usual) return *usual;
-  making::misuse(key, " is missing, expected it with a number, as in ", key, "3");
+  misuse(key, " is missing, expected it with a number, as in ", key, "3");
 }
 
 Numbers numbers_of(const Line& line, const std::string& key) {
@@ -149,7 +149,7 @@ Numbers spread(const Line& line, const std::string& key) {
   if (numbers.empty()) numbers = {0};
   if (numbers.size() == 1) numbers.resize(line.rank, numbers[0]);
   if (numbers.size() == line.rank) return numbers;
-  making::misuse(key, ": ", numbers.size(), " numbers, expected 1 or ", line.rank);
+  misuse(key, ": ", numbers.size(), " numbers, expected 1 or ", line.rank);
 }
 
 void read_padding(Line& line) {
@@ -157,9 +157,8 @@ void read_padding(Line& line) {
   const bool both = line.numbers.contains("pad");
   const bool sides = line.numbers.contains("pad_before") || line.numbers.contains("pad_after");
   if (int{both} + int{sides} + int{!a.padding.empty()} > 1) {
-    making::misuse(
-        "the padding is there twice, expected one of pad1, pad_before1 with pad_after1, ",
-        "and pad_same");
+    misuse("the padding is there twice, expected one of pad1, pad_before1 with pad_after1, ",
+           "and pad_same");
   }
   if (!a.padding.empty()) return;
   a.padding = both || sides ? "EXPLICIT" : "VALID";
@@ -188,8 +187,7 @@ std::int64_t read_channels(Line& line, std::int64_t C) {
     return K;
   }
   if (parse_op(a.op) != Op::depthwise || line.numbers.contains("k")) {
-    making::misuse("m is there, expected ",
-                   line.numbers.contains("k") ? "m or k" : "it of depthwise");
+    misuse("m is there, expected ", line.numbers.contains("k") ? "m or k" : "it of depthwise");
   }
   const std::int64_t M = number_of(line, "m", {});
   a.filter_sizes = std::move(a.kernel);

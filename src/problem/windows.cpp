@@ -15,13 +15,13 @@ void read_vector(Draft& draft, const std::string& flag, const std::vector<std::i
   const std::size_t rank = draft.rank();
   const bool full = values.size() == rank + 2;
   if (values.size() != 1 && values.size() != rank && !full) {
-    bad(flag, ": ", counted(values.size(), "number"), " ", list(values), ", expected 1",
-        rank > 1 ? cat(", ", rank) : "", " or ", rank + 2, " (", data_format_name(draft.problem),
-        ") for ", op_name(draft.problem.op));
+    bad_input(flag, ": ", counted(values.size(), "number"), " ", bracketed(values), ", expected 1",
+              rank > 1 ? cat(", ", rank) : "", " or ", rank + 2, " (",
+              data_format_name(draft.problem), ") for ", op_name(draft.problem.op));
   }
   if (full && (values[0] != 1 || values[draft.channel_position()] != 1)) {
-    bad(flag, ": ", list(values), " in ", data_format_name(draft.problem),
-        " order, expected 1 for the batch and channel axes");
+    bad_input(flag, ": ", bracketed(values), " in ", data_format_name(draft.problem),
+              " order, expected 1 for the batch and channel axes");
   }
   for (std::size_t a = draft.first(); a < 3; ++a) {
     const std::int64_t value = full                 ? values[draft.position(a)]
@@ -52,7 +52,8 @@ void read_explicit_paddings(Draft& draft) {
   }
   const bool full = pads.size() == all;
   if (pads.size() != 1 && pads.size() != spatial && !full) {
-    bad(flag, ": ", counted(pads.size(), "number"), ", expected ", all,
+    bad_input(
+        flag, ": ", counted(pads.size(), "number"), ", expected ", all,
         " (before,after for each axis of ", data_format_name(draft.problem), ") or ", spatial,
         " (spatial axes)",
         draft.attributes.explicit_one_for_both ? ", or one for each spatial axis, or one" : "");
@@ -62,7 +63,7 @@ void read_explicit_paddings(Draft& draft) {
   }
   for (const std::size_t at : {std::size_t{0}, draft.channel_position()}) {
     if (!full || (pads[2 * at] == 0 && pads[2 * at + 1] == 0)) continue;
-    bad(flag, ": ", list(pads), ", expected 0,0 for the batch and channel axes");
+    bad_input(flag, ": ", bracketed(pads), ", expected 0,0 for the batch and channel axes");
   }
   for (std::size_t a = draft.first(); a < 3; ++a) {
     const std::size_t at = full ? draft.position(a) : a - draft.first();
@@ -104,9 +105,10 @@ void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   // floor(room / stride) + 1: one pixel short of a tap is an empty output, less is an error.
   const std::int64_t steps = room >= 0 ? room / axis.stride : -((-room - 1) / axis.stride) - 1;
   if (steps < -1) {
-    bad(draft.x.name, ": ", names.in, " is ", axis.in, " with padding ", axis.pad_before, ",",
-        axis.pad_after, ", but the filter reaches over ", reach, " (", names.taps, "=", axis.taps,
-        ", dilation ", axis.dilation, ")", Hint("use a smaller filter or more padding"));
+    bad_input(draft.x.name, ": ", names.in, " is ", axis.in, " with padding ", axis.pad_before, ",",
+              axis.pad_after, ", but the filter reaches over ", reach, " (", names.taps, "=",
+              axis.taps, ", dilation ", axis.dilation, ")",
+              Hint("use a smaller filter or more padding"));
   }
   axis.out = steps + 1;
 }

@@ -8,7 +8,6 @@
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
-#include "options/refuse.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

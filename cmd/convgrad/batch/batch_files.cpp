@@ -7,7 +7,7 @@
 
 #include "batch/batch.hpp"
 #include "job/job_files.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -2,7 +2,7 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "batch/manifest_fields.hpp"
 #include "files/tensor_name.hpp"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "batch/batch.hpp"
 
 namespace convgrad::cli {

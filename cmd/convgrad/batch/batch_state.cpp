@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/failure.hpp"
+#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "files/text_file.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {

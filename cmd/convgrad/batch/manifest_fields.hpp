@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 #include "options/table.hpp"
 
 namespace convgrad::cli {

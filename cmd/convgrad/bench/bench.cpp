@@ -3,8 +3,8 @@
 
 #include <cstdio>
 
+#include "options/arguments.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -4,13 +4,12 @@
 #include <array>
 #include <charconv>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 #include "bench/bench.hpp"
 #include "generate/generate.hpp"
 #include "options/arguments.hpp"
 #include "options/attributes.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -5,12 +5,11 @@
 #include <set>
 #include <sstream>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "bench/bench.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 #include "options/suites.hpp"
 
 namespace convgrad::cli {
@@ -81,7 +80,7 @@ std::vector<BenchProblem> read_suite(const std::string& suite) {
     try {
       problems.push_back(problem_of(words));
     } catch (const Error& error) {
-      throw Error(ErrorKind::input, origin, error);
+      bad_input(origin, error);
     }
     problems.back().origin = origin;
     const std::string& name = problems.back().name;

@@ -9,8 +9,8 @@
 #include "files/array.hpp"
 #include "files/tensor_name.hpp"
 #include "job/job_files.hpp"
+#include "options/arguments.hpp"
 #include "options/attributes.hpp"
-#include "options/refuse.hpp"
 #include "report/progress.hpp"
 #include "report/read_parts.hpp"
 

@@ -1,4 +1,5 @@
 // compare_report.cpp - see compare.hpp.
+#include "base/messages.hpp"
 #include "compare/compare.hpp"
 #include "files/array.hpp"
 

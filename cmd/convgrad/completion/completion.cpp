@@ -7,10 +7,9 @@
 #include <cctype>
 #include <cstdio>
 
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 #include "convgrad/error.hpp"
 #include "options/arguments.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

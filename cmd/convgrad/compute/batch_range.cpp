@@ -1,13 +1,12 @@
 // batch_range.cpp - see compute.hpp.
 #include <optional>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 #include "compute/compute.hpp"
 #include "convgrad/array_file.hpp"
 #include "engine/partial_file.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

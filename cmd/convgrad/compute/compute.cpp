@@ -9,8 +9,8 @@
 #include "engine/partial_file.hpp"
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
+#include "options/arguments.hpp"
 #include "options/attributes.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 void check_compute_options(const Options& options) {

@@ -16,8 +16,8 @@
 #include "job/job_files.hpp"
 #include "job/job_plan.hpp"
 #include "mpi/ranks.hpp"
+#include "options/arguments.hpp"
 #include "options/help.hpp"
-#include "options/refuse.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

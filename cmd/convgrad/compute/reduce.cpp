@@ -7,7 +7,7 @@
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "job/job_files.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -2,9 +2,9 @@
 #include "job/job.hpp"
 
 #include "base/clock.hpp"
+#include "options/arguments.hpp"
 #include "options/attributes.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 #include "report/progress.hpp"
 
 namespace convgrad::cli {

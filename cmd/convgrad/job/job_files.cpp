@@ -10,7 +10,6 @@
 #include "convgrad/error.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
-#include "options/refuse.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

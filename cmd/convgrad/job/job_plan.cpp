@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <iomanip>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,14 +1,9 @@
-// arguments.cpp - see arguments.hpp.
 #include "options/arguments.hpp"
 
 #include <algorithm>
 #include <charconv>
 
-#include "options/refuse.hpp"
-
 namespace convgrad::cli {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 namespace {
 
 constexpr const char* kBetween = " ,[]()\t";  // the numbers of a list
@@ -98,6 +93,15 @@ class ListReader {
 };
 
 }  // namespace
+
+void check_known(const std::string& what, const std::string& word, const Words& known,
+                 ErrorKind kind) {
+  if (std::ranges::find(known, word) != known.end()) return;
+  throw Error(kind, what, ": '", word, "' is unknown, expected ", join_or(known),
+              did_you_mean(word, known));
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool looks_like_a_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && !is_digit(word[1]);

@@ -1,4 +1,4 @@
-// arguments.hpp - the words of a command line: hyphens, lists of numbers, quotes.
+// arguments.hpp - the words of a command line: hyphens, lists of numbers, quotes, refusals.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/messages.hpp"
 #include "convgrad/problem.hpp"
 #include "options/options.hpp"
 
 namespace convgrad::cli {
+
+// Throws Error(kind) "WHAT: 'WORD' is unknown, expected A or B; did you mean 'A'?" unless known.
+void check_known(const std::string& what, const std::string& word, const Words& known,
+                 ErrorKind kind = ErrorKind::usage);
 
 bool is_digit(char c);  // '0' to '9'
 

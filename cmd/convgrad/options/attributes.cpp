@@ -4,7 +4,6 @@
 #include "convgrad/npy.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

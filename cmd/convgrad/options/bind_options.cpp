@@ -11,7 +11,6 @@
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

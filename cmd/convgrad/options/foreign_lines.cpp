@@ -5,7 +5,6 @@
 
 #include "options/arguments.hpp"
 #include "options/made_problem.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

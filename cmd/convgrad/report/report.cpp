@@ -10,9 +10,10 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/messages.hpp"
 #include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 #include "report/tensor_hash.hpp"
 #include "version.hpp"
 
@@ -243,12 +244,6 @@ std::string general(long double value, int digits) {
   char text[40];
   std::snprintf(text, sizeof text, "%.*Lg", digits, value);
   return text;
-}
-
-std::string bracketed(const std::vector<std::int64_t>& numbers) {
-  std::string text = "[";
-  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
-  return text + "]";
 }
 
 void check_replaceable(const std::string& lead, const std::string& path, std::string_view start,

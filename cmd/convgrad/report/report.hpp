@@ -104,10 +104,9 @@ Json number(long double value, bool integer);
 // Returns milliseconds, rounded to microseconds.
 double milliseconds(double seconds);
 
-// These return text with so many significant digits, so many after the point, and "[1,0,2]".
+// These return text with so many significant digits, and so many after the point.
 std::string general(long double value, int digits);
 std::string fixed(double value, int digits);
-std::string bracketed(const std::vector<std::int64_t>& numbers);
 
 // A file of ours replaces no file but an empty one and one that begins with `start`: whatever else
 // has that name has it by mistake. Throws Error(usage) "--junit: FILE exists and is no KIND; ...",

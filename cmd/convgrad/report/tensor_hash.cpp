@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "files/byte_source.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 #include "report/read_parts.hpp"
 
 namespace convgrad::cli {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/buffer.hpp"
+#include "base/messages.hpp"
 #include "check/crop.hpp"
 #include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"
@@ -46,7 +47,7 @@ class Folder {
   explicit Folder(const std::string& path) : path_(path) {
     std::error_code error;
     made_ = fs::create_directory(path, error);
-    if (error) throw Error(ErrorKind::input, "--save-repro: ", path, ": ", error.message());
+    if (error) bad_input("--save-repro: ", path, ": ", error.message());
   }
   ~Folder() {
     if (kept_) return;
@@ -228,15 +229,13 @@ void check_repro_folder(const std::string& folder) {
   if (!fs::exists(path, error)) {
     const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if (fs::is_directory(parent, error)) return;
-    throw Error(ErrorKind::input, "--save-repro: ", folder, ": there is no folder ",
-                parent.string());
+    bad_input("--save-repro: ", folder, ": there is no folder ", parent.string());
   }
   if (!fs::is_directory(path, error)) {
-    throw Error(ErrorKind::input, "--save-repro: ", folder, " is a file, expected a folder");
+    bad_input("--save-repro: ", folder, " is a file, expected a folder");
   }
   if (!fs::is_empty(path, error) || error) {
-    throw Error(ErrorKind::input, "--save-repro: ", folder, " is not empty",
-                Hint("name a new or an empty folder"));
+    bad_input("--save-repro: ", folder, " is not empty", Hint("name a new or an empty folder"));
   }
 }
 

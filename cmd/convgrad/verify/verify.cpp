@@ -8,8 +8,8 @@
 
 #include "files/tensor_name.hpp"
 #include "job/job_files.hpp"
+#include "options/arguments.hpp"
 #include "options/attributes.hpp"
-#include "options/refuse.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

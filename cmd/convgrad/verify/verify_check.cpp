@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "job/job_files.hpp"
+#include "options/arguments.hpp"
 #include "options/attributes.hpp"
-#include "options/refuse.hpp"
 
 namespace convgrad::cli {
 namespace {

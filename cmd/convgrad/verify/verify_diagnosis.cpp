@@ -1,7 +1,7 @@
 // verify_diagnosis.cpp - see verify.hpp.
 #include <algorithm>
 
-#include "base/format_bytes.hpp"
+#include "base/messages.hpp"
 #include "check/diagnosis.hpp"
 #include "verify/verify.hpp"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "job/job_files.hpp"
-#include "options/refuse.hpp"
+#include "options/arguments.hpp"
 #include "verify/verify.hpp"
 
 namespace convgrad::cli {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iomanip>
 
+#include "base/messages.hpp"
 #include "convgrad/gradient_file.hpp"
 
 namespace convgrad::cli {

@@ -1,11 +1,15 @@
-#include "base/suggest.hpp"
+#include "base/messages.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <iomanip>
 #include <vector>
 
 namespace convgrad {
 namespace {
+
+constexpr char kHex[] = "0123456789abcdef";
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
@@ -31,6 +35,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      line += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+ErrorKind kind_of_failure(int error) {
+  for (const int machine : {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM}) {
+    if (error == machine) return ErrorKind::runtime;
+  }
+  return ErrorKind::input;
+}
 
 Hint did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > 64) return {};
@@ -60,7 +84,6 @@ std::string_view cut_short(std::string_view text, std::size_t most_bytes) {
 }
 
 std::string printable(std::string_view text, std::size_t limit) {
-  static constexpr char kHex[] = "0123456789abcdef";
   std::string result;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -83,6 +106,25 @@ std::string join_or(std::span<const std::string> words) {
     text += words[i];
   }
   return text;
+}
+
+std::string bracketed(std::span<const std::int64_t> numbers) {
+  std::string text = "[";
+  for (const std::int64_t n : numbers) text += cat(text.size() > 1 ? "," : "", n);
+  return text + "]";
+}
+
+std::string format_bytes(double bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  TextWriter text;
+  text << std::fixed << std::setprecision(unit == 0 || bytes >= 100 ? 0 : 1) << bytes << " "
+       << kUnits[unit];
+  return text.str();
 }
 
 }  // namespace convgrad

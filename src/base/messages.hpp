@@ -1,6 +1,7 @@
-// suggest.hpp - words in messages: "did you mean", lists, names cut short.
+// messages.hpp - what errors are made of: words, lists, sizes, and whose fault a failed call is.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,19 @@
 #include "convgrad/error.hpp"
 
 namespace convgrad {
+
+template <typename... Parts>
+[[noreturn]] void misuse(const Parts&... parts) {
+  throw Error(ErrorKind::usage, parts...);
+}
+template <typename... Parts>
+[[noreturn]] void bad_input(const Parts&... parts) {
+  throw Error(ErrorKind::input, parts...);
+}
+
+// Takes an errno. Missing space, memory or descriptors and a failing disk are runtime errors, all
+// others are input errors.
+ErrorKind kind_of_failure(int error);
 
 // Returns "did you mean 'SAME'?" for the candidate nearest to word (edit distance, case ignored),
 // or no hint when none is near.
@@ -21,6 +35,11 @@ std::string printable(std::string_view text, std::size_t limit = 60);
 
 // Returns "a, b or c".
 std::string join_or(std::span<const std::string> words);
+
+std::string bracketed(std::span<const std::int64_t> numbers);  // "[1,2]"
+
+// format_bytes(1536) is "1.5 KiB".
+std::string format_bytes(double bytes);
 
 // Returns "1 number", "2 numbers".
 template <typename Count>
