@@ -244,7 +244,6 @@ struct Program {
     check_known("--color", options->color, {"auto", "always", "never"});
     // A script for a shell is what was asked for, like a file, so CONVGRAD_QUIET must not empty it.
     if (options->quiet && command.name != "completion") turn_off_text(*options);
-    if (command.name == "bench") use_bench_format(all.bench);
     std::string prefix;
     for (const auto& [option, variable] : options->variables) {
       prefix += cat(variable, "=", shell_quoted(std::getenv(variable.c_str())), " ");

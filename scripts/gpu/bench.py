@@ -4,10 +4,9 @@ Times are the device's own between two events, around a CUDA graph of at least 2
 dy of 256 MB together: starting kernels and the L2 cache count for nobody. convgrad's include the
 tree; cuDNN's and PyTorch's are those of their gradients. float32 is without TF32 everywhere.
 """
-import csv
-import io
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import time
@@ -42,20 +41,20 @@ class Bench:
     # ---- convgrad and cuDNN ----
 
     def measure(self, layer, algorithms):
-        """Adds the rows that a process comes to; returns what it said last."""
-        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as suite:
-            suite.write(self.lines[layer["name"]])
-            suite.flush()
-            command = [steps.PROGRAM, "bench", "--suite", suite.name, "--dtype", self.stage, "-b", self.session.backend, "-a",
-                       algorithms, "--warmup", "1", "--repeat", "7", "--min-time", "0", "--no-peaks", "--format", "csv"]
+        """Adds the rows of a process; returns what it said last."""
+        with tempfile.TemporaryDirectory() as folder:
+            suite, report = pathlib.Path(folder, "suite.tsv"), pathlib.Path(folder, "report.json")
+            suite.write_text(self.lines[layer["name"]])
+            command = [steps.PROGRAM, "bench", "--suite", suite, "--dtype", self.stage, "-b", self.session.backend, "-a",
+                       algorithms, "--warmup", "1", "--repeat", "7", "--min-time", "0", "--no-peaks", f"--json={report}"]
             result = self.session.run(command, min(90, max(self.session.left(), 10)))
-        for row in csv.DictReader(io.StringIO(result.out)):
-            if row["name"] != layer["name"] or not row.get("problem"):
-                continue
-            column = "auto" if row["requested_algorithm"] == "auto" else row["algorithm"]
+            rows = json.loads(report.read_text()).get("problems", ()) if report.exists() else ()
+        for row in rows:
+            time_ms, execution = row["timing_ms"]["kernel"], row["execution"]
+            column = "auto" if execution["requested_algorithm"] == "auto" else execution["algorithm"]
             if not self.done(layer, column):
-                self.add(layer, column, status="ok", algorithm=row["algorithm"], ms=float(row["median_ms"]),
-                         least_ms=float(row["min_ms"]), gflops=float(row["gflops"]), gbytes_per_s=float(row["gbytes_per_s"]))
+                self.add(layer, column, status="ok", algorithm=execution["algorithm"], ms=time_ms["median"],
+                         least_ms=time_ms["min"], gflops=row["perf"]["gflops"], gbytes_per_s=row["perf"]["gbytes_per_s"])
         return result.no_device() or (f"hung after {result.seconds:.0f} s" if result.status is None else result.last_line())
 
     def convgrad(self, layer):

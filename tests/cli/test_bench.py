@@ -1,6 +1,4 @@
 """bench and info --peaks: what they take and what they print."""
-import csv
-import io
 import shutil
 import subprocess
 
@@ -65,7 +63,7 @@ class Report(BenchTest):
         self.assertIsNone(report["peaks"])
 
     def test_peaks_and_percentages(self):
-        args = [*TINY, "--repeat", "1", "--min-time", "0", "-t", "1", "--format", "json"]
+        args = [*TINY, "--repeat", "1", "--min-time", "0", "-t", "1", "--json"]
         report = parse_report(self.bench(*args).out)
         peaks, perf = report["peaks"], report["perf"]
         self.assertEqual(peaks["threads"], 1)
@@ -154,20 +152,6 @@ class Text(BenchTest):
         self.assertEqual([line for line in lines if line != line.rstrip()], [])
         with_peaks = self.bench(*TINY, "--repeat", 1, "--min-time", 0, "-t", 1).out.splitlines()
         self.assertRegex(with_peaks[0], r"^peaks on 1 thread: float32 multiply-adds [\d.]+ GFLOP/s")
-
-    def test_csv(self):
-        result = self.bench(*TINY, *QUICK, "-a", "all", "--format", "csv", "--json=r.json")
-        rows = list(csv.DictReader(io.StringIO(result.out)))
-        report = parse_report((self.folder / "r.json").read_text())
-        self.assertEqual(len(rows), len(report["problems"]))
-        for row, problem in zip(rows, report["problems"]):
-            self.assertNotIn(None, row)
-            self.assertEqual(row["name"], problem["name"])
-            self.assertEqual(row["algorithm"], problem["execution"]["algorithm"])
-            self.assertEqual(float(row["median_ms"]), problem["timing_ms"]["kernel"]["median"])
-            self.assertEqual(row["percent_of_fma"], "")
-        for name in ("op", "dtype", "threads", "n", "min_ms", "p95_ms", "cv", "gflops"):
-            self.assertTrue(rows[0][name], name)
 
 
 class Suite(BenchTest):
@@ -348,9 +332,7 @@ class Tags(BenchTest):
     def test_they_are_kept(self):
         tags = ["--tag", "commit=1a2b", "--tag", "note=a=b, \"c\"", "--tag", "commit=3c4d"]
         want = {"commit": "3c4d", "note": 'a=b, "c"'}
-        result = self.bench(*TINY, *QUICK, *tags, "--format", "csv", "--json=r.json")
-        (row,) = csv.DictReader(io.StringIO(result.out))
-        self.assertEqual((row["tag_commit"], row["tag_note"]), ("3c4d", 'a=b, "c"'))
+        self.bench(*TINY, *QUICK, *tags, "--json=r.json")
         self.assertEqual(parse_report((self.folder / "r.json").read_text())["tags"], want)
         Problem(n=2, size=(6, 5), c=3, k=4, taps=(3, 3)).save(self.folder)
         job = ["--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3, "-p", "same"]
@@ -392,7 +374,7 @@ class Refused(BenchTest):
                 (["--out-channels", "'0'", "from 1"], [*TINY, "--out-channels", 0]),
                 (["--repeat", "'0'"], [*TINY, "--repeat", 0]), (["--warmup"], [*TINY, "--warmup", -1]),
                 (["--min-time", "'-1'"], [*TINY, "--min-time=-1"]),
-                (["--format: 'tabel'", "did you mean 'table'"], [*TINY, "--format", "tabel"]),
+                (["'--wamup'", "did you mean '--warmup'"], [*TINY, "--wamup", 1]),
                 (["unknown option '--output'"], [*TINY, "--output", "dw.npy"])):
             self.refuse(2, parts, *args)
         self.refuse(2, ["--dtype: given with --input"], "--op", "conv2d", "-i", "x.npy", "-g", "dy.npy", "-k", 3,
@@ -400,8 +382,6 @@ class Refused(BenchTest):
         for part, front in (("--output", ["-o", "dw.npy"]), ("--backend", ["-b", "reference"])):
             self.assert_one_error(self.run_here(*front, "bench", *TINY, *QUICK), 2, part, "bench")
         self.refuse(2, ["CONVGRAD_DTYPE: 'x'"], *TINY, env={"CONVGRAD_DTYPE": "x"})
-        result = self.run_here("bench", *TINY, *QUICK, "--json", "--format", "csv")
-        self.assertEqual((result.status, parse_report(result.out)["exit_code"]), (2, 2))
 
     def test_input(self):
         for part, *args in (

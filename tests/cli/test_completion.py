@@ -156,7 +156,7 @@ class CompletionTest:
                             ("--padding SA", ["SAME"]), ("-f nch", ["NCHW"]),
                             ("--out-dtype b", ["bfloat16"]), ("--input-dtype float8_e5m2f", ["float8_e5m2fnuz"]), ("-b ref", ["reference"]),
                             ("--color al", ["always"]), ("info --color nev", ["never"]),
-                            ("-a im2", ["im2col_gemm"]), ("bench --format c", ["csv"]),
+                            ("-a im2", ["im2col_gemm"]),
                             ("completion fi", ["fish"]), ("verify -a im2", ["im2col_gemm"])):
             self.assert_completes(line, words)
 

@@ -3,28 +3,8 @@
 
 #include <cstdio>
 
-#include "options/arguments.hpp"
-#include "options/made_problem.hpp"
-
 namespace convgrad::cli {
 namespace {
-
-enum class Format { table, csv, json };
-
-Format format_of(const BenchOptions& options) {
-  const std::string& format = options.format;
-  if (format.empty()) return options.json == "-" ? Format::json : Format::table;
-  check_known("--format", format, {"table", "csv", "json"});
-  if (format == "json") {
-    if (options.json == "-") return Format::json;
-    misuse("--format json: given with --json=FILE, expected one of them");
-  }
-  if (options.json == "-") {
-    misuse("--format ", format, " and --json both write to standard output",
-           Hint("use --json=FILE"));
-  }
-  return format == "csv" ? Format::csv : Format::table;
-}
 
 // Measures the peaks that the cases are compared with, for each number of threads.
 std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchOptions& options) {
@@ -53,10 +33,7 @@ void print(const std::string& line) {
   std::fflush(stdout);
 }
 
-void print_head(Format format, const std::vector<BenchCase>& cases,
-                const std::map<int, Peaks>& peaks, const BenchOptions& options) {
-  if (format == Format::csv) print(csv_header(options));
-  if (format != Format::table) return;
+void print_head(const std::vector<BenchCase>& cases, const std::map<int, Peaks>& peaks) {
   for (const BenchCase& c : cases) {
     if (c.is_foreign) print(cat("problem: ", c.name, ": ", describe(c.problem)));
   }
@@ -64,22 +41,15 @@ void print_head(Format format, const std::vector<BenchCase>& cases,
   print(table_header(cases));
 }
 
-void print_row(Format format, const Measured& measured, const std::vector<BenchCase>& cases,
-               const BenchOptions& options) {
-  if (format == Format::csv) print(csv_row(measured, options));
-  if (format == Format::table) print(table_row(measured, cases));
-}
-
 std::vector<Measured> measure_all(const std::vector<BenchCase>& cases, std::optional<Job>& job,
-                                  const BenchOptions& options, Format format,
-                                  const std::map<int, Peaks>& peaks) {
-  bool begun = false;
+                                  const BenchOptions& options, const std::map<int, Peaks>& peaks) {
+  bool begun = options.json == "-";  // there is no table then
   return measure(cases, job, options, [&](Measured& row) {
     const auto found = peaks.find(row.bench_case->plan.threads);
     if (found != peaks.end()) row.peaks = found->second;
-    if (!begun) print_head(format, cases, peaks, options);  // after files are read, which may fail
+    if (!begun) print_head(cases, peaks);  // after files are read, which may fail
     begun = true;
-    print_row(format, row, cases, options);
+    if (options.json != "-") print(table_row(row, cases));
   });
 }
 
@@ -108,22 +78,15 @@ class BenchReport final : public Report {
 }  // namespace
 
 ReportPointer bench(const BenchOptions& options) {
-  const Format format = format_of(options);
   if (options.list_suites) return list_suites();
   auto report = std::make_unique<BenchReport>();
   std::optional<Job> job;
   report->cases = plan_cases(options, job);
   if (job) report->tensors = job->tensors;
   report->peaks = peaks_for(report->cases, options);
-  report->rows = measure_all(report->cases, job, options, format, report->peaks);
-  if (format == Format::table && !options.suite.empty()) {
-    report->totals = totals_text(report->rows, report->cases);
-  }
+  report->rows = measure_all(report->cases, job, options, report->peaks);
+  if (!options.suite.empty()) report->totals = totals_text(report->rows, report->cases);
   return report;
-}
-
-void use_bench_format(BenchOptions& options) {
-  if (options.format == "json" && options.json.empty()) options.json = "-";
 }
 
 }  // namespace convgrad::cli

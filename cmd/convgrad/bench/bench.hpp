@@ -73,12 +73,7 @@ std::string peaks_line(const Peaks& peaks);
 std::string table_header(const std::vector<BenchCase>& cases);
 std::string table_row(const Measured& measured, const std::vector<BenchCase>& cases);
 std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases);
-// These have a column for each tag.
-std::string csv_header(const BenchOptions& options);
-std::string csv_row(const Measured& measured, const BenchOptions& options);
 
-// Makes --format json the same as --json, which errors follow too.
-void use_bench_format(BenchOptions& options);
 ReportPointer bench(const BenchOptions& options);
 
 }  // namespace convgrad::cli

@@ -1,4 +1,4 @@
-// bench_report.cpp - measurements as JSON, table rows and CSV.
+// bench_report.cpp - measurements as JSON and as rows of a table.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -79,38 +79,6 @@ std::vector<Total> totals_of(const std::vector<Measured>& all) {
     found->flops += count * flop_count(c.problem);
   }
   return totals;
-}
-
-// Pairs the columns of CSV with the places where measured_json() has them.
-constexpr std::pair<const char*, const char*> kCsvColumns[] = {
-    {"name", "/name"},
-    {"op", "/attrs/op"},
-    {"dtype", "/attrs/dtype"},
-    {"data_format", "/attrs/data_format"},
-    {"requested_algorithm", "/execution/requested_algorithm"},
-    {"algorithm", "/execution/algorithm"},
-    {"threads", "/execution/threads"},
-    {"count", "/count"},
-    {"n", "/timing_ms/kernel/n"},
-    {"min_ms", "/timing_ms/kernel/min"},
-    {"median_ms", "/timing_ms/kernel/median"},
-    {"p95_ms", "/timing_ms/kernel/p95"},
-    {"cv", "/timing_ms/kernel/cv"},
-    {"gflops", "/perf/gflops"},
-    {"gbytes_per_s", "/perf/gbytes_per_s"},
-    {"percent_of_fma", "/perf/percent_of_fma"},
-    {"percent_of_avx512_bf16", "/perf/percent_of_avx512_bf16"},
-    {"percent_of_amx", "/perf/percent_of_amx"},
-    {"percent_of_read_bandwidth", "/perf/percent_of_read_bandwidth"},
-    {"limit", "/perf/limit"},
-    {"percent_of_limit", "/perf/percent_of_limit"},
-    {"problem", "/attrs/line"}};
-
-std::string quoted(const std::string& word) {
-  if (word.find_first_of(",\"\n") == std::string::npos) return word;
-  std::string text = "\"";
-  for (const char c : word) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + "\"";
 }
 
 // Says what a measurement amounts to; percentages are empty without the peak.
@@ -235,26 +203,6 @@ std::string totals_text(const std::vector<Measured>& all, const std::vector<Benc
         cat("  (", t.convolutions, " convolutions)\n");
   }
   return text;
-}
-
-std::string csv_header(const BenchOptions& options) {
-  Words names;
-  for (const auto& [name, place] : kCsvColumns) names.emplace_back(name);
-  for (const auto& [key, value] : options.tags()) names.push_back("tag_" + key);
-  return joined(names, ",");
-}
-
-std::string csv_row(const Measured& m, const BenchOptions& options) {
-  const Json json = measured_json(m);
-  Words words;
-  for (const auto& [name, place] : kCsvColumns) {
-    const Json& value = json.at(Json::json_pointer(place));
-    words.push_back(quoted(value.is_null()     ? ""
-                           : value.is_string() ? value.get<std::string>()
-                                               : value.dump()));
-  }
-  for (const auto& [key, value] : options.tags()) words.push_back(quoted(value));
-  return joined(words, ",");
 }
 
 }  // namespace convgrad::cli

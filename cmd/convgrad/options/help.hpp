@@ -98,7 +98,7 @@ a --suite.
 
 Examples:
   convgrad bench --op conv2d --input-shape 8,28,28,64 --filter-sizes 3,3,64,64 -p same
-  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1 --format csv
+  convgrad bench --op depthwise --input-shape 2,28,28,64 -k 3 -p same --dtype all --min-time 0.1
   convgrad bench --op conv2d -i x.npy -g dy.npy -k 3 -s 2 -p same --algorithm all --min-time 0.1 --json
   convgrad bench --problem mb2ic64ih28oc64oh28kh3ph1 --min-time 0.1 --tag run=7
   convgrad bench --suite resnet50 --only conv1x1_64_64_56 --min-time 0.1)";

@@ -215,7 +215,7 @@ void add_json(Rows& rows, Options& o) {
 // Adds what stands last in every command that computes.
 void add_report(Rows& rows, Options& o) {
   add_json(rows, o);
-  rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report and in CSV; again for more",
+  rows.add("--tag", "KEY=VALUE", kReporting, "kept with the report; again for more",
            Again{&o.tag_words}, {.field = batch});
 }
 
@@ -337,7 +337,6 @@ void add_bench(Rows& rows, BenchOptions& o) {
   rows.add("--min-time", "S", kMeasurement,
            "least total of measured runs, in seconds; 0.5 by default", &o.min_time);
   rows.add("--no-peaks", "", kMeasurement, "do not measure the machine's peaks", &o.no_peaks);
-  rows.add("--format", "table|csv|json", kReporting, "on stdout; table by default", &o.format);
   add_backend(rows, o.execution);
   add_memory_limit(rows, o.execution);
   add_report(rows, o);
