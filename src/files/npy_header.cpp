@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <charconv>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/integers.hpp"
@@ -47,6 +50,183 @@ void check_magic(std::span<const std::byte> bytes, std::string_view name) {
     refuse(name, "starts with \"", printable(start), "\", so it is ", other_format(start));
   }
 }
+
+constexpr std::pair<char, std::string_view> kKinds[] = {
+    {'f', "float"},
+    {'i', "int"},
+    {'u', "uint"},
+    {'c', "complex"},
+    {'b', "bool"},
+    {'V', "raw bytes (void)"},
+    {'S', "strings"},
+    {'U', "strings"},
+    {'M', "dates (datetime64)"},
+    {'m', "time differences (timedelta64)"},
+    {'O', "Python objects (pickled objects are never loaded)"},
+};
+
+bool is_one_of(std::string_view letters, char c) { return letters.find(c) != letters.npos; }
+
+std::string description(const NpyHeader& header) {
+  for (const auto& [kind, words] : kKinds) {
+    if (kind != header.kind) continue;
+    if (is_one_of("fiuc", kind)) return cat(words, header.item_bytes * 8);
+    if (kind == 'V') return cat(words, ", ", header.item_bytes, " per element");
+    return std::string(words);
+  }
+  return "a structured type";
+}
+
+// Without a flag it advises what every command takes.
+std::string advice(const NpyHeader& header, std::string_view flag) {
+  if (header.kind == 'u' && header.item_bytes == 2) {
+    return cat("if it is bfloat16, ", flag.empty() ? "save x.view('V2')" : "say so with ", flag,
+               ", else convert with x.astype('float32')");
+  }
+  if (is_one_of("uV", header.kind) && header.item_bytes == 1) {
+    const std::string other = "convert with x.view(ml_dtypes.float8_e4m3fn).astype('float32')";
+    return cat("if these are 8-bit floats, ",
+               flag.empty() ? other : cat("say which with ", flag, ", such as float8_e4m3fn"));
+  }
+  if (header.kind == 'c') return "save x.real or x.imag";
+  if (header.kind == 'R') return "save one field, x['name']";
+  if (header.kind == 'V') return "bfloat16 is saved as '<V2'";
+  return "convert with x.astype('float32')";
+}
+
+// Says what the elements are, and what to do with such a file. flag is float_dtype()'s.
+[[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
+                               std::string_view flag = {}) {
+  refuse(name, "dtype '", printable(header.descr), "' is ", description(header),
+         ", expected float16, bfloat16, float32, float64 or an 8-bit float (", advice(header, flag),
+         ")");
+}
+
+// Sets kind, item_bytes and big_endian from descr.
+void parse_dtype(NpyHeader& header, std::string_view name) {
+  std::string_view text = header.descr == "bfloat16" ? "<V2" : std::string_view(header.descr);
+  header.big_endian = text.starts_with('>');
+  if (text.find_first_of("<>|=") == 0) text.remove_prefix(1);
+  header.kind = text.empty() ? '\0' : text[0];
+  const std::string_view size = text.substr(text.empty() ? 0 : 1);
+  const char* const end = size.data() + size.size();
+  unsigned bytes = 0;  // stays 0 for more than it holds, which no writer has
+  const bool has_size = std::from_chars(size.data(), end, bytes).ptr == end && bytes > 0;
+  header.item_bytes = bytes;
+  const bool is_read = header.kind == 'S' || (header.kind == 'b' && bytes == 1) ||
+                       (is_one_of("fiuV", header.kind) && bytes <= 8 && std::has_single_bit(bytes));
+  if (has_size && is_read) return;  // files of parts have a text, S
+  if (is_one_of(has_size ? "fiucVUMmO" : "MmO", header.kind)) refuse_dtype(header, name);
+  refuse(name, "damaged header: descr is '", printable(header.descr),
+         "', which is no dtype, expected one such as '<f4'");
+}
+
+constexpr std::size_t kMaxAxes = 64;  // numpy 2's limit
+constexpr std::string_view kTuple = "a tuple such as (3,) or (2, 3)";
+
+// Reads the dictionary as programs write it. What Python would also take for it (escapes, comments,
+// hexadecimal numbers, sums of strings) is refused.
+class DictParser {
+ public:
+  DictParser(std::string_view text, NpyHeader& header, std::string_view name)
+      : text_(text), header_(header), name_(name) {}
+
+  void parse() {
+    if (!accept("{")) fail("'{'");
+    while (!accept("}")) {
+      read_entry();
+      if (!accept(",") && !next_is("}")) fail("',' or '}'");
+    }
+    // numpy pads the dictionary with spaces and a newline, which this skips.
+    next_is("");
+    if (!rest().empty()) fail("nothing after the dictionary");
+    for (const std::string_view key : {"descr", "fortran_order", "shape"}) {
+      if (!seen_.contains(key)) refuse_key("no key", key);
+    }
+  }
+
+ private:
+  std::string_view rest() const { return text_.substr(at_); }
+
+  [[noreturn]] void fail(std::string_view expected) const {
+    std::string found = "it ends too early";
+    if (!rest().empty()) found = cat("found \"", printable(rest(), 30), "\"");
+    refuse(name_, "damaged header: ", found, " at character ", at_, ", expected ", expected);
+  }
+
+  [[noreturn]] void refuse_key(std::string_view what, std::string_view key) const {
+    refuse(name_, "damaged header: ", what, " '", printable(key),
+           "', expected the keys descr, fortran_order and shape");
+  }
+
+  bool next_is(std::string_view word) {
+    at_ = std::min(text_.find_first_not_of(" \t\n\r\f", at_), text_.size());
+    return rest().starts_with(word);
+  }
+
+  bool accept(std::string_view word) {
+    const bool found = next_is(word);
+    if (found) at_ += word.size();
+    return found;
+  }
+
+  void read_entry() {
+    const std::string_view key = string();
+    if (!seen_.insert(key).second) refuse_key("two keys", key);
+    if (!accept(":")) fail("':'");
+    if (key == "descr") {
+      // A structured dtype is a list in Python; R stands for it here.
+      header_.kind = next_is("[") ? 'R' : 'f';
+      header_.descr = header_.kind == 'R' ? rest() : string();
+      if (header_.kind == 'R') refuse_dtype(header_, name_);
+    } else if (key == "fortran_order") {
+      header_.fortran_order = accept("True");
+      if (!header_.fortran_order && !accept("False")) fail("True or False");
+    } else if (key == "shape") {
+      read_shape();
+    } else {
+      refuse_key("unknown key", key);
+    }
+  }
+
+  std::string_view string() {
+    const bool quoted = next_is("'") || next_is("\"");
+    const std::size_t end = quoted ? text_.find(text_[at_], at_ + 1) : text_.npos;
+    if (end == text_.npos) fail("a string in quotes");
+    const std::string_view result = text_.substr(at_ + 1, end - at_ - 1);
+    at_ = end + 1;
+    return result;
+  }
+
+  void read_shape() {
+    if (!accept("(")) fail(kTuple);
+    while (!accept(")")) {
+      if (header_.shape.size() == kMaxAxes) fail(cat("at most ", kMaxAxes, " axes"));
+      header_.shape.push_back(extent());
+      // (3) is a number in Python, so one axis needs its comma.
+      if (!accept(",") && (header_.shape.size() == 1 || !next_is(")"))) fail(kTuple);
+    }
+  }
+
+  // Leading zeros make a number octal in Python 2, and none in Python 3. Python 2 writes 2L.
+  std::int64_t extent() {
+    const char* const begin = rest().data();
+    std::int64_t value = -1;
+    const char* const end = std::from_chars(begin, begin + rest().size(), value).ptr;
+    if (value < 0 || (end > begin + 1 && (*begin == '0' || *begin == '-'))) {
+      fail("integers from 0 to 2^63 - 1");
+    }
+    at_ += static_cast<std::size_t>(end - begin);
+    if (header_.major < 3 && rest().starts_with('L')) ++at_;
+    return value;
+  }
+
+  std::string_view text_;
+  NpyHeader& header_;
+  std::string_view name_;
+  std::size_t at_ = 0;
+  std::set<std::string_view> seen_;
+};
 
 }  // namespace
 
@@ -106,10 +286,21 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
            " bytes; it is truncated");
   }
   header.major = static_cast<int>(byte_at(bytes, 6));
-  npy::parse_dict({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name);
-  npy::parse_dtype(header, name);
+  DictParser({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name)
+      .parse();
+  parse_dtype(header, name);
   npy::count_elements(header, name);
   return header;
+}
+
+DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
+  if (header.dtype) return *header.dtype;
+  if (header.kind == 'f' && header.item_bytes == 1) return DType::e5m2;  // ml_dtypes' '<f1'
+  if (header.kind == 'V' && header.item_bytes == 2) return DType::bf16;
+  if (header.kind == 'f' && header.item_bytes == 2) return DType::f16;
+  if (header.kind == 'f' && header.item_bytes == 4) return DType::f32;
+  if (header.kind == 'f' && header.item_bytes == 8) return DType::f64;
+  refuse_dtype(header, name, flag);
 }
 
 std::string format_name(const NpyHeader& header) {

@@ -22,19 +22,8 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
 // Error(input) for headers past kMaxNpyHeaderBytes.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name);
 
-// Sets descr, fortran_order and shape from the whole dictionary.
-void parse_dict(std::string_view text, NpyHeader& header, std::string_view name);
-
-// Sets kind, item_bytes and big_endian from descr.
-void parse_dtype(NpyHeader& header, std::string_view name);
-
 // Sets element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name);
-
-// Throws an Error(input) that says what the elements are, and what to do with such a file. flag is
-// float_dtype()'s.
-[[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
-                               std::string_view flag = {});
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
