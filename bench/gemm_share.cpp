@@ -103,6 +103,7 @@ void measure(const Layer& layer, const Settings& settings) {
   const auto x = ramp<Scalar>(pb.x_count()), dy = ramp<Scalar>(pb.dy_count());
   const auto columns = ramp<Scalar>(term_count(pb) * pb.taps() * pb.group_c());
   std::vector<Scalar> dw(static_cast<std::size_t>(pb.taps() * pb.group_c() * pb.group_k()));
+  std::vector<Scalar> gradient(static_cast<std::size_t>(pb.dw_count()));
   PlanOptions options;
   options.threads = settings.threads;
   double gemm = std::numeric_limits<double>::infinity();
@@ -112,8 +113,9 @@ void measure(const Layer& layer, const Settings& settings) {
     for (std::size_t i = 0; i < best.size(); ++i) {
       if (!kernels()[i].why_not(pb, this_machine()).empty()) continue;
       options.algorithm = kernels()[i].name;
-      best[i] =
-          std::min(best[i], seconds_of([&] { filter_gradient(pb, x.data(), dy.data(), options); }));
+      best[i] = std::min(best[i], seconds_of([&] {
+                           filter_gradient(pb, x.data(), dy.data(), gradient.data(), options);
+                         }));
     }
   }
   const double gflop = flop_count(pb) * 1e-9;

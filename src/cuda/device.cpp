@@ -1,4 +1,4 @@
-// device.cpp - calls the module that has CUDA for device_kernel.hpp and device_sum.hpp.
+// device.cpp - calls the module that has CUDA for device_kernel.hpp and block_sum.hpp.
 #include <dlfcn.h>
 
 #include "base/load_module.hpp"

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "cuda/launch.hpp"
-#include "engine/block_layout.hpp"
+#include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
-#include "engine/device_sum.hpp"
+#include "engine/kernel.hpp"
 #include "engine/region.hpp"
 
 namespace convgrad::cuda {

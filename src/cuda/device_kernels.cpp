@@ -6,8 +6,8 @@
 
 #include "base/messages.hpp"
 #include "cuda/choices.hpp"
+#include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
-#include "engine/device_sum.hpp"
 #include "engine/kernel.hpp"
 #include "engine/plan.hpp"
 

@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
-#include "engine/device_sum.hpp"
 
 namespace convgrad::cuda {
 

@@ -6,9 +6,8 @@
 #include "base/buffer.hpp"
 #include "base/integers.hpp"
 #include "engine/block_sum.hpp"
-#include "engine/device_sum.hpp"
+#include "engine/kernel.hpp"
 #include "engine/partial_tree.hpp"
-#include "engine/tile_rows.hpp"
 
 namespace convgrad {
 namespace {

@@ -4,6 +4,7 @@
 // one tile of one partial gradient. It starts no threads, takes no locks and allocates nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,24 @@ struct Strides {
   std::int64_t n = 0, c = 0;              // image and channel
   std::array<std::int64_t, 3> spatial{};  // d, h, w or z, p, q
 };
+
+// Returns the strides of a C-order box [images][spatial...][channels] or
+// [images][channels][spatial...].
+inline Strides box_strides(bool channels_last, std::int64_t channels,
+                           const std::array<std::int64_t, 3>& extent) {
+  Strides s;
+  s.spatial[2] = channels_last ? channels : 1;
+  s.spatial[1] = extent[2] * s.spatial[2];
+  s.spatial[0] = extent[1] * s.spatial[1];
+  const std::int64_t outer = extent[0] * s.spatial[0];
+  s.c = channels_last ? 1 : outer;
+  s.n = channels_last ? outer : channels * outer;
+  return s;
+}
+inline Strides box_strides(const WgradProblem& problem, std::int64_t channels,
+                           const std::array<std::int64_t, 3>& extent) {
+  return box_strides(problem.channels_last, channels, extent);
+}
 
 // Holds a part of x and dy in memory, in the problem's dtype and native byte order. Both start at
 // the first element of their box: x has images pixels[0] and the input positions `input`, all
@@ -49,6 +68,27 @@ struct TileSteps {
 };
 std::int64_t tile_count(const WgradProblem& problem, const TileSteps& steps);
 std::vector<Tile> tiles_of(const WgradProblem& problem, const TileSteps& steps);
+
+// Calls use(first, count) for the runs of neighbours that the tile has in dw[tap][c][k].
+template <typename Use>
+void for_each_row(const WgradProblem& problem, const Tile& tile, const Use& use) {
+  const std::int64_t group_c = problem.group_c(), row = problem.K;
+  for (std::int64_t tap = tile.tap.begin; tap < tile.tap.end; ++tap) {
+    if (tile.k.size() == row) {
+      use((tap * group_c + tile.c.begin) * row, tile.c.size() * row);
+      continue;
+    }
+    for (std::int64_t c = tile.c.begin; c < tile.c.end; ++c) {
+      use((tap * group_c + c) * row + tile.k.begin, tile.k.size());
+    }
+  }
+}
+
+inline void clear_tile(const WgradProblem& problem, const Tile& tile, double* partial) {
+  for_each_row(problem, tile, [&](std::int64_t first, std::int64_t count) {
+    std::fill_n(partial + first, count, 0.0);
+  });
+}
 
 struct TileSums {
   double* partial = nullptr;  // dw in [tap][c][k] order, whole; only the tile is touched

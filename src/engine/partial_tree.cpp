@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/tile_rows.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

@@ -10,7 +10,7 @@
 
 #include "engine/device_kernel.hpp"
 #include "engine/kernel.hpp"
-#include "problem/batch_part.hpp"
+#include "problem/schedule.hpp"
 
 namespace convgrad {
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <system_error>
 
 #include "base/clock.hpp"
 #include "base/integers.hpp"
+#include "convgrad/gradient.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "engine/block_layout.hpp"
-#include "engine/device_sum.hpp"
+#include "engine/block_sum.hpp"
+#include "engine/kernel.hpp"
+#include "engine/machine.hpp"
 
 namespace convgrad {
 namespace {
@@ -93,6 +96,18 @@ constexpr std::int64_t kRoundedPiece = 16384, kFewPieces = 4;
 std::int64_t held_bytes(const NpyReader& reader, bool rows) {
   const bool held = reader.needs_whole_payload() || (rows && !reader.seekable());
   return held ? reader.header().payload_bytes : 0;
+}
+
+PlanOptions plan_options(const GradientOptions& options) {
+  PlanOptions planned;
+  planned.algorithm = options.algorithm;
+  planned.threads = options.threads;
+  planned.memory_limit_bytes = options.memory_limit_bytes;
+  if (options.cuda_device >= 0) {
+    planned.backend = Backend::cuda;
+    planned.device = cuda_device(options.cuda_device);
+  }
+  return planned;
 }
 
 }  // namespace
@@ -212,12 +227,24 @@ void filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
   }
 }
 
-std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
-                                       const PlanOptions& options) {
-  const std::int64_t bytes = problem.dw_count() * dtype_bytes(problem.out_dtype);
-  std::vector<std::byte> result(static_cast<std::size_t>(bytes));
-  filter_gradient(problem, x, dy, result.data(), options);
-  return result;
+void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
+                     const GradientOptions& options) {
+  filter_gradient(problem, x, dy, dw, plan_options(options));
+}
+
+std::vector<double> filter_gradient(const WgradProblem& problem, NpyReader& x, NpyReader& dy,
+                                    const GradientOptions& options) {
+  x.widen_to(problem.dtype);
+  dy.widen_to(problem.dtype);
+  PlanOptions planned = plan_options(options);
+  planned.source_bytes = problem.dw_count() * 8;  // what is returned
+  const Plan plan = plan_for_files(problem, x, dy, planned);
+  TaskPool pool(plan.threads);
+  NpySource source(x, dy);
+  const std::unique_ptr<BlockSum> sum = make_sum(plan, pool);
+  sum_blocks(plan, source, *sum);
+  const double* dw = sum->finish();
+  return {dw, dw + problem.dw_count()};
 }
 
 }  // namespace convgrad

@@ -99,10 +99,8 @@ void stream_blocks(const Plan& plan, BlockSource& source,
 Timing sum_blocks(const Plan& plan, BlockSource& source, BlockSum& sum);
 
 // Computes a whole problem from memory. dw is in dw_shape() order, rounded to out_dtype; the caller
-// owns it, or gets it.
+// owns it.
 void filter_gradient(const WgradProblem& problem, const void* x, const void* dy, void* dw,
                      const PlanOptions& options);
-std::vector<std::byte> filter_gradient(const WgradProblem& problem, const void* x, const void* dy,
-                                       const PlanOptions& options = {});
 
 }  // namespace convgrad

@@ -7,8 +7,7 @@
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
-#include "generate/normal_quantile.hpp"
-#include "generate/philox.hpp"
+#include "generate/random_numbers.hpp"
 
 namespace convgrad {
 namespace {

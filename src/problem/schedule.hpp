@@ -78,6 +78,34 @@ SliceGrid slice_grid(const WgradProblem& problem, const ChunkGrid& grid);
 SliceGrid deal_slices(const ChunkGrid& grid, std::int64_t slices, std::int64_t partitions,
                       std::int64_t most_interleave);
 
+// The batch can be cut so that the parts add up to the bits of the whole. A part is made of whole
+// partitions of slices. It begins and ends between images, so the batch can be cut where a
+// partition begins with an image: everywhere, if there are at least as many partitions as images.
+
+// The request is images [begin, end), or part number `part` of `parts` (from 0).
+struct BatchRange {
+  enum class Kind : std::uint8_t { all, images, share };
+  Kind kind = Kind::all;
+  Range images;
+  std::int64_t part = 0, parts = 1;
+};
+
+// These images and partitions are summed. Both ranges are empty for a share without an image.
+struct BatchPart {
+  Range images, partitions;
+};
+
+// A cut is a partition that begins with an image; the last cut is the end of the batch.
+struct BatchCut {
+  std::int64_t image = 0, partition = 0;
+};
+// Cuts are in ascending order. An empty batch has one part, which is empty too.
+std::vector<BatchCut> batch_cuts(const ChunkGrid& grid, const SliceGrid& slices);
+
+// Shares are as even as the cuts allow, and the first has something whenever any has. Error(usage)
+// that names the nearest cuts if images are asked for that are none.
+BatchPart batch_part(const ChunkGrid& grid, const SliceGrid& slices, const BatchRange& range);
+
 // The slices are added in a fixed binary tree: neighbours 0 and 1, 2 and 3, ..., then the sums of
 // those, and so on; one without a neighbour goes up as it is. A node is the range of its slices.
 // These are the largest nodes that lie within `part`, from left to right: at most two a level.
@@ -117,8 +145,6 @@ struct BlockChoice {
 };
 BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
                           std::int64_t budget_bytes, Range images);
-BlockChoice choose_blocks(const WgradProblem& problem, const ChunkGrid& grid,
-                          std::int64_t budget_bytes);
 
 // Returns the i below count for which first + i * step lies in [0, in).
 inline Range indices_inside(std::int64_t first, std::int64_t step, std::int64_t count,

@@ -13,7 +13,6 @@
 #include "engine/kernel.hpp"
 #include "engine/machine.hpp"
 #include "engine/run.hpp"
-#include "engine/tile_rows.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
 

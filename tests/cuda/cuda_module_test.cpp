@@ -1,8 +1,8 @@
 // cuda_module_test.cpp - the module with the CUDA runtime: found, and its errors arrive as errors.
 #include <doctest/doctest.h>
 
+#include "engine/block_sum.hpp"
 #include "engine/device_kernel.hpp"
-#include "engine/device_sum.hpp"
 #include "support/cases.hpp"
 
 using namespace convgrad;

@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/tile_rows.hpp"
+#include "engine/kernel.hpp"
 #include "support/problems.hpp"
 
 using namespace convgrad;

@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "check/reference_sum.hpp"
-#include "generate/normal_quantile.hpp"
-#include "generate/philox.hpp"
+#include "generate/random_numbers.hpp"
 #include "support/tensors.hpp"
 
 using namespace convgrad;

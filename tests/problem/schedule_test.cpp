@@ -5,7 +5,6 @@
 
 #include <set>
 
-#include "problem/batch_part.hpp"
 #include "support/problems.hpp"
 
 using namespace convgrad;
@@ -394,7 +393,7 @@ TEST_CASE("a tensor of more than 2^31 pixels and elements is scheduled in 64 bit
   CHECK(last[0].end == 3);
   CHECK(last[2].end == 40000);
   CHECK(last[3].end == 50000);
-  const BlockChoice choice = choose_blocks(problem, grid, std::int64_t{64} << 20);
+  const BlockChoice choice = choose_blocks(problem, grid, std::int64_t{64} << 20, {0, problem.N});
   CHECK(choice.grid.axis == 2);
   CHECK(choice.grid.chunk_range(choice.grid.count - 1).end == grid.count);
 }

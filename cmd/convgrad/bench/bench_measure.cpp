@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "bench/bench.hpp"
-#include "engine/device_sum.hpp"
+#include "engine/block_sum.hpp"
 #include "engine/machine.hpp"
 #include "engine/run.hpp"
 #include "report/progress.hpp"

@@ -6,7 +6,7 @@
 
 #include "files/output_file.hpp"
 #include "job/job_plan.hpp"
-#include "problem/batch_part.hpp"
+#include "problem/schedule.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {

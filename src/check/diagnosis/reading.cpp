@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "engine/block_layout.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad::diagnosis {
 namespace {

@@ -2,7 +2,7 @@
 // over a partial to clear it takes as long as many a small layer's products.
 #pragma once
 
-#include "engine/tile_rows.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

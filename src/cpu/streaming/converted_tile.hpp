@@ -7,7 +7,7 @@
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/group_tile.hpp"
 #include "cpu/streaming/stream_shape.hpp"
-#include "engine/block_layout.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

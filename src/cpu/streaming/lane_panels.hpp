@@ -8,7 +8,7 @@
 #include "cpu/isa/isa_set.hpp"
 #include "cpu/shared/pack.hpp"
 #include "cpu/streaming/stream_shape.hpp"
-#include "engine/block_layout.hpp"
+#include "engine/kernel.hpp"
 
 namespace convgrad {
 

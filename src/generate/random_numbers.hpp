@@ -1,8 +1,5 @@
-// normal_quantile.hpp - the inverse of the normal distribution function, with the same bits
-// everywhere: Wichura, The percentage points of the normal distribution, Applied Statistics 37
-// (1988), AS 241, PPND16 (relative error about 1e-16), and a logarithm of our own, because those of
-// mathematical libraries differ in the last bit. Include only where nothing is contracted into
-// fused multiply-adds.
+// random_numbers.hpp - random numbers with the same bits on every machine. Include only where
+// nothing is contracted into fused multiply-adds.
 #pragma once
 
 #include <array>
@@ -11,6 +8,29 @@
 #include <cstdint>
 
 namespace convgrad {
+
+// Philox4x32-10 makes numbers that are a function of a counter, for any number of threads. Salmon,
+// Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011); the known answers in
+// its distribution are a test here.
+using PhiloxCounter = std::array<std::uint32_t, 4>;
+using PhiloxKey = std::array<std::uint32_t, 2>;
+
+inline PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xd2511f53} * counter[0];
+    const std::uint64_t b = std::uint64_t{0xcd9e8d57} * counter[2];
+    counter = {
+        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
+        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9e3779b9;
+    key[1] += 0xbb67ae85;
+  }
+  return counter;
+}
+
+// The inverse of the normal distribution function is that of Wichura, The percentage points of the
+// normal distribution, Applied Statistics 37 (1988), AS 241, PPND16 (relative error about 1e-16),
+// by a logarithm of our own, because those of mathematical libraries differ in the last bit.
 
 // Returns a normal number's logarithm within 2 ULP: atanh's series after ln 2 is taken off.
 inline double portable_log(double x) {
