@@ -44,7 +44,8 @@ class Folder {
     const std::string path = path_ + (operand == Operand::x ? "/x.npy" : "/dy.npy");
     const auto bytes = made_tensor(c, operand);
     std::ofstream file(path, std::ios::binary);
-    file << npy_header_text(c.dtype, operand_shape(c.problem(), operand));
+    file << npy_header_text(c.dtype,
+                            operand == Operand::x ? x_shape(c.problem()) : dy_shape(c.problem()));
     file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
     file.close();
     if (!file) throw Error(ErrorKind::runtime, "cannot write " + path);

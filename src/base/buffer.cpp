@@ -10,7 +10,6 @@
 #include "base/messages.hpp"
 
 namespace convgrad {
-
 namespace {
 
 // From this size on, memory comes from the system: as zeros, which saves clearing it, and in pages

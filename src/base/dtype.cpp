@@ -111,43 +111,6 @@ void round_all(const double* source, std::int64_t count, Scalar* destination) {
   for (; i < count; ++i) destination[i] = from_double<Scalar>(source[i]);
 }
 
-}  // namespace
-
-std::string_view dtype_name(DType dtype) { return format(dtype).names[0]; }
-std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
-std::optional<DType> stored_dtype_from_name(std::string_view name) {
-  for (const DType dtype : kStoredDTypes) {
-    const auto& names = format(dtype).names;
-    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
-  }
-  return std::nullopt;
-}
-
-std::optional<DType> dtype_from_name(std::string_view name) {
-  const std::optional<DType> dtype = stored_dtype_from_name(name);
-  return dtype && !is_float8(*dtype) ? dtype : std::nullopt;
-}
-
-DType common_dtype(DType a, DType b) {
-  if (is_float8(a) && is_float8(b)) return DType::bf16;
-  if (is_float8(a) || a == b) return b;
-  if (is_float8(b)) return a;
-  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
-}
-
-DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
-std::uint16_t half_bits(double value) { return narrow(value, 5, 10); }
-std::uint16_t bfloat16_bits(double value) { return narrow(value, 8, 7); }
-
-void round_to(DType dtype, const double* source, std::int64_t count, void* destination) {
-  with_scalar(dtype, [&](auto scalar) {
-    round_all(source, count, static_cast<decltype(scalar)*>(destination));
-  });
-}
-
-namespace {
-
 // Each of the 256 bytes stands for one value.
 using ByteValues = std::array<float, 256>;
 
@@ -203,6 +166,39 @@ void widen_each(std::int64_t count, std::byte* values, const Convert& convert) {
 }
 
 }  // namespace
+
+std::string_view dtype_name(DType dtype) { return format(dtype).names[0]; }
+std::int64_t dtype_bytes(DType dtype) { return format(dtype).bytes; }
+std::optional<DType> stored_dtype_from_name(std::string_view name) {
+  for (const DType dtype : kStoredDTypes) {
+    const auto& names = format(dtype).names;
+    if (!name.empty() && std::ranges::find(names, name) != names.end()) return dtype;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  const std::optional<DType> dtype = stored_dtype_from_name(name);
+  return dtype && !is_float8(*dtype) ? dtype : std::nullopt;
+}
+
+DType common_dtype(DType a, DType b) {
+  if (is_float8(a) && is_float8(b)) return DType::bf16;
+  if (is_float8(a) || a == b) return b;
+  if (is_float8(b)) return a;
+  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
+}
+
+DType accumulator_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+std::uint16_t half_bits(double value) { return narrow(value, 5, 10); }
+std::uint16_t bfloat16_bits(double value) { return narrow(value, 8, 7); }
+
+void round_to(DType dtype, const double* source, std::int64_t count, void* destination) {
+  with_scalar(dtype, [&](auto scalar) {
+    round_all(source, count, static_cast<decltype(scalar)*>(destination));
+  });
+}
 
 void widen_in_place(DType from, DType to, std::int64_t count, std::byte* values) {
   if (from == to) return;

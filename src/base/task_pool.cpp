@@ -14,7 +14,6 @@
 #include <vector>
 
 namespace convgrad {
-
 namespace {
 
 // Waits are often shorter than the time that it takes to wake a sleeping thread.

@@ -4,7 +4,6 @@
 
 #include "base/buffer.hpp"
 #include "base/messages.hpp"
-#include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "files/array.hpp"
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/kernel.hpp"
-
 namespace convgrad {
 
 std::int64_t live_partials(const SliceGrid& slices, const std::vector<Range>& nodes, bool one_block,

@@ -10,7 +10,6 @@
 #include "base/integers.hpp"
 #include "convgrad/gradient.hpp"
 #include "convgrad/gradient_file.hpp"
-#include "engine/block_sum.hpp"
 #include "engine/kernel.hpp"
 #include "engine/machine.hpp"
 

@@ -1,12 +1,9 @@
 // run.hpp - carrying out a plan: blocks of x and dy -> kernel -> partials -> tree.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include "base/buffer.hpp"
 #include "convgrad/npy.hpp"

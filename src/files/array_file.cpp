@@ -8,7 +8,6 @@
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npz_writer.hpp"
 #include "files/safetensors.hpp"

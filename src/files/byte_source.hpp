@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 
 namespace convgrad {
 

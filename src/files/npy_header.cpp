@@ -1,4 +1,5 @@
 // npy_header.cpp - reads and writes the header of a .npy file: magic, version, length, dictionary.
+// That of a raw file is made from the dtype and the shape in its name.
 
 #include <algorithm>
 #include <array>
@@ -7,20 +8,23 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
-#include "files/npy_parse.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {
 
-using npy::refuse;
+template <typename... Parts>
+[[noreturn]] void refuse(std::string_view name, const Parts&... parts) {
+  bad_input(name, ": ", parts...);
+}
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::int64_t kVersionBytes = 8;  // magic, major, minor
 
 unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<unsigned>(bytes[index]);
@@ -228,10 +232,7 @@ class DictParser {
   std::set<std::string_view> seen_;
 };
 
-}  // namespace
-
-namespace npy {
-
+// Finds from the first kVersionBytes where the dictionary starts: 10 (format 1.0) or 12 (2.0, 3.0).
 std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_view name) {
   check_magic(bytes, name);
   if (bytes.size() < static_cast<std::size_t>(kVersionBytes)) {
@@ -245,6 +246,7 @@ std::int64_t dictionary_offset(std::span<const std::byte> bytes, std::string_vie
   return major == 1 ? 10 : 12;
 }
 
+// Finds from the first dictionary_offset() bytes where the dictionary ends and the payload starts.
 std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view name) {
   const std::int64_t begin = dictionary_offset(bytes, name);
   if (bytes.size() < static_cast<std::size_t>(begin)) {
@@ -259,6 +261,7 @@ std::int64_t payload_offset(std::span<const std::byte> bytes, std::string_view n
   return begin + length;
 }
 
+// Sets element_count and payload_bytes. A zero anywhere makes an empty array, as in numpy.
 void count_elements(NpyHeader& header, std::string_view name) {
   const std::optional<std::int64_t> count = checked_product(header.shape);
   const auto bytes = count ? checked_multiply(*count, header.item_bytes) : count;
@@ -274,12 +277,63 @@ void count_elements(NpyHeader& header, std::string_view name) {
   header.payload_bytes = *bytes;
 }
 
-}  // namespace npy
+// These are numpy's names of what can be compared and looked at, but not computed with.
+constexpr struct {
+  std::string_view name;
+  char kind;
+  std::int64_t bytes;
+} kOthers[] = {{"bool", 'b', 1},   {"int8", 'i', 1},   {"int16", 'i', 2},
+               {"int32", 'i', 4},  {"int64", 'i', 8},  {"uint8", 'u', 1},
+               {"uint16", 'u', 2}, {"uint32", 'u', 4}, {"uint64", 'u', 8}};
+
+void set_dtype(NpyHeader& header, std::string_view name, const std::string& argument) {
+  if (const auto dtype = stored_dtype_from_name(name)) {
+    header.dtype = dtype;
+    header.kind = *dtype == DType::bf16 ? 'V' : 'f';
+    header.item_bytes = dtype_bytes(*dtype);
+    return;
+  }
+  std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
+  for (const auto& other : kOthers) {
+    if (name == other.name) {
+      header.kind = other.kind;
+      header.item_bytes = other.bytes;
+      return;
+    }
+    names.emplace_back(other.name);
+  }
+  misuse(argument, ": '", name, "' is no dtype, expected FILE:DTYPE[EXTENTS]",
+         " such as x.bin:float32[8,56,56,64]", did_you_mean(std::string(name), names));
+}
+
+// Reads "8,56,56,64", with blanks; "" is an array of one element without axes.
+std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
+  std::vector<std::int64_t> shape;
+  const auto refuse = [&] {
+    misuse(argument, ": [", list, "] is no shape, expected whole numbers ",
+           "from 0 to 2^63 - 1 with commas between them: [8,56,56,64]");
+  };
+  const bool any = list.find_first_not_of(' ') != list.npos;
+  for (std::size_t begin = 0; any && begin <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', begin), list.size());
+    std::string_view word = list.substr(begin, comma - begin);
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+    word = word.substr(0, word.find_last_not_of(' ') + 1);
+    std::int64_t extent = -1;
+    const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), extent);
+    if (status != std::errc() || end != word.data() + word.size() || extent < 0) refuse();
+    shape.push_back(extent);
+    begin = comma + 1;
+  }
+  return shape;
+}
+
+}  // namespace
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name) {
   NpyHeader header;
-  header.data_offset = npy::payload_offset(bytes, name);
-  const auto begin = static_cast<std::size_t>(npy::dictionary_offset(bytes, name));
+  header.data_offset = payload_offset(bytes, name);
+  const auto begin = static_cast<std::size_t>(dictionary_offset(bytes, name));
   const auto end = static_cast<std::size_t>(header.data_offset);
   if (bytes.size() < end) {
     refuse(name, "ends after ", bytes.size(), " bytes, within its header of ", end,
@@ -289,8 +343,23 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   DictParser({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name)
       .parse();
   parse_dtype(header, name);
-  npy::count_elements(header, name);
+  count_elements(header, name);
   return header;
+}
+
+NpyHeader read_npy_header(ByteSource& source) {
+  std::vector<std::byte> bytes;
+  const auto extend = [&](std::int64_t size) {
+    const auto before = bytes.size();
+    bytes.resize(static_cast<std::size_t>(size));
+    const auto offset = static_cast<std::int64_t>(before);
+    const auto got = source.read(bytes.data() + before, size - offset, offset);
+    bytes.resize(before + static_cast<std::size_t>(got));
+  };
+  extend(kVersionBytes);
+  extend(dictionary_offset(bytes, source.name()));
+  extend(payload_offset(bytes, source.name()));
+  return parse_npy_header(bytes, source.name());
 }
 
 DType float_dtype(const NpyHeader& header, std::string_view name, std::string_view flag) {
@@ -329,6 +398,28 @@ std::string npy_header_text(std::string_view descr, std::span<const std::int64_t
   std::string text(kMagic);
   text += {'\x01', '\x00', static_cast<char>(length & 0xff), static_cast<char>(length >> 8)};
   return text + dict;
+}
+
+bool looks_like_raw(std::string_view text) {
+  const std::size_t bracket = text.find('[');
+  // A folder's name may have brackets, but a shape has no slash.
+  return bracket != text.npos && bracket > 0 && text.ends_with(']') &&
+         text.find_first_of("/]") == text.size() - 1;
+}
+
+NpyHeader raw_header(std::string_view text, const std::string& argument) {
+  NpyHeader header;
+  header.major = 0;
+  header.minor = 1;
+  const std::size_t bracket = text.find('[');
+  std::string_view name = text.substr(0, bracket);
+  header.descr = name;
+  header.big_endian = name.starts_with('>');
+  if (name.starts_with('>') || name.starts_with('<')) name.remove_prefix(1);
+  set_dtype(header, name, argument);
+  header.shape = extents_of(text.substr(bracket + 1, text.size() - bracket - 2), argument);
+  count_elements(header, argument);
+  return header;
 }
 
 }  // namespace convgrad

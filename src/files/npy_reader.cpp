@@ -8,10 +8,8 @@
 
 #include "base/clock.hpp"
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "convgrad/npy.hpp"
 #include "files/npy_box.hpp"
-#include "files/npy_parse.hpp"
 #include "files/tensor_source.hpp"
 
 namespace convgrad {
@@ -50,7 +48,6 @@ struct NpyReader::State {
     source->refuse(parts...);
   }
 
-  void read_header();
   void check_size() const;
 
   std::byte* scratch_bytes();
@@ -73,24 +70,8 @@ NpyReader::State::State(const std::string& argument) {
     header = *std::move(opened.header);
     return;
   }
-  read_header();
+  header = read_npy_header(*source);
   check_size();
-}
-
-// Takes the header and not a byte more, as the payload of a stream follows.
-void NpyReader::State::read_header() {
-  std::vector<std::byte> bytes;
-  const auto extend = [&](std::int64_t size) {
-    const auto before = bytes.size();
-    bytes.resize(static_cast<std::size_t>(size));
-    const auto offset = static_cast<std::int64_t>(before);
-    const auto got = source->read(bytes.data() + before, size - offset, offset);
-    bytes.resize(before + static_cast<std::size_t>(got));
-  };
-  extend(npy::kVersionBytes);
-  extend(npy::dictionary_offset(bytes, name()));
-  extend(npy::payload_offset(bytes, name()));
-  header = parse_npy_header(bytes, name());
 }
 
 void NpyReader::State::check_size() const {

@@ -194,6 +194,13 @@ void check_offsets(const std::vector<SafeTensor>& tensors, std::int64_t payload_
             "; it is followed by other bytes");
 }
 
+// Returns the header's length, or one more than the most if it is longer.
+std::int64_t header_bytes(std::span<const std::byte> start) {
+  constexpr std::uint64_t kMost = kMaxSafetensorsHeaderBytes;
+  return static_cast<std::int64_t>(
+      std::min(little_endian(start.first<kSafetensorsLengthBytes>()), kMost + 1));
+}
+
 }  // namespace
 
 std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int64_t payload_bytes,
@@ -208,17 +215,6 @@ std::vector<SafeTensor> parse_safetensors_header(std::string_view json, std::int
   check_offsets(reader.tensors, payload_bytes, name);
   return std::move(reader.tensors);
 }
-
-namespace {
-
-// Returns the header's length, or one more than the most if it is longer.
-std::int64_t header_bytes(std::span<const std::byte> start) {
-  constexpr std::uint64_t kMost = kMaxSafetensorsHeaderBytes;
-  return static_cast<std::int64_t>(
-      std::min(little_endian(start.first<kSafetensorsLengthBytes>()), kMost + 1));
-}
-
-}  // namespace
 
 bool looks_like_safetensors(std::span<const std::byte> start, std::int64_t file_bytes) {
   if (start.size() < 9 || start[8] != std::byte{'{'}) return false;

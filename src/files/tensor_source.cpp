@@ -4,10 +4,8 @@
 #include <array>
 #include <filesystem>
 #include <span>
-#include <string_view>
 
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_name.hpp"
 

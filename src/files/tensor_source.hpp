@@ -50,6 +50,9 @@ inline constexpr std::string_view kTorchFile =
 [[noreturn]] void refuse_whole_archive(const std::string& file,
                                        const std::vector<std::string>& names);
 
+// Reads a .npy header and not a byte more, as the payload of a stream follows.
+NpyHeader read_npy_header(ByteSource& source);
+
 // Raw files are elements alone, whose dtype and shape the argument gives:
 // x.bin:bfloat16[16,56,56,64], and x.bin:>float32[3,4] for big endian.
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 
 namespace convgrad {
 namespace {

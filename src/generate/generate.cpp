@@ -71,10 +71,6 @@ Distribution parse_distribution(std::string_view name) {
          did_you_mean(name, kDistributions));
 }
 
-std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand) {
-  return operand == Operand::x ? x_shape(problem) : dy_shape(problem);
-}
-
 std::int64_t largest_integer(const WgradProblem& problem) {
   const std::int64_t terms = std::max<std::int64_t>(term_count(problem), 1);
   std::int64_t largest = 4;
@@ -86,7 +82,7 @@ TensorMaker::TensorMaker(const WgradProblem& problem, Operand operand, const Mad
     : dtype_(problem.dtype),
       operand_(operand),
       data_(data),
-      shape_(operand_shape(problem, operand)),
+      shape_(operand == Operand::x ? x_shape(problem) : dy_shape(problem)),
       count_(operand == Operand::x ? problem.x_count() : problem.dy_count()),
       channels_(operand == Operand::x ? problem.C : problem.K),
       channels_last_(problem.channels_last),

@@ -28,9 +28,6 @@ struct MadeData {
 
 enum class Operand : std::uint8_t { x, dy };
 
-// Returns the shape of x or dy in the file's order.
-std::vector<std::int64_t> operand_shape(const WgradProblem& problem, Operand operand);
-
 // Returns the largest integer of Distribution::integers: at most 4, and such that no sum of |x||dy|
 // over any pixels exceeds 2^24. So every partial sum is exact in float32, in any order.
 std::int64_t largest_integer(const WgradProblem& problem);

@@ -44,10 +44,6 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
 // Refuses what is below low or above the largest attribute that TensorFlow has.
 void check_range(const std::string& what, std::int64_t value, std::int64_t low);
 
-// Sets the taps and groups by the one of three attributes that is given.
-void read_filter(Draft& draft);
-// Sets strides, dilations, padding, and the output extents that follow from them.
-void read_windows(Draft& draft);
 // Sets the padding and the output extent that SAME gives an axis; what is what an overflow is of.
 void pad_same(SpatialAxis& axis, const std::string& what = "SAME");
 

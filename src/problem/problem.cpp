@@ -1,8 +1,6 @@
 // problem.cpp - names and counts. The validator is make_problem.cpp.
 #include "convgrad/problem.hpp"
 
-#include <algorithm>
-
 #include "base/integers.hpp"
 #include "base/messages.hpp"
 #include "problem/draft.hpp"
@@ -55,6 +53,14 @@ std::vector<std::int64_t> tensor_shape(const WgradProblem& problem, std::int64_t
   shape.insert(problem.channels_last ? shape.end() : shape.begin(), channels);
   shape.insert(shape.begin(), problem.N);
   return shape;
+}
+
+DType known(std::optional<DType> dtype, std::span<const DType> expected, std::string_view flag,
+            std::string_view name) {
+  if (dtype) return *dtype;
+  std::vector<std::string> names;
+  for (const DType one : expected) names.emplace_back(dtype_name(one));
+  misuse(flag, ": '", name, "' is unknown, expected ", join_or(names), did_you_mean(name, names));
 }
 
 }  // namespace
@@ -138,18 +144,6 @@ Op parse_op(std::string_view name) {
   misuse("--op: '", name, "' is not an operation, expected conv2d, ", "depthwise, conv3d or conv1d",
          did_you_mean(name, names));
 }
-
-namespace {
-
-DType known(std::optional<DType> dtype, std::span<const DType> expected, std::string_view flag,
-            std::string_view name) {
-  if (dtype) return *dtype;
-  std::vector<std::string> names;
-  for (const DType one : expected) names.emplace_back(dtype_name(one));
-  misuse(flag, ": '", name, "' is unknown, expected ", join_or(names), did_you_mean(name, names));
-}
-
-}  // namespace
 
 DType parse_dtype(std::string_view flag, std::string_view name) {
   return known(dtype_from_name(name), std::span(kStoredDTypes).first<4>(), flag, name);

@@ -1,12 +1,10 @@
 #include "problem/schedule.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <tuple>
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "problem/schedule_math.hpp"
 
 namespace convgrad {
