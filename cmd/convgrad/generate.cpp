@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 
 #include "base/clock.hpp"
@@ -11,13 +10,12 @@
 #include "commands.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "files/array.hpp"
+#include "job/job.hpp"
 #include "job/job_files.hpp"
-#include "job/job_plan.hpp"
 #include "options/arguments.hpp"
-#include "options/attributes.hpp"
-#include "options/made_problem.hpp"
-#include "report/progress.hpp"
-#include "report/tensor_hash.hpp"
+#include "options/problems.hpp"
+#include "report/report.hpp"
+#include "report/values.hpp"
 
 namespace convgrad::cli {
 namespace {

@@ -1,15 +1,12 @@
 // info.cpp - what this program and this machine can do.
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <iomanip>
-#include <sstream>
 
-#include "base/messages.hpp"
 #include "commands.hpp"
 #include "cpu/peaks.hpp"
 #include "engine/device_kernel.hpp"
-#include "job/job_plan.hpp"
+#include "job/job.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
 

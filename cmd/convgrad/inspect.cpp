@@ -2,21 +2,18 @@
 // their hash.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
 #include <variant>
 #include <vector>
 
-#include "base/messages.hpp"
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
-#include "report/read_parts.hpp"
 #include "report/report.hpp"
-#include "report/tensor_hash.hpp"
+#include "report/values.hpp"
 
 namespace convgrad::cli {
 namespace {

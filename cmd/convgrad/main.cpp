@@ -17,23 +17,19 @@
 #include <new>
 #include <string_view>
 
-#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "bench/bench.hpp"
 #include "commands.hpp"
 #include "compare/compare.hpp"
 #include "completion/completion.hpp"
 #include "compute/compute.hpp"
-#include "convgrad/error.hpp"
 #include "convgrad/problem.hpp"
 #include "engine/machine.hpp"
 #include "files/output_file.hpp"
 #include "job/job_files.hpp"
 #include "mpi/ranks.hpp"
 #include "options/arguments.hpp"
-#include "options/bind_options.hpp"
-#include "options/options.hpp"
-#include "report/progress.hpp"
+#include "options/table.hpp"
 #include "report/report.hpp"
 #include "verify/verify.hpp"
 

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "engine/run.hpp"
-#include "mpi/rank_tree.hpp"
+#include "mpi/ranks.hpp"
 #include "support/problems.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tensors.hpp"

@@ -2,16 +2,184 @@
 #include "batch/batch.hpp"
 
 #include <cstdio>
+#include <filesystem>
 #include <regex>
 
 #include "base/clock.hpp"
+#include "base/task_pool.hpp"
+#include "engine/machine.hpp"
+#include "files/tensor_name.hpp"
 #include "job/job.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
-#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
+
+void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
+                 const BatchOptions& options) {
+  if (options.junit.empty()) return;
+  write_file(options.junit, junit_xml(manifest, outcomes, elapsed_s));
+}
+
+// Returns roughly how long a job takes: it grows by bytes, and every job adds a little.
+double weight_of(const BatchJob& job) {
+  double bytes = 65536;
+  for (const auto& [field, path] : job.inputs) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(split_tensor_name(path).file, error);
+    if (!error) bytes += static_cast<double>(size);
+  }
+  return bytes;
+}
+
+// Returns what is said of a job as long as it is not over. A file that a killed batch leaves must
+// not look as if all was well.
+Outcome unfinished(const std::string& what) {
+  Outcome outcome;
+  outcome.verdict = Verdict::error;
+  outcome.status = static_cast<int>(ErrorKind::runtime);
+  outcome.message = what + " when this was written: if nothing runs any more, the batch was killed";
+  return outcome;
+}
+
+// Keeps and prints what came of the jobs that are over. Jobs may be run from any thread. The
+// constructor does not copy its arguments.
+class Runner {
+ public:
+  Runner(const Manifest& manifest, const BatchOptions& options, BatchState* state)
+      : manifest_(manifest),
+        options_(options),
+        state_(state),
+        outcomes_(manifest.jobs.size(), unfinished("had not begun")),
+        parts_(manifest.jobs.size(), 0.0),
+        progress_("batch"),
+        stop_(!manifest.bad.empty() && !options.keep_going) {
+    for (const BatchJob& job : manifest.jobs) {
+      weights_.push_back(weight_of(job));
+      total_weight_ += weights_.back();
+    }
+  }
+
+  // Runs a job, or says that it is not run because another failed.
+  void run(std::size_t i, const Share& share) {
+    if (!begin(i)) return;
+    Outcome outcome = run_batch_job(manifest_.jobs[i], share, options_.execution.dry_run,
+                                    options_.resume, state_, [this, i](double part) {
+                                      const std::lock_guard lock(mutex_);
+                                      set_part(i, part);
+                                      show_all();
+                                    });
+    const std::lock_guard lock(mutex_);
+    print(manifest_.jobs[i], outcome);
+    finish(i, std::move(outcome));
+  }
+
+  // Returns the outcomes in the manifest's order. It may be called once.
+  std::vector<Outcome> take_outcomes() {
+    progress_.wipe();  // no bar any more
+    return std::move(outcomes_);
+  }
+
+ private:
+  // Returns false if the job will not be run.
+  bool begin(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    if (stop_) {
+      Outcome outcome;
+      outcome.message = "another job failed, and --keep-going is not given";
+      finish(i, std::move(outcome));
+      return false;
+    }
+    outcomes_[i] = unfinished("ran");
+    write_junit_sometimes();
+    return true;
+  }
+
+  void finish(std::size_t i, Outcome outcome) {
+    if (outcome.status != 0 && !options_.keep_going) stop_ = true;
+    set_part(i, 0);
+    if (outcome.verdict == Verdict::skipped || outcome.verdict == Verdict::not_run) {
+      total_weight_ -= weights_[i];  // it took no time
+      weights_[i] = 0;
+    }
+    set_part(i, 1);
+    ++over_;
+    outcomes_[i] = std::move(outcome);
+    show_all();
+    write_junit_sometimes();
+  }
+
+  void print(const BatchJob& job, const Outcome& outcome) {
+    progress_.wipe();
+    if (outcome.verdict == Verdict::error) {
+      say(options_, "error", cat(one_line(place_of(manifest_, job)), ": ", outcome.message));
+    } else if (options_.json != "-") {
+      std::fprintf(stdout, "%s\n", outcome_line(job, outcome).c_str());
+      std::fflush(stdout);
+    }
+  }
+
+  void set_part(std::size_t i, double part) {
+    done_weight_ += (part - parts_[i]) * weights_[i];
+    parts_[i] = part;
+  }
+
+  void show_all() {
+    progress_.show(total_weight_ > 0 ? done_weight_ / total_weight_ : 1,
+                   cat(over_, " of ", outcomes_.size(), " jobs"));
+  }
+
+  // Writes the file so seldom that it takes a twentieth of the time at most.
+  void write_junit_sometimes() {
+    const auto start = Clock::now();
+    if (start < next_junit_) return;
+    try {
+      write_junit(manifest_, outcomes_, seconds_since(start_), options_);
+    } catch (const Error&) {  // the last write tells of its failure
+    }
+    const auto end = Clock::now();
+    next_junit_ = end + (end - start) * 20;
+  }
+
+  const Manifest& manifest_;
+  const BatchOptions& options_;
+  BatchState* const state_;
+  const Clock::time_point start_ = Clock::now();
+  std::mutex mutex_;
+  std::vector<Outcome> outcomes_;
+  std::vector<double> parts_, weights_;  // the part of each job that is done, and its weight
+  double total_weight_ = 0, done_weight_ = 0;
+  std::size_t over_ = 0;
+  Progress progress_;
+  Clock::time_point next_junit_;
+  bool stop_;
+};
+
+// Divides evenly; no job has less than a thread.
+Division divide(const BatchOptions& options, std::size_t job_count) {
+  const ExecutionOptions& execution = options.execution;
+  const Machine& machine = this_machine();
+  const Share whole = {execution.threads > 0 ? execution.threads : machine.threads,
+                       execution.memory_limit, true};
+  const int asked = options.jobs == 0 ? whole.threads : options.jobs;
+  const auto most =
+      static_cast<int>(std::min<std::size_t>(job_count, static_cast<std::size_t>(kMostJobs)));
+  return {std::max(std::min({asked, whole.threads, most}), 1), whole,
+          whole.memory_bytes > 0 ? whole.memory_bytes
+                                 : static_cast<std::uint64_t>(machine.memory_bytes)};
+}
+
+// Returns what came of the jobs, in the manifest's order. `state` may be null.
+std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
+                              const Division& division, BatchState* state) {
+  Runner runner(manifest, options, state);
+  TaskPool pool(division.jobs);
+  pool.run(std::ssize(manifest.jobs), [&](std::int64_t i, int worker) {
+    runner.run(static_cast<std::size_t>(i), division.of(worker));
+  });
+  return runner.take_outcomes();
+}
 
 // At most so many malformed lines are printed, since a file that is no manifest has many.
 constexpr std::size_t kMaxPrintedLines = 20;
@@ -115,6 +283,12 @@ Manifest read_jobs(BatchOptions& options) {
 }
 
 }  // namespace
+
+Share Division::of(int worker) const {
+  if (jobs == 1) return whole;
+  return {whole.threads / jobs + (worker < whole.threads % jobs ? 1 : 0),
+          memory_bytes / static_cast<std::uint64_t>(jobs), false};
+}
 
 ReportPointer batch(BatchOptions& options) {
   const auto start = Clock::now();

@@ -108,7 +108,6 @@ struct Outcome {
   std::shared_ptr<const Report> report;  // null if the job did not end
 };
 
-// Holds what one job may take.
 struct Share {
   int threads = 0;
   std::uint64_t memory_bytes = 0;  // 0: what the machine has
@@ -128,13 +127,6 @@ struct Division {
 
   Share of(int worker) const;
 };
-
-// Divides evenly; no job has less than a thread.
-Division divide(const BatchOptions& options, std::size_t job_count);
-
-// Runs the jobs and returns what came of them, in the manifest's order. `state` may be null.
-std::vector<Outcome> run_jobs(const Manifest& manifest, const BatchOptions& options,
-                              const Division& division, BatchState* state);
 
 // Returns a line for standard output, and for an error what follows "convgrad: error: ".
 std::string outcome_line(const BatchJob& job, const Outcome& outcome);
@@ -163,9 +155,6 @@ inline constexpr std::string_view kJunitStart =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"convgrad batch\"";
 std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
                       double elapsed_s);
-// Writes the XML to the file of --junit, if there is to be one.
-void write_junit(const Manifest& manifest, const std::vector<Outcome>& outcomes, double elapsed_s,
-                 const BatchOptions& options);
 // Returns text as XML 1.0 may hold it, in an attribute too; U+FFFD is in place of other characters.
 std::string xml_text(std::string_view text);
 

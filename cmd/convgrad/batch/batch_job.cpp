@@ -5,12 +5,11 @@
 #include <new>
 
 #include "base/clock.hpp"
-#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "compute/compute.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
-#include "report/tensor_hash.hpp"
+#include "report/values.hpp"
 #include "verify/verify.hpp"
 #include "version.hpp"
 

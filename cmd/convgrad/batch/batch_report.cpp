@@ -1,6 +1,7 @@
-// batch_report.cpp - what came of the jobs: lines of text and the JSON report.
+// batch_report.cpp - what came of the jobs: lines of text, the JSON report, JUnit's XML.
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/messages.hpp"
 #include "batch/batch.hpp"
@@ -41,47 +42,6 @@ Json bad_line_json(const BadLine& bad) {
           {"exit_code", static_cast<int>(ErrorKind::input)},
           {"error", error_json(static_cast<int>(ErrorKind::input), bad.message, bad.hint)}};
 }
-
-}  // namespace
-
-std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
-  std::string text(verdict_name(outcome.verdict));
-  text.resize(std::max<std::size_t>(text.size(), 8), ' ');
-  text += cat("  ", one_line(job.name));
-  const bool ok = outcome.verdict == Verdict::ok;
-  if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
-  text += cat("  ", ok ? one_line(job.options.problem.output) + ", " : "",
-              fixed(outcome.elapsed_s * 1e3, 1), " ms",
-              outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
-  for (const std::string& what : outcome.not_tested) text += "; not tested: " + what;
-  return text;
-}
-
-int BatchReport::exit_status() const {
-  int worst = manifest.bad.empty() ? 0 : static_cast<int>(ErrorKind::input);
-  for (const Outcome& outcome : outcomes) worst = std::max(worst, outcome.status);
-  return worst;
-}
-
-const char* BatchReport::status() const {
-  Counts counts = count(outcomes, manifest.bad.size());
-  return counts[Verdict::error] > 0 ? "error" : counts[Verdict::mismatch] > 0 ? "mismatch" : "ok";
-}
-
-std::string BatchReport::text() const {
-  if (!any_ran) return "";
-  Counts counts = count(outcomes, manifest.bad.size());
-  std::string text = counted(outcomes.size() + manifest.bad.size(), "job");
-  const char* separator = ": ";
-  for (std::size_t i = 0; i < counts.of.size(); ++i) {
-    if (counts.of[i] == 0) continue;
-    text += cat(separator, counts.of[i], " ", kVerdictNames[i]);
-    separator = ", ";
-  }
-  return cat(text, "; ", fixed(elapsed_s, 3), " s\n");
-}
-
-namespace {
 
 Json counts_json(const BatchReport& r) {
   Counts counts = count(r.outcomes, r.manifest.bad.size());
@@ -125,7 +85,83 @@ Json first_error(const BatchReport& r) {
   return error_json(worst, cat(place_of(manifest, job), ": ", outcome->message), outcome->hint);
 }
 
+std::string attribute(const char* name, std::string_view value) {
+  return cat(" ", name, "=\"", xml_text(value), "\"");
+}
+
+// Returns an element with a message and, as its text, the message and how to repeat the job.
+std::string problem_element(const char* element, const std::string& message, std::string_view type,
+                            const std::string& repeat) {
+  return cat("      <", element, attribute("message", message), attribute("type", type), ">",
+             xml_text(message), repeat.empty() ? "" : "\nrepeat: ", xml_text(repeat), "</", element,
+             ">\n");
+}
+
+// Returns the element of a job. `suite` is the manifest's name.
+std::string case_element(const std::string& suite, const std::string& name, const std::string& op,
+                         double elapsed_s, const std::string& content) {
+  const std::string stem = std::filesystem::path(suite).stem().string();
+  const std::string head = cat("    <testcase", attribute("name", name),
+                               attribute("classname", cat(stem, op.empty() ? "" : ".", op)),
+                               attribute("time", fixed(elapsed_s, 3)));
+  return content.empty() ? head + "/>\n" : cat(head, ">\n", content, "    </testcase>\n");
+}
+
+std::string content_of(const BatchJob& job, const Outcome& outcome) {
+  switch (outcome.verdict) {
+    case Verdict::mismatch:
+      return problem_element("failure", outcome.message, "mismatch", job.repeat);
+    case Verdict::error:
+      return problem_element("error", outcome.message, cat("status ", outcome.status), job.repeat);
+    case Verdict::skipped:
+    case Verdict::planned:
+    case Verdict::not_run:
+      return cat("      <skipped", attribute("message", outcome.message), "/>\n");
+    default:
+      if (outcome.vacuous.empty()) return "";
+      return cat("      <system-err>warning: nothing was tested: ", xml_text(outcome.vacuous),
+                 "</system-err>\n");
+  }
+}
+
 }  // namespace
+
+std::string outcome_line(const BatchJob& job, const Outcome& outcome) {
+  std::string text(verdict_name(outcome.verdict));
+  text.resize(std::max<std::size_t>(text.size(), 8), ' ');
+  text += cat("  ", one_line(job.name));
+  const bool ok = outcome.verdict == Verdict::ok;
+  if (!ok && outcome.verdict != Verdict::match) return cat(text, "  ", outcome.message);
+  text += cat("  ", ok ? one_line(job.options.problem.output) + ", " : "",
+              fixed(outcome.elapsed_s * 1e3, 1), " ms",
+              outcome.vacuous.empty() ? "" : "; warning: nothing was tested: ", outcome.vacuous);
+  for (const std::string& what : outcome.not_tested) text += "; not tested: " + what;
+  return text;
+}
+
+int BatchReport::exit_status() const {
+  int worst = manifest.bad.empty() ? 0 : static_cast<int>(ErrorKind::input);
+  for (const Outcome& outcome : outcomes) worst = std::max(worst, outcome.status);
+  return worst;
+}
+
+const char* BatchReport::status() const {
+  Counts counts = count(outcomes, manifest.bad.size());
+  return counts[Verdict::error] > 0 ? "error" : counts[Verdict::mismatch] > 0 ? "mismatch" : "ok";
+}
+
+std::string BatchReport::text() const {
+  if (!any_ran) return "";
+  Counts counts = count(outcomes, manifest.bad.size());
+  std::string text = counted(outcomes.size() + manifest.bad.size(), "job");
+  const char* separator = ": ";
+  for (std::size_t i = 0; i < counts.of.size(); ++i) {
+    if (counts.of[i] == 0) continue;
+    text += cat(separator, counts.of[i], " ", kVerdictNames[i]);
+    separator = ", ";
+  }
+  return cat(text, "; ", fixed(elapsed_s, 3), " s\n");
+}
 
 Json BatchReport::json() const {
   Json json = {{"batch",
@@ -139,6 +175,57 @@ Json BatchReport::json() const {
   json["jobs"] = jobs_json(manifest, outcomes);
   if (exit_status() >= 2) json["error"] = first_error(*this);
   return json;
+}
+
+std::string xml_text(std::string_view text) {
+  constexpr const char* kBad = "\xef\xbf\xbd";
+  // The text goes through JSON, whose writer replaces what is not UTF-8.
+  const std::string valid =
+      Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
+          .get<std::string>();
+  std::string result;
+  for (std::size_t i = 0; i < valid.size(); ++i) {
+    const char c = valid[i];
+    const std::string_view rest = std::string_view(valid).substr(i);
+    const bool is_control = static_cast<unsigned char>(c) < 0x20;
+    // XML 1.0 cannot hold all characters: https://www.w3.org/TR/xml/#charsets
+    if (rest.starts_with("\xef\xbf\xbe") || rest.starts_with("\xef\xbf\xbf")) {
+      result += kBad;
+      i += 2;
+    } else if (is_control && c != '\t' && c != '\n' && c != '\r') {
+      result += kBad;
+    } else if (is_control || c == '&' || c == '<' || c == '>' || c == '"') {
+      result += cat("&#", static_cast<int>(c), ";");  // an attribute would make line ends spaces
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string junit_xml(const Manifest& manifest, const std::vector<Outcome>& outcomes,
+                      double elapsed_s) {
+  std::size_t failures = 0, errors = manifest.bad.size(), skipped = 0;
+  std::string cases;
+  for (const BadLine& bad : manifest.bad) {
+    cases += case_element(manifest.name, cat("line ", bad.line), "", 0,
+                          problem_element("error", bad.message, "malformed line", ""));
+  }
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const std::string content = content_of(manifest.jobs[i], outcomes[i]);
+    failures += content.starts_with("      <failure");
+    errors += content.starts_with("      <error");
+    skipped += content.starts_with("      <skipped");
+    cases += case_element(manifest.name, manifest.jobs[i].name, manifest.jobs[i].options.problem.op,
+                          outcomes[i].elapsed_s, content);
+  }
+  const std::string counts =
+                        cat(attribute("tests", cat(manifest.bad.size() + outcomes.size())),
+                            attribute("failures", cat(failures)), attribute("errors", cat(errors))),
+                    time = attribute("time", fixed(elapsed_s, 3));
+  return cat(kJunitStart, counts, time, ">\n  <testsuite", attribute("name", manifest.name), counts,
+             attribute("skipped", cat(skipped)), time, ">\n", cases,
+             "  </testsuite>\n</testsuites>\n");
 }
 
 }  // namespace convgrad::cli

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/messages.hpp"
 #include "batch/batch.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"

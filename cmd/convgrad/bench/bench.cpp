@@ -1,10 +1,206 @@
 // bench.cpp - how fast are the gradients of some problems?
 #include "bench/bench.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+
+#include "options/arguments.hpp"
 
 namespace convgrad::cli {
 namespace {
+
+// Rounds to nanoseconds, which are the clock's own resolution.
+double exact_milliseconds(double seconds) { return std::round(seconds * 1e9) / 1e6; }
+
+std::optional<double> percent(double value, const std::optional<double>& peak) {
+  if (!peak || !(*peak > 0)) return {};
+  return 100 * value / *peak;
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+// Returns milliseconds with four significant digits, down to nanoseconds.
+std::string short_number(double value) {
+  const int power = value > 0 ? static_cast<int>(std::floor(std::log10(value))) : -6;
+  return fixed(value, std::clamp(3 - power, 0, 6));
+}
+
+std::string dash(const std::optional<double>& value, int digits) {
+  return value ? fixed(*value, digits) : "-";
+}
+
+std::string padded(const std::string& text, std::size_t width, bool left = false) {
+  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return left ? text + space : space + text;
+}
+
+std::size_t name_width(const std::vector<BenchCase>& cases) {
+  std::size_t width = 5;
+  for (const BenchCase& c : cases) width = std::max(width, c.name.size());
+  return width;
+}
+
+// Returns a line: name, dtype, algorithm and threads, then columns of numbers.
+std::string row(const std::vector<BenchCase>& cases, const std::vector<std::string>& words) {
+  static constexpr std::size_t kWidths[] = {0, 8, 20, 7, 10, 10, 6, 8, 7, 8};
+  std::string text = padded(words[0], name_width(cases), true);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::size_t width = i < std::size(kWidths) ? kWidths[i] : 0;
+    text += (i + 1 == words.size() ? " " : "  ") + padded(words[i], width, i < 3);
+  }
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+// Sums up the cases with the same dtype, algorithm and threads. Totals follow the cases' order.
+struct Total {
+  std::string dtype, algorithm;
+  int threads = 0;
+  std::int64_t problems = 0, convolutions = 0;
+  double seconds = 0, flops = 0;
+};
+
+std::vector<Total> totals_of(const std::vector<Measured>& all) {
+  std::vector<Total> totals;
+  for (const Measured& m : all) {
+    const BenchCase& c = *m.bench_case;
+    const std::string dtype(dtype_name(c.problem.dtype));
+    auto found = std::ranges::find_if(totals, [&](const Total& t) {
+      return t.dtype == dtype && t.algorithm == c.algorithm && t.threads == c.plan.threads;
+    });
+    if (found == totals.end()) {
+      found = totals.insert(totals.end(), Total{dtype, c.algorithm, c.plan.threads});
+    }
+    const auto count = static_cast<double>(c.count);
+    found->problems += 1;
+    found->convolutions += c.count;
+    found->seconds += count * m.time.median;
+    found->flops += count * flop_count(c.problem);
+  }
+  return totals;
+}
+
+// Says what a measurement amounts to; percentages are empty without the peak.
+struct Performance {
+  double gflops = 0, gbytes_per_s = 0;
+  std::optional<double> of_fma, of_avx512_bf16, of_amx, of_read;
+  std::string limit;               // the peak that allows least: fma, avx512_bf16, amx or read
+  std::optional<double> of_limit;  // its percentage
+};
+Performance performance(const Measured& m) {
+  const WgradProblem& pb = m.bench_case->problem;
+  const double flops = flop_count(pb), bytes = work_json(pb)["bytes"].get<double>();
+  Performance p;
+  p.gflops = flops / m.time.median * 1e-9;
+  p.gbytes_per_s = bytes / m.time.median * 1e-9;
+  if (!m.peaks) return p;
+  const bool f64 = pb.dtype == DType::f64;
+  p.of_fma = percent(p.gflops, f64 ? m.peaks->fma_f64 : m.peaks->fma_f32);
+  if (pb.dtype == DType::bf16) {
+    p.of_avx512_bf16 = percent(p.gflops, m.peaks->avx512_bf16);
+    p.of_amx = percent(p.gflops, m.peaks->amx_bf16);
+  }
+  p.of_read = percent(p.gbytes_per_s, m.peaks->read_gbytes_per_s);
+  // The limit is the fastest arithmetic for the dtype, or memory if that takes longer still.
+  for (const auto& [name, value] :
+       {std::pair{"fma", p.of_fma}, {"avx512_bf16", p.of_avx512_bf16}, {"amx", p.of_amx}}) {
+    if (!value || (p.of_limit && *p.of_limit <= *value)) continue;
+    p.limit = name;
+    p.of_limit = value;
+  }
+  if (p.of_read && (!p.of_limit || *p.of_read > *p.of_limit)) {
+    p.limit = "read";
+    p.of_limit = p.of_read;
+  }
+  return p;
+}
+
+Json measured_json(const Measured& m) {
+  const BenchCase& c = *m.bench_case;
+  const Performance p = performance(m);
+  Json execution = plan_json(c.plan);
+  execution["requested_algorithm"] = c.algorithm;
+  return {{"name", c.name},
+          {"count", c.count},
+          {"tensors",
+           {{"input", {{"shape", x_shape(c.problem)}}},
+            {"out_backprop", {{"shape", dy_shape(c.problem)}}}}},
+          {"op", op_name(c.problem.op)},
+          {"attrs", problem_json(c.problem)},
+          {"execution", execution},
+          {"work", work_json(c.problem)},
+          {"timing_ms",
+           {{"kernel",
+             {{"n", m.time.n},
+              {"min", exact_milliseconds(m.time.min)},
+              {"median", exact_milliseconds(m.time.median)},
+              {"p95", exact_milliseconds(m.time.p95)},
+              {"cv", or_null(m.time.variation())}}}}},
+          {"perf",
+           {{"gflops", p.gflops},
+            {"gbytes_per_s", p.gbytes_per_s},
+            {"percent_of_fma", or_null(p.of_fma)},
+            {"percent_of_avx512_bf16", or_null(p.of_avx512_bf16)},
+            {"percent_of_amx", or_null(p.of_amx)},
+            {"percent_of_read_bandwidth", or_null(p.of_read)},
+            {"limit", p.limit.empty() ? Json() : Json(p.limit)},
+            {"percent_of_limit", or_null(p.of_limit)}}},
+          {"peaks", m.peaks ? peaks_json(*m.peaks) : Json()}};
+}
+
+Json totals_json(const std::vector<Measured>& all) {
+  Json totals = Json::array();
+  for (const Total& t : totals_of(all)) {
+    totals.push_back({{"dtype", t.dtype},
+                      {"algorithm", t.algorithm},
+                      {"threads", t.threads},
+                      {"problems", t.problems},
+                      {"convolutions", t.convolutions},
+                      {"median_ms", exact_milliseconds(t.seconds)},
+                      {"gflops", t.flops / t.seconds * 1e-9}});
+  }
+  return totals;
+}
+
+std::string peaks_line(const Peaks& peaks) {
+  std::string text = cat("peaks on ", peaks.threads, peaks.threads == 1 ? " thread:" : " threads:");
+  const auto add = [&](const char* what, const std::optional<double>& value, const char* unit) {
+    if (value) text += cat(text.back() == ':' ? " " : ", ", what, " ", fixed(*value, 1), unit);
+  };
+  add("float32 multiply-adds", peaks.fma_f32, " GFLOP/s");
+  add("float64 multiply-adds", peaks.fma_f64, " GFLOP/s");
+  add("AVX512-BF16", peaks.avx512_bf16, "");
+  add("AMX", peaks.amx_bf16, "");
+  add("reads", peaks.read_gbytes_per_s, " GB/s");
+  return text;
+}
+
+std::string table_header(const std::vector<BenchCase>& cases) {
+  return row(cases, {"name", "dtype", "algorithm", "threads", "median ms", "min ms", "cv %",
+                     "GFLOP/s", "GB/s", "% of peak", ""});
+}
+
+std::string table_row(const Measured& m, const std::vector<BenchCase>& cases) {
+  const BenchCase& c = *m.bench_case;
+  const Performance p = performance(m);
+  const auto cv = m.time.variation();
+  return row(cases,
+             {c.name, std::string(dtype_name(c.problem.dtype)), std::string(algorithm_name(c.plan)),
+              cat(c.plan.threads), short_number(m.time.median * 1e3),
+              short_number(m.time.min * 1e3), cv ? fixed(*cv * 100, 1) : "-", fixed(p.gflops, 1),
+              fixed(p.gbytes_per_s, 1), dash(p.of_limit, 0), p.limit});
+}
+
+std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases) {
+  std::string text;
+  for (const Total& t : totals_of(all)) {
+    text +=
+        row(cases, {"total", t.dtype, t.algorithm, cat(t.threads), short_number(t.seconds * 1e3),
+                    "", "", fixed(t.flops / t.seconds * 1e-9, 1), ""}) +
+        cat("  (", t.convolutions, " convolutions)\n");
+  }
+  return text;
+}
 
 // Measures the peaks that the cases are compared with, for each number of threads.
 std::map<int, Peaks> peaks_for(const std::vector<BenchCase>& cases, const BenchOptions& options) {

@@ -3,34 +3,27 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cpu/peaks.hpp"
 #include "engine/plan.hpp"
-#include "job/job_plan.hpp"
-#include "options/made_problem.hpp"
+#include "job/job.hpp"
 #include "options/options.hpp"
+#include "options/problems.hpp"
 #include "report/report.hpp"
 
 namespace convgrad::cli {
 
-// Holds a problem of a suite or of the flags.
 struct BenchProblem : NamedProblem {
   std::int64_t count = 1;   // how often it occurs in its network
   bool is_foreign = false;  // another program's line, which is shown as ours
   std::string origin;       // put in front of messages: "--suite: FILE, line 3: "
 };
 
-// Returns the problems of a suite, by its name or its file, in its order. Throws Error(input) that
-// names the file and the line.
-std::vector<BenchProblem> read_suite(const std::string& suite);
-// Returns the report of --list-suites.
 ReportPointer list_suites();
 
-// Holds what one line of the result measures.
 struct BenchCase {
   std::string name;
   std::int64_t count = 1;
@@ -64,15 +57,6 @@ struct Measured {
 std::vector<Measured> measure(const std::vector<BenchCase>& cases, std::optional<Job>& job,
                               const BenchOptions& options,
                               const std::function<void(Measured&)>& on_done);
-
-Json measured_json(const Measured& measured);
-Json totals_json(const std::vector<Measured>& all);
-
-// These return lines of text without the line's end.
-std::string peaks_line(const Peaks& peaks);
-std::string table_header(const std::vector<BenchCase>& cases);
-std::string table_row(const Measured& measured, const std::vector<BenchCase>& cases);
-std::string totals_text(const std::vector<Measured>& all, const std::vector<BenchCase>& cases);
 
 ReportPointer bench(const BenchOptions& options);
 

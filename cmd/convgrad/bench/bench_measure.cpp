@@ -8,7 +8,8 @@
 #include "engine/block_sum.hpp"
 #include "engine/machine.hpp"
 #include "engine/run.hpp"
-#include "report/progress.hpp"
+#include "generate/generate.hpp"
+#include "report/report.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -17,27 +18,14 @@ constexpr std::int64_t kPiece = 65536;
 // Rounds go over all rows, so what disturbs for some seconds meets a third of a row's runs.
 constexpr std::int64_t kRounds = 3;
 
-// Hashes by splitmix64 (Steele, Lea, Flood 2014), so that data are the same on any threads.
-std::uint64_t hash(std::uint64_t number) {
-  number += 0x9e3779b97f4a7c15u;
-  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9u;
-  number = (number ^ (number >> 27)) * 0x94d049bb133111ebu;
-  return number ^ (number >> 31);
-}
-
-// Returns numbers that are uniform in [-1, 1), rounded to dtype.
-Buffer uniform(DType dtype, std::int64_t count, std::uint64_t seed, TaskPool& pool) {
-  Buffer buffer(count * dtype_bytes(dtype), "a tensor");
-  with_scalar(dtype, [&](auto scalar) {
-    using Scalar = decltype(scalar);
-    Scalar* values = buffer.as<Scalar>();
-    pool.run((count + kPiece - 1) / kPiece, [&](std::int64_t piece, int) {
-      const std::int64_t end = std::min((piece + 1) * kPiece, count);
-      for (std::int64_t i = piece * kPiece; i < end; ++i) {
-        const std::uint64_t bits = hash(seed + static_cast<std::uint64_t>(i)) >> 11;
-        values[i] = from_double<Scalar>(static_cast<double>(bits) * 0x1p-52 - 1);
-      }
-    });
+// Returns numbers that are uniform in [-1, 1), the same on any threads.
+Buffer made(const WgradProblem& problem, Operand operand, std::int64_t count, TaskPool& pool) {
+  const TensorMaker maker(problem, operand, {Distribution::uniform, 1});
+  const std::int64_t item = dtype_bytes(problem.dtype);
+  Buffer buffer(count * item, "a tensor");
+  pool.run((count + kPiece - 1) / kPiece, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kPiece;
+    maker.fill(begin, std::min(kPiece, count - begin), buffer.data() + begin * item);
   });
   return buffer;
 }
@@ -64,8 +52,8 @@ struct Operands {
 
 Operands made_tensors(const WgradProblem& problem, int threads) {
   TaskPool pool(threads);
-  return {uniform(problem.dtype, problem.x_count(), 1, pool),
-          uniform(problem.dtype, problem.dy_count(), std::uint64_t{1} << 62, pool)};
+  return {made(problem, Operand::x, problem.x_count(), pool),
+          made(problem, Operand::dy, problem.dy_count(), pool)};
 }
 
 Operands read_tensors(Job& job) {

@@ -2,20 +2,171 @@
 // memory.
 #include "compare/compare.hpp"
 
-#include <cstdio>
 #include <optional>
 
+#include "check/array_compare.hpp"
 #include "convgrad/array_file.hpp"
 #include "files/array.hpp"
 #include "files/tensor_name.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
-#include "options/attributes.hpp"
-#include "report/progress.hpp"
-#include "report/read_parts.hpp"
+#include "options/problems.hpp"
+#include "report/values.hpp"
 
 namespace convgrad::cli {
 namespace {
+
+// What is found, in numpy's words and as JSON.
+class CompareReport final : public Report {
+ public:
+  int exit_status() const override { return match() ? 0 : 1; }
+  const char* status() const override { return match() ? "match" : "mismatch"; }
+  std::string text() const override;
+  Json json() const override;
+
+  bool match() const { return refused.empty() && comparison.match(); }
+
+  Tensors tensors;        // got and want
+  std::string got, want;  // names of the files
+  std::vector<std::int64_t> got_shape, want_shape;
+  std::string got_dtype, want_dtype;  // as they are called
+  DType coarser_dtype = DType::f32;   // of the two, whose defaults are taken
+  bool integers = false;              // or booleans; there is no dtype of floats then
+  ArrayTolerance tolerance;
+  bool by_default = false;  // the tolerance is the dtype's
+  // Says why no element need be looked at: "shapes (2,), (3,) differ"; or is empty.
+  std::string refused;
+  bool saves_difference = false;  // a file of differences was asked for
+  ArrayComparison comparison{{}};
+};
+
+std::string criterion_text(const CompareReport& r) {
+  const Tolerance& t = r.tolerance.tolerance;
+  if (r.integers && r.by_default) return "every value equal";
+  switch (t.criterion) {
+    case Criterion::max_ulp:
+      return cat("at most ", t.max_ulp, " ULP of ", dtype_name(r.tolerance.ulp_dtype));
+    case Criterion::bitwise:
+      return "every bit equal";
+    default:
+      return cat(
+          "rtol=", general(t.rtol, 6), ", atol=", general(t.atol, 6),
+          r.by_default ? cat(" (defaults of ", dtype_name(r.coarser_dtype), ")") : std::string());
+  }
+}
+
+std::string dtypes_and_shape(const CompareReport& r) {
+  std::string text = r.got_dtype;
+  if (r.got_dtype != r.want_dtype) text += cat(" and ", r.want_dtype);
+  return cat(text, " ", shape_text(r.got_shape));
+}
+
+std::string place(const CompareReport& r, const PairError& error) {
+  const int digits = r.integers ? 20 : 9;  // as many as any integer has
+  return cat(" at ", bracketed(position_of(r.got_shape, error.index)), ": got ",
+             general(error.got, digits), ", want ", general(error.want, digits));
+}
+
+// Returns a line on the largest difference of all, and one on that of mismatches if it is another.
+std::string worst_lines(const CompareReport& r, const char* what, PairError LargestErrors::*of) {
+  std::string text;
+  const bool relative = of == &LargestErrors::rel;
+  const ArrayComparison& c = r.comparison;
+  for (const LargestErrors* largest : {&c.failing, &c.all}) {
+    const bool failing = largest == &c.failing;
+    const PairError& error = largest->*of;
+    if (failing && (c.match() || error.index == (c.all.*of).index)) continue;
+    text += cat("Max ", what, " difference", failing ? " among mismatches" : "",
+                relative && largest->zero_wants > 0 ? " of elements where want is not 0: " : ": ",
+                general(error.value, 6), error.index < 0 ? "" : place(r, error), "\n");
+  }
+  return text;
+}
+
+std::string nonfinite_text(const NonFinite& counts) {
+  return cat(counts.nan, " NaN, ", counts.inf, " Inf");
+}
+
+Json error_json(const CompareReport& r, const PairError& error) {
+  Json json = {{"value", number(error.value)}};
+  if (error.index >= 0) {
+    json["index"] = position_of(r.got_shape, error.index);
+    json["got"] = number(error.got, r.integers);
+    json["want"] = number(error.want, r.integers);
+  }
+  return json;
+}
+
+Json largest_json(const CompareReport& r, const LargestErrors& largest) {
+  Json json = {{"max_abs", error_json(r, largest.abs)}, {"max_rel", error_json(r, largest.rel)}};
+  if (!r.integers) json["max_ulp"] = error_json(r, largest.ulp);
+  if (largest.zero_wants > 0) json["zero_wants"] = largest.zero_wants;
+  return json;
+}
+
+// Returns "1 / 36 (2.78 %)".
+std::string part_text(std::int64_t part, std::int64_t whole) {
+  const double percent =
+      whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+  return cat(part, " / ", whole, " (", general(percent, 3), " %)");
+}
+
+std::string CompareReport::text() const {
+  const CompareReport& r = *this;
+  const ArrayComparison& c = comparison;
+  std::string text = cat(r.match() ? "MATCH: " : "MISMATCH: ", r.got, " against ", r.want, ": ");
+  if (!r.refused.empty()) {
+    return cat(text, r.refused, "\n",
+               saves_difference ? "No difference is written, since shapes or dtypes differ\n" : "");
+  }
+  text += dtypes_and_shape(r) + "\n";
+  text += cat(r.match() ? "Equal to tolerance " : "Not equal to tolerance ", criterion_text(r),
+              r.tolerance.equal_nan ? "" : ", NaN equals nothing", "\n");
+  text += cat("Mismatched elements: ", part_text(c.mismatches, c.count), "\n");
+  text += worst_lines(r, "absolute", &LargestErrors::abs);
+  text += worst_lines(r, "relative", &LargestErrors::rel);
+  if (!r.integers) text += worst_lines(r, "ULP", &LargestErrors::ulp);
+  if (!c.match()) text += cat("First mismatch", place(r, c.first_mismatch), "\n");
+  if (c.nonfinite_mismatches > 0) {
+    text += cat("Mismatches that are not finite: ", c.nonfinite_mismatches, ", the first",
+                place(r, c.first_nonfinite), "\n");
+  }
+  const bool all_finite =
+      c.got_nonfinite.nan + c.got_nonfinite.inf + c.want_nonfinite.nan + c.want_nonfinite.inf == 0;
+  if (!all_finite) {
+    text += cat("Not finite: got ", nonfinite_text(c.got_nonfinite), "; want ",
+                nonfinite_text(c.want_nonfinite), "\n");
+  }
+  return text;
+}
+
+Json comparison_json(const CompareReport& r) {
+  const ArrayComparison& c = r.comparison;
+  Json json = {{"verdict", r.match() ? "match" : "mismatch"},
+               {"got", r.got},
+               {"want", r.want},
+               {"criterion", criterion_text(r)},
+               {"equal_nan", r.tolerance.equal_nan}};
+  if (!r.refused.empty()) {
+    json["refused"] = r.refused;
+    return json;
+  }
+  json["count"] = c.count;
+  json["mismatches"] = c.mismatches;
+  json.update(largest_json(r, c.all));
+  if (!c.match()) {
+    json["failing"] = largest_json(r, c.failing);
+    json["first_mismatch"] = error_json(r, c.first_mismatch);
+  }
+  json["nonfinite"] = {{"mismatches", c.nonfinite_mismatches},
+                       {"got", {{"nan", c.got_nonfinite.nan}, {"inf", c.got_nonfinite.inf}}},
+                       {"want", {{"nan", c.want_nonfinite.nan}, {"inf", c.want_nonfinite.inf}}}};
+  return json;
+}
+
+Json CompareReport::json() const {
+  return {{"tensors", tensors_json(tensors)}, {"compare", comparison_json(*this)}};
+}
 
 constexpr std::int64_t kPartElements = std::int64_t{1} << 19;
 

@@ -5,10 +5,7 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 
-#include "base/messages.hpp"
-#include "convgrad/error.hpp"
 #include "options/arguments.hpp"
 
 namespace convgrad::cli {

@@ -1,18 +1,182 @@
-// compute.cpp - the main job: a filter gradient from .npy to .npy.
+// compute.cpp - the main job: a filter gradient from .npy to .npy; with --batch-range the sums of a
+// part of the batch in a file; reduce: the gradient from such files.
 #include "compute/compute.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "base/clock.hpp"
+#include "convgrad/array_file.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
 #include "job/job_files.hpp"
-#include "job/job_plan.hpp"
 #include "options/arguments.hpp"
-#include "options/attributes.hpp"
+#include "options/help.hpp"
+#include "options/problems.hpp"
 
 namespace convgrad::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  misuse("--batch-range: '", text, "' is no range, expected A:B for images A to B-1, or K/R for ",
+         "the K-th of R parts");
+}
+
+void check_names(const ReduceOptions& options) {
+  const std::string& output = options.problem.output;
+  if (options.parts.empty()) {
+    misuse("reduce: no file is named, expected those that --batch-range has written");
+  }
+  if (output.empty()) {
+    misuse("--output is missing, expected a .npy file or -");
+  }
+  if (std::ranges::count(options.parts, "-") > 0) {
+    misuse("reduce: - is a stream, expected files of --batch-range");
+  }
+  check_outputs(options);
+}
+
+std::vector<PartialFile> open_all(const Words& names) {
+  std::vector<PartialFile> files;
+  for (const std::string& name : names) files.push_back(open_partial(name));
+  check_partials(files);
+  return files;
+}
+
+struct ReduceReport final : Report {
+  Json json() const override {
+    Json parts = Json::array();
+    for (const PartialFile& file : files) {
+      const PartialHeader& header = file.header;
+      parts.push_back({{"file", file.path},
+                       {"images", {header.images.begin, header.images.end}},
+                       {"of_images", header.problem.N},
+                       {"slices", {header.slices.begin, header.slices.end}},
+                       {"of_slices", header.of_slices},
+                       {"nodes", file.nodes.size()},
+                       {"algorithm", header.algorithm}});
+    }
+    Json json = problem_fields(files[0].header.problem);
+    json["parts"] = parts;
+    json["output"] = output;
+    if (!tensors.empty()) json["tensors"] = tensors_json(tensors);
+    return json;
+  }
+
+  std::vector<PartialFile> files;
+  std::string output;
+  Tensors tensors;
+};
+
+// Returns the part that text names: "A:B", images A to B-1, where a missing A is 0 and a missing B
+// the end, "K/R", the K-th of R parts, or "", all of the batch, which has so many images. Throws
+// Error(usage) for other text.
+BatchRange parse_batch_range(const std::string& text, std::int64_t images) {
+  BatchRange range;
+  if (text.empty()) return range;
+  const std::size_t at = text.find_first_of(":/");
+  if (at == std::string::npos) refuse(text);
+  const std::string_view all = text, first = all.substr(0, at), second = all.substr(at + 1);
+  if (text[at] == '/') {
+    const auto share = parse_share(text);
+    if (!share) refuse(text);
+    return {BatchRange::Kind::share, {}, share->first - 1, share->second};
+  }
+  const auto begin = first.empty() ? std::optional<std::int64_t>(0) : parse_whole(first);
+  const auto end = second.empty() ? std::optional<std::int64_t>(images) : parse_whole(second);
+  if (!begin || !end || *begin > *end) refuse(text);
+  return {BatchRange::Kind::images, {*begin, *end}, 0, 1};
+}
+
+void check_batch_range(const Options& options) {
+  const ExecutionOptions& execution = options.execution;
+  if (execution.batch_range.empty()) return;
+  if (execution.accumulate) {
+    misuse("--accumulate: given with --batch-range, whose output is no gradient yet",
+           Hint("give it ", "without, or add the parts with convgrad reduce"));
+  }
+  if (execution.raw) {
+    misuse("--raw: given with --batch-range, whose output is no gradient yet",
+           Hint("give it to ", "convgrad reduce"));
+  }
+  const std::string& output = options.problem.output;
+  const ArrayTarget target = array_target(output);
+  if (target.file != output || output.ends_with(".npy") ||
+      target.format == ArrayFormat::safetensors) {
+    misuse("--output: ", output, " is given with --batch-range, which writes an archive of its ",
+           "own, expected FILE.npz");
+  }
+  if (execution.backend == "reference") {
+    misuse("--batch-range: given with --backend reference, which sums the batch in one go",
+           Hint("use ", "--backend cpu"));
+  }
+}
+
+Json part_json(const Plan& plan) {
+  const Range slices = plan.schedule.slices.slices_of(plan.schedule.part.partitions);
+  return {{"images", {plan.schedule.part.images.begin, plan.schedule.part.images.end}},
+          {"of_images", plan.problem.N},
+          {"slices", {slices.begin, slices.end}},
+          {"of_slices", plan.schedule.slices.count()},
+          {"nodes", plan.schedule.nodes.size()}};
+}
+
+// Returns the part as a line of --dry-run.
+std::string part_text(const Plan& plan) {
+  const std::vector<BatchCut> cuts = batch_cuts(plan.schedule.chunks, plan.schedule.slices);
+  std::string text =
+      cat("part       images ", plan.schedule.part.images.begin, ":", plan.schedule.part.images.end,
+          " of ", plan.problem.N, ", a file of about ",
+          format_bytes(static_cast<double>(partial_file_bytes(plan))), "; can be cut at");
+  constexpr std::size_t kMost = 12;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (cuts.size() > kMost && i == kMost / 2) {
+      text += " ...";
+      i = cuts.size() - kMost / 2;
+    }
+    text += cat(" ", cuts[i].image);
+  }
+  return text + "\n";
+}
+
+void write_part(const std::string& path, const Plan& plan, BlockSum& sum,
+                const OutputOptions& options) {
+  std::vector<const double*> sums;
+  for (std::size_t node = 0; node < plan.schedule.nodes.size(); ++node) {
+    sums.push_back(sum.finish(node));
+  }
+  // Parts of one run must be of one version, revision and compiler.
+  write_partial(path, partial_header(plan, version_text()), plan.schedule.nodes, sums, options);
+}
+
+// Returns the seconds that writing takes; those of the last sums are added to the timing.
+double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& addend,
+                  const Options& options, Timing& timing) {
+  const double* dw = nullptr;
+  const double finish_s = seconds_of([&] { dw = sums.finish(); });
+  timing.kernel_s += finish_s;
+  timing.total_s += finish_s;
+  return seconds_of([&] {
+    write_gradient(options.problem.output, job.problem, dw,
+                   addend.empty() ? nullptr : addend.data(), gradient_options(options));
+  });
+}
+
+ReportPointer planned_report(const Job& job, const Plan& plan, const Options& options,
+                             bool is_part) {
+  auto report = std::make_unique<PlanReport>(job, plan);
+  report->lines = plan_text(job, plan, options.execution.algorithm);
+  if (is_part) {
+    report->lines += part_text(plan);
+    report->more = {{"part", part_json(plan)}};
+  }
+  return report;
+}
+
+}  // namespace
+
 void check_compute_options(const Options& options) {
   check_required(options.problem);
   const std::string& output = options.problem.output;
@@ -55,34 +219,6 @@ Json ComputeReport::json() const {
   return json;
 }
 
-namespace {
-
-// Returns the seconds that writing takes; those of the last sums are added to the timing.
-double write_sums(BlockSum& sums, const Job& job, const std::vector<double>& addend,
-                  const Options& options, Timing& timing) {
-  const double* dw = nullptr;
-  const double finish_s = seconds_of([&] { dw = sums.finish(); });
-  timing.kernel_s += finish_s;
-  timing.total_s += finish_s;
-  return seconds_of([&] {
-    write_gradient(options.problem.output, job.problem, dw,
-                   addend.empty() ? nullptr : addend.data(), gradient_options(options));
-  });
-}
-
-ReportPointer planned_report(const Job& job, const Plan& plan, const Options& options,
-                             bool is_part) {
-  auto report = std::make_unique<PlanReport>(job, plan);
-  report->lines = plan_text(job, plan, options.execution.algorithm);
-  if (is_part) {
-    report->lines += part_text(plan);
-    report->more = {{"part", part_json(plan)}};
-  }
-  return report;
-}
-
-}  // namespace
-
 ReportPointer compute(const Options& options) {
   if (options.execution.mpi) return compute_on_ranks(options);
   if (ReportPointer listed = listed_algorithms(options)) return listed;
@@ -118,6 +254,35 @@ ReportPointer compute(const Options& options) {
     report->more = {{"part", part_json(plan)}};
   } else if (!options.json.empty()) {
     add_gradient(gradient_target(options), job.problem, report->tensors);
+  }
+  return report;
+}
+
+WgradProblem part_problem(const Plan& plan) {
+  WgradProblem problem = plan.problem;
+  problem.N = plan.schedule.part.images.size();
+  return problem;
+}
+
+ReportPointer reduce(const ReduceOptions& options) {
+  check_names(options);
+  const std::string& output = options.problem.output;
+  const OutputOptions output_options = gradient_options(options);
+  check_array_output(output, output_options);
+  warn_of_endings(options);
+  auto report = std::make_unique<ReduceReport>();
+  report->files = open_all(options.parts);
+  report->output = output;
+  const WgradProblem& problem = report->files[0].header.problem;
+  const auto start = Clock::now();
+  const Buffer sums = add_partials(report->files);
+  const double read_s = seconds_since(start);
+  write_gradient(output, problem, sums.as<double>(), nullptr, output_options);
+  if (!options.json.empty()) add_gradient(gradient_target(options), problem, report->tensors);
+  if (options.execution.verbose) {
+    std::fprintf(stderr, "%s\n%zu files, added in %.2f ms, total %.2f ms\n",
+                 describe(problem).c_str(), report->files.size(), read_s * 1e3,
+                 seconds_since(start) * 1e3);
   }
   return report;
 }

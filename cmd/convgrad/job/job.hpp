@@ -1,4 +1,5 @@
-// job.hpp - from options to a checked problem with its tensors, and through its blocks.
+// job.hpp - from options to a checked problem with its tensors, its plan, and through its blocks;
+// what --dry-run, --list-algorithms and --verbose print of the plan.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "convgrad/npy.hpp"
+#include "engine/device_kernel.hpp"
 #include "engine/run.hpp"
 #include "options/options.hpp"
 #include "report/report.hpp"
@@ -27,10 +29,46 @@ struct Job {
 // Throws Error(usage) for names that are unknown or do not fit each other.
 std::optional<Backend> named_backend(const ExecutionOptions& execution);
 
-// Opens the two files and validates the problem.
 Job open_job(const Options& options);
 
 // Reads the blocks and adds them to both sums, with progress. `gradient` and `check` may be null.
 Timing run_job(Job& job, const Plan& plan, BlockSum* gradient, BlockSum* check);
+
+PlanOptions plan_options(const Options& options);
+PlanOptions plan_options(const Job& job, const Options& options);
+
+// Plans the job, with the memory that its streams need.
+Plan plan_job(const Job& job, const PlanOptions& options);
+
+// Holds the row of an algorithm in tables of all.
+struct AlgorithmRow {
+  std::string_view name, summary;
+  std::string why_not;  // this machine cannot run it, or ""
+};
+// It is known only with `cuda` why the algorithms of devices cannot run.
+std::vector<AlgorithmRow> all_algorithms(const CudaInfo* cuda = nullptr);
+Json algorithms_json(const std::vector<AlgorithmRow>& rows);
+std::string algorithms_text(const std::vector<AlgorithmRow>& rows);
+// Returns what --list-algorithms says, of the problem if the options have one, or null without it.
+ReportPointer listed_algorithms(const Options& options);
+
+// Holds what --dry-run says of a job, and what is said beside it.
+struct PlanReport : Report {
+  PlanReport(const Job& job, const Plan& planned) : tensors(job.tensors), plan(planned) {}
+
+  std::string text() const override { return lines; }
+  Json json() const override;
+  std::string in_short() const override;
+
+  Tensors tensors;
+  Plan plan;
+  std::string lines;
+  Json more = Json::object();  // fields beside the plan's
+};
+
+std::string plan_text(const Job& job, const Plan& plan, const std::string& algorithm);
+
+// Prints problem, plan and timings on stderr, for --verbose.
+void print_timing(const Plan& plan, const JobTiming& timing);
 
 }  // namespace convgrad::cli

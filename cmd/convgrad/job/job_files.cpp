@@ -1,4 +1,3 @@
-// job_files.cpp - see job_files.hpp.
 #include "job/job_files.hpp"
 
 #include <fcntl.h>
@@ -7,7 +6,6 @@
 
 #include <filesystem>
 
-#include "convgrad/error.hpp"
 #include "files/tensor_name.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"

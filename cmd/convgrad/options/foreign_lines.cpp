@@ -1,10 +1,10 @@
-// foreign_lines.cpp - problems as other programs spell them; see made_problem.hpp. What is left out
+// foreign_lines.cpp - problems as other programs spell them; see problems.hpp. What is left out
 // has the value that the other program gives it.
 #include <algorithm>
 #include <map>
 
 #include "options/arguments.hpp"
-#include "options/made_problem.hpp"
+#include "options/problems.hpp"
 
 namespace convgrad::cli {
 namespace {

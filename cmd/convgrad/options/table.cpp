@@ -8,7 +8,7 @@
 #include "engine/kernel.hpp"
 #include "options/arguments.hpp"
 #include "options/help.hpp"
-#include "options/suites.hpp"
+#include "options/problems.hpp"
 
 namespace convgrad::cli {
 namespace {

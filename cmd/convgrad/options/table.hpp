@@ -42,7 +42,6 @@ using Value = std::variant<std::string*, bool*, double*, std::optional<double>*,
 // since a job that is run again would give another result.
 enum class FieldOf { job, batch, nobody };
 
-// Holds what few options have.
 struct Traits {
   std::string (*values)() = nullptr;  // known ones, if the type does not list them
   bool usual = false;                 // -h explains it, though it has no letter
@@ -101,5 +100,23 @@ struct AllOptions {
 std::vector<Command> commands_of(AllOptions& all);
 // Returns the commands that the jobs of a batch are. Both set the same options.
 std::vector<Command> job_commands(VerifyCommand& options);
+
+// Binds every option and command of the table, which must stay where it is.
+void bind_options(CLI::App& app, std::vector<Command>& commands);
+
+// Sets a bound option as if the words had been given on the command line, with the same checks.
+// `name` is one of its long ones, and Error(usage) names it.
+void set_option(const Row& row, const std::string& name, const Words& words);
+
+// Gives a command the options that stand in front of it, which are the main job's, if it has none
+// of its own.
+void take_options(const Command& main, const Command& command);
+
+// Gives options from CONVGRAD_* variables where no flag has given them, and notes what came from
+// where.
+void apply_variables(const Command& command);
+
+// Returns the long names of an app's options, "--op", "--strides", ...
+std::vector<std::string> option_names(const CLI::App& app);
 
 }  // namespace convgrad::cli

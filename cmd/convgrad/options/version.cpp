@@ -1,4 +1,3 @@
-// version.cpp - see help.hpp.
 #include "version.hpp"
 
 #include "base/load_module.hpp"

@@ -1,20 +1,19 @@
-// report.cpp - see report.hpp.
 #include "report/report.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <span>
-#include <sstream>
-#include <string_view>
 
-#include "base/messages.hpp"
 #include "files/tensor_name.hpp"
 #include "files/text_file.hpp"
 #include "options/arguments.hpp"
-#include "report/tensor_hash.hpp"
+#include "report/values.hpp"
 #include "version.hpp"
 
 namespace convgrad::cli {
@@ -31,6 +30,26 @@ Json dtype_json(const NpyHeader& header) {
 bool is_readable_again(const std::string& path) {
   std::error_code ignored;
   return path != "-" && std::filesystem::is_regular_file(split_tensor_name(path).file, ignored);
+}
+
+constexpr const char* kRed = "\033[1;31m";
+constexpr const char* kGreen = "\033[1;32m";
+constexpr const char* kYellow = "\033[1;33m";
+constexpr const char* kPlain = "\033[0m";
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+bool is_off = false;
+
+// Returns "59 s", "12 min", "3 h 20 min": as exact as a guess deserves.
+std::string time_text(double seconds) {
+  const long long whole = std::llround(std::min(seconds, 1e9));
+  if (whole < 120) return std::to_string(whole) + " s";
+  if (whole < 7200) return std::to_string((whole + 30) / 60) + " min";
+  return std::to_string(whole / 3600) + " h " + std::to_string(whole % 3600 / 60) + " min";
 }
 
 }  // namespace
@@ -81,12 +100,9 @@ Json common_json(const std::string& command, const std::string& command_line,
 }
 
 Json problem_json(const WgradProblem& problem) {
-  Json strides = Json::array(), dilations = Json::array(), pads = Json::array();
-  for (int a = 3 - problem.spatial_rank(); a < 3; ++a) {
-    const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
-    strides.push_back(axis.stride);
-    dilations.push_back(axis.dilation);
-    pads.push_back({axis.pad_before, axis.pad_after});
+  Json pads = Json::array();
+  for (std::size_t a = static_cast<std::size_t>(3 - problem.spatial_rank()); a < 3; ++a) {
+    pads.push_back({problem.axis[a].pad_before, problem.axis[a].pad_after});
   }
   return {{"op", op_name(problem.op)},
           {"tensorflow_op", tensorflow_op_name(problem.op)},
@@ -98,8 +114,8 @@ Json problem_json(const WgradProblem& problem) {
           {"filter_format", filter_format_name(problem)},
           {"filter_shape", dw_shape(problem)},
           {"groups", problem.groups},
-          {"strides", strides},
-          {"dilations", dilations},
+          {"strides", per_axis(problem, &SpatialAxis::stride)},
+          {"dilations", per_axis(problem, &SpatialAxis::dilation)},
           {"pads", pads},
           {"line", describe(problem)}};
 }
@@ -260,6 +276,70 @@ void write_file(const std::string& path, std::string_view text, const OutputOpti
   OutputFile file(path, options);
   file.write(text.data(), text.size());
   file.commit();
+}
+
+bool is_colored(const Options& options, int stream) {
+  if (options.color == "always") return true;
+  if (options.color == "never" || is_set("NO_COLOR")) return false;
+  const char* terminal = std::getenv("TERM");
+  const bool dumb = terminal != nullptr && std::strcmp(terminal, "dumb") == 0;
+  return !dumb && isatty(stream) == 1;
+}
+
+std::string colored_verdict(const Options& options, const std::string& text) {
+  const std::size_t end = text.find_first_of(": \n");
+  const std::string word = text.substr(0, end);
+  const char* color = word == "MATCH" ? kGreen : word == "MISMATCH" ? kRed : nullptr;
+  if (color == nullptr || !is_colored(options, STDOUT_FILENO)) return text;
+  return color + word + kPlain + text.substr(word.size());
+}
+
+void say(const Options& options, const std::string& kind, const std::string& message) {
+  if (options.quiet && kind != "error") return;
+  std::string label = kind + ":";
+  if (is_colored(options, STDERR_FILENO)) {
+    label = (kind == "error" ? kRed : kYellow) + label + kPlain;
+  }
+  std::fprintf(stderr, "convgrad: %s %s\n", label.c_str(), message.c_str());
+}
+
+Progress::Progress(std::string label)
+    : label_(std::move(label)),
+      terminal_(!is_off && isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      last_(start_) {}
+
+Progress::~Progress() { wipe(); }
+
+void Progress::turn_off() { is_off = true; }
+
+void Progress::wipe() {
+  const std::lock_guard lock(mutex_);
+  if (shown_ > 0) std::fprintf(stderr, "\r%*s\r", static_cast<int>(shown_), "");
+  shown_ = 0;
+}
+
+void Progress::show(double fraction) { show(fraction, label_); }
+
+void Progress::show(double fraction, const std::string& label) {
+  if (!terminal_) return;
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const bool soon = std::chrono::duration<double>(now - last_).count() < 0.1;
+  if (elapsed < 1 || (soon && shown_ > 0)) return;
+  last_ = now;
+  constexpr int kCells = 20;
+  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kCells);
+  const double left = fraction > 0 ? elapsed / fraction - elapsed : 0;
+  const int columns = std::fprintf(stderr, "\r%s: [%.*s%*s] %3.0f %%, %s left ", label.c_str(),
+                                   full, "####################", kCells - full, "", 100 * fraction,
+                                   time_text(left).c_str());
+  // Blanks replace what is left of a longer line.
+  const std::size_t now_shown = columns > 1 ? static_cast<std::size_t>(columns - 1) : 0;
+  if (shown_ > now_shown) std::fprintf(stderr, "%*s", static_cast<int>(shown_ - now_shown), "");
+  shown_ = std::max(shown_, now_shown);
+  std::fflush(stderr);
 }
 
 }  // namespace convgrad::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/npy.hpp"
 #include "cpu/peaks.hpp"
@@ -60,7 +62,6 @@ Json blas_json();
 // it, null if none does.
 Json error_json(int status, const std::string& message, const std::string& hint);
 
-// Describes a tensor that was read or written.
 struct TensorReport {
   std::string file;
   NpyHeader header;
@@ -85,7 +86,6 @@ Json machine_json(const Machine& machine);
 Json cuda_json(const CudaInfo& info);
 Json peaks_json(const Peaks& peaks);
 
-// Says how long a job took.
 struct JobTiming {
   Timing timing;
   double write_s = 0;
@@ -128,5 +128,30 @@ std::string colored_verdict(const Options& options, const std::string& text);
 // Prints the line "convgrad: KIND: MESSAGE" on standard error. The kind is error, or what --quiet
 // leaves out: warning, note, ...
 void say(const Options& options, const std::string& kind, const std::string& message);
+
+// Draws a line on stderr for jobs of more than a second, on a terminal only.
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();  // wipes the line
+  // Turns lines off for good, and everywhere.
+  static void turn_off();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Draws the line at most ten times a second. Any thread may call it; fraction is in [0, 1].
+  void show(double fraction);
+  void show(double fraction, const std::string& label);
+  // Wipes the line before something else is written to the terminal; show() draws it again.
+  void wipe();
+
+ private:
+  const std::string label_;
+  const bool terminal_;
+  const Clock::time_point start_;
+  Clock::time_point last_;
+  std::size_t shown_ = 0;  // columns that are in use
+  std::mutex mutex_;
+};
 
 }  // namespace convgrad::cli

@@ -1,9 +1,7 @@
-// repro.cpp - see verify.hpp.
 #include <algorithm>
 #include <filesystem>
 
 #include "base/buffer.hpp"
-#include "base/messages.hpp"
 #include "check/crop.hpp"
 #include "check/reference_sum.hpp"
 #include "convgrad/gradient_file.hpp"

@@ -3,17 +3,198 @@
 #include "verify/verify.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "files/tensor_name.hpp"
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
-#include "options/attributes.hpp"
-#include "report/report.hpp"
+#include "options/problems.hpp"
 
 namespace convgrad::cli {
 namespace {
+
+// Returns what an element is off by: in units of rounding where that is known, else |got - want|.
+double badness(const Expected& e, const Tolerance& tolerance, const Gradient& got,
+               const std::vector<double>& want, std::size_t at) {
+  if (!tolerance.needs_terms()) {
+    const double error = std::fabs(got.values[at] - want[at]);
+    return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+  }
+  return unexplained_error(got.dtype, got.values[at], want[at], e.tails.empty() ? 0 : e.tails[at]) /
+         e.scales[at];
+}
+
+Notes worst_elements(const Judged& judged, const Expected& expected, const Tolerance& tolerance,
+                     const Gradient& got, std::int64_t count) {
+  const WgradProblem& pb = judged.problem;
+  const std::vector<double>& want = expected.values;
+  std::vector<double> off(want.size());
+  for (std::size_t i = 0; i < off.size(); ++i) off[i] = badness(expected, tolerance, got, want, i);
+  std::vector<std::size_t> order(off.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto shown = std::min(order.size(), static_cast<std::size_t>(count));
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+      [&](std::size_t a, std::size_t b) { return off[a] != off[b] ? off[a] > off[b] : a < b; });
+  const char* unit = tolerance.needs_terms() ? " times rounding's" : "";
+  Notes notes;
+  notes.lines.push_back(cat("most off: ", shown, " elements"));
+  Json list = Json::array();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t at = order[i];
+    const std::int64_t index =
+        judged.sample.indices.empty() ? static_cast<std::int64_t>(at) : judged.sample.indices[at];
+    notes.lines.push_back(cat("  ", element_text(pb, index), " got ", general(got.values[at], 9),
+                              ", want ", general(want[at], 9), ", off by ", general(off[at], 3),
+                              unit));
+    list.push_back({{"index", element_position(pb, index)},
+                    {"got", number(got.values[at])},
+                    {"want", number(want[at])},
+                    {tolerance.needs_terms() ? "rounding" : "abs", number(off[at])}});
+  }
+  notes.json["most_off"] = list;
+  return notes;
+}
+
+void save_difference(const WgradProblem& problem, const VerifyCommand& options, const Gradient& got,
+                     const std::vector<double>& want) {
+  std::vector<double> difference(want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double target = rounded(got.dtype, want[i]);
+    const bool equal = got.values[i] == target || (std::isnan(got.values[i]) && std::isnan(target));
+    difference[i] = equal ? 0 : got.values[i] - want[i];
+  }
+  WgradProblem file = problem;
+  file.out_dtype = got.dtype == DType::f64 ? DType::f64 : DType::f32;
+  write_gradient(options.verify.save_diff, file, difference.data(), nullptr,
+                 {options.execution.no_clobber});
+  const bool plain = problem.filter_format == FilterFormat::hwio;
+  say_how_to_draw(options.verify.save_diff, plain ? "" : filter_format_name(problem), options);
+}
+
+// Counts the elements that are not the same in all runs.
+std::int64_t differing(const std::vector<Gradient>& runs) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < runs[0].values.size(); ++i) {
+    count +=
+        std::ranges::all_of(
+            runs, [&](const Gradient& run) { return same_bits(run.values[i], runs[0].values[i]); })
+            ? 0
+            : 1;
+  }
+  return count;
+}
+
+// Both sides have errors, each of the scale, and each is rounded to its dtype at the end.
+Expected of_two_runs(const Expected& expected, const Gradient& run) {
+  Expected result;
+  result.values = run.values;
+  result.magnitudes = expected.magnitudes;
+  for (std::size_t i = 0; i < expected.scales.size(); ++i) {
+    const double step = rounding_step(run.dtype, run.values[i]);
+    const double scale = expected.scales[i];
+    result.scales.push_back(std::sqrt(2 * scale * scale + step * step / 12));
+    result.limits.push_back(2 * expected.limits[i] + step);
+  }
+  result.squares = expected.squares;
+  return result;
+}
+
+// Returns the run that is furthest from the first.
+Compared furthest(const Judged& judged, const Expected& reference, const Tolerance& tolerance) {
+  const Gradient& first = judged.results[0];
+  const bool terms = tolerance.needs_terms();
+  Tolerance rounding = tolerance;
+  if (terms) rounding.criterion = Criterion::rounding;
+  Expected expected;
+  if (terms) {
+    expected = of_two_runs(reference, first);
+  } else {
+    expected.values = first.values;
+  }
+  Compared worst;
+  const auto size = [&](const Comparison& c) {
+    return c.rounding ? c.rounding->worst.score() : c.relative_error;
+  };
+  for (std::size_t i = 1; i < judged.results.size(); ++i) {
+    const Gradient& run = judged.results[i];
+    Comparison comparison = compare_gradients(judged.problem, run.dtype, judged.sample.indices,
+                                              run.values, expected, rounding);
+    if (i > 1 && !(size(comparison) > size(worst.comparison))) continue;
+    worst = {run.name, first.name, run.dtype, std::move(comparison)};
+  }
+  return worst;
+}
+
+// Checks --show and --save-diff. Throws Error(usage) for a file that cannot be written, or with
+// options that it does not fit.
+void check_differences(const VerifyCommand& options) {
+  const VerifyOptions& v = options.verify;
+  check_difference(v.save_diff);
+  if (v.sample && !v.save_diff.empty()) {
+    misuse("--save-diff: given with --sample, but it shows all elements");
+  }
+}
+
+// Compares the first gradient with what it is judged by: lists the elements that are most off, and
+// writes got - want to a file, as the options ask for.
+Notes differences(const VerifyCommand& options, const Judged& judged, const Expected& expected,
+                  const Tolerance& tolerance) {
+  const VerifyOptions& v = options.verify;
+  Notes notes;
+  const Gradient& got = judged.results[0];
+  if (v.show) notes.add(worst_elements(judged, expected, tolerance, got, *v.show));
+  if (!v.save_diff.empty()) save_difference(judged.problem, options, got, expected.values);
+  return notes;
+}
+
+// Says whether several --result have the same bits, or differ as sums in other orders do, or by
+// more, which fails.
+Notes run_to_run(const Judged& judged, const Expected& expected, const Tolerance& tolerance) {
+  Notes notes;
+  const std::int64_t count = differing(judged.results);
+  const auto elements = static_cast<std::int64_t>(judged.results[0].values.size());
+  const std::string runs = cat("runs: ", judged.results.size(), " results");
+  Json json = {{"runs", judged.results.size()}, {"differing", count}, {"of", elements}};
+  if (count == 0) {
+    notes.lines.push_back(cat(runs, ", every bit equal"));
+    json["verdict"] = "equal";
+    notes.json["runs"] = json;
+    return notes;
+  }
+  const Compared worst = furthest(judged, expected, tolerance);
+  const Comparison& c = worst.comparison;
+  const bool known = c.rounding.has_value();
+  const bool within = c.match();
+  notes.failed = !within;
+  std::string line = cat(runs, " differ in ", count, " of ", elements, " elements; ", worst.got,
+                         " and ", worst.want, " agree to ", agreement_text(c.relative_error));
+  if (known) line += cat(", differences are ", group_text(judged.problem, c.rounding->worst));
+  notes.lines.push_back(line);
+  notes.lines.push_back(
+      within ? cat("they differ from run to run within ", known ? "rounding" : "the tolerance",
+                   ": order of sums, atomics")
+             : cat("they differ from run to run beyond ", known ? "rounding" : "the tolerance",
+                   ": a race, or memory that is not initialised"));
+  json["verdict"] = within ? "within rounding" : "beyond rounding";
+  json["furthest"] = {{"got", worst.got}, {"want", worst.want}};
+  json["relative_error"] = number(c.relative_error);
+  json["max_ulp"] = number(c.ulp.value);
+  if (known) {
+    json["score"] = number(c.rounding->worst.score());
+    Json taps = Json::array();
+    for (std::size_t t = 0; t < c.taps.size(); ++t) {
+      taps.push_back({{"tap", tap_position(judged.problem, static_cast<std::int64_t>(t))},
+                      {"rounding", number(c.taps[t].rounding)},
+                      {"max_abs", number(c.taps[t].max_abs)}});
+    }
+    json["taps"] = taps;
+  }
+  notes.json["runs"] = json;
+  return notes;
+}
 
 void check_scope(const VerifyCommand& options) {
   const VerifyOptions& v = options.verify;

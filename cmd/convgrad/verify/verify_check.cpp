@@ -1,12 +1,10 @@
-// verify_check.cpp - see verify_check.hpp.
-#include "verify/verify_check.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "job/job_files.hpp"
 #include "options/arguments.hpp"
-#include "options/attributes.hpp"
+#include "options/problems.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
 namespace {
@@ -178,6 +176,31 @@ class Pass {
   const double* dw_ = nullptr;
 };
 
+Judged read_subjects(const Job& job, const VerifyCommand& options) {
+  const VerifyOptions& v = options.verify;
+  const bool golden = !v.golden.empty() && !v.update_golden;
+  Judged judged;
+  judged.tensors = job.tensors;
+  if (!options.json.empty()) {
+    for (std::size_t i = 0; i < v.results.size(); ++i) {
+      add_tensor(i == 0 ? "result" : cat("result_", i + 1), v.results[i], judged.tensors);
+    }
+    if (golden) add_tensor("golden", v.golden, judged.tensors);
+  }
+  if (v.sample) {
+    judged.sample =
+        choose_entries(job.problem, *v.sample, static_cast<std::uint64_t>(v.seed.value_or(1)));
+  }
+  for (const std::string& path : v.results) {
+    judged.results.push_back(read_judged(path, job.problem, judged.sample));
+  }
+  judged.problem = job.problem;
+  // The file's own dtype is what it is judged by.
+  if (!v.results.empty()) judged.problem.out_dtype = judged.results[0].dtype;
+  if (golden) judged.golden = read_judged(v.golden, judged.problem, judged.sample);
+  return judged;
+}
+
 }  // namespace
 
 Tolerance judged_by(const VerifyOptions& o) {
@@ -239,35 +262,6 @@ Plan plan_check(const Job& job, const VerifyCommand& options, bool needs_referen
   planned.check_bytes = check_bytes;
   return plan_job(job, planned);
 }
-
-namespace {
-
-Judged read_subjects(const Job& job, const VerifyCommand& options) {
-  const VerifyOptions& v = options.verify;
-  const bool golden = !v.golden.empty() && !v.update_golden;
-  Judged judged;
-  judged.tensors = job.tensors;
-  if (!options.json.empty()) {
-    for (std::size_t i = 0; i < v.results.size(); ++i) {
-      add_tensor(i == 0 ? "result" : cat("result_", i + 1), v.results[i], judged.tensors);
-    }
-    if (golden) add_tensor("golden", v.golden, judged.tensors);
-  }
-  if (v.sample) {
-    judged.sample =
-        choose_entries(job.problem, *v.sample, static_cast<std::uint64_t>(v.seed.value_or(1)));
-  }
-  for (const std::string& path : v.results) {
-    judged.results.push_back(read_judged(path, job.problem, judged.sample));
-  }
-  judged.problem = job.problem;
-  // The file's own dtype is what it is judged by.
-  if (!v.results.empty()) judged.problem.out_dtype = judged.results[0].dtype;
-  if (golden) judged.golden = read_judged(v.golden, judged.problem, judged.sample);
-  return judged;
-}
-
-}  // namespace
 
 Judged gather(Job& job, const VerifyCommand& options, bool needs_reference) {
   const VerifyOptions& v = options.verify;

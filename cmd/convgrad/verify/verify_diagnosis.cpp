@@ -1,4 +1,3 @@
-// verify_diagnosis.cpp - see verify.hpp.
 #include <algorithm>
 
 #include "base/messages.hpp"

@@ -1,4 +1,3 @@
-// verify_orders.cpp - see verify.hpp.
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -1,45 +1,12 @@
-// verify_report.cpp - see verify_report.hpp.
-#include "verify/verify_report.hpp"
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iomanip>
 
 #include "base/messages.hpp"
 #include "convgrad/gradient_file.hpp"
+#include "verify/verify.hpp"
 
 namespace convgrad::cli {
-
-std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
-  std::vector<std::int64_t> index;
-  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
-  if (pb.spatial_rank() > 2) index.push_back(tap / S / R);
-  if (pb.spatial_rank() > 1) index.push_back(tap / S % R);
-  index.push_back(tap % S);
-  return index;
-}
-
-std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {
-  WgradProblem tensorflow = problem;
-  tensorflow.filter_format = FilterFormat::hwio;
-  return position_in_file(tensorflow, index);
-}
-
-std::string element_text(const WgradProblem& problem, std::int64_t index) {
-  return bracketed(element_position(problem, index));
-}
-
-std::string tap_text(const WgradProblem& problem, std::int64_t tap) {
-  return bracketed(tap_position(problem, tap));
-}
-
-void Notes::add(const Notes& more) {
-  failed = failed || more.failed;
-  lines.insert(lines.end(), more.lines.begin(), more.lines.end());
-  json.update(more.json);
-}
-
 namespace {
 
 // The table of taps has no more rows than this.
@@ -405,7 +372,69 @@ Json comparison_json(const VerifyReport& r, const Compared& v) {
   return json;
 }
 
+std::string certainty_name(Certainty certainty) {
+  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
+}
+
+std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
+  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
+                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
+                                                      : " matches if ";
+  const std::string checked =
+      f.checked == count ? cat("all ", count) : cat(f.checked, " of ", count);
+  return cat("diagnosis: ", subject, verb, f.text, " (", checked, " elements checked)",
+             f.cause.empty() ? "" : "; usual causes: ", f.cause);
+}
+
+Json compare_json(const VerifyReport& r) {
+  Json json = comparison_json(r, r.verdicts[r.shown()]);
+  json["verdict"] = r.status();
+  json["failing"].get_ref<std::string&>() += but_runs_differ(r);
+  json["vacuous"] = !r.vacuous.empty();
+  if (is_vacuous_failure(r)) json["reason"] = "vacuous";
+  if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
+  if (!r.not_tested.empty()) json["not_tested"] = r.not_tested;
+  if (r.verdicts.size() > 1) {
+    Json all = Json::array();
+    for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));
+    json["results"] = all;
+  }
+  if (r.diagnosis) json["diagnosis"] = r.diagnosis->json();
+  for (const Notes* notes : {&r.repro, &r.coverage, &r.notes}) json.update(notes->json);
+  json["repeat"] = r.options.command_line;
+  return json;
+}
+
 }  // namespace
+
+std::vector<std::int64_t> tap_position(const WgradProblem& pb, std::int64_t tap) {
+  std::vector<std::int64_t> index;
+  const std::int64_t S = pb.axis[2].taps, R = pb.axis[1].taps;
+  if (pb.spatial_rank() > 2) index.push_back(tap / S / R);
+  if (pb.spatial_rank() > 1) index.push_back(tap / S % R);
+  index.push_back(tap % S);
+  return index;
+}
+
+std::vector<std::int64_t> element_position(const WgradProblem& problem, std::int64_t index) {
+  WgradProblem tensorflow = problem;
+  tensorflow.filter_format = FilterFormat::hwio;
+  return position_in_file(tensorflow, index);
+}
+
+std::string element_text(const WgradProblem& problem, std::int64_t index) {
+  return bracketed(element_position(problem, index));
+}
+
+std::string tap_text(const WgradProblem& problem, std::int64_t tap) {
+  return bracketed(tap_position(problem, tap));
+}
+
+void Notes::add(const Notes& more) {
+  failed = failed || more.failed;
+  lines.insert(lines.end(), more.lines.begin(), more.lines.end());
+  json.update(more.json);
+}
 
 std::string agreement_text(double relative_error) {
   if (relative_error == 0) return "every bit of the reference";
@@ -421,24 +450,6 @@ std::string group_text(const WgradProblem& pb, const GroupError& error) {
   return cat(general(error.rms, 3), " times rounding's (", general(error.allowed, 3), " allowed)",
              place);
 }
-
-namespace {
-
-std::string certainty_name(Certainty certainty) {
-  return certainty == Certainty::bits ? "bits" : certainty == Certainty::size ? "size" : "match";
-}
-
-std::string finding_line(const std::string& subject, const Finding& f, std::int64_t count) {
-  const char* verb = f.certainty == Certainty::bits   ? " matches bit by bit if "
-                     : f.certainty == Certainty::size ? " has errors of the size that it has if "
-                                                      : " matches if ";
-  const std::string checked =
-      f.checked == count ? cat("all ", count) : cat(f.checked, " of ", count);
-  return cat("diagnosis: ", subject, verb, f.text, " (", checked, " elements checked)",
-             f.cause.empty() ? "" : "; usual causes: ", f.cause);
-}
-
-}  // namespace
 
 void DiagnosisReport::say(const std::string& text) {
   lines.push_back("diagnosis: " + text);
@@ -518,29 +529,6 @@ std::string VerifyReport::text() const {
   add("repeat: " + options.command_line);
   return colored_verdict(options, text.str());
 }
-
-namespace {
-
-Json compare_json(const VerifyReport& r) {
-  Json json = comparison_json(r, r.verdicts[r.shown()]);
-  json["verdict"] = r.status();
-  json["failing"].get_ref<std::string&>() += but_runs_differ(r);
-  json["vacuous"] = !r.vacuous.empty();
-  if (is_vacuous_failure(r)) json["reason"] = "vacuous";
-  if (!r.vacuous.empty()) json["why_vacuous"] = r.vacuous;
-  if (!r.not_tested.empty()) json["not_tested"] = r.not_tested;
-  if (r.verdicts.size() > 1) {
-    Json all = Json::array();
-    for (const Compared& v : r.verdicts) all.push_back(comparison_json(r, v));
-    json["results"] = all;
-  }
-  if (r.diagnosis) json["diagnosis"] = r.diagnosis->json();
-  for (const Notes* notes : {&r.repro, &r.coverage, &r.notes}) json.update(notes->json);
-  json["repeat"] = r.options.command_line;
-  return json;
-}
-
-}  // namespace
 
 Json VerifyReport::json() const {
   Json json = {{"tensors", tensors_json(tensors)}};

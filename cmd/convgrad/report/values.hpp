@@ -1,5 +1,8 @@
-// read_parts.hpp - an array from front to back in C order, a few MiB at a time; arrays of integers.
+// values.hpp - the values of an array: from front to back in C order, a few MiB at a time;
+// integers; a name by which two runs can tell whether they had the same data.
 #pragma once
+
+#include <nettle/sha2.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -58,5 +61,25 @@ void with_integer(const NpyHeader& header, const Function& f) {
       return call(std::int64_t{});
   }
 }
+
+// Computes SHA-256 of the values in C order, little-endian. The form of the file (byte order,
+// Fortran order, format version) does not enter, nor do dtype and shape: in Python, for a
+// little-endian array, it is hashlib.sha256(array.tobytes()).
+class TensorHash {
+ public:
+  TensorHash();
+  void add(const void* bytes, std::size_t count);
+  // Returns "sha256:" and 64 hexadecimal digits. It may be called once, after the last add().
+  std::string text();
+
+ private:
+  sha256_ctx state_;
+};
+
+std::string hash_of_values(const std::string& path);
+
+// Returns that of all bytes of a file, as sha256sum prints them. Throws Error(input) if it is no
+// regular file or cannot be opened, and Error(runtime) if reading fails.
+std::string hash_of_file(const std::string& path);
 
 }  // namespace convgrad::cli

@@ -1,15 +1,12 @@
-// tensor_hash.cpp - see tensor_hash.hpp.
-#include "report/tensor_hash.hpp"
+#include "report/values.hpp"
 
 #include <array>
 #include <bit>
-#include <cstdint>
 #include <filesystem>
 #include <vector>
 
 #include "files/byte_source.hpp"
 #include "options/arguments.hpp"
-#include "report/read_parts.hpp"
 
 namespace convgrad::cli {
 
