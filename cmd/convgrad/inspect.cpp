@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "engine/partial_file.hpp"
 #include "files/tensor_name.hpp"
+#include "files/tensor_source.hpp"
 #include "options/arguments.hpp"
 #include "report/report.hpp"
 #include "report/values.hpp"
@@ -179,13 +180,14 @@ struct InspectedPart {
   }
 };
 
-// Holds what cannot be read, and why.
+// Holds what cannot be read, and why. One of an archive's arrays may be no numbers.
 struct NotInspected {
   std::string path;
   Error error;
+  bool is_fault = true;
 
   Json json() const { return {{"file", path}, {"error", error.what()}}; }
-  std::string text() const { return ""; }
+  std::string text() const { return is_fault ? "" : cat(error, "\n"); }
 };
 
 using Inspected = std::variant<InspectedArray, InspectedPart, NotInspected>;
@@ -223,16 +225,18 @@ class InspectReport final : public Report {
   std::vector<const Error*> errors() const {
     std::vector<const Error*> errors;
     for (const Inspected& file : files) {
-      if (const auto* none = std::get_if<NotInspected>(&file)) errors.push_back(&none->error);
+      const auto* none = std::get_if<NotInspected>(&file);
+      if (none != nullptr && none->is_fault) errors.push_back(&none->error);
     }
     return errors;
   }
 };
 
-// Names what is looked at: an array, or the file of a part, whose description is no array.
+// Names what is looked at: an array, which may be one of an archive's, or the file of a part, whose
+// description is no array.
 struct Item {
   std::string path;
-  bool is_part = false;
+  bool is_part = false, is_member = false;
 };
 
 // Lists each array of an archive. A damaged archive is listed whole, and refused when it is opened.
@@ -245,10 +249,10 @@ std::vector<Item> items_of(const Words& files) {
         return std::ranges::count(tensors, cat(file, ":", name)) > 0;
       };
       if (tensors.size() == 3 && has("problem") && has("slices") && has("sums")) {
-        items.push_back({file, true});
+        items.push_back({.path = file, .is_part = true});
         std::erase(tensors, cat(file, ":problem"));
       }
-      for (std::string& tensor : tensors) items.push_back({std::move(tensor)});
+      for (const std::string& tensor : tensors) items.push_back({tensor, false, tensor != file});
     } catch (const Error&) {
       items.push_back({file});
     }
@@ -266,7 +270,7 @@ ReportPointer inspect(const InspectOptions& options) {
     misuse("- is given twice, expected one array on standard input");
   }
   auto report = std::make_unique<InspectReport>();
-  for (const auto& [path, is_part] : items_of(options.paths)) {
+  for (const auto& [path, is_part, is_member] : items_of(options.paths)) {
     try {
       if (is_part) {
         report->files.emplace_back(InspectedPart{open_partial(path)});
@@ -274,8 +278,9 @@ ReportPointer inspect(const InspectOptions& options) {
         report->files.emplace_back(InspectedArray(path));
       }
     } catch (const Error& error) {  // the other files are still worth a look
-      say(options, "error", error.what());
-      report->files.emplace_back(NotInspected{path, error});
+      const bool is_fault = !is_member || dynamic_cast<const NotNumbers*>(&error) == nullptr;
+      if (is_fault) say(options, "error", error.what());
+      report->files.emplace_back(NotInspected{path, error, is_fault});
     }
   }
   return report;

@@ -23,7 +23,6 @@ namespace convgrad {
 enum class Op : std::uint8_t { conv2d, depthwise, conv3d, conv1d };
 inline int spatial_rank(Op op) { return op == Op::conv3d ? 3 : op == Op::conv1d ? 1 : 2; }
 
-enum class Padding : std::uint8_t { same, valid, explicit_pads };
 // The order in which the filter gradient is written. hwio is TensorFlow's. 3-D has D in front, 1-D
 // has no H.
 enum class FilterFormat : std::uint8_t { hwio, oihw, ohwi };

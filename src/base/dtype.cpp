@@ -10,15 +10,15 @@ namespace convgrad {
 namespace {
 
 struct Format {
-  std::array<std::string_view, 4> names;  // its own first; "" is none
+  std::array<std::string_view, 5> names;  // its own first; "" is none
   std::int64_t bytes;
 };
 
 constexpr std::array<Format, 8> kFormats = {{
-    {{"float16", "half", "f16", "f2"}, 2},
+    {{"float16", "half", "f16", "fp16", "f2"}, 2},
     {{"bfloat16", "bf16"}, 2},
-    {{"float32", "float", "f32", "f4"}, 4},
-    {{"float64", "double", "f64", "f8"}, 8},
+    {{"float32", "float", "f32", "fp32", "f4"}, 4},
+    {{"float64", "double", "f64", "fp64", "f8"}, 8},
     {{"float8_e4m3fn", "e4m3fn", "f8_e4m3"}, 1},
     {{"float8_e5m2", "e5m2", "f8_e5m2"}, 1},
     {{"float8_e4m3fnuz", "e4m3fnuz", "f8_e4m3fnuz"}, 1},

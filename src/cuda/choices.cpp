@@ -102,8 +102,8 @@ struct UnitMaker {
 
 std::string too_large(const WgradProblem& problem) {
   for (const SpatialAxis& axis : problem.axis) {
-    const std::int64_t reach =
-        axis.in + axis.pad_before + axis.pad_after + axis.taps * axis.dilation + axis.stride;
+    const std::int64_t reach = axis.in + std::abs(axis.pad_before) + std::abs(axis.pad_after) +
+                               axis.taps * axis.dilation + axis.stride;
     if (reach >= kMaxExtent) {
       return cat("an axis with its padding and its filter reaches ", reach,
                  " positions, and CUDA kernels count to ", kMaxExtent);

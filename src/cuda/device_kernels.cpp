@@ -130,8 +130,8 @@ std::string cudnn_why_not(const WgradProblem& problem, const Device&) {
     // cuDNN pads both ends alike, and computes the number of outputs from that.
     const std::int64_t reach = (axis.taps - 1) * axis.dilation + 1;
     const std::int64_t out = (axis.in + 2 * axis.pad_before - reach) / axis.stride + 1;
-    if (out != axis.out) {
-      return cat("it pads both ends alike, and this pads ", axis.pad_before, " and ",
+    if (out != axis.out || axis.pad_before < 0) {
+      return cat("it pads both ends alike, and does not crop; this pads ", axis.pad_before, " and ",
                  axis.pad_after);
     }
   }

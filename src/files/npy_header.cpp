@@ -30,29 +30,37 @@ unsigned byte_at(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<unsigned>(bytes[index]);
 }
 
-std::string_view other_format(std::string_view start) {
-  static constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
-      {"PK\x03\x04", "a zip archive (save it to a file and name one of its arrays, FILE.npz:NAME)"},
-      {"\x1f\x8b", "compressed with gzip (pipe it through gunzip)"},
-      {"\x28\xb5\x2f\xfd", "compressed with zstd (pipe it through zstdcat)"},
-      {"\x89HDF", "an HDF5 file (save the data set with numpy.save)"},
-      {"\x80\x02\x8a\x0al\xfc", kTorchFile},  // a pickle of its magic number comes first
-      {"\x80", "a Python pickle (save the array with numpy.save)"},
-  };
-  for (const auto& [prefix, what] : kStarts) {
-    if (start.starts_with(prefix)) return what;
-  }
-  return "not a .npy file (expected one from numpy.save; for elements alone add dtype and shape, "
-         "FILE:float32[8,56,56,64])";
-}
+constexpr std::string_view kConverted =
+    "a .npy file that was converted as text (copy it as binary; *.npy binary in .gitattributes)";
+
+// These are other formats, and what stands in for an array that was not fetched.
+constexpr std::pair<std::string_view, std::string_view> kStarts[] = {
+    {"PK\x03\x04", "a zip archive (save it to a file and name one of its arrays, FILE.npz:NAME)"},
+    {"\x1f\x8b", "compressed with gzip (pipe it through gunzip)"},
+    {"\x28\xb5\x2f\xfd", "compressed with zstd (pipe it through zstdcat)"},
+    {"\xfd\x37zXZ", "compressed with xz (pipe it through xzcat)"},
+    {"BZh", "compressed with bzip2 (pipe it through bzcat)"},
+    {"version ", "a Git LFS pointer (fetch the file with git lfs pull)"},
+    {"/annex/o", "a git-annex pointer (fetch the file with git annex get)"},
+    {"<", "HTML or XML, such as a page in place of a download (fetch the file again)"},
+    {"{\"", "JSON, such as an error in place of a download (fetch the file again)"},
+    {"\xc2\x93NUMPY", kConverted},
+    {"\xef\xbf\xbdNUMP", kConverted},  // what is no UTF-8 was replaced
+    {"k05VTVBZ", "a .npy file in base64 (pipe it through base64 -d)"},
+    {"\x89HDF", "an HDF5 file (save the data set with numpy.save)"},
+    {"\x80\x02\x8a\x0al\xfc", kTorchFile},  // a pickle of its magic number comes first
+    {"\x80", "a Python pickle (save the array with numpy.save)"},
+};
 
 void check_magic(std::span<const std::byte> bytes, std::string_view name) {
   if (bytes.empty()) refuse(name, "is empty, expected a .npy file");
-  const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
-                               std::min(bytes.size(), kMagic.size()));
-  if (!kMagic.starts_with(start)) {
-    refuse(name, "starts with \"", printable(start), "\", so it is ", other_format(start));
-  }
+  const std::string_view start(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view magic = start.substr(0, kMagic.size());
+  if (kMagic.starts_with(magic)) return;
+  refuse_other_format(start, name);
+  refuse(name, "starts with \"", printable(magic),
+         "\", so it is not a .npy file (expected one from ",
+         "numpy.save; for elements alone add dtype and shape, FILE:float32[8,56,56,64])");
 }
 
 constexpr std::pair<char, std::string_view> kKinds[] = {
@@ -101,14 +109,31 @@ std::string advice(const NpyHeader& header, std::string_view flag) {
 // Says what the elements are, and what to do with such a file. flag is float_dtype()'s.
 [[noreturn]] void refuse_dtype(const NpyHeader& header, std::string_view name,
                                std::string_view flag = {}) {
-  refuse(name, "dtype '", printable(header.descr), "' is ", description(header),
-         ", expected float16, bfloat16, float32, float64 or an 8-bit float (", advice(header, flag),
-         ")");
+  throw NotNumbers(ErrorKind::input, name, ": dtype '", printable(header.descr), "' is ",
+                   description(header), ", expected float16, bfloat16, float32, float64 or an ",
+                   "8-bit float (", advice(header, flag), ")");
 }
 
-// Sets kind, item_bytes and big_endian from descr.
+void set_float(NpyHeader& header, DType dtype) {
+  header.dtype = dtype;
+  header.kind = dtype == DType::bf16 ? 'V' : 'f';
+  header.item_bytes = dtype_bytes(dtype);
+}
+
+// Begins the names of ml_dtypes' other types, whose elements take a byte each.
+constexpr std::string_view kOtherNames[] = {"float8_", "float6_", "float4_", "int4",
+                                            "int2",    "uint4",   "uint2"};
+
+// Sets kind, item_bytes and big_endian from descr, which of ml_dtypes' types may be the name.
 void parse_dtype(NpyHeader& header, std::string_view name) {
-  std::string_view text = header.descr == "bfloat16" ? "<V2" : std::string_view(header.descr);
+  const auto* const named = std::ranges::find(kStoredDTypes, header.descr, dtype_name);
+  const bool is_written =
+      named != std::end(kStoredDTypes) && (is_float8(*named) || *named == DType::bf16);
+  if (is_written) return set_float(header, *named);
+  std::string_view text = header.descr;
+  for (const std::string_view start : kOtherNames) {
+    if (text.starts_with(start)) text = "V1";
+  }
   header.big_endian = text.starts_with('>');
   if (text.find_first_of("<>|=") == 0) text.remove_prefix(1);
   header.kind = text.empty() ? '\0' : text[0];
@@ -288,10 +313,7 @@ constexpr struct {
 
 void set_dtype(NpyHeader& header, std::string_view name, const std::string& argument) {
   if (const auto dtype = stored_dtype_from_name(name)) {
-    header.dtype = dtype;
-    header.kind = *dtype == DType::bf16 ? 'V' : 'f';
-    header.item_bytes = dtype_bytes(*dtype);
-    return;
+    return set_float(header, *dtype);
   }
   std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
   for (const auto& other : kOthers) {
@@ -306,7 +328,7 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
          " such as x.bin:float32[8,56,56,64]", did_you_mean(std::string(name), names));
 }
 
-// Reads "8,56,56,64", with blanks; "" is an array of one element without axes.
+// Reads "8,56,56,64" or "8x56x56x64", with blanks; "" is an array of one element without axes.
 std::vector<std::int64_t> extents_of(std::string_view list, const std::string& argument) {
   std::vector<std::int64_t> shape;
   const auto refuse = [&] {
@@ -315,7 +337,7 @@ std::vector<std::int64_t> extents_of(std::string_view list, const std::string& a
   };
   const bool any = list.find_first_not_of(' ') != list.npos;
   for (std::size_t begin = 0; any && begin <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', begin), list.size());
+    const std::size_t comma = std::min(list.find_first_of(",x", begin), list.size());
     std::string_view word = list.substr(begin, comma - begin);
     word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     word = word.substr(0, word.find_last_not_of(' ') + 1);
@@ -330,6 +352,14 @@ std::vector<std::int64_t> extents_of(std::string_view list, const std::string& a
 
 }  // namespace
 
+void refuse_other_format(std::string_view start, std::string_view name) {
+  for (const auto& [prefix, what] : kStarts) {
+    if (!start.starts_with(prefix)) continue;
+    refuse(name, "starts with \"", printable(start.substr(0, kMagic.size())), "\", so it is ",
+           what);
+  }
+}
+
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name) {
   NpyHeader header;
   header.data_offset = payload_offset(bytes, name);
@@ -338,6 +368,9 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view na
   if (bytes.size() < end) {
     refuse(name, "ends after ", bytes.size(), " bytes, within its header of ", end,
            " bytes; it is truncated");
+  }
+  if (byte_at(bytes, end - 1) == '\r') {
+    refuse(name, "has a header that ends with \\r, so it is ", kConverted);
   }
   header.major = static_cast<int>(byte_at(bytes, 6));
   DictParser({reinterpret_cast<const char*>(bytes.data()) + begin, end - begin}, header, name)
@@ -401,23 +434,26 @@ std::string npy_header_text(std::string_view descr, std::span<const std::int64_t
 }
 
 bool looks_like_raw(std::string_view text) {
-  const std::size_t bracket = text.find('[');
+  const std::size_t bracket = std::min(text.find_first_of("[("), text.size());
   // A folder's name may have brackets, but a shape has no slash.
-  return bracket != text.npos && bracket > 0 && text.ends_with(']') &&
-         text.find_first_of("/]") == text.size() - 1;
+  return bracket > 0 && bracket < text.size() &&
+         text.back() == (text[bracket] == '[' ? ']' : ')') &&
+         text.find_first_of("/])") == text.size() - 1;
 }
 
 NpyHeader raw_header(std::string_view text, const std::string& argument) {
   NpyHeader header;
   header.major = 0;
   header.minor = 1;
-  const std::size_t bracket = text.find('[');
-  std::string_view name = text.substr(0, bracket);
+  const std::size_t bracket = text.find_first_of("[(");
+  std::string_view name = text.substr(0, text.find_last_not_of(' ', bracket - 1) + 1);
   header.descr = name;
   header.big_endian = name.starts_with('>');
-  if (name.starts_with('>') || name.starts_with('<')) name.remove_prefix(1);
+  if (name.find_first_of("<>|=") == 0) name.remove_prefix(1);
   set_dtype(header, name, argument);
-  header.shape = extents_of(text.substr(bracket + 1, text.size() - bracket - 2), argument);
+  std::string_view list = text.substr(bracket + 1, text.size() - bracket - 2);
+  if (text[bracket] == '(' && list.ends_with(',')) list.remove_suffix(1);  // of Python's (8,)
+  header.shape = extents_of(list, argument);
   count_elements(header, argument);
   return header;
 }

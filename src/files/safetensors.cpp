@@ -8,6 +8,7 @@
 
 #include "base/integers.hpp"
 #include "base/messages.hpp"
+#include "files/tensor_source.hpp"
 
 namespace convgrad {
 namespace {
@@ -38,6 +39,18 @@ constexpr Dtype kDtypes[] = {
     {"F8_E4M3FNUZ", 1, 'f', DType::e4m3fnuz},
     {"F8_E5M2FNUZ", 1, 'f', DType::e5m2fnuz},
 };
+// These are in the format too, and are named.
+constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+    {"F8_E8M0", "8-bit powers of two, the scales of blocks"},
+    {"F4", "4-bit floats"},
+    {"F6_E2M3", "6-bit floats"},
+    {"F6_E3M2", "6-bit floats"}};
+std::string_view words_of_other(std::string_view dtype) {
+  for (const auto& [name, words] : kOthers) {
+    if (name == dtype) return words;
+  }
+  return "unknown";
+}
 const Dtype* find_dtype(std::string_view name) {
   const auto* const found = std::ranges::find(kDtypes, name, &Dtype::name);
   return found == std::end(kDtypes) ? nullptr : found;
@@ -57,7 +70,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     bad_input(name_, ": damaged header: ", parts...);
   }
 
-  bool null() override { return value("null"); }
+  bool null() override { return (depth_ == kFile && is_metadata_) || value("null"); }
   bool boolean(bool) override { return value("a boolean"); }
   bool number_float(double, const std::string&) override {
     return value("a fraction or too large");
@@ -66,7 +79,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool binary(nlohmann::json::binary_t&) override { return value("binary"); }
 
   bool number_unsigned(std::uint64_t number) override {
-    if (depth_ != kList || skips_) return value("a number");
+    if (depth_ != kList || is_ignored_) return value("a number");
     if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       refuse(where(), " holds ", number, ", expected at most 2^63 - 1");
     }
@@ -75,49 +88,49 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool string(std::string& text) override {
-    if (depth_ != kTensor || key_ != "dtype" || skips_) return value("a string");
+    if (depth_ == kTensor && is_metadata_) return true;
+    if (depth_ != kTensor || key_ != "dtype") return value("a string");
     tensors.back().dtype = text;
     return true;
   }
 
   bool start_object(std::size_t) override {
-    if (depth_ > kFile || skips_) value("an object");
-    ++depth_;
-    seen_.clear();
+    if (depth_ > kFile) value("an object");
+    if (depth_++ <= kFile) seen_.clear();
     return true;
   }
   bool key(std::string& text) override {
     if (depth_ == kFile) {
-      skips_ = text == "__metadata__";
-      if (!skips_) tensors.emplace_back().name = text;
+      is_metadata_ = text == "__metadata__";
+      if (!is_metadata_) tensors.emplace_back().name = text;
       if (!names_.insert(text).second) refuse("the name '", printable(text), "' comes twice");
-    } else if (depth_ == kTensor && !skips_) {
+    } else if (depth_ == kTensor) {
       key_ = text;
-      if (key_ != "dtype" && key_ != "shape" && key_ != "data_offsets") {
-        refuse(where(), " is unknown, expected dtype, shape and data_offsets");
-      }
-      if (!seen_.insert(text).second) refuse(where(), " comes twice");
+      is_ignored_ = !is_metadata_ && text != "dtype" && text != "shape" && text != "data_offsets";
+      if (!is_metadata_ && !is_ignored_ && !seen_.insert(text).second)
+        refuse(where(), " comes twice");
     }
     return true;
   }
   bool end_object() override {
-    if (depth_ == kTensor && !skips_ && seen_.size() < 3) {
+    if (depth_ == kTensor && !is_metadata_ && seen_.size() < 3) {
       refuse("tensor '", printable(tensors.back().name),
              "' lacks some of dtype, shape and data_offsets");
     }
     --depth_;
+    is_ignored_ = is_ignored_ && depth_ > kTensor;
     return true;
   }
 
   bool start_array(std::size_t) override {
-    if (depth_ != kTensor || key_ == "dtype" || skips_) value("a list");
+    if (depth_ != kTensor || key_ == "dtype" || is_metadata_) value("a list");
     ++depth_;
     numbers_.clear();
     return true;
   }
   bool end_array() override {
     --depth_;
-    if (skips_) return true;
+    if (is_ignored_) return true;
     if (key_ == "shape") {
       tensors.back().shape = numbers_;
     } else if (numbers_.size() == 2 && numbers_[0] <= numbers_[1]) {
@@ -138,21 +151,24 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   enum Depth { kFile = 1, kTensor = 2, kList = 3 };
 
   std::string where() const {
-    if (depth_ < kTensor)
-      return cat("'", printable(tensors.empty() ? "" : tensors.back().name), "'");
-    return cat("'", printable(key_), "' of tensor '", printable(tensors.back().name), "'");
+    const std::string name = is_metadata_      ? "__metadata__"
+                             : tensors.empty() ? ""
+                                               : cat("'", printable(tensors.back().name), "'");
+    if (depth_ < kTensor) return name;
+    return cat("'", printable(key_), "' of ", is_metadata_ ? "" : "tensor ", name);
   }
-  // Refuses a value where none of its kind may be; the metadata may hold anything.
+  // Refuses a value where none of its kind may be.
   bool value(std::string_view what) {
-    if (skips_) return true;
+    if (is_ignored_) return true;
     if (depth_ == 0) refuse("it is ", what, ", expected an object of tensors");
     refuse(where(), " is ", what);
   }
 
   std::string_view name_;
   int depth_ = 0;
-  bool skips_ = false;  // within __metadata__
-  std::string key_;     // of the tensor
+  bool is_metadata_ = false;  // of strings alone; a tensor's other keys may hold anything
+  bool is_ignored_ = false;   // within such a key
+  std::string key_;           // of the tensor
   std::set<std::string> names_, seen_;
   std::vector<std::int64_t> numbers_;
 };
@@ -254,8 +270,9 @@ std::string_view safetensors_dtype(DType dtype) {
 NpyHeader npy_header_of(const SafeTensor& tensor, std::int64_t data_offset, std::string_view name) {
   const Dtype* const dtype = find_dtype(tensor.dtype);
   if (dtype == nullptr) {
-    bad_input(name, ": dtype '", printable(tensor.dtype),
-              "' is unknown, expected F16, BF16, F32, F64 or an F8 of E4M3 or E5M2");
+    throw NotNumbers(ErrorKind::input, name, ": dtype '", printable(tensor.dtype), "' is ",
+                     words_of_other(tensor.dtype), ", expected F16, BF16, F32, F64 or an F8 of ",
+                     "E4M3 or E5M2");
   }
   NpyHeader header;
   header.major = header.minor = 0;

@@ -28,9 +28,10 @@ Container container_of(FileSource& file, const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   if (text.starts_with("\x93NUMPY")) return Container::none;
   if (text.starts_with("PK\x03\x04") || text.starts_with("PK\x05\x06")) return Container::zip;
+  if (looks_like_safetensors(start, file.size())) return Container::safetensors;
+  if (is_archive_name(path)) refuse_other_format(text, file.name());
   if (has_extension(path, ".npz")) return Container::zip;
-  if (has_extension(path, ".safetensors")) return Container::safetensors;
-  return looks_like_safetensors(start, file.size()) ? Container::safetensors : Container::none;
+  return has_extension(path, ".safetensors") ? Container::safetensors : Container::none;
 }
 
 std::vector<std::string> names_of(const Safetensors& archive) {
@@ -77,7 +78,8 @@ TensorSource open_raw(std::unique_ptr<FileSource> file, const std::string& text,
   }
   if (file.size() == 0) file.refuse("is empty, expected a .npz or .safetensors archive");
   bad_input(argument, ": no such file, and ", file.name(),
-            " is no archive (.npz or .safetensors) whose arrays could be named");
+            " is no archive (.npz or .safetensors) whose arrays could be named",
+            Hint("elements alone need dtype and shape, ", file.name(), ":float32[8,56,56,64]"));
 }
 
 bool is_regular(const std::string& path) {

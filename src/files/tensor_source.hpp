@@ -12,6 +12,11 @@
 
 namespace convgrad {
 
+// Is thrown as Error(input) for a dtype that is known, but none of numbers that are read.
+struct NotNumbers : Error {
+  using Error::Error;
+};
+
 struct TensorSource {
   std::unique_ptr<ByteSource> bytes;
   // A .safetensors member and a raw file have it; otherwise the bytes begin with a .npy header and
@@ -42,6 +47,10 @@ std::unique_ptr<ByteSource> open_zip_member(std::unique_ptr<FileSource> file,
 inline constexpr std::string_view kTorchFile =
     "a torch.save file (save the tensor with safetensors or numpy.save)";
 
+// Throws Error(input) if a file that starts so is known to be no array and no archive of them; it
+// says what it is. start is 8 bytes, fewer of a shorter file.
+void refuse_other_format(std::string_view start, std::string_view name);
+
 // Throws Error(input): the archive has no array called member. names is what there is.
 [[noreturn]] void refuse_missing_array(const std::string& file, const std::string& member,
                                        const std::vector<std::string>& names);
@@ -54,10 +63,11 @@ inline constexpr std::string_view kTorchFile =
 NpyHeader read_npy_header(ByteSource& source);
 
 // Raw files are elements alone, whose dtype and shape the argument gives:
-// x.bin:bfloat16[16,56,56,64], and x.bin:>float32[3,4] for big endian.
+// x.bin:bfloat16[16,56,56,64], and x.bin:>float32[3,4] for big endian. Shapes as Python and others
+// write them are taken too: (3, 4), (3,), 3x4.
 
-// Tells whether text has the form WORD[...], which no name of a file or of an array in an archive
-// is expected to have.
+// Tells whether text has the form WORD[...] or WORD(...), which no name of a file or of an array in
+// an archive is expected to have.
 bool looks_like_raw(std::string_view text);
 
 // Makes the header that the array would have as .npy, with its payload at byte 0, from

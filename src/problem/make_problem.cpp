@@ -25,9 +25,10 @@ std::size_t choose(const std::string& flag, std::string_view value, Names names)
   return static_cast<std::size_t>(found - choices.begin());
 }
 
+// TensorFlow's attributes are int32; larger values are refused before they enter a product.
+constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
+
 void check_range(const std::string& what, std::int64_t value, std::int64_t low) {
-  // TensorFlow's attributes are int32; larger values are refused before they enter a product.
-  constexpr std::int64_t kMaxAttribute = std::int64_t{1} << 31;
   if (value < low) bad_input(what, " is ", value, ", expected at least ", low);
   if (value > kMaxAttribute) bad_input(what, " is ", value, ", expected at most ", kMaxAttribute);
 }
@@ -173,7 +174,9 @@ void read_filter(Draft& draft) {
 
 // Strides, dilations and padding, and the output extents that follow from them.
 
-constexpr const char* kPaddings[] = {"SAME", "VALID", "EXPLICIT"};
+enum class Padding : std::uint8_t { same, valid, explicit_pads, same_upper, same_lower };
+// The last two are ONNX's.
+constexpr const char* kPaddings[] = {"SAME", "VALID", "EXPLICIT", "SAME_UPPER", "SAME_LOWER"};
 
 void read_vector(Draft& draft, const std::string& flag, const std::vector<std::int64_t>& values,
                  std::int64_t SpatialAxis::*field) {
@@ -225,7 +228,7 @@ void read_explicit_paddings(Draft& draft) {
         draft.attributes.explicit_one_for_both ? ", or one for each spatial axis, or one" : "");
   }
   for (std::size_t i = 0; i < pads.size(); ++i) {
-    check_range(cat(flag, "[", i, "]"), pads[i], 0);
+    check_range(cat(flag, "[", i, "]"), pads[i], -kMaxAttribute);  // a negative number crops
   }
   for (const std::size_t at : {std::size_t{0}, draft.channel_position()}) {
     if (!full || (pads[2 * at] == 0 && pads[2 * at + 1] == 0)) continue;
@@ -259,7 +262,11 @@ void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   SpatialAxis& axis = draft.problem.axis[a];
   const AxisNames& names = kAxisNames[a];
   const std::string what = cat(names.taps, ", dilation and stride along ", names.in);
-  if (padding == Padding::same) return pad_same(axis, what);
+  if (padding != Padding::valid && padding != Padding::explicit_pads) {
+    pad_same(axis, what);
+    if (padding == Padding::same_lower) std::swap(axis.pad_before, axis.pad_after);
+    return;
+  }
   const std::int64_t reach = reach_of(axis, what);
   const std::int64_t padded =
       checked_add(checked_add(axis.in, axis.pad_before, what), axis.pad_after, what);

@@ -32,6 +32,8 @@ constexpr std::pair<const char*, Op> kSpellings[] = {
     {"conv1d_backprop_filter", Op::conv1d},  // TensorFlow has none, but this would be its name
     {"conv1d_weight", Op::conv1d}};
 
+const Hint kDepthwiseSequence("use --op conv1d with --groups C");
+
 // Returns the name in lower case, without underscores.
 std::string key_of(std::string_view name) {
   std::string key;
@@ -141,8 +143,9 @@ Op parse_op(std::string_view name) {
   std::vector<std::string> names(std::begin(kOps), std::end(kOps));
   // TensorFlow's last name, conv1d's, repeats the first.
   names.insert(names.end(), std::begin(kTensorflowOps), std::end(kTensorflowOps) - 1);
+  const bool is_sequence = key_of(name).starts_with("depthwiseconv1d");
   misuse("--op: '", name, "' is not an operation, expected conv2d, ", "depthwise, conv3d or conv1d",
-         did_you_mean(name, names));
+         is_sequence ? kDepthwiseSequence : did_you_mean(name, names));
 }
 
 DType parse_dtype(std::string_view flag, std::string_view name) {
@@ -156,6 +159,10 @@ DType parse_stored_dtype(std::string_view flag, std::string_view name) {
 bool parse_data_format(Op op, std::string_view name) {
   const std::string key = making::upper(name);
   if (key == "CHANNELS_LAST" || key == "CHANNELS_FIRST") return key == "CHANNELS_LAST";
+  if (op == Op::depthwise && (key == "NWC" || key == "NCW")) {
+    misuse("--data-format: '", name, "' is of a sequence, expected NHWC or NCHW",
+           kDepthwiseSequence);
+  }
   return making::choose("--data-format", name, making::data_formats(op)) == 0;
 }
 

@@ -66,7 +66,7 @@ std::vector<std::string> keys_of(std::size_t rank) {
 }
 
 bool read_numbers(const std::string& word, Line& line) {
-  const std::size_t end = std::min(word.find_first_of("0123456789"), word.size());
+  const std::size_t end = std::min(word.find_first_of("-0123456789"), word.size());
   const std::string key = word.substr(0, end);
   const std::vector<std::string> keys = keys_of(line.rank);
   if (end == word.size() || std::ranges::find(keys, key) == keys.end()) return false;
@@ -75,7 +75,8 @@ bool read_numbers(const std::string& word, Line& line) {
   const char *at = word.data() + end, *const last = word.data() + word.size();
   for (bool more = true; more; ++at) {
     const auto [rest, status] = std::from_chars(at, last, numbers.emplace_back());
-    if (status != std::errc{} || (rest != last && *rest != ',')) {
+    const bool is_legal = numbers.back() >= 0 || key.starts_with("pad");  // which crops
+    if (status != std::errc{} || (rest != last && *rest != ',') || !is_legal) {
       misuse("'", word, "', expected ", key, " and a whole number, or one for each axis");
     }
     more = rest != last;

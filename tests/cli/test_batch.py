@@ -105,6 +105,18 @@ class Manifests(BatchTest):
         self.assertIn(f"'a' is that of line {lines[0]} too", report["jobs"][3]["error"]["message"])
         self.assertEqual(self.read("b.npy"), self.want)
 
+    def test_lists_that_are_no_json_lines(self):
+        jobs = [self.job(), self.job(output="b.npy")]
+        for text in (json.dumps(jobs), "".join(json.dumps(job) + " ,\r\n" for job in jobs)):
+            for name in ("dw.npy", "b.npy"):
+                (self.folder / name).unlink(missing_ok=True)
+            self.write("jobs.json", text)
+            self.batch("jobs.json")
+            self.assertEqual((self.read("dw.npy"), self.read("b.npy")), (self.want, self.want))
+        self.write("jobs.json", json.dumps(jobs[0], indent=2) + "\n" + json.dumps(jobs[1], indent=2))
+        self.assert_one_error(self.batch("jobs.json", status=3), 3, "line 1: an object goes on over more lines, expected "
+                              "JSON Lines, one object a line; jq -c . FILE makes it so")
+
     def test_the_line_of_a_report_is_a_job(self):
         """What docs/batch.md says: jq '{problem: .attrs.line, input: ..., out_backprop: ..., output: ...}'."""
         for op in OPS:

@@ -265,6 +265,20 @@ class ProblemLines(BenchTest):
          "--conv_stride_h 2 --conv_stride_w 2 --pad_h 1 --pad_w 1 -z default", "--op depthwise --filter-sizes 5,5,6,1 "
          "--strides 2,2 --explicit-paddings 1,1,1,1 --data-format NCHW --filter-format OIHW --input-shape 1,6,8,8 "
          "--dtype bfloat16"),
+        # Whole commands of benchdnn, and lines of oneDNN.
+        ("benchdnn --mode=P --conv --dir=BWD_W --dt=bf16 --stag=axb mb2ic4ih8oc5oh6kh3ph0n\"bf16\"",
+         "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,0,0,0 --input-shape 2,8,8,4 --dtype bfloat16"),
+        ("--conv --dt=f16:f16:f32 --stag=abx --batch=none mb2ic4ih8oc5oh6kh3ph0",
+         "--op conv2d --filter-sizes 3,3,4,5 --explicit-paddings 0,0,0,0 --input-shape 2,4,8,8 --data-format NCHW "
+         "--dtype float16"),
+        ("onednn_verbose,v1,primitive,exec,cpu,convolution,jit_dw:sve_256,backward_weights,src:f32::blocked:acdb::f0 "
+         "wei:f32::blocked:decab::f0 dst:f32::blocked:acdb::f0,,alg:convolution_direct,"
+         "g24mb1_ic24oc24_ih6oh3kh3sh2dh0ph1_iw6ow3kw3sw2dw0pw1,0.02",
+         "--op depthwise --filter-sizes 3,3,24,1 --strides 2,2 --explicit-paddings 1,0,1,0 --input-shape 1,6,6,24"),
+        ("dnnl_verbose,exec,cpu,convolution,jit:avx512_core,backward_weights,src_bf16::blocked:aBcd16b:f0 "
+         "wei_f32::blocked:ABcd16b16a:f0,,alg:convolution_direct,mb2_ic16oc16_ih6oh4kh3sh1dh0ph0_iw6ow4kw3sw1dw0pw0,0.02",
+         "--op conv2d --filter-sizes 3,3,16,16 --explicit-paddings 0,0,0,0 --input-shape 2,16,6,6 --data-format NCHW "
+         "--dtype bfloat16"),
         ("conv -_ 3 -n 1 -c 4 -k 2 -! 5 -H 6 -W 7 -@ 2 -y 1 -x 3 -# 2 -$ 1 -^ 2",
          "--op conv3d --filter-sizes 2,1,3,4,2 --strides 2,1,1 --dilations 2,1,1 --explicit-paddings 1,1,0,0,0,0 "
          "--data-format NCDHW --filter-format OIDHW --input-shape 1,4,5,6,7"))
@@ -307,7 +321,8 @@ class ProblemLines(BenchTest):
                 (f"{good} -u 0", ["'-u 0'", "from 1"]), (f"{good} -_ 1", ["'-_ 1'", "from 2 to 3"]),
                 (f"{good} -I NHWC", ["fil_layout are NHWC, NCHW, NCHW", "for all"]), (f"{good} -f CHWN", ["NCHW, NCHW, CHWN"]),
                 (f"{good} -Z 1", ["'-Z 1'"]), (f"{good} -d x.bin", ["'-d x.bin'", "a line without it"]),
-                ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
+                ("convint8 -n 1", ["'convint8'", "convbfp16"]), ("benchdnn --conv --batch=shapes", ["a word such as mb16ic64"]),
+                ("--conv --dt=s8 ic4ih8oc5kh3", ["--dt: 's8' is unknown"]), ("MIOpenDriver pool -n 1", ["'pool'"])):
             self.refuse(2, ["--problem: ", *parts], f"--problem={line}")
             self.refuse(3, ["--suite: layers.tsv, line 1: ", *parts], *self.suite(line + "\n"))
         self.refuse(3, ["groups"], "--problem", f"{good} -g 3")

@@ -98,8 +98,8 @@ class Attributes(ErrorTest):
                                     *self.job(op, **{flag: ",".join(map(str, numbers))}))
                     self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
                 self.refuse(INPUT, ["--groups", str(bad)], *self.job(op, groups=bad))
-            for bad in (-1, -(2**63)):
-                self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least 0"],
+            for bad in (-(2**31) - 1, -(2**63)):
+                self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least -2147483648"],
                             *self.job(op, p="explicit", explicit_paddings=bad))
                 pads = [0] * (2 * n)
                 pads[-1] = bad
@@ -190,7 +190,7 @@ class Names(ErrorTest):
             ("op", "con2d", ["--op", "did you mean 'conv2d'"]),
             ("op", "matmul", ["--op", "expected conv2d, depthwise, conv3d or conv1d"]),
             ("op", "", ["--op"]),
-            ("p", "smae", ["--padding", "SAME, VALID or EXPLICIT", "did you mean 'SAME'"]),
+            ("p", "smae", ["--padding", "SAME, VALID, EXPLICIT, SAME_UPPER or SAME_LOWER", "did you mean 'SAME'"]),
             ("f", "NDHWC", ["--data-format", "NHWC or NCHW", "did you mean 'NHWC'"]),
             ("filter_format", "DHWIO", ["--filter-format", "HWIO, OIHW or OHWI", "did you mean 'HWIO'"]),
             ("out_dtype", "float8", ["--out-dtype", "float16, bfloat16, float32 or float64",
@@ -245,10 +245,11 @@ class Names(ErrorTest):
 
     def test_flags_without_their_value(self):
         for flags, takes in options_of(""):
+            name = [flag for flag in flags if flag.startswith("--")][:1]
             for flag in flags if takes and "[" not in takes else ():
-                self.refuse(USAGE, [flags[-1]], flag, output=False)
+                self.refuse(USAGE, name, flag, output=False)
                 # Before another flag, which must not be taken for the value.
-                self.refuse(USAGE, [flags[-1]], *self.job("conv2d"), flag, "--dry-run")
+                self.refuse(USAGE, name, *self.job("conv2d"), flag, "--dry-run")
         for flag in ("--rtol", "--atol", "--max-ulp", "--golden", "--result"):
             self.refuse(USAGE, [flag], "verify", flag, output=False)
 

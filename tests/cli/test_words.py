@@ -1,11 +1,15 @@
 """The words of others: their spellings are taken, and a slip is answered with what would fit."""
+import base64
+import bz2
+import gzip
 import io
 import json
+import lzma
 import pickle
 import zipfile
 
 import numpy as np
-from harness import CliTest, parse_report, run, save
+from harness import CliTest, parse_report, raw_npy, run, save
 
 X, DY = (2, 8, 9, 3), (2, 4, 5, 8)          # conv2d, 3x3, stride 2, SAME
 FILTER = ["-k", "3", "-s", "2", "-p", "same"]
@@ -137,6 +141,98 @@ class Spellings(WordsTest):
         self.refuse(2, ["--filter-sizes: 'x' is not a whole number"], "--filter-sizes", "3,x,4,8",
                     "-p", "same")
         self.refuse(3, ["none: cannot open"], "--filter-sizes", "none", "-p", "same")
+
+
+    def test_paddings_of_jax_and_onnx(self):
+        """Negative numbers crop; SAME_LOWER has its odd one in front."""
+        save(self.folder / "cut.npy", self.x[:, 1:, 2:])
+        save(self.folder / "small.npy", self.dy[:, :3, :3])
+        want = self.gradient("-k", "3", "-s", "2", "-p", "0,1,0,0", tensors=("cut.npy", "small.npy"))
+        for pads in ("[[-1,1],[-2,0]]", "-1,1,-2,0", "((-1, 1), (-2, 0))"):
+            self.assertEqual(self.gradient("-k", "3", "-s", "2", "-p", pads,
+                                           tensors=("x.npy", "small.npy")), want)
+        line = "conv2d n2 h8 w9 c3 k8 r3 s3 stride2 pad_before-1,-2 pad_after1,0"
+        self.assertEqual(self.gradient("--problem", line, op=None, tensors=("x.npy", "small.npy")), want)
+        save(self.folder / "tiny.npy", self.dy[:, :2, :3])
+        self.assertEqual(self.gradient("-k", "3", "-s", "2", "-p", "-1", tensors=("x.npy", "tiny.npy")),
+                         self.gradient("-k", "3", "-s", "2", "-p", "[[-1,-1],[-1,-1]]",
+                                       tensors=("x.npy", "tiny.npy")))
+        for name, pads in (("SAME_UPPER", "0,1,1,1"), ("same_lower", "1,0,1,1")):
+            self.assertEqual(self.gradient("-k", "3", "-s", "2", "-p", name),
+                             self.gradient("-k", "3", "-s", "2", "-p", pads))
+
+    def test_names_of_options_and_types(self):
+        self.assertEqual(self.gradient("--kernel_size", "3", "-s", "2", "-p", "same"), self.want)
+        self.write("x.bin", self.x.astype("<f4").tobytes())
+        for name in ("fp32[2,8,9,3]", "f32(2,8,9,3)", "<f4[2x8x9x3]", "float32 (2, 8, 9, 3,)"):
+            with self.subTest(name):
+                self.assertEqual(self.gradient(*FILTER, tensors=("x.bin:" + name, "dy.npy")), self.want)
+        self.refuse(3, ["x.bin:float32: ", "; elements alone need dtype and shape, x.bin:float32[8,56,56,64]"],
+                    *FILTER, tensors=("x.bin:float32", "dy.npy"))
+        self.refuse(2, ["--filter-sizes: '3;3;3;8'", "; put commas between numbers"], "--filter-sizes", "3;3;3;8",
+                    "-p", "same")
+        for flags in (["--op", "depthwise", "-f", "NCW"], ["--op", "depthwise_conv1d"]):
+            result = self.run_here(*flags, "-i", "x.npy", "-g", "dy.npy", "-o", "no.npy", *FILTER)
+            self.assert_one_error(result, 2, "; use --op conv1d with --groups C")
+
+    def test_one_tensor_of_float64(self):
+        np.save(self.folder / "dy64.npy", self.dy)
+        result = self.run_here("--op", "conv2d", "-i", "x.npy", "-g", "dy64.npy", "-o", "dw.npy", *FILTER)
+        self.assertEqual((result.status, result.err), (0, "convgrad: note: --input is float32 and --out-backprop "
+                                                          "float64, so the gradient is computed in float64\n"))
+
+
+class StandIns(WordsTest):
+    """What stands where an array is expected."""
+
+    def test_files_say_what_they_are(self):
+        array = self.read("x.npy")
+        for name, data, part in (
+                ("lfs.npy", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "Git LFS pointer"),
+                ("lfs.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "git lfs pull"),
+                ("annex.npy", b"/annex/objects/SHA256E-s8--4d.npy\n", "git annex get"),
+                ("page.npy", b"<!DOCTYPE html><html>", "is HTML"), ("p.safetensors", b"<html></html>", "is HTML"),
+                ("not.npy", b'{"message": "Not Found"}', "is JSON"),
+                ("crlf.npy", array.replace(b"\n", b"\r\n"), "converted as text"),
+                ("utf8.npy", array.decode("latin1").encode(), "converted as text"),
+                ("lost.npy", array.decode("utf8", "replace").encode(), "converted as text"),
+                ("b64.npy", base64.b64encode(array), "base64"), ("x.npy.gz", gzip.compress(array), "gunzip"),
+                ("x.npy.bz2", bz2.compress(array), "bzcat"), ("x.npy.xz", lzma.compress(array), "xzcat"),
+                ("x.npy.zst", b"\x28\xb5\x2f\xfd\x24", "zstdcat")):
+            with self.subTest(name):
+                self.write(name, data)
+                self.refuse(3, [name, part], *FILTER, tensors=(name, "dy.npy"))
+                self.assert_one_error(self.run_here("inspect", name), 3, name, part)
+
+    def test_types_by_name(self):
+        ones = {"float8_e4m3fn": 0x38, "float8_e5m2": 0x3c, "float8_e4m3fnuz": 0x40, "float8_e5m2fnuz": 0x40}
+        for name, one in ones.items():
+            self.write("x8.npy", raw_npy(X, repr(name), bytes([one]) * np.prod(X)))
+            self.assertIn(f"x8.npy: {name} (2, 8, 9, 3)", self.succeed("inspect", "x8.npy").out)
+            self.assertIn("mean 1,", self.succeed("inspect", "x8.npy").out)
+        # Types that are not read: a flag may still say which of them the bytes are.
+        want = self.gradient(*FILTER, tensors=("x8.npy", "dy.npy"))
+        for name in ("float8_e3m4", "float8_e8m0fnu", "int4", "<V1", "|V1", "|u1"):
+            self.write("x8.npy", raw_npy(X, repr(name), bytes([0x38]) * np.prod(X)))
+            self.refuse(3, [name, "--input-dtype"], *FILTER, tensors=("x8.npy", "dy.npy"))
+            self.assertEqual(self.gradient(*FILTER, "--input-dtype", "float8_e4m3fn",
+                                           tensors=("x8.npy", "dy.npy")), want)
+
+    def test_arrays_that_are_no_numbers(self):
+        np.savez(self.folder / "a.npz", x=np.ones(3), names=np.array(["a", "bb"]), z=np.ones(2, "c8"),
+                 o=np.array([{}], dtype=object))
+        out = self.succeed("inspect", "a.npz").out
+        for part in ("a.npz:x: float64 (3,)", "a.npz:names: dtype '<U2' is strings", "a.npz:z: dtype '<c8' is complex64",
+                     "a.npz:o: dtype '|O' is Python objects"):
+            self.assertIn(part, out)
+        self.assertEqual(parse_report(self.succeed("inspect", "a.npz", "--json").out)["status"], "ok")
+        self.assert_one_error(self.run_here("inspect", "a.npz:names"), 3, "is strings")
+        header = (b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"note":{"a":[1]}},'
+                  b'"s":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[4,6]}}')
+        self.write("s.safetensors", len(header).to_bytes(8, "little") + header + bytes(6))
+        out = self.succeed("inspect", "s.safetensors").out
+        self.assertIn("s.safetensors:w: float32 (1,)", out)
+        self.assertIn("s.safetensors:s: dtype 'F8_E8M0' is 8-bit powers of two", out)
 
 
 class Hints(WordsTest):

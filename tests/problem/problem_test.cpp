@@ -402,7 +402,7 @@ TEST_CASE("a line says a problem, in any order and with defaults") {
            {"conv2d h8 w9 c3 k4 r3", "s is missing"},
            {"conv2d h8 w9 c3 k4 r3 s3 n2 n3", "'n3': n is there twice"},
            {"conv2d h8 w9 c3 k4 r3 s3 d2", "'d2' is no word of a conv2d"},
-           {"conv2d h8 w9 c3 k4 r3 s3 n-1", "'n-1' is no word"},
+           {"conv2d h8 w9 c3 k4 r3 s3 n-1", "'n-1', expected n and a whole number"},
            {"conv2d h8 w9 c3,3 k4 r3 s3", "c: 2 numbers, expected one"},
            {"conv2d h8 w9 c3 k4 r3 s3 stride1,", "'stride1,', expected stride and a whole number"},
            {"conv2d h8 w9 c3 k4 r3 s3 pad1,2,3", "pad: 3 numbers, expected 1 or 2"},

@@ -106,6 +106,7 @@ TEST_CASE("random problems are of every kind") {
       seen["strided"] += axis.stride > 1 ? 1 : 0;
       seen["dilated"] += axis.dilation > 1 ? 1 : 0;
       seen["stride over filter"] += axis.stride > axis.taps ? 1 : 0;
+      seen["cropped"] += axis.pad_before < 0 ? 1 : 0;
       seen["padding over filter"] += axis.pad_before > (axis.taps - 1) * axis.dilation ? 1 : 0;
     }
     return std::string();
@@ -117,7 +118,7 @@ TEST_CASE("random problems are of every kind") {
     std::cout << "  " << kind.first << ": " << kind.second << std::endl;
     CHECK((kind.second * 100 >= cases || cases < 200));
   }
-  CHECK((seen.size() == 24 || cases < 200));
+  CHECK((seen.size() == 25 || cases < 200));
 }
 
 TEST_CASE("every algorithm is bit-exact on random integer problems") {

@@ -64,7 +64,8 @@ void pick_axes(ProblemSpec& spec, bool many_pixels) {
   }
   spec.padding = pick_of<std::string>({"VALID", "SAME", "EXPLICIT"});
   if (spec.padding != "EXPLICIT") return;
-  for (int i = 0; i < 2 * rank; ++i) spec.pads.push_back(pick(0, pick(0, 5) == 5 ? 11 : 3));
+  const std::int64_t least = pick(0, 3) == 3 ? -3 : 0;
+  for (int i = 0; i < 2 * rank; ++i) spec.pads.push_back(pick(least, pick(0, 5) == 5 ? 11 : 3));
 }
 
 // What the filter of one axis covers, less what is padded: the smallest extent with an output.

@@ -60,6 +60,8 @@ std::vector<ProblemSpec> basic_problems() {
       {"stride larger than the filter", "conv2d", 2, 5, 16, 1, {{17, 2, 5}, {13, 1, 4}}},
       {"stride above the filter, 20 channels", "conv2d", 2, 20, 24, 1, {{17, 2, 5}, {13, 2, 3}}},
       {"uneven padding", "conv2d", 2, 6, 16, 1, {{8, 3}, {7, 4}}, "EXPLICIT", {2, 0, 1, 3}},
+      {"cropped", "conv2d", 2, 6, 16, 1, {{9, 3}, {8, 4, 2}}, "EXPLICIT", {-2, 0, -1, 3}},
+      {"cropped away", "conv2d", 1, 5, 16, 1, {{6, 3}, {7, 2}}, "EXPLICIT", {-8, 7, -3, -1}},
       {"wide padding", "conv2d", 1, 3, 16, 1, {{4, 2, 1, 2}, {3, 2}}, "EXPLICIT", {5, 6, 4, 0}},
       {"taps that only see padding", "conv2d", 2, 4, 16, 1, {{1, 5}, {2, 7}}},
       {"one pixel", "conv2d", 5, 7, 19, 1, {{1, 1}, {1, 1}}},

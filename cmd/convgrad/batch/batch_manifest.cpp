@@ -130,6 +130,13 @@ Fields fields_of(const Json& object) {
   return fields;
 }
 
+const Field* find(const Fields& fields, std::string_view name) {
+  const auto found = std::ranges::find(fields, name, &Field::name);
+  return found == fields.end() ? nullptr : &*found;
+}
+
+bool has(const Fields& fields, std::string_view name) { return find(fields, name) != nullptr; }
+
 template <typename FieldsOf>
 ManifestLine line_of(std::int64_t number, const FieldsOf& fields_of) {
   try {
@@ -144,9 +151,18 @@ std::vector<ManifestLine> json_lines(std::string_view text) {
   std::int64_t number = 1;
   for (std::size_t at = 0; at < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line(text.substr(at, end - at));
+    std::string line(text.substr(at, end - at));
     at = end + 1;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::size_t last = line.find_last_not_of(" \t\r");
+    if (last == line.npos) continue;
+    line.resize(line[last] == ',' ? last : last + 1);  // a comma as between an array's elements
+    if (line == "{") {
+      lines.push_back(line_of(number, []() -> Fields {
+        bad_input("an object goes on over more lines, expected JSON Lines, one object a line",
+                  Hint("jq -c . FILE makes it so"));
+      }));
+      break;
+    }
     lines.push_back(line_of(number, [&] { return fields_of(StrictParser(line).parse()); }));
   }
   return lines;
@@ -162,7 +178,13 @@ std::vector<ManifestLine> array_lines(const std::string& text) {
   }
   std::vector<ManifestLine> lines;
   for (std::size_t i = 0; i < array.size(); ++i) {
-    lines.push_back(line_of(parser.element_lines()[i], [&] { return fields_of(array[i]); }));
+    const std::int64_t number = parser.element_lines()[i];
+    lines.push_back(line_of(number, [&] { return fields_of(array[i]); }));
+    // Elements on one line would have one name.
+    const bool is_alone = i == 0 || number != parser.element_lines()[i - 1];
+    if (!is_alone && !has(lines.back().fields, "name")) {
+      lines.back().fields.push_back({"name", {cat("line ", number, ", job ", i + 1)}});
+    }
   }
   return lines;
 }
@@ -181,13 +203,6 @@ std::vector<ManifestLine> manifest_lines(std::string_view text) {
 
 constexpr std::size_t kMaxNameBytes = 200;
 constexpr std::string_view kHashEnding = "_sha256";
-
-const Field* find(const Fields& fields, std::string_view name) {
-  const auto found = std::ranges::find(fields, name, &Field::name);
-  return found == fields.end() ? nullptr : &*found;
-}
-
-bool has(const Fields& fields, std::string_view name) { return find(fields, name) != nullptr; }
 
 std::string word_of(const std::string& name, const Words& words) {
   if (words.size() != 1) refuse_field(name, "a list, expected one value");

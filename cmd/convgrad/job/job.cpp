@@ -33,6 +33,15 @@ WgradProblem problem_of(const Options& options, const TensorInfo& x, const Tenso
   bad_input("--problem: the tensors are ", describe(made), ", expected ", describe(asked));
 }
 
+// numpy makes float64 where nobody says float32, so one tensor alone of it is likely a slip.
+void note_float64(const Options& options, const WgradProblem& problem) {
+  const bool is_mixed = problem.dtype == DType::f64 && problem.x_dtype != problem.dy_dtype;
+  if (!is_mixed || options.on_progress) return;  // a batch has many
+  say(options, "note",
+      cat("--input is ", dtype_name(problem.x_dtype), " and --out-backprop ",
+          dtype_name(problem.dy_dtype), ", so the gradient is computed in float64"));
+}
+
 // Decides what auto is. The driver is asked nothing for a job that is too small for a device.
 void choose_backend(Job& job, int device) {
   const DeviceRule rule = device_rule(job.problem);
@@ -170,6 +179,7 @@ Job open_job(const Options& options) {
   if (!o.dtype.empty() && o.dtype != dtype) {
     bad_input("dtype: the tensors give ", dtype, ", expected ", o.dtype);
   }
+  note_float64(options, job.problem);
   const bool is_hashed =
       !options.json.empty() && !options.execution.dry_run && !options.execution.list_algorithms;
   job.tensors = {{"input", tensor_report(o.input, job.x->header(), is_hashed)},

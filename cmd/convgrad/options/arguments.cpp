@@ -1,6 +1,7 @@
 #include "options/arguments.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace convgrad::cli {
@@ -15,7 +16,11 @@ std::int64_t parse_number(const std::string& flag, const std::string& word) {
   if (status == std::errc::result_out_of_range) {
     bad_input(flag, ": ", word, " does not fit in 64 bits");
   }
-  if (status != std::errc{} || rest != end) misuse(flag, ": '", word, "' is not a whole number");
+  if (status != std::errc{} || rest != end) {
+    misuse(
+        flag, ": '", word, "' is not a whole number",
+        word.find_first_of(";:/|") == word.npos ? Hint() : Hint("put commas between numbers: 3,3"));
+  }
   return value;
 }
 
@@ -170,7 +175,8 @@ bool is_file_name(const Words& filter_sizes) {
   if (filter_sizes.size() != 1) return false;
   const std::string& word = filter_sizes[0];
   const auto is_numeric = [](const std::string& factor) {
-    return factor.find_first_not_of("0123456789+- ,[]()\t") == factor.npos;
+    return std::ranges::none_of(factor,
+                                [](unsigned char c) { return c == '/' || std::isalpha(c); });
   };
   if (std::ranges::all_of(factors(word), is_numeric)) return false;
   const bool is_list = word.find_first_of(kBetween) != word.npos;

@@ -91,7 +91,8 @@ class HelpFormatter : public CLI::Formatter {
 // Refuses "--dry-run": "-o --dry-run" must not write a file of that name.
 std::string not_a_flag(std::string& word) {
   if (word.empty()) return "'' is empty, expected a value; leave the flag out for the default";
-  if (word.size() < 2 || word.front() != '-' || is_standard_input(word)) return "";
+  const bool is_flag = looks_like_a_flag(word) && word.find(' ') == word.npos;
+  if (!is_flag || is_standard_input(word)) return "";
   return cat("its value is missing, found '", word, "' (a file of that name is ./", word, ")");
 }
 

@@ -152,6 +152,32 @@ void add_descriptor(const std::string& text, std::string& name, Request& request
   add_numbers(numbers, d ? "dhw" : "hw", request);
 }
 
+bool is_descriptor(const std::string& word) {
+  const std::size_t digit = std::min(word.find_first_of("0123456789"), word.size());
+  const std::string first = word.substr(0, digit);
+  const std::size_t oc = word.find("oc");
+  return (first == "g" || first == "mb" || first == "ic") && oc + 2 < word.size() &&
+         is_digit(word[oc + 2]);
+}
+
+// Reads what a command of benchdnn (--dt=bf16, --stag=axb) or a line that oneDNN prints when it is
+// verbose (src:bf16::blocked:acdb::f0) says of x: its type, and where its channels are.
+void add_word_of_onednn(std::string word, Request& request) {
+  if (word.starts_with("src_")) word[3] = ':';  // before oneDNN 3
+  std::ranges::replace(word, '=', ' ');
+  std::ranges::replace(word, ':', ' ');
+  const Words parts = words_of_line(word);
+  if (parts.size() < 2 || !std::ranges::count(Words{"src", "--dt", "--stag"}, parts[0])) return;
+  if (parts[0] != "--stag") request.x.dtype = parse_dtype(parts[0], parts[1]);
+  for (const std::string& tag : parts) {
+    if (tag.starts_with("ab") || tag.starts_with("aB")) {
+      request.attributes.data_format = "channels_first";
+    } else if (tag.starts_with("ac") || tag == "axb") {
+      request.attributes.data_format = "channels_last";
+    }
+  }
+}
+
 void read_flag(const std::string& flag, const std::string& value, KeyedNumbers& numbers,
                Words& layouts) {
   const std::string said = cat(flag, " ", value);
@@ -206,7 +232,8 @@ bool is_driver(const std::string& word) {
 
 bool is_foreign(const Words& words) {
   if (words.size() < 2) return words.empty() || !op_from_name(words[0]);
-  return std::ranges::any_of(words, is_driver) || words[1].starts_with("-");
+  return std::ranges::any_of(words, is_driver) || words[0].starts_with("-") ||
+         words[1].starts_with("-") || words[0].find("_verbose,") != std::string::npos;
 }
 
 NamedProblem read_foreign(const Words& words) {
@@ -214,20 +241,26 @@ NamedProblem read_foreign(const Words& words) {
       {"conv", DType::f32}, {"convfp16", DType::f16}, {"convbfp16", DType::bf16}};
   // MIOpen's log is read too: what stands before the program's name says nothing.
   const auto program = std::ranges::find_if(words, is_driver);
-  const Words line(program == words.end() ? words.begin() : program + 1, words.end());
+  std::string text =
+      joined({program == words.end() ? words.begin() : program + 1, words.end()}, " ");
+  std::ranges::replace(text, ',', ' ');
+  const Words line = words_of_line(text);
   if (line.empty()) {
     misuse("empty, expected a line such as conv2d n8 h56 w56 c64 k128 r3 s3 pad_same");
   }
   NamedProblem result;
   Request request;
-  if (program == words.end() && line.size() == 1) {
-    add_descriptor(line[0], result.name, request);
+  const auto descriptor = std::ranges::find_if(line, is_descriptor);
+  if (program == words.end() && (line.size() == 1 || descriptor != line.end())) {
+    for (const std::string& word : line) add_word_of_onednn(word, request);
+    add_descriptor(line.size() == 1 ? line[0] : *descriptor, result.name, request);
   } else if (kDTypes.contains(line[0])) {
     result.name = joined(line, "");
     request.x.dtype = kDTypes.at(line[0]);
     add_flags(line, request);
   } else {
-    misuse("'", line[0], "' is unknown, expected conv, convfp16 or convbfp16");
+    misuse("'", line[0], "' is unknown, expected conv, convfp16 or convbfp16, or a word such as ",
+           "mb16ic64ih56oc128kh3ph1");
   }
   const auto& [attributes, x, K] = request;
   result.problem =

@@ -71,8 +71,9 @@ void add_attributes(Rows& rows, ProblemOptions& o) {
   rows.add("--filter-sizes", "R,S,C,K|FILE", kOperation,
            "shape of the gradient in TensorFlow's order, as numbers or an integer .npy",
            NumberList{&o.filter_sizes}, {.file = read, .question = "filter", .about = operation});
-  rows.add("-k,--kernel", "R,S", kOperation, "taps alone; the channels follow from the tensors",
-           NumberList{&o.kernel}, {.question = "filter", .about = operation});
+  rows.add("-k,--kernel,--kernel-size", "R,S", kOperation,
+           "taps alone; the channels follow from the tensors", NumberList{&o.kernel},
+           {.question = "filter", .about = operation});
   rows.add("--filter-like", "FILE", kOperation, "a filter .npy whose shape is the gradient's",
            &o.filter_like, {.file = read, .question = "filter", .about = operation});
   rows.add("-s,--strides", "SH,SW", kOperation, "1 by default", NumberList{&o.strides},
