@@ -4,8 +4,9 @@
     python3 scripts/measure_process.py [--binary PATH] [--tensorflow-python PATH] [--rounds N]
     python3 scripts/measure_process.py --verify bench/layers/reference.tsv [--before PATH]
 
-1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`.
-2. A 3x3 layer of 16x14x14x256 -> 256, beside a Python process that imports TensorFlow, loads the same files, computes the
+1. A depthwise 3x3 layer whose x and dy have 100 MB each, beside `cat x.npy dy.npy > /dev/null`, also with --spot-check 16: on
+   the processor, where the check waits for the kernel that it overlaps with on a device.
+2. A 3x3 layer of 16x14x14x256 -> 256, also with the check, beside a Python process that imports TensorFlow, loads the same files, computes the
    same gradient and saves it.
 3. A 3x3 layer of 64x56x56x64 -> 64 by the Python package, on arrays, beside the program on files in memory that are there already.
 With --verify: `verify --result` of each layer of a suite in float32, beside that of another program, an earlier one.
@@ -137,15 +138,16 @@ def main():
         for tensor in ("x.npy", "dy.npy"):
             save(folder, tensor, (27, 80, 80, 144), rng)
         job = [binary, "-i", "x.npy", "-g", "dy.npy", "-o", "dw.npy", "-k", "3", "-p", "same", "--op"]
-        times = shortest({"cat": ["sh", "-c", "cat x.npy dy.npy > /dev/null"], "convgrad": [*job, "depthwise"]}, folder,
-                         arguments.rounds, env)
+        checked = ["--spot-check", "16"]
+        times = shortest({"cat": ["sh", "-c", "cat x.npy dy.npy > /dev/null"], "convgrad": [*job, "depthwise"],
+                          "checked": [*job, "depthwise", *checked]}, folder, arguments.rounds, env)
         print(f"depthwise 3x3, {2 * (folder / 'x.npy').stat().st_size / 1e6:.0f} MB of x and dy: "
               f"cat {times['cat'] * 1e3:.1f} ms, convgrad {times['convgrad'] * 1e3:.1f} ms "
-              f"({times['convgrad'] / times['cat']:.2f} x cat)")
+              f"({times['convgrad'] / times['cat']:.2f} x cat), spot-checked {times['checked'] * 1e3:.1f} ms")
         for tensor in ("x.npy", "dy.npy"):
             save(folder, tensor, (16, 14, 14, 256), rng)
-        times = shortest({"convgrad": [*job, "conv2d"]}, folder, arguments.rounds, env)
-        print(f"3x3, 16x14x14x256 -> 256: convgrad {times['convgrad'] * 1e3:.1f} ms")
+        times = shortest({"convgrad": [*job, "conv2d"], "checked": [*job, "conv2d", *checked]}, folder, arguments.rounds, env)
+        print(f"3x3, 16x14x14x256 -> 256: convgrad {times['convgrad'] * 1e3:.1f} ms, spot-checked {times['checked'] * 1e3:.1f} ms")
         if arguments.tensorflow_python:
             command = {"TensorFlow": [os.path.abspath(arguments.tensorflow_python), "-c", TENSORFLOW]}
             slow = shortest(command, folder, min(arguments.rounds, 3), env)["TensorFlow"]

@@ -128,26 +128,42 @@ SampledSum::SampledSum(const WgradProblem& problem, TaskPool& pool,
   for (const std::int64_t index : indices) entries_.push_back(entry_terms(problem, index));
 }
 
+void SampledSum::add_to(std::size_t entry, const Block& block, const SumRules& rules) {
+  with_scalar(problem_.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    const EntryTerms& terms = entries_[entry];
+    const std::int64_t x_channel = terms.x_channel * block.x_strides.c;
+    const std::int64_t dy_channel = terms.dy_channel * block.dy_strides.c;
+    visit_pixel_lines<Scalar>(problem_, block, terms.tap, [&](const PixelLine<Scalar>& line) {
+      for (std::int64_t q = 0; q < line.q.size(); ++q) {
+        const double x = to_double(line.x[q * line.x_step + x_channel]);
+        const double dy = to_double(line.dy[q * line.dy_step + dy_channel]);
+        sums_[entry].template add<Scalar>(x, dy, rules);
+      }
+    });
+  });
+}
+
+// A thread takes its entries image by image, so that the lines of memory that they share are still
+// in its cache.
 void SampledSum::add(const Block& block, std::int64_t, const Progress& progress) {
   const SumRules rules(problem_, summation_);
+  const Range images = block.pixels[0];
   const auto count = static_cast<std::int64_t>(entries_.size());
+  const std::int64_t shares = std::min<std::int64_t>(count, pool_.threads());
   std::atomic<std::int64_t> done{0};
-  pool_.run(count, [&](std::int64_t task, int) {
-    const auto i = static_cast<std::size_t>(task);
-    with_scalar(problem_.dtype, [&](auto scalar) {
-      using Scalar = decltype(scalar);
-      const std::int64_t x_channel = entries_[i].x_channel * block.x_strides.c;
-      const std::int64_t dy_channel = entries_[i].dy_channel * block.dy_strides.c;
-      visit_pixel_lines<Scalar>(
-          problem_, block, entries_[i].tap, [&](const PixelLine<Scalar>& line) {
-            for (std::int64_t q = 0; q < line.q.size(); ++q) {
-              const double x = to_double(line.x[q * line.x_step + x_channel]);
-              const double dy = to_double(line.dy[q * line.dy_step + dy_channel]);
-              sums_[i].template add<Scalar>(x, dy, rules);
-            }
-          });
-    });
-    if (progress) progress(++done, count);
+  pool_.run(shares, [&](std::int64_t share, int) {
+    Block image = block;
+    for (std::int64_t n = images.begin; n < images.end; ++n) {
+      image.pixels[0] = {n, n + 1};
+      const std::int64_t bytes = (n - images.begin) * dtype_bytes(problem_.dtype);
+      image.x = static_cast<const std::byte*>(block.x) + bytes * block.x_strides.n;
+      image.dy = static_cast<const std::byte*>(block.dy) + bytes * block.dy_strides.n;
+      for (std::int64_t i = share * count / shares; i < (share + 1) * count / shares; ++i) {
+        add_to(static_cast<std::size_t>(i), image, rules);
+      }
+      if (progress) progress(++done, shares * images.size());
+    }
   });
 }
 

@@ -50,6 +50,8 @@ class SampledSum final : public BlockSum {
   static std::int64_t memory_bytes(std::int64_t entries);
 
  private:
+  void add_to(std::size_t entry, const Block& block, const SumRules& rules);
+
   const WgradProblem problem_;
   TaskPool& pool_;
   const Summation summation_;

@@ -158,15 +158,15 @@ std::span<const DeviceKernel> device_kernels() {
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
        simt_why_not, simt_tiles, nothing_packed},
       {"cuda_mma_tf32", "cuda_mma for float32 rounded to TF32 (11 bits); by name only", kByNameOnly,
-       mma_tf32_why_not, mma_tiles, mma_packed_bytes},
+       mma_tf32_why_not, mma_tiles, mma_packed_bytes, false, false},
       {"cuda_wgmma",
        "cuda_mma by the matrix instructions and bulk copies of compute capability 9.0; by name "
        "only, as it has run on no device yet",
        kByNameOnly, wgmma_why_not, wgmma_tiles, mma_packed_bytes},
       {"cudnn_any", "cuDNN 9's first choice, whose bits may differ from run to run; by name only",
-       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true},
+       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
       {"cudnn", "cuDNN 9, if it is installed, deterministic; its result is rounded to the dtype",
-       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true},
+       kByNameOnly, cudnn_why_not, cudnn_tiles, cudnn_packed_bytes, true, false},
   });
   return table;
 }

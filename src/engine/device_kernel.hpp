@@ -54,6 +54,7 @@ struct DeviceKernel {
   std::int64_t (*packed_bytes)(const WgradProblem&, std::int64_t x_bytes,
                                std::int64_t dy_bytes) = nullptr;
   bool one_slice = false;  // it sums in its own order
+  bool is_exact = true;    // it rounds no element of x and dy before they are multiplied
 };
 
 // This is the one table of them, in builds without CUDA too. The order is that of auto.

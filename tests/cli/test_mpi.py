@@ -149,6 +149,17 @@ class Fails(MpiTest):
         self.assert_fails_once(self.mpirun(2, *self.args, "-o", "ranks.npy", "--memory-limit", "1MiB"), 5,
                                "--memory-limit")
 
+    def test_a_wrong_kernel(self):
+        """What stands in OpenBLAS's place loses a pixel."""
+        shutil.copy(os.environ["CONVGRAD_WRONG_BLAS"], self.folder / "libopenblas.so.0")
+        self.write("all", f'#!/bin/sh\nLD_LIBRARY_PATH={self.folder}:$LD_LIBRARY_PATH exec {BINARY} "$@"\n')
+        (self.folder / "all").chmod(0o755)
+        done = self.mpirun(2, *self.args, "-o", "ranks.npy", "-a", "im2col_gemm", "--spot-check", 16,
+                           program=self.folder / "all")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(done.stderr, ": rank [01]: im2col_gemm computes a wrong gradient: ")
+        self.assertFalse((self.folder / "ranks.npy").exists())
+
     def test_one_rank_alone_fails(self):
         done = self.mpirun_with_another_rank_1('set -- "$@" -a direct', 3, *self.args,
                                                "-o", "ranks.npy", "-a", "im2col_gemm")

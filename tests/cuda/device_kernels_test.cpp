@@ -18,7 +18,7 @@ namespace {
 std::vector<const DeviceKernel*> kernels_for(const WgradProblem& problem) {
   std::vector<const DeviceKernel*> result;
   for (const DeviceKernel& kernel : device_kernels()) {
-    if (!is_exact(kernel) || !is_quick(problem, kernel)) continue;
+    if (!kernel.is_exact || !is_quick(problem, kernel)) continue;
     if (kernel.why_not(problem, emulated_device()).empty()) result.push_back(&kernel);
   }
   return result;
@@ -86,7 +86,7 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
                 });
   for (std::size_t i = 0; i < ran.size(); ++i) {
     CAPTURE(device_kernels()[i].name);
-    CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || !is_exact(device_kernels()[i])));
+    CHECK((ran[i] >= (kThin > 1 ? 2 : 16) || !device_kernels()[i].is_exact));
   }
 }
 

@@ -42,7 +42,7 @@ bool is_asked_for(const DeviceKernel& kernel) {
 bool is_run(const DeviceKernel& kernel, const WgradProblem& problem, const Device& device,
             Fill fill = Fill::normal) {
   const bool fits = fill == Fill::small_integers && kernel.name == "cuda_mma_tf32";
-  return (is_exact(kernel) || fits) && is_asked_for(kernel) &&
+  return (kernel.is_exact || fits) && is_asked_for(kernel) &&
          kernel.why_not(problem, device).empty();
 }
 

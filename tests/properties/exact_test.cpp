@@ -128,7 +128,7 @@ TEST_CASE("every algorithm is bit-exact on random integer problems") {
 
 TEST_CASE("every algorithm for devices is bit-exact on random integer problems, emulated") {
   for (const DeviceKernel& kernel : device_kernels()) {
-    if (!is_exact(kernel)) continue;
+    if (!kernel.is_exact) continue;
     Property property;
     property.name = cat(kernel.name, ", emulated, is bit-exact on integers");
     property.limits.multiply_adds = 3e4;

@@ -153,8 +153,4 @@ std::string lacking(const Kernel& kernel) {
   return lack;
 }
 
-bool is_exact(const DeviceKernel& kernel) {
-  return kernel.name.starts_with("cuda_") && kernel.name != "cuda_mma_tf32";
-}
-
 }  // namespace convgrad::testing

@@ -46,8 +46,4 @@ std::vector<WgradProblem> plain_problems(DType dtype);
 // "".
 std::string lacking(const Kernel& kernel);
 
-// Tells whether an algorithm for devices is this project's and multiplies what it is given: not
-// TF32, not cuDNN.
-bool is_exact(const DeviceKernel& kernel);
-
 }  // namespace convgrad::testing

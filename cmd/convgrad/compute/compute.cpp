@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "check/spot_check.hpp"
 #include "convgrad/array_file.hpp"
 #include "convgrad/gradient_file.hpp"
 #include "engine/partial_file.hpp"
@@ -242,7 +243,7 @@ ReportPointer compute(const Options& options) {
     warn_of_endings(options);
   }
   TaskPool pool(plan.threads);
-  const std::unique_ptr<BlockSum> sums = make_sum(plan, pool);
+  const std::unique_ptr<BlockSum> sums = checked_sum(plan, pool, options.execution);
   JobTiming timing = {run_job(job, plan, sums.get(), nullptr), 0, part_problem(plan)};
   timing.write_s = is_part ? seconds_of([&] { write_part(output, plan, *sums, output_options); })
                            : write_sums(*sums, job, addend, options, timing.timing);
@@ -256,6 +257,12 @@ ReportPointer compute(const Options& options) {
     add_gradient(gradient_target(options), job.problem, report->tensors);
   }
   return report;
+}
+
+std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
+                                      const ExecutionOptions& options) {
+  const std::int64_t elements = options.spot_check.value_or(plan.cuda() ? kSpotCheckOnDevice : 0);
+  return spot_checked(make_sum(plan, pool), plan, pool, elements);
 }
 
 WgradProblem part_problem(const Plan& plan) {

@@ -1,6 +1,7 @@
 // compute.hpp - the main job: a gradient from files, on one process or on several.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ void check_compute_options(const Options& options);
 
 // Reads the gradient that --accumulate adds to, in the order of dw_shape().
 std::vector<double> read_addend(const Options& options, const WgradProblem& problem);
+
+// Makes the sum that the plan says, spot-checked as the options say.
+std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
+                                      const ExecutionOptions& options);
 
 // Returns the plan's problem with the images alone that are summed, for rates.
 WgradProblem part_problem(const Plan& plan);

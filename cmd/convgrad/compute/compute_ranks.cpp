@@ -237,7 +237,7 @@ const double* sum_of_ranks(Ranks& ranks, RankJob& work, BlockSum& sum, RankTimin
 ReportPointer sum_and_write(Ranks& ranks, RankJob& work) {
   const Options& options = work.options;
   TaskPool pool(work.plan.threads);
-  const std::unique_ptr<BlockSum> sum = make_sum(work.plan, pool);
+  const std::unique_ptr<BlockSum> sum = checked_sum(work.plan, pool, options.execution);
   RankTiming timing;
   double write_s = 0;
   const double* const dw = sum_of_ranks(ranks, work, *sum, timing);

@@ -32,6 +32,7 @@ struct ExecutionOptions {
   bool list_algorithms = false, dry_run = false, accumulate = false, no_clobber = false;
   bool raw = false;  // the output's elements alone
   bool verbose = false;
+  std::optional<std::int64_t> spot_check;
   std::string batch_range;  // "A:B" or "K/R"
   bool mpi = false;         // this is one of mpirun's processes; of compute
 };

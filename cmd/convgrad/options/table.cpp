@@ -227,6 +227,10 @@ void add_compute(Rows& rows, Options& o) {
            &o.execution.batch_range);
   rows.add("--mpi", "", kExecution, "one gradient by all processes of mpirun -n R convgrad ...",
            &o.execution.mpi, {.field = batch});
+  rows.add("--spot-check", "N", kExecution,
+           "check N elements of the gradient, and its corners, before it is written; 16 by default "
+           "on a device, else 0",
+           Whole{&o.execution.spot_check, 0, kMuch});
   add_report(rows, o);
 }
 

@@ -1,0 +1,135 @@
+#include "check/spot_check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+
+#include "base/messages.hpp"
+#include "check/sample.hpp"
+#include "convgrad/compare.hpp"
+#include "convgrad/gradient_file.hpp"
+
+namespace convgrad {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+// verify's slack is 3, and data are known whose sums in other orders than n, z, p, q need 8 times
+// that. A term that is lost needs thousands.
+constexpr double kSlack = 24;
+// Kernels that round what they multiply keep 10 bits of it.
+constexpr double kRounded = 0x1p-9;
+
+// Returns the problem of the images that the plan sums.
+WgradProblem summed_problem(const Plan& plan) {
+  WgradProblem problem = plan.problem;
+  problem.N = plan.schedule.part.images.size();
+  return problem;
+}
+
+std::vector<std::int64_t> chosen(const WgradProblem& problem, std::int64_t elements) {
+  const std::int64_t corners = choose_entries(problem, 0, kSeed).corners;
+  return choose_entries(problem, corners + elements, kSeed).indices;
+}
+
+Summation summation_of(const Plan& plan) {
+  Summation summation;
+  if (plan.cpu()) summation.adders = Summation::Adders::ieee;
+  return summation;
+}
+
+class SpotCheckedSum final : public BlockSum {
+ public:
+  SpotCheckedSum(std::unique_ptr<BlockSum> sum, const Plan& plan, TaskPool& pool,
+                 std::int64_t elements)
+      : sum_(std::move(sum)),
+        plan_(plan),
+        problem_(summed_problem(plan)),
+        indices_(chosen(problem_, elements)),
+        sample_(problem_, pool, indices_, summation_of(plan)) {}
+
+  void add(const Block& block, std::int64_t index, const Progress& progress) override {
+    sum_->add(block, index, progress);
+    sample_.add(block, index);
+  }
+
+  double* finish(std::size_t node) override {
+    if (!is_checked_) check();
+    is_checked_ = true;
+    return sum_->finish(node);
+  }
+
+ private:
+  // Returns the elements of the nodes' sums together, as they would be written.
+  std::vector<double> results() {
+    std::vector<double> results(indices_.size());
+    for (std::size_t node = 0; node < plan_.schedule.nodes.size(); ++node) {
+      const double* const sums = sum_->finish(node);
+      for (std::size_t i = 0; i < results.size(); ++i) results[i] += sums[indices_[i]];
+    }
+    for (double& result : results) result = rounded(problem_.out_dtype, result);
+    return results;
+  }
+
+  std::vector<unsigned char> failed(const std::vector<double>& got, const Expected& expected) {
+    std::vector<unsigned char> failed(got.size());
+    if (!plan_.cuda() || plan_.cuda()->kernel->is_exact) {
+      Tolerance tolerance;
+      tolerance.slack = kSlack;
+      compare_gradients(problem_, problem_.out_dtype, indices_, got, expected, tolerance, failed);
+      return failed;
+    }
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double error = unexplained_error(problem_.out_dtype, got[i], expected.values[i]);
+      failed[i] = error > kRounded * expected.magnitudes[i] ? 1 : 0;
+    }
+    return failed;
+  }
+
+  void check() {
+    std::vector<double> got = results();
+    sample_.finish();
+    const Expected& expected = sample_.expected();
+    for (std::size_t i = 0; i < got.size(); ++i) {  // nothing can be said of what overflows float64
+      if (std::isinf(expected.magnitudes[i])) got[i] = expected.values[i];
+    }
+    const std::vector<unsigned char> wrong = failed(got, expected);
+    const auto first = std::ranges::find(wrong, 1);
+    if (first == wrong.end()) return;
+    refuse(got, expected.values, static_cast<std::size_t>(first - wrong.begin()),
+           std::ranges::count(wrong, 1));
+  }
+
+  [[noreturn]] void refuse(const std::vector<double>& got, const std::vector<double>& want,
+                           std::size_t at, std::ptrdiff_t count) const {
+    WgradProblem tensorflow = problem_;
+    tensorflow.filter_format = FilterFormat::hwio;
+    TextWriter numbers;
+    numbers << std::setprecision(9) << got[at] << ", expected " << want[at];
+    const std::string device =
+        plan_.cuda() ? cat(" on device ", plan_.cuda()->device.number, " (",
+                           plan_.cuda()->device.name, ")")
+                     : "";
+    throw Error(ErrorKind::runtime, algorithm_name(plan_), device, " computes a wrong gradient: ",
+                count, " of ", got.size(), " elements that were checked, the first ",
+                bracketed(position_in_file(tensorflow, indices_[at])), ": got ", numbers.str(),
+                "; nothing is written",
+                plan_.cuda() ? Hint("use -b cpu") : Hint("use -b reference"));
+  }
+
+  std::unique_ptr<BlockSum> sum_;
+  const Plan plan_;
+  const WgradProblem problem_;
+  const std::vector<std::int64_t> indices_;
+  SampledSum sample_;
+  bool is_checked_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockSum> spot_checked(std::unique_ptr<BlockSum> sum, const Plan& plan,
+                                       TaskPool& pool, std::int64_t elements) {
+  if (elements == 0 || plan.problem.dw_count() == 0) return sum;
+  return std::make_unique<SpotCheckedSum>(std::move(sum), plan, pool, elements);
+}
+
+}  // namespace convgrad

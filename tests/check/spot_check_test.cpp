@@ -1,0 +1,130 @@
+// spot_check_test.cpp - right sums pass the check of a few of their elements, wrong ones never.
+#include "check/spot_check.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "support/cases.hpp"
+
+using namespace convgrad;
+using namespace convgrad::testing;
+
+namespace {
+
+// Gives sums that were computed elsewhere.
+class GivenSums final : public BlockSum {
+ public:
+  explicit GivenSums(std::vector<double> sums) : sums_(std::move(sums)) {}
+  void add(const Block&, std::int64_t, const Progress&) override {}
+  double* finish(std::size_t) override { return sums_.data(); }
+
+ private:
+  std::vector<double> sums_;
+};
+
+Plan plan_on_device(const WgradProblem& problem, const char* kernel) {
+  PlanOptions options;
+  options.backend = Backend::cuda;
+  options.algorithm = kernel;
+  options.device = Device{3, "A device", 9, 0, std::int64_t{1} << 36, 100, std::int64_t{1} << 36};
+  return make_plan(problem, this_machine(), options);
+}
+
+// Returns what the check says of sums over whole tensors, or "".
+std::string said_of(const Plan& plan, const std::vector<double>& sums, const void* x,
+                    const void* dy, std::int64_t elements = kSpotCheckOnDevice) {
+  TaskPool pool(2);
+  MemorySource source(x, dy);
+  const auto sum = spot_checked(std::make_unique<GivenSums>(sums), plan, pool, elements);
+  sum_blocks(plan, source, *sum);
+  try {
+    sum->finish();
+    return "";
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::runtime);
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("right sums of kernels pass, of all data") {
+  Thinned thinned;
+  for (const Fill fill : {Fill::normal, Fill::small_integers}) {
+    for_each_case(basic_problems(), kDTypes, fill,
+                  [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+                    if (thinned.skips()) return;
+                    PlanOptions options;
+                    options.in_memory = true;
+                    const Plan plan = make_plan(problem, this_machine(), options);
+                    CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
+                  });
+  }
+}
+
+TEST_CASE("one wrong element in each tap, or a lost pixel, is seen") {
+  for_each_case(basic_problems(), kDTypes, Fill::normal,
+                [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+                  const Expected right = reference_of(problem, x.data(), dy.data());
+                  if (term_count(problem) < 2 || problem.dw_count() == 0) return;
+                  PlanOptions options;
+                  options.in_memory = true;
+                  const Plan plan = make_plan(problem, this_machine(), options);
+                  std::vector<double> corner = right.values, all = right.values;
+                  corner.back() += right.magnitudes.back() / 8 + 1;
+                  for (double& value : all) value = value * 1.01 + 0.5;
+                  CHECK(said_of(plan, corner, x.data(), dy.data()).find("expected") != std::string::npos);
+                  CHECK(said_of(plan, all, x.data(), dy.data()).find("expected") != std::string::npos);
+                  CHECK(said_of(plan, all, x.data(), dy.data(), 0) == "");
+                });
+}
+
+TEST_CASE("the message names kernel, device, element, and what helps") {
+  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
+  std::vector<double> sums = reference_of(problem, x.data(), dy.data()).values;
+  const Plan plan = plan_on_device(problem, "cuda_simt_gemm");
+  CHECK(said_of(plan, sums, x.data(), dy.data()) == "");
+  const double want = sums[0];
+  sums[0] += 1;
+  const std::string said = said_of(plan, sums, x.data(), dy.data());
+  CHECK(said.find("cuda_simt_gemm on device 3 (A device) computes a wrong gradient: 1 of 32 "
+                  "elements that were checked, the first [0,0,0,0]: got ") == 0);
+  CHECK(said.find(cat("expected ", want)) != std::string::npos);
+  CHECK(said.ends_with("nothing is written; use -b cpu"));
+  sums[0] = std::numeric_limits<double>::quiet_NaN();
+  CHECK(said_of(plan, sums, x.data(), dy.data()).find("got nan") != std::string::npos);
+}
+
+TEST_CASE("kernels that round what they multiply have room for it") {
+  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
+  const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
+  const Expected right = reference_of(problem, x.data(), dy.data());
+  std::vector<double> rounded = right.values, wrong = right.values;
+  for (std::size_t i = 0; i < rounded.size(); ++i) {
+    rounded[i] += 0x1p-11 * right.magnitudes[i];
+    wrong[i] += 0x1p-7 * right.magnitudes[i];
+  }
+  const Plan exact = plan_on_device(problem, "cuda_simt_gemm");
+  const Plan tf32 = plan_on_device(problem, "cuda_mma_tf32");
+  CHECK(said_of(exact, rounded, x.data(), dy.data()) != "");
+  CHECK(said_of(tf32, rounded, x.data(), dy.data()) == "");
+  CHECK(said_of(tf32, wrong, x.data(), dy.data()) != "");
+}
+
+TEST_CASE("data that are not finite, or overflow, are no fault") {
+  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f64, true);
+  auto x = filled(DType::f64, problem.x_count(), Fill::normal, 1);
+  const auto dy = filled(DType::f64, problem.dy_count(), Fill::normal, 2);
+  PlanOptions options;
+  options.in_memory = true;
+  const Plan plan = make_plan(problem, this_machine(), options);
+  for (const double value : {std::numeric_limits<double>::quiet_NaN(), 1e308,
+                             std::numeric_limits<double>::infinity()}) {
+    for (std::size_t i = 0; i < 40; ++i) reinterpret_cast<double*>(x.data())[i] = i % 2 == 0 ? value : -value;
+    CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
+  }
+}
