@@ -105,15 +105,14 @@ class SpotCheckedSum final : public BlockSum {
     tensorflow.filter_format = FilterFormat::hwio;
     TextWriter numbers;
     numbers << std::setprecision(9) << got[at] << ", expected " << want[at];
-    const std::string device =
-        plan_.cuda() ? cat(" on device ", plan_.cuda()->device.number, " (",
-                           plan_.cuda()->device.name, ")")
-                     : "";
-    throw Error(ErrorKind::runtime, algorithm_name(plan_), device, " computes a wrong gradient: ",
-                count, " of ", got.size(), " elements that were checked, the first ",
-                bracketed(position_in_file(tensorflow, indices_[at])), ": got ", numbers.str(),
-                "; nothing is written",
-                plan_.cuda() ? Hint("use -b cpu") : Hint("use -b reference"));
+    const std::string device = plan_.cuda() ? cat(" on device ", plan_.cuda()->device.number, " (",
+                                                  plan_.cuda()->device.name, ")")
+                                            : "";
+    throw Error(
+        ErrorKind::runtime, algorithm_name(plan_), device, " computes a wrong gradient: ", count,
+        " of ", got.size(), " elements that were checked, the first ",
+        bracketed(position_in_file(tensorflow, indices_[at])), ": got ", numbers.str(),
+        "; nothing is written", plan_.cuda() ? Hint("use -b cpu") : Hint("use -b reference"));
   }
 
   std::unique_ptr<BlockSum> sum_;

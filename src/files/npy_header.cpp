@@ -317,7 +317,7 @@ void set_dtype(NpyHeader& header, std::string_view name, const std::string& argu
   }
   std::vector<std::string> names = {"float16", "bfloat16", "float32", "float64"};
   for (const auto& other : kOthers) {
-    if (name == other.name) {
+    if (name == other.name || name == cat(other.kind, other.bytes)) {
       header.kind = other.kind;
       header.item_bytes = other.bytes;
       return;

@@ -52,36 +52,40 @@ std::string said_of(const Plan& plan, const std::vector<double>& sums, const voi
 TEST_CASE("right sums of kernels pass, of all data") {
   Thinned thinned;
   for (const Fill fill : {Fill::normal, Fill::small_integers}) {
-    for_each_case(basic_problems(), kDTypes, fill,
-                  [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-                    if (thinned.skips()) return;
-                    PlanOptions options;
-                    options.in_memory = true;
-                    const Plan plan = make_plan(problem, this_machine(), options);
-                    CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
-                  });
+    for_each_case(
+        basic_problems(), kDTypes, fill,
+        [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+          if (thinned.skips()) return;
+          PlanOptions options;
+          options.in_memory = true;
+          const Plan plan = make_plan(problem, this_machine(), options);
+          CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
+        });
   }
 }
 
-TEST_CASE("one wrong element in each tap, or a lost pixel, is seen") {
-  for_each_case(basic_problems(), kDTypes, Fill::normal,
-                [&](const WgradProblem& problem, const auto& x, const auto& dy) {
-                  const Expected right = reference_of(problem, x.data(), dy.data());
-                  if (term_count(problem) < 2 || problem.dw_count() == 0) return;
-                  PlanOptions options;
-                  options.in_memory = true;
-                  const Plan plan = make_plan(problem, this_machine(), options);
-                  std::vector<double> corner = right.values, all = right.values;
-                  corner.back() += right.magnitudes.back() / 8 + 1;
-                  for (double& value : all) value = value * 1.01 + 0.5;
-                  CHECK(said_of(plan, corner, x.data(), dy.data()).find("expected") != std::string::npos);
-                  CHECK(said_of(plan, all, x.data(), dy.data()).find("expected") != std::string::npos);
-                  CHECK(said_of(plan, all, x.data(), dy.data(), 0) == "");
-                });
+TEST_CASE("one wrong corner, or all elements, are seen") {
+  Thinned thinned;
+  for_each_case(
+      basic_problems(), kDTypes, Fill::normal,
+      [&](const WgradProblem& problem, const auto& x, const auto& dy) {
+        const Expected right = reference_of(problem, x.data(), dy.data());
+        if (thinned.skips() || term_count(problem) < 2 || problem.dw_count() == 0) return;
+        PlanOptions options;
+        options.in_memory = true;
+        const Plan plan = make_plan(problem, this_machine(), options);
+        std::vector<double> corner = right.values, all = right.values;
+        corner.back() += right.magnitudes.back() / 8 + 1;
+        for (double& value : all) value = value * 1.01 + 0.5;
+        CHECK(said_of(plan, corner, x.data(), dy.data()).find("expected") != std::string::npos);
+        CHECK(said_of(plan, all, x.data(), dy.data()).find("expected") != std::string::npos);
+        CHECK(said_of(plan, all, x.data(), dy.data(), 0) == "");
+      });
 }
 
 TEST_CASE("the message names kernel, device, element, and what helps") {
-  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
   const auto x = filled(DType::f32, problem.x_count(), Fill::small_integers, 1);
   const auto dy = filled(DType::f32, problem.dy_count(), Fill::small_integers, 2);
   std::vector<double> sums = reference_of(problem, x.data(), dy.data()).values;
@@ -99,7 +103,8 @@ TEST_CASE("the message names kernel, device, element, and what helps") {
 }
 
 TEST_CASE("kernels that round what they multiply have room for it") {
-  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f32, true);
   const auto x = filled(DType::f32, problem.x_count(), Fill::normal, 1);
   const auto dy = filled(DType::f32, problem.dy_count(), Fill::normal, 2);
   const Expected right = reference_of(problem, x.data(), dy.data());
@@ -116,15 +121,17 @@ TEST_CASE("kernels that round what they multiply have room for it") {
 }
 
 TEST_CASE("data that are not finite, or overflow, are no fault") {
-  const WgradProblem problem = make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f64, true);
+  const WgradProblem problem =
+      make({"3x3", "conv2d", 2, 8, 8, 1, {{6, 3}, {7, 3}}}, DType::f64, true);
   auto x = filled(DType::f64, problem.x_count(), Fill::normal, 1);
   const auto dy = filled(DType::f64, problem.dy_count(), Fill::normal, 2);
   PlanOptions options;
   options.in_memory = true;
   const Plan plan = make_plan(problem, this_machine(), options);
-  for (const double value : {std::numeric_limits<double>::quiet_NaN(), 1e308,
-                             std::numeric_limits<double>::infinity()}) {
-    for (std::size_t i = 0; i < 40; ++i) reinterpret_cast<double*>(x.data())[i] = i % 2 == 0 ? value : -value;
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), 1e308, std::numeric_limits<double>::infinity()}) {
+    for (std::size_t i = 0; i < 40; ++i)
+      reinterpret_cast<double*>(x.data())[i] = i % 2 == 0 ? value : -value;
     CHECK(said_of(plan, sums_of(plan, x.data(), dy.data()), x.data(), dy.data()) == "");
   }
 }

@@ -168,7 +168,8 @@ TEST_CASE("the float types in either byte order") {
       {DType::f32, true, {">f4"}},
       {DType::f64, false, {"<f8", "f8"}},
       {DType::f64, true, {">f8"}},
-      {DType::e5m2, false, {"<f1", "|f1", "f1"}},
+      {DType::e5m2, false, {"<f1", "|f1", "f1", "float8_e5m2"}},
+      {DType::e4m3fn, false, {"float8_e4m3fn"}},
   };
   for (const Case& c : cases) {
     for (const std::string& name : c.names) {
@@ -196,6 +197,7 @@ TEST_CASE("integers and raw bytes are parsed, named and refused") {
       {"'>i8'", 8, "dtype '>i8' is int64" + kConvert},
       {"'|u1'", 1, "dtype '|u1' is uint8" + kExpected + "if these are 8-bit floats, convert "},
       {"'<V1'", 1, "is raw bytes (void), 1 per element" + kExpected + "if these are 8-bit floats"},
+      {"'float8_e3m4'", 1, "dtype 'float8_e3m4' is raw bytes (void), 1 per element" + kExpected},
       {"'<u2'", 2, "dtype '<u2' is uint16" + kExpected + "if it is bfloat16, save x.view('V2')"},
       {"'|V8'", 8,
        "is raw bytes (void), 8 per element" + kExpected + "bfloat16 is saved as '<V2')"},

@@ -33,6 +33,18 @@ TEST_CASE("the dtype and the shape of an argument are those of a header") {
   CHECK(NpyReader(dir.write("none.bin", "") + ":bfloat16[0,5]").header().element_count == 0);
 }
 
+TEST_CASE("shapes as Python and others write them") {
+  const TempDir dir;
+  const std::string file = dir.write("x.bin", std::string(24, 'x'));
+  for (const char* name :
+       {"fp32(6,)", "<f4(2, 3)", "f32[2x3]", "float32 (6)", "|u1[24]", "=f8[3]"}) {
+    CAPTURE(name);
+    CHECK(read_completely(cat(file, ":", name)) == std::string(24, 'x'));
+  }
+  check_error(ErrorKind::input, file + ":float32(6]", "elements alone need dtype and shape, ",
+              [&] { NpyReader reader(file + ":float32(6]"); });
+}
+
 TEST_CASE("what begins like an archive is raw all the same") {
   const TempDir dir;
   const std::string zeros(8, '\0');
