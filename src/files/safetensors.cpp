@@ -40,13 +40,13 @@ constexpr Dtype kDtypes[] = {
     {"F8_E5M2FNUZ", 1, 'f', DType::e5m2fnuz},
 };
 // These are in the format too, and are named.
-constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+constexpr std::pair<std::string_view, std::string_view> kOtherDtypes[] = {
     {"F8_E8M0", "8-bit powers of two, the scales of blocks"},
     {"F4", "4-bit floats"},
     {"F6_E2M3", "6-bit floats"},
     {"F6_E3M2", "6-bit floats"}};
 std::string_view words_of_other(std::string_view dtype) {
-  for (const auto& [name, words] : kOthers) {
+  for (const auto& [name, words] : kOtherDtypes) {
     if (name == dtype) return words;
   }
   return "unknown";
