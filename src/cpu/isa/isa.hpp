@@ -114,8 +114,8 @@ struct StreamView {
 // x[run.x + (r - first row)*x_row + (s - first tap)*x_tap + p*x_pixel + j] *
 // dy[run.dy + p*dy_pixel + j] for r < rows, s < taps and every lane j of the vectors, in the order
 // of the runs. sums is aligned to a vector.
-template <typename Element>
-using StreamFunction = void (*)(const StreamView<Element>& view, const StreamRun* runs,
+template <typename Element, typename Stored = Element>
+using StreamFunction = void (*)(const StreamView<Stored>& view, const StreamRun* runs,
                                 long run_count, Element* sums);
 
 // Takes one vector of lanes that stand for input channels, and `outputs` output channels of the
@@ -135,6 +135,9 @@ struct StreamingIsa {
   int vectors;  // at most, side by side
   int sums;     // rows * taps * vectors at most; rows and taps at most kMostTaps
   StreamFunction<Element> (*stream)(int rows, int taps, int vectors);
+  // Does the same with tensors of bfloat16, or is null. Of each pair of vectors of lanes, which
+  // are neighbours in memory, the first vector of sums has the even ones, the second the odd ones.
+  StreamFunction<Element, BFloat16> (*stream_bfloat16)(int rows, int taps, int pairs);
 
   // stream_group is null unless lanes can be permuted at will. rows * taps * outputs is at most
   // group_sums; rows, taps and outputs are at most kMostGroupRows, kMostTaps and kMostGroupOutputs.

@@ -13,6 +13,7 @@ struct Avx2 {
   static constexpr int kStreamVectors = 2;
   static constexpr int kMaxSums = 12;
   static constexpr int kGroupSums = 0;  // two vectors of dy cannot be picked from
+  static constexpr bool kStreamsBFloat16 = false;
   static constexpr double kPeak = 5e9;
   static constexpr bool kHasMasks = false, kConvertsFloat16 = true;
 

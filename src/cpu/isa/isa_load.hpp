@@ -14,6 +14,7 @@
 // Set::kMaxRows       of the register tile of outer_product, which has two vectors of columns
 // Set::kStreamVectors side by side in streaming, at most
 // Set::kMaxSums       vectors of sums in the registers of streaming
+// Set::kStreamsBFloat16  streaming widens bfloat16 in registers, which take a pair of vectors
 // Set::kGroupSums     the same where lanes of dy are picked in registers, 0 if they are not
 // Set::kPeak          vector multiply-adds a second, by which kernels estimate their time
 // Set::kHasMasks      Set::first and first_bits16 load a part of a vector

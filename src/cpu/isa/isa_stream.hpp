@@ -85,9 +85,23 @@ template <int Rows, int Taps, int Count, typename Use>
   for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 8
     for (int s = 0; s < Taps; ++s) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < Count; ++j) use(r, s, j);
     }
+  }
+}
+
+// Loads the vectors of bfloat16 that are side by side at `at` as vectors of floats, pairs of them:
+// even lanes and odd lanes. A load of twice as many lanes and two shifts take the place of two
+// loads, and no value is packed.
+template <typename Set, int Count, typename V>
+[[gnu::always_inline]] static inline void load_pairs(const BFloat16* at, V (&values)[Count]) {
+  using Bits = typename VectorOf<Set, std::uint32_t>::Type;
+#pragma GCC unroll 8
+  for (int j = 0; j < Count; j += 2) {
+    const Bits bits = load<Bits>(at + j * VectorOf<Set, float>::kLanes);
+    values[j] = (V)(bits << 16);
+    values[j + 1] = (V)(bits & 0xffff0000u);
   }
 }
 
@@ -95,7 +109,8 @@ template <int Rows, int Taps, int Count, typename Use>
 // stream_tile() and stream_group_tile(). They meet Count vectors of x that are XStep apart (0: the
 // same one) and of dy, which load_dy(pixel, d) fills in. Sums begin with what is in memory and end
 // there, so that any number of calls, for a few rows each, add to them.
-template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element>
+template <typename Set, int Rows, int Taps, int Count, long XStep, typename Element,
+          typename Stored = Element>
 struct RegisterSums {
   using V = typename VectorOf<Set, Element>::Type;
   static constexpr long kLanes = VectorOf<Set, Element>::kLanes;
@@ -108,27 +123,34 @@ struct RegisterSums {
   // run, and the runs in each image, which a processor foresees. A loop for each set of taps would
   // take four times as long to compile.
   template <bool All, typename LoadDy>
-  [[gnu::always_inline]] void add_run(const StreamView<Element>& view, const StreamRun& run,
+  [[gnu::always_inline]] void add_run(const StreamView<Stored>& view, const StreamRun& run,
                                       const LoadDy& load_dy) {
     const long x_row = view.x_row, x_tap = view.x_tap, x_pixel = view.x_pixel;
     const long dy_pixel = view.dy_pixel;
-    const Element* px = view.x + run.x;
-    const Element* pdy = view.dy + run.dy;
+    const Stored* px = view.x + run.x;
+    const Stored* pdy = view.dy + run.dy;
     unsigned rows = run.rows, taps = run.taps;
     for (int p = run.pixels; p > 0; --p) {
       if (!All) __asm__("" : "+r"(rows), "+r"(taps));  // else loops for some sets of taps appear
       V d[Count];
       load_dy(pdy, d);
-      const Element* row = px;
+      const Stored* row = px;
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) {
         if (!All && (rows >> r & 1) == 0) continue;
-        const Element* at = row;
+        const Stored* at = row;
 #pragma GCC unroll 8
         for (int s = 0; s < Taps; ++s) {
           if (!All && (taps >> s & 1) == 0) continue;
-#pragma GCC unroll 4
-          for (int j = 0; j < Count; ++j) sum[r][s][j] += load<V>(at + j * XStep) * d[j];
+          if constexpr (sizeof(Stored) == sizeof(Element)) {
+#pragma GCC unroll 8
+            for (int j = 0; j < Count; ++j) sum[r][s][j] += load<V>(at + j * XStep) * d[j];
+          } else {
+            V x[Count];
+            load_pairs<Set>(at, x);
+#pragma GCC unroll 8
+            for (int j = 0; j < Count; ++j) sum[r][s][j] += x[j] * d[j];
+          }
           if (s + 1 < Taps) at = opaque(at + x_tap);
         }
         if (r + 1 < Rows) row = opaque(row + x_row);
@@ -145,7 +167,7 @@ struct RegisterSums {
   }
 
   template <typename LoadDy>
-  [[gnu::always_inline]] void add(const StreamView<Element>& view, const StreamRun* runs,
+  [[gnu::always_inline]] void add(const StreamView<Stored>& view, const StreamRun* runs,
                                   long run_count, Element* sums, const LoadDy& load_dy) {
     for_each_sum<Rows, Taps, Count>([&](int r, int s, int j) __attribute__((always_inline)) {
       sum[r][s][j] = load<V>(sums + r * view.sum_row + s * view.sum_tap + j * kLanes);
@@ -165,43 +187,50 @@ struct RegisterSums {
   }
 };
 
-template <typename Set, int Rows, int Taps, int NV, typename Element>
-void stream_tile(const StreamView<Element>& view, const StreamRun* runs, long run_count,
+template <typename Set, int Rows, int Taps, int NV, typename Element, typename Stored>
+void stream_tile(const StreamView<Stored>& view, const StreamRun* runs, long run_count,
                  Element* sums) {
   using V = typename VectorOf<Set, Element>::Type;
   constexpr long kLanes = VectorOf<Set, Element>::kLanes;
-  const auto load_dy = [](const Element* pixel, V(&d)[NV]) {
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) d[v] = load<V>(pixel + v * kLanes);
+  const auto load_dy = [](const Stored* pixel, V(&d)[NV]) {
+    if constexpr (sizeof(Stored) == sizeof(Element)) {
+#pragma GCC unroll 8
+      for (int v = 0; v < NV; ++v) d[v] = load<V>(pixel + v * kLanes);
+    } else {
+      load_pairs<Set>(pixel, d);
+    }
   };
-  RegisterSums<Set, Rows, Taps, NV, kLanes, Element>().add(view, runs, run_count, sums, load_dy);
+  RegisterSums<Set, Rows, Taps, NV, kLanes, Element, Stored>().add(view, runs, run_count, sums,
+                                                                   load_dy);
 }
 
-template <typename Set, int Rows, int Taps, int NV, typename Element>
-constexpr StreamFunction<Element> stream_function() {
+template <typename Set, int Rows, int Taps, int NV, typename Element, typename Stored>
+constexpr StreamFunction<Element, Stored> stream_function() {
   if constexpr (Rows * Taps * NV <= Set::kMaxSums) {
-    return stream_tile<Set, Rows, Taps, NV, Element>;
+    return stream_tile<Set, Rows, Taps, NV, Element, Stored>;
   } else {
     return nullptr;
   }
 }
 
-// The table is [vectors][rows][taps]; index I counts through it.
-template <typename Set, typename Element, long... I>
-StreamFunction<Element> stream_at(int index, Indices<I...>) {
-  static constexpr StreamFunction<Element> kFunctions[] = {
+// The table is [vectors][rows][taps], or [pairs of vectors][rows][taps]; index I counts through it.
+template <typename Set, typename Element, typename Stored, long... I>
+StreamFunction<Element, Stored> stream_at(int index, Indices<I...>) {
+  constexpr long kVectors = sizeof(Element) / sizeof(Stored);
+  static constexpr StreamFunction<Element, Stored> kFunctions[] = {
       stream_function<Set, I / kMostTaps % kMostTaps + 1, I % kMostTaps + 1,
-                      I / kMostTaps / kMostTaps + 1, Element>()...};
+                      (I / kMostTaps / kMostTaps + 1) * kVectors, Element, Stored>()...};
   return kFunctions[index];
 }
 
 // Each shape has a function, as the sums must be in registers. Shapes with too many sums have none,
 // and are never asked for (StreamingIsa::sums).
-template <typename Set, typename Element>
-StreamFunction<Element> stream_for(int rows, int taps, int vectors) {
+template <typename Set, typename Element, typename Stored>
+StreamFunction<Element, Stored> stream_for(int rows, int taps, int vectors) {
   constexpr long kFunctions = long{Set::kStreamVectors} * kMostTaps * kMostTaps;
-  return stream_at<Set, Element>(((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1,
-                                 typename UpTo<kFunctions>::Type{});
+  return stream_at<Set, Element, Stored>(
+      ((vectors - 1) * kMostTaps + rows - 1) * kMostTaps + taps - 1,
+      typename UpTo<kFunctions>::Type{});
 }
 
 // In groups of a few channels a lane is an input channel, and the output channels of its group are
@@ -219,7 +248,7 @@ void stream_group_tile(const StreamView<Element>& view, const int* pick, const S
   }
   const auto pick_dy = [&index](const Element* pixel, V(&d)[Outputs]) {
     const V low = load<V>(pixel), high = load<V>(Wide ? pixel + kLanes : pixel);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < Outputs; ++j) {
       d[j] = Wide ? __builtin_shuffle(low, high, index[j]) : __builtin_shuffle(low, index[j]);
     }

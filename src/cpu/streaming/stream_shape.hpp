@@ -47,10 +47,12 @@ inline bool is_in_layout(const WgradProblem& problem) {
 // Nothing is copied where there are vectors of the type of the sums, and no lane shares its x.
 struct InPlace {
   bool dy = false, x = false;
+  bool pairs = false;  // both, where bfloat16 is widened in registers
 };
 inline InPlace reads_in_place(const WgradProblem& problem) {
   const bool vectors = is_in_layout(problem);
-  return {vectors, vectors && problem.group_c() == 1 && problem.group_k() == 1};
+  const bool alone = problem.channels_last && problem.group_c() == 1 && problem.group_k() == 1;
+  return {vectors, vectors && alone, alone && problem.dtype == DType::bf16};
 }
 
 // Counts the pixels of x that a chunk's taps see, at most one more than `most`.

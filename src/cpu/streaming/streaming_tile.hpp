@@ -28,11 +28,12 @@ class StreamingTile {
         block_(block),
         tile_(tile),
         reads_(reads_in_place(problem)),
+        unit_(widens_in_place() ? 2 : 1),
         sums_(workspace),
         panels_(isa, problem, block, workspace + stream_sum_elements(problem)),
-        rows_(equal_part(problem.axis[1].taps, isa_.sums / row_taps(isa_, problem))),
-        taps_(row_taps(isa_, problem)),
-        vectors_(std::min<std::int64_t>(isa_.sums / (rows_ * taps_), isa_.vectors)),
+        taps_(equal_part(problem.axis[2].taps, isa_.sums / unit_)),
+        rows_(equal_part(problem.axis[1].taps, isa_.sums / (unit_ * taps_))),
+        vectors_(std::min<std::int64_t>(isa_.sums / (unit_ * rows_ * taps_), isa_.vectors)),
         walk_(problem, rows_, taps_) {
     list_lanes();
   }
@@ -48,15 +49,19 @@ class StreamingTile {
 
  private:
   // Fewer channels than a vector has lanes are packed.
-  bool in_place_dy() const { return reads_.dy && tile_.k.size() >= isa_.lanes; }
-  bool in_place_x() const { return reads_.x && in_place_dy(); }
+  bool in_place_dy() const {
+    return widens_in_place() || (reads_.dy && tile_.k.size() >= isa_.lanes);
+  }
+  bool in_place_x() const { return widens_in_place() || (reads_.x && in_place_dy()); }
+  // Tensors of bfloat16 are read in pairs of vectors.
+  bool widens_in_place() const {
+    return std::is_same_v<Scalar, BFloat16> && reads_.pairs && isa_.stream_bfloat16 != nullptr &&
+           tile_.k.size() >= 2 * isa_.lanes;
+  }
 
   // Taps of a row come first, then rows, each in equal parts; registers that are left take lanes.
   static std::int64_t equal_part(std::int64_t taps, std::int64_t most) {
     return ceil_div(taps, ceil_div(taps, std::min<std::int64_t>(most, kMostTaps)));
-  }
-  static std::int64_t row_taps(const StreamingIsa<Acc>& isa, const WgradProblem& problem) {
-    return equal_part(problem.axis[2].taps, isa.sums);
   }
 
   // These output channels are worked on together: whole vectors, and what is then left as the last
@@ -69,7 +74,7 @@ class StreamingTile {
   // A vector that begins earlier adds nothing twice: flush() leaves its first lanes out. It reads
   // no memory behind the tensor, and needs no mask in the innermost loop.
   void list_lanes() {
-    const std::int64_t lanes = isa_.lanes, end = tile_.k.end;
+    const std::int64_t lanes = unit_ * isa_.lanes, end = tile_.k.end;
     for (std::int64_t k = tile_.k.begin; k < end;) {
       const std::int64_t left = end - k;
       Lanes& next = lanes_[lanes_count_++];
@@ -83,7 +88,7 @@ class StreamingTile {
     }
   }
   std::span<const Lanes> lane_sets() const { return {lanes_.data(), lanes_count_}; }
-  std::int64_t width(const Lanes& lanes) const { return lanes.vectors * isa_.lanes; }
+  std::int64_t width(const Lanes& lanes) const { return lanes.vectors * unit_ * isa_.lanes; }
   std::int64_t sum_count(const Lanes& lanes) const { return pb_.taps() * width(lanes); }
 
   // Adds sums [tap][lane] to the partial of channel c, once for a chunk of at most 512 pixels:
@@ -92,9 +97,14 @@ class StreamingTile {
     for (std::int64_t tap = 0; tap < pb_.taps(); ++tap, sums += width(lanes)) {
       double* out = partial + (tap * pb_.group_c() + c) * pb_.K + lanes.k.begin;
       for (std::int64_t j = lanes.first; j < lanes.k.size(); ++j) {
-        out[j] += static_cast<double>(sums[j]);
+        out[j] += static_cast<double>(sums[unit_ == 1 ? j : place_in_pair(j)]);
       }
     }
+  }
+  // Returns where the sum of a lane is: of 2 * isa_.lanes, first the even ones.
+  std::int64_t place_in_pair(std::int64_t lane) const {
+    const std::int64_t pair = lane / (2 * isa_.lanes) * (2 * isa_.lanes), in_pair = lane - pair;
+    return pair + in_pair % 2 * isa_.lanes + in_pair / 2;
   }
 
   // ---- x in place
@@ -103,7 +113,8 @@ class StreamingTile {
   // neighbours in memory: one vector of channels over all rows took 5.7 ms where this takes 5.0
   // (docs/measurements/performance.md). The sums of all lanes are in memory meanwhile.
   void add_in_place(const PixelBox& box, const PixelBox* next, double* partial) {
-    if constexpr (std::is_same_v<Scalar, Acc>) {
+    if constexpr (!std::is_same_v<Scalar, Float16>) {
+      StreamView<Scalar> view{};
       const auto for_each_lanes = [&](const auto& use) {
         Acc* sums = sums_;
         for (const Lanes& lanes : lane_sets()) {
@@ -113,21 +124,21 @@ class StreamingTile {
       };
       for_each_lanes(
           [&](const Lanes& lanes, Acc* sums) { std::fill_n(sums, sum_count(lanes), Acc{0}); });
-      const std::int64_t pixel_bytes = tile_.k.size() * static_cast<std::int64_t>(sizeof(Acc));
+      const std::int64_t pixel_bytes = tile_.k.size() * static_cast<std::int64_t>(sizeof(Scalar));
       walk_.for_each_group(box, pixel_bytes, kGroupBytes, [&](const PixelBox& group) {
         bool fetches = walk_.fetches(group, tile_.k);  // with the first taps
         walk_.for_each_part(group, block_, block_,
                             [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
                               std::int64_t share = 0;
                               for_each_lanes([&](const Lanes& lanes, Acc* sums) {
-                                view(group, block_, block_, lanes.k.begin, lanes.k.begin);
+                                set(view, group, block_, block_, lanes.k.begin, lanes.k.begin);
                                 if (fetches) {
-                                  walk_.fetch_next(view_, group, box, next, block_, share++,
+                                  walk_.fetch_next(view, group, box, next, block_, share++,
                                                    static_cast<std::int64_t>(lanes_count_));
                                 }
-                                stream(lanes, first, rows, taps, sums);
+                                stream(view, lanes, first, rows, taps, sums);
                               });
-                              view_.fetch_x_lines = view_.fetch_dy_lines = 0;
+                              view.fetch_x_lines = view.fetch_dy_lines = 0;
                               fetches = false;
                             });
       });
@@ -141,6 +152,7 @@ class StreamingTile {
   void add_panels(const PixelBox& box, const Lanes& lanes, double* partial) {
     std::fill_n(sums_, pb_.group_c() * sum_count(lanes), Acc{0});
     panels_.use_lanes(lanes.k, width(lanes));
+    StreamView<Acc> view{};
     // Rows of one image overlap, and are packed together.
     const std::int64_t bytes =
         box[0].size() > 1 ? kPanelBytes : std::numeric_limits<std::int64_t>::max();
@@ -151,10 +163,10 @@ class StreamingTile {
       const Block& dy = in_place_dy() ? block_ : panels_.block();
       for (std::int64_t c = tile_.c.begin; c < tile_.c.end; ++c) {
         panels_.pack_x(c);
-        view(group, panels_.block(), dy, 0, in_place_dy() ? lanes.k.begin : 0);
+        set(view, group, panels_.block(), dy, 0, in_place_dy() ? lanes.k.begin : 0);
         walk_.for_each_part(group, panels_.block(), dy,
                             [&](const TapIndex& first, std::int64_t rows, std::int64_t taps) {
-                              stream(lanes, first, rows, taps, sums_ + c * sum_count(lanes));
+                              stream(view, lanes, first, rows, taps, sums_ + c * sum_count(lanes));
                             });
       }
     });
@@ -165,25 +177,33 @@ class StreamingTile {
 
   // ---- both
 
-  void view(const PixelBox& group, const Block& x, const Block& dy, std::int64_t x_channel,
-            std::int64_t dy_channel) {
-    set_x_distances(view_, pb_, x.x_strides.spatial[1], x.x_strides.spatial[2]);
-    view_.x = static_cast<const Acc*>(x.x) + x_channel +
-              (group[0].begin - x.pixels[0].begin) * x.x_strides.n;
-    view_.dy = static_cast<const Acc*>(dy.dy) + dy_channel +
-               (group[0].begin - dy.pixels[0].begin) * dy.dy_strides.n;
-    view_.dy_pixel = dy.dy_strides.spatial[2];
+  template <typename Stored>
+  void set(StreamView<Stored>& view, const PixelBox& group, const Block& x, const Block& dy,
+           std::int64_t x_channel, std::int64_t dy_channel) const {
+    set_x_distances(view, pb_, x.x_strides.spatial[1], x.x_strides.spatial[2]);
+    view.x = static_cast<const Stored*>(x.x) + x_channel +
+             (group[0].begin - x.pixels[0].begin) * x.x_strides.n;
+    view.dy = static_cast<const Stored*>(dy.dy) + dy_channel +
+              (group[0].begin - dy.pixels[0].begin) * dy.dy_strides.n;
+    view.dy_pixel = dy.dy_strides.spatial[2];
   }
 
   // Streams the listed runs, for the taps from `first` on. The function for a shape is looked up
   // for each call: the last taps of a filter may be fewer.
-  void stream(const Lanes& lanes, const TapIndex& first, std::int64_t rows, std::int64_t taps,
-              Acc* sums) {
-    view_.sum_tap = width(lanes);
-    view_.sum_row = pb_.axis[2].taps * view_.sum_tap;
-    isa_.stream(static_cast<int>(rows), static_cast<int>(taps), static_cast<int>(lanes.vectors))(
-        view_, walk_.runs(), walk_.run_count(),
-        sums + (first.t * pb_.axis[1].taps + first.r) * view_.sum_row + first.s * view_.sum_tap);
+  template <typename Stored>
+  void stream(StreamView<Stored>& view, const Lanes& lanes, const TapIndex& first,
+              std::int64_t rows, std::int64_t taps, Acc* sums) const {
+    view.sum_tap = width(lanes);
+    view.sum_row = pb_.axis[2].taps * view.sum_tap;
+    Acc* const at =
+        sums + (first.t * pb_.axis[1].taps + first.r) * view.sum_row + first.s * view.sum_tap;
+    const int r = static_cast<int>(rows), s = static_cast<int>(taps);
+    const int vectors = static_cast<int>(lanes.vectors);
+    if constexpr (std::is_same_v<Stored, Acc>) {
+      isa_.stream(r, s, vectors)(view, walk_.runs(), walk_.run_count(), at);
+    } else {
+      isa_.stream_bfloat16(r, s, vectors)(view, walk_.runs(), walk_.run_count(), at);
+    }
   }
 
   // A group has at most so much of x or dy. In place, both are in the second cache while all lanes
@@ -195,13 +215,13 @@ class StreamingTile {
   const Block& block_;
   const Tile& tile_;
   const InPlace reads_;
+  const std::int64_t unit_;  // vectors of lanes that are loaded together
   Acc* sums_;
   LanePanels<Scalar, Acc> panels_;
-  const std::int64_t rows_, taps_, vectors_;  // in registers at a time, at most
+  const std::int64_t taps_, rows_, vectors_;  // in registers at a time, at most; units of vectors
   StreamWalk walk_;
   std::size_t lanes_count_ = 0;
   std::array<Lanes, kMostLaneSets> lanes_;
-  StreamView<Acc> view_{};
 };
 
 }  // namespace convgrad
