@@ -99,7 +99,8 @@ template <typename Set, int Count, typename V>
   using Bits = typename VectorOf<Set, std::uint32_t>::Type;
 #pragma GCC unroll 8
   for (int j = 0; j < Count; j += 2) {
-    const Bits bits = load<Bits>(at + j * VectorOf<Set, float>::kLanes);
+    Bits bits = load<Bits>(at + j * VectorOf<Set, float>::kLanes);
+    __asm__("" : "+v"(bits));  // else it is loaded for each of the two
     values[j] = (V)(bits << 16);
     values[j + 1] = (V)(bits & 0xffff0000u);
   }

@@ -94,17 +94,24 @@ class StreamingTile {
   // Adds sums [tap][lane] to the partial of channel c, once for a chunk of at most 512 pixels:
   // there sums of floats must end.
   void flush(const Lanes& lanes, const Acc* sums, std::int64_t c, double* partial) const {
+    std::array<Acc, 4 * kMostLanes> pairs;
     for (std::int64_t tap = 0; tap < pb_.taps(); ++tap, sums += width(lanes)) {
       double* out = partial + (tap * pb_.group_c() + c) * pb_.K + lanes.k.begin;
+      const Acc* const in_order = unit_ == 1 ? sums : interleaved(lanes, sums, pairs.data());
       for (std::int64_t j = lanes.first; j < lanes.k.size(); ++j) {
-        out[j] += static_cast<double>(sums[unit_ == 1 ? j : place_in_pair(j)]);
+        out[j] += static_cast<double>(in_order[j]);
       }
     }
   }
-  // Returns where the sum of a lane is: of 2 * isa_.lanes, first the even ones.
-  std::int64_t place_in_pair(std::int64_t lane) const {
-    const std::int64_t pair = lane / (2 * isa_.lanes) * (2 * isa_.lanes), in_pair = lane - pair;
-    return pair + in_pair % 2 * isa_.lanes + in_pair / 2;
+  // Brings the sums of even and odd lanes, a vector each, in the order of the lanes.
+  const Acc* interleaved(const Lanes& lanes, const Acc* sums, Acc* out) const {
+    for (std::int64_t pair = 0; pair < lanes.vectors; ++pair, sums += 2 * isa_.lanes) {
+      for (std::int64_t j = 0; j < isa_.lanes; ++j) {
+        *out++ = sums[j];
+        *out++ = sums[isa_.lanes + j];
+      }
+    }
+    return out - width(lanes);
   }
 
   // ---- x in place
