@@ -3,7 +3,8 @@
 // The sums of several filter rows and their taps (all of 3x3 and 5x5) stay in registers, so that x
 // and dy pass through once; over a chunk they are kept in the data's type and then added to the
 // float64 partial. Where a lane's x and dy are side by side in memory, nothing is copied: a few
-// rows at a time go through all lanes. Otherwise they are packed into panels [pixel][lane].
+// rows at a time go through all lanes, and bfloat16 is widened in registers. Otherwise they are
+// packed into panels [pixel][lane].
 #pragma once
 
 #include <algorithm>
