@@ -24,80 +24,6 @@ std::array<int, 4> chunk_extents(const ChunkGrid& grid) {
   return sizes;
 }
 
-// Counts positions of x that neighbouring outputs see, in 64 bits, as a dilation may be anything.
-std::int64_t seen(const SpatialAxis& axis, std::int64_t outputs, int taps) {
-  return (outputs - 1) * axis.stride + (taps - 1) * axis.dilation + 1;
-}
-
-// Makes units of cuda_streaming.
-struct UnitMaker {
-  const WgradProblem& problem;
-  const StreamChoice& choice;
-  StreamUnit common{};  // what all units have in common
-
-  // With channels last they are on end in shared memory, so that a warp's copies are. With channels
-  // first single elements are stored by lanes that differ in the pixel, and an odd number of words,
-  // or of groups' channels, lets them meet different banks.
-  StreamRow row_of(int channels, int piece, int group) const {
-    const int odd = group > 1 ? group : dtype_bytes(problem.dtype) == 2 ? 2 : 1;
-    const int pitch = problem.channels_last ? channels : (ceil_div(channels, odd) | 1) * odd;
-    StreamRow row = {0, pitch, channels, piece, channels / piece, 0};
-    while (row.log < 5 && 1 << row.log < row.pieces) ++row.log;
-    return row;
-  }
-  // Takes the largest pieces that are aligned in every pixel: 16 bytes, also across groups where
-  // all of their channels are taken; or the channels of a group; or elements.
-  void set_rows() {
-    const int vector = static_cast<int>(16 / dtype_bytes(problem.dtype));
-    const std::int64_t c = problem.group_c(), k = problem.group_k();
-    const auto whole = [](std::int64_t channels, int piece) { return channels % piece == 0; };
-    const bool even = kStreamLanes % k == 0 || k % kStreamLanes == 0;
-    const bool of_one_group = whole(choice.c, vector) && whole(c, vector);
-    const bool of_all_channels =
-        c == choice.c && even && whole(problem.C, vector) && whole(choice.x_channels, vector);
-    const int piece = of_one_group || of_all_channels ? vector : whole(c, choice.c) ? choice.c : 1;
-    common.x = row_of(choice.x_channels, piece, choice.c);
-    common.dy = row_of(kStreamLanes, whole(problem.K, vector) ? vector : 1, 1);
-    common.fast = common.x.pitch == kStreamLanes && common.dy.pitch == kStreamLanes;
-    for (const SpatialAxis& axis : {problem.axis[1], problem.axis[2]}) {
-      common.fast = common.fast && axis.stride == 1 && axis.dilation == 1;
-    }
-  }
-
-  // Returns the unit of so many pixels; rows is 0 if shared memory does not have room for two.
-  StreamUnit unit(int rows, int columns) const {
-    const std::int64_t capacity = kStreamBytes / dtype_bytes(problem.dtype);
-    const std::int64_t dy_columns = ceil_div(columns, kStreamRun) * kStreamRun;
-    const std::int64_t ring = seen(problem.axis[1], rows, choice.r);
-    const std::int64_t x_columns = seen(problem.axis[2], dy_columns, choice.s);
-    StreamUnit result = common;
-    if (ring >= capacity || x_columns >= capacity) return result;
-    const std::int64_t elements =
-        ring * x_columns * common.x.pitch + rows * dy_columns * common.dy.pitch;
-    if (2 * elements + 8 > capacity) return result;  // 8: StreamParams::dy_begin()
-    result.rows = rows;
-    result.columns = columns;
-    result.ring = static_cast<int>(2 * ring);
-    result.x.pixels = static_cast<int>(x_columns);
-    result.dy.pixels = static_cast<int>(dy_columns);
-    // Rows are divided among warps where there are fewer runs of columns than warps.
-    const int runs = result.dy.pixels / kStreamRun;
-    result.band = runs >= kStreamWarps ? rows : ceil_div(rows, kStreamWarps / runs);
-    return result;
-  }
-
-  // Halves the longer of a chunk's rows and columns until two units fit.
-  StreamUnit make(int rows, int columns) {
-    set_rows();
-    for (;;) {
-      const StreamUnit result = unit(rows, columns);
-      int& longer = rows > columns ? rows : columns;
-      if (result.rows > 0 || longer == 1) return result;
-      longer = ceil_div(longer, 2);
-    }
-  }
-};
-
 }  // namespace
 
 std::string too_large(const WgradProblem& problem) {
@@ -113,6 +39,9 @@ std::string too_large(const WgradProblem& problem) {
   if (std::max({rows, problem.C, problem.K}) >= kMaxExtent) {
     return cat("it has ", std::max({rows, problem.C, problem.K}),
                " channels, or taps of channels, and CUDA kernels count to ", kMaxExtent);
+  }
+  if (chunk_grid(problem).count >= std::int64_t{1} << 32) {
+    return cat("it has ", chunk_grid(problem).count, " chunks, and CUDA kernels count to 2^32");
   }
   return "";
 }
@@ -141,7 +70,6 @@ Chunks chunks_of(const ChunkGrid& grid) {
   for (std::size_t a = 0; a < 3; ++a) {
     chunks.extent[a] = static_cast<int>(grid.extent[a + 1]);
     chunks.pieces[a] = std::max(ceil_div(chunks.extent[a], full[a + 1]), 1);
-    chunks.covered[a] = chunks.pieces[a] * full[a + 1];
     chunks.reciprocals[a] = reciprocal(full[a + 1]);
   }
   return chunks;
@@ -168,7 +96,7 @@ TileChoice simt_choice(const WgradProblem& problem) {
 StreamChoice stream_choice(const WgradProblem& problem) {
   StreamChoice choice{};
   const auto R = static_cast<int>(problem.axis[1].taps), S = static_cast<int>(problem.axis[2].taps);
-  const auto C = static_cast<int>(problem.group_c()), M = static_cast<int>(problem.group_k());
+  const auto C = static_cast<int>(problem.group_c());
   // There are few variants, as each is compiled for four dtypes; taps beyond the filter's are not
   // stored. Four channels leave registers for 3 x 3 taps only.
   choice.c = C > 1 ? 4 : 1;
@@ -177,26 +105,43 @@ StreamChoice stream_choice(const WgradProblem& problem) {
   choice.s_tiles = ceil_div(S, choice.s);
   choice.c_tiles = ceil_div(C, choice.c);
   choice.k_tiles = static_cast<int>(ceil_div<std::int64_t>(problem.K, kStreamLanes));
-  // 32 neighbouring output channels can belong to at most so many groups of M channels each.
-  int groups = kStreamLanes % M == 0   ? kStreamLanes / M
-               : M % kStreamLanes == 0 ? 1
-                                       : (kStreamLanes - 1) / M + 2;
-  groups = static_cast<int>(std::min<std::int64_t>(groups, problem.groups));
-  choice.x_channels = groups * choice.c;
-  const std::array<int, 4> chunk = chunk_extents(chunk_grid(problem));
-  choice.unit = UnitMaker{problem, choice}.make(chunk[2], chunk[3]);
   choice.tiles = problem.axis[0].taps * choice.r_tiles * choice.s_tiles;
   choice.tiles *= std::int64_t{choice.c_tiles} * choice.k_tiles;
   return choice;
 }
 
-std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels) {
-  const std::int64_t vector = 16 / dtype_bytes(problem.dtype);
-  return ceil_div(group_channels, vector) * vector;
+namespace {
+
+// Returns `groups` groups of whole multiples of `unit` channels, which are 16 bytes or more.
+ChannelChoice packed_channels(const WgradProblem& problem, std::int64_t groups,
+                              std::int64_t channels, std::int64_t least_unit) {
+  const std::int64_t unit = std::max(16 / dtype_bytes(problem.dtype), least_unit);
+  return {groups, channels, ceil_div(channels, unit) * unit, !problem.channels_last};
 }
 
-bool needs_pack(const WgradProblem& problem, std::int64_t group_channels) {
-  return !problem.channels_last || mma_pitch(problem, group_channels) != group_channels;
+}  // namespace
+
+ChannelChoice mma_channels(const WgradProblem& problem, std::int64_t group_channels) {
+  ChannelChoice choice = packed_channels(problem, problem.groups, group_channels, 1);
+  choice.packs = choice.packs || choice.pitch != group_channels;
+  return choice;
+}
+
+ChannelChoice stream_x_channels(const WgradProblem& problem) {
+  const int c = stream_choice(problem).c;
+  if (c == 1) return packed_channels(problem, 1, problem.C, c);
+  ChannelChoice choice = packed_channels(problem, problem.groups, problem.group_c(), c);
+  choice.packs = choice.packs || problem.group_c() % c != 0;
+  return choice;
+}
+
+ChannelChoice stream_dy_channels(const WgradProblem& problem) {
+  return packed_channels(problem, 1, problem.K, 1);
+}
+
+std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
+  // The copy has whole pixels, and room to align what follows.
+  return choice.packs ? bytes / choice.channels * choice.pitch + 256 : 0;
 }
 
 TileChoice mma_choice(const WgradProblem& problem) {

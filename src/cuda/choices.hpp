@@ -29,16 +29,23 @@ TileChoice wgmma_choice(const WgradProblem& problem);
 
 struct StreamChoice {
   int r, s, c;  // taps and input channels of a tile
-  int r_tiles, s_tiles, c_tiles, k_tiles, x_channels;
-  StreamUnit unit;  // rows is 0 if not even single pixels fit
+  int r_tiles, s_tiles, c_tiles, k_tiles;
   std::int64_t tiles;
 };
 StreamChoice stream_choice(const WgradProblem& problem);
 
-// Counts the channels of a group in memory as mma_gemm.hpp reads them: whole vectors of 16 bytes.
-std::int64_t mma_pitch(const WgradProblem& problem, std::int64_t group_channels);
-// Tells whether a tensor with so many channels in a group must be rearranged for that.
-bool needs_pack(const WgradProblem& problem, std::int64_t group_channels);
+// Says how a kernel wants the channels of x or dy: those of a pixel contiguous, `pitch` elements
+// for the channels of each group. Where `packs`, a block has to be copied for that (pack.hpp).
+struct ChannelChoice {
+  std::int64_t groups, channels, pitch;  // one group of all channels, or each apart
+  bool packs;
+};
+// Tensor cores take whole vectors of 16 bytes of a group with so many channels.
+ChannelChoice mma_channels(const WgradProblem& problem, std::int64_t group_channels);
+ChannelChoice stream_x_channels(const WgradProblem& problem);
+ChannelChoice stream_dy_channels(const WgradProblem& problem);
+// Counts what the copy of a block of so many bytes takes.
+std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
 
 // Returns slabs with as many pixels as they can have along q, then along p, z and the images.
 Slab wgmma_slab(const WgradProblem& problem);

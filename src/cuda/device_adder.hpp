@@ -147,6 +147,7 @@ class DeviceAdder final : public DeviceSum {
     view.data = to;
     view.n_stride = dense.n;
     view.c_stride = dense.c;
+    view.group_stride = channels / pb.groups * dense.c;
     view.base = -images.begin * dense.n;
     for (std::size_t a = 0; a < 3; ++a) {
       view.spatial[a] = dense.spatial[a];
@@ -165,7 +166,6 @@ class DeviceAdder final : public DeviceSum {
     work.unit = plan_.schedule.slices.unit;
     work.partitions = plan_.schedule.slices.partitions;
     work.interleave = plan_.schedule.slices.interleave;
-    work.apart = work.chunks.box(work.interleave);
     work.chunk_begin = chunks.begin;
     work.chunk_end = chunks.end;
     work.tiles = cuda_.tiles;

@@ -45,14 +45,17 @@ std::string streaming_why_not(const WgradProblem& problem, const Device&) {
   if (problem.group_c() > 16) {
     return cat("it is for groups of at most 16 input channels, and this has ", problem.group_c());
   }
-  if (cuda::stream_choice(problem).unit.rows == 0) {
-    return "its taps are too far apart for shared memory";
-  }
   return "";
 }
 
 std::int64_t streaming_tiles(const WgradProblem& problem) {
   return cuda::stream_choice(problem).tiles;
+}
+
+std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
+                                    std::int64_t dy_bytes) {
+  return packed_bytes(cuda::stream_x_channels(problem), x_bytes) +
+         packed_bytes(cuda::stream_dy_channels(problem), dy_bytes);
 }
 
 // ---- cuda_mma and its like ----
@@ -89,12 +92,8 @@ std::int64_t mma_tiles(const WgradProblem& problem) {
 
 std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                               std::int64_t dy_bytes) {
-  const auto packed = [&](std::int64_t bytes, std::int64_t channels) {
-    if (!cuda::needs_pack(problem, channels)) return std::int64_t{0};
-    // The copy has whole pixels of all groups, and room to align what follows.
-    return bytes / channels * cuda::mma_pitch(problem, channels) + 256;
-  };
-  return packed(x_bytes, problem.group_c()) + packed(dy_bytes, problem.group_k());
+  return packed_bytes(cuda::mma_channels(problem, problem.group_c()), x_bytes) +
+         packed_bytes(cuda::mma_channels(problem, problem.group_k()), dy_bytes);
 }
 
 // ---- cuda_wgmma ----
@@ -107,8 +106,8 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
                device.minor);
   }
   const std::int64_t channels =
-      problem.groups * std::max(cuda::mma_pitch(problem, problem.group_c()),
-                                cuda::mma_pitch(problem, problem.group_k()));
+      problem.groups * std::max(cuda::mma_channels(problem, problem.group_c()).pitch,
+                                cuda::mma_channels(problem, problem.group_k()).pitch);
   if (channels >= cuda::kMaxExtent || problem.N >= cuda::kMaxExtent) {
     return cat("its copies count channels and images to ", cuda::kMaxExtent);
   }
@@ -150,7 +149,7 @@ std::int64_t cudnn_packed_bytes(const WgradProblem& problem, std::int64_t, std::
 std::span<const DeviceKernel> device_kernels() {
   static const auto table = std::to_array<DeviceKernel>({
       {"cuda_streaming", "depthwise and small groups: one pass, all taps in registers", for_groups,
-       streaming_why_not, streaming_tiles, nothing_packed},
+       streaming_why_not, streaming_tiles, streaming_packed_bytes},
       {"cuda_mma", "implicit GEMM on tensor cores for float16 and bfloat16", always, mma_why_not,
        mma_tiles, mma_packed_bytes},
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, mma_tiles,

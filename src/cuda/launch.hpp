@@ -51,29 +51,6 @@ void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const Block
   });
 }
 
-template <class Runtime>
-void launch_streaming(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
-                      std::int64_t slices) {
-  const StreamChoice choice = stream_choice(problem);
-  with_device_scalar(problem.dtype, [&](auto scalar) {
-    using Scalar = decltype(scalar);
-    const auto run = [&]<class Body>() {
-      runtime.template launch<Body>(
-          {work, choice.unit, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles},
-          slices * work.tiles);
-    };
-    if (choice.c > 1) {
-      run.template operator()<Streaming<Scalar, 3, 3, 4>>();
-    } else if (choice.r == 3) {
-      run.template operator()<Streaming<Scalar, 3, 3, 1>>();
-    } else if (choice.r == 5) {
-      run.template operator()<Streaming<Scalar, 5, 5, 1>>();
-    } else {
-      run.template operator()<Streaming<Scalar, 7, 7, 1>>();
-    }
-  });
-}
-
 // Adds the whole tree: afterwards the first dw_count of partials are float64 sums. Even one slice
 // takes a level, as that makes a float64 of a pair.
 template <class Runtime>
@@ -96,59 +73,84 @@ void launch_tree(Runtime& runtime, DType dtype, void* partials, std::int64_t dw_
   }
 }
 
-// Views x or dy of a block as mma_gemm.hpp reads it: as it is, or copied to `packed`, which moves
-// on to the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no
-// more than the block: positions that no tap sees are not there.
+// Views x or dy of a block as a kernel wants it: as it is, or copied to `packed`, which moves on to
+// the next multiple of 256 bytes (bulk copies need 16, cudaMalloc gives 256). The copy has no more
+// than the block: positions that no tap sees are not there.
 template <class Runtime>
-View mma_view(Runtime& runtime, const WgradProblem& problem, const View& view, std::int64_t n,
-              std::int64_t images, std::int64_t channels, std::byte*& packed) {
-  if (!needs_pack(problem, channels)) return view;
-  const std::int64_t pitch = mma_pitch(problem, channels), item = dtype_bytes(problem.dtype);
-  const std::int64_t groups = problem.groups;
+View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view, Range images,
+                 const ChannelChoice& choice, std::byte*& packed) {
+  if (!choice.packs) return view;
+  const std::int64_t item = dtype_bytes(problem.dtype), n = images.begin;
   View result = view;
   result.data = packed;
   result.c_stride = 1;
-  result.spatial[2] = groups * pitch;
+  result.group_stride =
+      choice.groups == problem.groups ? choice.pitch : choice.channels / problem.groups;
+  result.spatial[2] = choice.groups * choice.pitch;
   result.spatial[1] = result.spatial[2] * (view.hi[2] - view.lo[2]);
   result.spatial[0] = result.spatial[1] * (view.hi[1] - view.lo[1]);
   result.n_stride = result.spatial[0] * (view.hi[0] - view.lo[0]);
   result.base = -n * result.n_stride;
   for (int a = 0; a < 3; ++a) result.base -= view.lo[a] * result.spatial[a];
-  const std::int64_t pixels = images * result.n_stride / result.spatial[2];
+  const std::int64_t pixels = images.size() * result.n_stride / result.spatial[2];
   const auto run = [&]<typename Element>(Element) {
     using Body = Pack<Element>;
-    const std::int64_t vectors = pixels * groups * pitch / Body::kVector;
+    const std::int64_t vectors = pixels * result.spatial[2] / Body::kVector;
     runtime.template launch<Body>(
-        {view, packed, n, pixels, static_cast<int>(groups), static_cast<int>(channels),
-         static_cast<int>(pitch), problem.channels_last},
+        {view, packed, n, pixels, static_cast<int>(choice.groups),
+         static_cast<int>(choice.channels), static_cast<int>(choice.pitch), problem.channels_last},
         ceil_div<std::int64_t>(vectors, Body::kThreads));
   };
   if (item == 2) run(std::uint16_t{});
   if (item == 4) run(std::uint32_t{});
   if (item == 8) run(std::uint64_t{});
-  packed += ceil_div<std::int64_t>(images * result.n_stride * item, 256) * 256;
+  packed += ceil_div<std::int64_t>(images.size() * result.n_stride * item, 256) * 256;
   return result;
+}
+
+template <class Runtime>
+void launch_streaming(Runtime& runtime, const WgradProblem& problem, BlockParams work,
+                      std::int64_t slices, Range images, void* memory) {
+  const StreamChoice choice = stream_choice(problem);
+  auto* packed = static_cast<std::byte*>(memory);
+  work.x = packed_view(runtime, problem, work.x, images, stream_x_channels(problem), packed);
+  work.dy = packed_view(runtime, problem, work.dy, images, stream_dy_channels(problem), packed);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    const auto run = [&]<class Body>() {
+      runtime.template launch<Body>(
+          {work, choice.k_tiles, choice.c_tiles, choice.r_tiles, choice.s_tiles},
+          slices * work.tiles);
+    };
+    if (choice.c > 1) {
+      run.template operator()<Streaming<Scalar, 3, 3, 4>>();
+    } else if (choice.r == 3) {
+      run.template operator()<Streaming<Scalar, 3, 3, 1>>();
+    } else if (choice.r == 5) {
+      run.template operator()<Streaming<Scalar, 5, 5, 1>>();
+    } else {
+      run.template operator()<Streaming<Scalar, 7, 7, 1>>();
+    }
+  });
 }
 
 // Describes the block's tensors as kernels for tensor cores read them; memory is for copies.
 template <class Runtime>
 GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParams work,
-                       Range images, int row_tiles, int column_tiles, void* memory) {
+                       Range images, const TileChoice& choice, void* memory) {
   auto* packed = static_cast<std::byte*>(memory);
-  work.x =
-      mma_view(runtime, problem, work.x, images.begin, images.size(), problem.group_c(), packed);
-  work.dy =
-      mma_view(runtime, problem, work.dy, images.begin, images.size(), problem.group_k(), packed);
-  return {work, static_cast<int>(mma_pitch(problem, problem.group_c())),
-          static_cast<int>(mma_pitch(problem, problem.group_k())), row_tiles, column_tiles};
+  work.x = packed_view(runtime, problem, work.x, images, mma_channels(problem, problem.group_c()),
+                       packed);
+  work.dy = packed_view(runtime, problem, work.dy, images, mma_channels(problem, problem.group_k()),
+                        packed);
+  return {work, choice.row_tiles, choice.column_tiles};
 }
 
 template <class Runtime>
 void launch_mma(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                 const BlockParams& work, std::int64_t slices, Range images, void* memory) {
   const TileChoice choice = mma_choice(problem);
-  const GemmParams gemm =
-      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
+  const GemmParams gemm = gemm_params(runtime, problem, work, images, choice, memory);
   const auto run = [&]<class Wide, class Narrow>() {
     choice.wide ? runtime.template launch<Wide>(gemm, slices * work.tiles)
                 : runtime.template launch<Narrow>(gemm, slices * work.tiles);
@@ -178,14 +180,13 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   }
   const TileChoice choice = wgmma_choice(problem);
   const Slab slab = wgmma_slab(problem);
-  const GemmParams gemm =
-      gemm_params(runtime, problem, work, images, choice.row_tiles, choice.column_tiles, memory);
+  const GemmParams gemm = gemm_params(runtime, problem, work, images, choice, memory);
   int step[3];
   for (int a = 0; a < 3; ++a) step[a] = slab.size[a + 1] > 1 ? work.shape.axis[a].stride : 1;
   const BulkTensor x = runtime.bulk_tensor(
-      slab_map(gemm.work.x, images.size(), problem.groups * gemm.x_pitch, slab, step));
-  const BulkTensor dy = runtime.bulk_tensor(
-      slab_map(gemm.work.dy, images.size(), problem.groups * gemm.dy_pitch, slab, {1, 1, 1}));
+      slab_map(gemm.work.x, images.size(), problem.groups * gemm.work.x.group_stride, slab, step));
+  const BulkTensor dy = runtime.bulk_tensor(slab_map(
+      gemm.work.dy, images.size(), problem.groups * gemm.work.dy.group_stride, slab, {1, 1, 1}));
   const auto run = [&]<class Body>() {
     runtime.template launch<Body>({gemm, x, dy, slab, images.begin}, slices * work.tiles);
   };
@@ -225,7 +226,7 @@ template <class Runtime>
 void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem& problem,
                   const BlockParams& work, std::int64_t slices, Range images, void* packed) {
   if (kernel == "cuda_streaming") {
-    launch_streaming(runtime, problem, work, slices);
+    launch_streaming(runtime, problem, work, slices, images, packed);
   } else if (kernel == "cuda_simt_gemm") {
     launch_simt_gemm(runtime, problem, work, slices);
   } else if (kernel.starts_with("cudnn")) {

@@ -24,7 +24,6 @@ PixelBox pixels_of(const cuda::Box& box) {
 cuda::BlockParams params_of(const ChunkGrid& grid, const SliceGrid& slices, Range within) {
   cuda::BlockParams work{};
   work.chunks = cuda::chunks_of(grid);
-  work.apart = work.chunks.box(slices.interleave);
   work.chunk_count = slices.chunks;
   work.unit = slices.unit;
   work.partitions = slices.partitions;
@@ -59,7 +58,7 @@ TEST_CASE("a walk has the chunks of a slice in turn, as the schedule cuts them")
           cuda::ChunkWalker walk(work, slice);
           bool same = true;
           for (std::int64_t chunk = run.begin; chunk < run.end; chunk += run.step, walk.next()) {
-            same = same && !walk.done() && pixels_of(walk.box) == grid.box(chunk);
+            same = same && !walk.done() && pixels_of(walk.box()) == grid.box(chunk);
           }
           CHECK(same);
           CHECK(walk.done());

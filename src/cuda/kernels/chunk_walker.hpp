@@ -8,28 +8,24 @@
 
 namespace convgrad::cuda {
 
-// All threads have the same, each in registers of its own: so there is one division by each axis a
-// task, and a chunk takes a few additions to the next.
 struct ChunkWalker {
   const BlockParams& work;
-  std::int64_t slice;
-  int left;   // chunks, `box` included
-  Box box{};  // of the present chunk
+  std::int64_t slice, chunk;
+  int left;  // chunks, the present one included
 
   CONVGRAD_HD ChunkWalker(const BlockParams& params, std::int64_t task)
       : work(params), slice(params.slice_of(task)), left(0) {
-    std::int64_t chunk, end;
+    std::int64_t end;
     dealt_chunks(work.chunk_count, work.unit, work.partitions, work.interleave, slice,
                  work.chunk_begin, work.chunk_end, chunk, end);
-    if (chunk >= end) return;
-    left = static_cast<int>(ceil_div(end - chunk, work.interleave));
-    box = work.chunks.box(chunk);
+    if (chunk < end) left = static_cast<int>(ceil_div(end - chunk, work.interleave));
   }
   CONVGRAD_HD bool done() const { return left == 0; }
   CONVGRAD_HD void next() {
     --left;
-    work.chunks.advance(box, work.apart);
+    chunk += work.interleave;
   }
+  CONVGRAD_HD Box box() const { return work.chunks.box(chunk); }
 };
 
 }  // namespace convgrad::cuda

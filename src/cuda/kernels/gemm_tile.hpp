@@ -10,10 +10,10 @@
 
 namespace convgrad::cuda {
 
-// Channels are contiguous and start at multiples of 16 bytes in every group (pack.hpp).
+// Channels are contiguous and start at multiples of 16 bytes in every group (pack.hpp): each has
+// View::group_stride of them in memory.
 struct GemmParams {
   BlockParams work;
-  int x_pitch, dy_pitch;  // channels of a group in memory, whole vectors
   int row_tiles, column_tiles;
 };
 
@@ -42,10 +42,8 @@ CONVGRAD_HD bool locate(const GemmParams& p, const GemmTile& tile, const TapStar
   w.chunks.pixel(box, i, image, out);
   const bool inside = tap_input(w.shape, start, out, in);
   const std::int64_t n = box.n + image;
-  x = w.x.pixel(n, in[0], in[1], in[2]) + static_cast<std::int64_t>(tile.group) * p.x_pitch +
-      tile.row;
-  dy = w.dy.pixel(n, out[0], out[1], out[2]) + static_cast<std::int64_t>(tile.group) * p.dy_pitch +
-       tile.column;
+  x = w.x.pixel(n, in[0], in[1], in[2]) + tile.group * w.x.group_stride + tile.row;
+  dy = w.dy.pixel(n, out[0], out[1], out[2]) + tile.group * w.dy.group_stride + tile.column;
   return inside;
 }
 
@@ -55,8 +53,8 @@ struct GemmTask {
   GemmTile tile;
   TapStart start;
   int zero;  // a load of 16 bytes takes it along with start
-  std::int64_t slice;
-  Box box;  // the chunk that is loaded next
+  std::int64_t slice, chunk;
+  Box box;  // of the chunk that is loaded next
 };
 
 // Holds for each pixel of a chunk where the tile's first channels are in x and in dy, in bytes,
@@ -128,7 +126,8 @@ CONVGRAD_HD void sum_tile_again(const GemmParams& p, const GemmTile& tile, const
     Sums::each([&](int i, int e) {
       int row, column;
       place(i, e, row, column);
-      if (tile.row + row >= p.x_pitch || tile.column + column >= p.dy_pitch) return;
+      if (tile.row + row >= p.work.shape.group_c) return;
+      if (tile.column + column >= p.work.shape.group_k) return;
       sums.chunk[i][e] += convert<float>(x[x_at + row]) * convert<float>(dy[dy_at + column]);
       one_by_one();
     });

@@ -42,15 +42,19 @@ struct Shape {
 };
 
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
-// k is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] + k*c_stride], all
-// counted from the tensor's own origin. Elements are there for positions lo <= position < hi only.
+// k of a group is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] +
+// group*group_stride + k*c_stride], all counted from the tensor's own origin. Elements are there
+// for positions lo <= position < hi only.
 struct View {
   const void* data;
-  std::int64_t base, n_stride, c_stride, spatial[3];
+  std::int64_t base, n_stride, group_stride, c_stride, spatial[3];
   int lo[3], hi[3];
 
   CONVGRAD_HD std::int64_t pixel(std::int64_t n, int a, int b, int c) const {
     return base + n * n_stride + a * spatial[0] + b * spatial[1] + c * spatial[2];
+  }
+  CONVGRAD_HD std::int64_t channel(int group, int k) const {
+    return group * group_stride + k * c_stride;
   }
 };
 
@@ -83,32 +87,25 @@ struct Chunks {
   int extent[3];                 // along z, p, q
   int full[4];                   // pixels of a chunk along n, z, p, q, but at the ends
   int pieces[3];                 // along z, p, q
-  int covered[3];                // pieces * full
   std::uint32_t reciprocals[3];  // of full[1], full[2], full[3]
 
+  // Chunks are fewer than 2^32 (too_large()).
   CONVGRAD_HD Box box(std::int64_t chunk) const {
     Box result;
+    auto rest = static_cast<std::uint32_t>(chunk);
     for (int a = 3; a > 0; --a) {
-      result.begin[a - 1] = static_cast<int>(chunk % pieces[a - 1]) * full[a];
-      chunk /= pieces[a - 1];
+      const auto many = static_cast<std::uint32_t>(pieces[a - 1]);
+      result.begin[a - 1] = static_cast<int>(rest % many) * full[a];
+      rest /= many;
     }
-    result.n = chunk * full[0];
-    cut(result);
+    result.n = std::int64_t{rest} * full[0];
+    // At the ends of axes chunks are shorter.
+    const std::int64_t left = images - result.n;
+    result.size[0] = left < full[0] ? static_cast<int>(left) : full[0];
+    for (int a = 0; a < 3; ++a) {
+      result.size[a + 1] = least(full[a + 1], extent[a] - result.begin[a]);
+    }
     return result;
-  }
-  // Goes from a chunk to the one as many later as box(that many) is from the first: the digits of
-  // its number are added, with what is carried.
-  CONVGRAD_HD void advance(Box& box, const Box& by) const {
-    int carried = 0;
-    for (int a = 3; a > 0; --a) {  // nothing is carried into an axis that is cut: it is the last
-      const int end = covered[a - 1];
-      int& begin = box.begin[a - 1];
-      begin += by.begin[a - 1] + carried;
-      carried = begin >= end ? 1 : 0;
-      if (carried != 0) begin -= end;
-    }
-    box.n += by.n + carried;
-    cut(box);
   }
   // Finds pixel number i of a chunk's box, q fastest; the image is counted within the box. Axes
   // inside the one that is cut are whole in every chunk, and a pixel is the first along those
@@ -122,16 +119,6 @@ struct Chunks {
     }
     image = at;
   }
-
- private:
-  // At the ends of axes chunks are shorter.
-  CONVGRAD_HD void cut(Box& box) const {
-    const std::int64_t left = images - box.n;
-    box.size[0] = left < full[0] ? static_cast<int>(left) : full[0];
-    for (int a = 0; a < 3; ++a) {
-      box.size[a + 1] = least(full[a + 1], extent[a] - box.begin[a]);
-    }
-  }
 };
 
 // Every kernel that adds to partial gradients gets this. A task is (slice, tile): tiles are inside,
@@ -140,7 +127,6 @@ struct BlockParams {
   Shape shape;
   View x, dy;
   Chunks chunks;
-  Box apart;  // chunks.box(interleave): what is between two chunks of a slice
   std::int64_t chunk_count, unit, partitions, interleave;  // the slices
   std::int64_t chunk_begin, chunk_end;                     // of this block
   std::int64_t first_slice;                                // of this launch

@@ -150,13 +150,16 @@ struct MmaGemm {
         queue.slabs = ceil_div(s.task.box.pixels(), kDepth);
         s.table.template fill<kThreads, kDepth, kElementBytes>(p, s.task, block.thread());
         block.sync();
-        if (block.thread() == 0) p.work.chunks.advance(s.task.box, p.work.apart);
+        if (block.thread() == 0) {
+          s.task.chunk += p.work.interleave;
+          s.task.box = p.work.chunks.box(s.task.chunk);
+        }
       }
       const int first = queue.slab * kDepth;
       issue_rows<kRows>(block, s.x[stage], p.work.x.data, s.table.x + first,
-                        p.x_pitch - s.task.tile.row);
+                        static_cast<int>(p.work.x.group_stride) - s.task.tile.row);
       issue_rows<kColumns>(block, s.dy[stage], p.work.dy.data, s.table.dy + first,
-                           p.dy_pitch - s.task.tile.column);
+                           static_cast<int>(p.work.dy.group_stride) - s.task.tile.column);
       queue.push(ahead);
     }
     block.commit_copies();
@@ -254,7 +257,8 @@ struct MmaGemm {
     Regs& r = block.regs;
     if (block.thread() == 0) {
       const GemmTile tile = gemm_tile(p, kRows, kColumns, task);
-      s.task = {tile, TapStart(p.work.shape, tile.tap), 0, chunks.slice, chunks.box};
+      s.task = {tile,        TapStart(p.work.shape, tile.tap), 0, chunks.slice, chunks.chunk,
+                chunks.box()};
     }
     block.sync();
     SlabQueue queue;

@@ -115,10 +115,9 @@ struct SimtGemm {
     for (int m = thread; m < kRows; m += kThreads) {
       const int row = tile.row + m, tap = row / shape.group_c;
       const bool there = tap < shape.taps();
-      const std::int64_t c =
-          static_cast<std::int64_t>(tile.group) * shape.group_c + row % shape.group_c;
       const std::int64_t offset =
-          there ? c * w.x.c_stride + shape.tap_t(tap) * shape.axis[0].dilation * w.x.spatial[0] +
+          there ? w.x.channel(tile.group, row % shape.group_c) +
+                      shape.tap_t(tap) * shape.axis[0].dilation * w.x.spatial[0] +
                       shape.tap_r(tap) * shape.axis[1].dilation * w.x.spatial[1] +
                       shape.tap_s(tap) * shape.axis[2].dilation * w.x.spatial[2]
                 : 0;
@@ -127,8 +126,8 @@ struct SimtGemm {
     }
     for (int n = thread; n < kColumns; n += kThreads) {
       const int k = least(tile.column + n, shape.group_k - 1);
-      const std::int64_t channel = static_cast<std::int64_t>(tile.group) * shape.group_k + k;
-      s.columns[n] = static_cast<const unsigned char*>(w.dy.data) + channel * w.dy.c_stride * kItem;
+      s.columns[n] =
+          static_cast<const unsigned char*>(w.dy.data) + w.dy.channel(tile.group, k) * kItem;
     }
   }
 
@@ -291,7 +290,7 @@ struct SimtGemm {
     fill_rows(w, tile, block.thread(), block.shared);
     r.sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, block.thread()));
     r.sums.clear();
-    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box);
+    for (; !walk.done(); walk.next()) add_chunk(block, w, tile, walk.box());
     r.sums.store(address_of(w, tile, walk.slice, block.thread()));
   }
 };

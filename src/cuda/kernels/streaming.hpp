@@ -1,14 +1,13 @@
 // streaming.hpp - computes depthwise and small groups: what is read of x and dy serves all taps.
 //
 // A block of threads has 32 output channels, one in each lane, and up to kR x kS taps of kC input
-// channels of each one's group in registers. It goes through the chunks of one slice in strips of
-// columns, and down a strip a unit at a time: a box of output pixels whose dy fits shared memory
-// beside the rows of x that its taps see. Those are a ring: the rows that two units see stay there,
-// and while a unit is multiplied, the next one is copied. Warps take runs of neighbouring columns
-// of the unit in turn, and go down them. After a chunk the warps' sums are added in order.
+// channels of each one's group in registers. It goes through the chunks of one slice: warps take
+// runs of neighbouring columns of a chunk in turn, and go down them row by row. After a chunk the
+// warps' sums are added in order. Channels are contiguous (pack.hpp), so that lanes read neighbours
+// from device memory; what other runs read once more is in the L1 cache, and no copy is needed.
 //
-// What is outside x or dy is 0 in shared memory, so nothing is checked for a product
-// (sum_again.hpp).
+// What is outside x or dy is 0 in registers, which makes its product 0 unless the other factor is
+// not finite (sum_again.hpp).
 //
 // A group's matrix is too small for a GEMM tile here, and each value of x is multiplied with few of
 // dy: what limits is loading, so a value is loaded once for all taps. Registers limit the taps: up
@@ -16,165 +15,193 @@
 // its share of them, and warps' sums meet in shared memory once a chunk.
 #pragma once
 
-#include "cuda/kernels/stream_unit.hpp"
+#include "cuda/kernels/sum_again.hpp"
 
 namespace convgrad::cuda {
+
+inline constexpr int kStreamLanes = kWarp, kStreamWarps = 4;
+// A warp multiplies so many neighbouring pixels of a row at a time, and kRows rows: for 3 x 3 taps
+// 6 rows of 10 values of x serve 4 x 8 pixels. Longer runs leave more pixels over at the ends of
+// rows.
+inline constexpr int kStreamRun = 8;
+
+struct StreamParams {
+  BlockParams work;
+  int k_tiles, c_tiles, r_tiles, s_tiles;
+};
+
+struct StreamTile {
+  int t, r, s, c, k;  // the first of each; c within a group
+};
+
+CONVGRAD_HD StreamTile stream_tile(const StreamParams& p, int rows, int columns, int channels,
+                                   std::int64_t task) {
+  std::int64_t rest = p.work.tile_of(task);
+  StreamTile tile;
+  tile.k = static_cast<int>(rest % p.k_tiles) * kStreamLanes;
+  rest /= p.k_tiles;
+  tile.c = static_cast<int>(rest % p.c_tiles) * channels;
+  rest /= p.c_tiles;
+  tile.s = static_cast<int>(rest % p.s_tiles) * columns;
+  rest /= p.s_tiles;
+  tile.r = static_cast<int>(rest % p.r_tiles) * rows;
+  tile.t = static_cast<int>(rest / p.r_tiles);
+  return tile;
+}
 
 template <typename Scalar, int kR, int kS, int kC>
 struct Streaming {
   using Acc = typename AccumulatorOf<Scalar>::type;
   static constexpr int kThreads = kStreamLanes * kStreamWarps;
   static constexpr int kSums = kR * kS * kC;
+  static constexpr std::int64_t kItem = sizeof(Scalar);
   // Registers must suffice for so many blocks of a multiprocessor.
-  static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36    ? 4
-                                      : kSums * sizeof(Acc) <= 144 ? 3
-                                                                   : 2;
+  static constexpr int kLeastBlocks = kSums * sizeof(Acc) <= 36 ? 4 : 2;
   static constexpr int kRounds = (kSums + kStreamWarps - 1) / kStreamWarps;
   using Sums = TileSums<Acc, kC * kR, kS, kRounds>;
-  using Load = StreamLoad<Scalar, kS, kC>;
-  using Walker = StreamWalker<kR>;
 
   using Params = StreamParams;
   struct Regs {
     // These are sums of this warp's pixels of the chunk for all taps of kC channels, but pairs of
     // the slice only for every kStreamWarps-th of them: each warp keeps its share of the block's.
     Sums sums;
-    int channel;  // the first of the lane's group in a pixel of the ring
   };
-  // memory has the ring [row][column][channel], and behind it dy
-  // [buffer][row][column][channel], as they are in device memory: threads convert what they
-  // read. exchange has two rounds of the warps' sums.
   struct Shared {
-    alignas(16) Scalar memory[kStreamBytes / sizeof(Scalar)];
-    Acc exchange[2][kStreamWarps][kStreamWarps][kStreamLanes];
+    Acc exchange[2][kStreamWarps][kStreamWarps][kStreamLanes];  // two rounds of the warps' sums
   };
 
-  // A lane multiplies these kC channels of a pixel of x. They are read together, as they are
-  // neighbours and begin at multiples of kC (choices.cpp).
-  struct alignas(sizeof(Scalar) * kC < 16 ? sizeof(Scalar) * kC : 16) Pixel {
-    Scalar channel[kC];
+  // Channels that are read together, as they are neighbours and begin at multiples of kCount
+  // (choices.cpp).
+  template <int kCount>
+  struct alignas(sizeof(Scalar) * kCount < 16 ? sizeof(Scalar) * kCount : 16) Pixel {
+    Scalar channel[kCount];
   };
-  CONVGRAD_HD static void read(const Scalar* from, Acc (&to)[kC]) {
-    const Pixel pixel = *reinterpret_cast<const Pixel*>(from);
+  template <int kCount>
+  CONVGRAD_HD static void read(const unsigned char* from, bool there, Acc (&to)[kCount]) {
+    Pixel<kCount> pixel{};
+    if (there) pixel = *in_global<Pixel<kCount>>(from);
     CONVGRAD_UNROLL
-    for (int c = 0; c < kC; ++c) to[c] = convert<Acc>(pixel.channel[c]);
+    for (int c = 0; c < kCount; ++c) to[c] = convert<Acc>(pixel.channel[c]);
   }
-
-  // A run of pixels without stride and dilation sees these of a row; neighbouring pixels see the
-  // same values through neighbouring taps.
-  static constexpr int kSeen = kStreamRun + kS - 1;
-  using RunRow = Acc[kSeen][kC];
-  CONVGRAD_HD static void read_row(const Scalar* x, RunRow& values) {
+  // Reads pixels that are `step` bytes apart; bit j of `there` is pixel number j's.
+  template <int kPixels, int kCount>
+  CONVGRAD_HD static void read_row(const unsigned char* from, std::uint32_t step, unsigned there,
+                                   Acc (&to)[kPixels][kCount]) {
     CONVGRAD_UNROLL
-    for (int j = 0; j < kSeen; ++j) read(x + j * kStreamLanes, values[j]);
-  }
-  CONVGRAD_HD static void add_row(const RunRow& values, int i, const Acc* dy, Regs& r) {
-    CONVGRAD_UNROLL
-    for (int s = 0; s < kS; ++s) {
-      CONVGRAD_UNROLL
-      for (int j = 0; j < kStreamRun; ++j) {
-        CONVGRAD_UNROLL
-        for (int c = 0; c < kC; ++c) r.sums.chunk[c * kR + i][s] += values[j + s][c] * dy[j];
-      }
+    for (int j = 0; j < kPixels; ++j) {
+      read(from + static_cast<std::uint64_t>(step) * j, (there >> j & 1u) != 0, to[j]);
     }
   }
 
-  // A warp's pixels of a unit are `rows` rows of kStreamRun columns.
-  struct Band {
-    const StreamStep& u;
-    int top, rows, column;
-    const Scalar *x, *dy;  // of the lane's channels: of the run's first column in the ring, of dy
-    int at;                // of the first row of x, in the ring's elements
+  // A lane's run: where its channels are of the first pixel in dy, and of that pixel's first tap in
+  // x, whose position is (row, column). Pixels beyond `columns` are another run's, or none.
+  struct Run {
+    const unsigned char *x, *dy;
+    std::int64_t x_line, dy_line;  // bytes from row to row
+    std::uint32_t x_step, dy_step;
+    int row, column, rows, columns;
   };
-
-  // Adds without strides and dilations. Rows of x stay in registers while the taps' rows pass them,
-  // if there are registers for kR of them.
-  static constexpr bool kKeep = kC == 1 && kR * sizeof(Acc) <= 24;
-  CONVGRAD_HD static void add_fast(const Params& p, const Band& band, Regs& r) {
-    const int line = p.x_line(), end = p.unit.ring * line, dy_line = p.dy_line();
-    const auto wrapped = [&](int at) { return at < end ? at : at - end; };
-    const Scalar* dy = band.dy;
-    int at = band.at;
-    RunRow values[kKeep ? kR : 1];
-    if constexpr (kKeep) {
-      CONVGRAD_UNROLL
-      for (int i = 0; i < kR - 1; ++i, at = wrapped(at + line)) read_row(band.x + at, values[i]);
-    }
-    for (int row = 0; row < band.rows;) {
-      // The loop takes as many rows as there are in registers, which then are where they have been.
-      CONVGRAD_UNROLL
-      for (int phase = 0; phase < (kKeep ? kR : 1); ++phase) {
-        if (row >= band.rows) return;
-        Acc factor[kStreamRun];
-        CONVGRAD_UNROLL
-        for (int j = 0; j < kStreamRun; ++j) factor[j] = convert<Acc>(dy[j * kStreamLanes]);
-        if constexpr (kKeep) read_row(band.x + at, values[(phase + kR - 1) % kR]);
-        CONVGRAD_UNROLL
-        for (int i = 0; i < kR; ++i) {
-          if constexpr (!kKeep) read_row(band.x + wrapped(at + i * line), values[0]);
-          add_row(values[kKeep ? (phase + i) % kR : 0], i, factor, r);
-        }
-        dy += dy_line;
-        at = wrapped(at + line);
-        ++row;
-      }
-    }
+  CONVGRAD_HD static void read_dy(const Run& run, int row, Acc (&to)[kStreamRun][1]) {
+    const int columns = row < run.rows ? least(run.columns, kStreamRun) : 0;
+    read_row(run.dy + row * run.dy_line, run.dy_step, (1u << columns) - 1, to);
   }
 
-  // Adds for any strides and dilations.
-  CONVGRAD_HD static void add_any(const Params& p, const Band& band, Regs& r) {
-    const Axis* axis = p.work.shape.axis;
-    const int line = p.x_line(), end = p.unit.ring * line;
-    const auto wrapped = [&](int at) { return at < end ? at : at - end; };
-    const Scalar* dy = band.dy;
-    int at = band.at;
-    for (int row = 0; row < band.rows; ++row) {
-      Acc factor[kStreamRun];
+  // Adds without strides and dilations: neighbouring pixels see the same values through
+  // neighbouring taps.
+  static constexpr int kRows = sizeof(Acc) == 8 ? 2 : 4, kSeen = kStreamRun + kS - 1;
+  CONVGRAD_HD static void add_dense(const View& view, const Run& run, Sums& sums) {
+    const int lo = view.lo[2] - run.column, hi = least(view.hi[2] - run.column, kSeen);
+    const unsigned columns = hi <= 0 ? 0 : (1u << hi) - (lo <= 0 ? 1u : 1u << least(lo, hi));
+    CONVGRAD_NO_UNROLL
+    for (int top = 0; top < run.rows; top += kRows) {
+      Acc dy[kRows][kStreamRun][1];
       CONVGRAD_UNROLL
-      for (int j = 0; j < kStreamRun; ++j) factor[j] = convert<Acc>(dy[j * p.unit.dy.pitch]);
+      for (int down = 0; down < kRows; ++down) read_dy(run, top + down, dy[down]);
       CONVGRAD_UNROLL
-      for (int i = 0; i < kR; ++i) {
-        const Scalar* x = band.x + wrapped(at + i * axis[1].dilation * line);
-        // opaque() keeps the addresses of all taps from being kept in registers.
-        const int step = opaque(axis[2].stride) * p.unit.x.pitch,
-                  apart = opaque(axis[2].dilation) * p.unit.x.pitch;
+      for (int i = 0; i < kR + kRows - 1; ++i) {
+        const int row = run.row + top + i;
+        if (row < view.lo[1] || row >= view.hi[1]) continue;
+        Acc x[kSeen][kC];
+        read_row(run.x + (top + i) * run.x_line, run.x_step, columns, x);
         CONVGRAD_UNROLL
-        for (int s = 0; s < kS; ++s) {
+        for (int down = 0; down < kRows; ++down) {
+          const int r = i - down;
+          if (r < 0 || r >= kR) continue;
           CONVGRAD_UNROLL
-          for (int j = 0; j < kStreamRun; ++j) {
-            Acc value[kC];
-            read(x + j * step + s * apart, value);
+          for (int s = 0; s < kS; ++s) {
             CONVGRAD_UNROLL
-            for (int c = 0; c < kC; ++c) r.sums.chunk[c * kR + i][s] += value[c] * factor[j];
+            for (int j = 0; j < kStreamRun; ++j) {
+              CONVGRAD_UNROLL
+              for (int c = 0; c < kC; ++c) {
+                sums.chunk[c * kR + r][s] += x[j + s][c] * dy[down][j][0];
+              }
+            }
           }
         }
       }
-      dy += p.dy_line();
-      at = wrapped(at + axis[1].stride * line);
+    }
+  }
+
+  // Adds for any strides and dilations, pixel by pixel.
+  CONVGRAD_HD static void add_any(const BlockParams& w, const Run& run, Sums& sums) {
+    const Axis &h = w.shape.axis[1], &q = w.shape.axis[2];
+    const int columns = least(run.columns, kStreamRun);
+    CONVGRAD_NO_UNROLL
+    for (int i = 0; i < run.rows * columns; ++i) {
+      const int down = i / columns, right = i % columns;
+      Acc dy[1];
+      read(run.dy + down * run.dy_line + static_cast<std::int64_t>(run.dy_step) * right, true, dy);
+      CONVGRAD_UNROLL
+      for (int r = 0; r < kR; ++r) {
+        const int row = down * h.stride + r * h.dilation;
+        if (run.row + row < w.x.lo[1] || run.row + row >= w.x.hi[1]) continue;
+        CONVGRAD_UNROLL
+        for (int s = 0; s < kS; ++s) {
+          const int column = right * q.stride + s * q.dilation;
+          const bool there = run.column + column >= w.x.lo[2] && run.column + column < w.x.hi[2];
+          Acc x[kC];
+          read(run.x + row * run.x_line + static_cast<std::int64_t>(run.x_step) * column, there, x);
+          CONVGRAD_UNROLL
+          for (int c = 0; c < kC; ++c) sums.chunk[c * kR + r][s] += x[c] * dy[0];
+        }
+      }
     }
   }
 
   // Every warp takes each kStreamWarps-th run: which sums a pixel's products are added to follows
-  // from its place in the unit alone. Lanes of one group read the same x, which shared memory
-  // broadcasts, others neighbouring channels.
-  CONVGRAD_HD static void multiply(const Params& p, const StreamTile& tile, const StreamStep& u,
-                                   int thread, const Scalar* memory, Regs& r) {
-    const int lane = thread % kStreamLanes, stride = p.work.shape.axis[2].stride;
-    if (tile.k + lane >= p.work.shape.K) return;
-    const int width = ceil_div(u.columns, kStreamRun) * kStreamRun;
-    Band band = {u, 0, 0, thread / kStreamLanes * kStreamRun, nullptr, nullptr, 0};
-    for (;; band.column += kStreamWarps * kStreamRun) {
-      for (; band.column >= width; band.column -= width) band.top += p.unit.band;
-      if (band.top >= u.rows) return;
-      band.rows = least(p.unit.band, u.rows - band.top);
-      band.x = memory + r.channel + band.column * stride * p.unit.x.pitch;
-      band.at = p.ring_place(u.first + band.top * p.work.shape.axis[1].stride) * p.x_line();
-      band.dy = memory + p.dy_begin(u.buffer) + band.top * p.dy_line() +
-                band.column * p.unit.dy.pitch + lane;
-      if (p.unit.fast) {
-        add_fast(p, band, r);
+  // from its place in the chunk alone. Lanes of one group read the same x, others neighbours.
+  CONVGRAD_HD static void add_runs(const BlockParams& w, const StreamTile& tile, const Box& box,
+                                   int thread, Sums& sums) {
+    const Axis* axis = w.shape.axis;
+    const int k = tile.k + thread % kStreamLanes, group = k / w.shape.group_k;
+    if (k >= w.shape.K) return;
+    const bool dense = axis[1].stride == 1 && axis[1].dilation == 1 && axis[2].stride == 1 &&
+                       axis[2].dilation == 1;
+    const int in_row = ceil_div(box.size[3], kStreamRun);
+    const int runs = box.size[0] * box.size[1] * in_row;
+    for (int i = thread / kStreamLanes; i < runs; i += kStreamWarps) {
+      const int q = i % in_row * kStreamRun, plane = i / in_row;
+      const int out[3] = {box.begin[0] + plane % box.size[1], box.begin[1], box.begin[2] + q};
+      const std::int64_t n = box.n + plane / box.size[1];
+      const int d = axis[0].first_input(out[0]) + tile.t * axis[0].dilation;
+      if (d < w.x.lo[0] || d >= w.x.hi[0]) continue;
+      Run run;
+      run.row = axis[1].first_input(out[1]) + tile.r * axis[1].dilation;
+      run.column = axis[2].first_input(out[2]) + tile.s * axis[2].dilation;
+      run.rows = box.size[2];
+      run.columns = box.size[3] - q;
+      const std::int64_t x = w.x.pixel(n, d, run.row, run.column) + w.x.channel(group, tile.c),
+                         dy = w.dy.pixel(n, out[0], out[1], out[2]) + k;
+      run.x = static_cast<const unsigned char*>(w.x.data) + x * kItem;
+      run.dy = static_cast<const unsigned char*>(w.dy.data) + dy * kItem;
+      run.x_line = w.x.spatial[1] * kItem;
+      run.dy_line = w.dy.spatial[1] * kItem;
+      run.x_step = static_cast<std::uint32_t>(w.x.spatial[2] * kItem);
+      run.dy_step = static_cast<std::uint32_t>(w.dy.spatial[2] * kItem);
+      if (dense) {
+        add_dense(w.x, run, sums);
       } else {
-        add_any(p, band, r);
+        add_any(w, run, sums);
       }
     }
   }
@@ -218,24 +245,9 @@ struct Streaming {
     }
   }
 
-  // Begins to copy the unit, if any. It is one group always, as wait_copies() counts groups.
-  template <class Block>
-  CONVGRAD_HD static void issue(Block& block, const Params& p, const StreamTile& tile,
-                                const Walker& load) {
-    if (!load.done()) {
-      Scalar* memory = block.shared.memory;
-      Load::x(block, p, tile, load.step, memory);
-      Load::dy(block, p, tile, load.step, memory + p.dy_begin(load.step.buffer));
-    }
-    block.commit_copies();
-  }
-
-  // Sums the chunk with which so many are left once more, by the first warp alone.
+  // Sums the chunk once more, by the first warp alone.
   CONVGRAD_HD static void replace_infinite(const BlockParams& w, const StreamTile& tile,
-                                           std::int64_t task, int left, int thread, Sums& sums) {
-    ChunkWalker chunk(w, task);
-    CONVGRAD_NO_UNROLL
-    while (chunk.left > left) chunk.next();
+                                           const Box& box, int thread, Sums& sums) {
     const Shape& shape = w.shape;
     const auto find = [&](int own, int i, int s_at) {
       const std::int64_t k = tile.k + own % kStreamLanes;
@@ -245,39 +257,25 @@ struct Streaming {
                        static_cast<int>(k % shape.group_k),
                        own < kStreamLanes && k < shape.K && c < shape.group_c && r < R && s < S};
     };
-    sum_again<Scalar>(w, chunk.box, thread, sums, find);
+    sum_again<Scalar>(w, box, thread, sums, find);
   }
 
   template <class Block>
   CONVGRAD_HD static void run(Block& block, const Params& p, std::int64_t task) {
     const BlockParams& w = p.work;
-    const ChunkWalker first(w, task);
-    if (first.done()) return;
-    Regs& r = block.regs;
-    const int thread = block.thread();
+    ChunkWalker walk(w, task);
+    if (walk.done()) return;
+    Sums& sums = block.regs.sums;
     const StreamTile tile = stream_tile(p, kR, kS, kC, task);
-    r.sums.load(w.begins(first.slice), address_of(w, tile, first.slice, thread));
-    r.sums.clear();
-    r.channel = ((tile.k + thread % kStreamLanes) / w.shape.group_k - tile.group) * kC;
-    Walker load(p, first);
-    issue(block, p, tile, load);
-    while (!load.done()) {
-      const StreamStep now = load.step;
-      const int left = load.left;
-      load.next();
-      issue(block, p, tile, load);
-      block.template wait_copies<1>();
-      block.sync();
-      multiply(p, tile, now, thread, block.shared.memory, r);
-      block.sync();
-      if (load.left == left) continue;
-      if (block.any(!r.sums.all_finite())) {
-        replace_infinite(w, tile, task, left, thread, r.sums);
-      }
+    sums.load(w.begins(walk.slice), address_of(w, tile, walk.slice, block.thread()));
+    for (; !walk.done(); walk.next()) {
+      const Box box = walk.box();
+      sums.clear();
+      add_runs(w, tile, box, block.thread(), sums);
+      if (block.any(!sums.all_finite())) replace_infinite(w, tile, box, block.thread(), sums);
       add_warps(block);
-      r.sums.clear();
     }
-    r.sums.store(address_of(w, tile, load.slice, thread));
+    sums.store(address_of(w, tile, walk.slice, block.thread()));
   }
 };
 

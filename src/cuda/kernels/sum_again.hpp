@@ -55,10 +55,8 @@ CONVGRAD_HD void sum_again(const BlockParams& w, const Box& box, int thread, Sum
       const DwElement to = find(own, fragment, e);
       int in[3];
       if (!to.there || !tap_input(w.shape, TapStart(w.shape, to.tap), out, in)) return;
-      const std::int64_t c = static_cast<std::int64_t>(to.group) * w.shape.group_c + to.c,
-                         k = static_cast<std::int64_t>(to.group) * w.shape.group_k + to.k;
-      const std::int64_t x = w.x.pixel(n, in[0], in[1], in[2]) + c * w.x.c_stride,
-                         dy = w.dy.pixel(n, out[0], out[1], out[2]) + k * w.dy.c_stride;
+      const std::int64_t x = w.x.pixel(n, in[0], in[1], in[2]) + w.x.channel(to.group, to.c),
+                         dy = w.dy.pixel(n, out[0], out[1], out[2]) + w.dy.channel(to.group, to.k);
       sums.chunk[fragment][e] += convert<Acc>(static_cast<const Scalar*>(w.x.data)[x]) *
                                  convert<Acc>(static_cast<const Scalar*>(w.dy.data)[dy]);
     });

@@ -118,7 +118,8 @@ struct WgmmaGemm {
     block.expect_bulk(arrived, (kPanelsX + kPanelsDy) * p.slab.pixels() * kRowBytes);
     CONVGRAD_UNROLL
     for (int panel = 0; panel < kPanelsX; ++panel) {
-      const int channel = tile.group * p.x_pitch + tile.row + panel * kPanel;
+      const int channel =
+          tile.group * static_cast<int>(w.x.group_stride) + tile.row + panel * kPanel;
       const int at[5] = {channel, first[2] + out[2] * axis[2].stride,
                          first[1] + out[1] * axis[1].stride, first[0] + out[0] * axis[0].stride,
                          image};
@@ -126,7 +127,8 @@ struct WgmmaGemm {
     }
     CONVGRAD_UNROLL
     for (int panel = 0; panel < kPanelsDy; ++panel) {
-      const int channel = tile.group * p.dy_pitch + tile.column + panel * kPanel;
+      const int channel =
+          tile.group * static_cast<int>(w.dy.group_stride) + tile.column + panel * kPanel;
       const int at[5] = {channel, out[2] - w.dy.lo[2], out[1] - w.dy.lo[1], out[0] - w.dy.lo[0],
                          image};
       block.copy_bulk(s.dy[stage][panel], p.dy, at, arrived);
@@ -141,10 +143,11 @@ struct WgmmaGemm {
     for (int a = 0; a < 3; ++a) start.at[a] -= p.work.x.lo[a];
     Turn turn;
     for (; !load.done(); load.next()) {
-      p.slab.each(load.box, [&](std::int64_t n, const int(&out)[3], bool last) {
+      const Box box = load.box();
+      p.slab.each(box, [&](std::int64_t n, const int(&out)[3], bool last) {
         block.wait_bulk(block.shared.used[turn.stage], turn.round ^ 1u);
         block.shared.last[turn.stage] = last ? 1 : 0;
-        if (last) block.shared.chunk[turn.stage] = load.box;
+        if (last) block.shared.chunk[turn.stage] = box;
         copy_slab(block, p, tile, n, out, start.at, turn.stage);
         turn.next();
       });
