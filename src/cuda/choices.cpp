@@ -58,7 +58,6 @@ Shape shape_of(const WgradProblem& problem) {
   shape.group_c = static_cast<int>(problem.group_c());
   shape.group_k = static_cast<int>(problem.group_k());
   shape.K = problem.K;
-  shape.channels_last = problem.channels_last;
   return shape;
 }
 
@@ -77,10 +76,11 @@ Chunks chunks_of(const ChunkGrid& grid) {
 
 namespace {
 
-TileChoice tiles_of(bool wide, int rows, int columns, std::int64_t all_rows,
-                    std::int64_t all_columns) {
-  return {wide, rows, columns, static_cast<int>(ceil_div<std::int64_t>(all_rows, rows)),
-          static_cast<int>(ceil_div<std::int64_t>(all_columns, columns))};
+// Of so many rows and columns each, for a matrix that there is once a group, or once a tap too.
+TileChoice tiles_of(bool wide, std::int64_t rows, std::int64_t columns, std::int64_t all_rows,
+                    std::int64_t all_columns, std::int64_t matrices) {
+  const std::int64_t down = ceil_div(all_rows, rows), right = ceil_div(all_columns, columns);
+  return {wide, static_cast<int>(down), static_cast<int>(right), matrices * down * right};
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ TileChoice simt_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.taps() * problem.group_c(), columns = problem.group_k();
   const bool wide = rows > kSimtNarrow && columns > kSimtNarrow;
   const int size = wide ? kSimtWide : kSimtNarrow;
-  return tiles_of(wide, size, size, rows, columns);
+  return tiles_of(wide, size, size, rows, columns, problem.groups);
 }
 
 StreamChoice stream_choice(const WgradProblem& problem) {
@@ -110,34 +110,16 @@ StreamChoice stream_choice(const WgradProblem& problem) {
   return choice;
 }
 
-namespace {
-
-// Returns `groups` groups of whole multiples of `unit` channels, which are 16 bytes or more.
-ChannelChoice packed_channels(const WgradProblem& problem, std::int64_t groups,
-                              std::int64_t channels, std::int64_t least_unit) {
-  const std::int64_t unit = std::max(16 / dtype_bytes(problem.dtype), least_unit);
-  return {groups, channels, ceil_div(channels, unit) * unit, !problem.channels_last};
+ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
+                             std::int64_t unit) {
+  const std::int64_t groups = unit > 1 ? problem.groups : 1;
+  const std::int64_t channels = group_channels * (problem.groups / groups);
+  const std::int64_t whole = std::max(16 / dtype_bytes(problem.dtype), unit);  // pack.hpp
+  return {groups, channels, ceil_div(channels, whole) * whole,
+          !problem.channels_last || group_channels % unit != 0};
 }
 
-}  // namespace
-
-ChannelChoice mma_channels(const WgradProblem& problem, std::int64_t group_channels) {
-  ChannelChoice choice = packed_channels(problem, problem.groups, group_channels, 1);
-  choice.packs = choice.packs || choice.pitch != group_channels;
-  return choice;
-}
-
-ChannelChoice stream_x_channels(const WgradProblem& problem) {
-  const int c = stream_choice(problem).c;
-  if (c == 1) return packed_channels(problem, 1, problem.C, c);
-  ChannelChoice choice = packed_channels(problem, problem.groups, problem.group_c(), c);
-  choice.packs = choice.packs || problem.group_c() % c != 0;
-  return choice;
-}
-
-ChannelChoice stream_dy_channels(const WgradProblem& problem) {
-  return packed_channels(problem, 1, problem.K, 1);
-}
+std::int64_t mma_unit(const WgradProblem& problem) { return 16 / dtype_bytes(problem.dtype); }
 
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
   // The copy has whole pixels, and room to align what follows.
@@ -147,7 +129,8 @@ std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes) {
 TileChoice mma_choice(const WgradProblem& problem) {
   const std::int64_t rows = problem.group_c(), columns = problem.group_k();
   const auto tiles = [&]<class Tile>(bool wide) {
-    return tiles_of(wide, Tile::kRows, Tile::kColumns, rows, columns);
+    return tiles_of(wide, Tile::kRows, Tile::kColumns, rows, columns,
+                    problem.groups * problem.taps());
   };
   using Wide = Mma16Wide<Float16>;
   using Narrow = Mma16Narrow<Float16>;
@@ -158,7 +141,8 @@ TileChoice mma_choice(const WgradProblem& problem) {
 }
 
 TileChoice wgmma_choice(const WgradProblem& problem) {
-  return tiles_of(true, kWgmmaRows, kWgmmaColumns, problem.group_c(), problem.group_k());
+  return tiles_of(true, kWgmmaRows, kWgmmaColumns, problem.group_c(), problem.group_k(),
+                  problem.groups * problem.taps());
 }
 
 Slab wgmma_slab(const WgradProblem& problem) {

@@ -20,8 +20,8 @@ Chunks chunks_of(const ChunkGrid& grid);
 
 struct TileChoice {
   bool wide;
-  int rows, columns;            // of a tile
   int row_tiles, column_tiles;  // of one group, and for tensor cores of one tap
+  std::int64_t tiles;           // of the gradient
 };
 TileChoice simt_choice(const WgradProblem& problem);
 TileChoice mma_choice(const WgradProblem& problem);
@@ -34,16 +34,17 @@ struct StreamChoice {
 };
 StreamChoice stream_choice(const WgradProblem& problem);
 
-// Says how a kernel wants the channels of x or dy: those of a pixel contiguous, `pitch` elements
-// for the channels of each group. Where `packs`, a block has to be copied for that (pack.hpp).
+// Says how a kernel wants the channels of x or dy that takes `unit` neighbours of a group together:
+// contiguous, with `pitch` elements for those of each group; where it takes single ones, for all.
+// Where `packs`, a block has to be copied for that (pack.hpp).
 struct ChannelChoice {
-  std::int64_t groups, channels, pitch;  // one group of all channels, or each apart
+  std::int64_t groups, channels, pitch;
   bool packs;
 };
-// Tensor cores take whole vectors of 16 bytes of a group with so many channels.
-ChannelChoice mma_channels(const WgradProblem& problem, std::int64_t group_channels);
-ChannelChoice stream_x_channels(const WgradProblem& problem);
-ChannelChoice stream_dy_channels(const WgradProblem& problem);
+ChannelChoice channel_choice(const WgradProblem& problem, std::int64_t group_channels,
+                             std::int64_t unit);
+// Tensor cores take 16 bytes.
+std::int64_t mma_unit(const WgradProblem& problem);
 // Counts what the copy of a block of so many bytes takes.
 std::int64_t packed_bytes(const ChannelChoice& choice, std::int64_t bytes);
 

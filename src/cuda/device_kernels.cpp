@@ -19,7 +19,11 @@ double tensor_bytes(const WgradProblem& problem) {
          (static_cast<double>(problem.x_count()) + static_cast<double>(problem.dy_count()));
 }
 
-std::int64_t nothing_packed(const WgradProblem&, std::int64_t, std::int64_t) { return 0; }
+std::int64_t packed_bytes(const WgradProblem& problem, std::int64_t x_unit, std::int64_t x_bytes,
+                          std::int64_t dy_unit, std::int64_t dy_bytes) {
+  return packed_bytes(cuda::channel_choice(problem, problem.group_c(), x_unit), x_bytes) +
+         packed_bytes(cuda::channel_choice(problem, problem.group_k(), dy_unit), dy_bytes);
+}
 
 // No device has run them, so auto has no times to choose by.
 bool always(const WgradProblem&) { return true; }
@@ -32,9 +36,11 @@ std::string simt_why_not(const WgradProblem& problem, const Device&) {
   return cuda::too_large(problem);
 }
 
-std::int64_t simt_tiles(const WgradProblem& problem) {
-  const cuda::TileChoice choice = cuda::simt_choice(problem);
-  return problem.groups * choice.row_tiles * choice.column_tiles;
+std::int64_t simt_tiles(const WgradProblem& problem) { return cuda::simt_choice(problem).tiles; }
+
+std::int64_t simt_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
+                               std::int64_t dy_bytes) {
+  return packed_bytes(problem, 1, x_bytes, 1, dy_bytes);
 }
 
 // ---- cuda_streaming ----
@@ -54,8 +60,7 @@ std::int64_t streaming_tiles(const WgradProblem& problem) {
 
 std::int64_t streaming_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                                     std::int64_t dy_bytes) {
-  return packed_bytes(cuda::stream_x_channels(problem), x_bytes) +
-         packed_bytes(cuda::stream_dy_channels(problem), dy_bytes);
+  return packed_bytes(problem, cuda::stream_choice(problem).c, x_bytes, 1, dy_bytes);
 }
 
 // ---- cuda_mma and its like ----
@@ -85,15 +90,11 @@ std::string mma_f64_why_not(const WgradProblem& problem, const Device& device) {
   return tensor_cores_why_not(problem, device, problem.dtype == DType::f64, "float64");
 }
 
-std::int64_t mma_tiles(const WgradProblem& problem) {
-  const cuda::TileChoice choice = cuda::mma_choice(problem);
-  return problem.groups * problem.taps() * choice.row_tiles * choice.column_tiles;
-}
+std::int64_t mma_tiles(const WgradProblem& problem) { return cuda::mma_choice(problem).tiles; }
 
 std::int64_t mma_packed_bytes(const WgradProblem& problem, std::int64_t x_bytes,
                               std::int64_t dy_bytes) {
-  return packed_bytes(cuda::mma_channels(problem, problem.group_c()), x_bytes) +
-         packed_bytes(cuda::mma_channels(problem, problem.group_k()), dy_bytes);
+  return packed_bytes(problem, cuda::mma_unit(problem), x_bytes, cuda::mma_unit(problem), dy_bytes);
 }
 
 // ---- cuda_wgmma ----
@@ -105,19 +106,18 @@ std::string wgmma_why_not(const WgradProblem& problem, const Device& device) {
     return cat("it needs compute capability 9.0 itself, and the device has ", device.major, ".",
                device.minor);
   }
+  const auto pitch = [&](std::int64_t channels) {
+    return cuda::channel_choice(problem, channels, cuda::mma_unit(problem)).pitch;
+  };
   const std::int64_t channels =
-      problem.groups * std::max(cuda::mma_channels(problem, problem.group_c()).pitch,
-                                cuda::mma_channels(problem, problem.group_k()).pitch);
+      problem.groups * std::max(pitch(problem.group_c()), pitch(problem.group_k()));
   if (channels >= cuda::kMaxExtent || problem.N >= cuda::kMaxExtent) {
     return cat("its copies count channels and images to ", cuda::kMaxExtent);
   }
   return "";
 }
 
-std::int64_t wgmma_tiles(const WgradProblem& problem) {
-  const cuda::TileChoice choice = cuda::wgmma_choice(problem);
-  return problem.groups * problem.taps() * choice.row_tiles * choice.column_tiles;
-}
+std::int64_t wgmma_tiles(const WgradProblem& problem) { return cuda::wgmma_choice(problem).tiles; }
 
 // ---- cudnn ----
 
@@ -155,7 +155,7 @@ std::span<const DeviceKernel> device_kernels() {
       {"cuda_mma_f64", "the same for float64", always, mma_f64_why_not, mma_tiles,
        mma_packed_bytes},
       {"cuda_simt_gemm", "implicit GEMM without tensor cores, for every problem", always,
-       simt_why_not, simt_tiles, nothing_packed},
+       simt_why_not, simt_tiles, simt_packed_bytes},
       {"cuda_mma_tf32", "cuda_mma for float32 rounded to TF32 (11 bits); by name only", kByNameOnly,
        mma_tf32_why_not, mma_tiles, mma_packed_bytes, false, false},
       {"cuda_wgmma",

@@ -33,24 +33,6 @@ void with_device_scalar(DType dtype, Function&& f) {
   }
 }
 
-template <class Runtime>
-void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
-                      std::int64_t slices) {
-  const TileChoice choice = simt_choice(problem);
-  with_device_scalar(problem.dtype, [&](auto scalar) {
-    using Scalar = decltype(scalar);
-    const auto run = [&]<class Body>() {
-      runtime.template launch<Body>({work, choice.row_tiles, choice.column_tiles},
-                                    slices * work.tiles);
-    };
-    if (choice.wide) {
-      run.template operator()<SimtGemmWide<Scalar>>();
-    } else {
-      run.template operator()<SimtGemmNarrow<Scalar>>();
-    }
-  });
-}
-
 // Adds the whole tree: afterwards the first dw_count of partials are float64 sums. Even one slice
 // takes a level, as that makes a float64 of a pair.
 template <class Runtime>
@@ -108,13 +90,40 @@ View packed_view(Runtime& runtime, const WgradProblem& problem, const View& view
   return result;
 }
 
+// The block's tensors as a kernel wants them that takes so many channels together; memory is for
+// copies.
 template <class Runtime>
-void launch_streaming(Runtime& runtime, const WgradProblem& problem, BlockParams work,
+BlockParams packed_work(Runtime& runtime, const WgradProblem& problem, BlockParams work,
+                        Range images, std::int64_t x_unit, std::int64_t dy_unit, void* memory) {
+  auto* packed = static_cast<std::byte*>(memory);
+  work.x = packed_view(runtime, problem, work.x, images,
+                       channel_choice(problem, problem.group_c(), x_unit), packed);
+  work.dy = packed_view(runtime, problem, work.dy, images,
+                        channel_choice(problem, problem.group_k(), dy_unit), packed);
+  return work;
+}
+
+template <class Runtime>
+void launch_simt_gemm(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
+                      std::int64_t slices, Range images, void* memory) {
+  const TileChoice choice = simt_choice(problem);
+  const BlockParams work = packed_work(runtime, problem, block, images, 1, 1, memory);
+  with_device_scalar(problem.dtype, [&](auto scalar) {
+    using Scalar = decltype(scalar);
+    const auto run = [&]<class Body>() {
+      runtime.template launch<Body>({work, choice.row_tiles, choice.column_tiles},
+                                    slices * work.tiles);
+    };
+    choice.wide ? run.template operator()<SimtGemmWide<Scalar>>()
+                : run.template operator()<SimtGemmNarrow<Scalar>>();
+  });
+}
+
+template <class Runtime>
+void launch_streaming(Runtime& runtime, const WgradProblem& problem, const BlockParams& block,
                       std::int64_t slices, Range images, void* memory) {
   const StreamChoice choice = stream_choice(problem);
-  auto* packed = static_cast<std::byte*>(memory);
-  work.x = packed_view(runtime, problem, work.x, images, stream_x_channels(problem), packed);
-  work.dy = packed_view(runtime, problem, work.dy, images, stream_dy_channels(problem), packed);
+  const BlockParams work = packed_work(runtime, problem, block, images, choice.c, 1, memory);
   with_device_scalar(problem.dtype, [&](auto scalar) {
     using Scalar = decltype(scalar);
     const auto run = [&]<class Body>() {
@@ -134,16 +143,13 @@ void launch_streaming(Runtime& runtime, const WgradProblem& problem, BlockParams
   });
 }
 
-// Describes the block's tensors as kernels for tensor cores read them; memory is for copies.
+// Describes the block's tensors as kernels for tensor cores read them.
 template <class Runtime>
-GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, BlockParams work,
+GemmParams gemm_params(Runtime& runtime, const WgradProblem& problem, const BlockParams& work,
                        Range images, const TileChoice& choice, void* memory) {
-  auto* packed = static_cast<std::byte*>(memory);
-  work.x = packed_view(runtime, problem, work.x, images, mma_channels(problem, problem.group_c()),
-                       packed);
-  work.dy = packed_view(runtime, problem, work.dy, images, mma_channels(problem, problem.group_k()),
-                        packed);
-  return {work, choice.row_tiles, choice.column_tiles};
+  const std::int64_t unit = mma_unit(problem);
+  return {packed_work(runtime, problem, work, images, unit, unit, memory), choice.row_tiles,
+          choice.column_tiles};
 }
 
 template <class Runtime>
@@ -173,9 +179,8 @@ void launch_wgmma(Runtime& runtime, const WgradProblem& problem, const BlockPara
   for (int a = 0; a < 3; ++a) {
     if (work.x.hi[a] > work.x.lo[a]) continue;
     // No tap sees x, and no map could be made of it. cuda_mma adds what is nothing, too.
-    const TileChoice tiles = mma_choice(problem);
     BlockParams other = work;
-    other.tiles = problem.groups * problem.taps() * tiles.row_tiles * tiles.column_tiles;
+    other.tiles = mma_choice(problem).tiles;
     return launch_mma(runtime, "cuda_mma", problem, other, slices, images, memory);
   }
   const TileChoice choice = wgmma_choice(problem);
@@ -228,7 +233,7 @@ void launch_block(Runtime& runtime, std::string_view kernel, const WgradProblem&
   if (kernel == "cuda_streaming") {
     launch_streaming(runtime, problem, work, slices, images, packed);
   } else if (kernel == "cuda_simt_gemm") {
-    launch_simt_gemm(runtime, problem, work, slices);
+    launch_simt_gemm(runtime, problem, work, slices, images, packed);
   } else if (kernel.starts_with("cudnn")) {
     launch_cudnn(runtime, kernel, problem, work, images, packed);
   } else if (kernel == "cuda_wgmma") {

@@ -32,7 +32,6 @@ struct Shape {
   Axis axis[3];  // d, h, w
   int groups, group_c, group_k;
   std::int64_t K;
-  bool channels_last;
 
   CONVGRAD_HD int taps() const { return axis[0].taps * axis[1].taps * axis[2].taps; }
   // Devices have no instruction to divide: kernels do this once a chunk at most.
@@ -44,7 +43,7 @@ struct Shape {
 // Views a block of x or dy in device memory. The element of image n, position (a, b, c) and channel
 // k of a group is data[base + n*n_stride + a*spatial[0] + b*spatial[1] + c*spatial[2] +
 // group*group_stride + k*c_stride], all counted from the tensor's own origin. Elements are there
-// for positions lo <= position < hi only.
+// for positions lo <= position < hi only. For all kernels but Pack, c_stride is 1.
 struct View {
   const void* data;
   std::int64_t base, n_stride, group_stride, c_stride, spatial[3];
@@ -53,9 +52,7 @@ struct View {
   CONVGRAD_HD std::int64_t pixel(std::int64_t n, int a, int b, int c) const {
     return base + n * n_stride + a * spatial[0] + b * spatial[1] + c * spatial[2];
   }
-  CONVGRAD_HD std::int64_t channel(int group, int k) const {
-    return group * group_stride + k * c_stride;
-  }
+  CONVGRAD_HD std::int64_t channel(int group, int k) const { return group * group_stride + k; }
 };
 
 // A chunk is a box of output pixels n, z, p, q.

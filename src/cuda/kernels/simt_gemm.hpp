@@ -97,14 +97,12 @@ struct SimtGemm {
   }
 
   // Finds (pixel of the slab, row or column) of load number i of a thread: neighbours in memory
-  // belong to neighbouring threads, whose loads then are few transactions. Which axis is contiguous
-  // depends on the layout; the other is the same for all loads of a thread, or nearly.
-  template <int kWidth, bool kChannelsLast>
+  // belong to neighbouring threads, whose loads then are few transactions.
+  template <int kWidth>
   CONVGRAD_HD static void load_place(int thread, int i, int& pixel, int& at) {
-    constexpr int kOther = kThreads / (kChannelsLast ? kWidth : kDepth);
-    static_assert(kOther >= 1 && kThreads % kWidth == 0 && kThreads % kDepth == 0);
-    pixel = kChannelsLast ? i * kOther + thread / kWidth : thread % kDepth;
-    at = kChannelsLast ? thread % kWidth : i * kOther + thread / kDepth;
+    static_assert(kThreads % kWidth == 0);
+    pixel = i * (kThreads / kWidth) + thread / kWidth;
+    at = thread % kWidth;
   }
 
   // Is called once a task: the rows and columns of a tile are the same for all pixels. Columns
@@ -172,12 +170,11 @@ struct SimtGemm {
   }
 
   // Loads a slab to registers; store() puts it in shared memory after the one before is multiplied.
-  template <bool kChannelsLast>
   CONVGRAD_HD static void load(const Shared& s, int first, int thread, Regs& r) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
       int pixel, m;
-      load_place<kRows, kChannelsLast>(thread, i, pixel, m);
+      load_place<kRows>(thread, i, pixel, m);
       const Pixel& at = s.pixels[first + pixel];
       const Row& row = s.rows[m];
       r.x[i] = (at.taps & row.tap) != 0 ? *in_global<Scalar>(row.x + at.x) : Scalar{};
@@ -185,23 +182,22 @@ struct SimtGemm {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
       int pixel, n;
-      load_place<kColumns, kChannelsLast>(thread, i, pixel, n);
+      load_place<kColumns>(thread, i, pixel, n);
       r.dy[i] = *in_global<Scalar>(s.columns[n] + s.pixels[first + pixel].dy);
     }
   }
 
-  template <bool kChannelsLast>
   CONVGRAD_HD static void store(int thread, int buffer, const Regs& r, Shared& s) {
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsX; ++i) {
       int pixel, m;
-      load_place<kRows, kChannelsLast>(thread, i, pixel, m);
+      load_place<kRows>(thread, i, pixel, m);
       s.x[buffer][pixel][m] = convert<Acc>(r.x[i]);
     }
     CONVGRAD_UNROLL
     for (int i = 0; i < kLoadsDy; ++i) {
       int pixel, n;
-      load_place<kColumns, kChannelsLast>(thread, i, pixel, n);
+      load_place<kColumns>(thread, i, pixel, n);
       s.dy[buffer][pixel][n] = convert<Acc>(r.dy[i]);
     }
   }
@@ -237,20 +233,20 @@ struct SimtGemm {
 
   // Adds the slabs of a chunk whose tables are filled. One barrier a slab suffices: a slab is
   // stored in the buffer that was read before the last barrier.
-  template <bool kChannelsLast, class Block>
+  template <class Block>
   CONVGRAD_HD static void add_slabs(Block& block, int slabs) {
     Shared& s = block.shared;
     Regs& r = block.regs;
     const int thread = block.thread();
-    load<kChannelsLast>(s, 0, thread, r);
-    store<kChannelsLast>(thread, 0, r, s);
+    load(s, 0, thread, r);
+    store(thread, 0, r, s);
     block.sync();
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;
       const int buffer = slab % 2;
-      if (more) load<kChannelsLast>(s, (slab + 1) * kDepth, thread, r);
+      if (more) load(s, (slab + 1) * kDepth, thread, r);
       multiply(thread, buffer, s, r);
-      if (more) store<kChannelsLast>(thread, 1 - buffer, r, s);
+      if (more) store(thread, 1 - buffer, r, s);
       block.sync();
     }
   }
@@ -263,11 +259,7 @@ struct SimtGemm {
     const int pixels = box.pixels(), slabs = ceil_div(pixels, kDepth);
     fill_pixels(w, tile, box, pixels, block.thread(), block.shared);
     block.sync();
-    if (shape.channels_last) {
-      add_slabs<true>(block, slabs);
-    } else {
-      add_slabs<false>(block, slabs);
-    }
+    add_slabs(block, slabs);
     if (block.any(!r.sums.all_finite())) {
       const auto find = [&](int thread, int i, int j) {
         const int row = tile.row + row_of(thread, i), k = tile.column + column_of(thread, j);
