@@ -11,10 +11,6 @@
 // clobber, as the compiler does not see what asynchronous copies and products read and write.
 #pragma once
 
-#if defined(CONVGRAD_BOUNDED_WAITS)
-#include <cstdio>
-#endif
-
 #include "cuda/kernels/bulk.hpp"
 #include "cuda/kernels/host_device.hpp"
 #include "cuda/kernels/wgmma.hpp"
@@ -179,21 +175,10 @@ struct DeviceBlock {
   // Waits until a round is over: 0 is the first, third, ... one, by the parity of the barrier's
   // phase; before the first is over, round 1 counts as over. Every thread waits that uses what has
   // arrived; try_wait suspends the thread for a while before it returns. Where bytes never arrive,
-  // that is for ever; with CONVGRAD_BOUNDED_WAITS the kernel ends and says which did not.
-  CONVGRAD_HD void wait_bulk(BulkBarrier& barrier, unsigned round) {
+  // that is for ever.
+  CONVGRAD_HD static void wait_bulk(BulkBarrier& barrier, unsigned round) {
     unsigned there = 0;
-#if defined(CONVGRAD_BOUNDED_WAITS)
-    // These are seconds, where copies take microseconds. Cycles are counted, as it is not
-    // documented for how long one try_wait suspends a thread.
-    constexpr long long kMostWaitCycles = 1ll << 33;
-    const long long start = clock64();
-#endif
     while (there == 0) {
-#if defined(CONVGRAD_BOUNDED_WAITS)
-      if (clock64() - start > kMostWaitCycles) {
-        stop_waiting(static_cast<int>(&barrier - shared.arrived), round);
-      }
-#endif
       asm volatile(
           "{\n.reg .pred p;\n"
           "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -233,18 +218,6 @@ struct DeviceBlock {
   }
 
  private:
-#if defined(CONVGRAD_BOUNDED_WAITS)
-  // It is not inlined, so that the threads' registers stay registers.
-  __device__ __noinline__ static void stop_waiting(int barrier, unsigned round) {
-    const unsigned waiting = __activemask();  // one thread, where one copies for all
-    if ((waiting & ((1u << threadIdx.x % kWarp) - 1)) == 0) {
-      printf("convgrad: block %u thread %u waits for barrier %d, round %u, in vain\n", blockIdx.x,
-             threadIdx.x, barrier, round);
-    }
-    __syncwarp(waiting);  // nothing is printed behind a trap
-    __trap();
-  }
-#endif
   CONVGRAD_HD static unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
   }
