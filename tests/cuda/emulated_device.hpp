@@ -1,13 +1,13 @@
 // emulated_device.hpp - the processor standing in for a CUDA device: the code of device kernels,
 // with a fiber for each thread of a block, between whose barriers nothing orders what they do.
 //
-// What a thread or a block has not written is NaN. Threads can be run in the opposite order, in
-// which a result must not change. Asynchronous copies and products are done when they are waited
-// for; or copies at once, where threads run backwards.
+// What a thread or a block has not written is NaN. Asynchronous copies and products are done when
+// they are waited for.
 //
-// The thread sanitizer sees what of all this can be a race (threaded_kernels.cpp). Copies and
-// products are threads of their own for it, from when they begin until they are waited for: whoever
-// touches what they read or write meanwhile is reported.
+// Whether another order could have another result, the thread sanitizer sees
+// (threaded_kernels.cpp): all that races. Copies and products are threads of their own for it, from
+// when they begin until they are waited for: whoever touches what they read or write meanwhile is
+// reported.
 #pragma once
 
 #include <array>
@@ -148,10 +148,9 @@ struct Warp {
 // What the threads of a block have in common; only looked at Unseen.
 template <class Body>
 struct Team {
-  Team(Multiprocessor& multiprocessor, typename Body::Shared& memory, bool reversed)
+  Team(Multiprocessor& multiprocessor, typename Body::Shared& memory)
       : processor(multiprocessor),
         shared(memory),
-        backwards(reversed),
         warps(Body::kThreads / cuda::kWarp),
         warpgroups(Body::kThreads / cuda::kWarpgroup) {
     for (Warpgroup& group : warpgroups) group.products = &new_timeline();
@@ -162,7 +161,6 @@ struct Team {
   }
   Multiprocessor& processor;
   typename Body::Shared& shared;
-  bool backwards;
   FiberBarrier all{Body::kThreads};
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
@@ -211,7 +209,6 @@ class EmulatedBlock {
     const Unseen unseen;
     begun_copies_[commits_ % kGroups].release();
     copies_.push_back({to, there ? from : nullptr, kBytes, commits_});
-    if (team_.backwards) copies_.back().move();
   }
   void commit_copies() { ++commits_; }
   template <int kPending>
@@ -220,7 +217,7 @@ class EmulatedBlock {
     const Unseen unseen;
     while (!copies_.empty() && copies_.front().group + kPending < commits_) {
       const Copy& copy = copies_.front();
-      if (!team_.backwards) copy.move();
+      copy.move();
       helper().acquire(begun_copies_[copy.group % kGroups]);
       if (copy.from != nullptr) helper().reads(copy.from, copy.bytes);
       helper().writes(copy.to, copy.bytes);
@@ -304,15 +301,11 @@ class EmulatedBlock {
     const Unseen unseen;
     cuda::BulkMap map;
     std::memcpy(&map, from.bytes, sizeof(map));
-    const auto copy = [memory = memory_, to, map, at = std::to_array(at)] {
-      memory.copy_box(to, map, at);
-    };
     state.begun[state.round % 2].release();
     state.bytes += box_bytes(map);
-    if (team_.backwards) copy();
-    state.copies.emplace_back([early = team_.backwards, &state, copy, to, bytes = box_bytes(map)] {
-      if (!early) copy();
-      state.copier->writes(to, static_cast<std::size_t>(bytes));
+    state.copies.emplace_back([&state, memory = memory_, to, map, at = std::to_array(at)] {
+      memory.copy_box(to, map, at);
+      state.copier->writes(to, static_cast<std::size_t>(box_bytes(map)));
     });
   }
   void wait_bulk(cuda::BulkBarrier& barrier, unsigned round, Site site = Site::current()) {
@@ -455,7 +448,6 @@ class EmulatedBlock {
 
 class EmulatedDevice {
  public:
-  bool backwards = false;
   std::int64_t *launched = nullptr, *copied = nullptr;  // counted where an adder owns this
   std::set<const void*>* read = nullptr;                // and the x of every launch
 
@@ -520,11 +512,11 @@ class EmulatedDevice {
     };
     for (std::int64_t i = 0; i < tasks; ++i) {
       const Unseen unseen;
-      task = backwards ? tasks - 1 - i : i;
+      task = i;
       const auto p = static_cast<std::size_t>(i % 2);
       std::memset(static_cast<void*>(shared[p].get()), kUnwritten, sizeof(Shared));
-      team = std::make_unique<Team<Body>>(processors[p], *shared[p], backwards);
-      processors[p].fibers.run(Body::kThreads, backwards, run_thread);
+      team = std::make_unique<Team<Body>>(processors[p], *shared[p]);
+      processors[p].fibers.run(Body::kThreads, run_thread);
     }
     for (Multiprocessor& processor : processors) processor.fibers.finish();
   }
@@ -571,11 +563,8 @@ inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().
 template <class Device = EmulatedDevice>
-std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy,
-                                  bool backwards = false) {
-  Device device;
-  device.backwards = backwards;
-  cuda::DeviceAdder<Device> adder(plan, std::move(device));
+std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy) {
+  cuda::DeviceAdder<Device> adder(plan, Device());
   MemorySource source(x, dy);
   Timing timing;
   stream_blocks(

@@ -194,7 +194,7 @@ class Fibers {
   // and what was there. f must live until finish(): what a run did comes before the next one, but
   // before nothing that the caller does until then.
   template <class F>
-  CONVGRAD_UNSEEN void run(int count, bool backwards, const F& f) {
+  CONVGRAD_UNSEEN void run(int count, const F& f) {
     while (size() < count) fibers_.push_back(std::make_unique<Fiber>(*this, size()));
     call_ = [](const void* function, int i) { (*static_cast<const F*>(function))(i); };
     function_ = &f;
@@ -205,7 +205,7 @@ class Fibers {
       progress_ = false;
       all_ended = true;
       for (int i = 0; i < count; ++i) {
-        Fiber& fiber = *fibers_[static_cast<std::size_t>(backwards ? count - 1 - i : i)];
+        Fiber& fiber = *fibers_[static_cast<std::size_t>(i)];
         if (!fiber.ended) resume(fiber);
         all_ended = all_ended && fiber.ended;
       }

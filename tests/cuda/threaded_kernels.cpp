@@ -97,7 +97,7 @@ const Case kCases[] = {
 
 std::string name(const Case& c) { return cat(c.kernel, ", ", c.spec.name); }
 
-bool is_exact(const Case& c, bool backwards) {
+bool is_exact(const Case& c) {
   const WgradProblem problem = make(c.spec, c.dtype, c.channels_last);
   const auto x = filled(c.dtype, problem.x_count(), Fill::small_integers, 1);
   const auto dy = c.first != 0 ? dy_with_first_pixel(problem, c.first)
@@ -108,7 +108,7 @@ bool is_exact(const Case& c, bool backwards) {
     SliceGrid& slices = plan.schedule.slices;
     slices.interleave *= std::exchange(slices.partitions, 1);
   }
-  const auto got = emulated_sums<FewKernels>(plan, x.data(), dy.data(), backwards);
+  const auto got = emulated_sums<FewKernels>(plan, x.data(), dy.data());
   return std::ranges::equal(got, expected.values, [](double a, double b) {
     return a == b || (std::isnan(a) && std::isnan(b));
   });
@@ -117,11 +117,11 @@ bool is_exact(const Case& c, bool backwards) {
 constexpr const char* kSiteMark = "site ";
 
 // What a process of its own does.
-[[noreturn]] void run_case(const Case& c, bool backwards, const std::string& dropped) {
+[[noreturn]] void run_case(const Case& c, const std::string& dropped) {
   bool exact = false;
   try {
     sites.dropped = dropped;
-    exact = is_exact(c, backwards);
+    exact = is_exact(c);
   } catch (const std::exception& error) {
     std::cout << error.what() << std::endl;
   }
@@ -137,10 +137,9 @@ struct Outcome {
   std::string output;
 };
 
-Outcome outcome_of(const char* program, const Case& c, bool backwards, const std::string& dropped) {
+Outcome outcome_of(const char* program, const Case& c, const std::string& dropped) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::string command = cat("'", program, "' --case ", &c - kCases,
-                                  backwards ? " backwards" : " forwards", " '", dropped, "' 2>&1");
+  const std::string command = cat("'", program, "' --case ", &c - kCases, " '", dropped, "' 2>&1");
   std::FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("no process for a case");
   Outcome outcome;
@@ -183,25 +182,23 @@ std::string source_line(const std::string& site) {
 // The cases that a site is in, those that take the least time first.
 using Met = std::map<std::string, std::vector<const Case*>>;
 
-// Runs all cases, in both orders of their threads; false if one fails.
+// Runs all cases; false if one fails.
 bool cases_pass(const char* program, std::string_view part, Met& met) {
   std::vector<std::pair<const Case*, Outcome>> runs;
   for (const Case& c : kCases) {
-    if (name(c).find(part) != std::string::npos) runs.insert(runs.end(), 2, {&c, {}});
+    if (name(c).find(part) != std::string::npos) runs.emplace_back(&c, Outcome{});
   }
   std::atomic<bool> passed = true;
   at_a_time(runs.size(), [&](std::size_t i) {
     auto& [c, outcome] = runs[i];
-    outcome = outcome_of(program, *c, i % 2 == 1, "");
+    outcome = outcome_of(program, *c, "");
     if (!outcome.exact) passed = false;
     std::printf("%-32s %5.1f s  %s\n%s", name(*c).c_str(), outcome.seconds,
                 outcome.exact ? "exact" : "FAILED", outcome.output.c_str());
   });
   std::ranges::stable_sort(runs, {}, [](const auto& run) { return run.second.seconds; });
   for (const auto& [c, outcome] : runs) {
-    for (const std::string& site : outcome.sites) {
-      if (std::ranges::count(met[site], c) == 0) met[site].push_back(c);
-    }
+    for (const std::string& site : outcome.sites) met[site].push_back(c);
   }
   return passed;
 }
@@ -212,7 +209,7 @@ bool drops_are_seen(const char* program, const Met& met) {
   at_a_time(all.size(), [&](std::size_t i) {
     const std::string& site = all[i].first;
     for (const Case* c : all[i].second) {
-      const Outcome outcome = outcome_of(program, *c, false, site);
+      const Outcome outcome = outcome_of(program, *c, site);
       std::printf("%-9s without %s, in %s\n%s", outcome.race ? "seen" : "not seen",
                   site.substr(site.rfind('/') + 1).c_str(), name(*c).c_str(),
                   outcome.race || outcome.exact ? "" : outcome.output.c_str());
@@ -236,7 +233,7 @@ int main(int argc, char** argv) {
   using namespace convgrad::testing;
   const std::string_view part = argc > 1 ? argv[1] : "";
   if (part == "--case") {
-    run_case(kCases[std::stoi(argv[2])], std::strcmp(argv[3], "backwards") == 0, argv[4]);
+    run_case(kCases[std::stoi(argv[2])], argv[3]);
   }
   Met met;
   bool passed = cases_pass(argv[0], part, met) && !met.empty();
