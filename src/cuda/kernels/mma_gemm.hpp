@@ -68,28 +68,9 @@ CONVGRAD_HD int swizzled_channel(int pixel, int at) {
   return ((at / 8) ^ (pixel % 8)) * 8 + at % 8;
 }
 
-// Queues the slabs of a task as they are loaded, some before they are multiplied.
-struct SlabQueue {
-  int chunks = 0;           // that have not been loaded to their end
-  int slab = 0, slabs = 0;  // of the chunk: which is loaded next, and of how many
-  // Bit i says that a slab is multiplied i slabs from now, bit i + 16 that it ends its chunk.
-  unsigned waiting = 0;
-
-  // The next slab has been loaded; `ahead` others are multiplied before it.
-  CONVGRAD_HD void push(int ahead) {
-    const bool ends = ++slab == slabs;
-    waiting |= (ends ? 0x10001u : 1u) << ahead;
-    if (!ends) return;
-    slab = 0;
-    --chunks;
-  }
-  CONVGRAD_HD bool empty() const { return (waiting & 1u) == 0; }
-  // Tells whether the slab that has been multiplied was the last of its chunk.
-  CONVGRAD_HD bool pop() {
-    const bool ended = (waiting & 0x10000u) != 0;
-    waiting = waiting >> 1 & 0x7fff7fffu;
-    return ended;
-  }
+// Counts what of a task has not been loaded: chunks, of which the first one's next slab is this.
+struct SlabsToLoad {
+  int chunks, slab = 0, slabs = 0;
 };
 
 // A tile has kWarpRows x kWarpColumns warps, of kM x kN sums each.
@@ -114,7 +95,8 @@ struct MmaGemm {
   struct Shared {
     alignas(128) Element x[kStages][kDepth][kPitchX];
     alignas(128) Element dy[kStages][kDepth][kPitchDy];
-    PixelTable table;  // of the chunk that is being loaded
+    bool ends_chunk[kStages];  // whether a stage's slab does
+    PixelTable table;          // of the chunk that is being loaded
     GemmTask task;
   };
 
@@ -142,12 +124,11 @@ struct MmaGemm {
   // Begins to load the next slab into a stage, if there is one. Where there is none, an empty group
   // is committed: wait_copies() counts groups. A barrier must be between loads of two chunks.
   template <class Block>
-  CONVGRAD_HD static void issue(Block& block, const Params& p, SlabQueue& queue, int stage,
-                                int ahead) {
+  CONVGRAD_HD static void issue(Block& block, const Params& p, SlabsToLoad& load, int stage) {
     Shared& s = block.shared;
-    if (queue.chunks > 0) {
-      if (queue.slab == 0) {
-        queue.slabs = ceil_div(s.task.box.pixels(), kDepth);
+    if (load.chunks > 0) {
+      if (load.slab == 0) {
+        load.slabs = ceil_div(s.task.box.pixels(), kDepth);
         s.table.template fill<kThreads, kDepth, kElementBytes>(p, s.task, block.thread());
         block.sync();
         if (block.thread() == 0) {
@@ -155,12 +136,17 @@ struct MmaGemm {
           s.task.box = p.work.chunks.box(s.task.chunk);
         }
       }
-      const int first = queue.slab * kDepth;
+      const int first = load.slab * kDepth;
       issue_rows<kRows>(block, s.x[stage], p.work.x.data, s.table.x + first,
                         static_cast<int>(p.work.x.group_stride) - s.task.tile.row);
       issue_rows<kColumns>(block, s.dy[stage], p.work.dy.data, s.table.dy + first,
                            static_cast<int>(p.work.dy.group_stride) - s.task.tile.column);
-      queue.push(ahead);
+      const bool ends = ++load.slab == load.slabs;
+      if (block.thread() == 0) s.ends_chunk[stage] = ends;
+      if (ends) {
+        load.slab = 0;
+        --load.chunks;
+      }
     }
     block.commit_copies();
   }
@@ -261,24 +247,25 @@ struct MmaGemm {
                 chunks.box()};
     }
     block.sync();
-    SlabQueue queue;
-    queue.chunks = chunks.left;
+    SlabsToLoad load{chunks.left};
     r.sums.load(p.work.begins(s.task.slice), address_of(p.work, s.task, block.thread()));
     r.sums.clear();
     for (int stage = 0; stage < kStages - 1; ++stage) {
-      issue(block, p, queue, stage, stage);
+      issue(block, p, load, stage);
       block.sync();  // before the next table
     }
-    int stage = 0, free = kStages - 1;
-    while (!queue.empty()) {
+    int stage = 0;
+    for (int left = chunks.left; left > 0;) {
       block.template wait_copies<kStages - 2>();
       // All have left the free stage behind at this barrier: one barrier a stage suffices.
       block.sync();
-      issue(block, p, queue, free, kStages - 1);
+      issue(block, p, load, (stage + kStages - 1) % kStages);
       compute(block, stage);
-      free = stage;
-      stage = stage == kStages - 1 ? 0 : stage + 1;
-      if (queue.pop()) r.sums.end_chunk();
+      if (s.ends_chunk[stage]) {
+        r.sums.end_chunk();
+        --left;
+      }
+      stage = (stage + 1) % kStages;
     }
     r.sums.store(address_of(p.work, s.task, block.thread()));
 #endif
