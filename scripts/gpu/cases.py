@@ -5,7 +5,6 @@ import steps
 
 # Name, algorithm, dtype and problem: small integers, whose sums are exact, so every bit must be the reference's. A case more
 # than the one before it, where a hang is to be found: one slab of one chunk; several slabs; several chunks and slices.
-WGMMA = "cuda_wgmma"
 SMOKE = (
     ("simt", "cuda_simt_gemm", "float32", "conv2d --shape 2,9,11,5 -k 3 --out-channels 7 -p same"),
     ("tree", "cuda_simt_gemm", "float64", "conv2d --shape 40,32,32,3 -k 1 --out-channels 4 -p same"),
@@ -16,11 +15,11 @@ SMOKE = (
     ("tf32", "cuda_mma_tf32", "float32", "conv2d --shape 2,14,14,32 -k 3 --out-channels 72 -p same"),
     ("packing", "cuda_mma", "float16", "conv2d --shape 2,5,13,14 -k 3 --out-channels 9 -p same -f NCHW"),
     ("cudnn", "cudnn", "float32", "conv2d --shape 2,14,14,16 -k 3 --out-channels 32 -p same"),
-    ("wgmma 1x1, one slab", WGMMA, "float16", "conv2d --shape 1,8,8,128 -k 1 --out-channels 128 -p same"),
-    ("wgmma 1x1", WGMMA, "bfloat16", "conv2d --shape 3,28,28,128 -k 1 --out-channels 136 -p same"),
-    ("wgmma 3x3 padded", WGMMA, "float16", "conv2d --shape 2,14,14,72 -k 3 --out-channels 128 -p same"),
-    ("wgmma stride 2", WGMMA, "float16", "conv2d --shape 2,28,28,64 -k 3 -s 2 --out-channels 64 -p same"),
-    ("wgmma stride 3", WGMMA, "bfloat16", "conv2d --shape 2,29,30,64 -k 3 -s 3 --out-channels 64 -p same"))
+    ("wgmma 1x1, one slab", "cuda_wgmma", "float16", "conv2d --shape 1,8,8,128 -k 1 --out-channels 128 -p same"),
+    ("wgmma 1x1", "cuda_wgmma", "bfloat16", "conv2d --shape 3,28,28,128 -k 1 --out-channels 136 -p same"),
+    ("wgmma 3x3 padded", "cuda_wgmma", "float16", "conv2d --shape 2,14,14,72 -k 3 --out-channels 128 -p same"),
+    ("wgmma stride 2", "cuda_wgmma", "float16", "conv2d --shape 2,28,28,64 -k 3 -s 2 --out-channels 64 -p same"),
+    ("wgmma stride 3", "cuda_wgmma", "bfloat16", "conv2d --shape 2,29,30,64 -k 3 -s 3 --out-channels 64 -p same"))
 
 
 def show_machine(session):
