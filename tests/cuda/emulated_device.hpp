@@ -562,9 +562,8 @@ inline bool is_quick(const WgradProblem& problem, const DeviceKernel& kernel) {
 }
 
 // The float64 sums in [tap][c][k] order of a plan made for emulated_device().
-template <class Device = EmulatedDevice>
-std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy) {
-  cuda::DeviceAdder<Device> adder(plan, Device());
+inline std::vector<double> emulated_sums(const Plan& plan, const void* x, const void* dy) {
+  cuda::DeviceAdder<EmulatedDevice> adder(plan, EmulatedDevice());
   MemorySource source(x, dy);
   Timing timing;
   stream_blocks(
