@@ -50,9 +50,12 @@ Shape shape_of(const WgradProblem& problem) {
   Shape shape{};
   for (int a = 0; a < 3; ++a) {
     const SpatialAxis& axis = problem.axis[static_cast<std::size_t>(a)];
-    shape.axis[a] = {static_cast<int>(axis.in),       static_cast<int>(axis.out),
-                     static_cast<int>(axis.taps),     static_cast<int>(axis.stride),
-                     static_cast<int>(axis.dilation), static_cast<int>(axis.pad_before)};
+    // Kernels look at taps beyond a filter's, whose positions a dilation between no taps could take
+    // beyond 32 bits.
+    const std::int64_t dilation = axis.taps > 1 ? axis.dilation : 1;
+    shape.axis[a] = {static_cast<int>(axis.in),   static_cast<int>(axis.out),
+                     static_cast<int>(axis.taps), static_cast<int>(axis.stride),
+                     static_cast<int>(dilation),  static_cast<int>(axis.pad_before)};
   }
   shape.groups = static_cast<int>(problem.groups);
   shape.group_c = static_cast<int>(problem.group_c());

@@ -36,7 +36,9 @@ std::vector<ProblemSpec> all_problems() {
       {"groups of 8 to 16", "conv2d", 2, 24, 48, 3, {{6, 3}, {7, 3}}},
       {"rows of 600", "conv2d", 1, 8, 8, 1, {{3, 2, 2}, {600, 3, 1, 2}}},
       {"strips, depthwise", "depthwise", 2, 9, 18, 9, {{21, 5, 1, 2}, {61, 3, 2}}},
-      {"strips, stride above the filter", "depthwise", 1, 33, 33, 33, {{31, 2, 3}, {67, 2}}}};
+      {"strips, stride above the filter", "depthwise", 1, 33, 33, 33, {{31, 2, 3}, {67, 2}}},
+      {"taps far apart, and none", "depthwise", 1, 5, 5, 5, {{9, 2, 1, 100000}, {9, 3}}},
+      {"a dilation of one tap", "depthwise", 2, 5, 5, 5, {{4, 1, 1, 400000000}, {9, 7}}}};
   problems.insert(problems.end(), more.begin(), more.end());
   return problems;
 }
