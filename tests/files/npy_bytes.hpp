@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -21,15 +22,20 @@
 
 namespace convgrad::testing {
 
+using Extents = std::vector<std::int64_t>;
+
+inline std::string little_endian(std::uint64_t value, int bytes) {
+  std::string text;
+  for (; bytes > 0; --bytes, value >>= 8) text += static_cast<char>(value & 0xff);
+  return text;
+}
+
 // Magic, version, length, then the dictionary exactly as given: no padding.
 inline std::string header_bytes(std::string_view dict, int major = 1,
                                 std::optional<std::size_t> length = std::nullopt) {
   std::string bytes = "\x93NUMPY";
   bytes += {static_cast<char>(major), '\0'};
-  const std::size_t announced = length.value_or(dict.size());
-  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) {
-    bytes += static_cast<char>((announced >> (8 * i)) & 0xff);
-  }
+  bytes += little_endian(length.value_or(dict.size()), major == 1 ? 2 : 4);
   return bytes + std::string(dict);
 }
 
@@ -73,7 +79,7 @@ void check_error(ErrorKind kind, std::string_view name, std::string_view text, F
   CHECK(message.find(text) != std::string::npos);
 }
 
-inline std::int64_t product(const std::vector<std::int64_t>& extents) {
+inline std::int64_t product(const Extents& extents) {
   if (std::find(extents.begin(), extents.end(), 0) != extents.end())
     return 0;  // others may be huge
   std::int64_t result = 1;
@@ -91,7 +97,7 @@ inline void store_element(std::int64_t index, std::size_t item, bool big_endian,
 }
 
 struct ArraySpec {
-  std::vector<std::int64_t> shape;
+  Extents shape;
   std::size_t item = 4;
   bool fortran_order = false;
   bool big_endian = false;
@@ -132,12 +138,11 @@ inline std::string spec_file(const ArraySpec& spec) {
 }
 
 // What read_box() must give, element by element.
-inline std::string expected_box(const ArraySpec& spec, const std::vector<std::int64_t>& begin,
-                                const std::vector<std::int64_t>& end) {
+inline std::string expected_box(const ArraySpec& spec, const Extents& begin, const Extents& end) {
   std::int64_t count = 1;
   for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
   std::string bytes(static_cast<std::size_t>(count) * spec.item, '\0');
-  std::vector<std::int64_t> at = begin;
+  Extents at = begin;
   for (std::size_t done = 0; done < bytes.size(); done += spec.item) {
     std::int64_t index = 0;
     for (std::size_t i = 0; i < at.size(); ++i) index = index * spec.shape[i] + at[i];
@@ -150,8 +155,7 @@ inline std::string expected_box(const ArraySpec& spec, const std::vector<std::in
 }
 
 // read_box() into a buffer of exactly the right size, so that a sanitizer sees a byte too many.
-inline std::string read_box(NpyReader& reader, const std::vector<std::int64_t>& begin,
-                            const std::vector<std::int64_t>& end) {
+inline std::string read_box(NpyReader& reader, const Extents& begin, const Extents& end) {
   std::int64_t count = 1;
   for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
   std::vector<char> bytes(static_cast<std::size_t>(count * reader.header().item_bytes), '\x5a');
@@ -160,8 +164,7 @@ inline std::string read_box(NpyReader& reader, const std::vector<std::int64_t>& 
 }
 
 inline std::string read_all(NpyReader& reader) {
-  const std::vector<std::int64_t> begin(reader.header().shape.size(), 0);
-  return read_box(reader, begin, reader.header().shape);
+  return read_box(reader, Extents(reader.header().shape.size(), 0), reader.header().shape);
 }
 
 inline const std::string kPayload = "abcdefghijklmnopqrstuvwx";  // 2 x 3 x 4 bytes
@@ -172,6 +175,11 @@ inline std::string read_completely(const std::string& argument) {
   std::string payload = read_all(reader);
   reader.finish();
   return payload;
+}
+
+// A file, or an array of one, that cannot be opened to be read.
+inline void check_unreadable(const std::string& argument, std::string_view text) {
+  check_error(ErrorKind::input, argument, text, [&] { NpyReader reader(argument); });
 }
 
 // Counts what came of files that were cut or changed: the array, or one Error of the input.
@@ -207,10 +215,25 @@ class FifoWriter {
   std::thread thread_;
 };
 
+// A standard stream leads to a descriptor, or is closed (-1), while this lives.
+class Redirected {
+ public:
+  Redirected(int stream, int to) : stream_(stream), saved_(::dup(stream)) {
+    std::fflush(stdout);
+    REQUIRE((to < 0 ? ::close(stream) == 0 : ::dup2(to, stream) == stream));
+  }
+  ~Redirected() {
+    ::dup2(saved_, stream_);
+    ::close(saved_);
+  }
+
+ private:
+  int stream_, saved_;
+};
+
 // Calls f(begin, end) for every sub-box, empty ones included.
 template <typename Function>
-void for_every_box(const std::vector<std::int64_t>& shape, Function&& f,
-                   std::vector<std::int64_t> begin = {}, std::vector<std::int64_t> end = {}) {
+void for_every_box(const Extents& shape, Function&& f, Extents begin = {}, Extents end = {}) {
   const std::size_t axis = begin.size();
   if (axis == shape.size()) return f(begin, end);
   begin.push_back(0);
@@ -220,6 +243,20 @@ void for_every_box(const std::vector<std::int64_t>& shape, Function&& f,
       for_every_box(shape, f, begin, end);
     }
   }
+}
+
+inline bool is_right_box(NpyReader& reader, const ArraySpec& spec, const Extents& begin,
+                         const Extents& end) {
+  return read_box(reader, begin, end) == expected_box(spec, begin, end);
+}
+
+// How many sub-boxes are not as they must be.
+inline int wrong_boxes(NpyReader& reader, const ArraySpec& spec) {
+  int wrong = 0;
+  for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
+    wrong += !is_right_box(reader, spec, begin, end);
+  });
+  return wrong;
 }
 
 }  // namespace convgrad::testing

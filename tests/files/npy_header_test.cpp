@@ -12,7 +12,6 @@ namespace convgrad {
 namespace {
 
 using namespace testing;
-using Extents = std::vector<std::int64_t>;
 
 Extents with_threes(std::int64_t last) {
   Extents extents(13, 3);

@@ -16,7 +16,6 @@ namespace convgrad {
 namespace {
 
 using namespace testing;
-using Extents = std::vector<std::int64_t>;
 
 TEST_CASE("whole arrays of rank 0 to 5, either byte order, either axis order") {
   const TempDir dir;
@@ -70,15 +69,11 @@ TEST_CASE("every sub-box of a small array equals direct indexing") {
       const ArraySpec spec{{3, 2, 4, 3}, item, (flags & 1) != 0, (flags & 2) != 0};
       NpyReader reader(dir.write("x.npy", spec_file(spec)));
       int boxes = 0;
-      int wrong = 0;
-      for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
-        ++boxes;
-        wrong += read_box(reader, begin, end) != expected_box(spec, begin, end);
-      });
+      for_every_box(spec.shape, [&](const Extents&, const Extents&) { ++boxes; });
       CAPTURE(item);
       CAPTURE(flags);
       CHECK(boxes == 10 * 6 * 15 * 10);
-      CHECK(wrong == 0);
+      CHECK(wrong_boxes(reader, spec) == 0);
     }
   }
 }
@@ -125,7 +120,7 @@ TEST_CASE("boxes of arrays larger than the reader's scratch memory") {
         CAPTURE(flags);
         CAPTURE(i);
         const auto& [begin, end] = c.boxes[i];
-        CHECK(read_box(reader, begin, end) == expected_box(spec, begin, end));
+        CHECK(is_right_box(reader, spec, begin, end));
       }
       reader.finish();
     }
@@ -195,13 +190,13 @@ TEST_CASE("a member of a .safetensors file needs no header of its own") {
   const TempDir dir;
   const ArraySpec spec{{2, 3}};
   const std::string entry = R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})";
-  const std::string length = {static_cast<char>(entry.size()), 0, 0, 0, 0, 0, 0, 0};
-  const std::string file = dir.write("x.safetensors", length + entry + spec_payload(spec));
+  const std::string bytes = little_endian(entry.size(), 8) + entry + spec_payload(spec);
+  const std::string file = dir.write("x.safetensors", bytes);
   NpyReader reader(file + ":w");
   CHECK(reader.seekable());
   CHECK(format_name(reader.header()) == "safetensors");
   CHECK(reader.header().shape == spec.shape);
-  CHECK(read_box(reader, {1, 0}, {2, 3}) == expected_box(spec, {1, 0}, {2, 3}));
+  CHECK(is_right_box(reader, spec, {1, 0}, {2, 3}));
   reader.finish();
 }
 

@@ -29,11 +29,13 @@ inline void write_whole(const std::string& path, std::string_view text,
   file.commit();
 }
 
-inline mode_t mode_of(const std::string& path) {
+inline mode_t type_and_mode_of(const std::string& path) {
   struct stat status {};
   REQUIRE(::lstat(path.c_str(), &status) == 0);
-  return status.st_mode & 07777;
+  return status.st_mode;
 }
+
+inline mode_t mode_of(const std::string& path) { return type_and_mode_of(path) & 07777; }
 
 class Umask {
  public:

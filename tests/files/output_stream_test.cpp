@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -38,9 +37,7 @@ TEST_CASE("a device is written to and stays one, with no_clobber too") {
   const auto entries = dir.names();
   write_whole(path, "x");
   write_whole(path, "x", {.no_clobber = true});
-  struct stat status {};
-  CHECK(::lstat(path.c_str(), &status) == 0);
-  CHECK(S_ISCHR(status.st_mode));
+  CHECK(S_ISCHR(type_and_mode_of(path)));
   CHECK(dir.names() == entries);
 }
 
@@ -62,27 +59,8 @@ TEST_CASE("a FIFO is written to and stays one") {
   reader.join();
   CHECK(got == text);
   CHECK(dir.names() == Names{"fifo"});
-  struct stat status {};
-  CHECK(::lstat(path.c_str(), &status) == 0);
-  CHECK(S_ISFIFO(status.st_mode));
+  CHECK(S_ISFIFO(type_and_mode_of(path)));
 }
-
-// Standard output leads elsewhere while this lives.
-class StdoutTo {
- public:
-  explicit StdoutTo(int fd) {
-    std::fflush(stdout);
-    saved_ = ::dup(STDOUT_FILENO);
-    REQUIRE(::dup2(fd, STDOUT_FILENO) == STDOUT_FILENO);
-  }
-  ~StdoutTo() {
-    ::dup2(saved_, STDOUT_FILENO);
-    ::close(saved_);
-  }
-
- private:
-  int saved_;
-};
 
 TEST_CASE("a pipe whose reader is gone is an error") {
   int ends[2];
@@ -91,7 +69,7 @@ TEST_CASE("a pipe whose reader is gone is an error") {
   void (*handler)(int) = std::signal(SIGPIPE, SIG_IGN);
   std::optional<Error> error;
   {
-    const StdoutTo pipe(ends[1]);
+    const Redirected pipe(STDOUT_FILENO, ends[1]);
     error = error_of([] { write_whole("-", "x"); });
   }
   std::signal(SIGPIPE, handler);
@@ -116,7 +94,7 @@ TEST_CASE("a pipe that takes only a part at a time gets everything in order") {
     }
   });
   {
-    const StdoutTo pipe(ends[1]);
+    const Redirected pipe(STDOUT_FILENO, ends[1]);
     write_whole("-", text);
   }
   ::close(ends[1]);
@@ -132,7 +110,7 @@ TEST_CASE("standard output by all its names, appended where the shell appends") 
     const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND);
     REQUIRE(fd >= 0);
     {
-      const StdoutTo file(fd);
+      const Redirected file(STDOUT_FILENO, fd);
       check_output(name, {.no_clobber = true});
       write_whole(name, name);
     }
@@ -144,12 +122,11 @@ TEST_CASE("standard output by all its names, appended where the shell appends") 
 }
 
 TEST_CASE("a closed standard output is an error") {
-  std::fflush(stdout);
-  const int saved = ::dup(STDOUT_FILENO);
-  ::close(STDOUT_FILENO);
-  const auto error = error_of([] { OutputFile file("-"); });
-  ::dup2(saved, STDOUT_FILENO);
-  ::close(saved);
+  std::optional<Error> error;
+  {
+    const Redirected closed(STDOUT_FILENO, -1);
+    error = error_of([] { OutputFile file("-"); });
+  }
   REQUIRE(error.has_value());
   CHECK(std::string(error->what()).find("Bad file descriptor") != std::string::npos);
 }

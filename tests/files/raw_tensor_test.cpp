@@ -41,8 +41,7 @@ TEST_CASE("shapes as Python and others write them") {
     CAPTURE(name);
     CHECK(read_completely(cat(file, ":", name)) == std::string(24, 'x'));
   }
-  check_error(ErrorKind::input, file + ":float32(6]", "elements alone need dtype and shape, ",
-              [&] { NpyReader reader(file + ":float32(6]"); });
+  check_unreadable(file + ":float32(6]", "elements alone need dtype and shape, ");
 }
 
 TEST_CASE("what begins like an archive is raw all the same") {

@@ -18,13 +18,8 @@ namespace convgrad {
 namespace {
 
 using namespace testing;
-using Extents = std::vector<std::int64_t>;
 
-std::string length_bytes(std::uint64_t length) {
-  std::string text;
-  for (int i = 0; i < 8; ++i, length >>= 8) text += static_cast<char>(length & 0xff);
-  return text;
-}
+std::string length_bytes(std::uint64_t length) { return little_endian(length, 8); }
 
 std::string file_of(const std::string& json, const std::string& payload) {
   return length_bytes(json.size()) + json + payload;
@@ -69,19 +64,14 @@ TEST_CASE("tensors of every float dtype, in any order in the header") {
     CHECK(float_dtype(reader.header(), "w") == DType::f32);
     CHECK(float_dtype(NpyReader(path + ":b").header(), "b") == DType::bf16);
     CHECK(float_dtype(NpyReader(path + ":h").header(), "h") == DType::f16);
-    int wrong = 0;
-    for_every_box(f32.shape, [&](const Extents& begin, const Extents& end) {
-      wrong += read_box(reader, begin, end) != expected_box(f32, begin, end);
-    });
-    CHECK(wrong == 0);
+    CHECK(wrong_boxes(reader, f32) == 0);
     reader.finish();
     CHECK(tensors_in(path) == std::vector<std::string>{path + ":w", path + ":h",
                                                        path + ":\xc3\xbc.s", path + ":b",
                                                        path + ":none"});
     check_error(ErrorKind::input, path, "has no array 'v', expected w, h, \xc3\xbc.s, b or none",
                 [&] { NpyReader missing(path + ":v"); });
-    check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
-                [&] { NpyReader whole(path); });
+    check_unreadable(path, "is an archive, expected one of its arrays");
   }
 }
 
@@ -114,8 +104,7 @@ TEST_CASE("dtypes that are no floats are named") {
   const std::string path = dir.write(
       "a.safetensors",
       file_of(object(entry("x", "F4", "8", 0, 4) + "," + entry("y", "F16", "1", 4, 6)), "123456"));
-  check_error(ErrorKind::input, path + ":x", "dtype 'F4' is 4-bit floats, expected F16, BF16, F32",
-              [&] { NpyReader reader(path + ":x"); });
+  check_unreadable(path + ":x", "dtype 'F4' is 4-bit floats, expected F16, BF16, F32");
   CHECK(read_completely(path + ":y") == "56");
   const std::string sizes =
       dir.write("s.safetensors",

@@ -17,7 +17,6 @@ namespace convgrad {
 namespace {
 
 using namespace testing;
-using Extents = std::vector<std::int64_t>;
 
 struct Entry {
   std::string name, bytes;
@@ -54,12 +53,6 @@ std::string replaced_all(std::string text, std::string_view from, std::string_vi
   return text;
 }
 
-std::string little_endian(std::uint64_t value, int bytes) {
-  std::string text;
-  for (; bytes > 0; --bytes, value >>= 8) text += static_cast<char>(value & 0xff);
-  return text;
-}
-
 // The field of the first central directory entry at this offset, with another value.
 std::string with_entry_field(std::string zip, std::size_t offset, std::string_view value) {
   const std::size_t entry = zip.find("PK\x01\x02");
@@ -81,15 +74,9 @@ TEST_CASE("members of any order and dtype, stored in any order, deflated front t
       CHECK_FALSE(deflated.seekable());
       CHECK(deflated.needs_whole_payload() == spec.fortran_order);
       CHECK(stored.name() == path + ":s");
-      int wrong = 0;
-      for_every_box(spec.shape, [&](const Extents& begin, const Extents& end) {
-        wrong += read_box(stored, begin, end) != expected_box(spec, begin, end);
-      });
-      CHECK(wrong == 0);
-      CHECK(read_box(deflated, {0, 0, 0, 0}, {2, 2, 4, 3}) ==
-            expected_box(spec, {0, 0, 0, 0}, {2, 2, 4, 3}));
-      CHECK(read_box(deflated, {2, 1, 0, 0}, {3, 2, 4, 2}) ==
-            expected_box(spec, {2, 1, 0, 0}, {3, 2, 4, 2}));
+      CHECK(wrong_boxes(stored, spec) == 0);
+      CHECK(is_right_box(deflated, spec, {0, 0, 0, 0}, {2, 2, 4, 3}));
+      CHECK(is_right_box(deflated, spec, {2, 1, 0, 0}, {3, 2, 4, 2}));
       stored.finish();
       deflated.finish();
     }
@@ -115,7 +102,7 @@ TEST_CASE("empty arrays and scalars") {
                                                              {"e.npy", "", deflated}}));
     CHECK(read_completely(path + ":n").empty());
     CHECK(read_completely(path + ":o") == expected_box(one, {}, {}));
-    check_error(ErrorKind::input, path + ":e", "is empty", [&] { NpyReader reader(path + ":e"); });
+    check_unreadable(path + ":e", "is empty");
   }
 }
 
@@ -148,8 +135,7 @@ TEST_CASE("which member a name means") {
   check_error(ErrorKind::input, path + ":text.txt", "not a .npy", [&] { length("text.txt"); });
   check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
               [&] { length(""); });
-  check_error(ErrorKind::input, path, "is an archive, expected one of its arrays",
-              [&] { NpyReader reader(path); });
+  check_unreadable(path, "is an archive, expected one of its arrays");
   const std::vector<std::string> want = {path + ":folder/x", path + ":x.npy", path + ":a:b",
                                          path + ":\xc3\xbc", path + ":y.npy", path + ":.npy"};
   CHECK(tensors_in(path) == want);
@@ -177,7 +163,7 @@ TEST_CASE("a name that is not there: the names there are, and a suggestion") {
   const std::string none = std::string("PK\x05\x06") + std::string(18, '\0');
   const std::string path = dir.write("a.npz", none);
   check_error(ErrorKind::input, path, "without any array", [&] { NpyReader reader(path + ":x"); });
-  check_error(ErrorKind::input, path, "without any array", [&] { NpyReader reader(path); });
+  check_unreadable(path, "without any array");
   check_error(ErrorKind::input, path, "without any array", [&] { tensors_in(path); });
 }
 
@@ -197,38 +183,23 @@ TEST_CASE("a wrong CRC-32 is found, however the member is read") {
     const std::string path = dir.write("a.npz", with_entry_field(good, 16, "crc!")) + ":x";
     CAPTURE(deflated);
     check_error(ErrorKind::input, path, "damaged (CRC error", [&] { read_completely(path); });
-    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // nothing but the header
-      NpyReader reader(path);
-      reader.finish();
-    });
-    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // in another order, in part
-      NpyReader reader(path);
-      reader.hold();
-      read_box(reader, {3, 0, 0}, {4, 50, 10});
-      read_box(reader, {0, 0, 0}, {1, 50, 10});
-      reader.finish();
-    });
-    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // with a gap before the end
-      NpyReader reader(path);
-      reader.hold();
-      read_box(reader, {0, 0, 0}, {1, 50, 10});
-      read_box(reader, {3, 0, 0}, {4, 50, 10});
-      reader.finish();
-    });
-    check_error(ErrorKind::input, path, "damaged (CRC error", [&] {  // overlapping parts
-      NpyReader reader(path);
-      reader.hold();
-      read_box(reader, {0, 0, 0}, {3, 50, 10});
-      read_box(reader, {1, 0, 0}, {4, 50, 10});
-      reader.finish();
-    });
+    // Nothing but the header; in another order, in part; with a gap before the end; overlapping.
+    for (const auto& boxes : std::vector<std::vector<std::pair<int, int>>>{
+             {}, {{3, 4}, {0, 1}}, {{0, 1}, {3, 4}}, {{0, 3}, {1, 4}}}) {
+      check_error(ErrorKind::input, path, "damaged (CRC error", [&] {
+        NpyReader reader(path);
+        if (!boxes.empty()) reader.hold();
+        for (const auto& [from, to] : boxes) read_box(reader, {from, 0, 0}, {to, 50, 10});
+        reader.finish();
+      });
+    }
   }
   // The same orders of reading with the right one.
   const std::string path = dir.write("a.npz", zip_of(dir, {{"x.npy", spec_file(spec)}})) + ":x";
   NpyReader reader(path);
-  CHECK(read_box(reader, {3, 0, 0}, {4, 50, 10}) == expected_box(spec, {3, 0, 0}, {4, 50, 10}));
-  CHECK(read_box(reader, {0, 0, 0}, {2, 50, 10}) == expected_box(spec, {0, 0, 0}, {2, 50, 10}));
-  CHECK(read_box(reader, {1, 0, 0}, {4, 50, 10}) == expected_box(spec, {1, 0, 0}, {4, 50, 10}));
+  CHECK(is_right_box(reader, spec, {3, 0, 0}, {4, 50, 10}));
+  CHECK(is_right_box(reader, spec, {0, 0, 0}, {2, 50, 10}));
+  CHECK(is_right_box(reader, spec, {1, 0, 0}, {4, 50, 10}));
   reader.finish();
 }
 
@@ -377,12 +348,12 @@ TEST_CASE("files that only look like archives") {
   const ArraySpec spec{{2, 3}};
   const std::string npy = dir.write("x.npz", spec_file(spec));  // contents win over the name
   CHECK(read_completely(npy) == expected_box(spec, {0, 0}, spec.shape));
-  check_error(ErrorKind::input, npy + ":x", "no such file, and", [&] { NpyReader r(npy + ":x"); });
+  check_unreadable(npy + ":x", "no such file, and");
   const std::string zip = dir.write("zip.dat", zip_of(dir, {{"x.npy", spec_file(spec)}}));
   CHECK(read_completely(zip + ":x") == expected_box(spec, {0, 0}, spec.shape));
   const std::string empty = dir.write("e.npz", "");
   check_error(ErrorKind::input, empty, "is empty", [&] { NpyReader reader(empty + ":x"); });
-  check_error(ErrorKind::input, empty, "is empty", [&] { NpyReader reader(empty); });
+  check_unreadable(empty, "is empty");
   const std::string text = dir.write("t.npz", "this is no archive at all, just some text");
   check_error(ErrorKind::input, text, "damaged zip archive", [&] { NpyReader r(text + ":x"); });
   const std::string missing = dir.file("none.npz");
