@@ -10,11 +10,9 @@ BEYOND = (2**63, 2**64, 10**30)
 
 # Per op: x, dy, and flags that fit them.
 JOBS = {
-    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2", axes="PQ", taps="RS", ins="HW"),
-    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2", axes="PQ", taps="RS",
-                      ins="HW"),
-    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2", axes="ZPQ", taps="TRS",
-                   ins="DHW"),
+    "conv2d": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 6), k="3", s="2", axes="PQ"),
+    "depthwise": dict(x=(2, 6, 7, 4), dy=(2, 3, 4, 8), k="3", s="2", axes="PQ"),
+    "conv3d": dict(x=(2, 6, 7, 5, 4), dy=(2, 3, 4, 3, 6), k="3", s="2", axes="ZPQ"),
 }
 
 
@@ -87,24 +85,13 @@ class Shapes(ErrorTest):
 
 class Attributes(ErrorTest):
     def test_zero_and_negative(self):
-        for op in OPS:
-            n = len(JOBS[op]["ins"])
-            for bad in (0, -1, -(2**31), -(2**63)):
-                for flag, name, axes in (("s", "--strides", "ins"), ("d", "--dilations", "ins"), ("k", "--kernel", "taps")):
-                    for axis, letter in enumerate(JOBS[op][axes]):
-                        numbers = [1] * n
-                        numbers[axis] = bad
-                        self.refuse(INPUT, [name, letter, str(bad), "at least 1"],
-                                    *self.job(op, **{flag: ",".join(map(str, numbers))}))
-                    self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
-                self.refuse(INPUT, ["--groups", str(bad)], *self.job(op, groups=bad))
-            for bad in (-(2**31) - 1, -(2**63)):
+        """Of each axis: problem_test.cpp."""
+        for op, bad in itertools.product(OPS, (0, -1, -(2**31), -(2**63))):
+            for flag, name in (("s", "--strides"), ("d", "--dilations"), ("k", "--kernel"), ("groups", "--groups")):
+                self.refuse(INPUT, [name, str(bad)], *self.job(op, **{flag: bad}))
+            if bad < -(2**31):
                 self.refuse(INPUT, ["--explicit-paddings", str(bad), "at least -2147483648"],
                             *self.job(op, p="explicit", explicit_paddings=bad))
-                pads = [0] * (2 * n)
-                pads[-1] = bad
-                self.refuse(INPUT, ["--explicit-paddings", str(bad)], *self.job(
-                    op, p="explicit", explicit_paddings=",".join(map(str, pads))))
 
     def test_beyond_64_bits(self):
         for op, value in itertools.product(OPS, (*BEYOND, *(-v - 1 for v in BEYOND))):

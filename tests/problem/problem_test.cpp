@@ -17,15 +17,43 @@ WgradAttributes conv2d_attributes() {
   return a;
 }
 
+using Numbers = std::vector<std::int64_t>;
+
+WgradAttributes changed(Numbers WgradAttributes::*field, const Numbers& numbers) {
+  WgradAttributes a = conv2d_attributes();
+  a.*field = numbers;
+  return a;
+}
+
+WgradAttributes sized(const Numbers& sizes, const char* op = "conv2d") {
+  WgradAttributes a = changed(&WgradAttributes::filter_sizes, sizes);
+  a.op = op;
+  a.kernel = {};
+  return a;
+}
+
+WgradAttributes padded(const Numbers& pads) {
+  WgradAttributes a = changed(&WgradAttributes::explicit_paddings, pads);
+  a.padding = "EXPLICIT";
+  return a;
+}
+
+WgradAttributes grouped(std::int64_t groups, const char* op = "conv2d") {
+  WgradAttributes a = conv2d_attributes();
+  a.op = op;
+  a.groups = groups;
+  return a;
+}
+
 TensorInfo tensor(const char* name, std::vector<std::int64_t> shape, DType dtype = DType::f32) {
   return {name, dtype, std::move(shape)};
 }
 
-// The message of the Error, after checking its kind.
-std::string refusal(ErrorKind kind, const TensorInfo& x, const TensorInfo& dy,
-                    const WgradAttributes& a) {
+// The message of the Error that f throws, after checking its kind.
+template <typename Function>
+std::string refusal(ErrorKind kind, Function&& f) {
   try {
-    make_problem(x, dy, a);
+    f();
   } catch (const Error& error) {
     CHECK(error.kind() == kind);
     CHECK(std::string(error.what()).find('\n') == std::string::npos);
@@ -42,7 +70,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 void check_refused(const TensorInfo& x, const TensorInfo& dy, const WgradAttributes& a,
                    const std::string& part, ErrorKind kind = ErrorKind::input) {
-  CHECK(contains(refusal(kind, x, dy, a), part));
+  CHECK(contains(refusal(kind, [&] { make_problem(x, dy, a); }), part));
 }
 
 }  // namespace
@@ -89,60 +117,45 @@ TEST_CASE("the shape of out_backprop follows from the input and the attributes")
   a.kernel = {3, 2};
   a.strides = {2, 1};
   a.dilations = {1, 3};
-  using Shape = std::vector<std::int64_t>;
   const TensorInfo x = tensor("x", {4, 9, 7, 6});
-  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 5, 7, 5});
+  CHECK(out_backprop_shape(x, a, 5) == Numbers{4, 5, 7, 5});
   a.padding = "VALID";
-  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 4, 4, 5});
+  CHECK(out_backprop_shape(x, a, 5) == Numbers{4, 4, 4, 5});
   a.padding = "";
   a.explicit_paddings = {2, 1, 0, 5};
-  CHECK(out_backprop_shape(x, a, 5) == Shape{4, 5, 9, 5});
+  CHECK(out_backprop_shape(x, a, 5) == Numbers{4, 5, 9, 5});
   a.data_format = "NCHW";
-  CHECK(out_backprop_shape(tensor("x", {4, 6, 9, 7}), a, 5) == Shape{4, 5, 5, 9});
+  CHECK(out_backprop_shape(tensor("x", {4, 6, 9, 7}), a, 5) == Numbers{4, 5, 5, 9});
   // K as each spelling of the filter says it.
-  a = conv2d_attributes();
-  a.kernel = {};
-  a.filter_sizes = {3, 3, 3, 8};
-  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 8});
-  a.filter_sizes = {};
+  CHECK(out_backprop_shape(x, sized({3, 3, 3, 8})) == Numbers{4, 9, 7, 8});
+  a = sized({});
   a.filter_like = {8, 3, 3, 3};
   a.filter_format = "OIHW";
-  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 8});
+  CHECK(out_backprop_shape(x, a) == Numbers{4, 9, 7, 8});
   a.op = "depthwise";
   a.filter_format = "";
   a.filter_like = {3, 3, 6, 2};
-  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 12});
+  CHECK(out_backprop_shape(x, a) == Numbers{4, 9, 7, 12});
   a.filter_format = "OHWI";
   a.filter_like = {12, 3, 3, 1};
-  CHECK(out_backprop_shape(x, a) == Shape{4, 9, 7, 12});
+  CHECK(out_backprop_shape(x, a) == Numbers{4, 9, 7, 12});
 }
 
 TEST_CASE("a shape of out_backprop that cannot be is refused as make_problem does") {
-  const auto message = [](const TensorInfo& x, const WgradAttributes& a, std::int64_t K) {
-    try {
-      out_backprop_shape(x, a, K);
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::input);
-      return std::string(error.what());
-    }
-    return std::string();
+  const auto check = [](const TensorInfo& x, const WgradAttributes& a, std::int64_t K,
+                        const char* part) {
+    CHECK(contains(refusal(ErrorKind::input, [&] { out_backprop_shape(x, a, K); }), part));
   };
   WgradAttributes a = conv2d_attributes();
-  CHECK(contains(message(tensor("x", {2, 5, 3}), a, 4), "x: 3 axes [2,5,3], expected 4"));
-  a.groups = 2;
-  CHECK(contains(message(tensor("x", {2, 5, 5, 4}), a, 3), "2 groups do not divide"));
-  a.groups = {};
+  check(tensor("x", {2, 5, 3}), a, 4, "x: 3 axes [2,5,3], expected 4");
+  check(tensor("x", {2, 5, 5, 4}), grouped(2), 3, "2 groups do not divide");
   a.padding = "VALID";
-  CHECK(contains(message(tensor("x", {2, 1, 5, 4}), a, 3), "but the filter reaches over 3"));
-  a.kernel = {};
-  a.filter_sizes = {3, 3};
-  CHECK(contains(message(tensor("x", {2, 5, 5, 4}), a, 0), "--filter-sizes: 2 numbers"));
+  check(tensor("x", {2, 1, 5, 4}), a, 3, "but the filter reaches over 3");
+  check(tensor("x", {2, 5, 5, 4}), sized({3, 3}), 0, "--filter-sizes: 2 numbers");
 }
 
 TEST_CASE("short and long vectors mean the same, in both data formats") {
-  WgradAttributes a = conv2d_attributes();
-  a.padding = "EXPLICIT";
-  a.explicit_paddings = {1, 0, 2, 3};
+  WgradAttributes a = padded({1, 0, 2, 3});
   a.strides = {2, 3};
   a.dilations = {1, 2};
   const TensorInfo x = tensor("x", {2, 9, 11, 4}), dy = tensor("dy", {2, 4, 4, 6});
@@ -164,28 +177,18 @@ TEST_CASE("short and long vectors mean the same, in both data formats") {
 }
 
 TEST_CASE("groups follow from the shapes and are checked") {
-  WgradAttributes a = conv2d_attributes();
-  a.kernel = {};
-  a.filter_sizes = {3, 3, 2, 8};
+  WgradAttributes a = sized({3, 3, 2, 8});
   const TensorInfo x = tensor("x", {2, 5, 5, 8}), dy = tensor("dy", {2, 5, 5, 8});
   CHECK(make_problem(x, dy, a).groups == 4);
   a.groups = 4;
   CHECK(make_problem(x, dy, a).groups == 4);
   a.groups = 2;
   check_refused(x, dy, a, "--groups is 2");
-  a.groups.reset();
-  a.filter_sizes = {3, 3, 3, 8};
-  check_refused(x, dy, a, "--filter-sizes[2] (C/groups) is 3");
-  a.filter_sizes = {};
-  a.kernel = {3};
-  a.groups = 3;
-  check_refused(x, dy, a, "3 groups do not divide the input's C=8");
-  a.kernel = {};
-  a.groups.reset();
-  a.filter_sizes = {3, 3, 2, 7};
-  check_refused(x, dy, a, "--filter-sizes[3] (K) is 7, expected 8");
-  a.filter_sizes = {3, 3, 2, 6};
-  check_refused(x, tensor("dy", {2, 5, 5, 6}), a, "4 groups do not divide out_backprop's K=6");
+  check_refused(x, dy, sized({3, 3, 3, 8}), "--filter-sizes[2] (C/groups) is 3");
+  check_refused(x, dy, grouped(3), "3 groups do not divide the input's C=8");
+  check_refused(x, dy, sized({3, 3, 2, 7}), "--filter-sizes[3] (K) is 7, expected 8");
+  check_refused(x, tensor("dy", {2, 5, 5, 6}), sized({3, 3, 2, 6}),
+                "4 groups do not divide out_backprop's K=6");
 }
 
 TEST_CASE("a filter's shape is read in the filter format") {
@@ -226,9 +229,7 @@ TEST_CASE("numbers of padding may stand for both sides of an axis") {
   CHECK(pads({1, 1, 0, 0}, true, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
   CHECK(pads({1, 1, 0, 0}, false, 7) == std::vector<std::int64_t>{1, 1, 0, 0});
   const auto refused = [&](bool one_for_both) {
-    a.explicit_paddings = {1, 0, 1};
-    a.explicit_one_for_both = one_for_both;
-    return refusal(ErrorKind::input, tensor("x", {2, 8, 9, 3}), tensor("dy", {2, 8, 9, 4}), a);
+    return refusal(ErrorKind::input, [&] { pads({1, 0, 1}, one_for_both, 9); });
   };
   CHECK(contains(refused(true), "or one for each spatial axis, or one"));
   CHECK_FALSE(contains(refused(false), "or one for each"));
@@ -254,10 +255,7 @@ TEST_CASE("1-D problems, and filters of no channels, are refused as others are")
   depthwise.op = "depthwise";
   const TensorInfo none = tensor("x", {2, 8, 9, 0}), no_dy = tensor("dy", {2, 8, 9, 0});
   check_refused(none, no_dy, depthwise, "give --filter-sizes R,S,0,M");
-  WgradAttributes sizes = conv2d_attributes();
-  sizes.kernel.clear();
-  sizes.filter_sizes = {3, 3, 2, 4};
-  check_refused(none, tensor("dy", {2, 8, 9, 4}), sizes,
+  check_refused(none, tensor("dy", {2, 8, 9, 4}), sized({3, 3, 2, 4}),
                 "(C/groups) is 2, expected 0, as C is 0 in x");
 }
 
@@ -313,10 +311,9 @@ TEST_CASE("what does not fit is named with axis, found and expected") {
 }
 
 TEST_CASE("channels of 0 make an empty gradient of the filter's shape") {
-  using Shape = std::vector<std::int64_t>;
   struct Case {
     std::string op;
-    Shape x, dy, sizes, oihw;
+    Numbers x, dy, sizes, oihw;
   };
   const Case cases[] = {{"conv2d", {1, 2, 3, 1}, {1, 1, 2, 0}, {2, 2, 1, 0}, {0, 1, 2, 2}},
                         {"conv2d", {1, 2, 3, 0}, {1, 1, 2, 4}, {2, 2, 0, 4}, {4, 0, 2, 2}},
@@ -413,40 +410,14 @@ TEST_CASE("a line says a problem, in any order and with defaults") {
            {"conv2d h8 w9 c3 k4 r3 s3 groups2", "2 groups do not divide"},
            {"conv2d h8 w9 c3 k4 r3 s99", "x: W is 9 with padding 0,0"}}) {
     CAPTURE(rejected.first);
-    try {
-      read(rejected.first);
-      FAIL("no error");
-    } catch (const Error& error) {
-      CHECK(std::string(error.what()).find(rejected.second) != std::string::npos);
-    }
+    CHECK_THROWS_WITH_AS(read(rejected.first), doctest::Contains(rejected.second), Error);
   }
 }
 
 TEST_CASE("each attribute that is wrong is named with what was expected") {
   const TensorInfo x = tensor("x", {2, 8, 9, 4}), dy = tensor("dy", {2, 8, 9, 8});
-  using Numbers = std::vector<std::int64_t>;
-  const auto changed = [](Numbers WgradAttributes::*field, const Numbers& numbers) {
-    WgradAttributes a = conv2d_attributes();
-    a.*field = numbers;
-    return a;
-  };
-  const auto sized = [](const char* op, const Numbers& sizes) {
-    WgradAttributes a = conv2d_attributes();
-    a.op = op;
-    a.kernel = {};
-    a.filter_sizes = sizes;
-    return a;
-  };
-  const auto padded = [](const Numbers& pads) {
-    WgradAttributes a = conv2d_attributes();
-    a.padding = "EXPLICIT";
-    a.explicit_paddings = pads;
-    return a;
-  };
-  WgradAttributes no_op = conv2d_attributes(), two_groups = no_op;
+  WgradAttributes no_op = conv2d_attributes();
   no_op.op = "";
-  two_groups.op = "depthwise";
-  two_groups.groups = 2;
   const std::string batch = "expected 0,0 for the batch and channel axes";
   using A = WgradAttributes;
   const struct {
@@ -456,7 +427,7 @@ TEST_CASE("each attribute that is wrong is named with what was expected") {
   } cases[] = {
       {"--op is missing", no_op, ErrorKind::usage},
       {"--kernel: 3 numbers [1,2,3], expected 1 or 2 (R,S)", changed(&A::kernel, {1, 2, 3})},
-      {"--filter-sizes: 1 number [3], expected 4 for conv2d", sized("conv2d", {3})},
+      {"--filter-sizes: 1 number [3], expected 4 for conv2d", sized({3})},
       {"the filter's size is given twice", changed(&A::filter_like, {3, 3, 4, 8}),
        ErrorKind::usage},
       {"--strides: 3 numbers [1,1,1], expected 1, 2 or 4 (NHWC)", changed(&A::strides, {1, 1, 1})},
@@ -469,9 +440,9 @@ TEST_CASE("each attribute that is wrong is named with what was expected") {
       {batch, padded({0, 1, 1, 1, 1, 1, 0, 0})},
       {batch, padded({0, 0, 1, 1, 1, 1, 1, 0})},
       {batch, padded({0, 0, 1, 1, 1, 1, 0, 1})},
-      {"--groups is 2, but depthwise has one group per channel: C=4", two_groups},
-      {"--filter-sizes[2] (C) is 3, expected 4", sized("depthwise", {3, 3, 3, 2})},
-      {"axis 3 (K) is 8, expected 12 = C*M", sized("depthwise", {3, 3, 4, 3})},
+      {"--groups is 2, but depthwise has one group per channel: C=4", grouped(2, "depthwise")},
+      {"--filter-sizes[2] (C) is 3, expected 4", sized({3, 3, 3, 2}, "depthwise")},
+      {"axis 3 (K) is 8, expected 12 = C*M", sized({3, 3, 4, 3}, "depthwise")},
   };
   for (const auto& each : cases) {
     CAPTURE(each.message);
@@ -491,8 +462,12 @@ TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
   WgradAttributes a = conv2d_attributes();
   a.op = "conv3d";
   make_problem(x, dy, a);
-  a.kernel = {1, 2};
-  check_refused(x, dy, a, "expected 1 or 3 (T,R,S)");
+  for (const auto& [kernel, message] : {std::pair{Numbers{1, 2}, "expected 1 or 3 (T,R,S)"},
+                                        {{0, 3, 3}, "--kernel: T is 0, expected at least 1"},
+                                        {{3, 3, -1}, "--kernel: S is -1, expected at least 1"}}) {
+    a.kernel = kernel;
+    check_refused(x, dy, a, message);
+  }
   a.kernel = {};
   check_refused(x, dy, a, "--filter-sizes T,R,S,C,K", ErrorKind::usage);
   a.filter_format = "OIHW";
@@ -505,30 +480,20 @@ TEST_CASE("3-D attributes that are wrong are told of in 3-D words") {
 TEST_CASE("numbers out of range are refused before they are multiplied") {
   const TensorInfo x = tensor("x", {2, 8, 9, 3}), dy = tensor("dy", {2, 8, 9, 4});
   const std::int64_t huge = std::int64_t{1} << 62;
+  using A = WgradAttributes;
   for (const std::int64_t bad :
        {std::int64_t{0}, std::int64_t{-1}, -huge, huge, std::int64_t{0x7fffffffffffffff}}) {
     CAPTURE(bad);
-    WgradAttributes a = conv2d_attributes();
-    a.kernel = {bad, 3};
-    refusal(ErrorKind::input, x, dy, a);
-    a = conv2d_attributes();
-    a.strides = {bad};
-    refusal(ErrorKind::input, x, dy, a);
-    a = conv2d_attributes();
-    a.dilations = {1, bad, 1, 1};
-    refusal(ErrorKind::input, x, dy, a);
-    a = conv2d_attributes();
-    a.kernel = {};
-    a.filter_sizes = {3, 3, bad, 4};
-    refusal(ErrorKind::input, x, dy, a);
-    a = conv2d_attributes();
-    a.groups = bad;
-    refusal(ErrorKind::input, x, dy, a);
-    if (bad == 0) continue;
-    a = conv2d_attributes();
-    a.padding = "EXPLICIT";
-    a.explicit_paddings = {bad, 0, 0, 0};
-    refusal(ErrorKind::input, x, dy, a);
+    const std::string found = cat(" is ", bad, ", expected at ", bad < 1 ? "least 1" : "most ");
+    check_refused(x, dy, changed(&A::kernel, {bad, 3}), "--kernel: R" + found);
+    check_refused(x, dy, changed(&A::kernel, {3, bad}), "--kernel: S" + found);
+    check_refused(x, dy, changed(&A::strides, {bad}), "--strides: H" + found);
+    check_refused(x, dy, changed(&A::strides, {1, bad}), "--strides: W" + found);
+    check_refused(x, dy, changed(&A::dilations, {1, bad, 1, 1}), "--dilations: H" + found);
+    check_refused(x, dy, changed(&A::dilations, {1, bad}), "--dilations: W" + found);
+    check_refused(x, dy, sized({3, 3, bad, 4}), "--filter-sizes[2] ");
+    check_refused(x, dy, grouped(bad), "groups");
+    if (bad != 0) check_refused(x, dy, padded({bad, 0, 0, 0}), "");
   }
   CHECK_THROWS_AS(make_problem(tensor("x", {huge, 8, 9, 3}), tensor("dy", {huge, 8, 9, 4}),
                                conv2d_attributes()),

@@ -18,18 +18,23 @@ std::int64_t pixels(const PixelBox& box) {
   return count;
 }
 
+WgradProblem float_problem(const ProblemSpec& spec) { return make(spec, DType::f32, true); }
+
+// A layer of 3136 pixels an image.
+WgradProblem layer(std::int64_t images) {
+  return float_problem({"3x3", "conv2d", images, 64, 64, 1, {{56, 3}, {56, 3}}});
+}
+
 std::vector<WgradProblem> problems() {
   std::vector<WgradProblem> result;
-  for (const ProblemSpec& spec : basic_problems()) {
-    result.push_back(make(spec, DType::f32, true));
-  }
+  for (const ProblemSpec& spec : basic_problems()) result.push_back(float_problem(spec));
   for (const ProblemSpec& spec :
        std::vector<ProblemSpec>{{"one row", "conv2d", 1, 1, 1, 1, {{1, 1}, {5000, 1}}},
                                 {"513 columns", "conv2d", 2, 1, 1, 1, {{3, 1}, {513, 1}}},
                                 {"512 columns", "conv2d", 3, 1, 1, 1, {{3, 1}, {512, 1}}},
                                 {"many images", "conv2d", 1000, 1, 1, 1, {{5, 1}, {5, 1}}},
                                 {"deep", "conv3d", 3, 1, 1, 1, {{40, 1}, {9, 1}, {11, 1}}}}) {
-    result.push_back(make(spec, DType::f32, true));
+    result.push_back(float_problem(spec));
   }
   return result;
 }
@@ -68,8 +73,7 @@ TEST_CASE("chunks cover every output pixel once, in order, with at most 512 each
 
 TEST_CASE("a few chunks are an even number, where an axis can be cut so") {
   const auto chunks_of = [](std::int64_t images, std::int64_t rows, std::int64_t columns) {
-    return chunk_grid(
-               make({"", "conv2d", images, 8, 8, 1, {{rows, 3}, {columns, 3}}}, DType::f32, true))
+    return chunk_grid(float_problem({"", "conv2d", images, 8, 8, 1, {{rows, 3}, {columns, 3}}}))
         .count;
   };
   CHECK(chunks_of(1, 56, 56) == 8);  // of 7 rows; 7 of 8 rows would hold them
@@ -219,8 +223,7 @@ TEST_CASE("the two nodes of a pair are the children of one node, and each slice 
 }
 
 TEST_CASE("shares of a batch are even, in order, and the first is not empty") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 64, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  const WgradProblem problem = layer(64);
   const ChunkGrid grid = chunk_grid(problem);
   const SliceGrid slices = slice_grid(problem, grid);
   for (std::int64_t parts = 1; parts < 20; ++parts) {
@@ -242,7 +245,7 @@ TEST_CASE("slices that are the only tasks are 2, 4 or 8 where there would be few
   // A chunk for each image.
   const auto slices_of = [](std::int64_t images, std::int64_t k) {
     const WgradProblem problem =
-        make({"1x1", "conv2d", images, 16, k, 1, {{16, 1}, {32, 1}}}, DType::f32, true);
+        float_problem({"1x1", "conv2d", images, 16, k, 1, {{16, 1}, {32, 1}}});
     const ChunkGrid grid = chunk_grid(problem);
     CHECK(grid.count == images);
     return slice_grid(problem, grid).count();
@@ -277,8 +280,7 @@ TEST_CASE("longer chunks leave as many slices as threads need") {
 }
 
 TEST_CASE("a large batch has partitions for a thousand processes") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 400000, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  const WgradProblem problem = layer(400000);
   const ChunkGrid grid = chunk_grid(problem);
   const SliceGrid slices = slice_grid(problem, grid);
   CHECK(slices.partitions == 1024);
@@ -368,8 +370,7 @@ TEST_CASE("outputs_inside agrees with trying every position") {
 }
 
 TEST_CASE("the schedule depends on shape and dtype alone") {
-  const WgradProblem problem =
-      make({"3x3", "conv2d", 64, 64, 64, 1, {{56, 3}, {56, 3}}}, DType::f32, true);
+  const WgradProblem problem = layer(64);
   WgradProblem other = problem;
   other.channels_last = false;
   const ChunkGrid grid = chunk_grid(problem);
@@ -379,14 +380,13 @@ TEST_CASE("the schedule depends on shape and dtype alone") {
   CHECK(grid.count == 64 * 7);
   CHECK(slice_grid(problem, grid).count() == 64);
   CHECK(slice_grid(problem, grid).partitions == 8);
-  const WgradProblem huge =
-      make({"7x7", "conv2d", 64, 2048, 1024, 1, {{14, 7}, {14, 7}}}, DType::f32, true);
+  const WgradProblem huge = float_problem({"7x7", "conv2d", 64, 2048, 1024, 1, {{14, 7}, {14, 7}}});
   CHECK(slice_grid(huge, chunk_grid(huge)).count() == 1);
 }
 
 TEST_CASE("a tensor of more than 2^31 pixels and elements is scheduled in 64 bits") {
   const WgradProblem problem =
-      make({"huge", "conv2d", 3, 1, 1, 1, {{40000, 3}, {50000, 3}}}, DType::f32, true);
+      float_problem({"huge", "conv2d", 3, 1, 1, 1, {{40000, 3}, {50000, 3}}});
   const ChunkGrid grid = chunk_grid(problem);
   CHECK(term_count(problem) == 6000000000);
   const PixelBox last = grid.box(grid.count - 1);
