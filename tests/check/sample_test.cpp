@@ -12,40 +12,32 @@ using namespace convgrad;
 using namespace convgrad::testing;
 
 TEST_CASE("all sampled sums are those of the reference, to the bit") {
-  Thinned thinned;
-  for (const ProblemSpec& spec : basic_problems()) {
-    for (const DType dtype : {DType::f16, DType::f32, DType::f64}) {
-      for (const bool last : {true, false}) {
-        if (thinned.skips()) continue;
-        const WgradProblem pb = make(spec, dtype, last);
-        CAPTURE(describe(pb));
-        const auto x = filled(dtype, pb.x_count(), Fill::normal, 1);
-        const auto dy = filled(dtype, pb.dy_count(), Fill::normal, 2);
-        const Expected want = reference_of(pb, x.data(), dy.data());
-        const Sample sample = choose_entries(pb, 200, 7);
-        // Whole tensors at once, and blocks of a part of a row.
-        for (const std::int64_t block_bytes : {std::int64_t{0}, std::int64_t{1}}) {
-          TaskPool pool(3);
-          SampledSum sum(pb, pool, sample.indices, kOwnSums);
-          MemorySource source(x.data(), dy.data());
-          Timing timing;
-          stream_blocks(
-              reference_plan(pb, block_bytes), source,
-              [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
-          sum.finish();
-          bool same = true;
-          for (std::size_t i = 0; i < sample.indices.size(); ++i) {
-            const auto at = static_cast<std::size_t>(sample.indices[i]);
-            const Expected& got = sum.expected();
-            same = same && got.values[i] == want.values[at] &&
-                   got.magnitudes[i] == doctest::Approx(want.magnitudes[at]).epsilon(1e-12) &&
-                   got.limits[i] == doctest::Approx(want.limits[at]).epsilon(1e-12);
-          }
-          CHECK(same);
-        }
+  constexpr DType kSome[] = {DType::f16, DType::f32, DType::f64};
+  const auto check = [](const WgradProblem& pb, const auto& x, const auto& dy) {
+    const Expected want = reference_of(pb, x.data(), dy.data());
+    const Sample sample = choose_entries(pb, 200, 7);
+    // Whole tensors at once, and blocks of a part of a row.
+    for (const std::int64_t block_bytes : {std::int64_t{0}, std::int64_t{1}}) {
+      TaskPool pool(3);
+      SampledSum sum(pb, pool, sample.indices, kOwnSums);
+      MemorySource source(x.data(), dy.data());
+      Timing timing;
+      stream_blocks(
+          reference_plan(pb, block_bytes), source,
+          [&](const Block& block, std::int64_t) { sum.add(block); }, timing);
+      sum.finish();
+      bool same = true;
+      for (std::size_t i = 0; i < sample.indices.size(); ++i) {
+        const auto at = static_cast<std::size_t>(sample.indices[i]);
+        const Expected& got = sum.expected();
+        same = same && got.values[i] == want.values[at] &&
+               got.magnitudes[i] == doctest::Approx(want.magnitudes[at]).epsilon(1e-12) &&
+               got.limits[i] == doctest::Approx(want.limits[at]).epsilon(1e-12);
       }
+      CHECK(same);
     }
-  }
+  };
+  for_each_case(basic_problems(), kSome, Fill::normal, check, kThin);
 }
 
 TEST_CASE("the corners are always there") {

@@ -13,9 +13,8 @@
 
 #include "engine/run.hpp"
 #include "mpi/ranks.hpp"
-#include "support/problems.hpp"
+#include "support/cases.hpp"
 #include "support/temp_dir.hpp"
-#include "support/tensors.hpp"
 
 using namespace convgrad;
 using namespace convgrad::testing;
@@ -125,7 +124,7 @@ TEST_CASE("ranks add up the tree, however the slices are shared out") {
 
 TEST_CASE("a header says all of the problem") {
   for (const ProblemSpec& spec : basic_problems()) {
-    for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    for (const DType dtype : kDTypes) {
       const WgradProblem problem = make(spec, dtype, dtype != DType::f16);
       CAPTURE(describe(problem));
       PartialHeader header;
@@ -149,17 +148,15 @@ TEST_CASE("a header says all of the problem") {
 
 TEST_CASE("parts in files give the bits of the whole in every algorithm") {
   const TempDir folder;
-  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+  for (const DType dtype : kDTypes) {
     for (const ProblemSpec& spec :
          std::vector<ProblemSpec>{{"3x3", "conv2d", 7, 6, 10, 1, {{46, 3}, {43, 3}}},
                                   {"depthwise", "depthwise", 40, 8, 8, 8, {{15, 3}, {14, 3}}}}) {
       const WgradProblem problem = make(spec, dtype, true);
       const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
       const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-      for (const Kernel& kernel : kernels()) {
-        if (!kernel.why_not(problem, this_machine()).empty()) continue;
-        CAPTURE(kernel.name);
-        CAPTURE(describe(problem));
+      CAPTURE(describe(problem));
+      for_each_kernel_here(problem, [&](const Kernel& kernel) {
         PlanOptions options;
         options.in_memory = true;
         options.algorithm = kernel.name;
@@ -195,7 +192,7 @@ TEST_CASE("parts in files give the bits of the whole in every algorithm") {
         check_partials(files);
         const Buffer sums = add_partials(files);
         CHECK(std::memcmp(sums.data(), whole.data(), whole.size() * 8) == 0);
-      }
+      });
     }
   }
 }

@@ -124,26 +124,19 @@ TEST_CASE("both packings give the same bits, for every number of threads and blo
                                {"rows", "conv2d", 2, 3, 20, 1, {{67, 3, 2}, {90, 5}}},
                                {"3-D", "conv3d", 3, 4, 17, 1, {{9, 3}, {12, 3}, {11, 3}}},
                                {"wide", "conv2d", 1, 2, 16, 1, {{5, 3}, {2000, 3}}}};
-  for (const ProblemSpec& spec : specs) {
-    for (const DType dtype : kAmxDTypes) {
-      if (kThin > 1 && dtype == DType::f16) continue;
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
-        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        CAPTURE(spec.name);
-        for_each_kernel(problem, [&](const Kernel& kernel) {
-          const bool fp16 = &kernel == &kEmulatedAmxFp16Kernel;
-          const auto one =
-              sums_of(fp16 ? kernel : kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
-          for (const std::int64_t block_bytes : {1, 20000}) {
-            const auto got = sums_of(kernel, problem, x.data(), dy.data(), 3, block_bytes);
-            CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-          }
-        });
+  const auto check = [](const WgradProblem& problem, const auto& x, const auto& dy) {
+    if (kThin > 1 && problem.dtype == DType::f16) return;
+    for_each_kernel(problem, [&](const Kernel& kernel) {
+      const bool fp16 = &kernel == &kEmulatedAmxFp16Kernel;
+      const auto one =
+          sums_of(fp16 ? kernel : kPortableEmulatedAmxKernel, problem, x.data(), dy.data());
+      for (const std::int64_t block_bytes : {1, 20000}) {
+        const auto got = sums_of(kernel, problem, x.data(), dy.data(), 3, block_bytes);
+        CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
       }
-    }
-  }
+    });
+  };
+  testing::for_each_case(specs, kAmxDTypes, Fill::normal, check);
 }
 
 // Where the processor has AMX-BF16 but not AMX-FP16, the trap would know nothing of its tiles.

@@ -11,7 +11,6 @@
 
 #include "base/buffer.hpp"
 #include "engine/kernel.hpp"
-#include "engine/machine.hpp"
 #include "engine/run.hpp"
 #include "support/cases.hpp"
 #include "support/emulated_amx/emulated_amx.hpp"
@@ -157,44 +156,36 @@ TEST_CASE("first sums are stored over anything, with the bits of those added to 
 TEST_CASE("every kernel stays within the error bound on normal data") {
   const auto check = [&](const WgradProblem& problem, const auto& x, const auto& dy) {
     const Expected reference = reference_of(problem, x.data(), dy.data());
-    for (const Kernel& kernel : kernels()) {
-      if (!kernel.why_not(problem, this_machine()).empty()) continue;
-      CAPTURE(kernel.name);
+    for_each_kernel_here(problem, [&](const Kernel& kernel) {
       const auto got = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
       const Comparison comparison = compare_sums(problem, got, reference);
       CAPTURE(comparison.rounding->worst.score());
       CHECK(comparison.match());
-    }
+    });
   };
   for_each_case(basic_problems(), kDTypes, Fill::normal, check, kThin);
 }
 
 TEST_CASE("what only meets padding contributes nothing, also when it is not finite") {
-  for (const ProblemSpec& spec : padded_problems()) {
-    for (const DType dtype : kDTypes) {
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        for (const double poison : {kInf, kNan}) {
-          const auto dy = dy_with_first_pixel(problem, poison);
-          const auto x = filled(dtype, problem.x_count(), Fill::small_integers, 6);
-          const Expected reference = reference_of(problem, x.data(), dy.data());
-          const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
-          for (std::size_t i = 0; i < cells; ++i) CHECK(std::isfinite(reference.values[i]));
-          CHECK_FALSE(std::isfinite(reference.values.back()));
-          for (const Kernel* kernel : all_kernels()) {
-            if (!kernel->why_not(problem, this_machine()).empty()) continue;
-            CAPTURE(kernel->name);
-            CAPTURE(spec.name);
-            const auto got = sums_of(*kernel, problem, x.data(), dy.data(), 2);
-            const Comparison comparison = compare_gradients(problem, DType::f64, {}, got, reference,
-                                                            {.criterion = Criterion::bitwise});
-            // An infinity may become NaN where another infinity meets it, in any order alike.
-            CHECK(comparison.mismatches == 0);
-          }
-        }
+  const auto check = [](const WgradProblem& problem, const auto& x, const auto&) {
+    for (const double poison : {kInf, kNan}) {
+      const auto dy = dy_with_first_pixel(problem, poison);
+      const Expected reference = reference_of(problem, x.data(), dy.data());
+      const auto cells = static_cast<std::size_t>(problem.group_c() * problem.K);
+      for (std::size_t i = 0; i < cells; ++i) CHECK(std::isfinite(reference.values[i]));
+      CHECK_FALSE(std::isfinite(reference.values.back()));
+      for (const Kernel* kernel : all_kernels()) {
+        if (!kernel->why_not(problem, this_machine()).empty()) continue;
+        CAPTURE(kernel->name);
+        const auto got = sums_of(*kernel, problem, x.data(), dy.data(), 2);
+        const Comparison comparison = compare_gradients(problem, DType::f64, {}, got, reference,
+                                                        {.criterion = Criterion::bitwise});
+        // An infinity may become NaN where another infinity meets it, in any order alike.
+        CHECK(comparison.mismatches == 0);
       }
     }
-  }
+  };
+  for_each_case(padded_problems(), kDTypes, Fill::small_integers, check);
 }
 
 TEST_CASE("x that no output sees contributes nothing, also when it is not finite") {
@@ -207,61 +198,41 @@ TEST_CASE("x that no output sees contributes nothing, also when it is not finite
       {"dilated", "conv2d", 1, 8, 16, 2, {{9, 2, 2, 3}, {16, 2, 5, 4}}, "VALID"},
       {"depthwise", "depthwise", 1, 5, 10, 5, {{9, 3, 4}, {16, 3, 5}}, "VALID"},
       {"3-D", "conv3d", 1, 2, 19, 1, {{5, 2, 2}, {6, 1, 4}, {13, 2, 4}}, "VALID"}};
-  unsigned seed = 1;
-  for (const ProblemSpec& spec : specs) {
-    for (const DType dtype : kDTypes) {
-      for (const bool channels_last : {true, false}) {
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto whole = filled(dtype, problem.x_count(), Fill::small_integers, ++seed);
-        const auto x = with_unseen(problem, whole, kNan);
-        const auto dy = filled(dtype, problem.dy_count(), Fill::small_integers, ++seed);
-        const Expected reference = reference_of(problem, whole.data(), dy.data());
-        CAPTURE(spec.name);
-        CHECK(x != whole);
-        for (const Kernel& kernel : kernels()) {
-          if (!kernel.why_not(problem, this_machine()).empty()) continue;
-          CAPTURE(kernel.name);
-          for (const std::int64_t block_bytes : {0, 256}) {
-            PlanOptions options = with_algorithm(kernel.name);
-            options.block_bytes = block_bytes;
-            CHECK(sums_of(problem, x.data(), dy.data(), options) == reference.values);
-          }
-        }
+  const auto check = [](const WgradProblem& problem, const auto& whole, const auto& dy) {
+    const auto x = with_unseen(problem, whole, kNan);
+    const Expected reference = reference_of(problem, whole.data(), dy.data());
+    CHECK(x != whole);
+    for_each_kernel_here(problem, [&](const Kernel& kernel) {
+      for (const std::int64_t block_bytes : {0, 256}) {
+        PlanOptions options = with_algorithm(kernel.name);
+        options.block_bytes = block_bytes;
+        CHECK(sums_of(problem, x.data(), dy.data(), options) == reference.values);
       }
-    }
-  }
+    });
+  };
+  for_each_case(specs, kDTypes, Fill::small_integers, check);
 }
 
 TEST_CASE("threads and blocks do not change a bit") {
-  Thinned thinned;
-  for (const ProblemSpec& spec : many_block_problems()) {
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-      for (const bool channels_last : {true, false}) {
-        if (thinned.skips()) continue;
-        const WgradProblem problem = make(spec, dtype, channels_last);
-        const auto x = filled(dtype, problem.x_count(), Fill::normal, 11);
-        const auto dy = filled(dtype, problem.dy_count(), Fill::normal, 12);
-        for (const Kernel& kernel : kernels()) {
-          if (!kernel.why_not(problem, this_machine()).empty()) continue;
-          PlanOptions options = with_algorithm(kernel.name);
-          options.threads = 1;
-          const auto one = sums_of(problem, x.data(), dy.data(), options);
-          for (const int threads : {1, 2, 3, 8}) {
-            for (const std::int64_t block_bytes : {1, 3000, 40000, 1 << 30}) {
-              options.threads = threads;
-              options.block_bytes = block_bytes;
-              CAPTURE(spec.name);
-              CAPTURE(kernel.name);
-              CAPTURE(threads);
-              CAPTURE(block_bytes);
-              const auto got = sums_of(problem, x.data(), dy.data(), options);
-              CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
-            }
-          }
+  constexpr DType kSome[] = {DType::f32, DType::f64, DType::bf16};
+  const auto check = [](const WgradProblem& problem, const auto& x, const auto& dy) {
+    for_each_kernel_here(problem, [&](const Kernel& kernel) {
+      PlanOptions options = with_algorithm(kernel.name);
+      options.threads = 1;
+      const auto one = sums_of(problem, x.data(), dy.data(), options);
+      for (const int threads : {1, 2, 3, 8}) {
+        for (const std::int64_t block_bytes : {1, 3000, 40000, 1 << 30}) {
+          options.threads = threads;
+          options.block_bytes = block_bytes;
+          CAPTURE(threads);
+          CAPTURE(block_bytes);
+          const auto got = sums_of(problem, x.data(), dy.data(), options);
+          CHECK(std::memcmp(got.data(), one.data(), got.size() * 8) == 0);
         }
       }
-    }
-  }
+    });
+  };
+  for_each_case(many_block_problems(), kSome, Fill::normal, check, kThin);
 }
 
 TEST_CASE("the error does not grow with the batch") {
@@ -276,18 +247,16 @@ TEST_CASE("the error does not grow with the batch") {
     for (std::size_t i = 0; i < x.size(); ++i) xf[i] = static_cast<float>(std::fabs(x[i]));
     for (std::size_t i = 0; i < dy.size(); ++i) dyf[i] = static_cast<float>(std::fabs(dy[i]));
     const Expected reference = reference_of(problem, xf.data(), dyf.data());
-    for (const Kernel& kernel : kernels()) {
-      if (!kernel.why_not(problem, this_machine()).empty()) continue;
+    for_each_kernel_here(problem, [&](const Kernel& kernel) {
       const auto got = sums_of(problem, xf.data(), dyf.data(), with_algorithm(kernel.name));
       double worst = 0;
       for (std::size_t i = 0; i < got.size(); ++i) {
         worst = std::max(worst, std::fabs(got[i] - reference.values[i]) / reference.magnitudes[i]);
       }
-      CAPTURE(kernel.name);
       CHECK(worst <= 4 * std::sqrt(512.0) * 0x1p-24);
       if (images == 512 && &kernel == &kernels().front()) CHECK(worst <= 2 * previous);
       if (&kernel == &kernels().front()) previous = worst;
-    }
+    });
   }
 }
 
@@ -305,13 +274,11 @@ TEST_CASE("data near the ends of bfloat16's range") {
     const auto x = scaled_normal(DType::bf16, problem.x_count(), x_scale, 1);
     const auto dy = scaled_normal(DType::bf16, problem.dy_count(), dy_scale, 2);
     const Expected reference = reference_of(problem, x.data(), dy.data());
-    for (const Kernel& kernel : kernels()) {
-      if (!kernel.why_not(problem, this_machine()).empty()) continue;
-      CAPTURE(kernel.name);
-      CAPTURE(x_scale);
-      CAPTURE(dy_scale);
+    CAPTURE(x_scale);
+    CAPTURE(dy_scale);
+    for_each_kernel_here(problem, [&](const Kernel& kernel) {
       const auto got = sums_of(problem, x.data(), dy.data(), with_algorithm(kernel.name));
       CHECK(compare_sums(problem, got, reference).mismatches == 0);
-    }
+    });
   }
 }

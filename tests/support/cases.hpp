@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "engine/machine.hpp"
 #include "support/problems.hpp"
 #include "support/sanitized.hpp"
 #include "support/tensors.hpp"
@@ -31,6 +32,16 @@ void for_each_case(std::span<const ProblemSpec> specs, std::span<const DType> dt
               filled(dtype, problem.dy_count(), fill, seed + 1));
       }
     }
+  }
+}
+
+// Calls check(kernel) for each kernel of the table that computes the problem on this machine.
+template <typename Check>
+void for_each_kernel_here(const WgradProblem& problem, Check&& check) {
+  for (const Kernel& kernel : kernels()) {
+    if (!kernel.why_not(problem, this_machine()).empty()) continue;
+    CAPTURE(kernel.name);
+    check(kernel);
   }
 }
 
