@@ -175,6 +175,19 @@ def integers(rng, shape, low=-4, high=4):
     return rng.integers(low, high + 1, shape).astype(np.float64)
 
 
+def put(values, *places):
+    """A copy of values, with others at some places: (index, value)."""
+    values = values.copy()
+    for index, value in places:
+        values[index] = value
+    return values
+
+
+def off(values, *places):
+    """A copy of values that is off at some places: (index, by how much)."""
+    return put(values, *((index, values[index] + more) for index, more in places))
+
+
 # ---- .npy ----------------------------------------------------------------------------------------
 
 def npy_bytes(dtype, values):
@@ -397,6 +410,10 @@ class CliTest(unittest.TestCase):
         """A file of the folder, of bytes or text."""
         (self.folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
         return name
+
+    def contents(self):
+        """{name: bytes} of the folder, None of what is no file."""
+        return {path.name: path.read_bytes() if path.is_file() else None for path in self.folder.iterdir()}
 
     def listing(self):
         return sorted(os.listdir(self.folder))

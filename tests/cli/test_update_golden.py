@@ -2,7 +2,7 @@
 import os
 
 import numpy as np
-from harness import load, npy_bytes, raw_npy, save, small
+from harness import load, npy_bytes, off, raw_npy, save, small
 from verifying import VerifyTest
 
 
@@ -20,9 +20,7 @@ class UpdateGolden(VerifyTest):
         self.verify("--golden", "g.npy", "--bitwise")
 
     def test_a_wrong_file_is_replaced(self):
-        values = self.dw.copy()
-        values[0, 0, 0, :3] += 1
-        save(self.golden, values)
+        save(self.golden, off(self.dw, ((0, 0, 0, slice(3)), 1)))
         self.verify("--golden", "g.npy", status=1)
         out = self.verify(*self.flags)
         self.assertIn(f"golden: g.npy is written: 3 of {self.dw.size} elements change\n", out)
@@ -53,13 +51,11 @@ class UpdateGolden(VerifyTest):
         self.assertEqual(self.golden.read_bytes(), npy_bytes("bfloat16", self.dw))
 
     def test_a_result_becomes_the_golden_file(self):
-        save(self.folder / "r.npy", self.dw, "float64")
-        self.verify(*self.flags, "--result", "r.npy")
+        self.judge(self.dw, *self.flags, dtype="float64")
         self.assertEqual(self.golden.read_bytes(), npy_bytes("float64", self.dw))
 
     def test_a_wrong_result_does_not(self):
-        save(self.folder / "r.npy", self.dw + 1)
-        out = self.verify(*self.flags, "--result", "r.npy", status=1)
+        out = self.judge(self.dw + 1, *self.flags, status=1)
         self.assertIn("golden: g.npy is left as it is: the gradient does not match the reference\n",
                       out)
         self.assertFalse(self.golden.exists())
@@ -71,8 +67,7 @@ class UpdateGolden(VerifyTest):
         self.verify(*self.flags, "--result", "r.npy", status=1)
 
     def test_the_criterion_decides(self):
-        save(self.folder / "r.npy", self.dw + 1)
-        self.verify(*self.flags, "--result", "r.npy", "--atol", "1")
+        self.judge(self.dw + 1, *self.flags, "--atol", "1")
         self.assertEqual(self.golden.read_bytes(), npy_bytes("float32", self.dw + 1))
 
     def test_the_report(self):

@@ -4,7 +4,7 @@ import re
 import shlex
 
 import numpy as np
-from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, small, tf32
+from harness import ALGORITHMS, DTYPES, OPS, Problem, load, npy_bytes, off, put, small, tf32
 from verifying import VerifyTest
 
 
@@ -43,9 +43,7 @@ class Match(VerifyTest):
         self.assertTrue(self.compare()["vacuous"])
         self.assertIn("MISMATCH: nothing was tested: x is all zeros; ",
                       self.verify("--fail-vacuous", status=1))
-        self.result_file(self.dw * 0 + 1)
-        self.assertIn("72 of 72 elements fail",
-                      self.verify("--result", "r.npy", "--fail-vacuous", status=1))
+        self.assertIn("72 of 72 elements fail", self.judge(self.dw * 0 + 1, "--fail-vacuous", status=1))
         problem.x[:], problem.dy[:] = 1, 0
         self.prepare(problem)
         self.assertIn("MATCH, but nothing was tested: dy is all zeros; ", self.verify())
@@ -84,20 +82,12 @@ class Match(VerifyTest):
 
 
 class Mismatch(VerifyTest):
-    def corrupted(self, *changes):
-        """The right gradient with (index, factor or value) changes; the file's name."""
-        values = self.dw.copy()
-        for index, value in changes:
-            values[index] = value
-        return self.result_file(values)
-
     def test_one_element(self):
         for op, index in (("conv2d", (1, 1, 0, 3)), ("depthwise", (0, 2, 1, 1)),
                           ("conv3d", (1, 2, 0, 1, 2))):
             self.prepare(small(op))
-            self.corrupted((index, self.dw[index] + 2))
             with self.subTest(op):
-                out = self.verify("--result", "r.npy", status=1)
+                out = self.judge(off(self.dw, (index, 2)), status=1)
                 place = "[" + ",".join(map(str, index)) + "]"
                 tap = "[" + ",".join(map(str, index[:-2])) + "]"
                 got, want = self.dw[index] + 2, self.dw[index]
@@ -121,9 +111,7 @@ class Mismatch(VerifyTest):
     def test_non_finite(self):
         for value, nan, inf in ((np.nan, 1, 0), (np.inf, 0, 1), (-np.inf, 0, 1)):
             for dtype in DTYPES:
-                values = self.dw.copy()
-                values[1, 0, 1, 2] = value
-                self.result_file(values, dtype)
+                self.result_file(put(self.dw, ((1, 0, 1, 2), value)), dtype)
                 for extra in ([], ["--rtol", "1e30"], ["--max-ulp", 2**62], ["--bitwise"],
                               ["--atol", "1e300"]):
                     with self.subTest(value=value, dtype=dtype, extra=extra):
@@ -143,15 +131,12 @@ class Mismatch(VerifyTest):
         self.prepare(problem)
         self.assertTrue(np.isnan(self.dw).any() and np.isfinite(self.dw).any())
         self.verify()
-        self.result_file(self.dw)
-        self.verify("--result", "r.npy")
-        self.result_file(np.nan_to_num(self.dw))
-        self.verify("--result", "r.npy", status=1)
+        self.judge(self.dw)
+        self.judge(np.nan_to_num(self.dw), status=1)
 
     def test_many_taps_are_summed_up(self):
         self.prepare(Problem(n=1, size=(9, 9), c=1, k=1, taps=(7, 7)))
-        self.result_file(self.dw + 1)
-        out = self.verify("--result", "r.npy", status=1)
+        out = self.judge(self.dw + 1, status=1)
         rows = [line for line in out.splitlines() if line.startswith("  [")]
         self.assertEqual(len(rows), 32)
         self.assertRegex(out, r"\n  17 more +17 +1\b")
@@ -196,8 +181,7 @@ class Beyond(VerifyTest):
             values = self.dw.astype("f2")
         count = int(np.isinf(values).sum())
         self.assertGreater(count, 3)
-        self.result_file(values, "float16")
-        out = self.verify("--result", "r.npy", "--fail-vacuous")
+        out = self.judge(values, "--fail-vacuous", dtype="float16")
         self.assertIn(f"\nnot tested: {count} of 72 elements, which overflow float16\n", out)
         self.assertNotIn("non-finite", out)
         result = self.run_here(*self.args("--result", "r.npy", "-v"))
@@ -213,14 +197,11 @@ class Beyond(VerifyTest):
                                  values.shape)
         element = compare["rounding"]["detectable"]["element"]
         for factor, status in ((3, 1), (0, 0)):
-            off = self.dw.copy()
-            off[index] += factor * element * rms
             with np.errstate(over="ignore"):
-                self.result_file(off.astype("f2"), "float16")
-            self.verify("--result", "r.npy", status=status)
+                values = off(self.dw, (index, factor * element * rms)).astype("f2")
+            self.judge(values, dtype="float16", status=status)
         # A saturated element is wrong, and its error is of the sum that overflows.
-        self.result_file(np.clip(self.dw, -65504, 65504), "float16")
-        out = self.verify("--result", "r.npy", "--no-diagnosis", status=1)
+        out = self.judge(np.clip(self.dw, -65504, 65504), "--no-diagnosis", dtype="float16", status=1)
         self.assertIn(f"want 0 NaN, {count} Inf", out)
 
     def test_small_sums_of_large_terms_are_tested(self):
@@ -228,8 +209,7 @@ class Beyond(VerifyTest):
         problem.x[:] = 1
         problem.dy.flat = [1, -1 + 2.0**-24]
         self.prepare(problem)
-        self.result_file(np.zeros((1, 1, 1, 1)), "float16")
-        self.assertTrue(self.verify("--result", "r.npy").startswith("MATCH: "))
+        self.assertTrue(self.judge(np.zeros((1, 1, 1, 1)), dtype="float16").startswith("MATCH: "))
 
 
 class NotTested(VerifyTest):
@@ -278,13 +258,11 @@ class NotTested(VerifyTest):
         problem = Problem(n=4, size=(8, 8), c=4, k=5, taps=(3, 3), padding="valid")
         problem.dy[:] = 1
         self.prepare(problem)
-        self.result_file(self.dw)
-        out = self.verify("--result", "r.npy")
+        out = self.judge(self.dw)
         self.assertEqual(out.splitlines()[3], "not tested: dy is constant, so no order of its "
                          "elements")
         # A mismatch is one, whatever else was not tested.
-        self.result_file(self.dw + 1)
-        self.assertNotIn("not tested", self.verify("--result", "r.npy", status=1))
+        self.assertNotIn("not tested", self.judge(self.dw + 1, status=1))
 
     def test_the_same_along_an_axis(self):
         names = ("images", "rows", "columns", "channels")
@@ -347,8 +325,7 @@ class Cancellation(VerifyTest):
         problem.dy[..., 0].flat = [2**20, -2**20, 2**-6]
         problem.dy[..., 1].flat = [3, 1, 1]
         self.prepare(problem)
-        self.result_file(self.dw + 2**-7)
-        out = self.verify("--result", "r.npy", status=1)
+        out = self.judge(self.dw + 2**-7, status=1)
         self.assertRegex(out, r"\n  relative +0\.001563 +at \[0,0,0,1\]: got ")
         self.assertRegex(out, r"\n  ULP +1\.638e\+04 +at \[0,0,0,1\]: got ")
         compare = self.compare("--result", "r.npy", status=1)
@@ -413,19 +390,14 @@ class Rounding(VerifyTest):
         return values
 
     def test_what_it_sees(self):
-        dy = self.problem.dy.copy()
-        dy[3, 7, 9] = 0
         rounded = self.dw.astype("f4").view("u4")
-        element = self.dw.copy()
-        element[1, 2, 1, 0] += 1
         for fault, values in (
-                ("a pixel", self.wrong(dy=dy)),
+                ("a pixel", self.wrong(dy=put(self.problem.dy, ((3, 7, 9), 0)))),
                 ("TF32", self.wrong(tf32(self.problem.x), tf32(self.problem.dy))),
                 ("bfloat16", ((rounded + 0x8000) & np.uint32(0xffff0000)).view("f4")),
-                ("an element", element)):
+                ("an element", off(self.dw, ((1, 2, 1, 0), 1)))):
             with self.subTest(fault):
-                self.result_file(values)
-                out = self.verify("--result", "r.npy", "--no-diagnosis", status=1)
+                out = self.judge(values, "--no-diagnosis", status=1)
                 self.assertRegex(out, "\nreason: accuracy: every element is within the worst-case "
                                  "bound, but errors are .* times rounding's .*: lower precision or "
                                  "missing terms; --criterion bound accepts it\n")
@@ -466,28 +438,17 @@ class Rounding(VerifyTest):
         found = self.compare("--result", "r.npy")["rounding"]["detectable"]
         rms = np.sqrt(np.mean(self.dw**2))
         for factor, status in ((2.5, 1), (0.4, 0)):
-            values = self.dw.copy()
-            values[1, 1, 0, 1] += factor * found["element"] * rms
-            self.result_file(values)
-            self.verify("--result", "r.npy", status=status)
-            values = self.dw.copy()
-            values[2, 0] += factor * found["tap"] * rms
-            self.result_file(values)
-            self.verify("--result", "r.npy", status=status)
-            self.result_file(self.dw + factor * found["gradient"] * rms)
-            self.verify("--result", "r.npy", status=status)
+            for place, index in (("element", (1, 1, 0, 1)), ("tap", (2, 0)), ("gradient", ())):
+                self.judge(off(self.dw, (index, factor * found[place] * rms)), status=status)
 
     def test_the_headline_says_which_elements_fail_together(self):
         self.result_file(self.dw)
         found = self.compare("--result", "r.npy")["rounding"]["detectable"]
         rms = np.sqrt(np.mean(self.dw**2))
-        tap = self.dw.copy()
-        tap[2, 0] += found["tap"] * rms
-        for values, which in ((tap, "tap [2,0] does"),
+        for values, which in ((off(self.dw, ((2, 0), found["tap"] * rms)), "tap [2,0] does"),
                               (self.dw + 1.2 * found["gradient"] * rms, "all elements together do")):
             with self.subTest(which):
-                self.result_file(values)
-                lines = self.verify("--result", "r.npy", "--no-diagnosis", status=1).splitlines()
+                lines = self.judge(values, "--no-diagnosis", status=1).splitlines()
                 failing = f"no single element fails, but {which}"
                 self.assertEqual(lines[0], "MISMATCH: r.npy against the float64 reference, "
                                  f"{failing} (accuracy)")
@@ -496,8 +457,7 @@ class Rounding(VerifyTest):
                 self.assertEqual((compare["mismatches"], compare["failing"]), (0, failing))
 
     def test_reason_and_diagnosis_come_first(self):
-        self.result_file(self.wrong(tf32(self.problem.x), tf32(self.problem.dy)))
-        out = self.verify("--result", "r.npy", status=1)
+        out = self.judge(self.wrong(tf32(self.problem.x), tf32(self.problem.dy)), status=1)
         starts = ["MISMATCH: ", "reason: ", "diagnosis: ", "agrees to ", "conv2d ", "criterion: ",
                   "largest errors", "errors per tap ", "repeat: "]
         places = [out.index(start) if i == 0 else out.index("\n" + start)
@@ -535,9 +495,8 @@ class Rounding(VerifyTest):
         self.assertEqual((runs["runs"], runs["verdict"]), (3, "within rounding"))
         self.assertEqual(len(self.compare(*names)["results"]), 3)
         self.assertIn("runs: 2 results, every bit equal", self.verify(*names[:2], *names[:2]))
-        values = self.dw.copy()
-        values[0, 1] += 0.1 * rng.standard_normal(values[0, 1].shape)
-        self.result_file(values, name="run2.npy")
+        beyond = off(self.dw, ((0, 1), 0.1 * rng.standard_normal(self.dw[0, 1].shape)))
+        self.result_file(beyond, name="run2.npy")
         out = self.verify(*names, "--no-diagnosis", status=1)
         self.assertIn("beyond rounding: a race", out)
         self.assertTrue(out.startswith("MISMATCH: run2.npy"))
@@ -547,11 +506,7 @@ class Rounding(VerifyTest):
         self.verify(*names, "--atol", 1)
 
     def test_show(self):
-        values = self.dw.copy()
-        values[1, 2, 1, 0] += 2
-        values[0, 0, 0, 1] += 1
-        self.result_file(values)
-        out = self.verify("--result", "r.npy", "--show", 2, status=1)
+        out = self.judge(off(self.dw, ((1, 2, 1, 0), 2), ((0, 0, 0, 1), 1)), "--show", 2, status=1)
         self.assertRegex(out, r"most off: 2 elements\n  \[1,2,1,0\] got .*, want .*, off by \S+ times "
                          r"rounding's\n  \[0,0,0,1\] got ")
         most = self.compare("--result", "r.npy", "--show", 1000, status=1)["most_off"]
@@ -561,10 +516,7 @@ class Rounding(VerifyTest):
                          r"off by (2|1\.99|2\.0)\d*\n")
 
     def test_difference(self):
-        values = self.dw.copy()
-        values[1, 2, 1, 0] += 2
-        self.result_file(values)
-        self.verify("--result", "r.npy", "--save-diff", "d.npy", status=1)
+        self.judge(off(self.dw, ((1, 2, 1, 0), 2)), "--save-diff", "d.npy", status=1)
         difference = load(self.folder / "d.npy")[1]
         self.assertEqual(difference.shape, self.dw.shape)
         self.assertAlmostEqual(difference[1, 2, 1, 0], 2, 3)
@@ -592,11 +544,9 @@ class Rounding(VerifyTest):
 class Golden(VerifyTest):
     def test_result_against_golden(self):
         # Both are wrong, and equal: verify compares what it is told to.
-        self.result_file(self.dw + 1)
         self.result_file(self.dw + 1, name="golden.npy")
-        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise")
-        self.result_file(self.dw)
-        self.verify("--result", "r.npy", "--golden", "golden.npy", "--bitwise", status=1)
+        self.judge(self.dw + 1, "--golden", "golden.npy", "--bitwise")
+        self.judge(self.dw, "--golden", "golden.npy", "--bitwise", status=1)
         self.verify("--result", "r.npy", "--golden", "golden.npy", "--atol", 1)
 
     def test_golden_of_another_dtype(self):

@@ -37,6 +37,10 @@ class VerifyTest(CliTest):
     def compare(self, *extra, **more):
         return self.report(*extra, **more)["compare"]
 
+    def judge(self, values, *extra, dtype="float32", **more):
+        """What verify says of a result with these values."""
+        return self.verify("--result", self.result_file(values, dtype), *extra, **more)
+
     def result_file(self, values, dtype="float32", name="r.npy"):
         save(self.folder / name, values, dtype)
         return name
