@@ -24,14 +24,9 @@ class BatchTest(CliTest):
 
     def job(self, **more):
         """The fields of self.problem, with an output if nothing else is asked for."""
-        p = self.problem
-        fields = {"op": p.op, "input": "x.npy", "out_backprop": "dy.npy", "kernel": list(p.taps),
-                  "strides": list(p.strides), "dilations": list(p.dilations), "padding": p.padding,
-                  "groups": p.groups, "data_format": p.data_format}
         if not {"output", "golden", "result", "command"} & set(more):
-            fields["output"] = "dw.npy"
-        fields.update(more)
-        return {k: v for k, v in fields.items() if v is not None}
+            more["output"] = "dw.npy"
+        return {k: v for k, v in self.problem.job(**more).items() if v is not None}
 
     def manifest(self, *jobs, name="jobs.jsonl"):
         text = "".join(job if isinstance(job, str) else json.dumps(job) + "\n" for job in jobs)
@@ -73,8 +68,8 @@ class Manifests(BatchTest):
                 zip(*(getattr(self.problem, name) for name in
                       ("before", "out", "strides", "taps", "dilations", "size")))]
         for more in ({"strides": "2,1"}, {"strides": [1, 2, 1, 1]}, {"kernel": "3 2"},
-                     {"kernel": "[3,2]"}, {"kernel": [[3], 2]}, {"explicit_paddings": []},
-                     {"filter_like": ""}, {"filter_sizes": None}, {"no_clobber": False},
+                     {"kernel": "[3,2]"}, {"kernel": [3, 2], "groups": 2}, {"kernel": [[3], 2]},
+                     {"explicit_paddings": []}, {"filter_like": ""}, {"filter_sizes": None}, {"no_clobber": False},
                      {"padding": "explicit", "explicit_paddings": pads},
                      {"padding": None, "explicit_paddings": sum(pads, [])},
                      {"kernel": None, "filter-sizes": "3,2,2,6"},
@@ -92,18 +87,6 @@ class Manifests(BatchTest):
             with self.subTest(text[:20]):
                 self.batch("-", stdin=text.encode())
                 self.assertEqual(self.read("dw.npy"), self.want)
-
-    def test_an_array(self):
-        jobs = [self.job(name="a"), self.job(output="b.npy"), {**self.job(), "strdes": 1}, self.job(name="a")]
-        self.write("jobs.json", json.dumps(jobs, indent=0))
-        report = parse_report(self.batch("jobs.json", "--keep-going", "--json", status=3).out)
-        self.assertEqual([job["status"] for job in report["jobs"]], ["ok", "ok", "error", "error"])
-        text = (self.folder / "jobs.json").read_text().splitlines()
-        lines = [job["line"] for job in report["jobs"]]
-        self.assertEqual([text[line - 1] for line in lines], ["{"] * 4)
-        self.assertEqual(report["jobs"][1]["name"], f"line {lines[1]}")
-        self.assertIn(f"'a' is that of line {lines[0]} too", report["jobs"][3]["error"]["message"])
-        self.assertEqual(self.read("b.npy"), self.want)
 
     def test_lists_that_are_no_json_lines(self):
         jobs = [self.job(), self.job(output="b.npy")]
@@ -323,9 +306,7 @@ class Malformed(BatchTest):
         root = xml.etree.ElementTree.parse(self.folder / "r.xml").getroot()
         self.assertEqual((root.get("tests"), root.get("errors")), ("4", "2"))
 
-    def test_names_and_outputs_that_are_there_twice(self):
-        result = self.run_here("batch", self.manifest(self.job(name="a"), self.job(name="a")))
-        self.assert_one_error(result, 3, "line 2: name: 'a' is that of line 1 too")
+    def test_outputs_that_are_there_twice(self):
         os.symlink("dw.npy", self.folder / "link.npy")
         for second in ("dw.npy", "./dw.npy", "../" + self.folder.name + "/dw.npy", "link.npy",
                        str(self.folder / "dw.npy")):
@@ -390,9 +371,9 @@ class WrongUse(BatchTest):
                 ([name, "--json=x.npy"], 2, "--json: x.npy is the input of"),
                 ([name, "--json=" + name], 2, "--json: jobs.jsonl is the manifest too")):
             with self.subTest(args):
-                before = {n: self.read(n) for n in self.listing()}
+                before = self.contents()
                 self.assert_one_error(self.run_here("batch", *args), status, *parts)
-                self.assertEqual({n: self.read(n) for n in self.listing()}, before)
+                self.assertEqual(self.contents(), before)
         self.assert_one_error(self.run_here("batch", "-", "--resume", stdin=b"{}"), 2,
                               "--state is missing")
 
@@ -577,7 +558,9 @@ class Resume(BatchTest):
             self.assertEqual(self.resume(), "ssss")
         self.assertEqual(before, {n: ((self.folder / n).stat().st_mtime_ns,
                                       self.read(n)) for n in before})
-        self.assertIn("jobs.jsonl.state", self.listing())
+        self.write("jobs.jsonl.state", self.read("jobs.jsonl.state")[:-9])   # as a machine that went down may leave it
+        self.assertEqual(self.resume(), "sssr")
+        self.assertEqual(self.resume(), "ssss")
 
     def test_nothing_is_kept_or_skipped_without_it(self):
         self.batch(self.name)
@@ -819,11 +802,9 @@ class Reports(BatchTest):
 
     def slow_manifest(self, count=6):
         n, c = (4, 32) if SANITIZED else (16, 128)  # a tenth of a second each
-        slow = Problem(n=n, size=(32, 32), c=c, k=64, taps=(3, 3))
-        slow.save(self.folder)
-        return self.manifest(*({"op": "conv2d", "input": "x.npy", "out_backprop": "dy.npy",
-                                "kernel": 3, "padding": "same", "output": f"{i}.npy",
-                                "backend": "reference"} for i in range(count)))
+        self.problem = Problem(n=n, size=(32, 32), c=c, k=64, taps=(3, 3))
+        self.problem.save(self.folder)
+        return self.manifest(*(self.job(output=f"{i}.npy", backend="reference") for i in range(count)))
 
     def test_progress_on_a_terminal(self):
         jobs = 8 if THREAD_SANITIZED else 30  # of seconds each there
@@ -848,8 +829,7 @@ class Golden(CliTest):
         self.jobs = [json.loads(line) for line in self.list.read_text().splitlines()]
 
     def statuses(self, *args, status):
-        result = self.run_here("batch", "testdata/golden.jsonl", "--keep-going", "--json", *args,
-                               timeout=600)
+        result = self.run_here("batch", "testdata/golden.jsonl", "--keep-going", "--json", *args)
         self.assertEqual(result.status, status, result.err)
         return {job["name"]: job["status"] for job in parse_report(result.out)["jobs"]}
 
@@ -859,8 +839,7 @@ class Golden(CliTest):
         path.write_bytes(data)
 
     def test_green(self):
-        result = self.succeed("batch", "testdata/golden.jsonl", "--junit", "report.xml",
-                              timeout=600)
+        result = self.succeed("batch", "testdata/golden.jsonl", "--junit", "report.xml")
         self.assertRegex(result.out, rf"\n{len(self.jobs)} jobs: {len(self.jobs)} match; ")
         root = xml.etree.ElementTree.parse(self.folder / "report.xml").getroot()
         self.assertEqual((root.get("tests"), root.get("failures"), root.get("errors")),

@@ -119,16 +119,6 @@ class Killed(BatchTest):
         for i in range(self.count):
             self.assertEqual(self.read(f"{i}.npy"), self.want)
 
-    def test_a_torn_last_line(self):
-        state = self.folder / "jobs.jsonl.state"
-        self.batch(self.name, "--resume")
-        whole = state.read_text()
-        state.write_text(whole[:-9])   # what a machine that went down may leave
-        result = self.batch(self.name, "--resume")
-        self.assertIn(f"{self.count} jobs: 1 ok, {self.count - 1} skipped;", result.out)
-        self.assertEqual(len(state.read_text().splitlines()), self.count + 1)
-        self.assertIn(f"{self.count} skipped;", self.batch(self.name, "--resume").out)
-
     def test_one_state_is_one_batchs(self):
         process = start("batch", self.name, "--resume", "-t", 1, cwd=self.folder)
         process.stdout.readline()

@@ -31,6 +31,13 @@ BatchJob job_of(const std::string& more, const std::string& folder = "") {
   return manifest.jobs[0];
 }
 
+// Of each bad line its number and what is wrong.
+std::vector<std::string> bad_lines(const Manifest& manifest) {
+  std::vector<std::string> lines;
+  for (const BadLine& bad : manifest.bad) lines.push_back(cat(bad.line, " ", bad.message));
+  return lines;
+}
+
 std::string message_of(const std::string& text) {
   const Manifest manifest = parsed(text);
   REQUIRE(manifest.bad.size() == 1);
@@ -139,21 +146,24 @@ TEST_CASE("the objects of an array are jobs, by the lines on which they begin") 
 }
 
 TEST_CASE("a bad element of an array is a bad line, and what is no JSON is all of it") {
-  const std::string good = cat("{", kHead, "}");
-  const Manifest manifest = parsed(cat("[", good, ",\n{},\n3,\n[4,\n{}],", good, "]"));
-  CHECK(manifest.jobs.size() == 2);
-  std::vector<std::string> bad;
-  for (const BadLine& one : manifest.bad) bad.push_back(cat(one.line, " ", one.message));
-  REQUIRE(bad.size() == 3);
+  const std::string good = cat("{", kHead, "}"), named = cat("{", kHead, R"(,"name":"a"})");
+  const Manifest manifest =
+      parsed(cat("[", named, ",\n{},\n3,\n[4,\n{}],", good, ",\n", named, "]"));
+  REQUIRE(manifest.jobs.size() == 2);
+  CHECK(manifest.jobs[0].name == "a");
+  CHECK(manifest.jobs[1].name == "line 5");
+  const std::vector<std::string> bad = bad_lines(manifest);
+  REQUIRE(bad.size() == 4);
   CHECK(bad[0].starts_with("2 op is missing, expected conv2d"));
   CHECK(bad[1].starts_with("3 is a value, expected an object"));
   CHECK(bad[2].starts_with("4 is an array, expected an object"));
+  CHECK(bad[3] == "6 name: 'a' is that of line 1 too");
 
   const auto whole = [&](const std::string& rest) {
     const Manifest refused = parsed(cat("[", good, ",\n", rest));
     CHECK(refused.jobs.empty());
     REQUIRE(refused.bad.size() == 1);
-    return cat(refused.bad[0].line, " ", refused.bad[0].message);
+    return bad_lines(refused)[0];
   };
   CHECK(whole("{\"op\":1,\n\"op\":2}]") == "3 op: is there twice, expected once");
   CHECK(whole("{\"op\": x}]").starts_with("2 is not JSON at column 8, expected"));
@@ -189,11 +199,11 @@ TEST_CASE("good lines stay when others are bad, each with its number") {
   REQUIRE(manifest.jobs.size() == 2);
   CHECK(manifest.jobs[0].line == 2);
   CHECK(manifest.jobs[1].line == 7);
-  REQUIRE(manifest.bad.size() == 3);
-  CHECK(manifest.bad[0].line == 3);
-  CHECK(manifest.bad[1].line == 5);
-  CHECK(manifest.bad[2].line == 6);
-  CHECK(manifest.bad[2].message == "name: 'a' is that of line 2 too");
+  const std::vector<std::string> bad = bad_lines(manifest);
+  REQUIRE(bad.size() == 3);
+  CHECK(bad[0].starts_with("3 "));
+  CHECK(bad[1].starts_with("5 "));
+  CHECK(bad[2] == "6 name: 'a' is that of line 2 too");
 }
 
 TEST_CASE("no job reads or writes what another one writes") {
@@ -210,11 +220,8 @@ TEST_CASE("no job reads or writes what another one writes") {
   refuse_conflicts(manifest);
   REQUIRE(manifest.jobs.size() == 2);
   CHECK(manifest.jobs[1].line == 3);
-  std::vector<std::string> bad;
-  for (const BadLine& one : manifest.bad) {
-    const std::string text = cat(one.line, " ", one.message);
-    bad.push_back(text.substr(0, text.find(", and jobs run in any order")));
-  }
+  std::vector<std::string> bad = bad_lines(manifest);
+  for (std::string& text : bad) text = text.substr(0, text.find(", and jobs run in any order"));
   const auto in_folder = [&](const char* name) { return cat(dir.path(), "/", name); };
   CHECK(bad ==
         std::vector<std::string>{cat("2 input: ", in_folder("./new"), " is written by line 1"),
@@ -238,8 +245,7 @@ TEST_CASE("two jobs do not save their small problems in one folder") {
     refuse_conflicts(manifest);
     CHECK(manifest.jobs.size() == 2);
     REQUIRE(manifest.bad.size() == 1);
-    CHECK(manifest.bad[0].line == 3);
-    CHECK(manifest.bad[0].message.find("save_repro: ") == 0);
+    CHECK(bad_lines(manifest)[0].starts_with("3 save_repro: "));
     CHECK(manifest.bad[0].message.find("is that of line 1 too") != std::string::npos);
   }
 }
