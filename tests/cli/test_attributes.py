@@ -34,7 +34,8 @@ class Spellings(CliTest):
         for sizes in (["3,2,3,5"], ["3", "2", "3", "5"], ["[3,2,3,5]"], ["3 2 3 5"]):
             self.check("--op", "conv2d", *self.files, "--filter-sizes", *sizes, "-s", "2,1",
                        "-d", "1,1,2,1", "-p", "EXPLICIT", "--explicit-paddings", "1,2,0,3")
-        self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2", "-p", "[1,2], [0,3]")
+        for padding in (["-p", "[1,2], [0,3]"], ["--explicit-paddings", "1,2,0,3"]):
+            self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2", *padding)
 
     def test_malformed_vectors(self):
         for flag, name, lists in (
@@ -67,14 +68,8 @@ class Spellings(CliTest):
                    "dw.npy", "--filter_sizes", "3,2,3,5", "--strides", "2,1", "--dilations", "1,2",
                    "--padding", "EXPLICIT", "--explicit_paddings", "1,2,0,3", "--data_format",
                    "NHWC", "--filter_format", "HWIO", "--out_dtype", "float32")
-        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--use_cudnn_on_gpu")
-        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--no-use-cudnn-on-gpu")
-        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--use_cudnn_on_gpu=false")
-        self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, "--memory_limit=1GiB")
-
-    def test_padding_may_be_left_out_with_explicit_paddings(self):
-        self.check("--op", "conv2d", *self.files, "-k", "3,2", "-s", "2,1", "-d", "1,2",
-                   "--explicit-paddings", "1,2,0,3")
+        for word in ("--use_cudnn_on_gpu", "--no-use-cudnn-on-gpu", "--use_cudnn_on_gpu=false", "--memory_limit=1GiB"):
+            self.check("--op", "conv2d", *self.files, *self.ATTRIBUTES, word)
 
 
 class Random(CliTest):

@@ -1,11 +1,9 @@
 """bench and info --peaks: what they take and what they print."""
 import shutil
-import subprocess
 
 import numpy as np
 
-from harness import (ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, CliTest, Problem, clean_environment,
-                     parse_report, run)
+from harness import ALL_ALGORITHMS, ALGORITHMS, BINARY, DTYPES, ROOT, CliTest, Problem, parse_report, run
 
 QUICK = ["--repeat", "2", "--min-time", "0", "--no-peaks"]
 TINY = ["--op", "conv2d", "--input-shape", "2,6,5,3", "-k", "3", "--out-channels", "4", "-p", "same"]
@@ -221,14 +219,11 @@ class SuitesByName(BenchTest):
         shutil.copy(BINARY, installed)
         (self.folder / "moved/share/convgrad/suites").mkdir(parents=True)
         self.write("moved/share/convgrad/suites/mine.tsv", "# Three layers.\n" + SUITE)
-        done = subprocess.run([installed, "bench", "--list-suites"], env=clean_environment(), capture_output=True,
-                              text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout), (0, "mine              3 problems  Three layers.\n"))
+        done = self.bench("--list-suites", program=installed)
+        self.assertEqual(done.out, "mine              3 problems  Three layers.\n")
         shutil.rmtree(self.folder / "moved/share")
-        done = subprocess.run([installed, "bench", "--list-suites"], env=clean_environment(), capture_output=True,
-                              text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout), (4, ""))
-        self.assertIn("none is installed", done.stderr)
+        done = self.run_here("bench", "--list-suites", program=installed)
+        self.assert_one_error(done, 4, "none is installed")
 
 
 class ProblemLines(BenchTest):

@@ -20,6 +20,11 @@ class DtypesTest(CliTest):
         self.succeed(*ATTRIBUTES, "-i", x, "-g", dy, "-o", "dw.npy", *more, **how)
         return self.read("dw.npy")
 
+    def refuse(self, x, dy, status, text, *flags, **more):
+        with self.subTest(x=x, dy=dy, flags=flags):
+            result = self.run_here(*ATTRIBUTES, "-i", x, "-g", dy, "-o", "dw.npy", *flags, **more)
+            self.assert_one_error(result, status, text)
+
 
 class Raw(DtypesTest):
     def test_as_the_same_npy(self):
@@ -44,8 +49,7 @@ class Raw(DtypesTest):
                      ("compare", name, "dw.npy"), ("inspect", name, "sizes.bin:int32[4]"),
                      ("--op", "conv2d", "--filter-sizes", "sizes.bin:int32[4]", "-p", "same",
                       "-i", "x.npy", "-g", "dy.npy", "-o", "b.npy")):
-            result = self.run_here(*args)
-            self.assertEqual(result.status, 0, str(result))
+            self.succeed(*args)
         file = parse_report(self.run_here("inspect", name, "--json").out)["files"][0]
         self.assertEqual((file["format"], file["dtype"], file["shape"]),
                          ("raw", "float64", [3, 3, 3, 4]))
@@ -58,18 +62,12 @@ class Raw(DtypesTest):
                 ("/dev/zero:float32[2,6,7,3]", 3,
                  "goes on after the 1008 payload bytes that dtype and shape in its name make"),
                 ("x.bin:int32[2,6,7,3]", 3, "dtype 'int32' is int32, expected float16")):
-            result = self.run_here(*ATTRIBUTES, "-i", name, "-g", "dy.npy", "-o", "dw.npy")
-            with self.subTest(name):
-                self.assert_one_error(result, status, text)
-        result = self.run_here(*ATTRIBUTES, "-i", "-:float32[2,6,7,3]", "-g", "dy.npy",
-                               "-o", "dw.npy", stdin=b"short")
-        self.assert_one_error(result, 3, "ends after 5 of 1008 payload bytes; it is truncated")
-        result = self.run_here(*ATTRIBUTES, "-i", "-:float32[2,6,7,3]", "-g", "-", "-o", "dw.npy")
-        self.assert_one_error(result, 2, "expected one array on standard input")
+            self.refuse(name, "dy.npy", status, text)
+        self.refuse("-:float32[2,6,7,3]", "dy.npy", 3, "ends after 5 of 1008 payload bytes; it is truncated",
+                    stdin=b"short")
+        self.refuse("-:float32[2,6,7,3]", "-", 2, "expected one array on standard input")
         before = self.read("x.bin")
-        result = self.run_here(*ATTRIBUTES, "-i", "x.bin:float32[2,6,7,3]", "-g", "dy.npy",
-                               "-o", "./x.bin")
-        self.assert_one_error(result, 2, "is the file of --input")
+        self.refuse("x.bin:float32[2,6,7,3]", "dy.npy", 2, "is the file of --input", "-o", "./x.bin")
         self.assertEqual(self.read("x.bin"), before)
 
 
@@ -85,9 +83,8 @@ class Said(DtypesTest):
         self.assertEqual(self.gradient("x.npy", "d.npy", "--input-dtype", "bf16",
                                        "--out-backprop-dtype", "bfloat16", "--out-dtype", "float32"),
                          want)
-        result = self.run_here("verify", *ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy",
-                               "--input-dtype", "bfloat16", "--result", "dw.npy")
-        self.assertEqual(result.status, 0, str(result))
+        self.succeed("verify", *ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "--input-dtype", "bfloat16",
+                     "--result", "dw.npy")
 
     def test_refusals(self):
         self.write("u2.npy", raw_npy(SHAPE, "'<u2'", bytes(2 * self.x.size)))
@@ -99,11 +96,8 @@ class Said(DtypesTest):
                 ("u2.npy", ("--input-dtype", "float32"), 3, "expected integers or raw bytes of 4"),
                 ("v1.npy", ("--input-dtype", "float8"), 2, "did you mean 'float8_e4m3fn'?"),
                 ("x.npy", ("--out-dtype", "float8_e5m2"), 2, "expected float16, bfloat16")):
-            result = self.run_here(*ATTRIBUTES, "-i", x, "-g", "dy.npy", "-o", "dw.npy", *flags)
-            with self.subTest(x=x, flags=flags):
-                self.assert_one_error(result, status, text)
-        result = self.run_here(*ATTRIBUTES, "-i", "x.npy", "-g", "u2.npy", "-o", "dw.npy")
-        self.assert_one_error(result, 3, "say so with --out-backprop-dtype, else")
+            self.refuse(x, "dy.npy", status, text, *flags)
+        self.refuse("x.npy", "u2.npy", 3, "say so with --out-backprop-dtype, else")
 
     def test_advice_for_other_files_fits_them(self):
         self.gradient("x.npy", "dy.npy", "--out-dtype", "bfloat16")
@@ -138,11 +132,8 @@ class Two(DtypesTest):
     def test_same_bits_in_blocks_and_parts(self):
         want = self.gradient()
         for part in ("1/2", "2/2"):
-            result = self.run_here(*ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "--batch-range", part,
-                                   "-o", f"part{part[0]}.npz")
-            self.assertEqual(result.status, 0, str(result))
-        result = self.run_here("reduce", "part1.npz", "part2.npz", "-o", "sum.npy")
-        self.assertEqual(result.status, 0, str(result))
+            self.succeed(*ATTRIBUTES, "-i", "x.npy", "-g", "dy.npy", "--batch-range", part, "-o", f"part{part[0]}.npz")
+        self.succeed("reduce", "part1.npz", "part2.npz", "-o", "sum.npy")
         self.assertEqual(self.read("sum.npy"), want)
 
     def test_golden(self):

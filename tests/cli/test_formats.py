@@ -4,12 +4,11 @@ import json
 import os
 import pty
 import select
-import subprocess
 import termios
 import zipfile
 
 import numpy as np
-from harness import BINARY, CliTest, at_a_terminal, clean_environment, parse_report, save
+from harness import CliTest, at_a_terminal, parse_report, save
 
 USAGE, INPUT = 2, 3
 DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
@@ -32,9 +31,6 @@ class FormatsTest(CliTest):
         self.use_small()
         self.args = self.problem.args()[:4] + self.problem.flags()
         self.before = self.contents()
-
-    def contents(self):
-        return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
 
     def make(self, output, *more):
         self.assert_quiet(self.run_here(*self.args, "-o", output, *more))
@@ -95,9 +91,8 @@ class Written(FormatsTest):
         golden = self.saved_want()
 
         def at_the_terminal(*words):
-            return subprocess.run([BINARY, *map(str, words)], cwd=self.folder, stdout=child, stderr=subprocess.PIPE,
-                                  env=clean_environment(), start_new_session=True, timeout=60,
-                                  preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0))
+            return self.run_here(*words, stdout=child, start_new_session=True,
+                                 preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0))
         try:
             for words, flag, path in (
                     *(([*self.args, "-o", path], "--output", path)
@@ -110,9 +105,9 @@ class Written(FormatsTest):
                 with self.subTest(words):
                     done = at_the_terminal(*words)
                     why = f"convgrad: error: {flag}: {path} is a terminal, and arrays are not text; name a file\n"
-                    self.assertEqual((done.returncode, done.stderr.decode()), (USAGE, why))
+                    self.assertEqual((done.status, done.err), (USAGE, why))
             self.assertEqual(select.select([parent], [], [], 0)[0], [])  # nothing was written to it
-            self.assertEqual(at_the_terminal(*self.args, "-o", "/dev/tty", "--dry-run").returncode, 0)
+            self.assertEqual(at_the_terminal(*self.args, "-o", "/dev/tty", "--dry-run").status, 0)
         finally:
             os.close(child)
             os.close(parent)
@@ -217,8 +212,7 @@ class Kept(FormatsTest):
         np.savez(self.folder / "t.npz", x=self.problem.x, w=self.problem.expected().astype(np.float32))
         self.write("want.npy", self.want)
         self.make("p.npz", "--batch-range", "1/1")
-        report = self.run_here("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks", "--json=base.json")
-        self.assertEqual(report.status, 0, str(report))
+        self.succeed("bench", *self.args, "--repeat", 1, "--min-time", 0, "--no-peaks", "--json=base.json")
         like = [*self.args[:4], *self.problem.flags(["--filter-like", "want.npy"])]
         for flag, args in (
                 ("--result", ["verify", *self.args, "--result", "want.npy", "--save-diff", "want.npy"]),

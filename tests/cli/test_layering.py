@@ -109,8 +109,7 @@ class Precedence(LayeringTest):
     def test_options_after_and_before_the_command(self):
         for args in (["-t", 1, "verify", *self.base], ["verify", "-t", 1, *self.base],
                      [*self.files, "verify", *self.base[:-4], "-t", 1]):
-            result = self.run_here(*args, "--json", env={"CONVGRAD_THREADS": "7"})
-            self.assertEqual(result.status, 0, str(result))
+            result = self.succeed(*args, "--json", env={"CONVGRAD_THREADS": "7"})
             self.assertEqual(parse_report(result.out)["execution"]["threads"], 1)
 
 

@@ -1,5 +1,4 @@
 """--mpi: the bits of one process from any number of ranks; errors end the whole job with one line."""
-import json
 import os
 import pathlib
 import re
@@ -36,10 +35,8 @@ class Module(CliTest):
         self.use_small()
         lonely = self.folder / "convgrad"
         shutil.copy(BINARY, lonely)
-        done = subprocess.run([lonely, "--mpi", *self.problem.args()], cwd=self.folder, env=clean_environment(),
-                              capture_output=True, text=True, check=False, timeout=60)
-        self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertRegex(done.stderr, r"^convgrad: error: --mpi: .*install [^\n]*\n$")
+        result = self.run_here("--mpi", *self.problem.args(), program=lonely)
+        self.assert_one_error(result, 4, re.compile("^--mpi: .*install "))
         self.assertNotIn("dw.npy", self.listing())
 
     def test_other_runs_do_not_load_it(self):

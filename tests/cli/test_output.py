@@ -28,27 +28,22 @@ class Places(OutputTest):
         os.symlink("x.npy", self.folder / "link.npy")
         os.link(self.folder / "dy.npy", self.folder / "hard.npy")
         np.save(self.folder / "golden.npy", np.zeros(1, np.float32))
-        listing = self.listing()
-        bytes_of = {path: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
         for command in ((), ("verify", "--golden", "golden.npy")):
             for name, flag in (("x.npy", "--input"), ("./dy.npy", "--out-backprop"), ("link.npy", "--input"),
                                (str(self.folder / "x.npy"), "--input"), ("hard.npy", "--out-backprop"),
                                ("golden.npy", "--golden")):
                 if flag == "--golden" and not command:
                     continue
-                self.assert_one_error(self.run_here(*command, *self.problem.args(name)), USAGE,
-                                  f"--output: {name} is the file of {flag}, which would be replaced; name another file")
-        self.assertEqual(self.listing(), listing)
-        for path, content in bytes_of.items():
-            self.assertEqual(path.read_bytes(), content)
+                self.kept([*command, *self.problem.args(name)],
+                          f"--output: {name} is the file of {flag}, which would be replaced; name another file")
 
     def kept(self, words, *parts, stdin="/dev/null", stdout=None):
         """Refused, and every file and name as before; standard output is appended to a file."""
-        before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        before = self.contents()
         with open(self.folder / stdin, "rb") as source, contextlib.ExitStack() as stack:
             more = {"stdout": stack.enter_context(open(self.folder / stdout, "ab"))} if stdout else {}
             self.assert_one_error(self.run_here(*words, stdin=source, **more), USAGE, *parts)
-        self.assertEqual({path.name: path.read_bytes() for path in self.folder.iterdir()}, before)
+        self.assertEqual(self.contents(), before)
 
     def test_what_standard_input_is_read_from_is_kept(self):
         problem = self.problem
@@ -90,7 +85,6 @@ class Places(OutputTest):
         self.kept(problem.args("-", x="-"), "--input", stdin="x.npy", stdout="x.npy")
 
     def test_a_list_of_jobs_is_kept(self):
-        job = {"op": self.problem.op, "input": "x.npy", "out_backprop": "dy.npy", "padding": "same", "kernel": 3}
         for more, words, streams in (
                 ({}, ["-", "--json=jobs.jsonl"], {"stdin": "jobs.jsonl"}),
                 ({}, ["-", "--junit", "jobs.jsonl"], {"stdin": "jobs.jsonl"}),
@@ -98,7 +92,7 @@ class Places(OutputTest):
                 ({"output": "jobs.jsonl"}, ["-"], {"stdin": "jobs.jsonl"}),
                 ({}, ["jobs.jsonl", "--json"], {"stdout": "jobs.jsonl"}),
                 ({}, ["jobs.jsonl", "--json", "--shard", "0"], {"stdout": "jobs.jsonl"})):
-            self.write("jobs.jsonl", json.dumps({**job, "output": "dw.npy", **more}) + "\n")
+            self.write("jobs.jsonl", json.dumps(self.problem.job(**{"output": "dw.npy", **more})) + "\n")
             with self.subTest(words):
                 self.kept(["batch", *words], stdin=streams.get("stdin", "/dev/null"), stdout=streams.get("stdout"))
         self.kept(["batch", "jobs.jsonl", "--json"], "--json", "input", stdout="x.npy")

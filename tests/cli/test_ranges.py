@@ -27,14 +27,6 @@ def real(problem, seed=3):
     return problem
 
 
-def save_real(problem, folder, dtype):
-    for name, tensor in (("x.npy", problem.x), ("dy.npy", problem.dy)):
-        stored = problem.stored(tensor)
-        if dtype == "bfloat16":   # the harness rounds what is exact in float32
-            stored = stored.astype(np.float32)
-        save(folder / name, stored, dtype)
-
-
 class RangesTest(CliTest):
     def setUp(self):
         super().setUp()
@@ -42,7 +34,7 @@ class RangesTest(CliTest):
 
     def use(self, op="conv2d", dtype="float32", last=True, **more):
         self.problem = real(Problem(op, last=last, **{**PROBLEMS[op], **more}))
-        save_real(self.problem, self.folder, dtype)
+        self.problem.save(self.folder, dtype)
         self.args = ["-i", "x.npy", "-g", "dy.npy", *self.problem.flags()]
 
     def one_run(self, *extra):
@@ -51,8 +43,7 @@ class RangesTest(CliTest):
 
     def cuts(self, *extra):
         """Where the batch can be cut, as --dry-run says."""
-        result = self.run_here(*self.args, "--batch-range", "1/1", "--dry-run", *extra)
-        self.assertEqual(result.status, 0, str(result))
+        result = self.succeed(*self.args, "--batch-range", "1/1", "--dry-run", *extra)
         return list(map(int, result.out.split("can be cut at")[1].replace("...", "").split()))
 
     def part(self, text, *extra, name=None):
@@ -323,15 +314,11 @@ class Progress(RangesTest):
 
 class Reports(RangesTest):
     def test_part_and_reduce(self):
-        result = self.run_here(*self.args, "--batch-range", "2/3", "-o", "p.npz", "--json")
-        self.assertEqual(result.status, 0, str(result))
-        report = parse_report(result.out)
+        report = parse_report(self.succeed(*self.args, "--batch-range", "2/3", "-o", "p.npz", "--json").out)
         self.assertEqual(report["part"]["images"], [3, 6])
         self.assertEqual(report["part"]["of_images"], 9)
         parts = [self.part(f"{k}/3") for k in (3, 1)]
-        result = self.run_here("reduce", "p.npz", *parts, "-o", "sum.npy", "--json")
-        self.assertEqual(result.status, 0, str(result))
-        report = parse_report(result.out)
+        report = parse_report(self.succeed("reduce", "p.npz", *parts, "-o", "sum.npy", "--json").out)
         self.assertEqual([p["images"] for p in report["parts"]], [[0, 3], [3, 6], [6, 9]])
         self.assertEqual(report["output"], "sum.npy")
         self.assertRegex(report["tensors"]["gradient"]["hash"], "^sha256:")
@@ -340,10 +327,8 @@ class Reports(RangesTest):
         whole = self.one_run()
         jobs = (self.problem.job(output=f"{k}.npz", batch_range=f"{k}/3") for k in (1, 2, 3))
         self.write("jobs.jsonl", "".join(json.dumps(job) + "\n" for job in jobs))
-        result = self.run_here("batch", "jobs.jsonl", "--resume")
-        self.assertEqual(result.status, 0, str(result))
+        self.succeed("batch", "jobs.jsonl", "--resume")
         self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)
         (self.folder / "2.npz").unlink()
-        result = self.run_here("batch", "jobs.jsonl", "--resume")
-        self.assertIn("skipped", result.out)
+        self.assertIn("skipped", self.succeed("batch", "jobs.jsonl", "--resume").out)
         self.assertEqual(self.reduce("1.npz", "2.npz", "3.npz"), whole)

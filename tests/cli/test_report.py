@@ -3,15 +3,13 @@ import hashlib
 import os
 
 import numpy as np
-from harness import (ALL_ALGORITHMS, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, run, save,
-                     small)
+from harness import ALL_ALGORITHMS, CliTest, PROCESSOR, Problem, npy_bytes, parse_report, raw_npy, run, save
 
 
 class ReportTest(CliTest):
     def setUp(self):
         super().setUp()
-        self.problem = small("conv2d")
-        self.problem.save(self.folder)
+        self.use_small()
 
     def report(self, *args, status=0, **more):
         result = self.run_here(*args, **more)

@@ -59,8 +59,7 @@ class Conv1d(CliTest):
         for command in report["generate"]["commands"]:
             self.succeed(*shlex.split(command)[1:])
         self.write("suite.txt", "line conv1d NWC n2 w20 c4 k6 s3 stride2 pad_same\n")
-        done = self.run_here("bench", "--suite", "suite.txt", "--repeat", 1, "--min-time", 0, "--no-peaks", "--json")
-        self.assertEqual(done.status, 0, str(done))
+        done = self.succeed("bench", "--suite", "suite.txt", "--repeat", 1, "--min-time", 0, "--no-peaks", "--json")
         self.assertIn("conv1d float32 NWC n2 w20 c4 k6 s3 stride2", done.out)
 
 

@@ -62,9 +62,7 @@ class Spellings(WordsTest):
             flags = ["--shape", shape, "-k", "3", "-p", "same", "-o", "made", "--clobber"]
             flags += ["--out-channels", "2"] if op != "depthwise" else []
             for name in names:
-                result = self.run_here("generate", name, *flags, "--json")
-                self.assertEqual(result.status, 0, str(result))
-                self.assertEqual(parse_report(result.out)["op"], op)
+                self.assertEqual(parse_report(self.succeed("generate", name, *flags, "--json").out)["op"], op)
         for name in ("conv", "foo.conv2d", "conv2d_input", "convolution_backward"):
             self.assert_one_error(
                 self.run_here("--op", name, "-i", "x.npy", "-g", "dy.npy", "-o", "no.npy", *FILTER),
@@ -280,8 +278,7 @@ class Hints(WordsTest):
             self.assert_one_error(self.run_here("verify", *job, flag, "theirs.npy"), 3,
                                   "theirs.npy: shape (8, 3, 3, 3), expected (3, 3, 3, 8)",
                                   "; this is OIHW or OHWI: add --filter-format OIHW or OHWI")
-        result = self.run_here("verify", *job, "--result", "theirs.npy", "--filter-format", "OIHW")
-        self.assertEqual(result.status, 0, str(result))
+        self.succeed("verify", *job, "--result", "theirs.npy", "--filter-format", "OIHW")
         job[job.index("3")] = "3,2"
         np.save(self.folder / "theirs.npy", np.ones((8, 3, 3, 2), np.float32))
         self.assert_one_error(self.run_here("verify", *job, "--result", "theirs.npy"), 3,
@@ -353,9 +350,7 @@ class Parts(WordsTest):
         self.assertRegex(out, r"^part\.npz: a part of a gradient, images \d:\d of 2, for convgrad reduce\n")
         self.assertIn("conv2d float32 NHWC n2 h8 w9 c3 k8 r3 s3 stride2 pad_same", out)
         self.assertIn("part.npz:sums: float64", out)
-        result = self.run_here("inspect", "part.npz", "--json")
-        self.assertEqual(result.status, 0, str(result))
-        part, slices, sums = parse_report(result.out)["files"]
+        part, slices, sums = parse_report(self.succeed("inspect", "part.npz", "--json").out)["files"]
         data = np.load(self.folder / "part.npz")
         problem = json.loads(data["problem"].item())
         self.assertEqual(part["part"], {"images": problem["images"], "of_images": 2,
