@@ -37,7 +37,22 @@ inline constexpr unsigned char kUnwritten = 0xff;
 inline std::int64_t agreements = 0;
 
 // Where a kernel waits: for other threads, for copies or for products.
+#ifdef __clang__  // clang 14 does not understand libstdc++'s
+struct Site {
+  const char* file;
+  unsigned at_line, at_column;
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                unsigned line = __builtin_LINE(),
+                                unsigned column = __builtin_COLUMN()) {
+    return {file, line, column};
+  }
+  const char* file_name() const { return file; }
+  unsigned line() const { return at_line; }
+  unsigned column() const { return at_column; }
+};
+#else
 using Site = std::source_location;
+#endif
 
 // The sites that were met, as FILE:LINE:COLUMN; and the one that is dropped: it orders nothing, as
 // if it were not there. Threads do wait there all the same, so that nothing else goes wrong than
