@@ -151,9 +151,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   enum Depth { kFile = 1, kTensor = 2, kList = 3 };
 
   std::string where() const {
-    const std::string name = is_metadata_      ? "__metadata__"
-                             : tensors.empty() ? ""
-                                               : cat("'", printable(tensors.back().name), "'");
+    std::string name = is_metadata_      ? "__metadata__"
+                       : tensors.empty() ? ""
+                                         : cat("'", printable(tensors.back().name), "'");
     if (depth_ < kTensor) return name;
     return cat("'", printable(key_), "' of ", is_metadata_ ? "" : "tensor ", name);
   }

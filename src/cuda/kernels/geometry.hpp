@@ -95,9 +95,9 @@ struct Chunks {
       result.begin[a - 1] = static_cast<int>(rest % many) * full[a];
       rest /= many;
     }
-    result.n = std::int64_t{rest} * full[0];
+    const std::int64_t n = static_cast<std::int64_t>(rest) * full[0], left = images - n;
+    result.n = n;
     // At the ends of axes chunks are shorter.
-    const std::int64_t left = images - result.n;
     result.size[0] = left < full[0] ? static_cast<int>(left) : full[0];
     for (int a = 0; a < 3; ++a) {
       result.size[a + 1] = least(full[a + 1], extent[a] - result.begin[a]);
