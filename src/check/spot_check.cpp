@@ -14,17 +14,10 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 // verify's slack is 3, and data are known whose sums in other orders than n, z, p, q need 8 times
-// that. A term that is lost needs thousands.
+// that.
 constexpr double kSlack = 24;
 // Kernels that round what they multiply keep 10 bits of it.
 constexpr double kRounded = 0x1p-9;
-
-// Returns the problem of the images that the plan sums.
-WgradProblem summed_problem(const Plan& plan) {
-  WgradProblem problem = plan.problem;
-  problem.N = plan.schedule.part.images.size();
-  return problem;
-}
 
 std::vector<std::int64_t> chosen(const WgradProblem& problem, std::int64_t elements) {
   const std::int64_t corners = choose_entries(problem, 0, kSeed).corners;
@@ -43,7 +36,7 @@ class SpotCheckedSum final : public BlockSum {
                  std::int64_t elements)
       : sum_(std::move(sum)),
         plan_(plan),
-        problem_(summed_problem(plan)),
+        problem_(part_problem(plan)),
         indices_(chosen(problem_, elements)),
         sample_(problem_, pool, indices_, summation_of(plan)) {}
 

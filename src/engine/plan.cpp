@@ -232,6 +232,12 @@ Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOp
   return find_plan(problem, machine, options).or_throw();
 }
 
+WgradProblem part_problem(const Plan& plan) {
+  WgradProblem problem = plan.problem;
+  problem.N = plan.schedule.part.images.size();
+  return problem;
+}
+
 std::string_view backend_name(const Plan& plan) {
   return plan.cuda() ? "cuda" : plan.cpu() ? "cpu" : "reference";
 }

@@ -115,6 +115,9 @@ Feasible<Plan> find_plan(const WgradProblem& problem, const Machine& machine,
 // Throws if there is none.
 Plan make_plan(const WgradProblem& problem, const Machine& machine, const PlanOptions& options);
 
+// Returns the plan's problem with the images alone that are summed.
+WgradProblem part_problem(const Plan& plan);
+
 // Return "cpu", "cuda" or "reference", and the name of the algorithm.
 std::string_view backend_name(const Plan& plan);
 std::string_view algorithm_name(const Plan& plan);

@@ -265,12 +265,6 @@ std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
   return spot_checked(make_sum(plan, pool), plan, pool, elements);
 }
 
-WgradProblem part_problem(const Plan& plan) {
-  WgradProblem problem = plan.problem;
-  problem.N = plan.schedule.part.images.size();
-  return problem;
-}
-
 ReportPointer reduce(const ReduceOptions& options) {
   check_names(options);
   const std::string& output = options.problem.output;

@@ -38,7 +38,4 @@ std::vector<double> read_addend(const Options& options, const WgradProblem& prob
 std::unique_ptr<BlockSum> checked_sum(const Plan& plan, TaskPool& pool,
                                       const ExecutionOptions& options);
 
-// Returns the plan's problem with the images alone that are summed, for rates.
-WgradProblem part_problem(const Plan& plan);
-
 }  // namespace convgrad::cli
