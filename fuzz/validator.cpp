@@ -7,6 +7,7 @@
 
 #include "engine/plan.hpp"
 #include "fuzz.hpp"
+#include "problem/draft.hpp"
 
 using namespace convgrad;
 using namespace convgrad::fuzz;
@@ -74,7 +75,7 @@ WgradAttributes attributes(Choices& choices, std::size_t rank) {
   }
   a.strides = list(false);
   a.dilations = list(false);
-  a.padding = word(choices, {"SAME", "VALID", "EXPLICIT", "same", "valid"});
+  a.padding = word(choices, {"SAME", "VALID", "EXPLICIT", "same", "SAME_LOWER", "SAME_UPPER"});
   if (choices.one_in(3)) a.explicit_paddings = numbers(choices, 12);
   if (choices.one_in(3)) a.explicit_paddings.resize(2 * rank);
   a.data_format = word(choices, {"", "NHWC", "NCHW", "NDHWC", "NCDHW", "NWC", "NCW"});
@@ -85,17 +86,20 @@ WgradAttributes attributes(Choices& choices, std::size_t rank) {
   return a;
 }
 
-// One axis by the definition.
-void check_axis(const SpatialAxis& axis, const std::string& padding) {
+// One axis by the definition; explicit padding may be below 0, which crops.
+void check_axis(const SpatialAxis& axis, const WgradAttributes& a, bool empty) {
   const Wide reach = Wide(axis.taps - 1) * axis.dilation + 1;
-  require(axis.in >= 0 && axis.out >= 0 && axis.taps >= 1 && axis.stride >= 1 &&
-              axis.dilation >= 1 && axis.pad_before >= 0 && axis.pad_after >= 0,
+  require(axis.in >= 0 && axis.out >= 0 && axis.taps >= 1 && axis.stride >= 1 && axis.dilation >= 1,
           "the range of an axis");
-  if (padding == "SAME" || padding == "same") {
+  require(!a.explicit_paddings.empty() || (axis.pad_before >= 0 && axis.pad_after >= 0),
+          "padding that crops and was not asked for");
+  const std::string padding = making::upper(a.padding);
+  if (padding.starts_with("SAME")) {
     require(axis.out == (Wide(axis.in) + axis.stride - 1) / axis.stride, "SAME's extent");
     const Wide total = std::max<Wide>(Wide(axis.out - 1) * axis.stride + reach - axis.in, 0);
     if (axis.out > 0) require(Wide(axis.pad_before) + axis.pad_after == total, "SAME's padding");
-    const std::int64_t uneven = axis.pad_after - axis.pad_before;
+    const bool lower = padding == "SAME_LOWER" && !empty;
+    const std::int64_t uneven = (axis.pad_after - axis.pad_before) * (lower ? -1 : 1);
     require(uneven == 0 || uneven == 1, "the sides of SAME's padding");
     return;
   }
@@ -111,7 +115,7 @@ void check_problem(const WgradProblem& pb, const TensorInfo& x, const TensorInfo
                    const WgradAttributes& a) {
   for (const SpatialAxis& axis : pb.axis) {
     if (&axis - pb.axis.data() < 3 - pb.spatial_rank()) continue;
-    check_axis(axis, a.padding);
+    check_axis(axis, a, std::ranges::count(x.shape, 0) > 0);
   }
   Wide x_count = 1, dy_count = 1;
   for (const std::int64_t n : x.shape) x_count *= n;

@@ -109,6 +109,10 @@ void read_channels(Draft& draft, const std::string& flag, const Shape& shape, st
   const WgradProblem& pb = draft.problem;
   // A depthwise filter that is not HWIO has 1 channel for each group, also where C is 0.
   const std::int64_t of_none = pb.op == Op::depthwise ? 1 : 0;
+  if (pb.op == Op::depthwise && pb.C == 0 && pb.K != 0) {
+    bad_input(draft.dy.name, ": axis ", draft.channel_position(), " (K) is ", pb.K,
+              ", expected 0, as C is 0 in ", draft.x.name);
+  }
   if (pb.C == 0 && shape[in] != of_none) {
     bad_input(flag, "[", in, "] (C/groups) is ", shape[in], ", expected ", of_none,
               ", as C is 0 in ", draft.x.name);
@@ -264,7 +268,11 @@ void set_out_extent(Draft& draft, std::size_t a, Padding padding) {
   const std::string what = cat(names.taps, ", dilation and stride along ", names.in);
   if (padding != Padding::valid && padding != Padding::explicit_pads) {
     pad_same(axis, what);
-    if (padding == Padding::same_lower) std::swap(axis.pad_before, axis.pad_after);
+    // Nothing is computed without rows of x, on whose sides SAME and SAME_LOWER would differ.
+    if (padding != Padding::same_lower || std::ranges::count(draft.x.shape, 0) > 0) return;
+    std::swap(axis.pad_before, axis.pad_after);
+    // A problem's line gives these as numbers.
+    check_range("--padding SAME_LOWER: the padding", axis.pad_before, 0);
     return;
   }
   const std::int64_t reach = reach_of(axis, what);

@@ -206,7 +206,7 @@ std::string describe(const WgradProblem& problem) {
   const auto first = static_cast<std::size_t>(3 - problem.spatial_rank());
   for (std::size_t a = first; a < 3; ++a) text += cat(" ", kExtents[a], problem.axis[a].in);
   const bool depthwise = problem.op == Op::depthwise;
-  const bool says_multiplier = depthwise && problem.C == 0 && problem.K == 0;
+  const bool says_multiplier = depthwise && problem.C == 0;
   text += cat(" c", problem.C, says_multiplier ? " m" : " k",
               says_multiplier ? problem.empty_multiplier : problem.K);
   for (std::size_t a = first; a < 3; ++a) text += cat(" ", kTaps[a], problem.axis[a].taps);

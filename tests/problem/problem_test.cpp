@@ -257,6 +257,10 @@ TEST_CASE("1-D problems, and filters of no channels, are refused as others are")
   check_refused(none, no_dy, depthwise, "give --filter-sizes R,S,0,M");
   check_refused(none, tensor("dy", {2, 8, 9, 4}), sized({3, 3, 2, 4}),
                 "(C/groups) is 2, expected 0, as C is 0 in x");
+  depthwise.kernel = {};
+  depthwise.filter_like = {4, 1, 3, 3};
+  depthwise.filter_format = "OIHW";
+  check_refused(none, tensor("dy", {2, 8, 9, 4}), depthwise, "(K) is 4, expected 0, as C is 0");
 }
 
 TEST_CASE("tensors of two dtypes are multiplied in one that has both exactly") {
@@ -391,7 +395,7 @@ TEST_CASE("a line says a problem, in any order and with defaults") {
   same("depthwise float8_e4m3fn*float8_e5m2->float32 h8 w9 c3 m2 r3 s3",
        "depthwise float8_e4m3fn*float8_e5m2->float32 NHWC n1 h8 w9 c3 k6 r3 s3");
   same("depthwise h8 w9 c0 m2 r3 s3", "depthwise float32 NHWC n1 h8 w9 c0 m2 r3 s3");
-  same("depthwise h8 w9 c0 k4 r3 s3 OIHW", "depthwise float32 NHWC n1 h8 w9 c0 k4 r3 s3 OIHW");
+  same("depthwise h8 w9 c0 k0 r3 s3 OIHW", "depthwise float32 NHWC n1 h8 w9 c0 m1 r3 s3 OIHW");
   same("conv3d d4 h0 w9 c2 k4 groups2 t1 r2 s3 stride1,3,1",
        "conv3d float32 NDHWC n1 d4 h0 w9 c2 k4 t1 r2 s3 groups2 stride1,3,1");
   for (const auto& rejected : std::initializer_list<std::pair<const char*, const char*>>{
@@ -498,6 +502,10 @@ TEST_CASE("numbers out of range are refused before they are multiplied") {
   CHECK_THROWS_AS(make_problem(tensor("x", {huge, 8, 9, 3}), tensor("dy", {huge, 8, 9, 4}),
                                conv2d_attributes()),
                   Error);
+  WgradAttributes lower = changed(&A::kernel, {3, std::int64_t{1} << 31});
+  lower.dilations = {1, 3};
+  lower.padding = "SAME_LOWER";
+  check_refused(x, dy, lower, "--padding SAME_LOWER: the padding is 3221225471, expected at most");
   // An extent of 0 must not hide that the others overflow.
   CHECK_THROWS_AS(make_problem(tensor("x", {0, huge, 9, 3}), tensor("dy", {0, huge, 9, 4}),
                                conv2d_attributes()),

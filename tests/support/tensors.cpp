@@ -77,7 +77,8 @@ bool is_plain(const Expected& fast, const WgradProblem& pb, const std::vector<st
   const auto channels_last = [&](const std::vector<std::byte>& tensor, std::int64_t channels) {
     const std::vector<double> values = widened(pb.dtype, tensor);
     if (pb.channels_last || values.empty()) return values;
-    const std::size_t C = static_cast<std::size_t>(channels), image = values.size() / pb.N;
+    const std::size_t C = static_cast<std::size_t>(channels), N = static_cast<std::size_t>(pb.N),
+                      image = values.size() / N;
     std::vector<double> moved(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::size_t n = i / image, c = i % image / (image / C), pixel = i % (image / C);

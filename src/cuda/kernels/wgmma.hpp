@@ -47,7 +47,7 @@ struct Wgmma16 {
   // has been waited for, which the compiler does not know.
   CONVGRAD_HD static void begin(C& c, std::uint64_t a, std::uint64_t b, bool fresh);
   // Is an empty instruction that reads and writes c: the compiler moves no use of c across it.
-  CONVGRAD_HD static void fence_sums(C& c) {
+  CONVGRAD_HD static void fence_sums([[maybe_unused]] C& c) {
 #if defined(__CUDACC__)
     CONVGRAD_UNROLL
     for (int e = 0; e < kElementsC; ++e) asm volatile("" : "+f"(c[e])::"memory");
