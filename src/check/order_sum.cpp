@@ -110,7 +110,10 @@ void OrderSum::add_unit(const Block& block, const Unit& unit, Parts& parts) cons
       parts.run[turn(pixel / 8)] += product;
       parts.lane[turn(q)] += product;
       sum += product;
-      terms += (Lanes)((product != 0) & (decltype(product != 0))(Lanes{} + 1.0));
+      const auto one = (decltype(product != 0))(Lanes{} + 1.0);
+      terms += (Lanes)((product != 0) & one);
+      parts.repeats += (Lanes)((product != 0) & (product == parts.last) & one);
+      parts.last = product;
     }
     parts.row[part(at.p, P)] += sum;
     parts.plane[part(at.z, Z)] += sum;
@@ -204,6 +207,7 @@ OrderWalk OrderSum::widest(const Parts& parts, std::size_t lane) const {
   keep(walk(of(parts.column), pb.axis[2].out) * whole);
   keep(walk(of(parts.plane), pb.axis[0].out) * whole);
   keep((walk(of(parts.place[0]), places) + walk(of(parts.place[1]), places)) / 2 * half);
+  result.alike = parts.repeats[lane] > result.terms / 2;
   return result;
 }
 

@@ -12,10 +12,11 @@
 namespace convgrad {
 
 // Holds the number of one entry's widest order, and the mean square of the sums on their way, as
-// TermStatistics::walk.
+// TermStatistics::walk. Terms are alike where most equal the one before.
 struct OrderWalk {
   std::size_t order = 0;
   double walk = 0, terms = 0;  // terms that are not 0
+  bool alike = false;
 };
 
 // Orders take parts of the pixels apart (images, rows, columns, pixels or runs of pixels in turns,
@@ -46,7 +47,7 @@ class OrderSum final : public BlockSum {
   struct Parts {
     std::array<std::array<Lanes, kParts>, 2> place;
     std::array<Lanes, kParts> row, column, plane, image, line, pixel, run, lane;
-    Lanes terms;
+    Lanes terms, last, repeats;  // the last product, and how many were as the one before
   };
   struct Unit {
     std::int64_t tap, c, k;

@@ -80,10 +80,11 @@ RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summatio
   return result;
 }
 
-double walk_scale(double terms, double walk, DType data, const Summation& summation) {
+double walk_scale(double terms, double walk, bool alike, DType data, const Summation& summation) {
   const double u = unit_roundoff(accumulator_dtype(data)), n = std::max(terms, 1.0);
   const double cut = cut_off(n, data, summation);
-  return std::sqrt((u * u / 3 * n + cut * cut) * walk);
+  const double drift = alike ? kDriftGranted * u * n : 0;
+  return std::max(std::sqrt(u * u / 3 * n + cut * cut), drift) * std::sqrt(walk);
 }
 
 namespace {

@@ -33,8 +33,9 @@ struct RoundingScale {
 };
 RoundingScale rounding_scale(const TermStatistics& s, DType data, const Summation& summation);
 
-// Returns Expected::scales of so many terms whose sums have that mean square on their way.
-double walk_scale(double terms, double walk, DType data, const Summation& summation);
+// Returns Expected::scales of so many terms whose sums have that mean square on their way. Terms
+// that are alike round one way.
+double walk_scale(double terms, double walk, bool alike, DType data, const Summation& summation);
 
 // Terms that are alike (constants, two values) round one way: then errors grow with their number
 // and not with its root, and a plain sum shows it. Widens the scales of elements whose plain sums,

@@ -132,17 +132,20 @@ TEST_CASE("sums in other orders are those of the definition") {
   }
 }
 
-TEST_CASE("the widest order is named") {
+TEST_CASE("the widest order is named, and terms that are alike") {
   const WgradProblem pb = make({"1x1", "conv2d", 64, 2, 9, 1, {{6, 1}, {6, 1}}}, DType::f32, true);
   const auto count = static_cast<std::size_t>(pb.N * 36);
   std::vector<float> x(count * 2, 1.0F), dy(count * 9);
+  bool alike = false;
   const auto named =
       [&](const std::function<bool(std::int64_t, std::int64_t, std::int64_t)>& sign) {
         for (std::size_t i = 0; i < dy.size(); ++i) {
           const auto pixel = static_cast<std::int64_t>(i / 9);
           dy[i] = sign(pixel / 36, pixel / 6 % 6, pixel % 6) ? 1.0F : -1.0F;
         }
-        return order_text(walks_of(pb, {3}, x.data(), dy.data())[0].order);
+        const OrderWalk walk = walks_of(pb, {3}, x.data(), dy.data())[0];
+        alike = walk.alike;
+        return order_text(walk.order);
       };
   using Place = std::int64_t;
   CHECK(named([](Place n, Place, Place) { return n % 2 == 0; }) ==
@@ -151,7 +154,9 @@ TEST_CASE("the widest order is named") {
         "that takes images in 4 turns");
   CHECK(named([](Place, Place, Place q) { return q % 2 == 0; }) ==
         "that takes even and odd pixels apart");
+  CHECK_FALSE(alike);
   CHECK(named([](Place, Place, Place q) { return q < 3; }) == "with the columns outermost");
   CHECK(named([](Place, Place p, Place) { return p < 3; }) ==
         "that takes the halves of each image apart");
+  CHECK(alike);
 }

@@ -51,6 +51,15 @@ class OrdersTest(VerifyTest):
                 self.assertGreater(order["rms"], 5)
                 self.assertGreater(order["allowed"], order["rms"])
 
+    def test_terms_that_are_alike_round_one_way_in_another_order(self):
+        self.pointwise(900, 1, 1, 3, lambda n, p, q: n < 450, terms=False)
+        self.x[...], self.dy[:450], self.dy[450:] = .1, .3, -.7
+        save(self.folder / "x.npy", self.x, "float32")
+        save(self.folder / "dy.npy", self.dy, "float32")
+        terms = (self.x * self.dy)[::-1]
+        self.assertRegex(self.judge(in_sequence(terms))[0], "^MATCH: .* as a sum of terms that are alike, which round one way")
+        self.judge(in_sequence(terms[:-1]), status=1)
+
     def test_tensors_that_can_be_read_once_have_the_natural_order(self):
         terms = self.pointwise(64, 8, 8, 8, lambda n, p, q: n % 2)
         save(self.folder / "r.npy", self.apart(terms, 0)[None, None], "float32")

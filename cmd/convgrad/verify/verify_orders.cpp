@@ -20,7 +20,7 @@ constexpr std::size_t kLeastLooked = 16;  // with fewer, errors of one sign tell
 // errors.
 constexpr double kMostPixelSpreads = 8;
 
-bool is_accuracy(const Comparison& c) { return c.within_bound && !c.structure; }
+constexpr const char* kAlike = "of terms that are alike, which round one way";
 
 bool in_group(const WgradProblem& pb, const GroupError& group, std::int64_t index) {
   switch (group.kind) {
@@ -61,7 +61,13 @@ class OtherOrders {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
     const std::vector<OrderWalk> walks = walks_of(all);
     Expected wide = judged_.expected;
-    wide.scales = widened(all, walks);
+    wide.scales = widened(all, walks, false);
+    // The order n, z, p, q may be lucky with terms that are alike, where others are not.
+    const bool alike = std::ranges::any_of(walks, &OrderWalk::alike) &&
+                       !std::ranges::all_of(open, [&](std::size_t i) {
+                         return compare_wide(*subjects[i], wide).match();
+                       });
+    if (alike) wide.scales = widened(all, walks, true);
     bool explained = false;
     for (const std::size_t i : open) {
       const Gradient& subject = *subjects[i];
@@ -73,7 +79,7 @@ class OtherOrders {
       comparison.structure = structure_of(subject, errors, wide);
       explained = true;
       const RoundingErrors& narrow = *verdicts[i].comparison.rounding;
-      verdicts[i].order = {order_text(widest(walks)), narrow.worst.rms,
+      verdicts[i].order = {alike ? kAlike : order_text(widest(walks)), narrow.worst.rms,
                            narrow.worst.allowed * narrow.all.rms / comparison.rounding->all.rms};
       verdicts[i].comparison = std::move(comparison);
     }
@@ -92,12 +98,12 @@ class OtherOrders {
     std::set<std::size_t> together;
     for (std::size_t i = 0; i < verdicts.size(); ++i) {
       const Comparison& c = verdicts[i].comparison;
-      if (!c.rounding || c.match() || !is_accuracy(c)) continue;
+      if (!c.rounding || c.match() || c.structure) continue;
       looked[i] = looked_at(c.rounding->worst);
       together.insert(looked[i].begin(), looked[i].end());
     }
     const Positions some(together.begin(), together.end());
-    const std::vector<double> some_scales = widened(some, walks_of(some));
+    const std::vector<double> some_scales = widened(some, walks_of(some), true);
     const auto scales_at = [&](const Positions& positions) {
       std::vector<double> scales;
       for (const std::size_t at : positions) {
@@ -155,10 +161,13 @@ class OtherOrders {
     return walks;
   }
 
-  std::vector<double> widened(const Positions& positions, const std::vector<OrderWalk>& walks) {
+  std::vector<double> widened(const Positions& positions, const std::vector<OrderWalk>& walks,
+                              bool alike) {
     std::vector<double> scales;
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      const double wide = walk_scale(walks[i].terms, walks[i].walk, job_.problem.dtype, summation_);
+      const OrderWalk& walk = walks[i];
+      const double wide =
+          walk_scale(walk.terms, walk.walk, alike && walk.alike, job_.problem.dtype, summation_);
       scales.push_back(std::max(judged_.expected.scales[positions[i]], wide));
     }
     return scales;
